@@ -16,9 +16,9 @@ void check_host_memory(const char* network, int64_t parameters) {
   const int64_t needed = 4 * parameters, available = files != nullptr ? files->room() : free_host_bytes();
   if (needed <= available) return;
   throw Error(ErrorKind::OutOfMemory, network,
-              c10::str(with_commas(parameters), " parameters in fp32 need ", human_bytes(static_cast<double>(needed)), ", and ",
-                       human_bytes(static_cast<double>(available)), " of this host are free",
-                       files != nullptr ? ", its memory and the disk of " + files->folder() + " together" : std::string()),
+              str_cat(with_commas(parameters), " parameters in fp32 need ", human_bytes(static_cast<double>(needed)), ", and ",
+                      human_bytes(static_cast<double>(available)), " of this host are free",
+                      files != nullptr ? ", its memory and the disk of " + files->folder() + " together" : std::string()),
               files != nullptr ? "set TMPDIR to a folder of a larger disk, or use fewer layers"
                                : "use a host with more memory, or fewer layers: memory and FLOPs grow by the same amount with each "
                                  "(docs/language.md); or several ranks with trainer.strategy=zero3, which make the model on disk "

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "npu_train/core/c_locale.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -152,6 +153,7 @@ std::string torchscript_bytes(const Model& model) {
     auto copy = net->script.deepcopy();
     copy.to(at::kCPU);
     copy.eval();
+    const PlainStreams scope;  // "[1,003]" would be another list than [1003] in the program text
     std::ostringstream out;
     copy.save(out);
     return out.str();

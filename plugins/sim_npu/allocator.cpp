@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "npu_train/core/str_cat.hpp"
 #include "sim.hpp"
 
 namespace npu_train::sim {
@@ -25,8 +26,8 @@ class Ledger {
     if (static_cast<int64_t>(bytes) > total - used) {
       ++s.num_ooms;
       c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(used), static_cast<size_t>(used), {kType, device});
-      C10_THROW_ERROR(OutOfMemoryError, c10::str("NPU out of memory. Tried to allocate ", bytes, " bytes. NPU ", static_cast<int>(device),
-                                                 " has a total capacity of ", total, " bytes of which ", total - used, " bytes are free."));
+      C10_THROW_ERROR(OutOfMemoryError, str_cat("NPU out of memory. Tried to allocate ", bytes, " bytes. NPU ", static_cast<int>(device),
+                                                " has a total capacity of ", total, " bytes of which ", total - used, " bytes are free."));
     }
     for (auto* stat : {&s.allocated_bytes, &s.reserved_bytes, &s.active_bytes, &s.requested_bytes}) (*stat)[0].increase(bytes);
     s.allocation[0].increase(1);

@@ -1,4 +1,5 @@
 #include "sim.hpp"
+#include "npu_train/core/str_cat.hpp"
 
 #include <c10/core/DeviceType.h>
 #include <c10/util/Exception.h>
@@ -14,8 +15,8 @@ namespace {
 
 std::string start(const npu_train_sim_options& options) {
   if (sim().devices > 0) return "the simulator is already running; a process can have only one, with the options of its start";
-  if (options.devices < 1 || options.devices > kMostDevices) return c10::str(options.devices, " devices; allowed: 1 to ", kMostDevices);
-  if (options.hbm_bytes < 1) return c10::str(options.hbm_bytes, " bytes of memory; allowed: at least 1");
+  if (options.devices < 1 || options.devices > kMostDevices) return str_cat(options.devices, " devices; allowed: 1 to ", kMostDevices);
+  if (options.hbm_bytes < 1) return str_cat(options.hbm_bytes, " bytes of memory; allowed: at least 1");
   try {
     c10::register_privateuse1_backend("npu");
     register_hooks();

@@ -1,10 +1,10 @@
 // A configuration as YAML or JSON text.
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 
 #include "core/scalar.hpp"
 #include "npu_train/core/config_node.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/core/visible_text.hpp"
 
 namespace npu_train {
@@ -61,9 +61,7 @@ std::string quoted(const std::string& text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (byte < 0x20 || byte == 0x7f) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", byte);  // of YAML and of JSON
-      out += code;
+      out += printed("\\u%04x", byte);  // of YAML and of JSON
     } else {
       out += c;
     }

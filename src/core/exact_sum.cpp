@@ -17,7 +17,7 @@ struct ExactSum::Rounded {
 void ExactSum::add_special(double value) { ++limbs_[std::isnan(value) ? kNaN : value > 0 ? kPlusInf : kMinusInf]; }
 
 void ExactSum::add_far(double value, int exponent) {
-  throw Error(ErrorKind::Usage, "ExactSum", c10::str(value, " times 2 to the ", exponent, " is out of range"));
+  throw Error(ErrorKind::Usage, "ExactSum", str_cat(value, " times 2 to the ", exponent, " is out of range"));
 }
 
 namespace {

@@ -35,8 +35,8 @@ int64_t free_disk_bytes(const std::string& folder) {
 
 [[noreturn]] void refuse(const std::string& folder, size_t bytes, const std::string& why) {
   throw Error(ErrorKind::OutOfMemory, "FileBackedMemory",
-              c10::str(folder, ": no file of ", human_bytes(static_cast<double>(bytes)), " for a tensor of the model: ", why, " (",
-                       human_bytes(static_cast<double>(free_disk_bytes(folder))), " of the disk are free)"),
+              str_cat(folder, ": no file of ", human_bytes(static_cast<double>(bytes)), " for a tensor of the model: ", why, " (",
+                      human_bytes(static_cast<double>(free_disk_bytes(folder))), " of the disk are free)"),
               "set TMPDIR to a folder of a disk with room for the model of each rank of this machine, or use a machine with more memory");
 }
 

@@ -60,7 +60,7 @@ LogSink make_file_sink(const std::string& file, LogLevel least, const LogFileLim
     } catch (const std::exception& e) {
       // A file that accepts no more lines costs these lines; the other sinks report it, once.
       if (!failed->exchange(true))
-        detail::warn_about_sink(c10::str("[log] ", file, ": a line cannot be written: ", e.what(), "; hint: free some space on its disk"));
+        detail::warn_about_sink(str_cat("[log] ", file, ": a line cannot be written: ", e.what(), "; hint: free some space on its disk"));
     }
   };
 }

@@ -4,7 +4,12 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "npu_train/core/c_locale.hpp"
 
 namespace npu_train {
 namespace {
@@ -32,30 +37,39 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-std::string printed(const char* format, double value) {
-  std::array<char, 64> out{};
-  std::snprintf(out.data(), out.size(), format, value);
-  return out.data();
+// The edit distance of two names that resemble each other; nothing for others.
+std::optional<size_t> resemblance(std::string_view given, const std::string& candidate) {
+  constexpr size_t kLongest = 200;
+  if (given.empty() || given.size() > kLongest || candidate.size() > kLongest) return std::nullopt;
+  const auto distance = edit_distance(comparable(given), comparable(candidate));
+  const bool in_common = distance < std::max(given.size(), candidate.size());
+  return in_common && distance <= std::max<size_t>(1, given.size() / 3) ? std::optional(distance) : std::nullopt;
 }
 
 }  // namespace
 
 std::string nearest_name(std::string_view given, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongest = 200;
-  if (given.empty() || given.size() > kLongest) return "";
-  const auto wanted = comparable(given);
   std::string best;
-  size_t best_distance = std::max<size_t>(1, wanted.size() / 3) + 1;
+  std::optional<size_t> least;
   for (const auto& candidate : candidates) {
-    if (candidate.size() > kLongest) continue;
-    auto distance = edit_distance(wanted, comparable(candidate));
-    if (distance >= std::max(wanted.size(), candidate.size())) continue;  // nothing in common
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
+    const auto distance = resemblance(given, candidate);
+    if (!distance || (least && *distance >= *least)) continue;
+    least = distance;
+    best = candidate;
   }
   return best;
+}
+
+std::vector<std::string> nearest_first(std::string_view given, std::vector<std::string> candidates) {
+  constexpr size_t kApart = std::numeric_limits<size_t>::max();
+  std::vector<std::pair<size_t, std::string>> ranked;
+  for (auto& candidate : candidates) {
+    const auto distance = resemblance(given, candidate).value_or(kApart);
+    ranked.emplace_back(distance, std::move(candidate));
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::transform(ranked.begin(), ranked.end(), candidates.begin(), [](auto& entry) { return std::move(entry.second); });
+  return candidates;
 }
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
@@ -110,14 +124,8 @@ std::string human_duration(double seconds) {
   if (seconds < 9.95) return printed("%.1f s", seconds);
   auto whole = std::llround(std::min(seconds, 1e15));
   if (whole < 60) return std::to_string(whole) + " s";
-  std::array<char, 64> out{};
-  if (whole < 3600) {
-    std::snprintf(out.data(), out.size(), "%lld min %02lld s", whole / 60, whole % 60);
-  } else {
-    const auto minutes = whole / 60;
-    std::snprintf(out.data(), out.size(), "%lld h %02lld min", minutes / 60, minutes % 60);
-  }
-  return out.data();
+  if (whole < 3600) return printed("%lld min %02lld s", whole / 60, whole % 60);
+  return printed("%lld h %02lld min", whole / 3600, whole / 60 % 60);
 }
 
 std::string shortest(double value) {
@@ -126,6 +134,28 @@ std::string shortest(double value) {
   std::array<char, 64> out{};
   const auto [end, error] = std::to_chars(out.data(), out.data() + out.size(), value);
   return error == std::errc() ? std::string(out.data(), end) : std::to_string(value);
+}
+
+std::optional<double> decimal_number(std::string_view text) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) return std::nullopt;
+  if (error != std::errc::result_out_of_range) return value;
+  const CLocale scope;
+  return std::strtod(std::string(text).c_str(), nullptr);  // inf or about 0
+}
+
+std::string printed(const char* format, ...) {
+  const CLocale scope;
+  std::va_list values, again;
+  va_start(values, format);
+  va_copy(again, values);
+  std::string out(static_cast<size_t>(std::max(0, std::vsnprintf(nullptr, 0, format, values))), '\0');
+  std::vsnprintf(out.data(), out.size() + 1, format, again);
+  va_end(again);
+  va_end(values);
+  return out;
 }
 
 std::string to_lower(std::string_view text) {

@@ -1,9 +1,8 @@
 #include "npu_train/core/visible_text.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstdio>
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -39,9 +38,7 @@ std::string escaped(uint32_t c, bool is_byte) {
   if (c == '\n') return "\\n";
   if (c == '\r') return "\\r";
   if (c == '\t') return "\\t";
-  std::array<char, 16> out{};
-  std::snprintf(out.data(), out.size(), is_byte || c < 0x80 ? "\\x%02x" : "\\u%04x", static_cast<unsigned>(c));
-  return out.data();
+  return is_byte || c < 0x80 ? printed("\\x%02x", c) : printed("\\u%04x", c);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::vector<uint8_t> read_records(CifarKind kind, const std::string& path) {
   const int64_t record = label_bytes(kind) + kPixels;
   if (size == 0 || size % record != 0) {
     throw Error(ErrorKind::Data, "CifarDataset",
-                c10::str(path, ": ", size, " bytes; records are ", record, " bytes and the file must contain only complete ones"),
+                str_cat(path, ": ", size, " bytes; records are ", record, " bytes and the file must contain only complete ones"),
                 "it is truncated or a different file: " + how_to_get(kind));
   }
   check(size <= kMaxFile, ErrorKind::Data, "CifarDataset", path, ": ", size, " bytes; allowed: at most ", kMaxFile);
@@ -83,8 +83,8 @@ CifarDataset::CifarDataset(CifarKind kind, const std::string& root, Split split)
       const int64_t label = data[label_size - 1];  // CIFAR-100: the fine label
       if (label >= info.num_classes) {
         throw Error(ErrorKind::Data, "CifarDataset",
-                    c10::str(path, ": record ", at / record, " has the label ", label, "; labels are 0 to ", info.num_classes - 1,
-                             ", records are ", record, " bytes"),
+                    str_cat(path, ": record ", at / record, " has the label ", label, "; labels are 0 to ", info.num_classes - 1,
+                            ", records are ", record, " bytes"),
                     "the file is damaged or has a different layout: " + how_to_get(kind));
       }
       labels.push_back(label);

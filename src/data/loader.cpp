@@ -218,7 +218,7 @@ void Loader::Impl::note_bad_samples(const Job& job) {
 void Loader::Impl::report_bad_samples() {
   if (bad_samples == reported_bad) return;
   reported_bad = bad_samples;
-  log_warning(bad_samples, dataset != nullptr ? c10::str(" of ", sampler->samples_on_rank()) : std::string(),
+  log_warning(bad_samples, dataset != nullptr ? str_cat(" of ", sampler->samples_on_rank()) : std::string(),
               " samples could not be read and were omitted from epoch ", epoch, " (data.on_bad_sample: skip)");
 }
 

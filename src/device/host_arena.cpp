@@ -103,7 +103,7 @@ Function* loaded(const char* name) {
 std::string c_library_allocator() {
   if (auto* version = loaded<int()>("mi_version")) {
     const int v = version();  // 209: 2.0.9
-    return c10::str("mimalloc ", v / 100, ".", v / 10 % 10, ".", v % 10);
+    return str_cat("mimalloc ", v / 100, ".", v / 10 % 10, ".", v % 10);
   }
   if (auto* control = loaded<int(const char*, void*, size_t*, void*, size_t)>("mallctl")) {
     const char* version = "";

@@ -201,7 +201,7 @@ C10dGroup::C10dGroup(const C10dGroup& whole, const std::vector<int>& ranks, int 
   launch_.rank = static_cast<int>(own - ranks.begin());
   launch_.world_size = static_cast<int>(ranks.size());
   launch_.local_world_size = std::min(launch_.local_world_size, launch_.world_size);
-  store_ = c10::make_intrusive<c10d::PrefixStore>(c10::str("part ", number, " of ", ranks.front()), whole.store_);
+  store_ = c10::make_intrusive<c10d::PrefixStore>(str_cat("part ", number, " of ", ranks.front()), whole.store_);
   exchanges_ = group("exchanges");
   gathers_ = group("gathers");
   agreements_ = group("agreements");
@@ -335,8 +335,8 @@ std::string C10dGroup::why_no_transport(const Device& device) const {
   if (name.empty() || (backend_ != "auto" && to_lower(name) != backend_))
     return backend_ + " does not connect devices of the kind " + device.kind;
   if (const int count = backend_of(device).count(); count < launch_.local_world_size)
-    return c10::str(launch_.local_world_size, " ranks share ", count, " devices of the kind ", device.kind, ", and ", name,
-                    " needs a device for each");
+    return str_cat(launch_.local_world_size, " ranks share ", count, " devices of the kind ", device.kind, ", and ", name,
+                   " needs a device for each");
   return name == "NCCL" ? detail::why_no_nccl() : detail::why_no_hccl();
 }
 
@@ -367,7 +367,7 @@ std::string C10dGroup::transport(const c10::Device& device) {
 // Before a collective, in its sequence: each rank must be about to make the same one.
 void C10dGroup::check_same(const Gloo& group, const std::string& operation, const at::Tensor& given) {
   std::array<char, 128> own{};
-  const auto text = c10::str(operation, " ", given.scalar_type(), " ", given.sizes());
+  const auto text = str_cat(operation, " ", given.scalar_type(), " ", given.sizes());
   text.copy(own.data(), own.size() - 1);
   std::vector<std::string> all;
   for (const auto& of_rank : gather_bytes(group, "dist.debug", own.data(), own.size()))

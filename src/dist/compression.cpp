@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train {
 namespace {
@@ -15,10 +15,8 @@ constexpr const char* kForms =
 
 // The number after "name:"; -1 if there is none.
 double number_of(const std::string& word) {
-  const auto text = word.substr(word.find(':') + 1);
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' && std::isfinite(value) ? value : -1;
+  const auto value = decimal_number(word.substr(word.find(':') + 1));
+  return value && std::isfinite(*value) ? *value : -1;
 }
 
 void set_method(const std::string& word, Compression& out) {

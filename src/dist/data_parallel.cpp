@@ -203,15 +203,15 @@ void DataParallelStrategy::check_weights(int64_t steps) {
     if (all[r] == all[0]) continue;
     const auto differs = std::mismatch(all[0].begin(), all[0].end(), all[r].begin(), all[r].end()).first - all[0].begin();
     throw Error(ErrorKind::CheckFailed, "dist.check_every",
-                c10::str("after ", steps, " steps ", trained_[static_cast<size_t>(differs) / sizeof(uint64_t)].name, " of rank ", r,
-                         " differs from that of rank 0"),
+                str_cat("after ", steps, " steps ", trained_[static_cast<size_t>(differs) / sizeof(uint64_t)].name, " of rank ", r,
+                        " differs from that of rank 0"),
                 "something outside the training changed it on one rank, or the machine of one rank computes differently");
   }
 }
 
 // A warning and no error: a model may choose operators by its input.
 void DataParallelStrategy::check_operators() {
-  const auto all = group_->gather("operators", c10::str(own_weight_.samples, " ", own_weight_.micro_batches, " ", hash64(operators_)));
+  const auto all = group_->gather("operators", str_cat(own_weight_.samples, " ", own_weight_.micro_batches, " ", hash64(operators_)));
   const auto samples_of = [&](size_t r) { return all[r].substr(0, all[r].rfind(' ')); };
   for (size_t r = 1; r < all.size() && !operators_differ_; ++r) {
     if (all[r] == all[0] || samples_of(r) != samples_of(0)) continue;

@@ -33,7 +33,7 @@ int number_of(const char* variable, int lowest, int highest) {
   const auto text = text_of(variable);
   const auto number = whole_number(text);
   check(number && *number >= lowest && *number <= highest, ErrorKind::Usage, kLaunch, variable, " is '", text,
-        "'; allowed: a whole number ", highest == kLargest ? c10::str("from ", lowest) : c10::str("from ", lowest, " to ", highest));
+        "'; allowed: a whole number ", highest == kLargest ? str_cat("from ", lowest) : str_cat("from ", lowest, " to ", highest));
   return static_cast<int>(*number);
 }
 
@@ -186,7 +186,7 @@ Launch launch_of_environment() {
   if (is_set("WORLD_SIZE")) {
     const int world_size = number_of("WORLD_SIZE", 1, kLargest);
     check(world_size == out.world_size, ErrorKind::Usage, kLaunch, "WORLD_SIZE is ", world_size, ", but ",
-          out.launcher.empty() ? "RANK is not set" : c10::str(out.launcher, " started ", out.world_size),
+          out.launcher.empty() ? "RANK is not set" : str_cat(out.launcher, " started ", out.world_size),
           "; allowed: the number of processes that were started; hint: unset WORLD_SIZE (env -u WORLD_SIZE ...), and start ", world_size,
           " processes with train_app --nproc ", world_size, " or torchrun");
   }

@@ -23,7 +23,7 @@ std::vector<std::vector<double>> ProcessGroup::gather(const std::string& call, c
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& ranks) {
-  throw Error(ErrorKind::Usage, "ProcessGroup", c10::str("this group has no group of ", ranks.size(), " of its ", size(), " ranks"),
+  throw Error(ErrorKind::Usage, "ProcessGroup", str_cat("this group has no group of ", ranks.size(), " of its ", size(), " ranks"),
               "override subgroup(), or leave dist.shard_size at the number of ranks and dist.group_size at none");
 }
 

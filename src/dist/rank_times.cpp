@@ -1,7 +1,8 @@
 #include "dist/rank_times.hpp"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
 
@@ -16,13 +17,10 @@ std::string RankTimes::add(const std::vector<double>& seconds) {
   sums_.assign(sums_.size(), 0);
   steps_ = 0;
   if (!(slowest > kRatio * median)) return "";
-  char text[256];
-  std::snprintf(
-      text, sizeof text,
+  return printed(
       "rank %d is the slowest: over the last %d steps it computed for %.0f ms a step, %.2f times the median of all ranks (%.0f ms); "
       "the others wait for it",
       static_cast<int>(rank), static_cast<int>(kSteps), 1e3 * slowest / kSteps, slowest / median, 1e3 * median / kSteps);
-  return text;
 }
 
 }  // namespace npu_train::detail

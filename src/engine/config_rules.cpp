@@ -64,7 +64,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
     }
   };
   const auto refuse = [&](const char* path, bool bad, const auto&... message) {
-    if (bad) problems.add(mark_of(path), path, c10::str(message...));
+    if (bad) problems.add(mark_of(path), path, str_cat(message...));
   };
   rule("device", [&] {
     register_devices(parts);

@@ -41,9 +41,7 @@ class HubComparison {
   std::optional<double> here(const std::string& option) const {
     const auto* node = find(option);
     if (node == nullptr || !node->is_scalar()) return std::nullopt;
-    char* end = nullptr;
-    const double value = std::strtod(node->scalar().c_str(), &end);
-    return end == node->scalar().c_str() + node->scalar().size() ? std::optional(value) : std::nullopt;
+    return decimal_number(node->scalar());
   }
   std::string text_here(const std::string& option) const {
     const auto* node = find(option);

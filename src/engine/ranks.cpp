@@ -33,7 +33,7 @@ void check_devices(const Launch& launch, const std::string& devices) {
         " are requested; hint: train_app CONFIG starts them, and npu_tool launch --nproc ", wanted, " PROGRAM those of another program");
   throw Error(
       ErrorKind::Usage, "trainer.devices",
-      c10::str(wanted, " processes are requested, and ", launch.launcher, " has started ", launch.local_world_size, " on this machine"),
+      str_cat(wanted, " processes are requested, and ", launch.launcher, " has started ", launch.local_world_size, " on this machine"),
       "leave it at auto, or start as many");
 }
 

@@ -145,7 +145,7 @@ void RunFiles::Impl::open(TrainLoop& loop) {
 }
 
 void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values) {
-  std::string line = c10::str(epoch, ',', step, ',', phase);
+  std::string line = str_cat(epoch, ',', step, ',', phase);
   for (const auto& name : columns) {
     line += ',';
     if (std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == name; }))

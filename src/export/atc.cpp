@@ -36,12 +36,12 @@ std::string aipp_text(const OnnxValue& input, const AtcOptions& atc) {
   check(atc.mean.size() == channels && atc.std.size() == channels, ErrorKind::Usage, kAtc, "the normalisation has ", atc.mean.size(),
         " channels; the input '", input.name, "' has ", channels);
   std::string out =
-      c10::str("aipp_op {\n  aipp_mode : static\n  related_input_rank : 0\n  input_format : ", channels == 3 ? "RGB888_U8" : "YUV400_U8",
-               "\n  src_image_size_w : ", input.shape[3].size, "\n  src_image_size_h : ", input.shape[2].size,
-               "\n  crop : false\n  csc_switch : false\n  rbuv_swap_switch : false\n");
+      str_cat("aipp_op {\n  aipp_mode : static\n  related_input_rank : 0\n  input_format : ", channels == 3 ? "RGB888_U8" : "YUV400_U8",
+              "\n  src_image_size_w : ", input.shape[3].size, "\n  src_image_size_h : ", input.shape[2].size,
+              "\n  crop : false\n  csc_switch : false\n  rbuv_swap_switch : false\n");
   for (size_t c = 0; c < channels; ++c)
-    out += c10::str("  min_chn_", c, " : ", shortest(255 * atc.mean[c]), "\n  var_reci_chn_", c, " : ", shortest(1 / (255 * atc.std[c])),
-                    "\n");
+    out +=
+        str_cat("  min_chn_", c, " : ", shortest(255 * atc.mean[c]), "\n  var_reci_chn_", c, " : ", shortest(1 / (255 * atc.std[c])), "\n");
   return out + "}\n";
 }
 

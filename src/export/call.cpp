@@ -1,6 +1,7 @@
 #include <array>
 
 #include "export/lowering.hpp"
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/trace/tensors_of.hpp"
 
 namespace npu_train::onnx {
@@ -62,9 +63,9 @@ Size Call::must_be_multiple(const Ints& by_record) const {
   std::string seen;
   for (size_t r = 0; r < by_record.size(); ++r) {
     const auto& free = to.records().free();
-    seen += r == 0 ? std::to_string(by_record[0]) : c10::str(", ", by_record[r], " where ", free[r - 1].name, " is ", free[r - 1].other);
+    seen += r == 0 ? std::to_string(by_record[0]) : str_cat(", ", by_record[r], " where ", free[r - 1].name, " is ", free[r - 1].other);
     if (r == 0)
-      for (const auto& size : free) seen += c10::str(&size == &free[0] ? " where " : " and ", size.name, " is ", size.base);
+      for (const auto& size : free) seen += str_cat(&size == &free[0] ? " where " : " and ", size.name, " is ", size.base);
   }
   to.refuse("has a size that is not a multiple of a free size: " + seen,
             "compute sizes as multiples of the batch, use -1 for one, or fix the size (OnnxOptions::dynamic, --dynamic)");

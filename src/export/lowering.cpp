@@ -79,7 +79,7 @@ void Lowering::add_outputs() {
       else if (size && size->factor == 1 && size->free.size() == 1)
         output.dims.push_back({0, records_.free()[size->free[0]].name});
       else
-        output.dims.push_back({0, c10::str(result.name, "_", d)});
+        output.dims.push_back({0, str_cat(result.name, "_", d)});
     }
     model_.nodes.push_back(
         {.name = unique("Identity"), .op = "Identity", .inputs = {name_of(result.value)}, .outputs = {result.name}, .attributes = {}});
@@ -101,7 +101,7 @@ void Lowering::lower(size_t op) {
   if (row == nullptr && made.op.hasTag(at::Tag::nondeterministic_seeded))
     refuse("draws random numbers", "a file computes the same for the same input: draw only if is_training()");
   if (row == nullptr || made.op.schema().name().rfind("aten::", 0) != 0)
-    refuse(c10::str("has no form in ONNX opset ", opset(), " here"),
+    refuse(str_cat("has no form in ONNX opset ", opset(), " here"),
            "write it with other operators; docs/export.md lists those that can be exported");
   if (!row->sizes) must_have_equal_options(op);
   Call call(*this, op);
@@ -160,8 +160,8 @@ void Lowering::must_have_equal_options(size_t op) const {
     for (size_t i = 0; i < made.args.size(); ++i) {
       const auto &a = made.args[i], &b = records_.graph(r).ops()[op].args[i];
       if (detail::tensors_of(std::vector<c10::IValue>{a}).empty() && !a.isTensor() && !a.isTensorList() && !(a == b))
-        refuse(c10::str("has the option '", made.op.schema().arguments()[i].name(), "' ", a, ", and ", b, " where ",
-                        records_.free()[r - 1].name, " is ", records_.free()[r - 1].other),
+        refuse(str_cat("has the option '", made.op.schema().arguments()[i].name(), "' ", a, ", and ", b, " where ",
+                       records_.free()[r - 1].name, " is ", records_.free()[r - 1].other),
                "compute with tensors instead of sizes, as mean() instead of sum() / size, or fix the size (OnnxOptions::dynamic)");
     }
 }
@@ -174,7 +174,7 @@ void Lowering::refuse(const std::string& why, const std::string& hint) const {
 
 std::string Lowering::unique(const std::string& wish) {
   std::string name = wish;
-  for (int64_t i = 1; !used_.insert(name).second; ++i) name = c10::str(wish, "_", i);
+  for (int64_t i = 1; !used_.insert(name).second; ++i) name = str_cat(wish, "_", i);
   return name;
 }
 
@@ -214,13 +214,13 @@ std::string Lowering::ints(const Ints& values) {
 
 std::string Lowering::number(const c10::Scalar& value, at::ScalarType type) {
   const auto text = value.isFloatingPoint() ? shortest(value.toDouble()) : std::to_string(value.to<int64_t>());
-  return once(c10::str("number_", text, "_", c10::toString(type)), at::scalar_tensor(value, at::TensorOptions(type)));
+  return once(str_cat("number_", text, "_", c10::toString(type)), at::scalar_tensor(value, at::TensorOptions(type)));
 }
 
 std::string Lowering::constant(const std::string& name, const at::Tensor& value) {
   const at::Tensor held = value.detach().to(at::kCPU).contiguous();
   const auto key =
-      c10::str("content ", hex64(hash64(held.const_data_ptr(), held.nbytes())), held.sizes(), c10::toString(held.scalar_type()));
+      str_cat("content ", hex64(hash64(held.const_data_ptr(), held.nbytes())), held.sizes(), c10::toString(held.scalar_type()));
   auto& known = once_[key];
   if (known.empty()) {
     known = unique(name);

@@ -229,7 +229,7 @@ class Reader {
     if (!stored.external.empty()) return external(stored, bytes);
     if (!stored.raw) refuse("the tensor '" + stored.name + "' is not stored as raw bytes");
     if (stored.raw->size() != bytes)
-      refuse(c10::str("the tensor '", stored.name, "' has ", stored.raw->size(), " bytes; its shape requires ", bytes));
+      refuse(str_cat("the tensor '", stored.name, "' has ", stored.raw->size(), " bytes; its shape requires ", bytes));
     at::Tensor out = at::empty(stored.dims, at::TensorOptions(stored.type));
     if (bytes > 0) std::memcpy(out.mutable_data_ptr(), stored.raw->data(), bytes);
     return out;
@@ -248,11 +248,11 @@ class Reader {
     };
     const auto& location = external_entry("location");
     const uint64_t offset = number("offset"), length = number("length");
-    if (length != bytes) refuse(c10::str("the tensor '", stored.name, "' has ", length, " bytes; its shape requires ", bytes));
+    if (length != bytes) refuse(str_cat("the tensor '", stored.name, "' has ", length, " bytes; its shape requires ", bytes));
     auto& file = files_[location];
     if (!file) file = std::make_unique<ReadableFile>(safe_join(folder(), location));
     if (offset > file->size() || bytes > file->size() - offset)
-      refuse(c10::str("the tensor '", stored.name, "' ends beyond the end of ", location));
+      refuse(str_cat("the tensor '", stored.name, "' ends beyond the end of ", location));
     at::Tensor out = at::empty(stored.dims, at::TensorOptions(stored.type));
     if (bytes > 0) file->read(offset, out.mutable_data_ptr(), bytes);
     return out;

@@ -83,8 +83,8 @@ std::string described(const detail::OpGraph& graph, size_t op) {
   for (const auto value : made.reads)
     if (layer.empty() && !graph.values()[value].name.empty()) layer = layer_of(graph.values()[value].name);
   const auto& schema = made.op.schema();
-  return c10::str("operator ", schema.name(), schema.overload_name().empty() ? "" : ".", schema.overload_name(),
-                  layer.empty() ? std::string() : " of the layer '" + layer + "'", " (number ", op + 1, " of the forward)");
+  return str_cat("operator ", schema.name(), schema.overload_name().empty() ? "" : ".", schema.overload_name(),
+                 layer.empty() ? std::string() : " of the layer '" + layer + "'", " (number ", op + 1, " of the forward)");
 }
 
 Records::Records(const Subject& subject, const Batch& example, const std::vector<std::string>& dynamic,
@@ -184,7 +184,7 @@ void Records::must_match(size_t record) const {
     if (in_both && same(i)) continue;
     const auto of = [i](const detail::OpGraph& g) { return i < g.ops().size() ? described(g, i) : std::string("its end"); };
     throw Error(ErrorKind::Usage, where_,
-                c10::str("the forward runs ", of(a), " where ", size.name, " is ", size.base, ", and ", of(b), " where it is ", size.other),
+                str_cat("the forward runs ", of(a), " where ", size.name, " is ", size.base, ", and ", of(b), " where it is ", size.other),
                 "a file has one sequence of operators: remove the branch or loop over this size, or fix the size (the option dynamic)");
   }
   const auto results = [](const detail::OpGraph& g) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "export/rows.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::onnx {
 namespace {
@@ -173,7 +174,7 @@ std::string causal_mask(Call& c) {
 }
 
 void attention(Call& c) {
-  if (c.number(4) != 0) c.to.refuse("drops weights with probability " + std::to_string(c.number(4)), kEvalHint);
+  if (c.number(4) != 0) c.to.refuse("drops weights with probability " + shortest(c.number(4)), kEvalHint);
   if (c.flag(7)) c.to.refuse("has enable_gqa", "repeat the heads of keys and values (repeat_interleave) before");
   const double scale = c.has(6) ? c.number(6) : 1 / std::sqrt(static_cast<double>(c.tensor(0).size(-1)));
   Ints perm(static_cast<size_t>(c.rank(1)));

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "export/rows.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::onnx {
 namespace {
@@ -57,7 +58,7 @@ void arg_extreme(Call& c, const std::string& op) {
 
 void vector_norm(Call& c) {
   const auto order = c.number(1);
-  if (order != 1 && order != 2) c.to.refuse("is a norm of order " + std::to_string(order), "use order 1 or 2");
+  if (order != 1 && order != 2) c.to.refuse("is a norm of order " + shortest(order), "use order 1 or 2");
   c.give(reduce(c, order == 1 ? "ReduceL1" : "ReduceL2", c.input(0), reduced(c, 2), c.flag(3)));
 }
 

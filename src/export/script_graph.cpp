@@ -177,7 +177,7 @@ jit::Value* GraphBuilder::argument(size_t op, size_t index, size_t& read) {
   }
   if (equal) {
     if (const auto constant = jit::tryInsertConstant(*graph_, value)) return *constant;
-    refuse(c10::str("has an option of the type ", value.tagKind()), "use another operator");
+    refuse(str_cat("has an option of the type ", value.tagKind()), "use another operator");
   }
   const auto all = [&](auto test) { return std::all_of(by_record.begin(), by_record.end(), test); };
   if (all([](const c10::IValue& v) { return v.isInt(); })) {
@@ -194,13 +194,13 @@ jit::Value* GraphBuilder::argument(size_t op, size_t index, size_t& read) {
     }
     return graph_->insertNode(graph_->createList(c10::IntType::get(), items))->output();
   }
-  refuse(c10::str("has the option '", made.op.schema().arguments()[index].name(), "' ", value, ", and other values at other sizes"),
+  refuse(str_cat("has the option '", made.op.schema().arguments()[index].name(), "' ", value, ", and other values at other sizes"),
          "compute with tensors instead of sizes, as mean() instead of sum() / size, or fix the size (the option dynamic)");
 }
 
 jit::Value* GraphBuilder::integer(const Ints& by_record) {
   const auto size = records_.size_of(by_record);
-  if (!size) refuse(c10::str("has a size that is not a multiple of a free size: ", c10::IntArrayRef(by_record)), kFixTheSize);
+  if (!size) refuse(str_cat("has a size that is not a multiple of a free size: ", c10::IntArrayRef(by_record)), kFixTheSize);
   if (size->fixed()) return graph_->insertConstant(size->factor);
   jit::Value* out = free_[size->free[0]];
   for (size_t i = 1; i < size->free.size(); ++i) out = graph_->insert(c10::aten::mul, {out, free_[size->free[i]]});

@@ -11,6 +11,7 @@
 #include "export/records.hpp"
 #include "export/script_graph.hpp"
 #include "export/script_module.hpp"
+#include "npu_train/core/c_locale.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/io/file.hpp"
@@ -57,7 +58,7 @@ std::vector<OnnxValue> outputs_of(const onnx::Records& records) {
       const auto size = records.size_of(by_record);
       const bool fixed = size && size->fixed(), same = size && size->factor == 1 && size->free.size() == 1;
       made.shape.push_back(fixed ? Extent(size->factor)
-                                 : Extent(same ? records.free()[size->free[0]].name : c10::str(results[k].name, "_", d)));
+                                 : Extent(same ? records.free()[size->free[0]].name : str_cat(results[k].name, "_", d)));
     }
   }
   return out;
@@ -66,6 +67,7 @@ std::vector<OnnxValue> outputs_of(const onnx::Records& records) {
 std::string bytes_of(const jit::Module& module, const TorchScriptExportOptions& options) {
   jit::ExtraFilesMap entries{{"npu_train.version", NPU_TRAIN_VERSION}};
   for (const auto& [key, value] : options.metadata) entries[key] = value;
+  const PlainStreams scope;  // "[1,003]" would be another list than [1003] in the program text
   std::ostringstream out;
   module.save(out, entries);
   return out.str();

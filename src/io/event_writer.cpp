@@ -6,10 +6,9 @@
 #include <chrono>
 #include <filesystem>
 
-#include <c10/util/StringUtil.h>
-
 #include "io/crc_table.hpp"
 #include "npu_train/core/host_name.hpp"
+#include "npu_train/core/str_cat.hpp"
 
 namespace npu_train {
 namespace {
@@ -58,7 +57,7 @@ std::string new_path(const std::string& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   return (std::filesystem::path(dir) /
-          c10::str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host_name(), ".", ::getpid()))
+          str_cat("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host_name(), ".", ::getpid()))
       .string();
 }
 

@@ -31,7 +31,7 @@ void with_numbers_of(const at::Tensor& tensor, const Fn& fn) {
       return fn(tensor.const_data_ptr<double>());
     default:
       throw Error(ErrorKind::Usage, "sum_of_squares",
-                  c10::str("a tensor of ", tensor.scalar_type(), "; allowed: float64, float32, float16 and bfloat16"));
+                  str_cat("a tensor of ", tensor.scalar_type(), "; allowed: float64, float32, float16 and bfloat16"));
   }
 }
 

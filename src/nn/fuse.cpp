@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <unordered_map>
 
@@ -103,7 +102,7 @@ int64_t peak_of(const std::function<at::Tensor()>& fn, const Device& device) {
 std::string too_much(double memory_overhead, const FuseOptions& options, const char* since = "") {
   const auto rounded = [](double x) { return shortest(std::round(x * 100) / 100); };
   if (memory_overhead <= options.max_memory_overhead) return "";
-  return c10::str(rounded(memory_overhead), " times the memory", since, "; at most ", rounded(options.max_memory_overhead), " is allowed");
+  return str_cat(rounded(memory_overhead), " times the memory", since, "; at most ", rounded(options.max_memory_overhead), " is allowed");
 }
 
 // A form of a chain, as it was found.
@@ -147,12 +146,10 @@ class Trial {
  private:
   std::string objection(const FusedPattern& p) const {
     const auto percent = [](double share) { return shortest(std::round(share * 1000) / 10) + " %"; };
-    char error[32];
-    std::snprintf(error, sizeof error, "%.2g", p.error);
-    if (!(p.error <= options_.max_error)) return c10::str("the error ", error, " is above ", shortest(options_.max_error));
+    if (!(p.error <= options_.max_error)) return printed("the error %.2g is above ", p.error) + shortest(options_.max_error);
     if (auto memory = too_much(p.memory_overhead, options_); !memory.empty()) return memory;
     if (p.saving < options_.min_saving)
-      return c10::str("saves ", percent(p.saving), "; at least ", percent(options_.min_saving), " is required");
+      return str_cat("saves ", percent(p.saving), "; at least ", percent(options_.min_saving), " is required");
     return "";
   }
 
@@ -251,17 +248,13 @@ int64_t FuseReport::kept() const {
 
 std::string FuseReport::str() const {
   std::string out;
-  char line[256];
-  for (const auto& p : patterns) {
-    std::snprintf(line, sizeof line, "%-28s %-30s %-9s saves %5.1f %%  memory %.2fx  error %.1e  %s", p.layer.c_str(), p.pattern.c_str(),
-                  p.form.c_str(), 100 * p.saving, p.memory_overhead, p.error, p.kept ? "kept" : "not kept: ");
-    out += line + p.reason + "\n";
-  }
-  if (seconds_before == 0) return out + c10::str(kept(), " of ", patterns.size(), " patterns kept; the model runs as before");
-  std::snprintf(line, sizeof line, "%lld of %zu patterns kept; forward %.2f ms before, %.2f ms after (%.2fx); error %.1e",
-                static_cast<long long>(kept()), patterns.size(), 1e3 * seconds_before, 1e3 * seconds_after,
-                seconds_after > 0 ? seconds_before / seconds_after : 0, error);
-  return out + line;
+  for (const auto& p : patterns)
+    out += printed("%-28s %-30s %-9s saves %5.1f %%  memory %.2fx  error %.1e  %s%s\n", p.layer.c_str(), p.pattern.c_str(), p.form.c_str(),
+                   100 * p.saving, p.memory_overhead, p.error, p.kept ? "kept" : "not kept: ", p.reason.c_str());
+  if (seconds_before == 0) return out + str_cat(kept(), " of ", patterns.size(), " patterns kept; the model runs as before");
+  return out + printed("%lld of %zu patterns kept; forward %.2f ms before, %.2f ms after (%.2fx); error %.1e",
+                       static_cast<long long>(kept()), patterns.size(), 1e3 * seconds_before, 1e3 * seconds_after,
+                       seconds_after > 0 ? seconds_before / seconds_after : 0, error);
 }
 
 namespace {
@@ -305,7 +298,7 @@ class Fusion {
       if (!(whole.error <= options_.max_error)) return keep_nothing("the error of the complete model is " + shortest(whole.error));
       if (!(1 - whole.after / whole.before >= std::min(options_.min_saving, 0.0)))
         return keep_nothing(
-            c10::str("the complete forward would take ", shortest(std::round(100 * whole.after / whole.before) / 100), " times as long"));
+            str_cat("the complete forward would take ", shortest(std::round(100 * whole.after / whole.before) / 100), " times as long"));
     } catch (const std::exception& e) {
       return keep_nothing("the fused model fails: " + detail::first_line(e.what()));
     }

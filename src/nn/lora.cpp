@@ -89,8 +89,8 @@ void check_lora_options(const LoraOptions& o) {
 }
 
 std::string LoraReport::str() const {
-  return c10::str("lora: ", layers.size(), layers.size() == 1 ? " layer" : " layers", " with adapters of rank ", options.rank, ", ",
-                  with_commas(trained), " of ", with_commas(total), " parameters are trained");
+  return str_cat("lora: ", layers.size(), layers.size() == 1 ? " layer" : " layers", " with adapters of rank ", options.rank, ", ",
+                 with_commas(trained), " of ", with_commas(total), " parameters are trained");
 }
 
 std::vector<std::string> linear_layers(const torch::nn::Module& module) {

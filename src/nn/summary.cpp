@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/evaluation_mode.hpp"
@@ -81,7 +82,7 @@ class Collector {
   int64_t total_ = 0, before_ = 0;
 };
 
-std::string shape_text(const std::vector<int64_t>& shape) { return shape.empty() ? "-" : c10::str(at::IntArrayRef(shape)); }
+std::string shape_text(const std::vector<int64_t>& shape) { return shape.empty() ? "-" : str_cat(at::IntArrayRef(shape)); }
 
 void write_row(std::ostringstream& out, size_t width, const LayerSummary& row) {
   out << std::left << std::setw(static_cast<int>(width)) << row.name << "  " << std::setw(18) << row.type << std::setw(22)

@@ -11,6 +11,7 @@
 
 #include "nn/weight_source.hpp"
 #include "npu_train/core/first_few.hpp"
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/nn/weight_resize.hpp"
 
@@ -48,15 +49,15 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     at::Tensor value = source.take(name);
     if (value.defined() && value.sizes() != target.sizes())
       if (const auto resized = resized_weight(name, value, target.sizes()); resized.defined()) {
-        report.converted.push_back(c10::str(name, " ", target.sizes(), " resized from ", value.sizes()));
+        report.converted.push_back(str_cat(name, " ", target.sizes(), " resized from ", value.sizes()));
         value = resized;
       }
     if (!value.defined()) {
       if (!optional_name(name)) report.missing.push_back(name);
     } else if (value.sizes() != target.sizes()) {
-      report.misshapen.push_back({name, c10::str(target.sizes()), c10::str(value.sizes())});
+      report.misshapen.push_back({name, str_cat(target.sizes()), str_cat(value.sizes())});
     } else if (!optional_name(name) && !c10::canCast(value.scalar_type(), target.scalar_type())) {
-      report.misshapen.push_back({name, c10::str(target.scalar_type()), c10::str(value.scalar_type())});
+      report.misshapen.push_back({name, str_cat(target.scalar_type()), str_cat(value.scalar_type())});
     } else {
       report.loaded.push_back(name);
       copies.emplace_back(target, value);
@@ -103,8 +104,8 @@ bool WeightsReport::fits() const {
 }
 
 std::string WeightsReport::str() const {
-  std::string out = c10::str("weights: ", loaded.size(), " loaded, ", missing.size(), " missing, ", unexpected.size(), " unexpected, ",
-                             misshapen.size(), " misshapen");
+  std::string out = str_cat("weights: ", loaded.size(), " loaded, ", missing.size(), " missing, ", unexpected.size(), " unexpected, ",
+                            misshapen.size(), " misshapen");
   if (!naming.family.empty()) out += "; the file is " + naming.str();
   if (!removed_prefixes.empty()) out += "\n  prefixes removed: " + join(removed_prefixes);
   if (!converted.empty()) out += "\n  converted: " + first_few(converted);

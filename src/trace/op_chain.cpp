@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "npu_train/base/storage.hpp"
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/trace/op_graph.hpp"
 #include "npu_train/trace/op_mode.hpp"
 
@@ -39,7 +40,7 @@ class Grammar {
         if (found == names_.end() || !chain.weight.is_floating_point()) return false;
         chain.layer = layer_of(found->second).empty() ? found->second : layer_of(found->second);
       } else {
-        chain.layer = c10::str("attention ", op.args[0].toTensor().sizes());
+        chain.layer = str_cat("attention ", op.args[0].toTensor().sizes());
       }
       chain.steps.push_back({op.op, op.args, std::move(open), -1});
       return true;

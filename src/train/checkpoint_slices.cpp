@@ -4,9 +4,9 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/io/safetensors.hpp"
 #include "train/manifest.hpp"
 
@@ -149,8 +149,7 @@ std::string write_slices(const std::filesystem::path& folder, int rank, const St
   std::error_code error;
   check(std::filesystem::is_directory(folder, error), ErrorKind::Checkpoint, detail::kCheckpointWhere, "rank ", rank, " does not see ",
         folder.string(), ", where rank 0 writes a checkpoint; hint: output.dir must be on a file system that all machines share");
-  char suffix[32];
-  std::snprintf(suffix, sizeof suffix, ".rank%04d.safetensors", rank);
+  const auto suffix = printed(".rank%04d.safetensors", rank);
   Json files = Json::array(), listed = Json::array();
   for (const auto& [part, tensors] : slices) {
     NamedTensors values;

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/io/folder.hpp"
 #include "train/host_copy.hpp"
 
@@ -22,9 +22,7 @@ constexpr int64_t kLargestSerial = int64_t{1} << 53;  // that a manifest may hol
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
 
 std::string folder_name(const CheckpointMeta& meta) {
-  char name[64];
-  std::snprintf(name, sizeof name, "epoch=%03lld-step=%lld", static_cast<long long>(meta.epoch), static_cast<long long>(meta.global_step));
-  return name;
+  return printed("epoch=%03lld-step=%lld", static_cast<long long>(meta.epoch), static_cast<long long>(meta.global_step));
 }
 
 }  // namespace

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <sstream>
 
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
@@ -13,12 +11,7 @@
 namespace npu_train {
 namespace {
 
-std::string scientific(double value) {
-  if (value < 0) return "-";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
+std::string scientific(double value) { return value < 0 ? "-" : printed("%.3g", value); }
 
 std::string numbers(const std::vector<int64_t>& values) {
   std::vector<std::string> out;
@@ -91,26 +84,22 @@ std::string OverflowSource::str() const {
 }
 
 std::string OverflowReport::str() const {
-  std::ostringstream out;
-  out << "overflow at attempt " << attempt << ", " << skip_streak << " in a row; " << precision << ", loss scale " << scientific(loss_scale)
-      << ", loss " << scientific(loss) << "\n";
-  out << "source: " << source.str() << " (micro-batch " << micro_batch << ")\n";
-  if (!samples.empty()) out << "samples that cause it: " << numbers(samples) << "\n";
-  out << "parameters with a gradient that is not finite: " << parameters.size() << " of " << parameters_in_all;
-  out << (parameters.empty() ? "" : ": ") << detail::first_few(parameters, 5) << "\n";
+  auto out = str_cat("overflow at attempt ", attempt, ", ", skip_streak, " in a row; ", precision, ", loss scale ", scientific(loss_scale),
+                     ", loss ", scientific(loss), "\nsource: ", source.str(), " (micro-batch ", micro_batch, ")\n");
+  if (!samples.empty()) out += "samples that cause it: " + numbers(samples) + "\n";
+  out += str_cat("parameters with a gradient that is not finite: ", parameters.size(), " of ", parameters_in_all,
+                 parameters.empty() ? "" : ": ", detail::first_few(parameters, 5), "\n");
   size_t width = 5;
   for (const auto& l : layers) width = std::max(width, l.layer.size());
   const auto row = [&](const std::string& layer, const std::string& a, const std::string& b, const std::string& c) {
-    char text[512];
-    std::snprintf(text, sizeof text, "%-*s  %12s  %12s  %12s\n", static_cast<int>(width), layer.c_str(), a.c_str(), b.c_str(), c.c_str());
-    out << text;
+    out += printed("%-*s  %12s  %12s  %12s\n", static_cast<int>(width), layer.c_str(), a.c_str(), b.c_str(), c.c_str());
   };
   row("layer", "output", "in fp32", "gradient");
   for (const auto& l : layers) row(l.layer, scientific(l.largest), scientific(l.largest_fp32), scientific(l.gradient));
-  out << "(largest magnitudes; the largest number is " << scientific(largest_of_dtype)
-      << (loss_scale != 1 ? "; gradients are scaled)\n" : ")\n");
-  for (const auto& line : advice) out << "- " << line << "\n";
-  return out.str();
+  out += "(largest magnitudes; the largest number is " + scientific(largest_of_dtype) +
+         (loss_scale != 1 ? "; gradients are scaled)\n" : ")\n");
+  for (const auto& line : advice) out += "- " + line + "\n";
+  return out;
 }
 
 Json OverflowReport::json() const {

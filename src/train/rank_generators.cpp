@@ -19,7 +19,7 @@ std::string to_text(const State& state) {
   std::string out;
   for (const auto& [name, tensor] : state.tensors) {
     const auto host = tensor.to(at::kCPU).contiguous();
-    out += c10::str(name, " ", static_cast<int>(host.scalar_type()), " ", host.numel(), "\n");
+    out += str_cat(name, " ", static_cast<int>(host.scalar_type()), " ", host.numel(), "\n");
     out.append(static_cast<const char*>(host.const_data_ptr()), host.nbytes());
   }
   return out;

@@ -161,7 +161,7 @@ void load_model(const LoopParts& parts, const State& saved) {
     if (found == nullptr)
       missing = missing.empty() ? p.name : missing;
     else if (!part.defined() || part.sizes() != p.value.sizes())
-      misshapen = misshapen.empty() ? c10::str(p.name, " ", found->sizes(), " instead of ", p.whole().sizes()) : misshapen;
+      misshapen = misshapen.empty() ? str_cat(p.name, " ", found->sizes(), " instead of ", p.whole().sizes()) : misshapen;
     copies.emplace_back(p.value.detach(), part);
   };
   for (const auto& p : saved_parameters(parts)) load(p);

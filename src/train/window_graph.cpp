@@ -14,11 +14,11 @@ namespace {
 
 // Whatever decides which kernels run, and the numbers that the host makes of a window.
 std::string shapes_of(const std::vector<Batch>& window, double full_weight) {
-  auto out = c10::str(full_weight, ";");
+  auto out = str_cat(full_weight, ";");
   for (const auto& batch : window) {
-    out += c10::str(batch.size, " ", batch.weight, " ", batch.pending.size(), ":");
+    out += str_cat(batch.size, " ", batch.weight, " ", batch.pending.size(), ":");
     for (const auto& [name, tensor] : batch.fields())
-      out += c10::str(name, " ", tensor.sizes(), tensor.strides(), tensor.scalar_type(), tensor.device(), ";");
+      out += str_cat(name, " ", tensor.sizes(), tensor.strides(), tensor.scalar_type(), tensor.device(), ";");
   }
   return out;
 }

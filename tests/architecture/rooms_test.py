@@ -14,6 +14,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 OF_GLIBC = ("gnu/", "execinfo.h", "mcheck.h", "obstack.h", "argp.h", "fts.h", "error.h", "printf.h")
 # Headers for single source files only: a user of the library must not need them.
 PRIVATE = ("yaml-cpp/", "spdlog/", "hwy/", "nlohmann/", "CLI/", "jpeglib.h", "spng.h", "xxhash.h", "zlib.h")
+# What reads or writes numbers by the locale of the program, and the files that may: they know what they do.
+BY_LOCALE = re.compile(r"\b(?:c10::str|v?snprintf|sscanf|strto(?:d|f|ld)|sto(?:d|f|ld)|atof)\(")
+KNOWS_LOCALES = ("src/core/text.cpp", "src/data/jpeg.cpp")
 
 
 def read_table(root):
@@ -70,6 +73,9 @@ def check(root):
             continue
         if public and not text.startswith("///"):
             problems.append(f"{path}: does not begin with a /// comment that states its purpose")
+        if str(path) not in KNOWS_LOCALES:
+            problems += [f"{path}: uses {call[:-1]}, which depends on the program's locale; use str_cat() or core/text.hpp"
+                         for call in BY_LOCALE.findall(text)]
         for kind, target in INCLUDE.findall(text):
             problems += judge(path, room, public, kind, target, table)
     for file in sorted((root / "tests").rglob("*.[ch]pp")):  # a test of the library links no tool
@@ -115,6 +121,7 @@ def self_test():
         "torch/torch.h": ("include/npu_train/io/a.hpp", "/// A.\n#include <torch/torch.h>\n"),
         "belongs in one source file": ("include/npu_train/io/a.hpp", "/// A.\n#include <nlohmann/json.hpp>\n"),
         "of glibc alone": ("src/io/a.cpp", "#include <gnu/libc-version.h>\n"),
+        "depends on the program's locale": ("src/io/a.cpp", "double x = std::stod(text);\n"),
         "relative path": ("src/io/a.cpp", '#include "../core/x.hpp"\n'),
         "the room more is not in": ("src/more/a.cpp", "\n"),
         "a cycle": ("cmake/rooms.txt", "core: io\nio: core\n"),

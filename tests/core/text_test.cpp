@@ -2,6 +2,7 @@
 
 #include "npu_train/core/text.hpp"
 
+#include <cmath>
 #include <limits>
 
 using namespace npu_train;
@@ -58,4 +59,33 @@ TEST_CASE("sizes in bytes") {
   CHECK(parse_bytes("3TiB") == int64_t{3} << 40);
   for (const char* bad : {"", "2", "GiB", "-1MiB", "2Gi", "2gib", "1e30GiB", "nanB", "infB", "2GiB ", "2  GiB"})
     CHECK_FALSE(parse_bytes(bad).has_value());
+}
+
+TEST_CASE("the names that resemble the given one come first") {
+  const std::vector<std::string> names = {"alpha", "resnet101", "resnet18", "resnet50", "vit"};
+  CHECK(nearest_first("resnet5", names) == std::vector<std::string>{"resnet50", "resnet18", "alpha", "resnet101", "vit"});
+  CHECK(nearest_first("zzz", names) == names);
+  CHECK(nearest_first("x", {}).empty());
+}
+
+TEST_CASE("a text that is a number, and others") {
+  CHECK(decimal_number("0.5") == 0.5);
+  CHECK(decimal_number("+1e-3") == 1e-3);
+  CHECK(decimal_number("-2") == -2.0);
+  CHECK(decimal_number("inf") == std::numeric_limits<double>::infinity());
+  CHECK(decimal_number("-Infinity") == -std::numeric_limits<double>::infinity());
+  CHECK(std::isnan(decimal_number("nan").value()));
+  CHECK(decimal_number("1e999") == std::numeric_limits<double>::infinity());
+  CHECK(decimal_number("-1e999") == -std::numeric_limits<double>::infinity());
+  CHECK(decimal_number("1e-999") == 0.0);
+  for (const char* other : {"", " 1", "1 ", "12a", "0,5", "+-1", "--1", "+", "-", "1.2.3"}) {
+    CAPTURE(other);
+    CHECK_FALSE(decimal_number(other));
+  }
+}
+
+TEST_CASE("printf into a text of any length") {
+  CHECK(printed("%s", "") == "");
+  CHECK(printed("%02d:%.3g", 7, 0.12345) == "07:0.123");
+  CHECK(printed("%s|", std::string(5000, 'a').c_str()) == std::string(5000, 'a') + "|");
 }

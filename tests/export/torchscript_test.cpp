@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "nets.hpp"
+#include "other_locale.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -184,4 +185,22 @@ TEST_CASE("a file that computes something else is found") {
   CHECK(check_torchscript(dir / "m.pt", model, batch).agrees());
   layer->weight.data().mul_(1.1);
   CHECK_FALSE(check_torchscript(dir / "m.pt", model, batch).agrees());
+}
+
+TEST_CASE("a locale of the program does not change the program text of a module, and the export keeps the locale") {
+  const TempDir dir;
+  const OnnxCase c{"sizes", {at::randn({4, 24})}, [](Xs v) { return at::mul(v[0].reshape({-1, 12, 2}), 0.25); }};
+  const auto model = model_of(c);
+  export_torchscript(model, batch_of(c.inputs), dir / "plain.pt");
+  const auto bytes = [&](const char* name) {
+    std::ifstream in(dir / name, std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  const OtherLocale other;
+  export_torchscript(model, batch_of(c.inputs), dir / "other.pt");
+  CHECK(bytes("other.pt").size() == bytes("plain.pt").size());
+  CHECK(check_torchscript(dir / "other.pt", model, batch_of(c.inputs)).difference == 0);
+  std::ostringstream after;
+  after << 12;
+  CHECK(after.str() == "1.2");
 }

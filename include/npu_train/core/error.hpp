@@ -1,11 +1,12 @@
 /// The one exception of the library. A message states the place, the given value, the allowed values and the remedy.
 #pragma once
 
-#include <c10/util/StringUtil.h>
-
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "npu_train/core/str_cat.hpp"
 
 namespace npu_train {
 
@@ -49,7 +50,7 @@ class Error : public std::runtime_error {
 template <class... Parts>
 void check(bool ok, ErrorKind kind, const char* where, const Parts&... parts) {
   if (!ok) [[unlikely]]
-    throw Error(kind, where, c10::str(parts...));
+    throw Error(kind, where, str_cat(parts...));
 }
 
 /// Runs `fn` and translates exceptions of c10, the standard library or the operating system into an Error (out of memory has its own kind).

@@ -1,12 +1,13 @@
 /// The library prints nothing by itself: it speaks to a sink that the program sets. Without a sink it is silent.
 #pragma once
 
-#include <c10/util/StringUtil.h>
-
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+
+#include "npu_train/core/str_cat.hpp"
 
 namespace npu_train {
 
@@ -46,15 +47,15 @@ void log(LogLevel level, std::string_view message);
 
 template <class... Parts>
 void log_info(const Parts&... parts) {
-  log(LogLevel::Info, c10::str(parts...));
+  log(LogLevel::Info, str_cat(parts...));
 }
 template <class... Parts>
 void log_warning(const Parts&... parts) {
-  log(LogLevel::Warning, c10::str(parts...));
+  log(LogLevel::Warning, str_cat(parts...));
 }
 template <class... Parts>
 void log_debug(const Parts&... parts) {
-  log(LogLevel::Debug, c10::str(parts...));
+  log(LogLevel::Debug, str_cat(parts...));
 }
 
 /// A warning that appears once per process for each `key`.

@@ -51,8 +51,8 @@ class Session {
     uint32_t count = 0;
     must(call.device_count(&count), "aclrtGetDeviceCount");
     check(device >= 0 && static_cast<uint32_t>(device) < count, ErrorKind::Device, kWhere, "there is no NPU ", device, "; this process ",
-          count == 0 ? std::string("sees none") : c10::str("sees 0 to ", count - 1), "; hint: npu-smi info, ASCEND_RT_VISIBLE_DEVICES");
-    must(call.set_device(device), c10::str("aclrtSetDevice(", device, ")"));
+          count == 0 ? std::string("sees none") : str_cat("sees 0 to ", count - 1), "; hint: npu-smi info, ASCEND_RT_VISIBLE_DEVICES");
+    must(call.set_device(device), str_cat("aclrtSetDevice(", device, ")"));
     try {
       must(call.create_context(&context_, device), "aclrtCreateContext");
       int mode = 0;
@@ -153,7 +153,7 @@ class DeviceBuffers {
   void add(size_t bytes) {
     const auto& call = functions();
     void* memory = nullptr;
-    must(call.allocate(&memory, bytes, kHugePagesFirst), c10::str("aclrtMalloc of ", human_bytes(static_cast<double>(bytes))));
+    must(call.allocate(&memory, bytes, kHugePagesFirst), str_cat("aclrtMalloc of ", human_bytes(static_cast<double>(bytes))));
     memory_.push_back(memory);
     auto* buffer = call.create_buffer(memory, bytes);
     check(buffer != nullptr, ErrorKind::OutOfMemory, kWhere, "aclCreateDataBuffer returned no buffer");

@@ -158,7 +158,7 @@ void must(int code, const std::string& call, const std::string& hint) {
 void attempt(int code, const char* call) noexcept {
   if (code == kSuccess) return;
   try {
-    log(LogLevel::Warning, c10::str(call, " failed with ", code));
+    log(LogLevel::Warning, str_cat(call, " failed with ", code));
   } catch (...) {  // a log that fails changes nothing
   }
 }

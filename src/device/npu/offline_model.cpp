@@ -61,13 +61,13 @@ std::optional<size_t> sample_bytes(const OfflineTensor& tensor) {
 std::string shape_text(const acl::Dims& dims) {
   std::vector<std::string> sizes;
   for (size_t i = 0; i < dims.count; ++i) sizes.push_back(std::to_string(dims.sizes[i]));
-  return c10::str("[", join(sizes), "]");
+  return str_cat("[", join(sizes), "]");
 }
 
 /// The description without its batch. `what` and `file` are for messages.
 OfflineTensor described(const std::filesystem::path& file, const char* what, const char* name, int acl_type, const acl::Dims& dims) {
   const std::string label = name != nullptr ? name : "";
-  const auto where = c10::str(file.string(), ": the ", what, " '", label, "' ");
+  const auto where = str_cat(file.string(), ": the ", what, " '", label, "' ");
   const auto dtype = dtype_of(acl_type);
   check(dtype.has_value(), ErrorKind::Data, kOfflineModel, where, "has the data type ", acl_type,
         " of AscendCL; supported: float32, float16, bfloat16, float64, int8 to int64, uint8, bool; hint: atc --output_type, "
@@ -94,7 +94,7 @@ void check_bytes(const std::filesystem::path& file, const OfflineTensor& tensor,
 std::string OfflineTensor::str() const {
   std::vector<std::string> sizes{"batch"};
   for (const auto size : shape) sizes.push_back(std::to_string(size));
-  return c10::str(c10::getDtypeNames(dtype).first, " [", join(sizes), "]");
+  return str_cat(c10::getDtypeNames(dtype).first, " [", join(sizes), "]");
 }
 
 struct OfflineModel::Impl {
@@ -186,10 +186,9 @@ void OfflineModel::Impl::read_tensors() {
 void OfflineModel::Impl::check_input(const at::Tensor& given, const OfflineTensor& expected, int64_t batch) const {
   std::vector<int64_t> sizes{batch};
   sizes.insert(sizes.end(), expected.shape.begin(), expected.shape.end());
-  check(
-      given.defined() && given.is_cpu() && given.scalar_type() == expected.dtype && given.sizes() == at::IntArrayRef(sizes),
-      ErrorKind::Usage, kOfflineModel, file.string(), ": the input '", expected.name, "' is ", expected.str(), " on the host; given: ",
-      given.defined() ? c10::str(c10::getDtypeNames(given.scalar_type()).first, " ", given.sizes(), " on ", given.device()) : "no tensor");
+  check(given.defined() && given.is_cpu() && given.scalar_type() == expected.dtype && given.sizes() == at::IntArrayRef(sizes),
+        ErrorKind::Usage, kOfflineModel, file.string(), ": the input '", expected.name, "' is ", expected.str(), " on the host; given: ",
+        given.defined() ? str_cat(c10::getDtypeNames(given.scalar_type()).first, " ", given.sizes(), " on ", given.device()) : "no tensor");
 }
 
 std::vector<at::Tensor> OfflineModel::Impl::run(const std::vector<at::Tensor>& given) {
@@ -200,7 +199,7 @@ std::vector<at::Tensor> OfflineModel::Impl::run(const std::vector<at::Tensor>& g
     std::vector<std::string> allowed;
     for (const auto size : batches) allowed.push_back(std::to_string(size));
     throw Error(ErrorKind::Usage, kOfflineModel,
-                c10::str(file.string(), ": a batch of ", batch, "; the model was compiled for ", join(allowed)),
+                str_cat(file.string(), ": a batch of ", batch, "; the model was compiled for ", join(allowed)),
                 "pad the batch, or compile this size too: --atc-batch of npu_tool export");
   }
   const acl::KeepsContext kept;
@@ -208,7 +207,7 @@ std::vector<at::Tensor> OfflineModel::Impl::run(const std::vector<at::Tensor>& g
   acl::must(call.set_context(session.context()), "aclrtSetCurrentContext");
   if (selects_batch)
     acl::must(call.set_batch(model->id(), inputs_on_device->get(), *selects_batch, static_cast<uint64_t>(batch)),
-              c10::str("aclmdlSetDynamicBatchSize(", batch, ")"));
+              str_cat("aclmdlSetDynamicBatchSize(", batch, ")"));
   for (size_t i = 0; i < given.size(); ++i) {
     check_input(given[i], inputs[i], batch);
     const auto tensor = given[i].contiguous();

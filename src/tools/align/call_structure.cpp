@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "npu_train/core/text.hpp"
 #include "tools/align/divergence_walk.hpp"
@@ -30,12 +29,7 @@ bool of_loss(const CallComparison& call) {
 bool in_forward(const CallComparison& call) { return call.direction == "forward" && !of_optimizer(call); }
 bool in_network(const CallComparison& call) { return two_sided(call) && (in_forward(call) || call.direction == "backward"); }
 
-std::string error_text(double error) {
-  char text[32];
-  if (std::isinf(error)) return "no finite number";
-  std::snprintf(text, sizeof text, "%.3g", error);
-  return text;
-}
+std::string error_text(double error) { return std::isinf(error) ? "no finite number" : printed("%.3g", error); }
 
 std::string place_of(const Divergence& d) {
   return (d.layer.empty() ? d.call : d.layer) + " (" + d.type + ", " + d.direction + ", step " + std::to_string(d.step) + ")";

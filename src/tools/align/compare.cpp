@@ -27,7 +27,7 @@ bool given_tolerance(const CompareOptions& options) { return options.atol || opt
 bool is_sample(const DumpStep& step) {
   const auto part = [&](const char* fact) {
     const auto share = detail::fact_of(step, fact);
-    return !share.empty() && std::atof(share.c_str()) < 1;
+    return !share.empty() && decimal_number(share).value_or(0) < 1;
   };
   return part("sample") || part("sample_elements");
 }

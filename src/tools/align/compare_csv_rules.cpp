@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -118,11 +119,7 @@ class Rules {
 }  // namespace
 
 std::optional<double> statistic_of(const DumpItem& item, Statistic which) {
-  if (!item.is_tensor()) {
-    char* end = nullptr;
-    const double value = std::strtod(item.value.c_str(), &end);
-    return !item.value.empty() && end == item.value.c_str() + item.value.size() ? std::optional(value) : std::nullopt;
-  }
+  if (!item.is_tensor()) return decimal_number(item.value);
   switch (which) {
     case Statistic::Max:
       return item.max;

@@ -62,7 +62,7 @@ void add_curves(const DumpComparison& comparison, HtmlPage& page) {
       for (const auto& item : call.items) {
         if (call.layer == "loss" && item.item_a.mean && item.item_b.mean) add(loss, step.step, *item.item_a.mean, *item.item_b.mean);
         if (item.kind == Kind::Value && item.a.ends_with(".lr"))
-          add(rate, step.step, std::atof(item.item_a.value.c_str()), std::atof(item.item_b.value.c_str()));
+          add(rate, step.step, decimal_number(item.item_a.value).value_or(0), decimal_number(item.item_b.value).value_or(0));
       }
   if (!loss.series[0].x.empty()) page.plot(loss);
   if (!rate.series[0].x.empty()) page.plot(rate);

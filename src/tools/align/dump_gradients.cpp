@@ -1,10 +1,10 @@
 // The half of DumpRecorder that sees what comes back: gradients, the loss, the optimizer.
 #include <ATen/ops/add.h>
 
-#include <cstdlib>
 #include <unordered_map>
 #include <utility>
 
+#include "npu_train/core/text.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "tools/align/dump_names.hpp"
 #include "tools/align/dump_recorder.hpp"
@@ -16,9 +16,8 @@ namespace {
 // momentum, weight_decay, betas, eps ...: what must be alike in two runs. The rate is that of the step.
 void add_options(const ConfigNode& options, DumpNode& to) {
   const auto leaf = [](const std::string& text) {
-    char* end = nullptr;
-    const double number = std::strtod(text.c_str(), &end);
-    return !text.empty() && *end == 0 ? LeafMaker::number(number) : LeafMaker::text(text);
+    const auto number = decimal_number(text);
+    return number ? LeafMaker::number(*number) : LeafMaker::text(text);
   };
   for (const auto& member : options.members()) {
     if (member.key == "lr") continue;

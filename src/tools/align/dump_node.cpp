@@ -1,7 +1,6 @@
 #include "tools/align/dump_node.hpp"
 
 #include <cmath>
-#include <cstdio>
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/json.hpp"
@@ -33,11 +32,7 @@ std::string leaf_json(const DumpLeaf& leaf) {
   }
   out += std::string(", \"requires_grad\": ") + (leaf.requires_grad ? "true" : "false");
   if (!leaf.parameter.empty()) out += ", \"parameter\": " + json_string(leaf.parameter);
-  if (leaf.crc) {
-    char digits[9];
-    std::snprintf(digits, sizeof digits, "%08x", *leaf.crc);
-    out += std::string(", \"md5\": \"") + digits + "\"";
-  }
+  if (leaf.crc) out += printed(", \"md5\": \"%08x\"", *leaf.crc);
   if (!leaf.data_name.empty()) out += ", \"data_name\": " + json_string(leaf.data_name);
   if (leaf.sampled > 0) out += ", \"sampled\": " + std::to_string(leaf.sampled);
   return out + "}";

@@ -190,15 +190,14 @@ class Explainer {
   bool has_loss_scale() const {
     const auto scaled = [](const DumpStep& step) {
       const auto scale = fact_of(step, "loss_scale");
-      return scale.empty() || std::atof(scale.c_str()) != 1;  // of other programs it is not known
+      return scale.empty() || decimal_number(scale).value_or(0) != 1;  // of other programs it is not known
     };
     return scaled(a_) || scaled(b_);
   }
 
   static std::string number_text(const std::string& value) {
-    char* end = nullptr;
-    const double number = std::strtod(value.c_str(), &end);
-    return !value.empty() && *end == 0 ? shortest(number) : value;
+    const auto number = decimal_number(value);
+    return number ? shortest(*number) : value;
   }
 
   void before() {

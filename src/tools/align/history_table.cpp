@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstdlib>
 #include <optional>
 
 #include "npu_train/core/error.hpp"
@@ -24,16 +22,6 @@ std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   const auto first = text.find_first_not_of(kBlank);
   return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
-}
-
-// A number as logs write it: "2.3", "+1e-3", "nan", "NaN", "-inf", "Infinity".
-std::optional<double> logged_number(std::string_view text) {
-  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
-  if (error == std::errc::result_out_of_range) return std::strtod(std::string(text).c_str(), nullptr);  // 0 or inf
-  return value;
 }
 
 bool is_array_of_objects(const Json& value) {
@@ -239,7 +227,7 @@ void HistoryTable::set(const std::string& name, double value) {
 void HistoryTable::set_text(const std::string& name, std::string_view text) {
   const auto content = trimmed(text);
   if (content.empty()) return;
-  if (const auto number = logged_number(content)) return set(name, *number);
+  if (const auto number = decimal_number(content)) return set(name, *number);
   if (std::find(kPhaseColumns.begin(), kPhaseColumns.end(), to_lower(name)) != kPhaseColumns.end())
     phases[row_] = to_lower(content.substr(0, 40));
   if (texts.size() < 100 && name.size() <= kLongestName && seen_texts_.emplace(name, true).second) texts.push_back(name);

@@ -102,7 +102,7 @@ class Side {
 double loss_scale_of(const DumpStep& step) {
   const auto found = step.facts.find("loss_scale");
   if (found == step.facts.end()) return 1;
-  const double scale = std::atof(found->second.c_str());
+  const double scale = decimal_number(found->second).value_or(0);
   return scale > 0 && std::isfinite(scale) ? scale : 1;
 }
 
@@ -113,9 +113,9 @@ double relative(double a, double b, double scale) {
 }
 
 bool is_number(const std::string& text, double& out) {
-  char* end = nullptr;
-  out = std::strtod(text.c_str(), &end);
-  return !text.empty() && end == text.c_str() + text.size();
+  const auto number = decimal_number(text);
+  out = number.value_or(0);
+  return number.has_value();
 }
 
 }  // namespace
@@ -377,9 +377,7 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
       item.message = "error relative to the reference " + short_number(item.reference_error_a, 3) + ", that of the other run " +
                      short_number(item.reference_error_b, 3) + ", allowed " + short_number(limit, 3);
   } else if (!(seen <= allowed)) {
-    char text[96];
-    std::snprintf(text, sizeof text, "differs by %.3g, allowed %.3g", seen, allowed);
-    item.message = text;
+    item.message = printed("differs by %.3g, allowed %.3g", seen, allowed);
   }
   item.failed = !item.message.empty();
 }

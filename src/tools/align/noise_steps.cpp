@@ -10,6 +10,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/io/tensor_file.hpp"
 #include "tools/align/divergence_walk.hpp"
 
@@ -48,7 +49,7 @@ class StepNoise {
       for (const auto& item : call.items) {
         if (const auto name = behind(item.a, call.a + ".parameters."); !name.empty()) parameters_.insert(name);
         if (item.a.ends_with(".lr") && item.b.ends_with(".lr"))
-          rate = std::max({rate, std::atof(item.item_a.value.c_str()), std::atof(item.item_b.value.c_str())});
+          rate = std::max({rate, decimal_number(item.item_a.value).value_or(0), decimal_number(item.item_b.value).value_or(0)});
         adaptive |= item.a.find(".exp_avg_sq/") != std::string::npos;
       }
     }

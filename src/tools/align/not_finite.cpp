@@ -1,9 +1,9 @@
 // Values that cannot be measured: non-finite values, and those with a different shape or kind.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
 
+#include "npu_train/core/text.hpp"
 #include "tools/align/divergence_walk.hpp"
 #include "tools/align/report_rows.hpp"
 
@@ -29,7 +29,7 @@ struct Results {
 Results results_of(const StepComparison& step, const DumpStep& a, const DumpStep& b) {
   const auto scaled = [](const DumpStep& s) {
     const auto scale = fact_of(s, "loss_scale");
-    return !scale.empty() && std::atof(scale.c_str()) != 1;
+    return !scale.empty() && decimal_number(scale).value_or(0) != 1;
   };
   Results out{.scaled = scaled(a) && scaled(b)};
   bool any_loss = false, any_gradient = false, infinite_loss = false;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "npu_train/core/text.hpp"
 #include "tools/align/compare_parts.hpp"
@@ -54,9 +53,7 @@ std::string short_dtype(const DumpItem& item) { return item.dtype.substr(item.dt
 
 std::pair<std::string, std::string> crc_of(const ItemComparison& item) {
   const auto either = [](const std::optional<uint32_t>& computed, const std::string& dumped) {
-    char text[16] = "";
-    if (computed) std::snprintf(text, sizeof text, "%08x", *computed);
-    return computed ? std::string(text) : dumped;
+    return computed ? printed("%08x", *computed) : dumped;
   };
   return {either(item.metrics.crc_a, item.item_a.crc), either(item.metrics.crc_b, item.item_b.crc)};
 }

@@ -51,7 +51,7 @@ bool has_parameters(const DumpCall& call) {
 
 bool is_part(const DumpStep& step) {
   const auto sample = fact_of(step, "sample");
-  return !step.complete || !fact_of(step, "part").empty() || (!sample.empty() && std::atof(sample.c_str()) < 1);
+  return !step.complete || !fact_of(step, "part").empty() || (!sample.empty() && decimal_number(sample).value_or(0) < 1);
 }
 
 bool fuses_kernels(const DumpStep& step) {

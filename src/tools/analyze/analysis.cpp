@@ -26,7 +26,8 @@ struct Advice {
 const std::map<std::string, Advice>& advice_table() {
   static const auto table = [] {
     std::map<std::string, Advice> out;
-    for (const auto& row : detail::facts_texts(facts::advice, "advice.tsv", 4)) out[row[0]] = {row[1], row[3], std::stod(row[2])};
+    for (const auto& row : detail::facts_texts(facts::advice, "advice.tsv", 4))
+      out[row[0]] = {row[1], row[3], decimal_number(row[2]).value()};
     return out;
   }();
   return table;
@@ -167,7 +168,7 @@ void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& c
     if (w.dim() < 2 || !p.name.ends_with("weight")) continue;
     // images have three channels, and data sets have a fixed number of classes
     const bool odd = (w.size(0) % kBlock != 0 && classes.count(w.size(0)) == 0) || (w.size(1) % kBlock != 0 && w.size(1) > 4);
-    if (odd) findings.add("alignment", p.name, c10::str(w.sizes()) + ": not multiples of " + std::to_string(kBlock));
+    if (odd) findings.add("alignment", p.name, str_cat(w.sizes()) + ": not multiples of " + std::to_string(kBlock));
   }
   for (const auto& [dtype, names] : by_dtype) out.parameter_dtypes.emplace_back(dtype, static_cast<int64_t>(names.size()));
   std::sort(out.parameter_dtypes.begin(), out.parameter_dtypes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });

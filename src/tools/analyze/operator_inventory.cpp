@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "npu_train/core/clock.hpp"
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/operator_support.hpp"
 #include "npu_train/trace/tensors_of.hpp"
@@ -19,7 +20,7 @@ constexpr size_t kMost = 6;  // shapes and layers that are kept of one kind
 
 std::string shapes_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::string> out;
-  for (size_t i = 0; i < tensors.size() && i < 4; ++i) out.push_back(c10::str(tensors[i].sizes()));
+  for (size_t i = 0; i < tensors.size() && i < 4; ++i) out.push_back(str_cat(tensors[i].sizes()));
   return join(out, " x ") + (tensors.size() > 4 ? " ..." : "");
 }
 

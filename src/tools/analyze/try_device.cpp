@@ -185,7 +185,7 @@ class TrialRun {
 
   std::string shape_of(const at::Tensor& outputs) const {
     const bool here = outputs.device() == device_.c10();
-    return "outputs " + c10::str(outputs.sizes()) + (here ? "" : ", on " + outputs.device().str());
+    return "outputs " + str_cat(outputs.sizes()) + (here ? "" : ", on " + outputs.device().str());
   }
 
   StepOutput forward(const Batch& batch) {

@@ -78,7 +78,7 @@ std::string BaselineComparison::speed_obstacle() const {
     if (b->device.starts_with("sim_npu")) return b->device + " computes on the host's processor, whose speed does not represent a chip";
   const auto ours = now.step_seconds.size(), theirs = reference.step_seconds.size();
   if (std::min(ours, theirs) >= 6) return "";
-  return c10::str(ours, " and ", theirs, " steps were measured after the warm-up; both sides need at least six");
+  return str_cat(ours, " and ", theirs, " steps were measured after the warm-up; both sides need at least six");
 }
 
 bool BaselineComparison::accuracy_passed() const {

@@ -88,7 +88,7 @@ double mean_of_last(const std::vector<double>& values, int64_t count) {
 
 double largest_of_ranks(Strategy& strategy, double own) {
   double largest = own;
-  for (const auto& of_rank : strategy.gather(std::to_string(own))) largest = std::max(largest, std::stod(of_rank));
+  for (const auto& of_rank : strategy.gather(shortest(own))) largest = std::max(largest, decimal_number(of_rank).value());
   return largest;
 }
 

@@ -183,12 +183,14 @@ double since_process_start() {
   std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
   const std::string text((std::istreambuf_iterator<char>(stat)), {});
   const auto name_end = text.rfind(')');
-  double up = 0;
-  if (name_end == std::string::npos || !(uptime >> up)) return 0;
+  std::string up_text;
+  uptime >> up_text;
+  const auto up = decimal_number(up_text);
+  if (name_end == std::string::npos || !up) return 0;
   std::istringstream rest(text.substr(name_end + 2));
   std::string field;
   for (int i = 0; i < 20; ++i) rest >> field;
-  return up - std::stod(field) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return *up - decimal_number(field).value_or(0) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace npu_train::detail

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "npu_train/core/first_line.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train {
 namespace {
@@ -28,8 +29,10 @@ std::optional<uint64_t> whole_number(const std::optional<std::string>& text) {
 /// The number that `text` begins with after blanks.
 std::optional<double> leading_number(const std::string& text) {
   std::istringstream in(text);
-  double out = 0;
-  return in >> out && out >= 0 ? std::optional(out) : std::nullopt;
+  std::string word;
+  in >> word;
+  const auto out = decimal_number(word.substr(0, word.find_first_not_of("+-.0123456789")));
+  return out && *out >= 0 ? out : std::nullopt;
 }
 
 std::string why_failed(const std::string& program, const CommandResult& result) {

@@ -83,10 +83,10 @@ class Checks {
       found = translated(item, look);
     } catch (const detail::TooFewSteps& e) {
       const auto fewer = options_.steps * e.taken / e.needed;
-      found = {false,
-               c10::str("not judged, since the run ends after ", e.taken, e.taken == 1 ? " step, but " : " steps, but ", e.needed,
-                        " are needed"),
-               (fewer > 0 ? c10::str("use --steps ", fewer, ", or ") : std::string("use ")) + "a longer run", true};
+      found = {
+          false,
+          str_cat("not judged, since the run ends after ", e.taken, e.taken == 1 ? " step, but " : " steps, but ", e.needed, " are needed"),
+          (fewer > 0 ? str_cat("use --steps ", fewer, ", or ") : std::string("use ")) + "a longer run", true};
     } catch (const Error& e) {
       found = {false, e.what(), "fix the reported problem"};
     }

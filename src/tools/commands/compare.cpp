@@ -49,11 +49,10 @@ std::map<std::string, std::string> read_mapping(const std::string& path) {
 std::pair<std::string, Tolerance> read_tolerance(const std::string& text) {
   const auto equal = text.rfind('='), comma = text.find(',', equal == std::string::npos ? 0 : equal);
   const auto number = [&](const std::string& part) {
-    char* end = nullptr;
-    const double value = std::strtod(part.c_str(), &end);
-    check(!part.empty() && end == part.c_str() + part.size() && value >= 0, ErrorKind::Usage, "compare", "--tolerance ", text,
+    const auto value = decimal_number(part);
+    check(value && *value >= 0, ErrorKind::Usage, "compare", "--tolerance ", text,
           ": allowed: PATTERN=ATOL,RTOL, for example layer4.*=1e-4,1e-2");
-    return value;
+    return *value;
   };
   check(equal != std::string::npos && comma != std::string::npos, ErrorKind::Usage, "compare", "--tolerance ", text,
         ": allowed: PATTERN=ATOL,RTOL, for example layer4.*=1e-4,1e-2");

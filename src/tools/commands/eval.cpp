@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "commands.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/callbacks/progress.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
@@ -33,9 +34,7 @@ int evaluate(const EvalArguments& args, const Parts& parts) {
   std::string text = "checkpoint " + checkpoint + "\n";
   for (const auto& [name, value] : metrics) {
     document.set(name, value);
-    char line[128];
-    std::snprintf(line, sizeof line, "  val/%s %.4f\n", name.c_str(), value);
-    text += line;
+    text += printed("  val/%s %.4f\n", name.c_str(), value);
   }
   print(args.json, document, text);
   return 0;

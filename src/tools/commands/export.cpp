@@ -119,14 +119,13 @@ std::string text_of(const char* what, const std::vector<OnnxValue>& values) {
   for (const auto& value : values) {
     std::vector<std::string> sizes;
     for (const auto& extent : value.shape) sizes.push_back(extent.free() ? extent.name : std::to_string(extent.size));
-    out += c10::str("  ", what, " '", value.name, "': ", c10::getDtypeNames(value.dtype).first, " [", join(sizes), "]\n");
+    out += str_cat("  ", what, " '", value.name, "': ", c10::getDtypeNames(value.dtype).first, " [", join(sizes), "]\n");
   }
   return out;
 }
 
 std::string text_of(const FileComparison& c) {
-  char numbers[96];
-  std::snprintf(numbers, sizeof numbers, "largest difference %.2g of the largest output, tolerance %.2g", c.difference, c.tolerance);
+  const auto numbers = printed("largest difference %.2g of the largest output, tolerance %.2g", c.difference, c.tolerance);
   return "  " + c.by + ": " + (c.agrees() ? "agrees" : "differs") + " (" + numbers + ")\n";
 }
 
@@ -216,11 +215,11 @@ int export_to_onnx(const ExportArguments& args, const Source& source) {
       .set("dtype", args.dtype)
       .set("data", written.data.string())
       .set("data_bytes", static_cast<int64_t>(written.data_bytes));
-  auto text = c10::str("wrote ", args.to, ": ", human_bytes(static_cast<double>(written.bytes)), ", opset ", opset_of(args), ", ",
-                       args.dtype, "\n");
+  auto text =
+      str_cat("wrote ", args.to, ": ", human_bytes(static_cast<double>(written.bytes)), ", opset ", opset_of(args), ", ", args.dtype, "\n");
   if (!written.data.empty())
-    text += c10::str("  weights in ", written.data.string(), ": ", human_bytes(static_cast<double>(written.data_bytes)),
-                     "; keep both files in one folder\n");
+    text += str_cat("  weights in ", written.data.string(), ": ", human_bytes(static_cast<double>(written.data_bytes)),
+                    "; keep both files in one folder\n");
   text += description_of(written);
   const bool agrees = !args.check || onnx_agrees(args, source.model, document, text);
   if (agrees && !args.soc.empty()) compile_for_ascend(args, source, written, options, document, text);
@@ -233,7 +232,7 @@ int export_to_torchscript(const ExportArguments& args, const Source& source) {
       export_torchscript(source.model, batch_of(source.model, 2), args.to, {.dynamic = args.dynamic, .metadata = source.metadata});
   auto document = document_of(args, source, written);
   auto text =
-      c10::str("wrote ", args.to, ": ", human_bytes(static_cast<double>(written.bytes)), ", TorchScript\n") + description_of(written);
+      str_cat("wrote ", args.to, ": ", human_bytes(static_cast<double>(written.bytes)), ", TorchScript\n") + description_of(written);
   const bool agrees =
       !args.check || all_agree({check_torchscript(args.to, source.model, batch_of(source.model, kCheckedBatch))}, document, text);
   print(args.json, document, text);

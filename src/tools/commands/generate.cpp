@@ -116,7 +116,7 @@ int generate_text_of(GenerateArguments args, const Parts& parts) {
   if (bytes) document.set("text", text_of_bytes(tokens));
   const auto shown = args.image.empty() ? all : tokens;
   const auto text = bytes ? npu_train::detail::visible_lines(text_of_bytes(shown)) : numbers;
-  print(args.json, document, c10::str(text, "\n", tokens.size(), " tokens, ", static_cast<int64_t>(rate + 0.5), " tokens/s\n"));
+  print(args.json, document, str_cat(text, "\n", tokens.size(), " tokens, ", static_cast<int64_t>(rate + 0.5), " tokens/s\n"));
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "commands.hpp"
 #include "model_arguments.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/io/npy.hpp"
 #include "predict_om.hpp"
@@ -69,9 +70,7 @@ int predict(PredictArguments args, const Parts& parts) {
     Json top = Json::array();
     for (const auto& answer : top_answers(logits[static_cast<int64_t>(i)], classes, args.top)) {
       top.push_back(Json::object({{"class", answer.label}, {"name", answer.name}, {"probability", answer.probability}}));
-      char line[256];
-      std::snprintf(line, sizeof line, "  %6.2f %%  %s\n", 100 * answer.probability, answer.name.c_str());
-      text += line;
+      text += printed("  %6.2f %%  %s\n", 100 * answer.probability, answer.name.c_str());
     }
     results.push_back(Json::object({{"picture", args.pictures[i]}, {"top", top}}));
   }

@@ -1,6 +1,5 @@
 #include "predict_om.hpp"
 
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/core/whole_number.hpp"
 #include "npu_train/engine/offline_predictor.hpp"
 #include "npu_train/engine/predictor.hpp"
@@ -48,7 +48,7 @@ int npu_of(const std::string& device) {
 std::vector<double> statistics_of(const std::string& text) {
   std::vector<double> out;
   std::istringstream in(text);
-  for (std::string word; std::getline(in, word, ',');) out.push_back(std::strtod(word.c_str(), nullptr));
+  for (std::string word; std::getline(in, word, ',');) out.push_back(decimal_number(word).value_or(0));
   return out;
 }
 

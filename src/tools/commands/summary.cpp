@@ -37,7 +37,7 @@ PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
 
 /// Totals first; empty columns are omitted.
 std::string text_of(const ModelSummary& s, bool by_layer) {
-  const auto shape = [](const std::vector<int64_t>& sizes) { return sizes.empty() ? std::string() : c10::str(at::IntArrayRef(sizes)); };
+  const auto shape = [](const std::vector<int64_t>& sizes) { return sizes.empty() ? std::string() : str_cat(at::IntArrayRef(sizes)); };
   TextTable table({"name", "type", "output", "parameters", "FLOPs"});
   for (const auto& row : by_layer || s.blocks.empty() ? s.layers : s.blocks)
     table.add_row({row.name, row.type, shape(row.output_shape), with_commas(row.parameters), with_commas(row.flops)});

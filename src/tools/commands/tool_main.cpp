@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.hpp"
+#include "npu_train/core/c_locale.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/host_arena.hpp"
@@ -42,6 +43,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   cli::add_generate(app, run);
   cli::add_launch(app, launch);
   try {
+    const CLocale numbers;
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return cli::parse_end(app, e, argc, argv, parts);

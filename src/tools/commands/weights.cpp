@@ -54,7 +54,7 @@ bool in_sizes_of(const PartConfig& part, const Parts& parts, const std::string& 
 void write(const WeightsArguments& args, NamedTensors tensors, Json& document, std::string& text) {
   if (!args.as.empty()) {
     auto renamed = renamed_weights(tensors, args.as);
-    text += c10::str("names of ", args.as, ": ", renamed.tensors.size(), " tensors; the source is ", renamed.from.str(), "\n");
+    text += str_cat("names of ", args.as, ": ", renamed.tensors.size(), " tensors; the source is ", renamed.from.str(), "\n");
     if (!renamed.omitted.empty())
       text += "omitted, since they are not of the network: " + npu_train::detail::first_few(renamed.omitted, 8) + "\n";
     document.set("as", args.as).set("omitted", static_cast<int64_t>(renamed.omitted.size()));
@@ -113,7 +113,7 @@ int convert(const WeightsArguments& args, const Parts& parts) {
                                 {"elements", elements},
                                 {"family", naming.family},
                                 {"naming", naming.naming}});
-  auto text = c10::str(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements, ", naming.str(), "\n");
+  auto text = str_cat(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements, ", naming.str(), "\n");
   bool fits = true;
   if (args.model.given()) fits = in_sizes_of(args.model.part(parts), parts, args.from, tensors, document, text);
   if (fits && !args.to.empty()) write(args, std::move(tensors), document, text);

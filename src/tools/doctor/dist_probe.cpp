@@ -57,7 +57,7 @@ std::string difference(const at::Tensor& got, const at::Tensor& expected) {
   const auto a = got.to(at::kDouble), b = expected.to(at::kDouble);
   for (int64_t i = 0; i < a.numel(); ++i) {
     const auto x = a.const_data_ptr<double>()[i], y = b.const_data_ptr<double>()[i];
-    if (!(x == y)) return c10::str("element ", i, " is ", x, "; it must be ", y);
+    if (!(x == y)) return str_cat("element ", i, " is ", x, "; it must be ", y);
   }
   return "";
 }
@@ -96,7 +96,7 @@ std::string texts_of(ProcessGroup& group) {
   const auto text = [](size_t r) { return std::string(r * 700, static_cast<char>('a' + r % 26)); };
   const auto all = group.gather("doctor texts", text(static_cast<size_t>(group.rank())));
   for (size_t r = 0; r < all.size(); ++r)
-    if (all[r] != text(r)) return c10::str("the text of rank ", r, " has arrived with other content");
+    if (all[r] != text(r)) return str_cat("the text of rank ", r, " has arrived with other content");
   return "";
 }
 
@@ -111,7 +111,7 @@ void add_check(ProcessGroup& group, DistProbe& probe, CollectiveCheck check, Fn&
   }
   const auto all = group.gather("doctor", problem);
   const auto first = std::find_if(all.begin(), all.end(), [](const auto& p) { return !p.empty(); });
-  if (first != all.end()) check.problem = c10::str("rank ", first - all.begin(), ": ", *first);
+  if (first != all.end()) check.problem = str_cat("rank ", first - all.begin(), ": ", *first);
   probe.checks.push_back(std::move(check));
 }
 

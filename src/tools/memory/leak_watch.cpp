@@ -52,7 +52,7 @@ std::string most_handles() {
   }
   const auto most = std::max_element(targets.begin(), targets.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most == targets.end() || most->second < 2) return "";
-  return c10::str("; ", most->second, " of ", all, " are ", detail::visible_start(most->first, 200));
+  return str_cat("; ", most->second, " of ", all, " are ", detail::visible_start(most->first, 200));
 }
 
 std::string amount(const Kind& kind, double value) { return kind.bytes ? human_bytes(value) : short_number(value, 3); }
@@ -126,8 +126,8 @@ void LeakWatch::judge() {
     if (!slope) continue;
     told_[k] = true;
     const auto at = [&](const std::pair<double, double>& s) { return amount(kind, s.second) + " at step " + short_number(s.first, 12); };
-    findings_.push_back(c10::str(kind.name, kind.bytes ? " grows by " : " grow by ", amount(kind, *slope), " per step (", at(row.front()),
-                                 ", ", at(row.back()), ")"));
+    findings_.push_back(str_cat(kind.name, kind.bytes ? " grows by " : " grow by ", amount(kind, *slope), " per step (", at(row.front()),
+                                ", ", at(row.back()), ")"));
     log_warning("leak: ", findings_.back(), kind.lists_handles ? most_handles() : std::string(), "; hint: ", kind.hint);
   }
 }

@@ -65,8 +65,8 @@ class Advice {
         if (few > 1 && !ran_out) throw;
         if (few > 1) continue;
         out_.unmeasured.push_back(change + (ran_out
-                                                ? c10::str(rows == 1 ? ": not even 1 sample fits" : ": 1 sample fits, 2 do not")
-                                                : c10::str(": more than ", kFewSamples, " samples do not fit, and the model refuses 1")));
+                                                ? str_cat(rows == 1 ? ": not even 1 sample fits" : ": 1 sample fits, 2 do not")
+                                                : str_cat(": more than ", kFewSamples, " samples do not fit, and the model refuses 1")));
       }
     }
     return std::nullopt;
@@ -91,14 +91,14 @@ class Advice {
   std::string fewer_samples(int64_t rows) const {
     switch (failed_.pass) {
       case Pass::Training:
-        return c10::str("data.batch_size=", rows, " trainer.accumulate_grad_batches=", failed_.window_rows / rows);
+        return str_cat("data.batch_size=", rows, " trainer.accumulate_grad_batches=", failed_.window_rows / rows);
       case Pass::Prediction:
-        return c10::str("to predict at most ", rows, rows == 1 ? " sample" : " samples", " at a time");
+        return str_cat("to predict at most ", rows, rows == 1 ? " sample" : " samples", " at a time");
       case Pass::Sanity:
       case Pass::Validation:
         break;
     }
-    return c10::str("data.val_batch_size=", rows);
+    return str_cat("data.val_batch_size=", rows);
   }
 
   // Of normalisation layers that see smaller batches.
@@ -154,9 +154,9 @@ class Advice {
     const auto alone = measure("smaller windows", *run_.task, *run_.precision, 1, /*on_host=*/true);
     const auto rows = alone ? std::min(alone->largest_batch(failed_.room, failed_.exact), failed_.window_rows - 1) : 0;
     if (const auto fewer = power_below(rows); fewer > 0)
-      propose(c10::str("data.batch_size=", fewer, config_.trainer.accumulate_grad_batches > 1 ? " trainer.accumulate_grad_batches=1" : ""),
+      propose(str_cat("data.batch_size=", fewer, config_.trainer.accumulate_grad_batches > 1 ? " trainer.accumulate_grad_batches=1" : ""),
               *alone, fewer,
-              c10::str("a different update, with ", fewer, " samples instead of ", failed_.window_rows, "; adapt the learning rate"));
+              str_cat("a different update, with ", fewer, " samples instead of ", failed_.window_rows, "; adapt the learning rate"));
   }
 
   const RunView& run_;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/memory/memory_prediction.hpp"
@@ -16,9 +15,7 @@ std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(by
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string percent_text(int64_t part, int64_t whole) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0.0);
-  return text;
+  return printed("%.1f %%", whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0.0);
 }
 
 using Row = std::pair<std::string, int64_t>;

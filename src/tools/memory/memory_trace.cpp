@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "npu_train/base/storage.hpp"
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/device/backend.hpp"
 
 namespace npu_train {
@@ -17,7 +18,7 @@ constexpr size_t kLastLayers = 5;
 
 const void* memory_of(const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().data() : nullptr; }
 
-std::string shape_of(const at::Tensor& t) { return c10::str(t.sizes()); }
+std::string shape_of(const at::Tensor& t) { return str_cat(t.sizes()); }
 
 }  // namespace
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "memory_advice.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
@@ -176,18 +178,18 @@ class Explanation {
   }
 
   std::string batch_text() const {
-    const auto samples = c10::str(work_.rows, work_.rows == 1 ? " sample" : " samples");
+    const auto samples = str_cat(work_.rows, work_.rows == 1 ? " sample" : " samples");
     switch (failed_.pass) {
       case Pass::Sanity:
-        return c10::str("batch ", failed_.micro_batch + 1, " of the validation before the first step, ", samples);
+        return str_cat("batch ", failed_.micro_batch + 1, " of the validation before the first step, ", samples);
       case Pass::Validation:
-        return c10::str("batch ", failed_.micro_batch + 1, " of the validation, ", samples);
+        return str_cat("batch ", failed_.micro_batch + 1, " of the validation, ", samples);
       case Pass::Prediction:
         return "a prediction of " + samples;
       case Pass::Training:
         break;
     }
-    return c10::str("micro-batch ", failed_.micro_batch + 1, " of ", work_.micro_batches, " of ", samples);
+    return str_cat("micro-batch ", failed_.micro_batch + 1, " of ", work_.micro_batches, " of ", samples);
   }
 
   std::string holdings() const {
@@ -210,8 +212,8 @@ class Explanation {
     if (!advice_.changes.empty()) {
       TextTable table({"override", "peak", "cost"});
       for (const auto& c : advice_.changes) table.add_row({c.overrides, c.peak, c.cost});
-      out = c10::str("  changes that would fit, predicted from ", training() ? "steps" : "forwards", " of ", advice_.few, " and ",
-                     advice_.few + 1, " samples:\n") +
+      out = str_cat("  changes that would fit, predicted from ", training() ? "steps" : "forwards", " of ", advice_.few, " and ",
+                    advice_.few + 1, " samples:\n") +
             indented(table.str());
     }
     if (!advice_.unmeasured.empty()) out += "  could not be predicted: " + join(advice_.unmeasured, "; ") + "\n";

@@ -262,7 +262,7 @@ std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& 
       for (auto rows = batch; rows >= 1; --rows) {
         if (window % rows != 0 || rows == window) continue;
         model.add_waiting_batches(on_host ? 0 : window / rows - 2);
-        if (model.fits(rows, hbm)) return c10::str("data.batch_size=", rows, " trainer.accumulate_grad_batches=", window / rows);
+        if (model.fits(rows, hbm)) return str_cat("data.batch_size=", rows, " trainer.accumulate_grad_batches=", window / rows);
       }
       return "";
     };

@@ -23,7 +23,7 @@ constexpr size_t kMostRows = 1000;
 // One row; every message names file, line and column.
 class Row {
  public:
-  Row(const CsvTable& table, size_t row) : table_(table), row_(row), where_(c10::str(table.source, ":", table.lines[row])) {}
+  Row(const CsvTable& table, size_t row) : table_(table), row_(row), where_(str_cat(table.source, ":", table.lines[row])) {}
   const std::string& where() const { return where_; }
   std::string text(const char* column) const { return table_.has(column) ? table_.rows[row_][table_.index(column)] : std::string(); }
   double number(const char* column, double least, double otherwise, double most = kMost) const {

@@ -18,7 +18,7 @@ State without_times(State state) {
 }  // namespace
 
 TooFewSteps::TooFewSteps(const char* where, int64_t taken_steps, int64_t needed_steps)
-    : Error(ErrorKind::Usage, where, c10::str("the run ends after ", taken_steps, " steps, but ", needed_steps, " are needed"),
+    : Error(ErrorKind::Usage, where, str_cat("the run ends after ", taken_steps, " steps, but ", needed_steps, " are needed"),
             "increase trainer.max_epochs, or use fewer steps (--verify-steps of train_app, --steps of npu_tool)"),
       taken(taken_steps),
       needed(needed_steps) {}

@@ -17,11 +17,11 @@ using namespace detail;
 
 std::string VerifyResumeReport::str() const {
   if (passed)
-    return c10::str("resume verified: ", steps, " + checkpoint + ", steps, " steps equal ", 2 * steps, " steps, bit for bit (weights ",
-                    digest, ")");
+    return str_cat("resume verified: ", steps, " + checkpoint + ", steps, " steps equal ", 2 * steps, " steps, bit for bit (weights ",
+                   digest, ")");
   std::string out = "resume FAILED:";
   if (!not_restored.empty()) out += "\n  not restored from the checkpoint: " + join(not_restored);
-  if (!drifted.empty()) out += c10::str("\n  different ", steps, " steps after the resume: ", join(drifted));
+  if (!drifted.empty()) out += str_cat("\n  different ", steps, " steps after the resume: ", join(drifted));
   return out;
 }
 

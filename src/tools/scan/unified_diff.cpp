@@ -1,8 +1,8 @@
 #include "tools/scan/unified_diff.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
+
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::detail::scan {
 namespace {
@@ -39,9 +39,7 @@ std::string shown_name(const std::string& side, const std::string& path) {
       out += c;
       continue;
     }
-    std::array<char, 8> code{};
-    std::snprintf(code.data(), code.size(), "\\%03o", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    out += code.data();
+    out += printed("\\%03o", static_cast<unsigned>(static_cast<unsigned char>(c)));
   }
   return out + "\"";
 }

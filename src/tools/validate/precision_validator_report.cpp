@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 #include "precision_validator_side.hpp"
@@ -33,7 +34,7 @@ void add_flagged(std::string& out, const char* what, const std::vector<Validated
   }
   if (flagged == 0) return;
   out += "\n" + table.str(width);
-  if (flagged > kMostRows) out += c10::str("and ", flagged - kMostRows, " more\n");
+  if (flagged > kMostRows) out += str_cat("and ", flagged - kMostRows, " more\n");
 }
 
 Json tensors_json(const std::vector<ValidatedTensor>& tensors) {
@@ -83,10 +84,10 @@ const ValidatedTensor* ValidationReport::first_flagged() const {
 std::string ValidationReport::str(size_t width) const {
   std::string out = all_passed ? "validation passed" : "validation FAILED";
   if (const auto* layer = first_flagged(); layer != nullptr && !all_passed) out += ": the first layer that differs is " + layer->name;
-  out += c10::str("\n", samples, " samples, ", short_number(100 * pass_rate), " % agree; largest difference ", short_number(max_max_diff),
-                  ", on average ", short_number(avg_max_diff), " (mean ", short_number(avg_mean_diff), ")\n\n");
-  out += c10::str("judged:    ", judged.str(), "\nreference: ", reference.str(), "\ntolerance: atol ", short_number(atol), ", rtol ",
-                  short_number(rtol), " (", tolerance_source, "), or the effect of ", short_number(noise), " roundings of the weights\n\n");
+  out += str_cat("\n", samples, " samples, ", short_number(100 * pass_rate), " % agree; largest difference ", short_number(max_max_diff),
+                 ", on average ", short_number(avg_max_diff), " (mean ", short_number(avg_mean_diff), ")\n\n");
+  out += str_cat("judged:    ", judged.str(), "\nreference: ", reference.str(), "\ntolerance: atol ", short_number(atol), ", rtol ",
+                 short_number(rtol), " (", tolerance_source, "), or the effect of ", short_number(noise), " roundings of the weights\n\n");
   TextTable table({"check", "verdict", "max_diff", "mean_diff", "relative", "allowed", "worst", "note"});
   for (const auto& c : checks)
     table.add_row({c.name, c.passed ? "passed" : "FAILED", short_number(c.max_diff), short_number(c.mean_diff), short_number(c.relative),

@@ -48,9 +48,9 @@ ValidationCheck ValidationRun::Worst::row(const std::string& check) const {
                       .allowed = verdict.allowed,
                       .passed = failed == 0,
                       .worst = name};
-  if (failed > 0) out.note = c10::str(failed, " of ", count, " differ");
+  if (failed > 0) out.note = str_cat(failed, " of ", count, " differ");
   if (verdict.nonfinite_mismatch > verdict.nonfinite_allowed)
-    out.note += c10::str(out.note.empty() ? "" : "; ", verdict.nonfinite_mismatch, " elements are not finite on one side only");
+    out.note += str_cat(out.note.empty() ? "" : "; ", verdict.nonfinite_mismatch, " elements are not finite on one side only");
   return out;
 }
 
@@ -131,7 +131,7 @@ void ValidationRun::outputs() {
       verdict.allowed = whole.allowed;
       verdict.reference_max = whole.reference_max;
       if (whole.nonfinite_mismatch <= whole.nonfinite_allowed) verdict.nonfinite_mismatch = 0;
-      worst.add(verdict, c10::str("sample ", number));
+      worst.add(verdict, str_cat("sample ", number));
       report_.avg_max_diff += verdict.max_diff;
       report_.avg_mean_diff += verdict.mean_diff;
       report_.max_max_diff = std::max(report_.max_max_diff, verdict.max_diff);
@@ -168,7 +168,7 @@ void ValidationRun::layers(const at::Tensor& sample) {
     if (judged == a.end()) {
       row.note = "missing on the judged side";
     } else if (judged->value.sizes() != reference.value.sizes() || (judged->op == kFusedNorm) != (reference.op == kFusedNorm)) {
-      row.note = c10::str("not compared: ", judged->op, " ", judged->value.sizes(), " and ", reference.op, " ", reference.value.sizes());
+      row.note = str_cat("not compared: ", judged->op, " ", judged->value.sizes(), " and ", reference.op, " ", reference.value.sizes());
     }
     if (!row.note.empty()) continue;
     const auto verdict = judge({judged->value, reference.value, shaken == c.end() ? at::Tensor() : shaken->value});
@@ -210,8 +210,8 @@ void ValidationRun::judge_layers() {
   }
   row.passed = flagged == 0;
   row.note = classes.empty() ? "the task does not name the classes of its layers"
-             : flagged > 0   ? c10::str(flagged, " of ", compared, " flagged; the first is shown")
-                             : c10::str(compared, " layers, samples: ", layer_samples_);
+             : flagged > 0   ? str_cat(flagged, " of ", compared, " flagged; the first is shown")
+                             : str_cat(compared, " layers, samples: ", layer_samples_);
   report_.checks.push_back(std::move(row));
 }
 

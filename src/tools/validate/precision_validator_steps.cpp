@@ -33,7 +33,7 @@ bool all_finite(const at::Tensor& t) { return t.isfinite().all().item<bool>(); }
 
 std::string skipped_note(const char* side, const TakenStep& step) {
   if (step.skipped == 0) return "";
-  return c10::str(side, " skipped ", step.skipped, " steps until its loss scale was ", step.loss_scale);
+  return str_cat(side, " skipped ", step.skipped, " steps until its loss scale was ", step.loss_scale);
 }
 
 std::string joined(const std::string& a, const std::string& b) { return a.empty() || b.empty() ? a + b : a + "; " + b; }
@@ -64,12 +64,12 @@ Batch ValidationRun::partial_batch(std::string& note) {
     loader.begin_epoch(0, *n - 1);
     const auto last = loader.next();
     if (last && last->input().size(0) < loader.options().batch_size) {
-      note = c10::str(last->input().size(0), " samples of ", loader.options().batch_size);
+      note = str_cat(last->input().size(0), " samples of ", loader.options().batch_size);
       return last->finished();
     }
   }
   const int64_t full = first_->input().size(0), n = std::max<int64_t>(1, full - 1);
-  note = c10::str(n, " samples of ", full, ", taken from a full batch");
+  note = str_cat(n, " samples of ", full, ", taken from a full batch");
   return narrowed(*first_, n);
 }
 
@@ -95,7 +95,7 @@ void ValidationRun::large_inputs() {
   } else if (judged_overflows || reference_overflows) {
     row.note = joined("both overflow", row.note);
   }
-  row.note = joined(c10::str("times ", options_.large), row.note);
+  row.note = joined(str_cat("times ", options_.large), row.note);
   report_.checks.push_back(std::move(row));
 }
 
@@ -162,10 +162,10 @@ void ValidationRun::gradients() {
   for (const auto& gradient : report_.gradients)
     if (!gradient.note.empty()) row.passed = false, row.note = joined(row.note, gradient.name + ": " + gradient.note);
   if (jumps > 0)
-    row.note = joined(row.note, c10::str(jumps, " of ", worst.count, " exceed the tolerance in single elements, but not as tensors"));
+    row.note = joined(row.note, str_cat(jumps, " of ", worst.count, " exceed the tolerance in single elements, but not as tensors"));
   if (unsteady > 0)
     row.note =
-        joined(row.note, c10::str(unsteady, " of ", worst.count, " are inconclusive: rounding may change them by their own magnitude"));
+        joined(row.note, str_cat(unsteady, " of ", worst.count, " are inconclusive: rounding may change them by their own magnitude"));
   row.note = joined(row.note, joined(skipped_note("the judged side", judged_step_), skipped_note("the reference", reference_step_)));
   report_.checks.push_back(std::move(row));
 }
@@ -219,7 +219,7 @@ void ValidationRun::training() {
   reference_.take_weights(trained);
   if (shaken_ != nullptr) shaken_->shake(trained, shake_);
   one_input("evaluation after training", first_->input(),
-            c10::str("weights of the judged side after ", report_.judged_losses.size(), " steps"));
+            str_cat("weights of the judged side after ", report_.judged_losses.size(), " steps"));
 }
 
 /// Differences grow: each step adds the tolerance once more, or allows the difference of the perturbed reference so far. At most half
@@ -233,11 +233,11 @@ void ValidationRun::losses() {
     if (shaken_ != nullptr && std::isfinite(shaken_losses_[i])) moved = std::max(moved, std::fabs(shaken_losses_[i] - b));
     const double grown = std::max(static_cast<double>(i + 1) * verdict.allowed, moved);
     verdict.allowed = std::max(verdict.allowed, std::min(grown, kMostOfLoss * std::fabs(b)));
-    worst.add(verdict, c10::str("step ", i));
+    worst.add(verdict, str_cat("step ", i));
   }
   auto row = worst.row("short training run");
   row.passed &= stepped_;
-  row.note = joined(c10::str("losses of ", report_.judged_losses.size(), " steps"), row.note);
+  row.note = joined(str_cat("losses of ", report_.judged_losses.size(), " steps"), row.note);
   report_.checks.push_back(std::move(row));
 }
 

@@ -20,11 +20,11 @@ RunState state_after(const RunConfig& config, const Parts& parts, int64_t steps)
 
 std::string VerifyDeterminismReport::str() const {
   if (passed)
-    return c10::str("determinism verified: two runs of ", steps,
-                    " steps and one with different loader workers are equal, bit for bit (weights ", digest, ")");
+    return str_cat("determinism verified: two runs of ", steps,
+                   " steps and one with different loader workers are equal, bit for bit (weights ", digest, ")");
   std::string out = "determinism FAILED:";
   if (!repeat.empty())
-    out += c10::str(
+    out += str_cat(
         "\n  different after ", steps, " steps of a second run: ", join(repeat),
         "\n  hint: deterministic: true reports operators without a deterministic implementation; a model of your own may use a random "
         "generator other than libtorch's");

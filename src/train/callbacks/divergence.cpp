@@ -23,18 +23,18 @@ void Divergence::note_overflow(const OverflowReport& report) {
 }
 
 std::optional<Divergence::Finding> Divergence::check(const StepReport& report, bool at_floor, bool has_floor) const {
-  const auto at_step = [&] { return c10::str("step ", report.attempt, " (epoch ", report.epoch, ")"); };
+  const auto at_step = [&] { return str_cat("step ", report.attempt, " (epoch ", report.epoch, ")"); };
   if (!report.taken) {
     if (!at_floor || skip_streak_ < most_skips_) return std::nullopt;
     return Finding{
-        c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale ",
-                 has_floor ? "is at its floor of " : "stays at ", report.loss_scale, has_floor ? "" : " (grad_scaler.dynamic: false)",
-                 ", at ", at_step(), overflow_cause_.empty() ? "" : "; cause: " + overflow_cause_),
+        str_cat("gradients overflowed ", skip_streak_, " times in a row and the loss scale ",
+                has_floor ? "is at its floor of " : "stays at ", report.loss_scale, has_floor ? "" : " (grad_scaler.dynamic: false)",
+                ", at ", at_step(), overflow_cause_.empty() ? "" : "; cause: " + overflow_cause_),
         overflow_remedy_.empty() ? "lower the learning rate, clip gradients, or train in bf16-mixed or 32-true" : overflow_remedy_};
   }
   const double loss = scalar_or(report.metrics, "loss", 0);
   if (std::isfinite(loss)) return std::nullopt;
-  return Finding{c10::str("the loss is ", loss, " at ", at_step()),
+  return Finding{str_cat("the loss is ", loss, " at ", at_step()),
                  "lower the learning rate, add warm-up or gradient_clip_val, and check the data for non-finite values"};
 }
 

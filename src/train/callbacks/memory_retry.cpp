@@ -126,7 +126,7 @@ bool MemoryRetry::shrink(const std::vector<Batch>& batches, const Error& failure
   const auto all = loaded * run_.accumulate;
   log_warning("out of memory in the ", work_name(run_.step.phase()), " of micro-batch ", run_.step.micro_batch() + 1, " of ",
               batches.size(), ": trainer.on_oom=retry repeats the window, and runs all later ones, in micro-batches of ", limit_,
-              all % limit_ == 0 ? c10::str("; to begin so: data.batch_size=", limit_, " trainer.accumulate_grad_batches=", all / limit_)
+              all % limit_ == 0 ? str_cat("; to begin so: data.batch_size=", limit_, " trainer.accumulate_grad_batches=", all / limit_)
                                 : std::string(),
               "; it was: ", without_hint(failure.what()));
   return true;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "npu_train/core/text.hpp"
@@ -14,16 +13,9 @@
 namespace npu_train {
 namespace {
 
-template <class... Args>
-std::string format(const char* pattern, Args... args) {
-  char buffer[512];
-  const int n = std::snprintf(buffer, sizeof buffer, pattern, args...);
-  return std::string(buffer, static_cast<size_t>(std::clamp(n, 0, static_cast<int>(sizeof buffer) - 1)));
-}
-
 std::string clock_text(double seconds) {
   const auto s = static_cast<long long>(seconds + 0.5);
-  return s >= 3600 ? format("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60) : format("%02lld:%02lld", s / 60, s % 60);
+  return s >= 3600 ? printed("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60) : printed("%02lld:%02lld", s / 60, s % 60);
 }
 
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
@@ -32,7 +24,7 @@ constexpr size_t kWideBar = 20, kNarrowBar = 10;
 constexpr double kRefresh = 0.2;  // seconds
 
 std::string rate_text(double samples_per_second, double weight_per_second, const std::string& unit) {
-  return unit.empty() ? format("%.1f samples/s", samples_per_second) : format("%.0f %s/s", weight_per_second, unit.c_str());
+  return unit.empty() ? printed("%.1f samples/s", samples_per_second) : printed("%.0f %s/s", weight_per_second, unit.c_str());
 }
 
 std::string gauge(size_t size, int64_t done, int64_t total) {
@@ -42,7 +34,7 @@ std::string gauge(size_t size, int64_t done, int64_t total) {
 
 std::string metrics_text(const Scalars& scalars) {
   std::string out;
-  for (const auto& [name, value] : scalars) out += format(name == "loss" ? "  %s %.4f" : "  %s %.2f", name.c_str(), value);
+  for (const auto& [name, value] : scalars) out += printed(name == "loss" ? "  %s %.4f" : "  %s %.2f", name.c_str(), value);
   return out;
 }
 
@@ -129,11 +121,11 @@ Scalars Progress::averages(const Task& task) const {
 std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r) const {
   std::vector<Part> out;
   const auto total = loop.windows_per_epoch();
-  auto epoch = format("epoch %lld", static_cast<long long>(r.epoch + 1));
-  if (loop.options().max_epochs > 0) epoch += format("/%lld", static_cast<long long>(loop.options().max_epochs));
+  auto epoch = printed("epoch %lld", static_cast<long long>(r.epoch + 1));
+  if (loop.options().max_epochs > 0) epoch += printed("/%lld", static_cast<long long>(loop.options().max_epochs));
   out.push_back({0, epoch});
-  auto step = format("step %lld", static_cast<long long>(in_epoch_));
-  if (total) step += format("/%lld", static_cast<long long>(*total));
+  auto step = printed("step %lld", static_cast<long long>(in_epoch_));
+  if (total) step += printed("/%lld", static_cast<long long>(*total));
   out.push_back({0, step});
   const auto left = run_eta(loop, r);
   std::string of_epoch;
@@ -146,18 +138,18 @@ std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r
   const auto average = averages(*loop.parts().task);
   for (const auto& [name, value] : r.metrics) {
     const bool loss = name == "loss";
-    const auto now = format(loss ? "%s %.4f" : "%s %.2f", name.c_str(), value);
-    out.push_back({loss ? 1 : 3, now + format(loss ? " (%.4f)" : " (%.2f)", scalar_or(average, name, value)), now});
+    const auto now = printed(loss ? "%s %.4f" : "%s %.2f", name.c_str(), value);
+    out.push_back({loss ? 1 : 3, now + printed(loss ? " (%.4f)" : " (%.2f)", scalar_or(average, name, value)), now});
   }
-  out.push_back({5, format("lr %.3g", r.lr)});
+  out.push_back({5, printed("lr %.3g", r.lr)});
   if (seconds_ > 0) {
     out.push_back({3, rate_text(static_cast<double>(samples_) / seconds_, weight_ / seconds_, loop.parts().task->weight_unit())});
-    out.push_back({6, format("data %.0f%%", 100 * data_wait_ / seconds_)});
+    out.push_back({6, printed("data %.0f%%", 100 * data_wait_ / seconds_)});
   }
-  if (r.grad_norm > 0) out.push_back({7, format("grad_norm %.3g", r.grad_norm)});
+  if (r.grad_norm > 0) out.push_back({7, printed("grad_norm %.3g", r.grad_norm)});
   if (r.loss_scale != 1) {
-    out.push_back({6, format("loss_scale %g", r.loss_scale)});
-    out.push_back({4, format("skipped %lld", static_cast<long long>(skipped_))});
+    out.push_back({6, printed("loss_scale %g", r.loss_scale)});
+    out.push_back({4, printed("skipped %lld", static_cast<long long>(skipped_))});
   }
   const auto memory = backend_of(loop.parts().device).memory(loop.parts().device);
   out.push_back({7, "mem " + human_bytes(static_cast<double>(memory.peak))});
@@ -176,7 +168,7 @@ void Progress::on_step_end(TrainLoop& loop, const StepReport& r) {
   if (r.taken) average_.add(r.metrics, static_cast<double>(r.samples));
   if (!r.taken) {
     clear_bar();
-    write_(format("step %lld skipped: gradients overflowed; loss scale %g\n", static_cast<long long>(r.attempt), r.loss_scale));
+    write_(printed("step %lld skipped: gradients overflowed; loss scale %g\n", static_cast<long long>(r.attempt), r.loss_scale));
   }
   const auto total = loop.windows_per_epoch();
   const bool last = total && in_epoch_ == *total;
@@ -193,8 +185,8 @@ void Progress::on_validation_batch(TrainLoop& loop, int64_t done, std::optional<
   if (done == 1) first_validated_ = now;
   if (!bar_due(loop, total && done == *total)) return;
   std::vector<Part> out;
-  out.push_back({0, total ? format("validation %lld/%lld", static_cast<long long>(done), static_cast<long long>(*total))
-                          : format("validation %lld", static_cast<long long>(done))});
+  out.push_back({0, total ? printed("validation %lld/%lld", static_cast<long long>(done), static_cast<long long>(*total))
+                          : printed("validation %lld", static_cast<long long>(done))});
   if (total && done > 1)
     out.push_back({1, "eta " + clock_text((now - first_validated_) / static_cast<double>(done - 1) * static_cast<double>(*total - done))});
   show_bar(std::move(out), done, total);
@@ -223,11 +215,11 @@ void Progress::clear_bar() {
 
 void Progress::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
   clear_bar();
-  auto out = format("epoch %lld done:", static_cast<long long>(r.epoch + 1)) + " train" + metrics_text(r.train);
+  auto out = printed("epoch %lld done:", static_cast<long long>(r.epoch + 1)) + " train" + metrics_text(r.train);
   if (!r.val.empty()) out += "  | val" + metrics_text(r.val);
   out += "  | " + rate_text(r.samples_per_second, r.weight_per_second, loop.parts().task->weight_unit()) + ", " + human_duration(r.seconds);
-  if (r.flops_per_second > 0) out += format(", %.3g GFLOP/s (MFU %.1f %%)", 1e-9 * r.flops_per_second, 100 * r.mfu);
-  if (r.skipped > 0) out += format(", %lld skipped", static_cast<long long>(r.skipped));
+  if (r.flops_per_second > 0) out += printed(", %.3g GFLOP/s (MFU %.1f %%)", 1e-9 * r.flops_per_second, 100 * r.mfu);
+  if (r.skipped > 0) out += printed(", %lld skipped", static_cast<long long>(r.skipped));
   write_(wrapped_line(out, width()));
 }
 

@@ -3,8 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <cstdlib>
 #include <string>
+
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::cli {
 
@@ -12,10 +13,9 @@ namespace detail {
 
 inline CLI::Validator number_check(bool zero_too, const std::string& allowed, const std::string& name) {
   const auto why = [=](const std::string& text) {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    const bool number = !text.empty() && end == text.c_str() + text.size() && std::isfinite(value);
-    return number && (value > 0 || (zero_too && value == 0)) ? std::string() : text + " is not allowed; allowed: " + allowed;
+    const auto value = decimal_number(text);
+    return value && std::isfinite(*value) && (*value > 0 || (zero_too && *value == 0)) ? std::string()
+                                                                                       : text + " is not allowed; allowed: " + allowed;
   };
   return {why, name};
 }

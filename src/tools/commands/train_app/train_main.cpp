@@ -7,7 +7,9 @@
 
 #include "cli.hpp"
 #include "launch_options.hpp"
+#include "npu_train/core/c_locale.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/wrapped.hpp"
@@ -67,11 +69,7 @@ RunConfig read_config(const Arguments& args, const Parts& parts) {
 void report_end(const RunResult& result) {
   auto text = std::string("done: ") + stop_reason_name(result.reason) + "; " + std::to_string(result.global_step) + " steps" +
               (result.skipped_steps > 0 ? ", " + std::to_string(result.skipped_steps) + " skipped" : "") + "\n";
-  for (const auto& [name, value] : result.final_val) {
-    char line[128];
-    std::snprintf(line, sizeof line, "  val/%s %.4f\n", name.c_str(), value);
-    text += line;
-  }
+  for (const auto& [name, value] : result.final_val) text += printed("  val/%s %.4f\n", name.c_str(), value);
   const auto shown = [](const std::string& path) { return npu_train::detail::visible_text(path); };
   if (!result.run_dir.empty())
     text += "results: " + shown(result.run_dir) + " (config.yaml, train.log, metrics.csv, history.json, events)\n";
@@ -162,6 +160,7 @@ int train_main(int argc, char** argv, const Parts& parts) {
   cli::add_launch_options(app, args.launch);
   app.get_option("--nproc")->excludes(verify);
   try {
+    const CLocale numbers;
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return cli::parse_end(app, e, argc, argv, parts);
