@@ -148,8 +148,7 @@ void apply_override(ConfigNode& root, std::string_view key_equals_value) {
     value.move_to({"command line", 0, 0});
     root.set(key_equals_value.substr(0, equals), std::move(value));
   } catch (const Error& e) {
-    throw Error(ErrorKind::Usage, "command line",
-                std::string(key_equals_value) + ": " + std::string(e.what()).substr(std::string("[config] ").size()));
+    throw Error(ErrorKind::Usage, "command line", std::string(key_equals_value) + ": " + e.message());
   }
 }
 

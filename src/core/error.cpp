@@ -14,6 +14,8 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kAscendHint = "npu_tool doctor --explain, with this line or its code, prints causes and remedies";
+constexpr const char* kOneValueHint = "use larger images or batches; data.drop_last=true omits a last batch of one sample";
+constexpr const char* kDtypeHint = "the inputs must have the dtype of the weights, which usually is float32: to(torch::kFloat)";
 constexpr const char* kMemoryHint = "use a smaller data.batch_size (with more accumulate_grad_batches) or a lower precision";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -29,6 +31,9 @@ Verdict judge(const c10::Error& e, std::string_view text) {
       has(text, "ALLOC_FAILED") || has(text, "not enough memory")) {
     return {ErrorKind::OutOfMemory, kMemoryHint};
   }
+  if (has(text, "more than 1 value per channel")) return {ErrorKind::Usage, kOneValueHint};
+  const bool about_dtypes = has(text, "same dtype") || has(text, "should be the same") || has(text, "scalar type");
+  if (about_dtypes && (has(text, "double") || has(text, "Double"))) return {ErrorKind::Usage, kDtypeHint};
   if (dynamic_cast<const c10::DistError*>(&e)) return {ErrorKind::Peer, "check the log of the rank that failed first"};
   if (has(text, "INTERNAL ASSERT FAILED")) return {ErrorKind::Internal};
   if (has(text, "NPU function error") || has(text, "call acl api failed") || has(text, "NPU error"))
@@ -76,7 +81,7 @@ std::string without_frames(std::string_view text) {
 
 }  // namespace
 
-Error translate_current_exception(const std::string& where) {
+Error translate_current_exception(const std::string& where, ErrorKind unknown) {
   const auto cause = std::current_exception();
   if (!cause) return Error(ErrorKind::Internal, where, "there is no error to translate");
   try {
@@ -95,9 +100,9 @@ Error translate_current_exception(const std::string& where) {
   } catch (const std::exception& e) {
     const auto text = without_frames(e.what());
     const bool memory = has(text, "out of memory") || has(text, "can't allocate memory");
-    return Error(memory ? ErrorKind::OutOfMemory : ErrorKind::Internal, where, text, memory ? kMemoryHint : "", cause);
+    return Error(memory ? ErrorKind::OutOfMemory : unknown, where, text, memory ? kMemoryHint : "", cause);
   } catch (...) {
-    return Error(ErrorKind::Internal, where, "an object that is not a std::exception was thrown", "", cause);
+    return Error(unknown, where, "an object that is not a std::exception was thrown", "", cause);
   }
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 /// The exception in flight, as an Error that names the sample.
 Error error_of_sample(int64_t index, const std::string& where) {
-  const Error cause = translate_current_exception("Loader");
-  const std::string what = cause.what();
+  const Error cause = translate_current_exception("Loader", ErrorKind::Data);
+  const std::string what = cause.where() == "Loader" ? cause.message() : cause.what();
   const std::string place = where.empty() || what.find(where) != std::string::npos ? "" : " (" + where + ")";
   return Error(cause.kind(), "Loader", "sample " + std::to_string(index) + place + ": " + what, "", std::current_exception());
 }
@@ -137,7 +137,8 @@ void BatchBuilder::fill(Job& job, int64_t begin, int64_t end, uint64_t seed) con
       make_sample(job, i, seed);
     } catch (...) {
       const auto error = error_of_sample(job.ids[i], where(job.ids[i]));
-      if (!options_.skip_bad_samples || error.kind() != ErrorKind::Data) throw error;
+      // An exception that does not say that it concerns the data may be a fault of the program.
+      if (!options_.skip_bad_samples || translate_current_exception("Loader").kind() != ErrorKind::Data) throw error;
       job.bad[i] = error.what();
     }
   }

@@ -48,11 +48,12 @@ std::shared_ptr<Job> Loader::Impl::open_next() {
     }
     if (options.skip_bad_samples) job->bad.resize(job->ids.size());
   } catch (...) {
-    const Error cause = translate_current_exception("Loader");
-    job->error = std::make_exception_ptr(
-        stream != nullptr ? Error(cause.kind(), "Loader", "sample " + std::to_string(next_number) + " of the stream: " + cause.what(), "",
-                                  std::current_exception())
-                          : cause);
+    const Error cause = translate_current_exception("Loader", stream != nullptr ? ErrorKind::Data : ErrorKind::Internal);
+    const std::string what = cause.where() == "Loader" ? cause.message() : cause.what();
+    job->error = std::make_exception_ptr(stream != nullptr ? Error(cause.kind(), "Loader",
+                                                                   "sample " + std::to_string(next_number) + " of the stream: " + what, "",
+                                                                   std::current_exception())
+                                                           : cause);
     job->ready = true;
   }
   return job;

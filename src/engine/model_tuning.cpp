@@ -52,7 +52,7 @@ ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigP
   if (lora != nullptr && own.empty()) try {
       check_lora_options(read.lora);
     } catch (const Error& e) {
-      add(kLoraKey, std::string(e.what()).substr(e.where().size() + 3));
+      add(kLoraKey, e.message());
     }
   if (lora != nullptr && !read.freeze.empty())
     add(kFreeze, "with lora all weights of the model are frozen; omit one of the two; hint: lora.also_train trains more than the adapters");

@@ -90,7 +90,7 @@ std::vector<ObserverRegistry::Made> ObserverRegistry::make(const ConfigSections&
 }
 
 void ObserverRegistry::add_problem(ConfigProblems& problems, const ConfigNode& section, const Error& error) {
-  problems.add(section.mark(), error.where(), std::string(error.what()).substr(error.where().size() + 3));
+  problems.add(section.mark(), error.where(), error.message());
 }
 
 }  // namespace npu_train

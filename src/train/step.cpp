@@ -74,7 +74,9 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
     strategy_.begin_forward(true);
     const auto scope = precision_.forward_scope();
-    const auto forward = [&] { output = task_.training_step(precision_.cast_input(batch)); };
+    const auto forward = [&] {
+      output = translated("Task", ErrorKind::Usage, [&] { return task_.training_step(precision_.cast_input(batch)); });
+    };
     statistics_->collect([&] {
       if (std::exchange(buffers_checked_, true)) return forward();
       detail::warn_of_missing_buffers(task_, forward);

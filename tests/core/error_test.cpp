@@ -36,6 +36,10 @@ TEST_CASE("what others throw becomes an Error of the right kind with its cause")
   };
   const std::vector<Row> rows = {
       {"c10 shape", [] { TORCH_CHECK(false, "mat1 and mat2 shapes cannot be multiplied"); }, ErrorKind::Usage, "cannot be multiplied"},
+      {"c10 dtypes", [] { TORCH_CHECK(false, "Input type (double) and bias type (float) should be the same"); }, ErrorKind::Usage,
+       "hint: the inputs must have the dtype of the weights"},
+      {"c10 one value", [] { TORCH_CHECK(false, "Expected more than 1 value per channel when training, got input size [1, 4]"); },
+       ErrorKind::Usage, "data.drop_last=true omits a last batch of one sample"},
       {"c10 memory", [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 2 GiB"); },
        ErrorKind::OutOfMemory, "2 GiB"},
       {"c10 host memory", [] { TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"); },
@@ -66,6 +70,19 @@ TEST_CASE("what others throw becomes an Error of the right kind with its cause")
     CHECK(e.cause() != nullptr);
   }
 }
+
+TEST_CASE("what nothing is known about is the fault of the code that is called for, and only that") {
+  const auto kind_of = [](const std::function<void()>& thrower) {
+    return error_of([&] { translated("Callback", ErrorKind::Usage, thrower); }).kind();
+  };
+  CHECK(kind_of([] { throw std::runtime_error("mine"); }) == ErrorKind::Usage);
+  CHECK(kind_of([] { throw 3; }) == ErrorKind::Usage);
+  CHECK(kind_of([] { TORCH_INTERNAL_ASSERT(false, "odd"); }) == ErrorKind::Internal);
+  CHECK(kind_of([] { throw std::bad_alloc(); }) == ErrorKind::OutOfMemory);
+  CHECK(kind_of([] { throw Error(ErrorKind::Internal, "inner", "x"); }) == ErrorKind::Internal);
+}
+
+TEST_CASE("a message without its place") { CHECK(Error(ErrorKind::Data, "here", "x", "y").message() == "x; hint: y"); }
 
 TEST_CASE("an Error passes unchanged and results come back") {
   const auto e = error_of([] { translated("outer", [] { throw Error(ErrorKind::Data, "inner", "x"); }); });

@@ -198,6 +198,7 @@ TEST_CASE("an exception of a callback ends fit as an Error, and the loop can con
   auto loop = toy.loop({.max_epochs = 1});
   loop->add_callback(std::make_shared<Bad>());
   const auto e = error_of([&] { loop->fit(); });
-  CHECK(std::string(e.what()).find("mine") != std::string::npos);
+  CHECK(std::string(e.what()) == "[Callback] mine");
+  CHECK(e.kind() == ErrorKind::Usage);  // and not a defect of the library
   CHECK(loop->fit().history.size() == 1);
 }

@@ -35,6 +35,8 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const noexcept { return kind_; }
   const std::string& where() const noexcept { return where_; }
+  /// what() without "[where] ".
+  std::string message() const { return std::string(what()).substr(where_.size() + 3); }
   std::exception_ptr cause() const noexcept { return cause_; }
   /// The exit code of a program.
   int exit_code() const noexcept { return static_cast<int>(kind_); }
@@ -59,14 +61,20 @@ void check(bool ok, ErrorKind kind, const char* where, const Parts&... parts) {
 template <class Fn>
 auto translated(const char* where, Fn&& fn) -> decltype(fn());
 
+/// The same for code that the program brings: a data set, a callback, a model. An exception about which nothing is known is of the kind
+/// `unknown`, and not a defect of this library.
+template <class Fn>
+auto translated(const char* where, ErrorKind unknown, Fn&& fn) -> decltype(fn());
+
 /// Thrown through a user's function by its caller to end it early; not an error. (A recomputation has all it needs.)
 struct EarlyEnd {};
 
-/// The Error for the current exception; call it inside a catch block.
-Error translate_current_exception(const std::string& where);
+/// The Error for the current exception; call it inside a catch block. `unknown` is the kind of an exception about which nothing is known
+/// but its text: a defect of this library, or what code of the program is called for.
+Error translate_current_exception(const std::string& where, ErrorKind unknown = ErrorKind::Internal);
 
 template <class Fn>
-auto translated(const char* where, Fn&& fn) -> decltype(fn()) {
+auto translated(const char* where, ErrorKind unknown, Fn&& fn) -> decltype(fn()) {
   try {
     return fn();
   } catch (const Error&) {
@@ -74,8 +82,13 @@ auto translated(const char* where, Fn&& fn) -> decltype(fn()) {
   } catch (const EarlyEnd&) {
     throw;
   } catch (...) {
-    throw translate_current_exception(where);
+    throw translate_current_exception(where, unknown);
   }
+}
+
+template <class Fn>
+auto translated(const char* where, Fn&& fn) -> decltype(fn()) {
+  return translated(where, ErrorKind::Internal, std::forward<Fn>(fn));
 }
 
 }  // namespace npu_train

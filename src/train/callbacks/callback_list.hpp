@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/train/callback.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
@@ -20,11 +21,11 @@ class CallbackList {
   // Error(Usage) for nullptr, a name that another one has, or one that cannot be part of a file name. Loads the state that was kept for it.
   void add(std::shared_ptr<Callback> callback);
   bool empty() const { return callbacks_.empty(); }
-  // Each, in order; without those of the main rank if this is another.
+  // Each, in order; without those of the main rank if this is another. An exception that is no Error becomes one of the kind Usage.
   template <class Fn>
   void call(bool is_main, Fn&& fn) const {
     for (const auto& c : callbacks_)
-      if (is_main || !c->main_rank_only()) fn(*c);
+      if (is_main || !c->main_rank_only()) translated("Callback", ErrorKind::Usage, [&] { fn(*c); });
   }
 
   // Before an epoch. Error(Usage) if the state of a new callback cannot be saved; one warning for each state that no callback has taken.

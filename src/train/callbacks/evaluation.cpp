@@ -83,7 +83,7 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   const auto here = to_device(batch, run_.device);
   phase = Phase::Forward;
   const auto scope = run_.precision.forward_scope();
-  const auto output = run_.task.validation_step(run_.precision.cast_input(here));
+  const auto output = translated("Task", ErrorKind::Usage, [&] { return run_.task.validation_step(run_.precision.cast_input(here)); });
   check_output(output, "Trainer::validate");
   auto packed = output.loss.detach().to(at::kFloat).reshape({1});
   packed = output.weight > 0 ? packed * output.weight : at::zeros_like(packed);
