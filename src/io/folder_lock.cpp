@@ -1,6 +1,7 @@
 #include "npu_train/io/folder_lock.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "io/file_error.hpp"
 #include "io/lock_holder.hpp"
@@ -68,6 +70,41 @@ bool is_named(int fd, const fs::path& path) {
   return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
+// The open files of the locks of this process. A system's lock belongs to the open file: a child after fork() has it too, and would keep it
+// when the process is killed. Therefore each child closes its copies at once.
+class LockFiles {
+ public:
+  static LockFiles& all() {
+    static auto* const files = new LockFiles;  // never destroyed: a thread may fork while the process ends
+    return *files;
+  }
+
+  int open(const fs::path& path) {
+    const std::lock_guard lock(mutex_);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd >= 0) open_.push_back(fd);
+    return fd;
+  }
+  void close(int fd) {
+    const std::lock_guard lock(mutex_);
+    std::erase(open_, fd);
+    ::close(fd);
+  }
+
+ private:
+  LockFiles() {
+    ::pthread_atfork([] { all().mutex_.lock(); }, [] { all().mutex_.unlock(); }, [] { all().close_in_child(); });
+  }
+  void close_in_child() {
+    for (const int fd : open_) ::close(fd);
+    open_.clear();
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
+  std::vector<int> open_;
+};
+
 }  // namespace
 
 struct FolderLock::Impl {
@@ -77,7 +114,7 @@ struct FolderLock::Impl {
   KernelLock kernel = KernelLock::None;
   bool shared = false;
   detail::LockHolder self = detail::this_holder();
-  int owner = ::getpid();  // a child after fork() has this object too, and holds nothing
+  int owner = ::getpid();  // a child after fork() has this object too, and holds nothing: its copy of the file is closed
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -120,7 +157,7 @@ bool FolderLock::Impl::watch(const std::string& found) const {
 
 /// False: the file went away meanwhile, once more.
 bool FolderLock::Impl::take() {
-  fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  fd = LockFiles::all().open(path);
   if (fd < 0) detail::throw_write_error(kLock, path, "cannot be created", errno);
   shared = options.shared.value_or(is_shared(fd));
   kernel = options.kernel_locks ? lock_file(fd) : KernelLock::None;
@@ -171,7 +208,6 @@ void FolderLock::Impl::beat() {
 FolderLock::Impl::~Impl() {
   if (owner != ::getpid()) {
     if (beats.joinable()) beats.detach();  // it does not exist in the child
-    if (fd >= 0) ::close(fd);
     return;
   }
   if (beats.joinable()) {
@@ -182,7 +218,7 @@ FolderLock::Impl::~Impl() {
     changed.notify_all();
     beats.join();
   }
-  if (fd >= 0) ::close(fd);
+  if (fd >= 0) LockFiles::all().close(fd);
 }
 
 FolderLock::FolderLock(fs::path folder, const FolderLockOptions& options) : impl_(std::make_unique<Impl>()) {
@@ -190,7 +226,7 @@ FolderLock::FolderLock(fs::path folder, const FolderLockOptions& options) : impl
   self.folder = std::move(folder);
   self.path = self.folder / kFile;
   self.options = options;
-  while (!self.take()) ::close(std::exchange(self.fd, -1));
+  while (!self.take()) LockFiles::all().close(std::exchange(self.fd, -1));
   const int code = self.write_holder();
   if (code != 0 && self.kernel == KernelLock::None) detail::throw_write_error(kLock, self.path, "cannot be written", code);
   if (code != 0)

@@ -156,6 +156,28 @@ TEST_CASE("a child after fork() that ends does not end its parent's lock") {
   refused(dir, "(this process)");
 }
 
+TEST_CASE("a child after fork() that lives on does not hold the lock of its parent, which was killed") {
+  const TempDir dir;
+  int child = 0, told[2];
+  REQUIRE(::pipe(told) == 0);
+  Other parent([&] {
+    new FolderLock(dir.path());
+    child = ::fork();
+    if (child == 0) ::pause();
+    if (::write(told[1], &child, sizeof child) != sizeof child) ::_exit(1);
+  });
+  REQUIRE(::read(told[0], &child, sizeof child) == sizeof child);
+  refused(dir, "process " + std::to_string(parent.pid()));
+  parent.kill();
+  {
+    const FolderLock lock(dir.path());
+    CHECK(has(lock_text(dir), "\"process\": " + std::to_string(::getpid())));
+  }
+  ::kill(child, SIGKILL);
+  ::close(told[0]);
+  ::close(told[1]);
+}
+
 TEST_CASE("without locks of the operating system a process is distinguished from a later one with its number") {
   const TempDir dir;
   write_lock(dir, {{"started", "1"}});
