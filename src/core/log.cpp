@@ -1,5 +1,6 @@
 #include "npu_train/core/log.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -15,10 +16,19 @@ namespace {
 struct Output {
   std::recursive_mutex busy;  // held while the sink runs, so that a sink that is taken away is not running any more
   LogSink sink;
-  std::vector<std::shared_ptr<LogSink>> tees;
+  struct Tee {
+    std::shared_ptr<LogSink> sink;
+    int64_t run = 0;
+    bool takes(int64_t of) const { return run == 0 || of == 0 || of == run; }
+  };
+  std::vector<Tee> tees;
+  std::vector<int64_t> silent;           // runs in a trial
   std::vector<std::string> about_sinks;  // warnings about a sink that came while it ran
   std::atomic<bool> on = false;
 
+  bool silences(int64_t run) const {
+    return std::any_of(silent.begin(), silent.end(), [&](int64_t of) { return run == of || run == 0; });
+  }
   void set_on() { on = sink || !tees.empty(); }
 };
 
@@ -29,6 +39,7 @@ Output& output() {
 }
 
 thread_local bool inside_sink = false;
+thread_local int64_t run_of_thread = 0;
 
 }  // namespace
 
@@ -44,6 +55,7 @@ void log(LogLevel level, std::string_view message) {
   auto& out = output();
   if (!out.on.load(std::memory_order_relaxed) || inside_sink) return;  // a sink that logs would call itself endlessly
   const std::lock_guard lock(out.busy);
+  if (out.silences(run_of_thread)) return;
   const auto sink = out.sink;  // copies: a sink may take itself away
   const auto tees = out.tees;
   inside_sink = true;
@@ -55,7 +67,8 @@ void log(LogLevel level, std::string_view message) {
     }
   };
   pass(sink);
-  for (const auto& tee : tees) pass(*tee);
+  for (const auto& tee : tees)
+    if (tee.takes(run_of_thread)) pass(*tee.sink);
   inside_sink = false;
   for (const auto& warning : std::exchange(out.about_sinks, {})) log(LogLevel::Warning, warning);
 }
@@ -63,7 +76,12 @@ void log(LogLevel level, std::string_view message) {
 void warn_once(const std::string& key, const std::string& message) {
   static auto* const mutex = new std::mutex;
   static auto* const said = new std::set<std::string>;
-  if (!output().on.load()) return;  // without a sink the warning would be lost
+  auto& out = output();
+  if (!out.on.load()) return;  // the warning would be lost
+  {
+    const std::lock_guard lock(out.busy);
+    if (out.silences(run_of_thread)) return;
+  }
   {
     const std::lock_guard lock(*mutex);
     if (!said->insert(key).second) return;
@@ -71,12 +89,12 @@ void warn_once(const std::string& key, const std::string& message) {
   log(LogLevel::Warning, message);
 }
 
-ScopedLogTee::ScopedLogTee(LogSink sink) {
+ScopedLogTee::ScopedLogTee(LogSink sink, int64_t run) {
   if (!sink) return;
   sink_ = std::make_shared<LogSink>(std::move(sink));
   auto& out = output();
   const std::lock_guard lock(out.busy);
-  out.tees.push_back(sink_);
+  out.tees.push_back({sink_, run});
   out.set_on();
 }
 
@@ -84,9 +102,31 @@ ScopedLogTee::~ScopedLogTee() {
   if (!sink_) return;
   auto& out = output();
   const std::lock_guard lock(out.busy);
-  std::erase(out.tees, sink_);
+  std::erase_if(out.tees, [&](const auto& tee) { return tee.sink == sink_; });
   out.set_on();
 }
+
+ScopedLogSilence::ScopedLogSilence() : run_(run_of_thread) {
+  auto& out = output();
+  const std::lock_guard lock(out.busy);
+  out.silent.push_back(run_);
+}
+
+ScopedLogSilence::~ScopedLogSilence() {
+  auto& out = output();
+  const std::lock_guard lock(out.busy);
+  out.silent.erase(std::find(out.silent.begin(), out.silent.end(), run_));
+}
+
+int64_t new_log_run() {
+  static std::atomic<int64_t> last = 0;
+  return ++last;
+}
+
+int64_t log_run() { return run_of_thread; }
+
+ScopedLogRun::ScopedLogRun(int64_t run) : before_(std::exchange(run_of_thread, run)) {}
+ScopedLogRun::~ScopedLogRun() { run_of_thread = before_; }
 
 namespace detail {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/batch_builder.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/data/loader.hpp"
 
 namespace npu_train {
@@ -28,7 +29,11 @@ struct Loader::Impl {
   }
   /// Apart from the constructor, so that the destructor joins those that did start when one cannot.
   void launch() {
-    for (int64_t i = 0; i < options.num_workers; ++i) workers.emplace_back([this] { work(); });
+    for (int64_t i = 0; i < options.num_workers; ++i)
+      workers.emplace_back([this, run = log_run()] {
+        const ScopedLogRun scope(run);
+        work();
+      });
   }
   ~Impl() {
     {

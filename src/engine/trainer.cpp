@@ -2,7 +2,9 @@
 
 #include <ATen/Version.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include <ATen/Parallel.h>
 
@@ -34,11 +36,35 @@ struct Trainer::Impl {
   std::vector<StepObserver*> observers;
   State rng;            // of the run, between calls
   bool inside = false;  // a callback calls the trainer again
+  std::atomic<std::thread::id> user{};
+  const int64_t log_number = new_log_run();
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
+
+  /// The calls of one thread. Error(Usage) while another thread is inside a call.
+  class Use {
+   public:
+    Use(Impl& self, const char* where) : self_(self), outer_(self.user.load() == std::this_thread::get_id()), log_(self.log_number) {
+      std::thread::id nobody;
+      check(outer_ || self.user.compare_exchange_strong(nobody, std::this_thread::get_id()), ErrorKind::Usage, where,
+            "this trainer is in use by another thread; allowed: one thread at a time, and request_stop() from any; hint: give each thread "
+            "a trainer of its own");
+    }
+    ~Use() {
+      if (!outer_) self_.user.store({});
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    Impl& self_;
+    bool outer_;  // a call inside a call, as of a callback
+    ScopedLogRun log_;
+  };
 
   /// Every public call: translates errors, applies the process-wide settings, builds all objects.
   template <class Fn>
   auto call(const char* where, Fn&& fn) -> decltype(fn()) {
+    const Use use(*this, where);
     return translated(where, [&] {
       if (inside) return fn();
       const ProcessState scope(config, rng, inside);
@@ -192,7 +218,7 @@ struct Trainer::Impl {
         Impl& self;
         ~End() { self.let_go(); }
       } end{*this};
-      const ScopedLogTee tee(log_file);
+      const ScopedLogTee tee(log_file, log_number);
       run.announce(run_dir);
       start();
       return watched_fit();
@@ -254,7 +280,7 @@ std::string Trainer::Impl::resume(const std::string& which) {
                 at::get_cpu_capability(), "; the last bits of sums will differ");
   run.loop->load_checkpoint(checkpoint);
   open_run_dir(dir);
-  const ScopedLogTee tee(log_file);
+  const ScopedLogTee tee(log_file, log_number);
   log_info("resumed from ", checkpoint, " (epoch ", run.loop->epoch(), ", step ", run.loop->global_step(), ")");
   return checkpoint;
 }
@@ -271,119 +297,131 @@ Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
+Trainer::Impl& Trainer::impl() const {
+  check(impl_ != nullptr, ErrorKind::Usage, "Trainer", "this trainer was moved from; allowed: to destroy it and to assign to it");
+  return *impl_;
+}
+
 void Trainer::setup() {
-  impl_->call("Trainer::setup", [] {});
+  impl().call("Trainer::setup", [] {});
 }
 
 void Trainer::setup(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val) {
+  const Impl::Use use(impl(), "Trainer::setup");
   DatasetPair data;
   data.train = std::move(train);
   data.val = std::move(val);
-  impl_->begin(std::move(task), std::move(data));
+  impl().begin(std::move(task), std::move(data));
   setup();
 }
 
-RunResult Trainer::fit() { return impl_->fit(); }
+RunResult Trainer::fit() { return impl().fit(); }
 
 RunResult Trainer::fit(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val) {
-  if (impl_->run.task != task || impl_->run.data.train != train || impl_->run.data.val != val)
+  const Impl::Use use(impl(), "Trainer::fit");
+  if (impl().run.task != task || impl().run.data.train != train || impl().run.data.val != val)
     setup(std::move(task), std::move(train), std::move(val));
-  return impl_->fit();
+  return impl().fit();
 }
 
 RunResult Trainer::fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDataset> train, std::shared_ptr<const Dataset> val) {
-  if (impl_->run.task != task || impl_->run.data.train_stream != train || impl_->run.data.val != val) {
+  const Impl::Use use(impl(), "Trainer::fit");
+  if (impl().run.task != task || impl().run.data.train_stream != train || impl().run.data.val != val) {
     DatasetPair data;
     data.train_stream = std::move(train);
     data.val = std::move(val);
-    impl_->begin(std::move(task), std::move(data));
+    impl().begin(std::move(task), std::move(data));
   }
-  return impl_->fit();
+  return impl().fit();
 }
 
 Scalars Trainer::validate() {
-  return impl_->call("Trainer::validate", [&] { return impl_->run.loop->validate(); });
+  return impl().call("Trainer::validate", [&] { return impl().run.loop->validate(); });
 }
 
 at::Tensor Trainer::predict(const at::Tensor& input) {
-  return impl_->call("Trainer::predict", [&] { return impl_->run.loop->predict(input); });
+  return impl().call("Trainer::predict", [&] { return impl().run.loop->predict(input); });
 }
 
 Outputs Trainer::predict(const Batch& batch) {
-  return impl_->call("Trainer::predict", [&] { return impl_->run.loop->predict(batch); });
+  return impl().call("Trainer::predict", [&] { return impl().run.loop->predict(batch); });
 }
 
 StepReport Trainer::train_step(const std::vector<Batch>& window) {
-  return impl_->call("Trainer::train_step", [&] {
-    impl_->start();
-    return impl_->run.loop->train_step(window);
+  return impl().call("Trainer::train_step", [&] {
+    impl().start();
+    return impl().run.loop->train_step(window);
   });
 }
 
 void Trainer::set_epoch(int64_t epoch) {
-  impl_->call("Trainer::set_epoch", [&] { impl_->run.loop->set_epoch(epoch); });
+  impl().call("Trainer::set_epoch", [&] { impl().run.loop->set_epoch(epoch); });
 }
 
 std::optional<EpochReport> Trainer::train_epoch() {
-  return impl_->call("Trainer::train_epoch", [&] {
-    impl_->start();
-    return impl_->run.loop->train_epoch();
+  return impl().call("Trainer::train_epoch", [&] {
+    impl().start();
+    return impl().run.loop->train_epoch();
   });
 }
 
 std::string Trainer::resume(const std::string& which) {
-  return impl_->call("Trainer::resume", [&] { return impl_->resume(which); });
+  return impl().call("Trainer::resume", [&] { return impl().resume(which); });
 }
 
 std::string Trainer::save_checkpoint() {
-  return impl_->call("Trainer::save_checkpoint", [&] {
-    impl_->open_run_dir();
-    return impl_->run.loop->save_checkpoint();
+  return impl().call("Trainer::save_checkpoint", [&] {
+    impl().open_run_dir();
+    return impl().run.loop->save_checkpoint();
   });
 }
 
 RunState Trainer::state() {
-  return impl_->call("Trainer::state", [&] { return impl_->run.loop->state(); });
+  return impl().call("Trainer::state", [&] { return impl().run.loop->state(); });
 }
 
 void Trainer::load_state(const RunState& state, const std::vector<std::string>& leave_out) {
-  impl_->call("Trainer::load_state", [&] { impl_->run.loop->load_state(state, leave_out); });
+  impl().call("Trainer::load_state", [&] { impl().run.loop->load_state(state, leave_out); });
 }
 
-void Trainer::request_stop() noexcept { impl_->stop->store(true, std::memory_order_relaxed); }
+void Trainer::request_stop() noexcept {
+  if (impl_) impl_->stop->store(true, std::memory_order_relaxed);
+}
 
 void Trainer::add_callback(std::shared_ptr<Callback> callback) {
-  if (impl_->run.loop) impl_->run.loop->add_callback(callback);
-  impl_->callbacks.push_back(std::move(callback));
+  const Impl::Use use(impl(), "Trainer::add_callback");
+  if (impl().run.loop) impl().run.loop->add_callback(callback);
+  impl().callbacks.push_back(std::move(callback));
 }
 
 void Trainer::add_observer(StepObserver* observer) {
-  if (impl_->run.loop) impl_->run.loop->observers().add(observer);
-  impl_->observers.push_back(observer);
+  const Impl::Use use(impl(), "Trainer::add_observer");
+  if (impl().run.loop) impl().run.loop->observers().add(observer);
+  impl().observers.push_back(observer);
 }
 
-const RunConfig& Trainer::config() const { return impl_->config; }
-const std::string& Trainer::run_dir() const { return impl_->run_dir; }
+const RunConfig& Trainer::config() const { return impl().config; }
+const std::string& Trainer::run_dir() const { return impl().run_dir; }
 
 TrainLoop& Trainer::loop() {
   setup();
-  return *impl_->run.loop;
+  return *impl().run.loop;
 }
 
 Task& Trainer::task() {
   setup();
-  return *impl_->run.task;
+  return *impl().run.task;
 }
 
 const DatasetPair& Trainer::data() {
   setup();
-  return impl_->run.data;
+  return impl().run.data;
 }
 
 const Model& Trainer::model() {
   setup();
-  check(impl_->run.model.module != nullptr, ErrorKind::Usage, "Trainer::model", "the task was given in code; the trainer has no model");
-  return impl_->run.model;
+  check(impl().run.model.module != nullptr, ErrorKind::Usage, "Trainer::model", "the task was given in code; the trainer has no model");
+  return impl().run.model;
 }
 
 }  // namespace npu_train

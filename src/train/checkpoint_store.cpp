@@ -45,7 +45,7 @@ std::vector<CheckpointStore::Entry> CheckpointStore::entries() const {
     try {
       out.push_back({item.path().string(), read_checkpoint_meta(item.path().string())});
     } catch (const Error& e) {
-      warn_once("checkpoint " + item.path().string(), c10::str("passing over ", item.path().string(), ": ", e.what()));
+      warn_once("checkpoint " + item.path().string(), str_cat("passing over ", item.path().string(), ": ", e.what()));
     }
   }
   std::sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) {
@@ -94,7 +94,10 @@ std::string CheckpointStore::save(const RunState& state, const CheckpointMeta& m
 void CheckpointStore::save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
   check(!under_way_.valid(), ErrorKind::Usage, kStore, "a save is under way; hint: finish() comes between two");
   detail::copy_to_host(state, copy_);
-  under_way_ = std::async(std::launch::async, [this, meta, config] { return write(copy_, meta, config); });
+  under_way_ = std::async(std::launch::async, [this, meta, config, run = log_run()] {
+    const ScopedLogRun scope(run);
+    return write(copy_, meta, config);
+  });
 }
 
 void CheckpointStore::wait() const {

@@ -1,7 +1,8 @@
 """Processes with device=sim_npu: the simulated device that a run uses, memory that runs out, and operators that the chip does not have."""
 import json
+import os
 
-from programs import ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from programs import BIN, ProgramTest, checksums, main, npu_tool, run, run_dir, train_app
 
 DEVICE, MEMORY = 4, 8
 # Small enough that parameters and a batch of 8 fit into 2 MiB with room to spare, while a batch of 160 does not.
@@ -13,6 +14,15 @@ class SimNpu(ProgramTest):
         return train_app(self.config(precision=precision), f'output.dir={self.dir}/{out}', *args)
 
     def written(self, out): return {p.name.split('.tfevents')[0] for p in run_dir(self.dir / out).iterdir()}
+
+    def test_a_program_found_through_the_search_path_finds_the_simulator(self):
+        run_there = {'cwd': self.dir, 'env': {**os.environ, 'PATH': f'{BIN}:{os.environ["PATH"]}'}}
+        self.assertDone(run('sh', '-c', f'exec train_app {self.config()} device=sim_npu --fast-dev-run', **run_there))
+
+    def test_out_of_memory_does_not_warn_of_the_precisions_that_it_tries(self):
+        result = self.train('out', *TIGHT, 'data.batch_size=160', 'grad_scaler={}', precision='32-true')
+        self.assertFails(result, MEMORY, 'NPU out of memory', 'changes that would fit')
+        self.assertNotIn('warning:', result[2])
 
     def test_the_second_of_two_devices_trains_as_the_first(self):
         two = ('sim_npu.devices=2', 'trainer.max_steps=2')

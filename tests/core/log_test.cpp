@@ -154,3 +154,46 @@ TEST_CASE("tees of two threads end in any order") {
   CHECK(one == "a");
   CHECK(two == "ab");
 }
+
+TEST_CASE("a tee with the number of a run does not get the messages of other runs") {
+  std::string one, two, all;
+  const auto first = new_log_run(), second = new_log_run();
+  const ScopedLogTee of_first([&](LogLevel, std::string_view text) { one += text; }, first);
+  const ScopedLogTee of_second([&](LogLevel, std::string_view text) { two += text; }, second);
+  const ScopedLogTee of_process([&](LogLevel, std::string_view text) { all += text; });
+  {
+    const ScopedLogRun scope(first);
+    log_info("a");
+    {
+      const ScopedLogRun inner(second);
+      log_info("b");
+    }
+    std::thread([run = log_run()] {
+      const ScopedLogRun taken_over(run);
+      log_info("c");
+    }).join();
+    std::thread([] { log_info("d"); }).join();  // of no run
+  }
+  log_info("e");
+  CHECK(one == "acde");
+  CHECK(two == "bde");
+  CHECK(all == "abcde");
+}
+
+TEST_CASE("a silent scope drops the messages of its run and of no run, and does not use up a warning") {
+  std::string heard;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { heard += text; });
+  const ScopedLogRun own(new_log_run());
+  {
+    const ScopedLogSilence silence;
+    log_info("a");
+    warn_once("log_test silence", "b");
+    std::thread([] { log_info("c"); }).join();
+    std::thread([] {
+      const ScopedLogRun other(new_log_run());
+      log_info("d");
+    }).join();
+  }
+  warn_once("log_test silence", "b");
+  CHECK(heard == "db");
+}

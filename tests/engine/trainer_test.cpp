@@ -3,6 +3,7 @@
 #include "npu_train/engine/trainer.hpp"
 
 #include <fstream>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -175,8 +176,83 @@ TEST_CASE("an exception of the data surfaces as an Error, naming the sample") {
   };
   Trainer trainer({.device = "cpu", .data = {.options = {{"batch_size", 4}, {"num_workers", "2"}}}, .output = {.dir = ""}});
   const auto e = error_of([&] { trainer.fit(classifier(Tiny()), std::make_shared<Broken>()); });
-  CHECK(std::string(e.what()).find("disk on fire") != std::string::npos);
-  CHECK(std::string(e.what()).find("5") != std::string::npos);
+  CHECK(std::string(e.what()) == "[Loader] sample 5: disk on fire");
+  CHECK(e.kind() == ErrorKind::Data);  // and not a defect of the library
+}
+
+TEST_CASE("an exception of the model is one of the program") {
+  struct Net : torch::nn::Module {
+    at::Tensor forward(at::Tensor) { throw std::runtime_error("I expect 1 channel"); }
+  };
+  Trainer trainer({.device = "cpu", .trainer = {.num_sanity_val_steps = 0}, .output = {.dir = ""}});
+  const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), small_pictures(40)); });
+  CHECK(std::string(e.what()) == "[Task] I expect 1 channel");
+  CHECK(e.kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a trainer that was moved from refuses every call but its destruction and an assignment") {
+  Trainer trainer({.device = "cpu", .output = {.dir = ""}});
+  Trainer moved(std::move(trainer));
+  const std::function<void()> calls[] = {[&] { trainer.fit(); },   [&] { trainer.fit(classifier(Tiny()), small_pictures(40)); },
+                                         [&] { trainer.setup(); }, [&] { trainer.resume(); },
+                                         [&] { trainer.state(); }, [&] { trainer.config(); },
+                                         [&] { trainer.loop(); },  [&] { trainer.add_callback(nullptr); }};
+  for (const auto& call : calls) {
+    const auto e = error_of(call);
+    CHECK(e.kind() == ErrorKind::Usage);
+    CHECK_MESSAGE(has(e.what(), "this trainer was moved from"), e.what());
+  }
+  trainer.request_stop();
+  trainer = std::move(moved);
+  CHECK(trainer.config().device == "cpu");
+}
+
+TEST_CASE("a call from a second thread is refused while the first one trains, and leaves it alone") {
+  struct Asked final : Callback {
+    explicit Asked(Trainer& trainer) : trainer_(trainer) {}
+    void on_step_end(TrainLoop&, const StepReport&) override {
+      std::thread([&] { message = error_of([&] { trainer_.validate(); }).what(); }).join();
+      trainer_.state();  // of this thread
+    }
+    std::string message;
+
+   private:
+    Trainer& trainer_;
+  };
+  Trainer trainer({.device = "cpu", .trainer = {.max_epochs = 1}, .output = {.dir = ""}});
+  const auto asked = std::make_shared<Asked>(trainer);
+  trainer.add_callback(asked);
+  CHECK(trainer.fit(classifier(Tiny()), small_pictures(40)).reason == StopReason::MaxEpochs);
+  CHECK_MESSAGE(has(asked->message, "this trainer is in use by another thread"), asked->message);
+  std::thread([&] { CHECK_NOTHROW(trainer.state()); }).join();  // afterwards it is free
+}
+
+TEST_CASE("two trainers in two threads have a log each") {
+  const TempDir dir;
+  const auto train = [&](const char* name) {
+    Trainer trainer(
+        {.device = "cpu", .trainer = {.max_epochs = 1, .log_every_n_steps = 1}, .output = {.dir = dir.path().string(), .name = name}});
+    struct Speaks final : Callback {
+      explicit Speaks(std::string name) : name_(std::move(name)) {}
+      void on_step_end(TrainLoop&, const StepReport&) override { log_info("a step of ", name_); }
+      std::string name_;
+    };
+    trainer.add_callback(std::make_shared<Speaks>(name));
+    trainer.fit(classifier(Tiny()), small_pictures(64));
+  };
+  std::thread one(train, "one"), two(train, "two");
+  one.join();
+  two.join();
+  const auto count = [](const std::string& text, const std::string& word) {
+    size_t n = 0;
+    for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++n;
+    return n;
+  };
+  const auto log = text_of(dir / "one/version_0/train.log"), other = text_of(dir / "two/version_0/train.log");
+  CHECK(count(log, "a step of one") == 2);
+  CHECK(count(log, "a step of two") == 0);
+  CHECK(count(other, "a step of two") == 2);
+  CHECK(count(other, "a step of one") == 0);
 }
 
 TEST_CASE("an exception thrown in backward surfaces as an Error") {

@@ -31,16 +31,47 @@ class ScopedLogSink {
   LogSink before_;
 };
 
-/// For a scope, all messages of the process go to `sink` in addition to the sink that is set. An empty one changes nothing.
+/// For a scope, the messages of the process go to `sink` in addition to the sink that is set. With the number of a run, those of other runs
+/// do not. An empty sink changes nothing.
 class ScopedLogTee {
  public:
-  explicit ScopedLogTee(LogSink sink);
+  explicit ScopedLogTee(LogSink sink, int64_t run = 0);
   ~ScopedLogTee();
   ScopedLogTee(const ScopedLogTee&) = delete;
   ScopedLogTee& operator=(const ScopedLogTee&) = delete;
 
  private:
   std::shared_ptr<LogSink> sink_;
+};
+
+/// For a scope, the messages of the run of this thread are dropped, and those of threads of no run, such as autograd's: for a trial that the
+/// run did not ask for.
+class ScopedLogSilence {
+ public:
+  ScopedLogSilence();
+  ~ScopedLogSilence();
+  ScopedLogSilence(const ScopedLogSilence&) = delete;
+  ScopedLogSilence& operator=(const ScopedLogSilence&) = delete;
+
+ private:
+  int64_t run_;
+};
+
+/// A new number of a run, so that runs in several threads of a process have separate logs.
+int64_t new_log_run();
+/// The run to which the messages of this thread belong; 0: none, as in a thread of libtorch or of the program.
+int64_t log_run();
+/// For a scope, the messages of this thread belong to `run`. A thread that works for a run begins with it:
+/// `std::thread([run = log_run()] { const ScopedLogRun scope(run); ... })`.
+class ScopedLogRun {
+ public:
+  explicit ScopedLogRun(int64_t run);
+  ~ScopedLogRun();
+  ScopedLogRun(const ScopedLogRun&) = delete;
+  ScopedLogRun& operator=(const ScopedLogRun&) = delete;
+
+ private:
+  int64_t before_;
 };
 
 void log(LogLevel level, std::string_view message);

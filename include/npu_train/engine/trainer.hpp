@@ -27,6 +27,10 @@ class TrainLoop;
 /// all draws with `rng: portable`. With `rng: native` dropout draws from libtorch's default generators, which belong to the
 /// process: between calls they have the program's state, but trainers that run in several threads at once share them, and their masks
 /// depend on timing. `rng: portable` makes such trainings repeatable.
+///
+/// Threads: one thread at a time uses a trainer, and a call from a second one is Error(Usage); request_stop() is allowed from any. Several
+/// trainers may run in several threads, each with a log of its own. A trainer that was moved from can be destroyed and assigned to;
+/// everything else is Error(Usage).
 class Trainer {
  public:
   /// Error(Usage) for an invalid configuration (check_config) and an incomplete description of a launch (dist/launch.hpp). No file is
@@ -93,6 +97,8 @@ class Trainer {
 
  private:
   struct Impl;
+  /// Error(Usage) for a trainer that was moved from.
+  Impl& impl() const;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,6 +1,7 @@
 #include "tools/align/tensor_sink.hpp"
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/io/npy.hpp"
 #include "npu_train/io/pickle.hpp"
 
@@ -19,7 +20,11 @@ void link_or_copy(const std::filesystem::path& existing, const std::filesystem::
 }  // namespace
 
 TensorSink::TensorSink(bool npy, bool async) : npy_(npy) {
-  if (async) thread_ = std::thread([this] { work(); });
+  if (async)
+    thread_ = std::thread([this, run = log_run()] {
+      const ScopedLogRun scope(run);
+      work();
+    });
 }
 
 TensorSink::~TensorSink() {

@@ -86,7 +86,10 @@ class Explanation {
   Error error(const Error& cause) {
     observe();
     const auto text = place() + "\n" + holdings() + fragmentation() + layers();
-    advice_ = changes_that_fit(run_, work_);
+    {
+      const ScopedLogSilence silence;  // trials of other precisions warn of their operators
+      advice_ = changes_that_fit(run_, work_);
+    }
     return report(text + changes() + no_retry(config_, reason()), hint(), cause);
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "train/host_copy.hpp"
 
 namespace npu_train::detail {
@@ -28,7 +29,8 @@ void SharedSave::begin(std::unique_ptr<CheckpointFolder> folder, const RunState&
     state_ = state;
     slices_ = slices;
   }
-  part_ = std::async(async ? std::launch::async : std::launch::deferred, [this, place, config] {
+  part_ = std::async(async ? std::launch::async : std::launch::deferred, [this, place, config, run = log_run()] {
+    const ScopedLogRun scope(run);
     if (folder_ != nullptr) folder_->write(state_, config);
     return write_slices(place, strategy_.rank(), slices_);
   });
@@ -55,7 +57,7 @@ std::unique_ptr<CheckpointFolder> SharedSave::finish() {
   for (size_t r = 0; r < of_ranks.size(); ++r)
     if (of_ranks[r].starts_with(kFailed))
       throw Error(ErrorKind::Checkpoint, "Checkpoint",
-                  c10::str("rank ", r, " could not write its part of a checkpoint: ", of_ranks[r].substr(1)),
+                  str_cat("rank ", r, " could not write its part of a checkpoint: ", of_ranks[r].substr(1)),
                   "no part of this checkpoint is kept");
   if (folder != nullptr)
     for (const auto& index : of_ranks) folder->add_slices(index.substr(1));
