@@ -5,6 +5,15 @@
 
 #include <string>
 
+// libtorch's own headers name c10::Device without its namespace. In a program that wrote `using namespace npu_train;` before them that name
+// would be ambiguous with ours, unless the namespaces of those headers have it themselves.
+namespace at {
+using c10::Device;
+}
+namespace torch {
+using c10::Device;
+}
+
 namespace npu_train {
 
 /// A device by kind and index. A value: comparing and copying is free, naming one does not touch the hardware.
