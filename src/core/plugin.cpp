@@ -1,6 +1,7 @@
 #include "npu_train/core/plugin.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstdlib>
 #include <system_error>
@@ -42,9 +43,12 @@ void* open_plugin(const std::string& file, std::string& tried) {
 
 fs::path library_folder(const void* address) {
   Dl_info info{};
-  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
+  void* found = nullptr;
+  if (::dladdr1(address, &info, &found, RTLD_DL_LINKMAP) == 0 || found == nullptr) return {};
+  // The program itself has no name in this list, and dladdr() names it as it was called: "train_app" for a program found through PATH.
+  const std::string name = static_cast<const link_map*>(found)->l_name;
   std::error_code ignored;
-  return fs::weakly_canonical(info.dli_fname, ignored).parent_path();
+  return fs::weakly_canonical(name.empty() ? "/proc/self/exe" : name, ignored).parent_path();
 }
 
 }  // namespace npu_train
