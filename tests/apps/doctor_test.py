@@ -2,9 +2,11 @@
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 
-from programs import BIN, ProgramTest, main, npu_tool
+from programs import BIN, ProgramTest, main, npu_tool, run
 
 USAGE, FAILED = 2, 7
 
@@ -15,6 +17,43 @@ def piped(data, *args, timeout=300):
     for piece in [data] if isinstance(data, bytes) else data: p.stdin.write(piece)
     out, err = p.communicate(timeout=timeout)
     return p.returncode, out.decode(), err.decode()
+
+
+class Launcher(ProgramTest):
+    """npu_doctor, which explains why npu_tool does not start."""
+    def setUp(self):
+        super().setUp()
+        self.bin = self.dir / 'bin'
+        self.bin.mkdir()
+        shutil.copy(BIN / 'npu_doctor', self.bin)
+
+    def doctor(self, *args): return run(self.bin / 'npu_doctor', *args)
+
+    def test_a_program_that_starts_gets_all_arguments(self):
+        (self.bin / 'npu_tool').symlink_to(BIN / 'npu_tool')
+        self.assertIn('out of memory', self.assertDone(self.doctor('--explain', 'out of memory')))
+        self.assertFails(self.doctor('--explain', 'EI0007'), USAGE, 'EI0007')
+        self.assertFails(self.doctor('--no-such-option'), USAGE, '--no-such-option')
+
+    def test_a_libtorch_that_is_gone(self):
+        program = (BIN / 'npu_tool').read_bytes()
+        self.assertIn(b'torch/lib', program)
+        (self.bin / 'npu_tool').write_bytes(program.replace(b'torch/lib', b'torch/xyz'))  # in its run path
+        (self.bin / 'npu_tool').chmod(0o755)
+        result = self.doctor()
+        self.assertFails(result, 4, 'npu_tool cannot start: ', 'libtorch_cpu.so', 'does not look there', 'export LD_LIBRARY_PATH=/')
+        self.assertEqual(result[1], '')
+
+        script = (self.bin / 'npu_doctor').read_text()
+        (self.bin / 'npu_doctor').write_text(re.sub(r'^torch=.*$', 'torch=/moved/torch/lib', script, flags=re.M))
+        self.assertFails(self.doctor(), 4, 'libtorch_cpu.so', '/moved/torch/lib, which is not there any more', 'LD_LIBRARY_PATH=/path/to/libtorch/lib')
+
+    def test_a_program_that_cannot_start_for_another_reason(self):
+        (self.bin / 'npu_tool').write_bytes((BIN / 'npu_tool').read_bytes()[:5000])
+        (self.bin / 'npu_tool').chmod(0o755)
+        self.assertFails(self.doctor(), 4, 'npu_tool cannot start')
+        (self.bin / 'npu_tool').unlink()
+        self.assertFails(self.doctor(), 4, 'there is no such program')
 
 
 class Doctor(ProgramTest):
