@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/scalar.hpp"
+#include "npu_train/core/other_names.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
@@ -108,17 +109,29 @@ bool read_list(const ConfigNode& node, const std::string& path, const Bounds& bo
   return good;
 }
 
-std::string unknown_key(const std::string& key, const std::vector<detail::Field>& fields,
+/// The key that a name of another program means: one of the section `path`, or else the only one of all sections. "" if it is not known.
+std::string meant_key(const std::string& key, const std::string& path, const std::vector<std::string>& names) {
+  const auto keys = keys_called(key);
+  for (const auto& full : keys) {
+    const auto dot = std::min(full.rfind('.'), full.size());
+    const auto leaf = dot < full.size() ? full.substr(dot + 1) : full;
+    const bool exists = leaf == "name" || std::find(names.begin(), names.end(), leaf) != names.end();
+    if (exists && full.substr(0, dot < full.size() ? dot : 0) == path) return "the name here is " + leaf;
+  }
+  return keys.size() == 1 ? "the key is " + keys.front() : "";
+}
+
+std::string unknown_key(const std::string& key, const std::string& path, const std::vector<detail::Field>& fields,
                         const std::vector<std::pair<std::string, std::string>>& synonyms) {
   for (const auto& [other, field] : synonyms) {
     if (to_lower(other) == to_lower(key)) return "no such key; the name here is " + field;
   }
   std::vector<std::string> names;
   for (const auto& field : fields) names.push_back(field.info.name);
+  if (const auto meant = meant_key(key, path, names); !meant.empty()) return "no such key; " + meant;
   if (names.empty()) return "no such key; no keys are allowed";
   const auto near = nearest_name(key, names);
-  return "no such key; " + (near.empty() ? "" : "did you mean '" + near + "'? ") + std::string(near.empty() ? "allowed: " : "Allowed: ") +
-         join(names);
+  return "no such key; " + (near.empty() ? "allowed: " : "did you mean '" + near + "'? Allowed: ") + join(nearest_first(key, names));
 }
 
 std::string child(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
@@ -245,6 +258,7 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
       problems.add(node.mark(), path, with_allowed("the key 'name' is missing", bounds));
       return false;
     }
+    if (name) part.mark = name->mark();
     part.name = out.name;
     if (name && !read_value(*name, child(path, "name"), bounds, part.name, problems)) return false;
     if (part.name == out.name) part.options = out.options;  // the defaults of the same part stay
@@ -277,8 +291,13 @@ ConfigNode write_value(const std::vector<std::string>& values) { return write_li
 
 ConfigNode write_value(const PartConfig& part) {
   if (part.name.empty()) return {};
-  ConfigNode node{{"name", part.name}};
+  // With their places in the source: what is read again from this node names them in its errors.
+  auto node = ConfigNode::map();
+  ConfigNode::Member name{"name", part.mark, part.name};
+  name.value.set_mark(part.mark);
+  node.put(std::move(name));
   for (const auto& member : part.options.members()) node.put(member);
+  node.set_mark(part.mark);
   return node;
 }
 
@@ -307,7 +326,7 @@ void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<s
   for (const auto& member : node.members()) {
     const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.info.name == member.key; });
     if (field == fields.end()) {
-      problems.add(member.key_mark, child(path, member.key), unknown_key(member.key, fields, synonyms));
+      problems.add(member.key_mark, child(path, member.key), unknown_key(member.key, path, fields, synonyms));
     } else {
       field->read(object, member.value, child(path, member.key), problems);
     }

@@ -1,6 +1,7 @@
 #include "engine/config_rules.hpp"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -14,8 +15,8 @@
 namespace npu_train::detail {
 namespace {
 
-/// `text` of an Error without its "[where] ".
-std::string message_of(const Error& e) { return std::string(e.what()).substr(e.where().size() + 3); }
+/// A path that does not stay under the folder to which it is relative.
+bool leads_out(const std::filesystem::path& path) { return path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end(); }
 
 bool is_fp32_mode(const std::string& precision) { return precision == "32-true" || precision == "O0" || precision.starts_with("bf16"); }
 
@@ -60,7 +61,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
     try {
       fn();
     } catch (const Error& e) {
-      problems.add(mark_of(path), path, message_of(e));
+      problems.add(mark_of(path), path, e.message());
     }
   };
   const auto refuse = [&](const char* path, bool bad, const auto&... message) {
@@ -86,6 +87,9 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
   rule("amp.fp32_ops", [&] { check_fp32_ops(config.amp.fp32_ops); });
   refuse("trainer.profiler", config.trainer.profiler != "none" && !parts.observers.contains("profiler"), "this program has no profiler",
          "; hint: the profiler is part of npu_train::tools; link that library and call add_tools(parts)");
+  refuse(
+      "output.name", leads_out(config.output.name), "'", config.output.name,
+      "' leads out of output.dir; allowed: a name, or names with '/' between them, without '..'; hint: output.dir chooses another folder");
   rule("sim_npu.hbm", [&] {
     const auto bytes = parse_bytes(config.sim_npu.hbm);
     check(bytes && *bytes > 0, ErrorKind::Usage, "sim_npu.hbm", "'", config.sim_npu.hbm, "' is not a size such as 32GiB or 512MiB");
@@ -100,7 +104,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
     try {
       fn();
     } catch (const Error& e) {
-      const auto message = message_of(e);
+      const auto message = e.message();
       const auto key = message.substr(0, message.find_first_of(" :"));
       const auto place = std::string(path) + (part.options.find(key) != nullptr ? "." + key : "");
       problems.add(mark_of(place), place, message);

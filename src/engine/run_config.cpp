@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/config_rules.hpp"
+#include "npu_train/core/other_names.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/precision/emulation.hpp"
 
@@ -146,8 +147,9 @@ void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& proble
                        std::any_of(synonyms.begin(), synonyms.end(), [&](const auto& synonym) { return synonym.first == key; });
     if (known) continue;
     const auto near = nearest_name(key, names);
-    problems.add(member.key_mark, key,
-                 "no such key; " + (near.empty() ? "allowed: " : "did you mean '" + near + "'? Allowed: ") + join(names));
+    problems.add(
+        member.key_mark, key,
+        "no such key; " + (near.empty() ? "allowed: " : "did you mean '" + near + "'? Allowed: ") + join(nearest_first(key, names)));
     node.erase(key);
   }
 }
@@ -246,6 +248,7 @@ std::string full_key(const std::string& key, const Parts& parts) {
   // the most common sections first
   for (const auto& [other, name] : TrainerOptions::config_table().synonyms())
     if (other == key) return "trainer." + name;
+  if (const auto keys = keys_called(key); keys.size() == 1) return keys.front();
   const auto in_registry = [&](const auto& registry) {
     const auto names = registry.names();
     return std::any_of(names.begin(), names.end(), [&](const auto& name) {

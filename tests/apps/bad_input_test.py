@@ -113,12 +113,24 @@ class BadInput(ProgramTest):
             ('blanks', lambda: train_app(config, out, 'trainer.max_epochs', '=', '3'), USAGE, 'write trainer.max_epochs=3'),
             ('a blank after =', lambda: train_app(config, out, 'trainer.max_epochs=', '3'), USAGE, 'write trainer.max_epochs=3'),
             ('a blank before =', lambda: train_app(config, out, 'trainer.max_epochs', '=3'), USAGE, 'write trainer.max_epochs=3'),
+            ('the name of others in its section', self.train('optimizer.learning_rate=1'), USAGE, 'command line: optimizer.learning_rate: no such key; the name here is lr'),
+            ('a key of another section', self.train('trainer.batch_size=8'), USAGE, 'trainer.batch_size: no such key; the key is data.batch_size'),
+            ('a model by override', self.train('model.name=vit_tinny'), USAGE, "command line: model.name: no model has the name 'vit_tinny'; did you mean 'vit_tiny'? There are: vit_tiny, "),
+            ('a metric', written('metric.yaml', 'model: resnet18\ntask:\n  metrics: [acuracy]\n'), USAGE, "metric.yaml:3:13: task.metrics.0.name: no metric has the name 'acuracy'"),
+            ('a folder above', self.train('output.name=../../x'), USAGE, "command line: output.name: '../../x' leads out of output.dir"),
             ('a tab', written('tab.yaml', 'trainer:\n\tmax_epochs: 3\n'), USAGE, 'line 2 is indented with a tab; YAML allows only spaces'),
             ('a tab later', written('later.yaml', 'trainer:\n  max_epochs: 3\n\tthreads: 1\n'), USAGE, 'line 3 is indented with a tab'),
             ('a precision of others', lambda: train_app(config, out, 'precision=fp16'), USAGE, 'the name here is 16-mixed'),
         ])
         self.assertFalse((self.dir / 'out').exists())
         self.assertDone(train_app(config, out, 'early_stopping=', 'trainer.max_epochs=1'))  # an empty value is allowed
+
+    def test_a_last_batch_of_one_sample_that_batch_norm_cannot_normalise(self):
+        run = ['model={name: resnet18, stem: imagenet}', 'data={name: generated, train_size: 9, val_size: 8, batch_size: 8, num_workers: 0}',
+               'trainer={max_epochs: 1, threads: 1}', f'output.dir={self.dir}/out', 'ema={}']
+        config = self.config(precision='32-true')
+        self.assertFails(train_app(config, *run), USAGE, 'more than one value per channel', 'data.drop_last=true')
+        self.assertDone(train_app(config, *run, 'data.drop_last=true'))
 
     def test_a_metric_that_is_none_leaves_no_folder(self):
         for words in (['checkpoint.monitor=val/acc2'], ['early_stopping={enabled: true, monitor: val/acc2}']):

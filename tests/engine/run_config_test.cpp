@@ -3,6 +3,7 @@
 #include "npu_train/engine/run_config.hpp"
 
 #include <fstream>
+#include <set>
 
 #include <ATen/ops/zeros.h>
 
@@ -187,4 +188,77 @@ TEST_CASE("the optional transforms of that recipe work once their lines are no c
   const auto transforms = to_yaml_line(*node->find("data")->find("train_transforms"));
   CHECK_MESSAGE(has(transforms, "{name: color_jitter, brightness: 0.2, contrast: 0.2, saturation: 0.2, hue: 0.1}"), transforms);
   CHECK_MESSAGE(has(transforms, "{name: random_rotation, degrees: 15}"), transforms);
+}
+
+TEST_CASE("an error is where it was written: an override is not a line of the file, and neither is a metric") {
+  const auto refused = [](const std::string& yaml, const std::string& override) {
+    return std::string(error_of([&] {
+                         auto node = parse_yaml(yaml, "a.yaml");
+                         if (!override.empty()) apply_override(node, override);
+                         bind_config(node);
+                       }).what());
+  };
+  const std::string model = "model: {name: resnet18}\n";
+  CHECK_MESSAGE(has(refused(model, "model.name=resnt18"), "command line: model.name: no model has the name 'resnt18'"),
+                refused(model, "model.name=resnt18"));
+  CHECK(has(refused("model: {stem: small, name: resnt18}\n", ""), "a.yaml:1:28: model.name: no model"));
+  CHECK(has(refused("model: resnt18\n", ""), "a.yaml:1:8: model.name: no model"));
+  const auto metric = refused("task:\n  name: classifier\n  metrics:\n    - {name: accuracy, kk: 2}\n    - acuracy\n", "");
+  CHECK_MESSAGE(has(metric, "a.yaml:4:24: task.metrics.0.kk: no such key"), metric);
+  CHECK_MESSAGE(has(metric, "a.yaml:5:7: task.metrics.1.name: no metric has the name 'acuracy'"), metric);
+  const auto overridden = refused("", "task={name: classifier, metrics: [acuracy]}");
+  CHECK_MESSAGE(has(overridden, "command line: task.metrics.0.name: no metric"), overridden);
+}
+
+TEST_CASE("what other programs call a key is answered with the key, in every section") {
+  for (const auto& [yaml, words] :
+       {std::pair("optimizer: {name: adamw, learning_rate: 1}", "optimizer.learning_rate: no such key; the name here is lr"),
+        std::pair("optimizer: {type: adamw}", "optimizer.type: no such key; the name here is name"),
+        std::pair("trainer: {batch_size: 4}", "trainer.batch_size: no such key; the key is data.batch_size"),
+        std::pair("trainer: {precision: 16}", "trainer.precision: no such key; the key is precision"),
+        std::pair("lr_scheduler: {name: step, lr_step_size: 4}", "lr_scheduler.lr_step_size: no such key; the name here is step_size"),
+        std::pair("per_device_train_batch_size: 4", "per_device_train_batch_size: no such key; did you mean data.batch_size?")}) {
+    const auto text = message(yaml);
+    CHECK_MESSAGE(has(text, words), text);
+  }
+}
+
+TEST_CASE("every name of the table of other programs leads to a key that exists") {
+  const auto parts = builtin_parts();
+  const auto fields = config_fields(parts);
+  std::set<std::string> known;
+  const auto add = [&](const std::string& section, const std::vector<FieldInfo>& keys) {
+    for (const auto& key : keys) known.insert(section + "." + key.name);
+  };
+  for (const auto& field : fields) {
+    known.insert(field.name);
+    known.insert(field.name + ".name");  // of a part
+    add(field.name, field.children);
+  }
+  for (const auto& name : parts.models.names()) add("model", parts.models.describe(name));
+  for (const auto& name : parts.datasets.names()) add("data", parts.datasets.describe(name));
+  for (const auto& name : parts.tasks.names()) add("task", parts.tasks.describe(name));
+  for (const auto& name : parts.optimizers.names()) add("optimizer", parts.optimizers.describe(name));
+  for (const auto& name : parts.schedules.names()) add("lr_scheduler", parts.schedules.describe(name));
+  std::ifstream table(fs::path(NPU_TRAIN_SOURCE_DIR) / "src/core/facts/other_names.tsv");
+  int rows = 0;
+  for (std::string line; std::getline(table, line);) {
+    const auto tab = line.find('\t');
+    if (line.starts_with("#") || line == "other\tkey" || tab == std::string::npos) continue;
+    CAPTURE(line);
+    CHECK(known.count(line.substr(tab + 1)) == 1);
+    ++rows;
+  }
+  CHECK(rows > 100);
+}
+
+TEST_CASE("the name of a run stays under output.dir") {
+  for (const char* name : {"../x", "a/../../x", "/tmp/x", ".."}) {
+    CAPTURE(name);
+    auto node = ConfigNode::map();
+    node.set("output.name", ConfigNode(name));
+    const auto e = error_of([&] { bind_config(node); });
+    CHECK_MESSAGE(has(e.what(), "output.name: '" + std::string(name) + "' leads out of output.dir"), e.what());
+  }
+  CHECK_NOTHROW(bind_config(parse_yaml("output: {name: a/b..c}", "a.yaml")));
 }

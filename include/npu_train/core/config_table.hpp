@@ -52,7 +52,7 @@ inline Bounds one_of(std::vector<std::string> choices, std::vector<std::pair<std
 struct PartConfig {
   std::string name{};                      ///< "": not given
   ConfigNode options = ConfigNode::map();  ///< everything but the name
-  Mark mark{};                             ///< position of the part
+  Mark mark{};                             ///< position of the name, or of the part if it is not given
 };
 
 /// One error found while binding.

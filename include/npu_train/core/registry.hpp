@@ -98,9 +98,11 @@ class Registry {
 
   std::string unknown(const std::string& name) const {
     const auto near = nearest_name(name, names());
-    const auto known = entries_.empty() ? "; this program has none" : " There are: " + join(names());
-    return "no " + kind_ + " has the name '" + name + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") + known +
-           (hint_.empty() ? "" : "; hint: " + hint_);
+    auto out = "no " + kind_ + " has the name '" + name + "'";
+    if (entries_.empty()) out += "; this program has none";
+    if (!near.empty()) out += "; did you mean '" + near + "'?";
+    if (!entries_.empty()) out += (near.empty() ? ". There are: " : " There are: ") + join(nearest_first(name, names()));
+    return out + (hint_.empty() ? "" : "; hint: " + hint_);
   }
   const Entry& entry(const std::string& name, const Mark& mark, const std::string& path) const {
     const auto found = entries_.find(name);
