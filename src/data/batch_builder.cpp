@@ -22,6 +22,14 @@ Error error_of_sample(int64_t index, const std::string& where) {
   return Error(cause.kind(), "Loader", "sample " + std::to_string(index) + place + ": " + what, "", std::current_exception());
 }
 
+/// What helps against samples that cannot be stacked.
+const char* hint_for(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || a.scalar_type() != b.scalar_type()) return "convert all of them to one dtype in get()";
+  if (a.dim() == 1 && b.dim() == 1 && a.scalar_type() == at::kLong)
+    return "derive the data set from SequenceDataset, which pads its samples";
+  return "crop or pad them to one shape in get()";
+}
+
 /// Repeats the first `real` rows of `bytes` bytes until there are `total`.
 void repeat_rows(void* data, int64_t bytes, int64_t real, int64_t total) {
   auto* rows = static_cast<char*>(data);
@@ -70,7 +78,7 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
   const int64_t n = dataset->size();
   check(n > 0, ErrorKind::Data, "Loader", "the data set '", dataset->info().name, "' is empty");
   check(options.batch_size <= n, ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size, " and the data set '",
-        dataset->info().name, "' has ", n, " samples; hint: reduce the batch size");
+        dataset->info().name, "' has ", n, " samples; hint: data.batch_size=", n);
   return options;
 }
 
@@ -89,10 +97,10 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipe
         "' provides images but no shape (channels, height, width)");
   channels_ = info_.shape[0];
   const auto [height, width] = pipeline_.output_size({info_.shape[1], info_.shape[2]});
-  check(
-      height > 0 && width > 0, ErrorKind::Usage, "Loader", "the images of '", info_.name,
-      "' differ in size, and no transform gives them a fixed size; hint: add one (center_crop, random_resized_crop, or resize with exact: "
-      "true)");
+  check(height > 0 && width > 0, ErrorKind::Usage, "Loader", "the data set '", info_.name,
+        "' does not give the size of its images, and no transform gives them a fixed one; hint: add one (center_crop, random_resized_crop, "
+        "or "
+        "resize with exact: true)");
   height_ = height;
   width_ = width;
   if (!options_.augment_on_device) return;
@@ -254,7 +262,7 @@ void BatchBuilder::collate(Job& job) const {
       const at::Tensor& value = fields[f].second;
       check(value.defined() && value.sizes() == model.sizes() && value.scalar_type() == model.scalar_type(), ErrorKind::Data, "Loader", "'",
             name, "' of sample ", job.ids[i], " is ", value.scalar_type(), " ", value.sizes(), " and of sample ", job.ids.front(), " ",
-            model.scalar_type(), " ", model.sizes(), "; they must be equal");
+            model.scalar_type(), " ", model.sizes(), "; they must be equal; hint: ", hint_for(value, model));
       std::memcpy(out + i * bytes, value.contiguous().const_data_ptr(), static_cast<size_t>(bytes));
     }
     repeat_rows(out, bytes, real, rows);

@@ -21,8 +21,8 @@ size_t steps_on_host(const Pipeline& pipeline, int64_t channels, PictureSize siz
     size = out;
   }
   check(known(size), ErrorKind::Usage, "data.augment_on",
-        "device: the images differ in size, and no transform gives them a fixed size; hint: add one (center_crop, random_resized_crop, or "
-        "resize with exact: true)");
+        "device: the data set does not give the size of its images, and no transform gives them a fixed one; hint: add one (center_crop, "
+        "random_resized_crop, or resize with exact: true)");
   return count;
 }
 

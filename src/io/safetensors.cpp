@@ -30,6 +30,9 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes = {{{"F
                                                                              {"I8", at::kChar},
                                                                              {"U8", at::kByte},
                                                                              {"BOOL", at::kBool}}};
+// Of the format, and not read here.
+constexpr std::array kOtherDtypes = {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3",
+                                     "F6_E3M2", "F4",      "U16",     "U32",         "U64",         "C64"};
 
 const char* type_code(at::ScalarType dtype, const std::string& name) {
   for (const auto& [code, type] : kDtypes) {
@@ -88,8 +91,14 @@ class HeaderReader {
   TensorInfo tensor_info(const std::string& name, const Json& json) const {
     const auto& code = json.at("dtype", name).text(name + ".dtype");
     const auto type = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& t) { return code == t.first; });
-    require(type != kDtypes.end(), "'", name, "' has the dtype '", code.substr(0, 20),
-            "'; supported: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+    if (type == kDtypes.end()) {
+      const bool known = std::find(kOtherDtypes.begin(), kOtherDtypes.end(), code) != kOtherDtypes.end();
+      throw Error(file_.kind(), "safetensors",
+                  file_.path().string() + ": '" + name + "' has the dtype '" + code.substr(0, 20) +
+                      "'; supported: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL",
+                  known ? "convert the tensors to one of these, with PyTorch for example; quantised weights must be dequantised"
+                        : "the file is damaged or not a safetensors file; use another copy");
+    }
     TensorInfo info{type->second, {}, 0, 0};
     for (const auto& extent : json.at("shape", name).items(name + ".shape")) {
       info.shape.push_back(extent.integer(name + ".shape"));

@@ -44,7 +44,7 @@ at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at
   check_sizes(x, bn, residual);
   const bool training = bn.training || !bn.running_mean.defined() || !bn.running_var.defined();
   check(!training || x.numel() != x.size(1), ErrorKind::Usage, kBatchNormAct, "training needs more than one value per channel; x is ",
-        x.sizes());
+        x.sizes(), "; hint: use larger images or batches; data.drop_last=true omits a last batch of one sample");
   return translated(kBatchNormAct, [&]() -> at::Tensor {
     if (!detail::has_batch_norm_kernel(x, bn, residual) || in_fp32_ops("batch_norm") || detail::in_op_mode())
       return by_aten(x, bn, residual, relu, training);

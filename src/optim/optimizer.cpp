@@ -20,6 +20,11 @@
 namespace npu_train {
 namespace {
 
+constexpr const char* kOtherParameters =
+    "; hint: other parameters are trained now: resume with the model.freeze and model.lora of that run, or begin a new one with its "
+    "weights "
+    "(model.weights)";
+
 // Strides of dimensions of size 1 do not affect where elements are stored.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   const auto sizes = a.sizes();
@@ -186,7 +191,7 @@ void Optimizer::load_state(const State& saved) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const auto key = slot.name + "/" + parameters_[i].name;
       const auto found = state.tensors.find(key);
-      refuse(found != state.tensors.end(), "the saved state has no ", key);
+      refuse(found != state.tensors.end(), "the saved state has no ", key, kOtherParameters);
       const bool is_number = slot.kind == SlotKind::Number;
       const auto sizes = is_number ? slot.tensors[i].sizes() : parameters_[i].whole().sizes();
       const auto fits = is_number && found->second.sizes() == sizes;
@@ -195,7 +200,7 @@ void Optimizer::load_state(const State& saved) {
       entries.push_back({slot.tensors[i], part});
     }
   for (const auto& [key, tensor] : state.tensors)
-    refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer does not have");
+    refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer does not have", kOtherParameters);
   const c10::NoGradGuard no_grad;
   for (const auto& entry : entries) entry.to.detach().copy_(entry.from);
 }

@@ -81,8 +81,12 @@ double warmup_length(const ScheduleOptions& o) {
 
 double run_length(bool epochs, const ScheduleContext& context, const char* field) {
   const auto total = epochs ? context.total_epochs : context.total_steps;
-  check(total > 0, ErrorKind::Usage, kSchedule, "the run has no known length in ", epochs ? "epochs" : "steps", "; hint: set ", field,
-        epochs ? " or trainer.max_epochs" : ", trainer.max_steps or trainer.max_epochs");
+  const bool endless = !epochs && context.total_epochs > 0;  // a limit in epochs is set, whose steps are not known
+  check(total > 0, ErrorKind::Usage, kSchedule, "the run has no known length in ", epochs ? "epochs" : "steps",
+        endless ? ", since the data are a stream" : "", "; hint: set ", field,
+        epochs    ? " or trainer.max_epochs"
+        : endless ? " or trainer.max_steps"
+                  : ", trainer.max_steps or trainer.max_epochs");
   return static_cast<double>(total);
 }
 

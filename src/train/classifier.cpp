@@ -17,6 +17,21 @@ at::Tensor masked_mean(const at::Tensor& values, const at::Tensor& mask) {
   return (values * m).sum() / m.sum();
 }
 
+/// Classes out of range, which a device would not report. On the host only: a device is not asked in each step.
+void check_labels(const at::Tensor& target, int64_t classes, const Batch& batch) {
+  constexpr int64_t kIgnored = -100;
+  if (!target.is_cpu() || target.dim() != 1 || target.scalar_type() != at::kLong || !target.is_contiguous()) return;
+  const auto* labels = target.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < target.size(0); ++i) {
+    if (labels[i] == kIgnored || (labels[i] >= 0 && labels[i] < classes)) continue;
+    const bool named = i < static_cast<int64_t>(batch.ids.size());
+    throw Error(ErrorKind::Data, "classifier",
+                str_cat("the target of ", named ? "sample " : "row ", named ? batch.ids[static_cast<size_t>(i)] : i, " is ", labels[i],
+                        ", and the model has ", classes, " classes; allowed: 0 to ", classes - 1),
+                labels[i] < 0 ? "correct the label" : str_cat("correct the label, or set model.num_classes=", labels[i] + 1));
+  }
+}
+
 class Classifier final : public ModelTask {
  public:
   Classifier(Model model, const ClassifierOptions& options)
@@ -45,6 +60,7 @@ class Classifier final : public ModelTask {
           " for a batch of ", batch.rows(), "; a classifier gives [batch, classes]");
     check(target.dim() == 1 || target.sizes() == logits.sizes(), ErrorKind::Usage, "classifier", "targets have shape ", target.sizes(),
           " for logits ", logits.sizes(), "; allowed: [batch] or [batch, classes]");
+    check_labels(target, logits.size(1), batch);
     const auto in_fp32 = logits.to(at::kFloat);
     if (!batch.has("mask"))
       return {at::cross_entropy_loss(in_fp32, target, {}, at::Reduction::Mean, -100, smoothing), batch.weight, in_fp32};

@@ -217,6 +217,7 @@ class Runs(ProgramTest):
         self.assertFails(npu_tool('generate', '--model', 'llama_tiny', *sizes, '--weights', file, '--prompt', 'a'), 6, 'has adapters (lora_A, lora_B)', 'name the folder of the checkpoint')
         self.assertDone(npu_tool('generate', '--model', 'llama_tiny', *sizes, '--weights', run_dir(self.dir / 'tuned'), '--prompt', 'a', '--max-new-tokens', '2'))
         self.train('out', 'trainer.max_steps=1', lora='model.freeze=[head]')
+        self.assertFails(train_app(self.text('16-mixed'), f'output.dir={self.dir}/out', '--resume', 'auto'), 6, 'hint: other parameters are trained now', 'model.freeze')
         self.assertFails(npu_tool('weights', '--from', run_dir(self.dir / 'out'), '--to', self.dir / 'a', '--as', 'peft'), 2, 'has no adapters')
         self.assertFalse((self.dir / 'a').exists())
 

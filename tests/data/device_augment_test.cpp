@@ -233,7 +233,7 @@ TEST_CASE("what cannot be is refused by name") {
   CHECK(has(named, "'rand_augment' is not implemented"));
   CHECK(has(named, "color_jitter"));
   CHECK(has(named, "data.augment_on=host"));
-  CHECK(has(refusal({part("resize", {{"size", 20}}), part("normalize")}, {-1, -1}), "differ in size"));
+  CHECK(has(refusal({part("resize", {{"size", 20}}), part("normalize")}, {-1, -1}), "does not give the size of its images"));
   const auto tensors = std::make_shared<TensorDataset>(at::zeros({4, 3, 8, 8}, at::kByte), at::zeros({4}, at::kLong));
   CHECK(has(error_of([&] { Loader(tensors, Pipeline(), {.augment_on_device = true}); }).what(), "provides tensors"));
   // Before anything is read or made.

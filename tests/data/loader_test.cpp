@@ -5,10 +5,12 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <atomic>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "draining.hpp"
 #include "happens.hpp"
@@ -194,7 +196,7 @@ TEST_CASE("an error in a worker names sample and file, in order; the loader cont
     CHECK(loader.next()->ids[0] == 0);
     CHECK(loader.next()->ids[0] == 4);
     const std::string what = error_of([&] { loader.next(); }).what();
-    for (const char* word : {"sample 9", "numbers/9.txt", "the disk is on fire"}) CHECK(what.find(word) != std::string::npos);
+    CHECK(what == "[Loader] sample 9 (numbers/9.txt): the disk is on fire");
     CHECK(loader.next()->ids[0] == 12);
     loader.begin_epoch(0);
     loader.next();
@@ -284,6 +286,7 @@ TEST_CASE("impossible loaders are refused with the numbers") {
   Loader early(byte_pictures(), random_chain(), options(0));
   CHECK(error_of([&] { early.next(); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { early.begin_epoch(0, 8); }).kind() == ErrorKind::Usage);
+  CHECK(has(large.what(), "hint: data.batch_size=5"));
   LoaderOptions plain = options(0, 2);
   plain.shuffle = false;
   Loader numbers(std::make_shared<NumberSet>(4), random_chain(), plain);
@@ -317,4 +320,29 @@ TEST_CASE("workers: auto, or a number") {
   CHECK(parse_num_workers("0") == 0);
   CHECK(parse_num_workers("12") == 12);
   for (const char* bad : {"-1", "many", "3.5", "", "5000"}) CHECK(error_of([&] { parse_num_workers(bad); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("samples that cannot be stacked are reported with what helps") {
+  struct Pairs final : Dataset {
+    std::vector<at::Tensor> inputs;
+    int64_t size() const override { return 2; }
+    Sample get(int64_t index) const override { return {{{"input", inputs[static_cast<size_t>(index)]}}, index}; }
+  };
+  const auto ids = [](int64_t n) { return at::zeros({n}, at::kLong); };
+  const std::tuple<at::Tensor, at::Tensor, const char*> cases[] = {
+      {ids(3), ids(4), "they must be equal; hint: derive the data set from SequenceDataset"},
+      {at::zeros({3, 4}), at::zeros({3, 5}), "they must be equal; hint: crop or pad them to one shape"},
+      {at::zeros({3}), ids(3), "they must be equal; hint: convert all of them to one dtype"},
+  };
+  for (const auto& [a, b, words] : cases) {
+    const auto data = std::make_shared<Pairs>();
+    data->inputs = {a, b};
+    LoaderOptions plain = options(0, 2);
+    plain.shuffle = false;
+    Loader loader(data, {}, plain);
+    loader.begin_epoch(0);
+    const auto e = error_of([&] { loader.next(); });
+    CHECK(e.kind() == ErrorKind::Data);
+    CHECK_MESSAGE(has(e.what(), words), e.what());
+  }
 }

@@ -138,6 +138,7 @@ TEST_CASE("invalid options are refused with a hint") {
   usage("cosine", "{interval: epoch, warmup_steps: 500}", "warmup_epochs");
   usage("cosine", "{}", "trainer.max_epochs", {-1, -1, 0.1});
   usage("linear", "{interval: step}", "trainer.max_steps", {90, -1, 0.1});
+  usage("cosine", "{interval: step}", "in steps, since the data are a stream; hint: set T_max or trainer.max_steps", {90, -1, 0.1});
   usage("one_cycle", "{}", "total_iters", {-1, -1, 0.1});
   usage("cosine", "{min_lr: 0.5}", "min_lr");
   usage("step", "{step_size: 0}", "step_size");

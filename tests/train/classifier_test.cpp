@@ -2,6 +2,7 @@
 
 #include "npu_train/train/classifier.hpp"
 
+#include <cmath>
 #include <limits>
 
 #include "toy.hpp"
@@ -76,6 +77,19 @@ TEST_CASE("shapes that do not fit are reported") {
   CHECK(error_of([] { run(torch::zeros({2, 3, 4}), targets(torch::tensor({0, 1}))); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { run(torch::zeros({2, 3}), targets(torch::zeros({2, 2, 2}))); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { classifier(ToyNet(0.0), {.label_smoothing = 1.5}); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a label out of range is reported with its sample and the classes") {
+  auto batch = targets(torch::tensor({0, 2, -100, 3}));
+  batch.ids = {10, 11, 12, 13};
+  const auto e = error_of([&] { run(torch::zeros({4, 3}), batch); });
+  CHECK(e.kind() == ErrorKind::Data);
+  CHECK(std::string(e.what()) ==
+        "[classifier] the target of sample 13 is 3, and the model has 3 classes; allowed: 0 to 2; hint: correct the label, or set "
+        "model.num_classes=4");
+  const auto negative = error_of([&] { run(torch::zeros({2, 3}), targets(torch::tensor({0, -1}))); });
+  CHECK_MESSAGE(has(negative.what(), "the target of row 1 is -1"), negative.what());
+  CHECK(run(torch::zeros({2, 3}), targets(torch::tensor({2, -100}))).first.loss.item<float>() == doctest::Approx(std::log(3.0f)));
 }
 
 TEST_CASE("a regressor measures squares and absolute errors") {
