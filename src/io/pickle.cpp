@@ -2,9 +2,12 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "io/legacy_torch.hpp"
 #include "io/tensor_size.hpp"
 #include "io/torch_archive.hpp"
 #include "npu_train/core/text.hpp"
@@ -21,11 +24,18 @@ constexpr uint64_t kLargestDirectory = uint64_t{256} << 20;
 constexpr size_t kMostLeaves = 1'000'000;
 constexpr size_t kMostNameBytes = size_t{128} << 20;
 constexpr size_t kDeepestPickle = 64;
+constexpr uint64_t kMostExpanded = uint64_t{1} << 26;  // elements of all tensors that are larger than their storages
 
-/// Flattens the pickle's value and makes its tensors from the archive's entries.
+// Reads the storage of a tensor, with a name for messages, into memory of the claimed size, which is checked before it is reserved.
+struct StorageReader {
+  std::function<void(const PickledTensor&, const std::string& name)> check_size;
+  std::function<void(const PickledTensor&, const std::string& name, void* out)> read;
+};
+
+/// Flattens the pickle's value and makes its tensors from the file's storages.
 class Collector {
  public:
-  Collector(const detail::TorchArchive& archive, std::string source) : archive_(archive), source_(std::move(source)) {}
+  Collector(StorageReader storages, std::string source) : reader_(std::move(storages)), source_(std::move(source)) {}
 
   PthFile collect(const PickleValue& root) {
     visit(root, "", 0);
@@ -66,6 +76,7 @@ class Collector {
       }
       default:
         out_.skipped.push_back(path);
+        if (value.kind == Kind::Integer) out_.integers[path] = value.integer;
         break;
     }
   }
@@ -84,29 +95,32 @@ class Collector {
               "' has two different descriptions");
       return found->second;
     }
-    const auto entry = archive_.checked_storage(t, name);
+    reader_.check_size(t, name);
     auto out = at::empty({t.storage_size}, at::TensorOptions().dtype(t.dtype));
-    archive_.zip().read(entry, out.mutable_data_ptr());
+    reader_.read(t, name, out.mutable_data_ptr());
     if (t.dtype == at::kBool) detail::make_bools(out.mutable_data_ptr(), out.nbytes());
     storages_.emplace(std::string(t.key), out);
     return out;
   }
 
   at::Tensor make_tensor(const PickledTensor& t, const std::string& name) {
-    const auto elements = archive_.checked_numel(t, name);
+    const auto elements = detail::checked_numel(t, name, source_, ErrorKind::Checkpoint, kMostExpanded);
+    if (elements > static_cast<uint64_t>(t.storage_size)) expanded_ += elements;
+    require(expanded_ <= kMostExpanded, "the tensors with strides of 0 have more than ", kMostExpanded, " elements in total");
     return translated("pth", [&] {
       const auto whole = storage(t, name);
       return elements == 0 ? at::empty(t.size, whole.options()) : whole.as_strided(t.size, t.stride, t.offset);
     });
   }
 
-  const detail::TorchArchive& archive_;
+  StorageReader reader_;
   std::string source_;
   PthFile out_;
   std::unordered_set<std::string> names_;
   std::unordered_map<std::string, at::Tensor> storages_;
   size_t visited_ = 0;
   size_t name_bytes_ = 0;
+  uint64_t expanded_ = 0;
 };
 
 }  // namespace
@@ -118,9 +132,20 @@ bool is_pth_name(const std::filesystem::path& path) {
 }
 
 PthFile load_pth(const std::filesystem::path& path) {
-  const detail::TorchArchive archive(ReadableFile(path, ErrorKind::Checkpoint), {.pickle = kLargestPickle, .directory = kLargestDirectory});
+  ReadableFile file(path, ErrorKind::Checkpoint);
+  if (detail::LegacyTorchFile::begins(file.read(0, std::min<uint64_t>(file.size(), 64)))) {
+    const detail::LegacyTorchFile legacy(std::move(file), kLargestPickle);
+    const auto read = [&](const PickledTensor& t, const std::string& name, void* out) { legacy.read_storage(t, name, out); };
+    return Collector({[&](const PickledTensor& t, const std::string& name) { legacy.check_storage(t, name); }, read}, path.string())
+        .collect(legacy.result());
+  }
+  const detail::TorchArchive archive(std::move(file), {.pickle = kLargestPickle, .directory = kLargestDirectory});
   const auto unpickler = archive.unpickle();
-  return Collector(archive, path.string()).collect(unpickler.result());
+  const auto read = [&](const PickledTensor& t, const std::string& name, void* out) {
+    archive.zip().read(archive.checked_storage(t, name), out);
+  };
+  return Collector({[&](const PickledTensor& t, const std::string& name) { archive.checked_storage(t, name); }, read}, path.string())
+      .collect(unpickler.result());
 }
 
 }  // namespace npu_train

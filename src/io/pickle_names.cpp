@@ -12,8 +12,9 @@ namespace {
 
 // All names that a pickle may use, in addition to the storages, which become descriptions, and plain data. call() implements them.
 // torch_npu saves an NPU tensor as its copy on the host together with the NPU's memory format.
-constexpr std::array<std::string_view, 4> kFunctions = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter",
-                                                        "torch_npu.utils.storage _rebuild_npu_tensor", "torch_npu.npu._format Format"};
+constexpr std::array<std::string_view, 5> kFunctions = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor",
+                                                        "torch._utils _rebuild_parameter", "torch_npu.utils.storage _rebuild_npu_tensor",
+                                                        "torch_npu.npu._format Format"};
 
 // Classes of data that checkpoints hold next to tensors. Modules of Python 2 are what protocol 2 writes for those of Python 3.
 const std::unordered_map<std::string_view, PlainForm>& plain_classes() {

@@ -96,7 +96,7 @@ class HeaderReader {
       throw Error(file_.kind(), "safetensors",
                   file_.path().string() + ": '" + name + "' has the dtype '" + code.substr(0, 20) +
                       "'; supported: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL",
-                  known ? "convert the tensors to one of these, with PyTorch for example; quantised weights must be dequantised"
+                  known ? "in Python, save the tensors converted: tensor.to(torch.float32), F8 with the scale that its network applies"
                         : "the file is damaged or not a safetensors file; use another copy");
     }
     TensorInfo info{type->second, {}, 0, 0};

@@ -84,7 +84,7 @@ struct TensorFile::State {
     const auto& tensor = *root.tensor;
     dtype = tensor.dtype;
     sizes = tensor.size;
-    numel = static_cast<int64_t>(archive->checked_numel(tensor, kTensorName));
+    numel = static_cast<int64_t>(detail::checked_numel(tensor, kTensorName, where, archive->zip().file().kind()));
     entry = archive->checked_storage(tensor, kTensorName);
     strides = numel > 0 ? tensor.stride : detail::contiguous_strides(sizes);
     offset = numel > 0 ? static_cast<uint64_t>(tensor.offset) * element_size() : 0;

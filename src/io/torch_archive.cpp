@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/legacy_torch.hpp"
 #include "io/pickle_names.hpp"
 #include "io/tensor_size.hpp"
 
@@ -17,10 +18,12 @@ ReadableFile refuse_other_formats(ReadableFile file) {
   const auto start = file.read(0, std::min<uint64_t>(file.size(), 512));
   const auto where = file.path().string();
   check(!start.empty(), kind, "pth", where, ": the file is empty");
-  const bool legacy = start.starts_with("\x80\x02") || (start.size() > 262 && start.substr(257, 5) == "ustar");
-  check(!legacy, kind, "pth", where,
-        ": saved in the format before PyTorch 1.6, which is not read; hint: in Python: torch.save(torch.load(path, weights_only=True), "
-        "new_path)");
+  check(!LegacyTorchFile::begins(start), kind, "pth", where,
+        ": saved in the format before PyTorch 1.6, which is read for weights only; hint: in Python: torch.save(torch.load(path, "
+        "weights_only=True), new_path)");
+  check(start.size() <= 262 || start.substr(257, 5) != "ustar", kind, "pth", where,
+        ": a tar archive, the format before PyTorch 0.1.10, which is not read; hint: in Python: torch.save(torch.load(path), new_path)");
+  check(!start.starts_with("\x80"), kind, "pth", where, ": a pickle that torch.save did not write; hint: torch.save(state_dict, path)");
   check(start.starts_with(std::string_view("PK\x03\x04", 4)), kind, "pth", where, ": not a file of torch.save (it is not a zip archive)");
   return file;
 }
@@ -50,7 +53,8 @@ TorchArchive::TorchArchive(ReadableFile file, const Limits& limits)
 
 Unpickler TorchArchive::unpickle() const { return Unpickler(zip_.read(prefix_ + std::string(kPickleName)), source_, zip_.file().kind()); }
 
-uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& name) const {
+uint64_t checked_numel(const PickledTensor& t, const std::string& name, const std::string& source, ErrorKind kind, uint64_t most_expanded) {
+  const auto require = [&](bool ok, const auto&... parts) { check(ok, kind, "pth", source, ": ", parts...); };
   const auto elements = byte_count(t.size, 1);
   require(elements.has_value(), "the size of '", name, "' is impossible");
   require(t.offset >= 0, "'", name, "' begins before its storage");
@@ -69,7 +73,8 @@ uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& 
       left -= steps * stride;
     }
     // An expanded tensor of a few bytes could represent any amount of memory.
-    require(*elements <= room, "'", name, "' has more elements than its storage; hint: torch.save(tensor.contiguous(), path)");
+    require(*elements <= std::max(room, most_expanded), "'", name,
+            "' has more elements than its storage; hint: torch.save(tensor.contiguous(), path)");
   }
   return *elements;
 }

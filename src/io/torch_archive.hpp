@@ -10,6 +10,11 @@
 
 namespace npu_train::detail {
 
+/// Elements of the tensor, after a check that all of them are in the claimed storage. A tensor with strides of 0 may have more elements
+/// than its storage, up to `most_expanded`. `name` is used in messages, with the `source`. Error(`kind`).
+uint64_t checked_numel(const PickledTensor& tensor, const std::string& name, const std::string& source, ErrorKind kind,
+                       uint64_t most_expanded = 0);
+
 class TorchArchive {
  public:
   /// Bounds for what is read at once, in bytes.
@@ -26,8 +31,6 @@ class TorchArchive {
   /// Runs the pickle.
   Unpickler unpickle() const;
 
-  /// Elements of the tensor, after a check that all of them are in the claimed storage. `name` is used in messages.
-  uint64_t checked_numel(const PickledTensor& tensor, const std::string& name) const;
   /// The entry of the tensor's storage, after a check that it has the size that the pickle claims.
   std::string checked_storage(const PickledTensor& tensor, const std::string& name) const;
 

@@ -17,6 +17,7 @@ constexpr size_t kMostReferences = 8'000'000;
 // The memo makes repetition cheap, so it must be bounded: three bytes can request a copy of any tensor.
 constexpr size_t kMostDimensions = 8'000'000;
 constexpr size_t kLongestKey = 1024;
+constexpr std::string_view kOldTensor = "torch._utils _rebuild_tensor";
 
 }  // namespace
 
@@ -376,9 +377,21 @@ PickleValue* Unpickler::plain_object(std::string_view name, const PickleValue& a
     out->has_attributes = form == PlainForm::Attributes;
     return out;
   }
+  if (form == PlainForm::Dict && items.size() == 1 && items[0]->kind == Kind::List) return dict_of_pairs(*items[0], name);
   require(items.size() == 1 && (items[0]->kind == holds || (form == PlainForm::List && items[0]->kind == Kind::Tuple)), "a call of ", name,
           " with arguments other than its items is refused");
   return items[0];
+}
+
+// OrderedDict([[key, value], ...]), as Python 2 saved it.
+PickleValue* Unpickler::dict_of_pairs(const PickleValue& pairs, std::string_view name) {
+  auto* out = make(Kind::Dict);
+  for (const auto* pair : pairs.items) {
+    require((pair->kind == Kind::List || pair->kind == Kind::Tuple) && pair->items.size() == 2, "a call of ", name,
+            " with a list that does not have pairs is refused");
+    set_items(out, pair->items);
+  }
+  return out;
 }
 
 PickleValue* Unpickler::call(const PickleValue& function, const PickleValue& arguments) {
@@ -392,8 +405,8 @@ PickleValue* Unpickler::call(const PickleValue& function, const PickleValue& arg
     return arguments.items[0];
   }
   const bool from_npu = function.text == "torch_npu.utils.storage _rebuild_npu_tensor";
-  require(from_npu || function.text == "torch._utils _rebuild_tensor_v2", "the pickle calls '", function.text,
-          "' as a function, which is refused");
+  require(from_npu || function.text == "torch._utils _rebuild_tensor_v2" || function.text == kOldTensor, "the pickle calls '",
+          function.text, "' as a function, which is refused");
   return rebuild_tensor(arguments, from_npu);
 }
 
@@ -407,12 +420,14 @@ std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* w
   return out;
 }
 
+// _rebuild_tensor(storage, storage_offset, size, stride), before PyTorch 0.4
 // _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks[, metadata])
 // _rebuild_npu_tensor(..., backward_hooks, memory format on the NPU)
 PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_npu) {
   const auto& items = arguments.items;
-  require(items.size() >= 6 && items.size() <= 7 && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
-          "a tensor is not described by storage, offset, size and stride");
+  require(
+      (items.size() == 4 || items.size() == 6 || items.size() == 7) && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
+      "a tensor is not described by storage, offset, size and stride");
   if (items.size() == 7 && !from_npu) {
     // Marks like "negated", which the values in the file do not have yet.
     require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && items[6]->items.empty()),
@@ -437,12 +452,18 @@ PickleValue* Unpickler::load_storage(const PickleValue& id) {
   return known;
 }
 
-// ("storage", type, key, location, number of elements)
+std::unordered_map<std::string, const PickledTensor*> Unpickler::storages() const {
+  std::unordered_map<std::string, const PickledTensor*> out;
+  for (const auto& [id, storage] : storages_) out.emplace(std::string(storage->tensor->key), storage->tensor.get());
+  return out;
+}
+
+// ("storage", type, key, location, number of elements), and before PyTorch 1.6 the part of another storage that it is, or None
 PickleValue* Unpickler::make_storage(const PickleValue& id) {
   const auto& items = id.items;
-  require(id.kind == Kind::Tuple && items.size() == 5 && items[0]->kind == Kind::Text && items[0]->text == "storage" &&
-              items[1]->kind == Kind::Global && !storage_of(items[1]->text).empty() && items[2]->kind == Kind::Text &&
-              items[4]->kind == Kind::Integer,
+  require(id.kind == Kind::Tuple && (items.size() == 5 || (items.size() == 6 && items[5]->kind == Kind::None)) &&
+              items[0]->kind == Kind::Text && items[0]->text == "storage" && items[1]->kind == Kind::Global &&
+              !storage_of(items[1]->text).empty() && items[2]->kind == Kind::Text && items[4]->kind == Kind::Integer,
           "the pickle has a persistent id that is not a storage");
   require(items[2]->text.size() <= kLongestKey, "the name of a storage has ", items[2]->text.size(), " bytes");
   auto* out = make(Kind::Storage);

@@ -48,6 +48,10 @@ class Unpickler {
   Unpickler& operator=(const Unpickler&) = delete;
   /// The value that the pickle leaves.
   const PickleValue& result() const { return *result_; }
+  /// Bytes of the pickle, which may be followed by others.
+  size_t size() const { return at_; }
+  /// The storages that the pickle requests, by key; of a key with two descriptions any of them.
+  std::unordered_map<std::string, const PickledTensor*> storages() const;
 
  private:
   using Kind = PickleValue::Kind;
@@ -80,6 +84,7 @@ class Unpickler {
   void set_state(PickleValue* object, const PickleValue& state);
   void push_global(std::string_view module, std::string_view name);
   PickleValue* call(const PickleValue& function, const PickleValue& arguments);
+  PickleValue* dict_of_pairs(const PickleValue& pairs, std::string_view name);
   PickleValue* plain_object(std::string_view name, const PickleValue& arguments);
   PickleValue* rebuild_tensor(const PickleValue& arguments, bool from_npu);
   PickleValue* load_storage(const PickleValue& id);

@@ -161,7 +161,7 @@ TEST_CASE("claims about the storage") {
       {{.size = two(huge(INT64_MIN), huge(INT64_MIN))}, "impossible"},
       {{.size = two("K\0"s, huge(-1))}, "impossible"},
       {{.size = two(huge(far), "K\1"), .stride = two("K\0"s, "K\0"s)}, "more elements than its storage"},
-      {{.size = two("K\3", "K\3"), .stride = two("K\0"s, "K\0"s)}, "more elements than its storage"},
+      {{.size = two(huge(1 << 14), huge(1 << 14)), .stride = two("K\0"s, "K\0"s)}, "more elements than its storage"},
       {{.size = "K\x02\x85"}, "1 sizes and 2 strides"},
       {{.size = "K\x02"}, "not a tuple of integers"},
       {{.size = two("G" + std::string(8, '\0'), "K\1")}, "not a tuple of integers"},

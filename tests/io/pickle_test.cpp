@@ -48,7 +48,7 @@ std::string refused(const fs::path& path) {
 }  // namespace
 
 TEST_CASE("a state_dict, however it was packed") {
-  for (const char* name : {"state_dict.pth", "protocol4.pth", "deflated.pth", "zip64.pth"}) {
+  for (const char* name : {"state_dict.pth", "protocol4.pth", "deflated.pth", "zip64.pth", "old_format.pth"}) {
     CAPTURE(name);
     const auto file = load_pth(fixture(name));
     REQUIRE(file.tensors.size() == 3);
@@ -147,7 +147,6 @@ TEST_CASE("nothing is ever executed") {
   CHECK(has(refused(fixture("evil_eval.pth")), "__builtin__.eval"));
   CHECK(has(refused(fixture("whole_model.pth")), "torch.nn.modules.linear.Linear"));
   CHECK(has(refused(fixture("whole_model.pth")), "torch.save(model.state_dict(), path)"));
-  CHECK(has(refused(fixture("old_format.pth")), "before PyTorch 1.6"));
   CHECK(has(refused(fixture("torchscript.pth")), "TorchScript"));
 }
 
@@ -330,11 +329,47 @@ TEST_CASE("archives with false claims") {
   for (size_t length = 0; length < good.size(); ++length) CHECK_THROWS_AS(load_pth(archive.write(good.substr(0, length))), Error);
 }
 
+TEST_CASE("a file of the format before PyTorch 1.6 whose storages are not those that its tensors claim") {
+  const Archive archive;
+  const auto good = read_file(fixture("old_format.pth"), 100'000);
+  const auto refuses = [&](const std::string& content, const char* part) {
+    const auto said = refused(archive.write(content));
+    CHECK_MESSAGE(has(said, part), said);
+  };
+  // The storages at the end: 24 and 2 numbers of 4 bytes and one of 8, in an order of the file's own, each after its count.
+  for (const size_t missing : {1, 30, 130}) refuses(good.substr(0, good.size() - missing), "storage");
+  auto text = good;
+  const auto last = text.size() - 16;  // the count of some storage begins in these bytes or before
+  std::string count(8, '\0');
+  count[0] = 24;
+  const auto at = text.rfind(count);
+  REQUIRE(at != std::string::npos);
+  REQUIRE(at <= last);
+  text[at] = 25;
+  refuses(text, "has 25 elements, and its tensors claim 24");
+  text[at] = 24, text[at + 7] = static_cast<char>(0x80);
+  refuses(text, "elements, and its tensors claim 24");
+  refuses(good.substr(0, 21), "truncated");
+  refuses("\x80\x02}q\0."s, "a pickle that torch.save did not write");
+}
+
+TEST_CASE("an expanded tensor is read as such, up to a bound") {
+  const Archive archive;
+  const auto big = [](int64_t value) { return std::string("\x8a\x08") + raw(value); };
+  std::string numbers;
+  for (int i = 0; i < 6; ++i) numbers += raw(0.25f * static_cast<float>(i));
+  const auto file = load_pth(archive.write(torch_archive(one_tensor("K\x01", "K\x04K\x03\x86", "K\0K\x01\x86"s), numbers)));
+  CHECK((file.tensors[0].second.sizes() == at::IntArrayRef({4, 3})));
+  CHECK(at::equal(file.tensors[0].second, ramp({6}).slice(0, 1, 4).expand({4, 3})));
+  CHECK(load_pth(archive.with(one_tensor("K\0"s, big(int64_t{1} << 26) + "\x85", "K\0\x85"s))).tensors[0].second.numel() == 1 << 26);
+  CHECK(has(refused(archive.with(one_tensor("K\0"s, big((int64_t{1} << 26) + 1) + "\x85", "K\0\x85"s))), "more elements than its storage"));
+}
+
 TEST_CASE("damaged files give an Error or tensors, nothing else") {
   const Archive archive;
   std::mt19937 random(2);
   int refused_ones = 0;
-  for (const char* name : {"checkpoint.pth", "deflated.pth", "zip64.pth"}) {
+  for (const char* name : {"checkpoint.pth", "deflated.pth", "zip64.pth", "old_format.pth"}) {
     const auto good = read_file(fixture(name), 100'000);
     for (int i = 0; i < 1500; ++i) {
       auto text = good;

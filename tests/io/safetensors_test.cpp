@@ -146,6 +146,15 @@ TEST_CASE("a header with a false claim is refused, and the message names the cla
   CHECK_THROWS_AS(SafetensorsFile(dir.path()), Error);
 }
 
+TEST_CASE("a dtype that is not read is named, and not called damage") {
+  const TempDir dir;
+  write_file_atomic(dir / "a", with_header(R"({"a":{"dtype":"F8_E5M2","shape":[2],"data_offsets":[0,2]}})", 2));
+  const std::string said = error_of([&] { SafetensorsFile(dir / "a"); }).what();
+  CHECK(testing::has(said, "'a' has the dtype 'F8_E5M2', which is not read; supported: F64"));
+  CHECK(testing::has(said, "tensor.to(torch.float32)"));
+  CHECK_FALSE(testing::has(said, "damaged"));
+}
+
 TEST_CASE("cut at any length it is refused, with any flipped byte of the header it never crashes") {
   const TempDir dir;
   const auto path = dir / "a";

@@ -6,7 +6,9 @@
 /// Our own because torch::pickle_load does not read such files: it returns None for a dict with parameters.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,14 +22,18 @@ struct PthFile {
   NamedTensors tensors;
   /// Names of leaves that are not tensors ("epoch").
   std::vector<std::string> skipped;
+  /// Those of them that are whole numbers.
+  std::map<std::string, int64_t> integers;
 };
 
 /// True for .pth, .pt, .bin and .ckpt, in any case, also with .tar appended: the usual names of files of `torch.save`.
 bool is_pth_name(const std::filesystem::path& path);
 
-/// Reads a file written by `torch.save` (PyTorch 1.6 or newer; stored or deflated, zip64 too).
+/// Reads a file written by `torch.save` (stored or deflated, zip64 too, and the format before PyTorch 1.6). A tensor that is expanded
+/// (strides of 0) may have more elements than its storage, all of these together at most 2^26.
 /// Error(Checkpoint) for a damaged file, anything that would execute code, tensors that extend beyond their storage, sparse or quantised
-/// tensors, big-endian files, TorchScript archives, and files in the format before 1.6; the message explains how to save the file again.
+/// tensors, big-endian files, TorchScript archives, and tar archives of PyTorch before 0.1.10; the message explains how to save the file
+/// again.
 PthFile load_pth(const std::filesystem::path& path);
 
 /// Writes one tensor as `torch.save(tensor, path)` does, for `torch.load(path, weights_only=True)`: row-major, without its gradient, the

@@ -1,0 +1,47 @@
+/// A file of torch.save in its format before PyTorch 1.6: pickles, then the storages one after another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "io/unpickler.hpp"
+#include "npu_train/io/file.hpp"
+
+namespace npu_train::detail {
+
+class LegacyTorchFile {
+ public:
+  /// Whether a file that begins with these bytes (64 suffice) has the format.
+  static bool begins(std::string_view start);
+
+  /// Runs the pickles, of which none may have more than `largest_pickle` bytes, and finds every storage. Error(`file.kind()`) for a file
+  /// that is not sound. Reference: torch.serialization, _legacy_save and _legacy_load.
+  LegacyTorchFile(ReadableFile file, uint64_t largest_pickle);
+
+  /// The value that was saved.
+  const PickleValue& result() const { return value_->result(); }
+  /// Error(kind) unless the file has the storage of a tensor, in the claimed size. `name` is used in messages, here and below.
+  void check_storage(const PickledTensor& tensor, const std::string& name) const;
+  /// Reads that storage.
+  void read_storage(const PickledTensor& tensor, const std::string& name, void* out) const;
+
+ private:
+  template <class... Parts>
+  void require(bool ok, const Parts&... parts) const;
+  std::unique_ptr<Unpickler> next_pickle(uint64_t largest);
+  void find_storages(const PickleValue& keys);
+
+  ReadableFile file_;
+  std::string source_;
+  uint64_t at_ = 0;
+  std::unique_ptr<Unpickler> value_;
+  struct Place {
+    uint64_t begin, bytes;
+  };
+  std::unordered_map<std::string, Place> places_;  // of the elements of a storage, by its key
+};
+
+}  // namespace npu_train::detail
