@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "npu_train/core/str_cat.hpp"
@@ -38,6 +39,7 @@ class Collector {
     size_t layer;
     if (!op.parameter.empty()) {
       layer = by_name_.at(layer_of(op.parameter));
+      if (!block_.empty()) of_block_.insert(op.parameter), layers_of_block_.insert(layers_[layer].name);
     } else {
       const std::string type = op.name == "scaled_dot_product_attention" ? "attention" : op.name;
       const std::string name = block_ + (block_.empty() ? "(" : " (") + type + ")";
@@ -53,16 +55,25 @@ class Collector {
     layers_[layer].output_shape = op.output.sizes().vec();
   }
 
-  void begin_block(const std::string& name) { block_ = name, before_ = total_; }
+  void begin_block(const std::string& name) {
+    block_ = name, before_ = total_;
+    of_block_.clear(), layers_of_block_.clear();
+  }
 
-  void end_block(const at::Tensor& output, const ParameterSet& parameters) {
+  // Its parameters are those of its module, of its further modules, and those that its operators received with others of the same layer;
+  // one that several blocks use is counted for the first.
+  void end_block(const Block& block, const at::Tensor& output, const ParameterSet& parameters) {
     LayerSummary row{.name = block_, .type = "", .output_shape = output.sizes().vec(), .parameters = 0, .flops = total_ - before_};
-    if (const auto* module = find_module(*model_.module, block_)) {
-      row.type = module_type(*module);
-      for (const auto& p : parameters)
-        if (p.name.starts_with(block_ + ".")) row.parameters += p.value.numel();
-    }
+    if (const auto* module = find_module(*model_.module, block_)) row.type = module_type(*module);
+    const auto inside = [&](const std::string& name) {
+      return name.starts_with(block_ + ".") || of_block_.count(name) != 0 ||
+             std::any_of(block.modules.begin(), block.modules.end(), [&](const auto& m) { return name.starts_with(m + "."); }) ||
+             (!layer_of(name).empty() && layers_of_block_.count(layer_of(name)) != 0);
+    };
+    for (const auto& p : parameters)
+      if (inside(p.name) && counted_.insert(p.name).second) row.parameters += p.value.numel();
     blocks_.push_back(row);
+    block_.clear();
   }
 
   void finish(ModelSummary& summary) {
@@ -79,6 +90,7 @@ class Collector {
   std::vector<size_t> order_;
   std::map<std::string, size_t> by_name_;
   std::string block_;
+  std::set<std::string> of_block_, layers_of_block_, counted_;  // parameters that its operators received, and their layers
   int64_t total_ = 0, before_ = 0;
 };
 
@@ -122,7 +134,7 @@ ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>&
     for (const auto& block : model.blocks) {
       collector.begin_block(block.name);
       x = block.forward(x);
-      collector.end_block(x, parameters);
+      collector.end_block(block, x, parameters);
     }
     if (counter.error() != nullptr) std::rethrow_exception(counter.error());
   });

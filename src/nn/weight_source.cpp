@@ -28,6 +28,17 @@ bool belongs_to_block(const Naming& naming, std::string_view name) {
   return (name.starts_with("layers.") || name.starts_with("blocks.")) && !name.ends_with(".inv_freq");
 }
 
+// nanoGPT has the names of Hugging Face's GPT-2, whose matrices are [in, out], and stores the usual [out, in]. Of the projection of query,
+// key and value, which is not square, the shape shows it.
+bool has_usual_matrices(const Naming& naming, const NamedTensors& tensors, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto& value = tensors[i].second;
+    if (value.dim() == 2 && naming.transposes(names[i]) && naming.ours(names[i]).ends_with("qkv.weight"))
+      return value.size(0) == 3 * value.size(1);
+  }
+  return false;
+}
+
 }  // namespace
 
 WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set<std::string>& wanted, WeightsReport& report)
@@ -38,6 +49,7 @@ WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set
   if (naming_.naming != nullptr) report.naming = {naming_.family->name, naming_.naming->libraries.front()};
   for (const auto& [name, value] : tensors)  // first, so that the exact one of two names wins
     if (wanted.count(name) != 0) by_name_[name] = {name, value};
+  const bool usual = naming_.naming != nullptr && has_usual_matrices(*naming_.naming, tensors, names);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto& name = tensors[i].first;
     at::Tensor value = tensors[i].second;
@@ -46,7 +58,7 @@ WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set
       if (auto ours = naming_.naming->ours(names[i]); !ours.empty()) {
         const auto& tied = naming_.naming->tied;
         if (ours == naming_.naming->head.ours && wanted.count(ours) == 0 && wanted.count(tied) != 0) ours = tied;
-        if (value.dim() == 2 && naming_.naming->transposes(names[i])) {
+        if (value.dim() == 2 && !usual && naming_.naming->transposes(names[i])) {
           value = value.t();
           report.converted.push_back(ours + " transposed");
         }

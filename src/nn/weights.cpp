@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <unordered_set>
 
@@ -35,7 +36,20 @@ std::vector<std::string> keys_of_file(const NamedTensors& model, const NamedTens
 
 std::string first_few(const std::vector<std::string>& names) { return detail::first_few(names, 8); }
 
+// A sum in fp64 is finite for all finite values of narrower dtypes.
+bool is_finite(const at::Tensor& value) {
+  if (!value.is_floating_point() || value.numel() == 0) return true;
+  return std::isfinite(value.sum(at::kDouble).item<double>()) || value.isfinite().all().item<bool>();
+}
+
 }  // namespace
+
+std::vector<std::string> not_finite_tensors(const NamedTensors& tensors) {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : tensors)
+    if (!is_finite(value)) out.push_back(name);
+  return out;
+}
 
 WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensors, const LoadWeightsOptions& options) {
   const NamedTensors targets = named_state(module);
@@ -90,6 +104,9 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
 
   c10::AutoGradMode no_grad(false);
   for (auto& [target, value] : copies) target.copy_(value);
+  for (const auto& [name, value] : targets)
+    if (std::find(report.loaded.begin(), report.loaded.end(), name) != report.loaded.end() && !is_finite(value))
+      report.not_finite.push_back(name);
   return report;
 }
 
@@ -107,6 +124,7 @@ std::string WeightsReport::str() const {
   std::string out = str_cat("weights: ", loaded.size(), " loaded, ", missing.size(), " missing, ", unexpected.size(), " unexpected, ",
                             misshapen.size(), " misshapen");
   if (!naming.family.empty()) out += "; the file is " + naming.str();
+  if (!not_finite.empty()) out += "\n  with values that are NaN or infinite: " + first_few(not_finite);
   if (!removed_prefixes.empty()) out += "\n  prefixes removed: " + join(removed_prefixes);
   if (!converted.empty()) out += "\n  converted: " + first_few(converted);
   if (!fresh_head.empty())

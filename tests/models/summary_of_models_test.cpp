@@ -3,6 +3,7 @@
 
 #include <torch/nn/module.h>
 
+#include "npu_train/models/gpt2.hpp"
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/models/vit.hpp"
 #include "npu_train/nn/summary.hpp"
@@ -23,6 +24,25 @@ TEST_CASE("resnet50 at 224") {
   CHECK(s.layers.front().name == "conv1");
   CHECK(s.layers.size() == 107);  // 53 convolutions, 53 norms, the head
   for (const auto& layer : s.layers) CHECK_FALSE(layer.output_shape.empty());
+}
+
+TEST_CASE("the blocks have all parameters, each once") {
+  const std::vector<std::pair<Model, std::vector<std::pair<std::string, int64_t>>>> models = {
+      {resnet(18, {.num_classes = 10, .image_size = 32}), {{"stem", 3 * 64 * 49 + 128}, {"head", 512 * 10 + 10}}},
+      {vit(vit_tiny_cifar10_options(), "vit_tiny_cifar10"), {{"head", 2 * 192 + 192 * 10 + 10}}},
+      {gpt2(gpt2_tiny_options(), "gpt2_tiny"), {{"embed", (256 + 64) * 64}, {"head", 2 * 64}}}};
+  for (const auto& [model, blocks] : models) {
+    CAPTURE(model.name);
+    const auto s = summarize(model);
+    int64_t sum = 0;
+    for (const auto& block : s.blocks) {
+      sum += block.parameters;
+      for (const auto& [name, parameters] : blocks)
+        if (block.name == name) CHECK_MESSAGE(block.parameters == parameters, name);
+      CHECK_MESSAGE(block.parameters > 0, block.name);
+    }
+    CHECK(sum == s.parameters);
+  }
 }
 
 TEST_CASE("FLOPs do not depend on the memory layout or on how attention is projected") {

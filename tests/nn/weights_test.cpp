@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "nn/by_path.hpp"
 #include "npu_train/nn/weights.hpp"
@@ -182,6 +183,29 @@ TEST_CASE("nothing fits") {
   const auto net = std::make_shared<HeadNet>();
   CHECK(testing::error_of([&] { load_weights(*net, {{"other.weight", at::ones({2})}}); }).kind() == ErrorKind::Checkpoint);
   CHECK(testing::error_of([&] { load_weights(*net, {}); }).kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("values that are not finite are loaded and reported") {
+  auto net = std::make_shared<HeadNet>();
+  auto model = head_model(net);
+  NamedTensors tensors;
+  for (const auto& [name, value] : named_state(*net)) tensors.emplace_back(name, value.detach().clone());
+  const auto set = [&](const std::string& name, double number) {
+    for (auto& [key, value] : tensors)
+      if (key == name) value.view(-1)[0] = number;
+  };
+  CHECK(load_weights(model, tensors).sound());
+  set("fc1.weight", std::numeric_limits<double>::quiet_NaN());
+  set("bn.running_var", std::numeric_limits<double>::infinity());
+  set("head.bias", 3e38);  // finite, but not twice it
+  tensors.emplace_back("unused", at::full({2}, std::numeric_limits<double>::quiet_NaN()));
+  const auto report = load_weights(model, tensors);
+  CHECK(report.not_finite == std::vector<std::string>{"fc1.weight", "bn.running_var"});
+  CHECK(report.fits());
+  CHECK_FALSE(report.sound());
+  CHECK(testing::has(report.str(), "NaN or infinite: fc1.weight, bn.running_var"));
+  CHECK(not_finite_tensors({{"a", at::full({4}, 3e38f)}, {"b", at::full({2}, 1e308, at::kDouble)}}).empty());
+  CHECK(not_finite_tensors({{"a", at::full({4}, -std::numeric_limits<float>::infinity())}}) == std::vector<std::string>{"a"});
 }
 
 TEST_CASE("prefixes of wrappers are removed and said") {

@@ -34,6 +34,7 @@ struct WeightsReport {
   std::vector<std::string>
       deeper;  ///< those of them that the file's network needs: further layers, and for a llama other tensors of a block
   std::vector<Misshapen> misshapen;           ///< in both, with different shapes; unchanged
+  std::vector<std::string> not_finite;        ///< of the model, loaded with values that are NaN or infinite
   FoundNaming naming;                         ///< whose names the file has
   std::vector<std::string> removed_prefixes;  ///< "module." ...: taken off names of the file
   std::vector<std::string>
@@ -44,11 +45,16 @@ struct WeightsReport {
 
   /// Everything fitted.
   bool complete() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
+  /// The tensors fit, and all values are finite: nothing to warn about.
+  bool sound() const { return fits() && not_finite.empty(); }
   /// The tensors are of this network: outside the head nothing is missing or misshapen, and the file has no further layers of its kind.
   bool fits() const;
   /// For a log: one line of counts, then a line for each kind of trouble, long lists cut.
   std::string str() const;
 };
+
+/// The names of the tensors that have a NaN or an infinite value.
+std::vector<std::string> not_finite_tensors(const NamedTensors& tensors);
 
 /// Copies `tensors` into the parameters and buffers of `module`, converting dtype and device. Accepted in addition to equal names:
 /// - prefixes `module.`, `model.`, `_orig_mod.`, `state_dict.`, `model_state_dict.`, `net.` (also several) of wrappers and of checkpoints
