@@ -1,5 +1,6 @@
 #include "export/onnx_writer.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <protozero/pbf_writer.hpp>
@@ -183,17 +184,23 @@ WrittenModel write_onnx(const std::filesystem::path& path, const OnnxModel& mode
   AtomicFile file(path);
   WrittenModel out;
   std::optional<DataFile> data;
+  std::optional<AtomicFile> weights_file;
   if (weights > external_above) {
     data = place_weights(path, model);
     out.data = path.parent_path() / data->name;
-    AtomicFile weights_file(out.data);
-    write_weights(weights_file, model, *data);
-    out.data_bytes = weights_file.size();
-    weights_file.commit();
+    write_weights(weights_file.emplace(out.data), model, *data);
+    out.data_bytes = weights_file->size();
   }
   file.write(encoded(model, data ? &*data : nullptr));
   out.bytes = file.size();
-  file.commit();
+  if (weights_file) weights_file->commit();  // before the file that refers to it
+  try {
+    file.commit();
+  } catch (...) {  // an earlier export of the same weights still refers to its file
+    const bool of_earlier = std::find(before.begin(), before.end(), out.data) != before.end();
+    if (std::error_code ignored; weights_file && !of_earlier) std::filesystem::remove(out.data, ignored);
+    throw;
+  }
   for (const auto& old : before)
     if (std::error_code ignored; old != out.data) std::filesystem::remove(old, ignored);
   return out;
