@@ -105,6 +105,31 @@ Picture ImageFolder::picture(int64_t index) const {
   return {{}, detail::read_picture_file(where(index), "ImageFolder"), files_[index].label};
 }
 
+std::vector<std::string> image_files(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const auto& path : paths) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+      out.push_back(path);
+      continue;
+    }
+    std::vector<std::string> inside;
+    for (fs::recursive_directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+      std::error_code gone;
+      if (hidden(it->path())) {
+        if (it->is_directory(gone)) it.disable_recursion_pending();
+      } else if (detail::is_picture_name(it->path()) && it->is_regular_file(gone)) {
+        inside.push_back(it->path().string());
+      }
+    }
+    check(!error, ErrorKind::Data, "images", path, ": ", error.message());
+    check(!inside.empty(), ErrorKind::Data, "images", path, ": contains no .jpg, .jpeg or .png files");
+    std::sort(inside.begin(), inside.end());
+    out.insert(out.end(), inside.begin(), inside.end());
+  }
+  return out;
+}
+
 ImageFolderOptions::ImageFolderOptions() {
   image_size = 224;
   train_transforms = {part("random_resized_crop"), part("horizontal_flip"), part("normalize")};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "data/class_count.hpp"
 #include "data/document_rules.hpp"
 #include "data/json_lines.hpp"
 #include "npu_train/core/error.hpp"
@@ -57,13 +58,15 @@ class Classes {
             " does not occur in the training data");
     } else if (named_) {
       numbers_[label.name] = 0;
-    } else {
-      info_.num_classes = std::max(info_.num_classes, label.number + 1);
+    } else if (label.number >= info_.num_classes) {
+      info_.num_classes = label.number + 1;
+      largest_ = where;
     }
   }
 
   // After all labels.
-  DatasetInfo finish() {
+  DatasetInfo finish(int64_t texts) {
+    if (!known_) detail::check_number_of_classes(info_.num_classes, texts, largest_);
     if (known_ || numbers_.empty()) return info_;
     for (auto& [name, number] : numbers_) {
       number = static_cast<int64_t>(info_.class_names.size());
@@ -78,6 +81,7 @@ class Classes {
  private:
   bool known_, started_ = false, labelled_ = false, named_ = false;
   DatasetInfo info_;
+  std::string largest_;  // where the largest number is
   std::map<std::string, int64_t> numbers_;
 };
 
@@ -106,7 +110,7 @@ LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const Docume
       lines->tokens.insert(lines->tokens.end(), tokens->begin(), tokens->end());
       labels.push_back(label);
     });
-  info_ = classes.finish();
+  info_ = classes.finish(static_cast<int64_t>(labels.size()));
   info_.name = "documents";
   for (size_t i = 0; i < labels.size(); ++i)
     if (labels[i].given()) lines->texts[i].label = classes.number(labels[i]);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <type_traits>
 
@@ -33,12 +34,12 @@ void widen(const std::vector<char>& bytes, int64_t count, int64_t* out) {
   }
 }
 
-// Numbers, or the bytes of a text.
+// Numbers, or the bytes of a text. The caller commits.
 template <class Tokens>
-void write_tokens(const std::string& path, const Tokens& tokens, const TokenLayout& layout) {
+void write_tokens(AtomicFile& file, const Tokens& tokens, const TokenLayout& layout) {
+  const auto path = file.path().string();
   check(tokens.size() < (size_t{1} << 31), ErrorKind::Usage, "save_tokens", path, ": ", tokens.size(), " tokens; allowed: fewer than 2^31");
   int32_t header[256] = {layout.magic, layout.version, static_cast<int32_t>(tokens.size())};
-  AtomicFile file(path);
   file.write(header, sizeof(header));
   for (size_t begin = 0; begin < tokens.size(); begin += kTokensAtOnce) {
     const auto end = std::min(begin + kTokensAtOnce, tokens.size());
@@ -49,7 +50,6 @@ void write_tokens(const std::string& path, const Tokens& tokens, const TokenLayo
     }
     file.write(bytes);
   }
-  file.commit();
 }
 
 }  // namespace
@@ -79,10 +79,18 @@ void save_tokens(const std::string& path, const std::vector<int64_t>& tokens) {
   const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
   check(tokens.empty() || (*least >= 0 && *most <= 0xffffffff), ErrorKind::Usage, "save_tokens", path,
         ": a token is below 0 or above 2^32 - 1");
-  write_tokens(path, tokens, kTokenLayouts[tokens.empty() || *most <= 0xffff ? 0 : 1]);
+  AtomicFile file(path);
+  write_tokens(file, tokens, kTokenLayouts[tokens.empty() || *most <= 0xffff ? 0 : 1]);
+  file.commit();
 }
 
-void save_tokens(const std::string& path, std::string_view bytes) { write_tokens(path, bytes, kTokenLayouts[0]); }
+void save_tokens(const std::string& path, std::string_view bytes) { save_tokens({{path, bytes}}); }
+
+void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files) {
+  std::deque<AtomicFile> written;
+  for (const auto& [path, bytes] : files) write_tokens(written.emplace_back(path), bytes, kTokenLayouts[0]);
+  for (auto& file : written) file.commit();
+}
 
 void TokenFile::read(int64_t first, int64_t count, int64_t* out) const {
   std::vector<char> bytes(static_cast<size_t>(count * width_));

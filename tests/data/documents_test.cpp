@@ -175,6 +175,8 @@ TEST_CASE("bad lines are one error each") {
   says("{\"text\": \"a\\u0000\"}", "line 1: byte 1 is 0");
   says("{\"text\": 3}", "line 1: text");
   says("{\"tokens\": [1, -1]}", "line 1: token 1 is -1");
+  says("{\"text\": \"a\", \"label\": 3}\n{\"text\": \"a\", \"label\": 20000}",
+       "line 2: the label is 20000, so that there would be 20,001 classes, and there are 2 samples");
   says("{\"text\": \"a\", \"label\": -1}", "line 1: the label is -1");
   says("{\"text\": \"a\", \"label\": \"\"}", "line 1: the label is an empty text");
   says("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\"}", "line 2: the line has no label");

@@ -46,6 +46,10 @@ class ImageFolder final : public PictureDataset {
   DatasetInfo info_;
 };
 
+/// Files as they are, and in place of each folder its .jpg, .jpeg and .png files at any depth, sorted, without hidden ones. Error(Data) for
+/// a folder without such files, or one that cannot be read.
+std::vector<std::string> image_files(const std::vector<std::string>& paths);
+
 struct ImageFolderOptions : DataOptions {
   std::string root = "data/imagenet";
   ImageFolderOptions();

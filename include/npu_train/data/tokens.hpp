@@ -41,6 +41,8 @@ class TokenFile {
 void save_tokens(const std::string& path, const std::vector<int64_t>& tokens);
 /// The same for bytes, each of which is a token.
 void save_tokens(const std::string& path, std::string_view bytes);
+/// Several files of bytes: the first one appears when the content of all of them is on the disk.
+void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files);
 
 /// Sample i is "input", `context` tokens from i * context on, and "target", the tokens that follow each of them: int64 [context]. The last
 /// tokens of a file that fill no sample are not used, and no sample spans two files.

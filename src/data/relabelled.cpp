@@ -1,0 +1,124 @@
+#include "npu_train/data/relabelled.hpp"
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/first_few.hpp"
+#include "npu_train/data/documents.hpp"
+#include "npu_train/data/picture_dataset.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr size_t kNamesShown = 8;
+
+using Names = std::vector<std::string>;
+
+Names names_without(const Names& names, const Names& others) {
+  Names out;
+  for (const auto& name : names)
+    if (std::find(others.begin(), others.end(), name) == others.end()) out.push_back(name);
+  return out;
+}
+
+// The number of each class of `from` in `to`.
+std::vector<int64_t> places_of(const Names& from, const Names& to) {
+  std::vector<int64_t> out;
+  for (const auto& name : from) out.push_back(std::find(to.begin(), to.end(), name) - to.begin());
+  return out;
+}
+
+struct Relabelling {
+  std::vector<int64_t> places;
+  Names classes;
+
+  DatasetInfo info(DatasetInfo out) const {
+    out.class_names = classes;
+    out.num_classes = static_cast<int64_t>(classes.size());
+    return out;
+  }
+
+  int64_t label(int64_t label) const {
+    check(label >= 0 && label < static_cast<int64_t>(places.size()), ErrorKind::Data, "data", "a label is ", label, " of ", places.size(),
+          " classes");
+    return places[static_cast<size_t>(label)];
+  }
+
+  Sample sample(Sample out) const {
+    for (auto& [name, value] : out.fields)
+      if (name == "target") value = at::scalar_tensor(label(value.item<int64_t>()), at::kLong);
+    return out;
+  }
+};
+
+// A data set of the kind that the loader knows, which is `Base`.
+template <class Base>
+class Relabelled : public Base {
+ public:
+  Relabelled(std::shared_ptr<const Base> data, Relabelling labels) : data_(std::move(data)), labels_(std::move(labels)) {}
+  int64_t size() const override { return data_->size(); }
+  Sample get(int64_t index) const override { return labels_.sample(data_->get(index)); }
+  DatasetInfo info() const override { return labels_.info(data_->info()); }
+  std::string where(int64_t index) const override { return data_->where(index); }
+
+ protected:
+  std::shared_ptr<const Base> data_;
+  Relabelling labels_;
+};
+
+class RelabelledPictures final : public Relabelled<PictureDataset> {
+ public:
+  using Relabelled::Relabelled;
+  Picture picture(int64_t index) const override {
+    auto out = data_->picture(index);
+    out.label = labels_.label(out.label);
+    return out;
+  }
+};
+
+class RelabelledSequences final : public Relabelled<SequenceDataset> {
+ public:
+  using Relabelled::Relabelled;
+  int64_t padding() const override { return data_->padding(); }
+  int64_t longest() const override { return data_->longest(); }
+};
+
+std::shared_ptr<const Dataset> relabelled(const std::shared_ptr<const Dataset>& data, const Relabelling& labels) {
+  if (data == nullptr) return data;
+  if (const auto pictures = std::dynamic_pointer_cast<const PictureDataset>(data))
+    return std::make_shared<RelabelledPictures>(pictures, labels);
+  if (const auto sequences = std::dynamic_pointer_cast<const SequenceDataset>(data))
+    return std::make_shared<RelabelledSequences>(sequences, labels);
+  return std::make_shared<Relabelled<Dataset>>(data, labels);
+}
+
+}  // namespace
+
+std::string difference_of_classes(const Names& here, const Names& there) {
+  if (here.empty() || there.empty()) return "";
+  std::string out;
+  for (const auto& [what, names] : {std::pair("new", names_without(here, there)), std::pair("missing", names_without(there, here))})
+    if (!names.empty()) out += (out.empty() ? "" : "; ") + (what + (": " + detail::first_few(names, kNamesShown)));
+  return out;
+}
+
+DatasetPair in_classes(DatasetPair pair, const Names& classes) {
+  const auto info = pair.info();
+  const auto& own = info.class_names;
+  if (info.num_classes == 0 || own.empty() || classes.empty() || own == classes) return pair;
+  const auto unknown = names_without(own, classes);
+  check(unknown.empty(), ErrorKind::Data, "data", "the classes ", detail::first_few(unknown, kNamesShown), " are not among the ",
+        classes.size(), " of the model: ", detail::first_few(classes, kNamesShown),
+        "; hint: rename or remove them, or train a model with these classes");
+  check(pair.train_stream == nullptr, ErrorKind::Usage, "data",
+        "a stream has other classes than the model: ", difference_of_classes(own, classes));
+  const Relabelling labels{places_of(own, classes), classes};
+  pair.train = relabelled(pair.train, labels);
+  pair.val = relabelled(pair.val, labels);
+  return pair;
+}
+
+}  // namespace npu_train
