@@ -95,7 +95,7 @@ class HeaderReader {
       const bool known = std::find(kOtherDtypes.begin(), kOtherDtypes.end(), code) != kOtherDtypes.end();
       throw Error(file_.kind(), "safetensors",
                   file_.path().string() + ": '" + name + "' has the dtype '" + code.substr(0, 20) +
-                      "'; supported: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL",
+                      "', which is not read; supported: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL",
                   known ? "in Python, save the tensors converted: tensor.to(torch.float32), F8 with the scale that its network applies"
                         : "the file is damaged or not a safetensors file; use another copy");
     }

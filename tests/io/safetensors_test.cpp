@@ -112,7 +112,7 @@ TEST_CASE("a header with a false claim is refused, and the message names the cla
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}})", 8, "occupies bytes -8"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8, "two"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8.0]}})", 8, "integer"},
-      {R"({"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", 2, "BOOL; hint: convert the tensors to one of these"},
+      {R"({"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", 2, "BOOL; hint: in Python, save the tensors converted"},
       {R"({"a":{"dtype":"F31","shape":[2],"data_offsets":[0,2]}})", 2, "dtype 'F31'"},
       {R"({"a":{"dtype":"F32","shape":[2]}})", 8, "data_offsets"},
       {R"({"a":{"dtype":"F32","data_offsets":[0,8]}})", 8, "shape"},
