@@ -38,7 +38,7 @@ class Pulse final : public RunObserver {
     note((failed ? "failed at " : "ended at ") + std::to_string(run.loop->global_step()));
   }
   std::optional<Error> explain(const RunView&, std::optional<FailedWindow>&, const Error& error) override {
-    if (error.kind() != ErrorKind::Internal) return std::nullopt;
+    if (error.where() != "Callback") return std::nullopt;
     return Error(ErrorKind::Internal, "Pulse", std::string("explained: ") + error.what());
   }
 
