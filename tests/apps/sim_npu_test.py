@@ -16,7 +16,7 @@ class SimNpu(ProgramTest):
     def written(self, out): return {p.name.split('.tfevents')[0] for p in run_dir(self.dir / out).iterdir()}
 
     def test_a_program_found_through_the_search_path_finds_the_simulator(self):
-        run_there = {'cwd': self.dir, 'env': {**os.environ, 'PATH': f'{BIN}:{os.environ["PATH"]}'}}
+        run_there = {'cwd': self.dir, 'env': {**os.environ, 'PATH': f'{BIN.resolve()}:{os.environ["PATH"]}'}}
         self.assertDone(run('sh', '-c', f'exec train_app {self.config()} device=sim_npu --fast-dev-run', **run_there))
 
     def test_out_of_memory_does_not_warn_of_the_precisions_that_it_tries(self):

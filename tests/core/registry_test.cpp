@@ -44,8 +44,8 @@ TEST_CASE("unknown names and options are refused, with a list of the existing on
   CHECK(unknown == "[x.yaml:3:8] no model has the name 'nett'; did you mean 'net'? There are: net, plain");
   const std::string other = error_of([&] { registry.make(part("zzz"), "model", 1); }).what();
   CHECK(other == "[x.yaml:3:8] no model has the name 'zzz'. There are: net, plain");
-  const std::string second = error_of([&] { registry.make(part("plane"), "model", 1); }).what();
-  CHECK(second == "[x.yaml:3:8] no model has the name 'plane'; did you mean 'plain'? There are: plain, net");
+  const std::string second = error_of([&] { registry.make(part("plian"), "model", 1); }).what();
+  CHECK(second == "[x.yaml:3:8] no model has the name 'plian'; did you mean 'plain'? There are: plain, net");
   const std::string empty = error_of([&] { Registry<std::string, int>("model").make(part("net"), "model", 1); }).what();
   CHECK(empty == "[x.yaml:3:8] no model has the name 'net'; this program has none");
   const std::string option = error_of([&] { registry.make(part("net", ConfigNode{{"widht", 8}}), "model", 1); }).what();

@@ -182,6 +182,7 @@ TEST_CASE("an exception of the data surfaces as an Error, naming the sample") {
 
 TEST_CASE("an exception of the model is one of the program") {
   struct Net : torch::nn::Module {
+    torch::nn::Linear head{register_module("head", torch::nn::Linear(2, 2))};
     at::Tensor forward(at::Tensor) { throw std::runtime_error("I expect 1 channel"); }
   };
   Trainer trainer({.device = "cpu", .trainer = {.num_sanity_val_steps = 0}, .output = {.dir = ""}});
