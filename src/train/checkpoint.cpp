@@ -1,6 +1,7 @@
 #include "npu_train/train/checkpoint.hpp"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -139,6 +140,13 @@ void save_checkpoint(const std::string& dir, const RunState& state, const Checkp
   CheckpointFolder folder(dir);
   folder.write(state, config);
   folder.commit(meta, before_commit);
+}
+
+std::vector<std::string> class_names_of(const CheckpointMeta& meta) {
+  std::vector<std::string> out;
+  std::istringstream lines(meta.classes);
+  for (std::string line; std::getline(lines, line);) out.push_back(line);
+  return out;
 }
 
 CheckpointMeta read_checkpoint_meta(const std::string& dir) {

@@ -191,13 +191,38 @@ std::string CheckpointStore::newest_valid() const {
 
 std::string CheckpointStore::resolve(const std::string& which) const { return which == "auto" ? newest_valid() : link(which); }
 
-std::string find_checkpoint(const std::string& path) {
+namespace {
+
+// " by val/acc1"; "" if it is not known, as for a damaged one that is not read here.
+std::string by_monitor(const std::string& checkpoint) {
+  try {
+    const auto monitor = read_checkpoint_meta(checkpoint).monitor;
+    return monitor.empty() ? "" : " by " + monitor;
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+FoundCheckpoint choose_checkpoint(const std::string& path) {
   check(fs::exists(path), ErrorKind::Checkpoint, kStore, path, ": there is no such checkpoint");
-  for (const auto& candidate : {fs::path(path), fs::path(path) / "last", fs::path(path) / "checkpoints" / "last", fs::path(path) / "best",
-                                fs::path(path) / "checkpoints" / "best"})
-    if (is_checkpoint(candidate)) return fs::canonical(candidate).string();
+  if (is_checkpoint(path)) return {fs::canonical(path).string(), "given by its path"};
+  for (const char* kind : {"last", "best"})
+    for (const auto& folder : {fs::path(path), fs::path(path) / "checkpoints"}) {
+      if (!is_checkpoint(folder / kind)) continue;
+      FoundCheckpoint out{fs::canonical(folder / kind).string(), std::string("the ") + kind + " of this run"};
+      if (!is_checkpoint(folder / "best")) return out;
+      const auto best = fs::canonical(folder / "best");
+      const auto by = by_monitor(best.string());
+      out.why += best == out.path ? "; it is also the best" + by : "; the best" + by + " is " + best.filename().string();
+      if (std::string_view(kind) == "best") out.why = "the best of this run" + by + ", which has no last one";
+      return out;
+    }
   throw Error(ErrorKind::Checkpoint, kStore, path + ": holds no checkpoint",
               "give a folder with a manifest.json, the checkpoints/ folder above it, or the run's folder");
 }
+
+std::string find_checkpoint(const std::string& path) { return choose_checkpoint(path).path; }
 
 }  // namespace npu_train

@@ -227,6 +227,22 @@ TEST_CASE("a checkpoint is found by its folder, the folder above, and the run's"
   CHECK(error_of([&] { find_checkpoint(dir.path().string()); }).kind() == ErrorKind::Checkpoint);
 }
 
+TEST_CASE("the checkpoint that a path means comes with the reason") {
+  TempDir dir;
+  CheckpointStore store((dir / "checkpoints").string(), {.monitor = "val/acc1", .save_top_k = 1});
+  const auto first = save(store, 10, 70.0);
+  CHECK(choose_checkpoint(dir.path().string()).why == "the last of this run; it is also the best by val/acc1");
+  save(store, 20, 50.0);
+  const auto found = choose_checkpoint(dir.path().string());
+  CHECK(step_of(found.path) == 20);
+  CHECK(found.why == "the last of this run; the best by val/acc1 is " + fs::path(first).filename().string());
+  CHECK(choose_checkpoint((dir / "checkpoints").string()).why == found.why);
+  CHECK(choose_checkpoint(first).why == "given by its path");
+  fs::remove(dir / "checkpoints/last");
+  CHECK(choose_checkpoint(dir.path().string()).why == "the best of this run by val/acc1, which has no last one");
+  CHECK(step_of(choose_checkpoint(dir.path().string()).path) == 10);
+}
+
 TEST_CASE("a save while training continues has the state of its call") {
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {.monitor = "val/acc1"});

@@ -68,6 +68,9 @@ struct CheckpointMeta {
   std::string classes;  ///< names of the classes, one a line; may be empty
 };
 
+/// The names of the classes, by label; empty if they are not known.
+std::vector<std::string> class_names_of(const CheckpointMeta& meta);
+
 /// A checkpoint while it is written: a hidden folder, which commit() renames to `dir`, replacing a folder of that name. Without commit() it
 /// is removed. All calls: Error(Checkpoint) if the disk is full or not writable; an existing checkpoint at `dir` is then unchanged.
 class CheckpointFolder {

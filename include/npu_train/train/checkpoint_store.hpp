@@ -82,6 +82,16 @@ class CheckpointStore {
   std::future<std::string> under_way_;
 };
 
+/// A checkpoint, and why it is the one that a path means: "the last of this run; the best by val/acc1 is epoch=002-step=20".
+struct FoundCheckpoint {
+  std::string path;
+  std::string why;
+};
+
+/// The checkpoint that `path` means: itself, or of a `checkpoints/` folder or a run folder the last one, without it the best one.
+/// Error(Checkpoint) when there is none.
+FoundCheckpoint choose_checkpoint(const std::string& path);
+
 /// Puts the folder that `path` means (a checkpoint, a `checkpoints/` folder, or a run folder) into one form: the checkpoint itself.
 /// Error(Checkpoint) when there is none.
 std::string find_checkpoint(const std::string& path);
