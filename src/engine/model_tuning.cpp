@@ -15,22 +15,30 @@
 namespace npu_train {
 namespace {
 
-constexpr const char *kFreeze = "freeze", *kLoraKey = "lora";
+constexpr const char *kFreeze = "freeze", *kLoraKey = "lora", *kWeightsKey = "weights_key", *kUnusedClasses = "allow_unused_classes";
 
 struct TuningKeys {
   std::vector<std::string> freeze{};
   LoraOptions lora{};
+  std::string weights_key = "auto";
+  bool allow_unused_classes = false;
   static const ConfigTable<TuningKeys>& config_table() {
     static const auto table =
         ConfigTable<TuningKeys>("model")
             .field("freeze", &TuningKeys::freeze, "parameters that are not trained: parts of their names, * matches any text")
-            .field("lora", &TuningKeys::lora, "low-rank adapters, which alone are trained");
+            .field("lora", &TuningKeys::lora, "low-rank adapters, which alone are trained")
+            .field("weights_key", &TuningKeys::weights_key,
+                   "of a file of weights that has averages (state_dict_ema, model_ema, or the EMA of a checkpoint) next to other weights; "
+                   "auto: the averages if there are any",
+                   one_of({"auto", "ema", "model"}))
+            .field("allow_unused_classes", &TuningKeys::allow_unused_classes,
+                   "true: num_classes may be larger than the number of classes of the data");
     return table;
   }
 };
 
 const std::vector<std::string>& tuning_keys() {
-  static const std::vector<std::string> keys = {kFreeze, kLoraKey};
+  static const std::vector<std::string> keys = {kFreeze, kLoraKey, kWeightsKey, kUnusedClasses};
   return keys;
 }
 
@@ -57,7 +65,10 @@ ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigP
   if (lora != nullptr && !read.freeze.empty())
     add(kFreeze, "with lora all weights of the model are frozen; omit one of the two; hint: lora.also_train trains more than the adapters");
   for (const auto& problem : own.all()) problems.add(problem.mark, problem.path, problem.message);
-  return {.freeze = std::move(read.freeze), .lora = lora != nullptr ? std::optional(std::move(read.lora)) : std::nullopt};
+  return {.freeze = std::move(read.freeze),
+          .lora = lora != nullptr ? std::optional(std::move(read.lora)) : std::nullopt,
+          .weights = own.empty() ? weight_set_of(read.weights_key) : WeightSet::Auto,
+          .allow_unused_classes = read.allow_unused_classes};
 }
 
 // Keys that the model does not have, and whose nearest name is not one of its own: the table of the model would not mention ours.
@@ -107,6 +118,8 @@ PartConfig ModelParts::resolve(const PartConfig& part, const std::string& path, 
   const auto tuning = read_tuning(tuning_of(part, own), path, problems);
   if (!tuning.freeze.empty()) out.options.set(kFreeze, detail::write_value(tuning.freeze));
   if (tuning.lora) out.options.set(kLoraKey, to_node(*tuning.lora));
+  for (const char* key : {kWeightsKey, kUnusedClasses})
+    if (const auto* given = part.options.find(key); given != nullptr && own.options.find(key) == nullptr) out.options.set(key, *given);
   return out;
 }
 

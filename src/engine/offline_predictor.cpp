@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -43,17 +44,24 @@ at::Tensor OfflinePredictor::read(const std::string& path) const {
   return image;
 }
 
-at::Tensor OfflinePredictor::logits(const std::vector<std::string>& paths) {
+at::Tensor OfflinePredictor::logits(const std::vector<std::string>& paths, const OnBadImage& bad) {
   std::vector<at::Tensor> out;
   const auto& input = model_.inputs().front();
   for (size_t done = 0; done < paths.size();) {
     const auto batch = model_.batch_for(static_cast<int64_t>(paths.size() - done));
     const auto images = std::min(batch, static_cast<int64_t>(paths.size() - done));
-    std::vector<int64_t> sizes{batch};
+    std::vector<int64_t> sizes{batch}, unread;
     sizes.insert(sizes.end(), input.shape.begin(), input.shape.end());
     const auto filled = at::zeros(sizes, input.dtype);
-    for (int64_t i = 0; i < images; ++i) filled.select(0, i).copy_(read(paths[done + static_cast<size_t>(i)]));
-    out.push_back(model_.run({filled}).front().slice(0, 0, images).to(at::kFloat));
+    for (int64_t i = 0; i < images; ++i) try {
+        filled.select(0, i).copy_(read(paths[done + static_cast<size_t>(i)]));
+      } catch (const Error& error) {
+        if (!bad || error.kind() != ErrorKind::Data) throw;
+        bad(done + static_cast<size_t>(i), error);
+        unread.push_back(i);
+      }
+    out.push_back(model_.run({filled}).front().slice(0, 0, images).to(at::kFloat, /*non_blocking=*/false, /*copy=*/!unread.empty()));
+    for (const auto i : unread) out.back().select(0, i).fill_(std::numeric_limits<double>::quiet_NaN());
     done += static_cast<size_t>(images);
   }
   return out.empty() ? at::zeros({0, classes()}) : at::cat(out);

@@ -1,20 +1,13 @@
 #include "npu_train/engine/predictor.hpp"
 
 #include <algorithm>
-#include <sstream>
 
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
 #include <torch/nn/module.h>
 
-#include "engine/checkpoint_config.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/log.hpp"
-#include "npu_train/core/text.hpp"
-#include "npu_train/engine/model_tuning.hpp"
 #include "npu_train/engine/run_config.hpp"
-#include "npu_train/engine/weights.hpp"
-#include "npu_train/train/checkpoint_store.hpp"
 
 namespace npu_train {
 namespace {
@@ -23,26 +16,11 @@ constexpr int64_t kUsualSide = 224;  // of a model that does not describe its in
 
 bool is_resize(const PartConfig& step) { return step.name == "resize"; }
 
-std::vector<std::string> lines(const std::string& text) {
-  std::vector<std::string> out;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) out.push_back(line);
-  return out;
-}
-
 /// Pixels of a side of the images for which the model is made.
 int64_t image_side(const Model& model) {
   if (model.inputs.empty() || model.inputs.front().shape.size() != 4) return kUsualSide;
   const auto side = model.inputs.front().shape.back().size;
   return side > 0 ? side : kUsualSide;
-}
-
-/// A freshly initialised head would also give predictions, at random.
-void must_fill(const WeightsReport& report, const std::string& what) {
-  const auto hint = report.fitting_keys.empty() ? "the model and its number of classes must match the weights"
-                                                : "these weights match with " + join(report.fitting_keys, " ");
-  check(report.fits() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not match the model: ", report.str(),
-        "; hint: ", hint);
 }
 
 /// The transforms of the validation, which end in a square of `size` pixels.
@@ -74,21 +52,27 @@ Predictor::Predictor(Model model, ImagePreparation preparation, const std::strin
   model_.module->to(device_.c10());
 }
 
+Predictor Predictor::from_source(const ModelSource& source, const std::string& device, const Parts& parts) {
+  auto from = model_from(source, parts);
+  const auto size = image_side(from.model);
+  const TransformContext context{size, ImagePreparation::imagenet_mean(), ImagePreparation::imagenet_std()};
+  Predictor p(std::move(from.model),
+              from.run ? ImagePreparation(transforms_of(*from.run, size), context, parts.transforms) : ImagePreparation::of_imagenet(size),
+              device);
+  p.classes_ = std::move(from.classes);
+  p.checkpoint_ = std::move(from.checkpoint);
+  p.why_ = std::move(from.why);
+  p.averages_ = from.averages;
+  return p;
+}
+
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
-  return from_checkpoint(path, std::vector<std::string>(), device, parts);
+  return from_source({.checkpoint = path}, device, parts);
 }
 
 Predictor Predictor::from_checkpoint(const std::string& path, const std::vector<std::string>& overrides, const std::string& device,
                                      const Parts& parts) {
-  const auto checkpoint = find_checkpoint(path);
-  const auto config = detail::config_without_training(checkpoint, overrides, parts);
-  auto model = parts.models.make(config.model, "model");
-  must_fill(load_weights(model, checkpoint_weights(checkpoint, /*averages=*/true), {.strict = false}), checkpoint);
-  const auto size = image_side(model);
-  const TransformContext context{size, ImagePreparation::imagenet_mean(), ImagePreparation::imagenet_std()};
-  Predictor p(std::move(model), ImagePreparation(transforms_of(config, size), context, parts.transforms), device);
-  p.classes_ = lines(read_checkpoint_meta(checkpoint).classes);
-  return p;
+  return from_source({.checkpoint = path, .overrides = overrides}, device, parts);
 }
 
 Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, const std::string& weights, const std::string& device,
@@ -97,14 +81,7 @@ Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, 
 }
 
 Predictor Predictor::from_weights(const PartConfig& named, const std::string& weights, const std::string& device, const Parts& parts) {
-  auto model = parts.models.make(named, "model");
-  check_weights_options(named, parts, weights);
-  const auto report = load_weights_file(model, weights, {.strict = false});
-  must_fill(report, weights);
-  merge_adapter_of(model, named, parts);
-  log(LogLevel::Info, report.str());
-  const auto size = image_side(model);
-  return Predictor(std::move(model), ImagePreparation::of_imagenet(size), device);
+  return from_source({.model = named, .weights = weights}, device, parts);
 }
 
 at::Tensor Predictor::operator()(const at::Tensor& input) const {

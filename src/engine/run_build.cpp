@@ -17,6 +17,7 @@
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/device_augment.hpp"
+#include "npu_train/data/relabelled.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/product_speed.hpp"
 #include "npu_train/device/random.hpp"
@@ -120,12 +121,13 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     building = {"the model was made and moved", remedy_of_model(*strategy)};
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
     model = make_model(part, parts, static_cast<uint64_t>(config.seed));
+    check_number_of_classes(config, parts);
     detail::check_image_tokens(data, model);
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
     if (!model.weights.empty()) {
-      check_weights_options(part, parts, model.weights);
-      const auto report = load_weights_file(model, model.weights, {.strict = model.weights_strict});
-      log(report.fits() ? LogLevel::Info : LogLevel::Warning, report.str());
+      const auto report = load_weights_file(model, read_weights_for(part, parts, model.weights), model.weights,
+                                            {.strict = model.weights_strict, .classes = data.info().class_names});
+      log(report.sound() ? LogLevel::Info : LogLevel::Warning, report.str());
     }
     part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
     ranks.choose(config, parameters_of(*model.module), !model.blocks.empty() || !model.units.empty(), parts);
@@ -149,9 +151,6 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   check(model.module != nullptr || CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind == CheckpointPlan::Kind::None,
         ErrorKind::Usage, "trainer.gradient_checkpointing",
         "applies to blocks of a configured model; a task given in code calls npu_train::checkpoint in its own forward");
-  const auto classes = data.info().num_classes;
-  check(classes <= 0 || model.num_classes <= 0 || model.num_classes >= classes, ErrorKind::Usage, "model.num_classes", "the model has ",
-        model.num_classes, " classes and the data ", classes, "; hint: omit it; the data set supplies it");
   building = {"the model was moved", remedy_of_model(*strategy)};
   if (model.module == nullptr || !moves_in_units(*strategy, config)) task->to(device.c10());
   auto parameters = task->parameters();
@@ -183,6 +182,16 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(*strategy, config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
   if (config.dist.preset == "communication" && strategy->world_size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
+}
+
+/// More outputs than classes are trained to be improbable, and a wrong number would not be noticed.
+void Run::check_number_of_classes(const RunConfig& config, const Parts& parts) const {
+  const auto in_data = data.info().num_classes;
+  if (in_data <= 0 || model.num_classes <= 0 || model.num_classes == in_data) return;
+  const bool allowed = model.num_classes > in_data && parts.models.tuning(config.model, "model").allow_unused_classes;
+  check(allowed, ErrorKind::Usage, "model.num_classes", "the model has ", model.num_classes, " classes and the data ", in_data,
+        "; hint: omit it; the data set supplies it",
+        model.num_classes > in_data ? "; model.allow_unused_classes=true trains outputs without data" : "");
 }
 
 /// A checkpoint must contain the statistics of its images, without the data: `normalize` gets its numbers.
@@ -217,6 +226,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
       strategy->main_first(open);
     else
       open();
+    data = in_classes(std::move(data), classes);
   } else {
     data.options = bind<detail::PlainDataOptions>(config.data.options, "data");
   }

@@ -18,6 +18,7 @@ namespace npu_train {
 struct Run {
   Device device;
   DatasetPair data;
+  std::vector<std::string> classes;  // that the data of the configuration are to have; empty: their own
   Model model;
   std::shared_ptr<Task> task;
   std::unique_ptr<Precision> precision;
@@ -46,6 +47,7 @@ struct Run {
 
  private:
   void make_data(const RunConfig& config, const Parts& parts);
+  void check_number_of_classes(const RunConfig& config, const Parts& parts) const;
   void write_statistics();
   void make_loaders(const RunConfig& config, bool channels_last);
   ParameterSet bring_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const;

@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint_config.hpp"
 #include "engine/joined_projections.hpp"
+#include "engine/saved_weights.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/pth_writer.hpp"
@@ -77,11 +78,15 @@ PthValue history_dict(const std::vector<Epoch>& history) {
   return out;
 }
 
-PthValue best_accuracy(const std::vector<Epoch>& history) {
-  double best = kNone;
-  for (const auto& epoch : history)
-    if (!(epoch.val_acc <= best) && !std::isnan(epoch.val_acc)) best = epoch.val_acc;
-  return std::isnan(best) ? PthValue() : PthValue(best);
+// Of these weights, if they were validated: after the last step of epoch `epoch`, and not the other set of weights.
+PthValue accuracy_of(const detail::SavedWeights& weights, const std::optional<std::vector<Epoch>>& history, const std::string& checkpoint,
+                     int64_t epoch) {
+  if (!history || history->empty() || static_cast<int64_t>(history->size()) != epoch || std::isnan(history->back().val_acc)) return {};
+  const auto loop = load_checkpoint(checkpoint, {"loop"}).at("loop");
+  const bool validated = loop.values.count("validated_step") != 0 &&
+                         loop.integer("validated_step", "loop") == loop.integer("global_step", "loop") &&
+                         weights.averages == weights.has_averages;
+  return validated ? PthValue(history->back().val_acc) : PthValue();
 }
 
 // ---- optimizer ----
@@ -151,17 +156,18 @@ PthValue optimizer_dict(const TorchOptimizer& optimizer, ParameterSet parameters
 }  // namespace
 
 TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder, const std::vector<std::string>& overrides,
-                                           const Parts& parts) {
+                                           const Parts& parts, WeightSet set) {
   const auto checkpoint = checkpoint_of(from);
   const auto config = detail::config_without_training(checkpoint, overrides, parts);
   const auto optimizer = torch_optimizer(config.optimizer);
-  const auto state = load_checkpoint(checkpoint, {"model", "optimizer"});
+  const auto saved = detail::saved_weights(checkpoint, set);
+  const auto state = load_checkpoint(checkpoint, {"optimizer"});
   const auto epoch = read_checkpoint_meta(checkpoint).epoch;
   const auto history = history_of(checkpoint, epoch);
   const double lr = history && !history->empty() ? history->back().lr : optimizer.lr;
   const auto model = parts.models.make(config.model, "model");
 
-  auto weights = tensors_by_every_name(state.at("model"));
+  auto weights = saved.tensors;
   check(
       !has_lora(weights), ErrorKind::Usage, kWhere, checkpoint,
       ": only adapters were trained, and the optimizer has no state for the weights of the network; hint: npu_tool weights --from RUN --to "
@@ -176,10 +182,10 @@ TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::s
   auto file = PthValue::dict();
   file.set("model_state_dict", PthValue::dict(weights));
   file.set("optimizer_state_dict", optimizer_dict(optimizer, std::move(parameters), of_optimizer, lr));
-  file.set("epoch", epoch).set("best_accuracy", history ? best_accuracy(*history) : PthValue());
+  file.set("epoch", epoch).set("best_accuracy", accuracy_of(saved, history, checkpoint, epoch));
 
   make_folder(folder);
-  TorchCheckpointFiles out{.epoch = epoch, .files = {}};
+  TorchCheckpointFiles out{.epoch = epoch, .files = {}, .averages = saved.averages};
   const auto write = [&](const std::string& name, const PthValue& value) {
     out.files.push_back((fs::path(folder) / name).string());
     save_pth(out.files.back(), value);
@@ -190,14 +196,14 @@ TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::s
 }
 
 void save_trained_torchscript(const std::string& from, const std::string& path, const std::vector<std::string>& overrides,
-                              const Parts& parts) {
+                              const Parts& parts, WeightSet set) {
   const auto checkpoint = checkpoint_of(from);
   const auto config = detail::config_without_training(checkpoint, overrides, parts);
   check(config.model.name == "torchscript", ErrorKind::Usage, kWhere, "the model of ", checkpoint, " is '", config.model.name,
         "'; only a model that came from TorchScript is written as one; hint: npu_tool weights --from RUN --to FILE.pt --as torchvision "
         "writes weights for PyTorch");
   auto model = parts.models.make(config.model, "model");
-  load_weights(model, tensors_by_every_name(load_checkpoint(checkpoint, {"model"}).at("model")));
+  load_weights(model, detail::saved_weights(checkpoint, set).tensors);
   write_file_atomic(path, torchscript_bytes(model));
 }
 

@@ -10,6 +10,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/data/relabelled.hpp"
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/engine/run_files.hpp"
@@ -31,7 +32,8 @@ struct Trainer::Impl {
   std::unique_ptr<FolderLock> lock;  // of run_dir, while this object writes there; outlives an unfinished save of `run`
   Run run;
   std::string run_dir;
-  LogSink log_file;  // of run_dir
+  std::vector<std::string> classes;  // that the data are to have; empty: their own
+  LogSink log_file;                  // of run_dir
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
   State rng;            // of the run, between calls
@@ -97,6 +99,7 @@ struct Trainer::Impl {
     const auto data = run.data;
     try {
       run.observers = parts.observers.make(config.sections);
+      run.classes = classes;
       run.build(config, parts, stop);
       for (size_t i = 0; i < config.callbacks.size(); ++i)
         run.loop->add_callback(parts.callbacks.make(config.callbacks[i], "callbacks." + std::to_string(i)));
@@ -225,6 +228,17 @@ struct Trainer::Impl {
     });
   }
 
+  /// The labels of a training must mean what they meant when the checkpoint was written.
+  void check_classes(const CheckpointMeta& meta, const std::string& checkpoint) const {
+    const auto here = run.data.info().class_names, there = class_names_of(meta);
+    if (here.empty() || there.empty() || here == there) return;
+    const auto difference = difference_of_classes(here, there);
+    throw Error(ErrorKind::Checkpoint, "Trainer::resume",
+                c10::str("the data have other classes than the training of ", checkpoint, ": ",
+                         difference.empty() ? "the same ones in another order" : difference),
+                "restore the data, or begin a new run with model.weights=" + checkpoint + ", which matches the classes by name");
+  }
+
   std::string find_resumed(const std::string& which, std::string& dir);
   /// The main rank looks for it: the others may see another folder, or the same one later.
   std::string agreed_checkpoint(const std::string& which, std::string& dir) {
@@ -278,6 +292,7 @@ std::string Trainer::Impl::resume(const std::string& which) {
   if (meta.threads != at::get_num_threads() || meta.cpu != at::get_cpu_capability())
     log_warning("the checkpoint was made with ", meta.threads, " threads on ", meta.cpu, "; this run has ", at::get_num_threads(), " on ",
                 at::get_cpu_capability(), "; the last bits of sums will differ");
+  check_classes(meta, checkpoint);
   run.loop->load_checkpoint(checkpoint);
   open_run_dir(dir);
   const ScopedLogTee tee(log_file, log_number);
@@ -333,6 +348,11 @@ RunResult Trainer::fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDatas
     impl().begin(std::move(task), std::move(data));
   }
   return impl().fit();
+}
+
+void Trainer::use_classes(std::vector<std::string> classes) {
+  check(!impl_->run.loop, ErrorKind::Usage, "Trainer::use_classes", "the run is built; hint: call it before setup()");
+  impl_->classes = std::move(classes);
 }
 
 Scalars Trainer::validate() {

@@ -1,13 +1,19 @@
 #include "npu_train/engine/weights.hpp"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
+#include "engine/head_classes.hpp"
 #include "engine/hub_config.hpp"
+#include "engine/saved_weights.hpp"
 #include "engine/weight_shards.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/io/pickle.hpp"
 #include "npu_train/nn/adapter.hpp"
+#include "npu_train/nn/named_state.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
 namespace npu_train {
@@ -34,69 +40,171 @@ LoraOptions lora_of(const std::string& checkpoint) {
   }
 }
 
-}  // namespace
+// Keys of the averages in a file that has them next to other weights, in the order of timm's preference.
+constexpr std::array<const char*, 2> kAverages = {"state_dict_ema.", "model_ema."};
 
-NamedTensors checkpoint_weights(const std::string& checkpoint, bool averages) {
-  auto state = load_checkpoint(checkpoint, averages ? std::vector<std::string>{"model", "ema"} : std::vector<std::string>{"model"});
-  check(state.count("model") != 0, ErrorKind::Checkpoint, kCheckpointWeights, checkpoint, ": the checkpoint contains no model");
-  auto& model = state["model"].tensors;
-  for (const auto& [key, tensor] : state["ema"].tensors) {
-    const auto name = key.substr(key.find('/') + 1);
-    if (model.count(name) != 0) model[name] = tensor;
+std::string without_dot(const std::string& key) { return key.substr(0, key.size() - 1); }
+
+// Of a file with averages under a key of their own, either these or the other tensors.
+WeightsFile one_set(WeightsFile file, WeightSet set, const std::string& path) {
+  const auto has = [&](const std::string& key) {
+    return std::any_of(file.tensors.begin(), file.tensors.end(), [&](const auto& t) { return t.first.starts_with(key); });
+  };
+  const auto found = std::find_if(kAverages.begin(), kAverages.end(), has);
+  check(set != WeightSet::Ema || found != kAverages.end(), ErrorKind::Checkpoint, "weights", path,
+        ": has no averages (state_dict_ema, model_ema); hint: model.weights_key=auto or model, --weights plain");
+  if (found == kAverages.end()) return file;
+  const std::string key = *found;
+  file.averages = set != WeightSet::Plain;
+  NamedTensors chosen;
+  for (auto& [name, value] : file.tensors) {
+    if (file.averages && name.starts_with(key)) chosen.emplace_back(name.substr(key.size()), value);
+    if (!file.averages && std::none_of(kAverages.begin(), kAverages.end(), [&](const char* other) { return name.starts_with(other); }))
+      chosen.emplace_back(name, value);
   }
-  auto tensors = tensors_by_every_name(state["model"]);
+  file.tensors = std::move(chosen);
+  file.chosen = file.averages ? "the averages '" + without_dot(key) + "' are taken; model.weights_key=model takes the other weights"
+                              : "the averages '" + without_dot(key) + "' are not taken";
+  return file;
+}
+
+// The weights of a checkpoint without their adapters.
+NamedTensors merged(const std::string& checkpoint, const NamedTensors& tensors) {
   if (!has_lora(tensors)) return tensors;
   const auto lora = lora_of(checkpoint);
   return merged_lora(tensors, lora.alpha / static_cast<double>(lora.rank));
 }
 
-void save_checkpoint_adapter(const std::string& from, const std::string& folder) {
+WeightsFile weights_of_checkpoint(const std::string& checkpoint, WeightSet set) {
+  auto saved = detail::saved_weights(checkpoint, set);
+  WeightsFile out{.tensors = merged(checkpoint, saved.tensors), .averages = saved.averages, .chosen = {}, .checkpoint = checkpoint};
+  if (saved.averages) out.chosen = "the averages (EMA) are taken";
+  if (!saved.averages && saved.has_averages) out.chosen = "the averages (EMA) are not taken";
+  out.classes = class_names_of(read_checkpoint_meta(checkpoint));
+  return out;
+}
+
+// How Python writes the weights with that name of a library to a file.
+std::string how_to_get(const std::string& scheme, const std::string& name) {
+  const auto last = name.substr(name.rfind('/') + 1);
+  if (scheme == "torchvision")
+    return "python3 -c \"import torch, torchvision; torch.save(torchvision.models." + last + "(weights='DEFAULT').state_dict(), '" + last +
+           ".pth')\"";
+  if (scheme == "timm")
+    return "python3 -c \"import torch, timm; torch.save(timm.create_model('" + last + "', pretrained=True).state_dict(), '" + last +
+           ".pth')\"";
+  if (scheme == "hf" || scheme == "huggingface" || scheme == "hub") return "hf download " + name + " --local-dir " + last;
+  return "download the file";
+}
+
+// A name of a hub in place of a file.
+void check_is_path(const std::string& path) {
+  const auto scheme = path.find("://");
+  if (scheme == std::string::npos) return;
+  throw Error(ErrorKind::Usage, "weights", path + ": weights are not fetched by name, only read from files",
+              how_to_get(path.substr(0, scheme), path.substr(scheme + 3)) + ", then give the path of that file or folder");
+}
+
+PartConfig resolved_model(const PartConfig& model, const Parts& parts) {
+  ConfigProblems problems;
+  auto out = parts.models.resolve(model, "model", problems);
+  problems.throw_if_any();
+  return out;
+}
+
+std::string option_text(const PartConfig& model, const char* key) {
+  const auto* node = model.options.find(key);
+  return node != nullptr && node->is_scalar() ? node->scalar() : "";
+}
+
+bool is_strict(const PartConfig& model) { return option_text(model, "weights_strict") != "false"; }
+
+// No shape shows the number of heads, which such a file has next to its tensors.
+void check_nanogpt_heads(const WeightsFile& file, const PartConfig& model, const std::string& path) {
+  const auto heads = file.integers.find("model_args.n_head");
+  const auto here = option_text(model, "heads");
+  if (heads == file.integers.end() || here.empty() || here == std::to_string(heads->second)) return;
+  const auto message = c10::str(path, ": model_args.n_head is ", heads->second, ", model.heads is ", here);
+  if (is_strict(model)) throw Error(ErrorKind::Checkpoint, "weights", message, c10::str("set model.heads=", heads->second));
+  log_warning("weights: ", message);
+}
+
+}  // namespace
+
+WeightSet weight_set_of(const std::string& name) {
+  if (name == "auto") return WeightSet::Auto;
+  if (name == "plain" || name == "model") return WeightSet::Plain;
+  check(name == "ema", ErrorKind::Usage, kCheckpointWeights, "'", name, "' is not one of a file's sets of weights");
+  return WeightSet::Ema;
+}
+
+NamedTensors checkpoint_weights(const std::string& checkpoint, WeightSet set) {
+  return merged(checkpoint, detail::saved_weights(checkpoint, set).tensors);
+}
+
+void save_checkpoint_adapter(const std::string& from, const std::string& folder, WeightSet set) {
   const auto checkpoint = find_checkpoint(from);
-  const auto state = load_checkpoint(checkpoint, {"model"});
-  check(state.count("model") != 0, ErrorKind::Checkpoint, kCheckpointWeights, checkpoint, ": the checkpoint contains no model");
-  const auto tensors = tensors_by_every_name(state.at("model"));
+  const auto tensors = detail::saved_weights(checkpoint, set).tensors;
   check(has_lora(tensors), ErrorKind::Usage, kCheckpointWeights, checkpoint, ": has no adapters; hint: train with model.lora");
   const auto config = load_checkpoint_config(checkpoint);
   const auto* base = config.find("model") != nullptr ? config.find("model")->find("weights") : nullptr;
   save_adapter(folder, tensors, lora_of(checkpoint), base != nullptr && base->is_scalar() ? base->scalar() : "");
 }
 
-NamedTensors read_weights_file(const std::string& path) {
+WeightsFile read_weights(const std::string& path, WeightSet set) {
   const std::filesystem::path file(path);
+  check_is_path(path);
   check(std::filesystem::exists(file), ErrorKind::Data, "weights", path, ": no such file");
   if (std::filesystem::is_directory(file)) {
-    if (const auto inside = detail::weights_in_folder(file); !inside.empty()) return read_weights_file(inside.string());
+    if (const auto inside = detail::weights_in_folder(file); !inside.empty()) return read_weights(inside.string(), set);
     if (is_adapter_folder(file))
       throw Error(ErrorKind::Usage, "weights", path + ": is an adapter, not the weights of a network",
                   "give the weights of its base, and the adapter as model.lora.from");
-    return checkpoint_weights(find_checkpoint(path));
+    return weights_of_checkpoint(find_checkpoint(path), set);
   }
-  if (is_safetensors_name(file)) return load_safetensors(file);
-  if (is_pth_name(file)) return load_pth(file).tensors;
-  if (detail::is_weight_index(file)) return detail::load_weight_shards(file);
+  if (is_safetensors_name(file)) return one_set({.tensors = load_safetensors(file)}, set, path);
+  if (is_pth_name(file)) {
+    auto pth = load_pth(file);
+    return one_set({.tensors = std::move(pth.tensors), .integers = std::move(pth.integers)}, set, path);
+  }
+  if (detail::is_weight_index(file)) return one_set({.tensors = detail::load_weight_shards(file)}, set, path);
   throw Error(
       ErrorKind::Data, "weights", path + ": unknown file format",
       "supported formats are .safetensors, PyTorch's .pth, .pt, .bin, .ckpt and .pth.tar, an index of several files (*.index.json), "
       "checkpoint folders of npu_train and model folders of Hugging Face");
 }
 
-WeightsReport load_weights_file(Model& model, const std::string& path, const LoadWeightsOptions& options) {
-  const auto tensors = read_weights_file(path);
-  check(!has_lora(tensors) || has_lora(named_state(*model.module)), ErrorKind::Checkpoint, kCheckpointWeights, path,
+NamedTensors read_weights_file(const std::string& path, WeightSet set) { return read_weights(path, set).tensors; }
+
+WeightsReport load_weights_file(Model& model, const std::string& path, const WeightsFileOptions& options) {
+  return load_weights_file(model, read_weights(path, options.set), path, options);
+}
+
+WeightsReport load_weights_file(Model& model, WeightsFile file, const std::string& path, const WeightsFileOptions& options) {
+  check(!has_lora(file.tensors) || has_lora(named_state(*model.module)), ErrorKind::Checkpoint, kCheckpointWeights, path,
         ": has adapters (lora_A, lora_B) next to the weights, whose scale is not in the file; hint: name the folder of the checkpoint");
+  if (!file.chosen.empty()) log_info("weights: ", path, ": ", file.chosen);
   try {
-    return load_weights(model, tensors, options);
+    const auto moved = detail::move_head_to_classes(file, model, options.classes);
+    auto report = load_weights(model, file.tensors, {.head = {}, .strict = options.strict});
+    report.converted.insert(report.converted.end(), moved.begin(), moved.end());
+    return report;
   } catch (const Error& e) {
     throw Error(e.kind(), path, e.what(), "", std::current_exception());
   }
 }
 
 void check_weights_options(const PartConfig& model, const Parts& parts, const std::string& weights) {
-  ConfigProblems problems;
-  const auto resolved = parts.models.resolve(model, "model", problems);
-  problems.throw_if_any();
-  const auto* strict = resolved.options.find("weights_strict");
-  detail::check_hub_config(weights, resolved, strict == nullptr || !strict->is_scalar() || strict->scalar() != "false");
+  const auto resolved = resolved_model(model, parts);
+  detail::check_hub_config(weights, resolved, is_strict(resolved));
+}
+
+WeightsFile read_weights_for(const PartConfig& model, const Parts& parts, const std::string& path, std::optional<WeightSet> set) {
+  check_is_path(path);
+  check_weights_options(model, parts, path);
+  auto out = read_weights(path, set.value_or(parts.models.tuning(model, "model").weights));
+  check_nanogpt_heads(out, resolved_model(model, parts), path);
+  return out;
 }
 
 }  // namespace npu_train

@@ -174,7 +174,7 @@ class AdvisedRuns(ProgramTest):
         for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')
-        self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'model={name: resnet18, num_classes: 1000}', 'output.name=resnet50_generated')
+        self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'model={name: resnet18, num_classes: 1000, allow_unused_classes: true}', 'output.name=resnet50_generated')
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', '--nproc', '2', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_ranks}', 'output.dir=""')
         (d / 'outputs/resnet50_cifar10').symlink_to(d / 'outputs/resnet50_generated')
         vit = 'outputs/vit_b16_imagenet/version_0'

@@ -74,5 +74,22 @@ class Disk(ProgramTest):
         self.assertWhole(disk, 3)  # reading needs no writing
         self.assertEqual(tree(disk), before)
 
+    def test_two_files_that_belong_together_appear_both_or_not_at_all(self):
+        """A text of which the smaller file fits and the larger one does not; an ONNX file whose weights fit and whose network does not."""
+        text = self.dir / 'text.txt'
+        text.write_bytes(b'words ' * 20_000)
+        disk = self.mounted(64 << 10)
+        self.assertFails(npu_tool('tokenize', text, '--to', disk / 'tokens', '--val-fraction', '0.1'), 6, 'No space left')
+        self.assertEqual([p for p in disk.rglob('*') if p.is_file()], [])
+        export = ('export', '--model', 'vit_tiny_cifar10', 'model.depth=12', 'model.dim=8', 'model.heads=2', 'model.patch_size=16', '--external-data', '--to')
+        self.assertDone(npu_tool(*export, self.dir / 'm.onnx'))
+        network, weights = self.dir / 'm.onnx', next(self.dir.glob('m.onnx.*.data'))
+        page = 4096
+        size = (weights.stat().st_size // page + 1 + network.stat().st_size // page // 2) * page
+        self.assertGreater(network.stat().st_size, 4 * page)
+        disk = self.mounted(size)
+        self.assertFails(npu_tool(*export, disk / 'm.onnx'), 6, 'No space left')
+        self.assertEqual(list(disk.iterdir()), [])
+
 
 if __name__ == '__main__': main()

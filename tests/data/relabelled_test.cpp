@@ -6,6 +6,7 @@
 
 #include "npu_train/data/documents.hpp"
 #include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/io/file.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -66,7 +67,7 @@ TEST_CASE("labels get the numbers that their names have in the other list") {
 
 TEST_CASE("texts stay sequences") {
   const TempDir dir;
-  write_bytes((dir / "t.jsonl").string(), "{\"text\": \"x\", \"label\": \"no\"}\n{\"text\": \"yz\", \"label\": \"yes\"}\n");
+  write_file_atomic(dir / "t.jsonl", "{\"text\": \"x\", \"label\": \"no\"}\n{\"text\": \"yz\", \"label\": \"yes\"}\n");
   DatasetPair pair;
   pair.train =
       std::make_shared<LabelledTexts>(std::vector<std::string>{(dir / "t.jsonl").string()}, DocumentRules{.context = 8, .pad_token = 7});

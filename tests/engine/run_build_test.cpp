@@ -61,6 +61,18 @@ TEST_CASE("a model with fewer classes than the data is refused before training")
   CHECK(has(e.what(), "the model has 7 classes and the data 10"));
 }
 
+TEST_CASE("a model with more classes than the data is refused unless this is allowed") {
+  auto config = generated_run("");
+  config.model.options.set("num_classes", ConfigNode(int64_t{12}));
+  const auto e = error_of([&] { Trainer(config).setup(); });
+  CHECK(e.kind() == ErrorKind::Usage);
+  CHECK(has(e.what(), "the model has 12 classes and the data 10"));
+  CHECK(has(e.what(), "model.allow_unused_classes=true"));
+  config.model.options.set("allow_unused_classes", ConfigNode(true));
+  Trainer allowed(config);
+  CHECK(allowed.model().num_classes == 12);
+}
+
 TEST_CASE("amp.fp32_modules needs a configured model") {
   for (const char* precision : {"bf16-mixed", "bf16-true"}) {
     RunConfig config{.device = "cpu", .precision = precision, .output = {.dir = ""}};

@@ -1,4 +1,5 @@
-/// Which weights of a configured model are trained: the keys of the section `model` that every model has, whatever its own keys are.
+/// The keys of the section `model` that every model has, whatever its own keys are: which of its weights are trained, which weights of a
+/// file it begins with, and whether it may have classes that the data do not have.
 ///
 ///   model: {name: llama_tiny, weights: base.safetensors, lora: {rank: 8, targets: [attention.*]}}
 ///   model: {name: resnet50, weights: resnet50.pth, freeze: [conv1, bn1, layer1]}
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "npu_train/core/registry.hpp"
+#include "npu_train/engine/weight_set.hpp"
 #include "npu_train/nn/lora.hpp"
 #include "npu_train/nn/model.hpp"
 
@@ -18,12 +20,14 @@ namespace npu_train {
 struct Parts;
 
 struct ModelTuning {
-  std::vector<std::string> freeze{};  ///< patterns for names of parameters that are not trained (nn/freezing.hpp)
-  std::optional<LoraOptions> lora{};  ///< low-rank adapters, which alone are trained
+  std::vector<std::string> freeze{};    ///< patterns for names of parameters that are not trained (nn/freezing.hpp)
+  std::optional<LoraOptions> lora{};    ///< low-rank adapters, which alone are trained
+  WeightSet weights = WeightSet::Auto;  ///< of a file or checkpoint with two sets
+  bool allow_unused_classes = false;    ///< more outputs than the data have classes are no error
 };
 
-/// The networks that a configuration can name. In addition to its own keys each has `freeze` and `lora`, which its factory does not see; a
-/// network with a key of such a name keeps its own.
+/// The networks that a configuration can name. In addition to its own keys each has `freeze`, `lora`, `weights_key` and
+/// `allow_unused_classes`, which its factory does not see; a network with a key of such a name keeps its own.
 class ModelParts : public ModelRegistry {
  public:
   using ModelRegistry::ModelRegistry;

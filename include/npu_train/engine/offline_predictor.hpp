@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,10 @@ class OfflinePredictor {
   OfflinePredictor(OfflineModel model, ImagePreparation preparation);
 
   /// Logits [images, classes], fp32, of JPEG or PNG files. The images are computed in the largest compiled batches that they fill; the rest
-  /// is padded. Error(Data) for a file that cannot be read, or if the preparation produces another size than that of the model.
-  at::Tensor logits(const std::vector<std::string>& paths);
+  /// is padded. Error(Data) for a file that cannot be read, or if the preparation produces another size than that of the model. With `bad`,
+  /// that function is called instead, with the number of the image, whose logits are NaN.
+  using OnBadImage = std::function<void(size_t image, const Error& error)>;
+  at::Tensor logits(const std::vector<std::string>& paths, const OnBadImage& bad = {});
 
   const OfflineModel& model() const { return model_; }
   int64_t classes() const;

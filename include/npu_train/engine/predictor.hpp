@@ -12,6 +12,7 @@
 
 #include "npu_train/device/device.hpp"
 #include "npu_train/engine/image_preparation.hpp"
+#include "npu_train/engine/model_source.hpp"
 #include "npu_train/engine/parts.hpp"
 
 namespace npu_train {
@@ -28,6 +29,10 @@ std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std:
 
 class Predictor {
  public:
+  /// The model of a source (model_from) and the transforms of its images: those of the validation of the checkpoint's run, or those of
+  /// ImageNet. Errors: those of model_from().
+  static Predictor from_source(const ModelSource& source, const std::string& device = "auto", const Parts& parts = builtin_parts());
+
   /// The model of a checkpoint (with the EMA's weights if it has any) and the image transforms of its validation.
   /// `checkpoint` is a checkpoint, the checkpoints/ folder above it, or a run's folder. Error(Checkpoint) if it cannot be used.
   /// `parts` must have the network, the data set and the transforms of the training, not its callbacks and observers.
@@ -54,6 +59,11 @@ class Predictor {
 
   const Model& model() const { return model_; }
   const std::vector<std::string>& classes() const { return classes_; }
+  /// The checkpoint whose weights the model has, "" if they are of another file, and why it is this one.
+  const std::string& checkpoint() const { return checkpoint_; }
+  const std::string& why() const { return why_; }
+  /// Whether the weights are averages (EMA).
+  bool averages() const { return averages_; }
   /// From an image file to an input of the model.
   const ImagePreparation& preparation() const { return preparation_; }
   const Pipeline& pipeline() const { return preparation_.pipeline(); }
@@ -65,6 +75,8 @@ class Predictor {
   Device device_;
   ImagePreparation preparation_;
   std::vector<std::string> classes_;
+  std::string checkpoint_, why_;
+  bool averages_ = false;
 };
 
 }  // namespace npu_train

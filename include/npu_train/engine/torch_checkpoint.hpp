@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "npu_train/engine/parts.hpp"
+#include "npu_train/engine/weight_set.hpp"
 
 namespace npu_train {
 
 struct TorchCheckpointFiles {
   int64_t epoch = 0;               ///< finished epochs
   std::vector<std::string> files;  ///< paths
+  bool averages = false;           ///< the weights are the averages (EMA)
 };
 
 /// Writes a checkpoint into `folder` as two files for `torch.load(path, weights_only=True)`:
@@ -22,19 +24,21 @@ struct TorchCheckpointFiles {
 /// The weights have the names of torchvision, or the model's own; of a ViT with qkv: split the three projections and their state are joined
 /// into the one of torchvision. The state is one for torch.optim.SGD, Adam or AdamW over
 /// `model.parameters()`, with the learning rate of the last step. With `no_decay` there are two groups: parameters with at most one
-/// dimension, or named "bias", are in the second. Accuracies are in percent; nan for an epoch without validation. best_accuracy is the best
-/// val_acc, or None.
+/// dimension, or named "bias", are in the second. Accuracies are in percent; nan for an epoch without validation. The weights are the
+/// averages (EMA) if the checkpoint has them, since a run validates these; `set` chooses. best_accuracy is the val_acc of the written
+/// weights, or None if they were not validated.
 ///
 /// `from` is a checkpoint, or a run folder: its best checkpoint, otherwise its last. A checkpoint outside of its run folder has no history:
 /// the second file is not written. Error(Usage) for an optimizer that torch.optim does not have, and for split projections of which only
 /// some were trained; Error(Checkpoint) for a checkpoint that cannot be read, a damaged history, and files that cannot be written.
 /// `overrides` are changes of the checkpoint's configuration, "model.KEY=VALUE": a TorchScript model needs model.allow_code=true.
 TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder,
-                                           const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts());
+                                           const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts(),
+                                           WeightSet set = WeightSet::Auto);
 
 /// Writes the TorchScript module of a run or checkpoint with its trained weights, for torch.jit.load. `from` and `overrides` as above.
 /// Error(Usage) for another model and without model.allow_code=true, Error(Checkpoint) as above.
 void save_trained_torchscript(const std::string& from, const std::string& path, const std::vector<std::string>& overrides,
-                              const Parts& parts = builtin_parts());
+                              const Parts& parts = builtin_parts(), WeightSet set = WeightSet::Auto);
 
 }  // namespace npu_train

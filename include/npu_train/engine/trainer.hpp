@@ -52,6 +52,10 @@ class Trainer {
   /// Builds the objects of the configuration, once; every other call does this automatically.
   void setup();
 
+  /// For data of the configuration whose classes have names: their labels become the numbers of these names in `classes`, those of a
+  /// trained model, and the data have these classes. Before setup(), which is an Error(Data) for data with other names.
+  void use_classes(std::vector<std::string> classes);
+
   /// Averages over the validation data: "loss" and the task's metrics.
   Scalars validate();
   /// The model's outputs for `input` [N, ...], in evaluation mode, on the host, fp32.

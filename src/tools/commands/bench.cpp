@@ -80,7 +80,10 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   }
   for (const auto& text : overrides) apply_override(node, text);
   if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
-  if (args.num_classes > 0) node.set("model.num_classes", ConfigNode(args.num_classes));
+  if (args.num_classes > 0) {
+    node.set("model.num_classes", ConfigNode(args.num_classes));
+    node.set("model.allow_unused_classes", ConfigNode(true));  // its time is measured, whatever the data are
+  }
   auto config = bind_config(node, parts);
   if (file.empty() && config.data.name.empty() && !config.model.name.empty()) give_data(config, args.options, parts);
   if (args.image > 0 && !config.data.name.empty()) config.data.options.set("image_size", ConfigNode(args.image));

@@ -45,6 +45,9 @@ void print(bool json, const Json& document, const std::string& text);
 /// work whose result they will hold. "" means no file.
 void check_writable(const std::vector<std::string>& files);
 
+/// The line of a command's text that names the checkpoint that was taken, why, and which of its weights; "" for none.
+std::string checkpoint_line(const std::string& checkpoint, const std::string& why, bool averages);
+
 /// The bytes of a size on the command line ("32GiB"); Error(Usage) names `option` if the text is not a size.
 int64_t size_argument(const char* option, const std::string& text);
 

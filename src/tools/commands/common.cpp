@@ -32,6 +32,11 @@ void check_writable(const std::vector<std::string>& files) {
   }
 }
 
+std::string checkpoint_line(const std::string& checkpoint, const std::string& why, bool averages) {
+  if (checkpoint.empty()) return "";
+  return "checkpoint " + checkpoint + (why.empty() ? "" : " (" + why + ")") + (averages ? ", averages (EMA)" : "") + "\n";
+}
+
 int64_t size_argument(const char* option, const std::string& text) {
   const auto bytes = parse_bytes(text);
   check(bytes && *bytes > 0, ErrorKind::Usage, option, "'", text, "' is not a size such as 32GiB, 32GB or 512MiB");

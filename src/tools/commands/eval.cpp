@@ -1,6 +1,8 @@
 #include <cstdio>
 
 #include "commands.hpp"
+#include "model_arguments.hpp"
+#include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/callbacks/progress.hpp"
@@ -11,27 +13,40 @@ namespace npu_train::cli {
 namespace {
 
 struct EvalArguments {
-  std::string checkpoint;
+  std::string checkpoint, weights;
   std::vector<std::string> overrides;
   bool json = false;
 };
 
+// Which weights of the checkpoint are validated; `config` decides whether the run swaps in the averages.
+bool takes_averages(const EvalArguments& args, const RunState& state, RunConfig& config) {
+  const auto set = weight_set_argument("eval", args.weights).value_or(WeightSet::Auto);
+  const bool there = state.count("ema") != 0;
+  check(there || set != WeightSet::Ema, ErrorKind::Checkpoint, "eval", "the checkpoint has no averages; hint: omit --weights ema");
+  const bool averages = there && set != WeightSet::Plain && (config.ema.enabled || set == WeightSet::Ema);
+  config.ema.enabled = averages;
+  return averages;
+}
+
 int evaluate(const EvalArguments& args, const Parts& parts) {
-  const auto checkpoint = find_checkpoint(args.checkpoint);
-  auto config = checkpoint_config(checkpoint, args.overrides, parts);
+  const auto found = choose_checkpoint(args.checkpoint);
+  auto config = checkpoint_config(found.path, args.overrides, parts);
   config.output.dir = "";  // writes nothing
   config.trainer.overfit_batches = 0;
   config.model.options.erase("weights");
+  const auto state = load_checkpoint(found.path);
+  const bool averages = takes_averages(args, state, config);
   Trainer trainer(config, parts);
+  trainer.use_classes(class_names_of(read_checkpoint_meta(found.path)));
   trainer.setup();
-  trainer.load_state(load_checkpoint(checkpoint), {"optimizer", "scaler", "rng", "loader", "loop"});
+  trainer.load_state(state, {"optimizer", "scaler", "rng", "loader", "loop"});
   if (const auto write = [](const std::string& text) { std::fputs(text.c_str(), stdout), std::fflush(stdout); };
       !args.json && terminal_columns() > 0)
     trainer.add_callback(std::make_shared<Progress>(write, true, 1, terminal_columns));
   const auto metrics = trainer.validate();
 
-  Json document = Json::object({{"checkpoint", checkpoint}});
-  std::string text = "checkpoint " + checkpoint + "\n";
+  auto document = Json::object({{"checkpoint", found.path}, {"why", found.why}, {"weights", averages ? "ema" : "plain"}});
+  auto text = checkpoint_line(found.path, found.why, averages);
   for (const auto& [name, value] : metrics) {
     document.set(name, value);
     text += printed("  val/%s %.4f\n", name.c_str(), value);
@@ -46,6 +61,7 @@ void add_eval(CLI::App& app, Command& run) {
   auto args = std::make_shared<EvalArguments>();
   auto* sub = app.add_subcommand("eval", "validate a checkpoint on its data set");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder")->required();
+  sub->add_option("--weights", args->weights, "plain, or ema: the averages, which are the default if the run has them");
   sub->add_option("overrides", args->overrides, "key=value ..., as in data.root=... device=cpu");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return evaluate(*args, parts); }; });

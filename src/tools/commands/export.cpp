@@ -9,15 +9,12 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/predictor.hpp"
-#include "npu_train/engine/weights.hpp"
 #include "npu_train/export/atc.hpp"
 #include "npu_train/export/onnx.hpp"
 #include "npu_train/export/onnx_check.hpp"
 #include "npu_train/export/torchscript.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/train/checkpoint_store.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -27,7 +24,7 @@ constexpr int64_t kCheckedBatch = 5;  // the export records 2 and 3
 constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
 
 struct ExportArguments {
-  std::string checkpoint, weights, to, dtype = "fp32", soc;
+  std::string to, dtype = "fp32", soc;
   ModelArguments model;
   std::vector<std::string> dynamic;
   std::vector<int64_t> batches{1};
@@ -66,36 +63,15 @@ void add_preparation(Metadata& metadata, const Predictor& predictor) {
   if (!predictor.classes().empty()) metadata.emplace_back("npu_train.classes", join(predictor.classes(), "\n"));
 }
 
-// `keys` change the model's configuration: one tower of a CLIP.
-Source from_checkpoint(const std::string& path, const std::vector<std::string>& keys, const Parts& parts) {
-  const auto predictor = Predictor::from_checkpoint(path, keys, "cpu", parts);
-  Source out{.model = predictor.model(), .metadata = {}, .images = {}};
-  const auto manifest = std::filesystem::path(find_checkpoint(path)) / "manifest.json";
-  out.metadata.emplace_back("npu_train.checkpoint", hex64(hash64(read_file(manifest, kMaxManifest, ErrorKind::Checkpoint))));
-  add_preparation(out.metadata, predictor);
-  out.images = predictor.pipeline().normalization();
-  return out;
-}
-
-Source from_name(const ExportArguments& args, const Parts& parts) {
-  Source out{.model = make_model(args.model.part(parts), parts, kSeed), .metadata = {}, .images = {}};
-  if (!args.weights.empty()) {
-    check_weights_options(args.model.part(parts), parts, args.weights);
-    const auto report = load_weights_file(out.model, args.weights);
-    check(report.fresh_head.empty(), ErrorKind::Checkpoint, "export", args.weights, " has no weights of this size for the head '",
-          report.fresh_head, "', which would be random", "; hint: model.num_classes must be that of the weights");
-  }
-  merge_adapter_of(out.model, args.model.part(parts), parts);
-  merge_adapter_of(out.model, args.model.part(parts), parts);
-  return out;
-}
-
 Source source_of(const ExportArguments& args, const Parts& parts) {
-  check(args.checkpoint.empty() == args.model.given(), ErrorKind::Usage, "export",
-        "give --checkpoint DIR, or --model NAME [model.KEY=VALUE ...] with --weights FILE");
-  check(args.checkpoint.empty() || (args.weights.empty() && args.model.num_classes == 0), ErrorKind::Usage, "export",
-        "a checkpoint has its own weights and classes; hint: use --model NAME for others");
-  auto out = args.checkpoint.empty() ? from_name(args, parts) : from_checkpoint(args.checkpoint, args.model.keys, parts);
+  const auto predictor = Predictor::from_source(args.model.source("export", /*needs_weights=*/false, parts), "cpu", parts);
+  Source out{.model = predictor.model(), .metadata = {}, .images = {}};
+  if (!args.model.checkpoint.empty()) {
+    const auto manifest = std::filesystem::path(predictor.checkpoint()) / "manifest.json";
+    out.metadata.emplace_back("npu_train.checkpoint", hex64(hash64(read_file(manifest, kMaxManifest, ErrorKind::Checkpoint))));
+    add_preparation(out.metadata, predictor);
+    out.images = predictor.pipeline().normalization();
+  }
   out.metadata.emplace_back("npu_train.model", out.model.name);
   if (!out.model.inputs.empty()) out.metadata.emplace_back("npu_train.input", out.model.inputs.front().str());
   return out;
@@ -256,10 +232,8 @@ int export_model(const ExportArguments& args, const Parts& parts) {
 void add_export(CLI::App& app, Command& run) {
   auto args = std::make_shared<ExportArguments>();
   auto* sub = app.add_subcommand("export", "write a model as an ONNX or TorchScript file");
-  sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
-  add_model_options(*sub, args->model, "alternatively: name of a model");
-  sub->add_option("--weights", args->weights, "weights of that model, from a .safetensors or .pth file; without it they are random");
-  sub->add_option("keys", args->model.keys, "model.KEY=VALUE ... of that model");
+  add_source_options(*sub, args->model);
+  sub->add_option("keys", args->model.keys, "model.KEY=VALUE ...; without weights those of --model are random");
   sub->add_option("--to", args->to, "the file to write: .pt for TorchScript, any other name for ONNX")->required();
   sub->add_option("--opset", args->opset, "of ONNX, 15 to 20, default 17; ATC of CANN 8.0 accepts 15, CANN 8.5 up to 18");
   sub->add_option("--dtype", args->dtype, "of ONNX: fp32, or fp16 with normalisation, softmax and reductions in fp32")

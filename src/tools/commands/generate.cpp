@@ -22,7 +22,7 @@ namespace npu_train::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string checkpoint, weights, device = "auto", prompt, tokens, image, logits;
+  std::string device = "auto", prompt, tokens, image, logits;
   ModelArguments model;
   GenerateOptions options;
   bool no_cache = false, json = false;
@@ -42,15 +42,6 @@ std::vector<int64_t> tokens_of_list(const std::string& list) {
 
 bool has_byte_tokens(const Model& model) {
   return !model.inputs.empty() && model.inputs.front().range && model.inputs.front().range->second == kByteVocabulary;
-}
-
-Predictor predictor_of(const GenerateArguments& args, const Parts& parts) {
-  check(!args.checkpoint.empty() || (args.model.given() && !args.weights.empty()), ErrorKind::Usage, "generate",
-        "give --checkpoint DIR, or --model NAME with --weights FILE, and model.KEY=VALUE for another size");
-  check(args.checkpoint.empty() || (!args.model.given() && args.weights.empty()), ErrorKind::Usage, "generate",
-        "--checkpoint has its own model and weights; omit --model and --weights");
-  return args.checkpoint.empty() ? Predictor::from_weights(args.model.part(parts), args.weights, args.device, parts)
-                                 : Predictor::from_checkpoint(args.checkpoint, args.model.keys, args.device, parts);
 }
 
 // Logits [tokens, vocabulary] on the host.
@@ -85,7 +76,7 @@ int generate_text_of(GenerateArguments args, const Parts& parts) {
   check(args.prompt.empty() != args.tokens.empty(), ErrorKind::Usage, "generate",
         "give exactly one of --prompt TEXT and --tokens 12,0,7; --tokens is for models whose tokens are not bytes");
   check_writable({args.logits});
-  const auto predictor = predictor_of(args, parts);
+  const auto predictor = Predictor::from_source(args.model.source("generate", /*needs_weights=*/true, parts), args.device, parts);
   const Model model = decoder_of(args, predictor);
   const bool bytes = has_byte_tokens(model);
   check(bytes || args.prompt.empty(), ErrorKind::Usage, "generate", "--prompt is for models whose tokens are bytes (vocab_size ",
@@ -126,9 +117,7 @@ void add_generate(CLI::App& app, Command& run) {
   auto args = std::make_shared<GenerateArguments>();
   auto& o = args->options;
   auto* sub = app.add_subcommand("generate", "continue a text with a language model");
-  sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
-  add_model_options(*sub, args->model, "name of a model, with --weights instead of --checkpoint");
-  sub->add_option("--weights", args->weights, "file or folder with the weights of --model, of any kind that npu_tool weights reads");
+  add_source_options(*sub, args->model);
   sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
   sub->add_option("--prompt", args->prompt, "start of the text, for models whose tokens are bytes");
   sub->add_option("--tokens", args->tokens, "start of the text as token numbers, separated by commas");

@@ -18,9 +18,35 @@ PartConfig ModelArguments::part(const Parts& parts) const {
   return bind_config(node, parts).model;
 }
 
+std::optional<WeightSet> weight_set_argument(const char* command, const std::string& word) {
+  if (word.empty()) return std::nullopt;
+  check(word == "plain" || word == "ema", ErrorKind::Usage, command, "--weights ", word,
+        " of a checkpoint; allowed: plain, ema; hint: "
+        "weights of a file need --model NAME");
+  return weight_set_of(word);
+}
+
+ModelSource ModelArguments::source(const char* command, bool needs_weights, const Parts& parts) const {
+  check(checkpoint.empty() || !named(), ErrorKind::Usage, command, "--checkpoint has its own model; omit --model");
+  check(checkpoint.empty() || num_classes == 0, ErrorKind::Usage, command,
+        "--checkpoint has its own classes; omit --num-classes; hint: --model NAME for a model with others");
+  if (!checkpoint.empty()) return {.checkpoint = checkpoint, .overrides = keys, .set = weight_set_argument(command, weights)};
+  check(named() && (!needs_weights || !weights.empty()), ErrorKind::Usage, command, "give --checkpoint DIR, or --model NAME ",
+        needs_weights ? "with" : "and, unless its weights may be random,", " --weights FILE; model.KEY=VALUE sets its options");
+  return {.model = part(parts), .weights = weights};
+}
+
 void add_model_options(CLI::App& sub, ModelArguments& args, const std::string& model_help) {
   sub.add_option("--model", args.name, model_help + "; model.KEY=VALUE changes its options, as in model.image_size=384");
   sub.add_option("--num-classes", args.num_classes, "number of classes of that model, as model.num_classes=N")->check(above_zero());
+}
+
+void add_source_options(CLI::App& sub, ModelArguments& args) {
+  sub.add_option("--checkpoint", args.checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
+  add_model_options(sub, args, "in place of --checkpoint: name of a model");
+  sub.add_option("--weights", args.weights,
+                 "with --model: a file or folder, of any kind that npu_tool weights reads; with --checkpoint: plain, or ema (the averages, "
+                 "which are the default if the run has them)");
 }
 
 }  // namespace npu_train::cli

@@ -1,12 +1,18 @@
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <map>
+#include <tuple>
 
 #include "commands.hpp"
 #include "model_arguments.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/data/image_folder.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/io/npy.hpp"
 #include "predict_om.hpp"
@@ -14,8 +20,10 @@
 namespace npu_train::cli {
 namespace {
 
+constexpr const char* kPredictImages = "predict";
+
 struct PredictArguments {
-  std::string checkpoint, weights, logits, device = "auto";
+  std::string logits, device = "auto";
   ModelArguments model;
   OfflineArguments offline;
   int64_t top = 5;
@@ -32,51 +40,102 @@ void take_model_keys(PredictArguments& args) {
 }
 
 void check_arguments(const PredictArguments& args) {
-  const bool own = args.model.given() || !args.weights.empty() || !args.model.keys.empty() || args.model.num_classes != 0;
-  if (args.offline.given()) {
-    check(!own, ErrorKind::Usage, "predict", "--om has its own network; omit --model, --num-classes, --weights and model.KEY=VALUE");
-  } else {
-    check(!args.checkpoint.empty() || (args.model.given() && !args.weights.empty()), ErrorKind::Usage, "predict",
-          "give --checkpoint DIR, or --model NAME with --weights FILE, and model.KEY=VALUE for another size, or --om FILE");
-    check(args.offline.mean.empty() && args.offline.std.empty() && args.offline.classes.empty(), ErrorKind::Usage, "predict",
+  const auto& model = args.model;
+  if (args.offline.given())
+    check(!model.named() && model.weights.empty() && model.keys.empty() && model.num_classes == 0, ErrorKind::Usage, kPredictImages,
+          "--om has its own network; omit --model, --num-classes, --weights and model.KEY=VALUE");
+  else
+    check(args.offline.mean.empty() && args.offline.std.empty() && args.offline.classes.empty(), ErrorKind::Usage, kPredictImages,
           "--mean, --std and --classes are for --om");
-  }
-  check(args.checkpoint.empty() || !args.model.given(), ErrorKind::Usage, "predict", "--checkpoint has its own model; omit --model");
-  check(!args.pictures.empty(), ErrorKind::Usage, "predict", "no images are given");
+  check(!args.pictures.empty(), ErrorKind::Usage, kPredictImages, "no images are given");
 }
 
-// [images, classes], and the names of the classes.
-OfflineLogits logits_of(const PredictArguments& args, const Parts& parts) {
-  if (args.offline.given()) return offline_logits(args.offline, args.checkpoint, args.device, args.pictures, parts);
-  const auto predictor = args.checkpoint.empty() ? Predictor::from_weights(args.model.part(parts), args.weights, args.device, parts)
-                                                 : Predictor::from_checkpoint(args.checkpoint, args.model.keys, args.device, parts);
+struct Predictions {
+  at::Tensor logits;  // [images, classes]; NaN for an image that cannot be read
+  std::vector<std::string> classes;
+  std::string checkpoint, why;
+  bool averages = false;
+  std::map<size_t, std::string> unreadable;  // by number of the image
+};
+
+// The rows of logits, where those of unreadable images are missing.
+at::Tensor whole_logits(const std::vector<at::Tensor>& rows) {
+  const auto known = std::find_if(rows.begin(), rows.end(), [](const at::Tensor& row) { return row.defined(); });
+  if (known == rows.end()) return {};
+  std::vector<at::Tensor> out;
+  for (const auto& row : rows) out.push_back(row.defined() ? row : at::full_like(*known, std::numeric_limits<double>::quiet_NaN()));
+  return at::cat(out);
+}
+
+Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
+  Predictions out;
+  const auto note = [&](size_t image, const Error& error) { out.unreadable[image] = error.what(); };
+  if (args.offline.given()) {
+    std::tie(out.logits, out.classes) = offline_logits(args.offline, args.model.checkpoint, args.device, args.pictures, note, parts);
+    return out;
+  }
+  const auto predictor = Predictor::from_source(args.model.source(kPredictImages, /*needs_weights=*/true, parts), args.device, parts);
   const auto& model = predictor.model();
-  check(model.inputs.size() <= 1, ErrorKind::Usage, "predict", "the model '", model.name, "' has ", model.inputs.size(),
+  check(model.inputs.size() <= 1, ErrorKind::Usage, kPredictImages, "the model '", model.name, "' has ", model.inputs.size(),
         " inputs, and predict classifies images; hint: generate answers questions about an image, export writes any model");
-  std::vector<at::Tensor> all;
-  for (const auto& path : args.pictures) all.push_back(predictor(predictor.read_picture(path).unsqueeze(0)));
-  return {at::cat(all), predictor.classes()};
+  std::vector<at::Tensor> rows(args.pictures.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    at::Tensor image;
+    try {
+      image = predictor.read_picture(args.pictures[i]);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Data) throw;
+      note(i, error);
+      continue;
+    }
+    rows[i] = predictor(image.unsqueeze(0));
+  }
+  out.logits = whole_logits(rows);
+  out.classes = predictor.classes();
+  out.checkpoint = predictor.checkpoint();
+  out.why = predictor.why();
+  out.averages = predictor.averages();
+  return out;
+}
+
+// The classes of one image, and their lines for people.
+Json answers_of(const at::Tensor& logits, const Predictions& predicted, int64_t top, std::string& text) {
+  Json out = Json::array();
+  for (const auto& answer : top_answers(logits, predicted.classes, top)) {
+    out.push_back(Json::object({{"class", answer.label}, {"name", answer.name}, {"probability", answer.probability}}));
+    text += printed("  %6.2f %%  %s\n", 100 * answer.probability, answer.name.c_str());
+  }
+  return out;
 }
 
 int predict(PredictArguments args, const Parts& parts) {
   take_model_keys(args);
   check_arguments(args);
   check_writable({args.logits});
-  const auto [logits, classes] = logits_of(args, parts);
+  args.pictures = image_files(args.pictures);
+  const auto predicted = predictions_of(args, parts);
   Json results = Json::array();
-  std::string text;
+  auto document = Json::object({{"checkpoint", predicted.checkpoint.empty() ? Json() : Json(predicted.checkpoint)}});
+  std::string text = checkpoint_line(predicted.checkpoint, predicted.why, predicted.averages);
+  if (!predicted.checkpoint.empty()) document.set("why", predicted.why).set("weights", predicted.averages ? "ema" : "plain");
   for (size_t i = 0; i < args.pictures.size(); ++i) {
+    auto result = Json::object({{"picture", args.pictures[i]}});
     text += args.pictures[i] + "\n";
-    Json top = Json::array();
-    for (const auto& answer : top_answers(logits[static_cast<int64_t>(i)], classes, args.top)) {
-      top.push_back(Json::object({{"class", answer.label}, {"name", answer.name}, {"probability", answer.probability}}));
-      text += printed("  %6.2f %%  %s\n", 100 * answer.probability, answer.name.c_str());
+    if (const auto error = predicted.unreadable.find(i); error != predicted.unreadable.end()) {
+      result.set("error", error->second);
+      text += "  cannot be read\n";
+    } else {
+      result.set("top", answers_of(predicted.logits[static_cast<int64_t>(i)], predicted, args.top, text));
     }
-    results.push_back(Json::object({{"picture", args.pictures[i]}, {"top", top}}));
+    results.push_back(std::move(result));
   }
-  if (!args.logits.empty()) save_npy(args.logits, logits);
-  print(args.json, Json::object({{"predictions", results}}), text);
-  return 0;
+  if (!args.logits.empty() && predicted.logits.defined()) save_npy(args.logits, predicted.logits);
+  print(args.json, document.set("predictions", results), text);
+  if (predicted.unreadable.empty()) return 0;
+  std::vector<std::string> errors;
+  for (const auto& [image, error] : predicted.unreadable) errors.push_back(error);
+  throw Error(ErrorKind::Data, kPredictImages,
+              c10::str(errors.size(), " of ", args.pictures.size(), " images cannot be read: ", npu_train::detail::first_few(errors, 8)));
 }
 
 }  // namespace
@@ -84,14 +143,13 @@ int predict(PredictArguments args, const Parts& parts) {
 void add_predict(CLI::App& app, Command& run) {
   auto args = std::make_shared<PredictArguments>();
   auto* sub = app.add_subcommand("predict", "classify images");
-  sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
-  add_model_options(*sub, args->model, "alternatively: name of a model ...");
-  sub->add_option("--weights", args->weights, "... with weights from this file or folder, of any kind that npu_tool weights reads");
+  add_source_options(*sub, args->model);
   add_offline_options(*sub, args->offline);
   sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
   sub->add_option("--top", args->top, "number of classes to show")->check(above_zero());
-  sub->add_option("--logits", args->logits, "write the logits of all images to this .npy file");
-  sub->add_option("images", args->pictures, "JPEG or PNG files, and model.KEY=VALUE")->required();
+  sub->add_option("--logits", args->logits,
+                  "write the logits of all images to this .npy file; those of an image that cannot be read are NaN");
+  sub->add_option("images", args->pictures, "JPEG or PNG files, folders of them, and model.KEY=VALUE")->required();
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return predict(*args, parts); }; });
 }

@@ -108,7 +108,7 @@ void add_offline_options(CLI::App& sub, OfflineArguments& args) {
 }
 
 OfflineLogits offline_logits(const OfflineArguments& args, const std::string& checkpoint, const std::string& device,
-                             const std::vector<std::string>& images, const Parts& parts) {
+                             const std::vector<std::string>& images, const OfflinePredictor::OnBadImage& bad, const Parts& parts) {
   OfflineModel model(args.file, npu_of(device));
   const auto taken = images_of(model);
   check_options(args, checkpoint, taken);
@@ -124,7 +124,7 @@ OfflineLogits offline_logits(const OfflineArguments& args, const std::string& ch
         !args.classes.empty() ? args.classes
         : !checkpoint.empty() ? checkpoint
                               : "the file .onnx next to it");
-  return {predictor.logits(images), std::move(classes)};
+  return {predictor.logits(images, bad), std::move(classes)};
 }
 
 }  // namespace npu_train::cli

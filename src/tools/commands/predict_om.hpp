@@ -5,8 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "npu_train/engine/offline_predictor.hpp"
 #include "npu_train/engine/parts.hpp"
 
 namespace npu_train::cli {
@@ -21,15 +23,12 @@ struct OfflineArguments {
 
 void add_offline_options(CLI::App& sub, OfflineArguments& args);
 
-struct OfflineLogits {
-  at::Tensor logits;  // [images, classes]
-  std::vector<std::string> classes;
-};
+using OfflineLogits = std::pair<at::Tensor, std::vector<std::string>>;  // [images, classes], and the names of the classes
 
-/// The logits of the images. The normalisation, the transforms and the names are those of `checkpoint`, if one is given; of m.onnx next to
-/// m.om, as npu_tool export writes it; or those of the options, with the transforms of ImageNet. Error(Usage) for options that
-/// contradict each other or the model.
+/// The logits of the images; `bad` is called for each that cannot be read, whose logits are NaN. The normalisation, the transforms and the
+/// names are those of `checkpoint`, if one is given; of m.onnx next to m.om, as npu_tool export writes it; or those of the options, with
+/// the transforms of ImageNet. Error(Usage) for options that contradict each other or the model.
 OfflineLogits offline_logits(const OfflineArguments& args, const std::string& checkpoint, const std::string& device,
-                             const std::vector<std::string>& images, const Parts& parts);
+                             const std::vector<std::string>& images, const OfflinePredictor::OnBadImage& bad, const Parts& parts);
 
 }  // namespace npu_train::cli

@@ -1,8 +1,11 @@
 #include "npu_train/nn/summary.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/engine/model_source.hpp"
 #include "npu_train/tools/report/text_table.hpp"
+#include "npu_train/tools/runs/proof_runs.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
@@ -21,18 +24,25 @@ Json shape_of(const std::vector<int64_t>& shape) {
   return out;
 }
 
-/// Only the model part: a summary needs no data.
+/// The model part, with the classes and the image size of the data if they can be opened: a summary does not need them.
 PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
-  PartConfig part;
   const auto [file, overrides] = split_words(args.words);
   auto node = file.empty() ? ConfigNode::map() : load_yaml(file);
   for (const auto& text : overrides) apply_override(node, text);
-  part = bind_config(node, parts).model;
+  auto config = bind_config(node, parts);
+  auto& part = config.model;
   if (!args.model.empty()) part.name = args.model;
   check(!part.name.empty(), ErrorKind::Usage, "summary", "no model; give CONFIG or --model NAME");
   if (args.image > 0) part.options.set("image_size", ConfigNode(args.image));
   if (args.num_classes > 0) part.options.set("num_classes", ConfigNode(args.num_classes));
-  return part;
+  part.options.erase("weights");
+  try {
+    return npu_train::detail::model_for_data(config, parts);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::Data) throw;
+    log_warning("summary: classes and image size are the model's own, since the data cannot be opened: ", e.what());
+    return part;
+  }
 }
 
 /// Totals first; empty columns are omitted.
@@ -48,8 +58,8 @@ std::string text_of(const ModelSummary& s, bool by_layer) {
 
 int summary(const SummaryArguments& args, const Parts& parts) {
   const auto part = model_part(args, parts);
-  auto model = parts.models.make(part, "model");
-  tune(model, part, parts, /*seed=*/0);
+  auto model = model_from({.model = parts.models.without_tuning(part)}, parts).model;
+  tune(model, part, parts, /*seed=*/0);  // adapters are counted, and not merged
   const auto s = summarize(model);
   Json layers = Json::array();
   for (const auto& layer : s.layers)

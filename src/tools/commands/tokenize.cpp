@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "commands.hpp"
@@ -51,8 +52,9 @@ int tokenize(const TokenizeArguments& args) {
   check(held > 0 || !std::filesystem::exists(val), ErrorKind::Usage, "tokenize", val,
         " exists, and this text is not divided (--val-fraction ", args.val_fraction, "); hint: remove that file, or choose another --to");
   const std::string_view all = tokens;
-  if (held > 0) save_tokens(val, all.substr(split));
-  save_tokens(train, all.substr(0, split));
+  std::vector<std::pair<std::string, std::string_view>> files{{train, all.substr(0, split)}};
+  if (held > 0) files.emplace_back(val, all.substr(split));
+  save_tokens(files);
   const auto count = [](int64_t n) { return with_commas(n) + (n == 1 ? " token" : " tokens"); };
   std::string text = train + ": " + count(static_cast<int64_t>(tokens.size()) - held) + "\n";
   if (held > 0) text += val + ": " + count(held) + "\n";

@@ -7,6 +7,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/engine/model_source.hpp"
 #include "npu_train/engine/torch_checkpoint.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/pickle.hpp"
@@ -18,7 +19,7 @@ namespace {
 constexpr const char *kTraining = "training", *kTorchScript = "torchscript", *kPeft = "peft";
 
 struct WeightsArguments {
-  std::string from, to, as;
+  std::string from, to, as, set;
   ModelArguments model;
   bool json = false;
 };
@@ -28,25 +29,32 @@ void check_arguments(const WeightsArguments& args) {
   check(args.to.empty() || is_safetensors_name(to) || to.extension() == ".pt" || to.extension() == ".pth", ErrorKind::Usage, "weights",
         "--to ", args.to, ": must end in .safetensors, .pt or .pth");
   check(args.as.empty() || !args.to.empty(), ErrorKind::Usage, "weights", "--as ", args.as, " needs the file to write; hint: --to FILE");
-  check(args.model.given() || args.model.keys.empty(), ErrorKind::Usage, "weights", "keys of a model need its name; hint: --model NAME");
+  check(args.model.named() || args.model.keys.empty(), ErrorKind::Usage, "weights", "keys of a model need its name; hint: --model NAME");
   if (!to.parent_path().empty()) make_folder(to.parent_path());
   check_writable({args.to});
 }
 
+WeightSet set_of(const WeightsArguments& args) { return weight_set_argument("weights", args.set).value_or(WeightSet::Auto); }
+
+// By --weights, else by model.weights_key.
+WeightSet chosen_set(const WeightsArguments& args, const Parts& parts) {
+  if (!args.set.empty() || !args.model.named()) return set_of(args);
+  return parts.models.tuning(args.model.part(parts), "model").weights;
+}
+
 // The tensors of the file in the sizes of the model, with the adapter that it names, without a head that the file does not have. Reports
 // whether the weights fit.
-bool in_sizes_of(const PartConfig& part, const Parts& parts, const std::string& from, NamedTensors& tensors, Json& document,
-                 std::string& text) {
-  check_weights_options(part, parts, from);
-  auto model = parts.models.make(part, "model");
-  const auto report = load_weights(model, tensors, {.strict = false});
+bool in_sizes_of(const WeightsArguments& args, const Parts& parts, NamedTensors& tensors, Json& document, std::string& text) {
+  const auto part = args.model.part(parts);
+  const auto from =
+      model_from({.model = part, .weights = args.from, .set = chosen_set(args, parts), .fit = ModelSource::Fit::Reported}, parts);
+  const auto& report = from.report;
   document.set("fits", report.fits());
   document.set("missing", static_cast<int64_t>(report.missing.size()));
   document.set("unexpected", static_cast<int64_t>(report.unexpected.size()));
   document.set("misshapen", static_cast<int64_t>(report.misshapen.size()));
   text += report.str() + "\n";
-  if (report.fits()) merge_adapter_of(model, part, parts);
-  tensors = named_state(*model.module);
+  tensors = named_state(*from.model.module);
   if (!report.fresh_head.empty()) std::erase_if(tensors, [&](const auto& t) { return t.first.starts_with(report.fresh_head + "."); });
   return report.fits();
 }
@@ -71,19 +79,23 @@ void write(const WeightsArguments& args, NamedTensors tensors, Json& document, s
 // The forms that need the complete checkpoint, with its configuration.
 int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
   check(!args.to.empty(), ErrorKind::Usage, "weights", "--as ", args.as, " needs the path to write; hint: --to PATH");
-  check(!args.model.given(), ErrorKind::Usage, "weights", "--as ", args.as, " has the model of the checkpoint; omit --model");
+  check(!args.model.named(), ErrorKind::Usage, "weights", "--as ", args.as, " has the model of the checkpoint; omit --model");
   std::string text;
   TorchCheckpointFiles written;
   if (args.as == kTraining) {
-    written = save_torch_checkpoint(args.from, args.to, args.model.keys, parts);
+    written = save_torch_checkpoint(args.from, args.to, args.model.keys, parts, set_of(args));
+    if (written.averages)
+      text +=
+          "model_state_dict has the averages (EMA), which the run validated; --weights plain writes the weights that the optimizer's "
+          "state belongs to\n";
     if (written.files.size() == 1) text += "no training_history.pth, since the checkpoint is not in a run folder with a history.json\n";
   } else if (args.as == kPeft) {
-    save_checkpoint_adapter(args.from, args.to);
+    save_checkpoint_adapter(args.from, args.to, set_of(args));
     for (const char* name : {"adapter_config.json", "adapter_model.safetensors"})
       written.files.push_back((std::filesystem::path(args.to) / name).string());
   } else {
     check_writable({args.to});
-    save_trained_torchscript(args.from, args.to, args.model.keys, parts);
+    save_trained_torchscript(args.from, args.to, args.model.keys, parts, set_of(args));
     written.files = {args.to};
   }
   Json files = Json::array();
@@ -92,7 +104,7 @@ int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
     text += "wrote " + file + "\n";
   }
   auto document = Json::object({{"from", args.from}, {"as", args.as}, {"files", files}});
-  if (args.as == kTraining) document.set("epoch", written.epoch);
+  if (args.as == kTraining) document.set("epoch", written.epoch).set("weights", written.averages ? "ema" : "plain");
   print(args.json, document, text);
   return 0;
 }
@@ -100,7 +112,8 @@ int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
 int convert(const WeightsArguments& args, const Parts& parts) {
   if (args.as == kTraining || args.as == kTorchScript || args.as == kPeft) return write_checkpoint(args, parts);
   check_arguments(args);
-  auto tensors = read_weights_file(args.from);
+  auto file = read_weights(args.from, chosen_set(args, parts));
+  auto& tensors = file.tensors;
   int64_t elements = 0;
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) {
@@ -111,11 +124,16 @@ int convert(const WeightsArguments& args, const Parts& parts) {
   auto document = Json::object({{"from", args.from},
                                 {"tensors", static_cast<int64_t>(tensors.size())},
                                 {"elements", elements},
+                                {"weights", file.averages ? "ema" : "plain"},
                                 {"family", naming.family},
                                 {"naming", naming.naming}});
-  auto text = str_cat(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements, ", naming.str(), "\n");
+  auto text = c10::str(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements, ", naming.str(), "\n");
+  if (!file.chosen.empty()) text += file.chosen + "\n";
+  const auto not_finite = not_finite_tensors(tensors);
+  document.set("not_finite", static_cast<int64_t>(not_finite.size()));
+  if (!not_finite.empty()) text += "warning: values that are NaN or infinite in " + npu_train::detail::first_few(not_finite, 8) + "\n";
   bool fits = true;
-  if (args.model.given()) fits = in_sizes_of(args.model.part(parts), parts, args.from, tensors, document, text);
+  if (args.model.named()) fits = in_sizes_of(args, parts, tensors, document, text);
   if (fits && !args.to.empty()) write(args, std::move(tensors), document, text);
   if (!fits && !args.to.empty()) text += "nothing was written, since the weights do not fit the model\n";
   print(args.json, document, text);
@@ -133,6 +151,8 @@ void add_weights(CLI::App& app, Command& run) {
          "Hugging Face")
       ->required();
   sub->add_option("--to", args->to, "write a .safetensors, .pt or .pth file; with --as training or peft a folder");
+  sub->add_option("--weights", args->set,
+                  "of a checkpoint or file that has both: plain, or ema (the averages, which are the default if there are any)");
   auto forms = weight_namings();
   forms.insert(forms.end(), {kTraining, kTorchScript, kPeft});
   sub->add_option(

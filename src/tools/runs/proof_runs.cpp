@@ -1,5 +1,7 @@
 #include "npu_train/tools/runs/proof_runs.hpp"
 
+#include <algorithm>
+
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/shapes_only.hpp"
@@ -54,6 +56,16 @@ Parts shapes_only(const Parts& parts, const RunConfig& config) {
   auto out = parts;
   out.datasets = npu_train::shapes_only(parts.datasets, classes);
   return out;
+}
+
+PartConfig model_for_data(const RunConfig& config, const Parts& parts) {
+  const auto fields = parts.models.describe(config.model.name);
+  const bool open = std::any_of(fields.begin(), fields.end(), [&](const FieldInfo& field) {
+    return (field.name == "num_classes" || field.name == "image_size") && config.model.options.find(field.name) == nullptr;
+  });
+  if (!open || config.data.name.empty()) return config.model;
+  const auto data = shapes_only(parts, config).datasets.make(config.data, "data", parts.transforms);
+  return with_data_defaults(config.model, data.info(), data.options.image_size, parts);
 }
 
 Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps, const char* where) {

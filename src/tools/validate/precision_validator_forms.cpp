@@ -11,7 +11,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/make_model.hpp"
-#include "npu_train/engine/weights.hpp"
+#include "npu_train/engine/model_source.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/weights.hpp"
 #include "npu_train/tools/align/dump_options.hpp"
@@ -195,18 +195,11 @@ class FormsRun {
 /// The model of a configuration, of the size and classes that its data has; the data is not opened.
 Model model_of(const RunConfig& config, const Parts& parts) {
   check(!config.model.name.empty(), ErrorKind::Usage, kForms, "no model is named");
-  auto part = config.model;
-  if (!config.data.name.empty()) {
-    const auto data = detail::shapes_only(parts, config).datasets.make(config.data, "data", parts.transforms);
-    part = with_data_defaults(part, data.info(), data.options.image_size, parts);
-  }
-  auto model = make_model(part, parts, static_cast<uint64_t>(config.seed));
-  if (!model.weights.empty()) {
-    check_weights_options(part, parts, model.weights);
-    load_weights_file(model, model.weights);
-  }
-  merge_adapter_of(model, part, parts);
-  return model;
+  return model_from({.model = detail::model_for_data(config, parts),
+                     .seed = static_cast<uint64_t>(config.seed),
+                     .fit = ModelSource::Fit::FreshHead},
+                    parts)
+      .model;
 }
 
 std::string option_of(const RunConfig& config, const Parts& parts, const char* key) {

@@ -20,6 +20,10 @@ RunConfig without_files(RunConfig config);
 /// unchanged.
 Parts shapes_only(const Parts& parts, const RunConfig& config);
 
+/// The model of a configuration with the number of classes and the image size that its data give it, where it leaves them open. The data
+/// are opened only if their form is not known without (shapes_only). Errors: those of opening the data.
+PartConfig model_for_data(const RunConfig& config, const Parts& parts);
+
 /// The run of a configuration ends before the steps of a proof are done.
 class TooFewSteps : public Error {
  public:

@@ -1,0 +1,15 @@
+// Classes of a file of weights and those of a model, by name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/weights.hpp"
+
+namespace npu_train::detail {
+
+// Puts the outputs of a file's head in the order of `classes`, the model's, if the classes of both are known and differ. Classes that the
+// file does not have get the present values of the model. Returns what was moved, for a report. Error(Checkpoint) without a Model::head.
+std::vector<std::string> move_head_to_classes(WeightsFile& file, const Model& model, const std::vector<std::string>& classes);
+
+}  // namespace npu_train::detail
