@@ -118,6 +118,9 @@ trainer: {{max_epochs: 1, threads: 1, log_every_n_steps: 1}}
         self.assertDone(logits(*named, '--weights', self.dir / 'again.safetensors'))
         self.near(read(), wanted)
 
+        self.assertDone(npu_tool('export', *named, '--weights', self.dir / 'base.bin', f'model.lora.from={self.dir}/adapter', '--to', self.dir / 'named.pt'))
+        self.near(torch.jit.load(self.dir / 'named.pt')(torch.tensor([list(map(int, text.split(',')))]))[0], wanted)
+
         # Exports compute the same, and know nothing of adapters.
         for file in ('m.onnx', 'm.pt'):
             found = json.loads(self.assertDone(npu_tool('export', '--checkpoint', run, '--to', self.dir / file, '--check', '--json')))

@@ -86,23 +86,19 @@ def make(folder, _):
     except ImportError:
         pass
     net = gpt2()
-    net.save_pretrained(folder / 'gpt2')
-    out['gpt2'] = out['nanogpt'] = text_logits(net)
+    out['nanogpt'] = text_logits(net)
     torch.save({'model': nano(net), 'optimizer': {'state': {0: {'step': torch.tensor(1.)}}}, 'model_args': {'n_head': 4, 'n_layer': 2, 'n_embd': 64, 'block_size': 64, 'bias': True, 'vocab_size': 96},
                 'iter_num': 3, 'best_val_loss': torch.tensor(4.)}, folder / 'nanogpt.pt')
     plain, average = vit(), vit()
     torch.save({'epoch': 2, 'arch': 'vit', 'state_dict': plain.state_dict(), 'state_dict_ema': average.state_dict()}, folder / 'timm.pth.tar')
-    torch.save({'model': plain.state_dict(), 'model_ema': {'module.' + k: v for k, v in average.state_dict().items()} | {'n_averaged': torch.tensor(3)}}, folder / 'references.pth')
     torch.save(plain.state_dict(), folder / 'old.pth', _use_new_zipfile_serialization=False)
     # As timm chooses.
     import timm
     from timm.models import load_state_dict
-    for name in ('timm.pth.tar', 'references.pth'):
-        for ema in (True, False):
-            chosen = timm.models.VisionTransformer(32, 8, embed_dim=32, depth=2, num_heads=2, num_classes=10).eval()
-            state = load_state_dict(str(folder / name), use_ema=ema)
-            chosen.load_state_dict({k: v for k, v in state.items() if k != 'n_averaged'})
-            out[f'{name} {"ema" if ema else "plain"}'] = image_logits(chosen, folder)
+    for ema in (True, False):
+        chosen = timm.models.VisionTransformer(32, 8, embed_dim=32, depth=2, num_heads=2, num_classes=10).eval()
+        chosen.load_state_dict(load_state_dict(str(folder / 'timm.pth.tar'), use_ema=ema))
+        out[f'timm.pth.tar {"ema" if ema else "plain"}'] = image_logits(chosen, folder)
     out['old.pth'] = image_logits(plain, folder)
     torch.save(out, folder / 'logits.pt')
     return {'cases': list(out), 'parameters': sum(p.numel() for p in llama().parameters())}
