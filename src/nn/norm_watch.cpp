@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "npu_train/trace/recorded_values.hpp"
+
 namespace npu_train::detail {
 namespace {
 
@@ -31,7 +33,7 @@ NormWatch::~NormWatch() {
 std::unique_ptr<at::ObserverContext> NormWatch::on_start(const at::RecordFunction& fn) {
   if (innermost == nullptr) return nullptr;  // a thread that got this one's callbacks
   const std::string_view name = fn.name();
-  const auto inputs = fn.inputs();
+  const auto inputs = arguments_of(fn);
   if (name == "aten::add_" && inputs[0].isTensor() && is_counter(inputs[0].toTensor()))
     counted = {inputs[0].toTensor(), inputs[0].toTensor().detach().clone()};
   const bool norm = name == "aten::batch_norm" || name == "aten::instance_norm" || name == "npu_train::batch_norm_act";

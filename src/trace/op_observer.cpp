@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "npu_train/base/storage.hpp"
+#include "npu_train/trace/recorded_values.hpp"
 #include "npu_train/trace/tensors_of.hpp"
 
 namespace npu_train {
@@ -99,7 +100,7 @@ class FunctionListener final : public OpListener {
   std::function<void(const SeenOp&)> on_op_;
 };
 
-using detail::tensors_of;
+using detail::arguments_of, detail::results_of, detail::tensors_of;
 
 }  // namespace
 
@@ -183,12 +184,13 @@ void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
     listener_.part_seen(inside[inside.size() - 2], inside.back());
     return;
   }
-  context.inputs.assign(fn.inputs().begin(), fn.inputs().end());
+  const auto arguments = arguments_of(fn);
+  context.inputs.assign(arguments.begin(), arguments.end());
   context.layer = fn.scope() == at::RecordScope::USER_SCOPE;
   if (context.layer) {
     scopes_.push_back(scopes_.empty() ? fn.name() : scopes_.back() + "." + fn.name());
     const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
-    listener_.layer_begins({.path = scopes_.back(), .inputs = tensors_of(fn.inputs()), .outputs = {}});
+    listener_.layer_begins({.path = scopes_.back(), .inputs = tensors_of(arguments), .outputs = {}});
     return;
   }
   context.whole = every_ || counted_whole(split_name(fn).second);
@@ -202,7 +204,7 @@ void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
 void OpObserver::end(const at::RecordFunction& fn, const Context& context) {
   if (context.inside) inside_[std::this_thread::get_id()].pop_back();
   if (context.layer) {
-    const SeenLayer layer{.path = std::move(scopes_.back()), .inputs = tensors_of(context.inputs), .outputs = tensors_of(fn.outputs())};
+    const SeenLayer layer{.path = std::move(scopes_.back()), .inputs = tensors_of(context.inputs), .outputs = tensors_of(results_of(fn))};
     scopes_.pop_back();
     const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
     listener_.layer_ended(layer);
@@ -242,9 +244,8 @@ bool OpObserver::follows_cast(const SeenOp& op) {
 
 void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IValue>& seen) {
   const Values inputs(seen.data(), seen.size());
-  const auto& outputs = fn.outputs();
   SeenOp op = describe(fn, seen);
-  op.outputs = tensors_of(outputs);
+  op.outputs = tensors_of(results_of(fn));
   bool known = false;
   if (!op.outputs.empty()) {
     op.output = op.outputs.front();

@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/nn.h>
 
 #include <vector>
@@ -46,4 +47,15 @@ TEST_CASE("every normalisation layer of the thread is shown once, before its sta
   own->eval();
   own(torch::randn({5, 3}));
   CHECK(!outer.norms.back().momentum);
+}
+
+TEST_CASE("a norm that an interpreter calls with its complete stack is shown with its own statistics") {
+  const auto mean = torch::zeros({4}), variance = torch::ones({4}), other = torch::zeros({4});
+  const SeenNorms watch;
+  torch::jit::Stack stack{other, torch::randn({2, 4, 3, 3}), torch::ones({4}), torch::zeros({4}), mean, variance, true, 0.3, 1e-5, false};
+  c10::Dispatcher::singleton().findSchemaOrThrow("aten::batch_norm", "").callBoxed(&stack);
+  REQUIRE(watch.norms.size() == 1);
+  CHECK(watch.norms[0].mean.is_same(mean));
+  CHECK(watch.norms[0].variance.is_same(variance));
+  CHECK(watch.norms[0].momentum == 0.3);
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
 
@@ -51,6 +52,28 @@ TEST_CASE("operators come in order with the parameter that identifies their laye
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::clear_cache();
   CHECK(cast[0] == "conv2d conv.weight");
+}
+
+TEST_CASE("an operator that an interpreter calls with its complete stack has its own arguments and results only") {
+  Net net;
+  const at::Tensor other = at::rand({7}), x = at::rand({2, 4});
+  int calls = 0;
+  const OpObserver observer(parameters_of(net), [&](const SeenOp& op) {
+    ++calls;
+    REQUIRE(op.inputs.size() == 3);
+    CHECK(op.inputs[0].toTensor().is_same(x));
+    CHECK(op.tensors.size() == 3);
+    CHECK(op.parameter == "head.weight");
+    REQUIRE(op.outputs.size() == 1);
+    CHECK((op.output.sizes() == at::IntArrayRef{2, 2}));
+    CHECK(op.flops == 2 * 2 * 2 * 4);
+  });
+  torch::jit::Stack stack{other, x, net.head->weight, net.head->bias};
+  c10::Dispatcher::singleton().findSchemaOrThrow("aten::linear", "").callBoxed(&stack);
+  CHECK(calls == 1);
+  CHECK(observer.error() == nullptr);
+  REQUIRE(stack.size() == 2);
+  CHECK(stack[0].toTensor().is_same(other));
 }
 
 TEST_CASE("inputs and output are the caller's, FLOPs are counted, and what the observer runs is not seen") {

@@ -1,0 +1,54 @@
+#include "npu_train/trace/recorded_values.hpp"
+
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <vector>
+
+#include "npu_train/trace/recorded_op.hpp"
+
+using npu_train::detail::arguments_of, npu_train::detail::results_of;
+
+namespace {
+
+thread_local std::vector<std::pair<size_t, size_t>> counts;  // of arguments and results, by range
+thread_local std::vector<size_t> open_ranges;                // of `counts`, an operator inside the one that calls it
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
+  open_ranges.push_back(counts.size());
+  counts.emplace_back(arguments_of(fn).size(), 0);
+  return nullptr;
+}
+
+void on_end(const at::RecordFunction& fn, at::ObserverContext* /*context*/) {
+  counts.at(open_ranges.back()).second = results_of(fn).size();
+  open_ranges.pop_back();
+}
+
+}  // namespace
+
+TEST_CASE("an operator has its own arguments and results, however it is called, and a range what it was given") {
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_start, &on_end).needsInputs(true).needsOutputs(true));
+  const at::Tensor x = at::ones({2});
+  counts.clear();
+  at::relu(x);
+  const auto plain = counts;
+  counts.clear();
+  torch::jit::Stack stack{x, 3, x};  // two values of the program below the argument
+  c10::Dispatcher::singleton().findSchemaOrThrow("aten::relu", "").callBoxed(&stack);
+  const auto boxed = counts;
+  counts.clear();
+  {
+    npu_train::detail::RecordedOp record("range", [&] { return std::vector<c10::IValue>{x, x}; });
+    record.result(x);
+  }
+  at::removeCallback(handle);
+  REQUIRE(!plain.empty());
+  CHECK((plain.front() == std::pair<size_t, size_t>(1, 1)));
+  REQUIRE(!boxed.empty());
+  CHECK((boxed.front() == std::pair<size_t, size_t>(1, 1)));
+  CHECK(stack.size() == 3);
+  CHECK((counts == std::vector<std::pair<size_t, size_t>>{{2, 1}}));
+}
