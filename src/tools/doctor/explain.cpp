@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
+#include <map>
 #include <set>
+#include <string_view>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -43,46 +46,104 @@ std::string plain_chinese(std::string text) {
   return out;
 }
 
-// Words of at least two letters that say something, and single characters of Chinese, which writes words without blanks.
+// Chinese without the words that say how often or how much, and with one word for "without".
+std::string without_fillers(std::string text) {
+  static const std::pair<const char*, const char*> words[] = {
+      {"总是", ""}, {"经常", ""},   {"突然", ""}, {"特别", ""}, {"非常", ""}, {"一直", ""}, {"出现", ""}, {"发生", ""},
+      {"我的", ""}, {"为什么", ""}, {"怎么", ""}, {"的", ""},   {"了", ""},   {"很", ""},   {"太", ""},   {"没有", "无"}};
+  for (const auto& [word, instead] : words)
+    for (size_t at = 0; (at = text.find(word, at)) != std::string::npos;) text.replace(at, std::string_view(word).size(), instead);
+  return text;
+}
+
+// Chinese without the words that many questions have, with a blank in their places.
+std::string without_common(std::string text) {
+  for (const std::string_view word :
+       {"失败", "错误", "报错", "异常", "问题", "训练", "模型", "程序", "无法", "不能", "运行", "安装", "编译", "加载"})
+    for (size_t at = 0; (at = text.find(word, at)) != std::string::npos;) text.replace(at, word.size(), " ");
+  return text;
+}
+
+// "diverge" of "diverges" and "diverged", as far as it takes to compare them.
+std::string root_of(const std::string& word) {
+  for (const std::string_view end : {"ing", "ed", "es", "s", "e"})
+    if (word.size() >= end.size() + 4 && word.ends_with(end)) return word.substr(0, word.size() - end.size());
+  return word;
+}
+
+// The bytes of a character in UTF-8 that begins at `at`.
+size_t bytes_of_character(const std::string& text, size_t at) {
+  size_t end = at + 1;
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+  return end - at;
+}
+
+// Words of at least two letters that say something, and pairs of Chinese characters, which are written without blanks.
 std::set<std::string> telling_words(const std::string& text) {
-  static const std::set<std::string> empty = {"the", "is", "are", "not", "no", "an",  "on",   "of",   "it",
-                                              "in",  "my", "to",  "and", "at", "was", "with", "does", "why"};
+  static const std::set<std::string> empty = {"the", "is",  "are", "not", "no",   "an",   "on",  "of",   "it",   "in",  "my",
+                                              "to",  "and", "at",  "was", "with", "does", "why", "for",  "have", "be",  "by",
+                                              "we",  "has", "or",  "had", "when", "from", "but", "this", "that", "than"};
   std::set<std::string> out;
-  std::string word;
-  const auto lower = to_lower(text) + " ";
-  for (size_t i = 0; i < lower.size(); ++i) {
-    const char c = lower[i];
-    if (!is_ascii(c)) {
-      auto end = i + 1;
-      while (end < lower.size() && (static_cast<unsigned char>(lower[end]) & 0xC0) == 0x80) ++end;
-      out.insert(lower.substr(i, end - i));
-      i = end - 1;
-    }
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') {
-      word += c;
+  std::string word, before;  // before: the Chinese character in front
+  const auto lower = without_common(to_lower(text)) + " ";
+  const auto add = [&](const std::string& one) {
+    if (one.size() >= 2 && !empty.contains(one)) out.insert(root_of(one));
+  };
+  for (size_t i = 0; i < lower.size();) {
+    const auto length = bytes_of_character(lower, i);
+    const auto character = lower.substr(i, length);
+    i += length;
+    if (is_ascii(character[0]) && (std::isalnum(static_cast<unsigned char>(character[0])) != 0 || character[0] == '_')) {
+      word += character;
     } else {
-      if (word.size() >= 2 && !empty.contains(word)) out.insert(word);
+      add(word);
       word.clear();
     }
+    if (!is_ascii(character[0]) && !before.empty()) out.insert(before + character);
+    before = is_ascii(character[0]) ? "" : character;
   }
   return out;
 }
 
-// Symptoms by the words that they share with the question: those that share the most, at least half of them.
+struct Vocabulary {
+  const KnownProblem* problem;
+  std::set<std::string> named, words;  // of its name and patterns; of these and its meaning
+};
+
+// Problems by the words that they share with the question. A word counts the more, the fewer problems have it; one that none has counts
+// most. At least `kEnough` of the question must be shared: a wrong answer is worse than none.
 std::vector<KnownProblem> by_words(const std::string& question) {
-  const auto asked = telling_words(question);
-  std::vector<KnownProblem> best;
-  size_t most = 0;
+  constexpr double kEnough = 0.6, kOfMeaning = 0.8;
+  std::vector<Vocabulary> all;
+  std::map<std::string, double> problems_with;
   for (const auto& problem : known_problems()) {
-    if (problem.is_code) continue;
-    const auto known = telling_words(problem.name + " " + join(problem.patterns, " ") + " " + problem.meaning);
-    const auto shared = static_cast<size_t>(std::count_if(asked.begin(), asked.end(), [&](const auto& w) { return known.contains(w); }));
-    if (shared == 0 || shared * 2 < asked.size() || shared < most) continue;
-    if (shared > most) best.clear();
-    most = shared;
-    best.push_back(problem);
+    auto named = telling_words(problem.name + " " + join(problem.patterns, " "));
+    auto words = telling_words(problem.meaning);
+    words.insert(named.begin(), named.end());
+    for (const auto& word : words) ++problems_with[word];
+    all.push_back({&problem, std::move(named), std::move(words)});
   }
-  return best.size() <= 3 ? best : std::vector<KnownProblem>();
+  const auto weight = [&](const std::string& word) {
+    const auto found = problems_with.find(word);
+    return std::log1p(static_cast<double>(all.size()) / (found == problems_with.end() ? 0.5 : found->second));
+  };
+  double asked = 0, most = kEnough;
+  std::vector<KnownProblem> best;
+  const auto words = telling_words(question);
+  for (const auto& word : words) asked += weight(word);
+  for (const auto& one : all) {
+    double shared = 0;
+    for (const auto& word : words)
+      if (one.words.contains(word)) shared += weight(word) * (one.named.contains(word) ? 1 : kOfMeaning);
+    if (asked == 0 || shared / asked < most) continue;
+    if (shared / asked > most) best.clear();
+    most = shared / asked;
+    best.push_back(*one.problem);
+  }
+  // several that are as near are an answer only to words that few others have
+  constexpr size_t kFew = 3;
+  const bool rare = std::all_of(words.begin(), words.end(), [&](const auto& word) { return problems_with[word] <= kFew; });
+  return best.size() == 1 || (rare && best.size() <= kFew) ? best : std::vector<KnownProblem>();
 }
 
 [[noreturn]] void not_known(const std::string& text) {
@@ -118,15 +179,18 @@ std::vector<KnownProblem> explain(const std::string& text) {
   std::vector<KnownProblem> out;
   for (const auto& problem : known_problems())
     if (to_lower(problem.name) == question) return {problem};
-  detail::find_known_problems(question, false, [&](const detail::Hit& hit) {
-    if (hit.problem != nullptr) add_once(out, *hit.problem);
-  });
+  const auto plain = without_fillers(question);
+  for (const auto& text_of : {question, plain})
+    if (out.empty())
+      detail::find_known_problems(text_of, false, [&](const detail::Hit& hit) {
+        if (hit.problem != nullptr) add_once(out, *hit.problem);
+      });
   // what names a cause before what wraps it
   std::stable_sort(out.begin(), out.end(), [](const KnownProblem& a, const KnownProblem& b) { return a.rank < b.rank; });
   if (!out.empty()) return out;
   for (const auto& word : detail::words(question))
     if (auto family = detail::family_of(word)) return {*family};
-  out = by_words(question);
+  out = by_words(plain);
   if (out.empty()) not_known(text);
   return out;
 }

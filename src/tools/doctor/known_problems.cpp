@@ -92,8 +92,24 @@ const std::vector<KnownProblem>& known_problems() {
 
 namespace detail {
 
+namespace {
+
+// A text inside a longer one of another problem does not count: "溢出" in "显存溢出".
+void drop_contained(std::vector<Hit>& hits) {
+  const auto inside = [](const Hit& a, const Hit& b) {
+    return a.problem != nullptr && b.problem != nullptr && a.problem != b.problem && a.length < b.length && b.place <= a.place &&
+           a.place + a.length <= b.place + b.length;
+  };
+  const auto all = hits;
+  std::erase_if(hits,
+                [&](const Hit& hit) { return std::any_of(all.begin(), all.end(), [&](const Hit& other) { return inside(hit, other); }); });
+}
+
+}  // namespace
+
 void find_known_problems(std::string_view line, bool context, const std::function<void(const Hit&)>& found) {
   static const auto matcher = Matcher::make();
+  std::vector<Hit> hits;
   matcher.patterns.each(line, [&](size_t pattern, size_t place) {
     auto hit = matcher.hits[pattern];
     hit.place = place;
@@ -101,8 +117,11 @@ void find_known_problems(std::string_view line, bool context, const std::functio
       if (!stands_alone(line, place, hit.length)) return;
       if (context && all_digits(line.substr(place, hit.length)) && !has_error_word(line, place)) return;
     }
-    found(hit);
+    hits.push_back(hit);
   });
+  constexpr size_t kMostCompared = 1000;  // of a line of 64 KiB
+  if (hits.size() <= kMostCompared) drop_contained(hits);
+  for (const auto& hit : hits) found(hit);
 }
 
 std::optional<KnownProblem> family_of(std::string_view code) {

@@ -159,6 +159,96 @@ TEST_CASE("symptoms in words that no log shows") {
   CHECK(has(text("文件对比耗时过长"), "parallel"));
 }
 
+// Texts of the guides and error tables for Ascend, of other trainers, and of people. "": unknown, since a wrong answer is worse than none.
+TEST_CASE("each text has its answer, or none") {
+  const std::pair<const char*, const char*> asked[] = {
+      {"迁移失败", "migration failed"},
+      {"迁移 失败", "migration failed"},
+      {"migration failed", "migration failed"},
+      {"溢出", "gradient overflow"},
+      {"梯度溢出", "gradient overflow"},
+      {"overflow", "gradient overflow"},
+      {"显存溢出", "out of memory"},
+      {"内存溢出", "out of memory"},
+      {"显存空间不足", "out of memory"},
+      {"Tried to allocate 266 MiB", "out of memory"},
+      {"you tried to allocate 8 bytes", "allocation failed"},
+      {"数据类型不支持", "dtype not supported"},
+      {"不支持的数据类型", "dtype not supported"},
+      {"dtype not supported", "dtype not supported"},
+      {"\"LayerNormKernelImpl\" not implemented for 'Half'", "dtype not supported"},
+      {"驱动未安装", "driver not reachable"},
+      {"NPU驱动没有安装", "driver not reachable"},
+      {"driver not installed", "driver not reachable"},
+      {"drvErr=87", "driver not reachable"},
+      {"dcmi module initialize failed", "driver not reachable"},
+      {"经常发散", "loss is not finite"},
+      {"训练发散", "loss is not finite"},
+      {"training diverges", "loss is not finite"},
+      {"Train loss contains a NaN.", "loss is not finite"},
+      {"Current loss scale already at minimum", "loss is not finite"},
+      {"operator not implemented on NPU", "falls back to the CPU"},
+      {"算子未实现", "falls back to the CPU"},
+      {"CAUTION: The operator aten::foo fall back to run on the CPU", "falls back to the CPU"},
+      {"Non finite check and unscale on NPU device!", "gradient overflow"},
+      {"Gradient overflow. Skipping step", "gradient overflow"},
+      {"libascendcl.so: cannot open", "library not found"},
+      {"libhccl.so: cannot open", "library not found"},
+      {"libascend_hal.so: cannot open", "library not found"},
+      {"环境变量未设置", "library not found"},
+      {"版本冲突", "undefined symbol"},
+      {"version mismatch", "undefined symbol"},
+      {"Unsupported soc version", "unknown chip"},
+      {"INF_NAN_MODE_ENABLE shouldn't be set to 0", "saturation refused"},
+      {"设备占用", "device busy"},
+      {"检测不到NPU", "is_available false"},
+      {"性能下降", "slow"},
+      {"精度对不齐", "outputs differ"},
+      {"通信超时", "hangs"},
+      {"HCCL timeout", "hangs"},
+      {"算子编译失败", "operator compilation failed"},
+      {"failed to compile op", "operator compilation failed"},
+      {"The Inner error is reported as above", "wrapped inner error"},
+      {"磁盘已满", "disk full"},
+      {"权限不足", "permission denied"},
+      {"no permission", "permission denied"},
+      {"端口被占用", "address in use"},
+      {"标签越界", "index out of range"},
+      {"非法内存访问", "illegal memory access"},
+      {"共享内存不足", "shared memory too small"},
+      {"打开文件过多", "too many open files"},
+      {"段错误", "crash"},
+      {"显存泄露", "memory leak"},
+      {"结果无法复现", "runs do not repeat"},
+      {"进程被杀", "killed by the kernel"},
+      {"device memory exhausted", "207018"},
+      {"driver internal error", "507899"},
+      {"stub library loaded instead of the runtime one", "100039"},
+      {"安装失败", ""},
+      {"编译失败", ""},
+      {"加载权重失败", ""},
+      {"紫色的大象", ""},
+      {"设备", "is_available false, device busy"},
+      {"oom", "out of memory, killed by the kernel"},
+      {"失败", ""},
+      {"operator", ""},
+      {"the device is purple", ""},
+      {"checkpoint cannot be loaded", ""},
+      {"my cat sleeps on the NPU", ""},
+      {"task execution", ""},
+  };
+  for (const auto& [text, name] : asked) {
+    INFO(text);
+    if (name == std::string()) {
+      CHECK(has(error_of([&question = text] { explain(question); }).what(), "is unknown"));
+      continue;
+    }
+    std::string found;
+    for (const auto& problem : explain(text)) found += (found.empty() ? "" : ", ") + problem.name;
+    CHECK(found == name);
+  }
+}
+
 TEST_CASE("an unknown text is reported, with the known ones") {
   for (const char* text : {"purple elephants", "999999", "x", "12"}) {
     const auto e = error_of([&] { explain(text); });
