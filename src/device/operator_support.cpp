@@ -35,6 +35,15 @@ bool is_one_kernel_there(const std::string& name) {
   return name.starts_with("_scaled_dot_product") || name == "scaled_dot_product_attention" || name.starts_with("mkldnn_");
 }
 
+}  // namespace
+
+bool is_of_the_cpu(const std::string& library, const std::string& name) {
+  return library == "mkldnn" || library == "mkl" || library == "onednn" || name.find("mkldnn") != std::string::npos ||
+         name.find("_for_cpu") != std::string::npos;
+}
+
+namespace {
+
 constexpr const char* kNotForSeries = "the vendor's list does not name it for this series of chips";
 constexpr const char* kKernelThough = "the vendor's list says unsupported, but a kernel is registered: test it";
 
@@ -73,9 +82,10 @@ AscendOperators::AscendOperators(const std::string& soc, const std::string& torc
 }
 
 OperatorFacts AscendOperators::find(const std::string& library, const std::string& name, const std::string& overload) const {
-  if (library == "npu_train") return {.support = OperatorSupport::Composite, .composite = true};  // ours run anywhere, of ATen's operators
-  if (library != "aten" && library != "prims") return {.support = OperatorSupport::Custom};
   if (is_one_kernel_there(name)) return {.support = OperatorSupport::Native};
+  // Ours run anywhere, of ATen's operators; a kernel for CPUs alone takes the place of operators that run anywhere.
+  if (library == "npu_train" || is_of_the_cpu(library, name)) return {.support = OperatorSupport::Composite, .composite = true};
+  if (library != "aten" && library != "prims") return {.support = OperatorSupport::Custom};
   auto found = table().find(overload.empty() ? name : name + "." + overload);
   if (found == table().end()) found = table().find(name);
   if (found == table().end()) return {};

@@ -1,12 +1,19 @@
 """npu_tool analyze CONFIG: operators of a step looked up for an NPU, and a model tried on a device."""
 import json
+import os
 import subprocess
 import unittest
 
 import browser
-from programs import BIN, ProgramTest, main, npu_tool
+from pictures import png
+from programs import BIN, SOURCE, ProgramTest, in_full, main, npu_tool
 
 USAGE, DATA, DISK, CHECK_FAILED = 2, 3, 6, 7
+# The hours that a migration of each shipped configuration takes, whatever kernels this CPU has for its operators.
+HOURS = {'bert_tiny': 4.5, 'clip_tiny': 4.5, 'glm_tiny': 5.5, 'gpt2_tiny': 4.5, 'internvl_tiny': 5.5, 'llama_tiny': 4.0, 'quickstart': 0.5, 'resnet50_cifar10': 0.5,
+         'resnet50_cifar10_224': 0.5, 'resnet50_imagefolder': 0.5, 'vit_b16_imagefolder': 0.5, 'vit_tiny_cifar10': 0.5}
+CPUS = {'this one': {}, 'with AVX2': {'ATEN_CPU_CAPABILITY': 'avx2', 'ONEDNN_MAX_CPU_ISA': 'AVX2'},
+        'without AVX2': {'ATEN_CPU_CAPABILITY': 'default', 'ONEDNN_MAX_CPU_ISA': 'SSE41'}}
 
 
 class Analyze(ProgramTest):
@@ -23,6 +30,36 @@ class Analyze(ProgramTest):
         self.assertAlmostEqual(sum(op['share'] for op in found['operators']), 1, delta=1e-6)
         self.assertNotIn('alignment', {f['kind'] for f in found['findings']})  # ten classes are given by the data set
         self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
+
+    def check_hours(self, names, cpus):
+        text, image = self.dir / 'text.txt', '{name: generated, image_size: 224, num_classes: 1000, batch_size: 2}'
+        text.write_text('the dog sees a tree. ' * 400)
+        self.assertDone(npu_tool('tokenize', text, '--to', self.dir / 'docs'))
+        data = {'bert_tiny': f'data={{name: documents, train: {self.dir}/docs/train.bin, val: {self.dir}/docs/val.bin, context: 64, batch_size: 2}}',
+                'resnet50_imagefolder': f'data={image}', 'vit_b16_imagefolder': f'data={image}', 'clip_tiny': f'data.root={self.captions()}'}
+        for name in names:
+            for cpu in cpus:
+                with self.subTest(name, cpu=cpu):
+                    result = npu_tool('analyze', SOURCE / f'configs/{name}.yaml', '--soc', '910B1', '--json', data.get(name, 'data.batch_size=2'), cwd=self.dir,
+                                      env={**os.environ, **CPUS[cpu]})
+                    found = json.loads(self.assertDone(result))
+                    self.assertEqual(found['hours'], HOURS[name], [(f['kind'], f['subject'], f['hours']) for f in found['findings']])
+
+    def captions(self):
+        """A folder of images with captions."""
+        folder = self.dir / 'captions'
+        folder.mkdir(exist_ok=True)
+        for i in range(4): png(folder / f'{i}.png', 32, (i, i, i))
+        for name in ('train', 'val'):
+            (folder / f'{name}.jsonl').write_text(''.join(json.dumps({'image': f'{i}.png', 'text': f'image {i}'}) + '\n' for i in range(4)))
+        return folder
+
+    def test_kernels_of_the_cpu_cost_nothing(self): self.check_hours(('gpt2_tiny', 'vit_tiny_cifar10'), ('this one',))
+
+    @in_full
+    def test_the_hours_of_every_shipped_configuration_on_every_cpu(self):
+        self.assertEqual(sorted(HOURS), sorted(path.stem for path in (SOURCE / 'configs').glob('*.yaml')))
+        self.check_hours(HOURS, CPUS)
 
     def test_text_and_page(self):
         result = self.analyze('--soc', '910A', '--html', self.dir / 'page.html', '--rows', '4', precision='bf16-mixed')

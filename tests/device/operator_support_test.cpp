@@ -24,6 +24,10 @@ TEST_CASE("operators of every kind of support") {
   is("no_such_operator", "", OperatorSupport::Unknown);
   CHECK((table.find("torchvision", "nms", "").support == OperatorSupport::Custom));
   CHECK((table.find("npu_train", "batch_norm_act", "").support == OperatorSupport::Composite));
+  for (const auto* name : {"_linear_pointwise", "_reorder_linear_weight", "_convolution_pointwise"})  // of oneDNN, for CPUs alone
+    CHECK((table.find("mkldnn", name, "").support == OperatorSupport::Composite));
+  CHECK((table.find("mkl", "_mkl_linear", "").support == OperatorSupport::Composite));
+  is("_scaled_dot_product_flash_attention_for_cpu", "", OperatorSupport::Native);
   const auto add = table.find("aten", "add", "Tensor").dtypes;
   CHECK(std::find(add.begin(), add.end(), "bf16") != add.end());
 }

@@ -49,6 +49,10 @@ class AscendOperators {
   int column_ = 0;  // of the vendor's list: A2, A3, 950
 };
 
+/// Whether an operator is a kernel that libtorch has for CPUs alone (`library` "mkldnn", `name` "_linear_pointwise"): on another device the
+/// program takes another one in its place.
+bool is_of_the_cpu(const std::string& library, const std::string& name);
+
 /// The word of the tables for a dtype of libtorch ("c10::Half" is "fp16"); other dtypes as libtorch names them, in lower case.
 std::string listed_dtype(const std::string& dtype_name);
 

@@ -107,17 +107,23 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
 
 using PartsByOperator = std::map<std::string, std::set<std::string>>;  // OperatorInventory::parts
 
-OperatorFacts facts_of(const AscendOperators& table, const std::string& full_name) {
+// "mkldnn", "_linear_pointwise" of "mkldnn::_linear_pointwise"; without a library it is ATen's.
+std::pair<std::string, std::string> split_name(const std::string& full_name) {
   const auto colons = full_name.find("::");
-  const auto library = colons == std::string::npos ? "aten" : full_name.substr(0, colons);
-  const auto name = colons == std::string::npos ? full_name : full_name.substr(colons + 2);
+  if (colons == std::string::npos) return {"aten", full_name};
+  return {full_name.substr(0, colons), full_name.substr(colons + 2)};
+}
+
+OperatorFacts facts_of(const AscendOperators& table, const std::string& full_name) {
+  const auto [library, name] = split_name(full_name);
   const auto dot = name.find('.');
   return table.find(library, name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
 }
 
-// Of a kernel that libtorch takes on CPUs alone; on the chip it takes another one.
-bool is_of_the_cpu(const std::string& name) {
-  return name.find("mkldnn") != std::string::npos || name.find("_for_cpu") != std::string::npos || name.find("npu_train::") == 0;
+// Operators that have other kernels on the chip: those of this library, and those that libtorch has for CPUs alone.
+bool is_of_the_host(const std::string& full_name) {
+  const auto [library, name] = split_name(full_name);
+  return library == "npu_train" || is_of_the_cpu(library, name);
 }
 
 // The operators that `name` comes down to: those that have a kernel of their own, or no parts that were seen.
@@ -137,12 +143,12 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
   std::set<std::string> names, known, open;
   for (const auto& op : analysis.operators) {
     const auto name = op.use.full_name();
-    if (!op.facts.composite || !op.use.works || !names.insert(name).second) continue;
+    if (!op.facts.composite || !op.use.works || is_of_the_cpu(op.use.library, op.use.name) || !names.insert(name).second) continue;
     std::set<std::string> seen, leaves;
     find_leaves(name, parts, table, seen, leaves);
     for (const auto& leaf : leaves) {
       const auto facts = facts_of(table, leaf);
-      if (is_of_the_cpu(leaf) || leaf == name) {
+      if (is_of_the_host(leaf) || leaf == name) {
         open.insert(leaf);
       } else if (facts.composite) {
         continue;  // called no operator: it returned its argument
