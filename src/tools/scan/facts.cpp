@@ -102,6 +102,19 @@ Facts::Facts() {
   read_patterns();
   read_operators();
   read_libraries();
+  link_rules();
+}
+
+// "apex.amp.*" is about apex.
+void Facts::link_rules() {
+  std::map<std::string_view, const Library*> of;  // by rule
+  for (const auto& c : facts_rows(facts::apis, "apis.tsv", 5)) {
+    const auto* library = c[0] == "py.name" ? by_import(c[1].substr(0, c[1].find(".*"))) : nullptr;
+    const auto found = of.emplace(c[2], library).first;
+    if (found->second != library) found->second = nullptr;
+  }
+  for (auto& rule : rules_)
+    if (const auto found = of.find(rule.id); found != of.end()) rule.of = found->second;
 }
 
 void Facts::read_rules() {

@@ -23,13 +23,16 @@ using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>
 
 enum class CountedFor { Place, Operator, File, Project };
 
+struct Library;
+
 struct Rule {
   std::string id;
   Severity severity = Severity::Note;
   double hours = 0;
   CountedFor per = CountedFor::Place;
   std::string title, why, advice;
-  bool met = false;  // no hours where a project serves NPUs already
+  bool met = false;             // no hours where a project serves NPUs already
+  const Library* of = nullptr;  // whose names alone it is about
 };
 
 struct Library {
@@ -86,6 +89,7 @@ class Facts {
   void read_patterns();
   void read_operators();
   void read_libraries();
+  void link_rules();
 
   std::deque<Rule> rules_;
   std::deque<Library> libraries_;

@@ -119,8 +119,12 @@ class Collector {
   }
 
   void finish(SourceScan& out, bool serves_npu) {
-    for (auto& [rule, use] : uses_) {
+    for (auto& [rule, use] : uses_)
       if (serves_npu && rule->met) use.hours = use.hours_mechanical = 0;
+    const auto of_library = hours_of_libraries();
+    for (const auto& [library, hours] : of_library)
+      if (const auto use = uses_.find(&library->rule); use != uses_.end()) use->second.hours = hours;
+    for (auto& [rule, use] : uses_) {
       RuleUse total;
       total.id = rule->id;
       total.title = rule->title;
@@ -142,11 +146,13 @@ class Collector {
       return a.hours != b.hours ? a.hours > b.hours : a.id < b.id;
     });
     for (const auto& [library, use] : libraries_)
-      out.libraries.push_back({library->name, library->state, library->replacement, library->advice,
-                               serves_npu && library->rule.met ? 0 : library->hours, use.places, use.first_place});
-    if (serves_npu)
-      for (auto& f : out.findings)
-        if (met_.contains(f.rule)) f.severity = Severity::Note, f.hours = 0;
+      out.libraries.push_back(
+          {library->name, library->state, library->replacement, library->advice, of_library.at(library), use.places, use.first_place});
+    for (auto& f : out.findings) {
+      if (serves_npu && met_.contains(f.rule)) f.severity = Severity::Note, f.hours = 0;
+      for (const auto& [library, hours] : of_library)
+        if (f.rule == library->rule.id) f.hours = std::min(f.hours, hours);
+    }
     std::sort(out.libraries.begin(), out.libraries.end(),
               [](const LibraryUse& a, const LibraryUse& b) { return a.state != b.state ? a.state > b.state : a.name < b.name; });
     const auto worst = out.rules.empty() ? Severity::Note : out.rules.front().severity;
@@ -156,6 +162,18 @@ class Collector {
   }
 
  private:
+  // The hours of a library include those of its names that have rules of their own: apex with apex.amp, xFormers with its attention.
+  std::map<const Library*, double> hours_of_libraries() const {
+    std::map<const Library*, double> out;
+    for (const auto& [library, use] : libraries_) {
+      const auto own = uses_.find(&library->rule);
+      out[library] = own == uses_.end() ? 0 : own->second.hours;
+    }
+    for (const auto& [rule, use] : uses_)
+      if (const auto found = out.find(rule->of); found != out.end()) found->second = std::max(0.0, found->second - use.hours);
+    return out;
+  }
+
   struct Use {
     int64_t places = 0, files = 0, mechanical = 0;
     double hours = 0, hours_mechanical = 0;

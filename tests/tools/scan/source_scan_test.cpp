@@ -105,6 +105,24 @@ TEST_CASE("effort is the sum of the hours of the findings") {
   CHECK(scan.hours == 16);
 }
 
+TEST_CASE("a library and its parts that have rules of their own are counted once") {
+  const auto hours = [](const std::string& text) {
+    const TempDir dir;
+    put(dir / "a.py", text);
+    const auto scan = scan_source(dir.path());
+    CHECK(scan.hours == doctest::Approx(sum_of_findings(scan)));
+    double of_libraries = 0;
+    for (const auto& library : scan.libraries) of_libraries += library.hours;
+    return std::pair(scan.hours, of_libraries);
+  };
+  CHECK((hours("import apex\n") == std::pair(2.0, 2.0)));
+  CHECK((hours("from apex.optimizers import FusedAdam\no = FusedAdam(p)\n") == std::pair(2.0, 0.0)));
+  CHECK((hours("from apex import amp\nfrom apex.optimizers import FusedAdam\no = FusedAdam(p)\nm, o = amp.initialize(m, o)\n") ==
+         std::pair(4.0, 0.0)));
+  CHECK((hours("from xformers.ops import memory_efficient_attention\n") == std::pair(4.0, 3.0)));
+  CHECK((hours("from xformers.ops import memory_efficient_attention\ny = memory_efficient_attention(q, k, v)\n") == std::pair(4.0, 3.0)));
+}
+
 TEST_CASE("Python: names are followed through imports") {
   CHECK(found("a.py", "import torch as t\nt.cuda.synchronize()\n") == "2:cuda-api=t.npu.synchronize");
   CHECK(found("a.py", "from torch import cuda\ncuda.synchronize()\n") == "1:cuda-import=torch_npu, npu as cuda");
