@@ -78,7 +78,30 @@ BenchRow row_of(const Stage& stage, size_t number, double first_ms, const Machin
   return row;
 }
 
-std::string percent(double share) { return std::isnan(share) ? "-" : short_number(100 * share, 3) + " %"; }
+constexpr double kMostOfAll = 1.05;  // above it, a share of what the machine reaches is no measurement of the training
+
+// "262 % (!)": the notes give the cause.
+std::string percent(double share) {
+  return std::isnan(share) ? "-" : short_number(100 * share, 3) + " %" + (share > kMostOfAll ? " (!)" : "");
+}
+
+// Why a stage is faster than the machine; nothing if it is not.
+void doubt(BenchReport& report, const BenchRow& row, const MachineSpeed& machine, bool low_precision) {
+  const auto add = [&](const char* key, const std::string& what, const std::string& cause) {
+    if (row.number(key) > kMostOfAll)
+      report.notes.push_back("doubtful: " + row.name + " reaches " + short_number(100 * row.number(key), 3) + " % of the " + what + ": " +
+                             cause);
+  };
+  const std::string busy =
+      "other programs slowed the machine down while its speed was measured, after the trainings; repeat it on an idle machine";
+  add("share_of_products", "measured products",
+      low_precision && machine.low_products == 0
+          ? "they were measured in fp32 only, since the device has no units for this precision, or " + busy
+          : busy);
+  add("share_of_copies", "measured memory bandwidth",
+      "its tensors fit into the processor's caches, which are faster than the memory, or " + busy);
+  add("share_of_link", "measured link", busy);
+}
 
 }  // namespace
 
@@ -121,6 +144,7 @@ void add_stages(BenchReport& report, const std::vector<Stage>& stages, const Mac
     for (const auto& setting : stage.settings)
       low_precision = low_precision || (setting.starts_with("precision=") && setting != "precision=32-true");
     report.rows.push_back(row_of(stage, i + 1, first == nullptr ? 0 : first->number("step_ms_median"), machine, link, low_precision));
+    doubt(report, report.rows.back(), machine, low_precision);
     if (!stage.settings.empty()) report.notes.push_back(stage.name + ": " + join(stage.settings, " "));
   }
   if (link > 0) report.notes.push_back("link: a rank sends " + short_number(link * 1e-9, 3) + " GB/s while all ranks exchange 4 MiB parts");

@@ -10,6 +10,7 @@
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/product_speed.hpp"
+#include "npu_train/device/threads.hpp"
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/io/file.hpp"
@@ -64,9 +65,15 @@ World run_world(std::vector<std::string> command, int ranks, const fs::path& rep
           .failure = result.message.empty() ? "ended with exit code " + std::to_string(result.exit_code) : result.message};
 }
 
-// The speeds to which the shares of the table relate. After the worlds, since it initialises the device.
+int64_t threads_of_rank(const RunConfig& config, int ranks) {
+  return config.trainer.threads > 0 ? config.trainer.threads : std::max<int64_t>(1, cpu_count() / ranks);
+}
+
+// The speeds to which the shares of the table relate, with as many threads as all ranks have. After the worlds, since it initialises the
+// device.
 MachineSpeed machine_speed(const RunConfig& config, int ranks) {
   const auto device = run_device(config);
+  const ThreadCount threads(static_cast<int>(std::min<int64_t>(cpu_count(), ranks * threads_of_rank(config, ranks))));
   const auto dtype = config.precision.starts_with("16") ? at::kHalf : at::kBFloat16;
   MachineSpeed out{.products = gemm_flops(device), .copies = copy_bandwidth(device)};
   if (has_units_for(device, dtype)) out.low_products = gemm_flops(device, dtype);
@@ -126,7 +133,7 @@ BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunC
   for (int64_t seed = 0; seed < seeds; ++seed) {
     auto given = words;
     given.insert(given.end(), {"trainer.devices=auto", "seed=" + std::to_string(config.seed + seed)});
-    if (config.trainer.threads == 0) given.push_back("trainer.threads=" + std::to_string(std::max<int64_t>(1, cpu_count() / ranks)));
+    if (config.trainer.threads == 0) given.push_back("trainer.threads=" + std::to_string(threads_of_rank(config, ranks)));
     for (auto& stage : stages) {
       given.insert(given.end(), stage.settings.begin(), stage.settings.end());
       if (!stage.failure.empty()) continue;

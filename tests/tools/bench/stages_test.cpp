@@ -104,6 +104,27 @@ TEST_CASE("the table has the fastest seed's times, the largest memory, and the l
   CHECK(has(page, "Another machine&#39;s: InternVL3 on 8 Atlas 300I/V Pro"));
 }
 
+TEST_CASE("a stage that is faster than the machine is doubted, with a cause") {
+  const auto notes_of = [](double products, double low_products, double copies) {
+    std::vector<Stage> stages(2);
+    stages[0] = {.name = "baseline", .settings = {"precision=32-true"}, .runs = {training(10, 1, {{"flops", 4e9}, {"moved_bytes", 1e9}})}};
+    stages[1] = {.name = "+ precision", .settings = {"precision=bf16-mixed"}, .runs = {training(5, 1, {{"flops", 4e9}})}};
+    BenchReport report;
+    add_stages(report, stages, {.products = products, .low_products = low_products, .copies = copies});
+    std::string out = stages_text(report, 100);
+    for (const auto& note : report.notes) out += note + "\n";
+    return out;
+  };
+  CHECK_FALSE(has(notes_of(1e12, 0, 1e12), "doubtful"));
+  CHECK_FALSE(has(notes_of(0.77e12, 0, 1e12), "(!)"));  // 104 %
+  const auto both = notes_of(0.153e12, 1e12, 1e12);
+  CHECK(has(both, "261 % (!)"));
+  CHECK(has(both, "doubtful: 1 baseline reaches 261 % of the measured products: other programs slowed the machine down"));
+  CHECK_FALSE(has(both, "2 + precision reaches"));
+  CHECK(has(notes_of(0.75e12, 0, 1e12), "doubtful: 2 + precision reaches 107 % of the measured products: they were measured in fp32 only"));
+  CHECK(has(notes_of(1e13, 0, 9e10), "doubtful: 1 baseline reaches 111 % of the measured memory bandwidth: its tensors fit into"));
+}
+
 TEST_CASE("several devices are the scale of their ranks' shares") {
   std::vector<Stage> stages(1);
   stages[0] = {.name = "baseline", .settings = {"precision=32-true"}, .runs = {training(10, 1, {{"flops", 4e9}, {"moved_bytes", 1e9}})}};

@@ -40,6 +40,8 @@ struct MachineSpeed {
 ///   share_of_products, share_of_copies, share_of_link    reached speed relative to the measured one
 ///   diverged, seeds                                      trainings that ended with a loss that is not finite, or twice the first one
 ///   loss, loss_low, loss_high                            mean of the last ten steps, over the seeds that did not diverge
+///
+/// A share above 1.05 is doubtful: a note gives its likely cause.
 void add_stages(BenchReport& report, const std::vector<Stage>& stages, const MachineSpeed& machine);
 
 /// Two tables: times and stability, and use of the machine. "" if the report has no stages. `width` as in to_text().
