@@ -1,4 +1,5 @@
 """Pages of reports in a browser: they cause no errors, load no other files and do not overflow, and their tables sort and filter."""
+import json
 import os
 import pathlib
 import tempfile
@@ -24,6 +25,13 @@ CUT = '''[...document.querySelectorAll('main *')].filter(e => {
                                           !e.closest('.scroll');
            return flow === 'hidden' || flow === 'clip' || innerWidth <= 800 || e.offsetHeight - e.clientHeight < 8;
          }).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 60))'''
+# Words of facts, such as the names of paths, that continue on another line.
+BROKEN = r'''[...document.querySelectorAll('.facts dd')].flatMap(dd => [...dd.childNodes].filter(n => n.nodeType === 3).flatMap(n =>
+              [...n.data.matchAll(/[^\/_.\-\s]+/g)].filter(m => { const r = document.createRange(); r.setStart(n, m.index);
+              r.setEnd(n, m.index + m[0].length); return r.getClientRects().length > 1; }).map(m => m[0])))'''
+# Tables of at most a hundred rows that hide some behind a scrollbar of their own.
+HIDDEN_ROWS = '''[...document.querySelectorAll('.scroll')].filter(e => e.querySelectorAll('tbody tr').length <= 100 && e.scrollHeight > e.clientHeight + 1)
+                .map(e => e.textContent.slice(0, 60))'''
 # Scrolls to an element; its centre and its size.
 PLACE = '''(() => {{ const e = document.querySelectorAll('{selector}')[{index}]; e.scrollIntoView({{block: 'center', inline: 'center'}});
           const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2, r.width, r.height]; }})()'''
@@ -43,6 +51,8 @@ def check_page(test, page, path):
             test.assertLessEqual(page.run(WIDE), page.run('document.documentElement.clientWidth'), f'overflows at {width}')
             test.assertEqual(page.run(BAD_TEXT), [], f'too small to read, or outside the page, at {width}')
             test.assertEqual(page.run(CUT), [], f'cut at {width}')
+            test.assertEqual(page.run(BROKEN), [], f'broken inside a word at {width}')
+            test.assertEqual(page.run(HIDDEN_ROWS), [], f'rows are hidden at {width}')
             test.assertEqual(page.requests, [pathlib.Path(path).resolve().as_uri()])
             test.assertEqual(page.problems, [])
     for index in range(page.run('document.querySelectorAll("th button").length')):
@@ -221,6 +231,30 @@ class EveryPage(ProgramTest):
         self.check_page_of('runs', 'compare', run_dir(self.dir / 'a'), run_dir(self.dir / 'b'), codes=(0, 7), verdict=False)
 
 
+    def test_two_histories_with_few_common_steps(self):
+        """Long paths, and 2 of 29 steps: the page begins with what that means."""
+        paths = [self.dir / name / 'version_0/metrics.csv' for name in ('run_on_the_npu_with_a_rather_long_name', 'another_long_name_of_the_gpu_baseline')]
+        for path, steps in zip(paths, (range(16), range(14, 29))):
+            path.parent.mkdir(parents=True)
+            path.write_text('step,loss\n' + ''.join(f'{i},{2.3 - 0.01 * i}\n' for i in steps))
+        self.check_page_of('few', 'compare', *paths, verdict=False)
+        text = (self.dir / 'few.html').read_text()
+        self.assertIn('<p class="note warn">only 2 of 29 steps are in both histories, and nothing is known of the others: ', text)
+
+    def test_dumps_with_few_common_steps_have_one_note_of_a_kind(self):
+        config = self.config(precision='32-true')
+        for name, steps in (('a', '4'), ('b', '1')):
+            self.assertDone(train_app(config, 'trainer.max_epochs=1', f'trainer.max_steps={steps}', 'output.dir=""', f'dump.dir={self.dir}/{name}'))
+        self.check_page_of('one', 'compare', self.dir / 'a', self.dir / 'b', verdict=False)
+        text = (self.dir / 'one.html').read_text()
+        self.assertIn('<p class="note warn">Only 1 of 4 steps is in both dumps, and nothing is known of the others. The common part', text)
+        code, out, _ = npu_tool('compare', self.dir / 'a', self.dir / 'a', '--layers', 'head', '--json')
+        self.assertEqual(code, 0)
+        notes = [note for note in json.loads(out)['notes'] if 'excluded by' in note]
+        self.assertEqual(len(notes), 1)
+        self.assertRegex(notes[0], r'^steps 0 to 3: \d+ calls excluded by')
+
+
 class CheckItself(unittest.TestCase):
     @unittest.skipUnless(browser.find(), 'no Chromium or Chrome here')
     def test_mistakes_are_seen(self):
@@ -230,6 +264,9 @@ class CheckItself(unittest.TestCase):
                     'throws': (sound + '<script>missing()</script>', 'ReferenceError'),
                     'logs': (sound + '<script>console.error("told")</script>', 'told'),
                     'fetches': (sound + '<script src="absent.js"></script>', 'absent.js'),
+                    'breaks': (sound + '<dl class="facts"><dd style="width:60px;overflow-wrap:anywhere">a_path/withaverylongname</dd></dl>', 'broken inside'),
+                    'scrolls': (sound + '<div class="scroll" style="height:40px;overflow:auto"><table><tbody>' + '<tr><td>x</td></tr>' * 9 + '</table></div>',
+                                'rows are hidden'),
                     'tiny': (sound + '<svg class="axes"><text y="20" font-size="7">12</text></svg>', 'too small'),
                     'late': (sound + '<table><tr><th><button onclick="missing()">x</button></table>', 'ReferenceError')}
         with tempfile.TemporaryDirectory() as folder, browser.Browser() as page:

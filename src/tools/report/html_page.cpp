@@ -1,5 +1,7 @@
 #include "npu_train/tools/report/html_page.hpp"
 
+#include <string_view>
+
 #include "npu_train/core/hash.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "tools/report/html_table.hpp"
@@ -11,7 +13,25 @@ using detail::escape_html;
 
 namespace {
 
-constexpr size_t kWideFact = 18;
+constexpr size_t kWideFact = 18, kFullFact = 40;
+
+// Long names break behind the characters that separate their words, not inside a word.
+std::string breakable(const std::string& text) {
+  if (detail::code_points(text) <= kWideFact) return escape_html(text);
+  std::string out, word;
+  for (size_t i = 0; i < text.size(); ++i) {
+    word += text[i];
+    if (std::string_view("/_-.").find(text[i]) == std::string_view::npos || i + 1 == text.size()) continue;
+    out += escape_html(word) + "<wbr>";
+    word.clear();
+  }
+  return out + escape_html(word);
+}
+
+std::string width_of(const std::string& value) {
+  const auto length = detail::code_points(value);
+  return length > kFullFact ? " class=\"full\"" : length > kWideFact ? " class=\"wide\"" : "";
+}
 
 }  // namespace
 
@@ -26,9 +46,8 @@ void HtmlPage::paragraph(const std::string& text, Tone tone) {
 void HtmlPage::facts(const std::vector<Fact>& facts) {
   std::string out = "<dl class=\"facts\">\n";
   for (const auto& [name, value, tone] : facts) {
-    out += std::string("<div") + (detail::code_points(value) > kWideFact ? " class=\"wide\"" : "") + "><dt>" + escape_html(name) +
-           "</dt><dd" + (tone == Tone::Plain ? "" : " class=\"" + detail::tone_class(tone) + "\"") + ">" + escape_html(value) +
-           "</dd></div>\n";
+    out += "<div" + width_of(value) + "><dt>" + escape_html(name) + "</dt><dd" +
+           (tone == Tone::Plain ? "" : " class=\"" + detail::tone_class(tone) + "\"") + ">" + breakable(value) + "</dd></div>\n";
   }
   add(out + "</dl>\n");
 }

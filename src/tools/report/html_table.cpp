@@ -13,8 +13,9 @@ namespace {
 
 constexpr size_t kFirstRows = 200;  // as in the script
 constexpr size_t kWorthAFilter = 8;
-constexpr size_t kShortText = 14;  // stays on one line
-constexpr size_t kLongText = 40;   // gets a wide column
+constexpr size_t kShownComplete = 100;  // rows of a table that is shown without a scrollbar of its own
+constexpr size_t kShortText = 14;       // stays on one line
+constexpr size_t kLongText = 40;        // gets a wide column
 
 // What the row is sorted by; "" for none.
 std::string sort_key(const HtmlTable::Cell& cell, bool numeric) {
@@ -83,8 +84,9 @@ std::string table_html(const HtmlTable& table) {
     out += "<div class=\"tools\"><input type=\"search\" placeholder=\"Filter rows\" aria-label=\"Filter the rows of " + title +
            "\" autocomplete=\"off\" spellcheck=\"false\"><span class=\"count\" role=\"status\"></span></div>\n";
   }
-  out += "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" + title + "\">\n<table" +
-         (rows > kFirstRows ? " class=\"limited\"" : "") + ">\n<thead><tr>";
+  out += "<div class=\"scroll" + std::string(rows <= kShownComplete ? " complete" : "") +
+         "\" tabindex=\"0\" role=\"region\" aria-label=\"" + title + "\">\n<table" + (rows > kFirstRows ? " class=\"limited\"" : "") +
+         ">\n<thead><tr>";
   const auto columns = filled_columns(table);
   for (const auto column : columns)
     out += std::string("<th scope=\"col\"") + (table.columns[column].numeric ? " class=\"n\"" : "") + "><button type=\"button\">" +

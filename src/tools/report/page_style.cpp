@@ -38,6 +38,7 @@ p { max-width: 76ch; margin: 0 0 16px; }
   background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .facts div { padding: 12px 16px 13px; box-shadow: 1px 1px 0 var(--line); }
 .facts .wide { grid-column: span 2; }
+.facts .full { grid-column: 1 / -1; }
 .facts dt { color: var(--muted); font-size: 12.5px; }
 .facts dd { margin: 1px 0 0; font-size: 16px; line-height: 1.35; font-weight: 600; font-variant-numeric: tabular-nums; }
 
@@ -102,6 +103,7 @@ p { max-width: 76ch; margin: 0 0 16px; }
 .count { color: var(--muted); font-size: 13px; font-variant-numeric: tabular-nums; }
 .table { padding-bottom: 8px; }
 .scroll { overflow: auto; max-height: min(80vh, 760px); margin: 0 -18px; border-top: 1px solid var(--line); }
+.scroll.complete { max-height: none; }
 .scroll:last-child { margin-bottom: -8px; border-radius: 0 0 10px 10px; }
 table { border-collapse: separate; border-spacing: 0; min-width: 100%; font-size: 13.5px; line-height: 1.45; }
 th { position: sticky; top: 0; z-index: 1; padding: 0; background: var(--card); border-bottom: 1px solid var(--line); text-align: left;
