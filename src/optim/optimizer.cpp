@@ -3,6 +3,7 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -165,7 +166,19 @@ void Optimizer::step(const StepGate& given) {
       if (gate.found_inf.defined()) bucket.found_inf = gate.found_inf.to(device).ne(0).to(at::kFloat);
       update(bucket);
     }
+    keep_limits(gate.found_inf);
   });
+}
+
+// A step that is skipped changes nothing, of a parameter outside of its limits either.
+void Optimizer::keep_limits(const at::Tensor& found_inf) const {
+  for (const auto& limit : limits_) {
+    const auto* found = parameters_.find(limit.name);
+    if (found == nullptr || !found->value.grad().defined()) continue;
+    at::Tensor value = found->value;
+    const at::Tensor within = limit.within(value);
+    value.copy_(found_inf.defined() ? at::where(found_inf.to(value.device()).ne(0), value, within) : within);
+  }
 }
 
 State Optimizer::state() const {

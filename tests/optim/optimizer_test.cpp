@@ -36,6 +36,29 @@ TEST_CASE("a skipped step moves nothing, as the first step and later, and the ne
     }
 }
 
+TEST_CASE("limits hold after each step that is taken, and only for their parameter") {
+  for (const auto& name : optimizer_names()) {
+    CAPTURE(name);
+    ParameterSet set;
+    for (const char* parameter : {"limited", "free"}) set.add({.name = parameter, .value = at::full({4}, 5.0).set_requires_grad(true)});
+    const auto o = make_optimizer(name, set);
+    o->set_limits({{.name = "limited", .least = 0, .most = 4.5}, {.name = "absent", .least = 0, .most = 1}});
+    const auto gradients = [&](double value) {
+      for (const auto& p : o->parameters()) p.value.mutable_grad() = at::full({4}, value);
+    };
+    gradients(kInf);
+    o->step(found(1));
+    CHECK(set[0].value.eq(5).all().item<bool>());  // a skipped step
+    gradients(-1);
+    o->step(found(0));
+    CHECK(set[0].value.eq(4.5).all().item<bool>());
+    CHECK(set[1].value.gt(4.5).all().item<bool>());
+    gradients(1);
+    o->step();
+    CHECK(set[0].value.lt(4.5).all().item<bool>());  // it comes back at once
+  }
+}
+
 TEST_CASE("negative zeros survive a skip") {
   for (const auto& name : optimizer_names()) {
     ParameterSet set;

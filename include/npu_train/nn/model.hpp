@@ -15,6 +15,7 @@
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/input_spec.hpp"
 #include "npu_train/base/outputs.hpp"
+#include "npu_train/base/parameter_limit.hpp"
 #include "npu_train/core/registry.hpp"
 #include "npu_train/nn/unit.hpp"
 
@@ -68,11 +69,12 @@ struct Model {
   Forward forward{};
   /// What `forward` accepts. Training does not need it; tools that make batches of their own do (benchmarks, summaries, plans).
   std::vector<InputSpec> inputs{};
-  int64_t num_classes = 0;     ///< of a classifier, whose first output is logits [batch, num_classes]; 0: none
-  std::string head{};          ///< path of the classifier ("fc"); "" when there is none to replace
-  std::string weights{};       ///< file to load before training; "" starts fresh. Read by the engine, not by the factory.
-  bool weights_strict = true;  ///< weights of another network are an error; false loads the tensors that fit
-  bool capturable = false;     ///< `forward` queues the same work for every input of a shape, see Task::capturable
+  int64_t num_classes = 0;               ///< of a classifier, whose first output is logits [batch, num_classes]; 0: none
+  std::string head{};                    ///< path of the classifier ("fc"); "" when there is none to replace
+  std::string weights{};                 ///< file to load before training; "" starts fresh. Read by the engine, not by the factory.
+  bool weights_strict = true;            ///< weights of another network are an error; false loads the tensors that fit
+  std::vector<ParameterLimit> limits{};  ///< bounds that the engine's optimizer keeps
+  bool capturable = false;               ///< `forward` queues the same work for every input of a shape, see Task::capturable
   /// The same computation as `forward`, cut into its blocks in order; empty for a model that is one piece.
   std::vector<Block> blocks{};
   /// Of a network given in code, in the order in which `forward` calls them.

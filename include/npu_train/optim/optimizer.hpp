@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "npu_train/base/parameter_limit.hpp"
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/skippable_step.hpp"
 #include "npu_train/base/squared_norm.hpp"
@@ -43,6 +44,9 @@ class Optimizer : public SkippableStep, public Stateful {
   /// One update from the present gradients. With `gate.found_inf` set, parameters and state stay bit-identical, decided where that
   /// tensor is. With `gate.inv_scale`, gradients are multiplied by it in place first.
   void step(const StepGate& gate = {}) override;
+
+  /// Bounds that parameters of these names keep from the next step on; slices and masters too.
+  void set_limits(std::vector<ParameterLimit> limits) { limits_ = std::move(limits); }
 
   /// Another set to update from now on: parameters that it shares with the present one, by name and slice, keep their state, others begin
   /// with a fresh one. Error(Usage) as the constructor; nothing is changed then.
@@ -95,6 +99,7 @@ class Optimizer : public SkippableStep, public Stateful {
 
  private:
   void check_parameters(const ParameterSet& parameters) const;
+  void keep_limits(const at::Tensor& found_inf) const;
   std::vector<Bucket> make_buckets();
   void follow_layout(size_t i);
   static at::Tensor fresh_state(const at::Tensor& parameter, SlotKind kind);
@@ -104,6 +109,7 @@ class Optimizer : public SkippableStep, public Stateful {
   std::vector<GroupOptions> groups_;
   std::vector<Slot> slots_;
   NormReduction norm_reduction_;
+  std::vector<ParameterLimit> limits_;
 };
 
 /// Optimizers by name. The factory gets the parameters as prepared by the Precision.
