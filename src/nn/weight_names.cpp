@@ -44,10 +44,10 @@ std::vector<std::string> weight_namings() { return {"torchvision", "timm", "hf",
 
 std::string FoundNaming::str() const {
   if (family.empty()) return "of an unknown network";
-  static const std::map<std::string, std::string> titles = {{"torchvision", "torchvision and npu_train"},
-                                                            {"timm", "timm"},
-                                                            {"hf", "Hugging Face (transformers 5)"},
-                                                            {"hf4", "Hugging Face (files, transformers 4)"}};
+  static const std::map<std::string, std::string> titles = {
+      {"torchvision", "torchvision and npu_train"},     {"timm", "timm"},
+      {"hf", "Hugging Face (transformers 5)"},          {"hf4", "Hugging Face (files, transformers 4)"},
+      {"deit", "Hugging Face's DeiT (transformers 5)"}, {"deit4", "Hugging Face's DeiT (files, transformers 4)"}};
   const auto& all = detail::families();
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.name == family; });
   std::vector<std::string> libraries;
@@ -84,6 +84,8 @@ RenamedWeights renamed_weights(const NamedTensors& tensors, const std::string& n
   for (const auto& [name, value] : source.translated())
     for (const auto& ours : places(name, target)) {
       const auto theirs = target.theirs(ours);
+      check(!theirs.empty() || !family->namings.front().computes_with(ours), ErrorKind::Checkpoint, "weights", "'", ours,
+            "' has no name in ", naming, ", whose network has no such part");
       if (theirs.empty() || !written.insert(theirs).second) continue;
       auto tensor = source.take(ours);
       if (tensor.defined() && tensor.dim() == 2 && target.transposes(theirs)) tensor = tensor.t();

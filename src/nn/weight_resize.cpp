@@ -5,6 +5,7 @@
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_pinv.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 
@@ -17,6 +18,14 @@ namespace {
 int64_t side_of(int64_t patches) {
   const auto side = std::llround(std::sqrt(static_cast<double>(patches)));
   return patches > 0 && side * side == patches ? side : 0;
+}
+
+// Of the first tokens of a ViT, before a square of patches: none, the class token, or a distillation token too. A number of tokens is at
+// most one of these sums. -1 if it is none.
+int64_t first_tokens_of(int64_t tokens) {
+  for (const int64_t first : {1, 2, 0})
+    if (side_of(tokens - first) > 0) return first;
+  return -1;
 }
 
 // [N, C, H, W] -> [N, C, height, width].
@@ -33,12 +42,20 @@ bool equal_outside(at::IntArrayRef a, at::IntArrayRef b, size_t first, size_t la
 }  // namespace
 
 at::Tensor resize_positions(const at::Tensor& positions, int64_t tokens) {
-  const auto from = positions.dim() == 3 && positions.size(0) == 1 ? side_of(positions.size(1) - 1) : 0, to = side_of(tokens - 1);
-  check(from > 0 && to > 0, ErrorKind::Usage, "resize_positions", "positions of shape ", positions.sizes(), " for ", tokens,
-        " tokens; both must be those of a class token and a square of patches");
-  const auto patches = positions.narrow(1, 1, from * from).to(at::kFloat).reshape({1, from, from, -1}).permute({0, 3, 1, 2});
-  const auto square = interpolated(patches, to, to).permute({0, 2, 3, 1}).reshape({1, to * to, -1});
-  return at::cat({positions.narrow(1, 0, 1).to(at::kFloat), square}, 1);
+  const auto had = positions.dim() == 3 && positions.size(0) == 1 ? first_tokens_of(positions.size(1)) : -1,
+             first = first_tokens_of(tokens);
+  check(had >= 0 && first >= 1 && (had == 0 || had == first), ErrorKind::Usage, "resize_positions", "positions of shape ",
+        positions.sizes(), " for ", tokens,
+        " tokens; both must be those of a square of patches after a class token (and a distillation token), which may have none in the "
+        "first");
+  const auto from = side_of(positions.size(1) - had), to = side_of(tokens - first);
+  const auto all = positions.to(at::kFloat);
+  auto square = all.narrow(1, had, from * from);
+  if (from != to) {
+    const auto patches = square.reshape({1, from, from, -1}).permute({0, 3, 1, 2});
+    square = interpolated(patches, to, to).permute({0, 2, 3, 1}).reshape({1, to * to, -1});
+  }
+  return at::cat({had == 0 ? at::zeros({1, first, all.size(2)}) : all.narrow(1, 0, first), square}, 1);
 }
 
 at::Tensor resize_patches(const at::Tensor& projection, int64_t patch_size) {
@@ -55,9 +72,10 @@ at::Tensor resize_patches(const at::Tensor& projection, int64_t patch_size) {
 
 at::Tensor resized_weight(const std::string& name, const at::Tensor& value, at::IntArrayRef sizes) {
   if (value.dim() != static_cast<int64_t>(sizes.size()) || !value.is_floating_point()) return {};
-  if (name == "encoder.pos_embedding" && sizes.size() == 3 && equal_outside(value.sizes(), sizes, 1, 1) && side_of(value.size(1) - 1) > 0 &&
-      side_of(sizes[1] - 1) > 0)
-    return resize_positions(value, sizes[1]);
+  if (name == "encoder.pos_embedding" && sizes.size() == 3 && equal_outside(value.sizes(), sizes, 1, 1)) {
+    const auto had = first_tokens_of(value.size(1)), first = first_tokens_of(sizes[1]);
+    return had >= 0 && first >= 1 && (had == 0 || had == first) ? resize_positions(value, sizes[1]) : at::Tensor();
+  }
   if (name == "conv_proj.weight" && sizes.size() == 4 && equal_outside(value.sizes(), sizes, 2, 3) && value.size(2) == value.size(3) &&
       value.size(2) > 0 && sizes[2] == sizes[3])
     return resize_patches(value, sizes[2]);

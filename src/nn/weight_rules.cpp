@@ -1,5 +1,6 @@
 #include "nn/weight_rules.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -56,6 +57,12 @@ std::string fill(std::string_view pattern, const Captured& captured, int64_t shi
   return out;
 }
 
+// "encoder.layer.#.*", of a rule for "encoder.layer.#.output.dense.*"; "" of a rule for a tensor outside of the blocks.
+std::string block_of(std::string_view pattern) {
+  const auto number = pattern.find_last_of("#@");
+  return number == std::string_view::npos ? "" : std::string(pattern.substr(0, number + 1)) + ".*";
+}
+
 const char* const kVitBlock = "encoder.layers.encoder_layer_#.";
 
 // A family's rules for a block: what follows its number in both names.
@@ -64,13 +71,16 @@ struct BlockRule {
   const char* theirs;
 };
 
+// `parts` are the names of what some of these networks have.
 std::vector<NameRule> vit_rules(const std::string& patches, const std::string& class_token, const std::string& positions,
-                                const std::string& last_norm, const std::string& block, const std::vector<BlockRule>& of_block) {
+                                const std::string& last_norm, const std::string& block, const std::vector<BlockRule>& of_block,
+                                const std::vector<BlockRule>& parts = {}) {
   std::vector<NameRule> out = {{"conv_proj.*", patches}};
   for (const auto& rule : of_block) out.push_back({kVitBlock + std::string(rule.ours), block + rule.theirs});
   out.push_back({"class_token", class_token});
   out.push_back({"encoder.pos_embedding", positions});
   out.push_back({"encoder.ln.*", last_norm});
+  for (const auto& rule : parts) out.push_back({rule.ours, rule.theirs, /*transposed=*/false, /*above=*/false, /*part=*/true});
   return out;
 }
 
@@ -86,10 +96,17 @@ Naming vit_naming(const std::string& library) {
                                           {"mlp.0.*", "mlp.0.*"},
                                           {"mlp.3.*", "mlp.3.*"},
                                           {"mlp.0.*", "mlp.linear_1.*"},  // in torchvision's published files
-                                          {"mlp.3.*", "mlp.linear_2.*"}};
+                                          {"mlp.3.*", "mlp.linear_2.*"},
+                                          {"layer_scale_1", "layer_scale_1"},
+                                          {"layer_scale_2", "layer_scale_2"},
+                                          {"self_attention.q_norm.*", "self_attention.q_norm.*"},
+                                          {"self_attention.k_norm.*", "self_attention.k_norm.*"}};
+    const std::vector<BlockRule> parts = {{"register_tokens", "register_tokens"},
+                                          {"distillation_token", "distillation_token"},
+                                          {"heads.distillation.*", "heads.distillation.*"}};
     return {{library},
             "",
-            vit_rules("conv_proj.*", "class_token", "encoder.pos_embedding", "encoder.ln.*", kVitBlock, block),
+            vit_rules("conv_proj.*", "class_token", "encoder.pos_embedding", "encoder.ln.*", kVitBlock, block, parts),
             {"heads.head.*", "heads.head.*"}};
   }
   if (library == "timm") {
@@ -98,11 +115,27 @@ Naming vit_naming(const std::string& library) {
                                           {"self_attention.out_proj.*", "attn.proj.*"},
                                           {"ln_2.*", "norm2.*"},
                                           {"mlp.0.*", "mlp.fc1.*"},
-                                          {"mlp.3.*", "mlp.fc2.*"}};
-    return {
-        {library}, "", vit_rules("patch_embed.proj.*", "cls_token", "pos_embed", "norm.*", "blocks.#.", block), {"heads.head.*", "head.*"}};
+                                          {"mlp.3.*", "mlp.fc2.*"},
+                                          {"layer_scale_1", "ls1.gamma"},
+                                          {"layer_scale_2", "ls2.gamma"},
+                                          {"layer_scale_1", "gamma_1"},  // in the first files of DeiT-III
+                                          {"layer_scale_2", "gamma_2"},
+                                          {"self_attention.q_norm.*", "attn.q_norm.*"},
+                                          {"self_attention.k_norm.*", "attn.k_norm.*"}};
+    const std::vector<BlockRule> parts = {{"register_tokens", "reg_token"},
+                                          {"register_tokens", "register_tokens"},  // in the files of DINOv2
+                                          {"distillation_token", "dist_token"},
+                                          {"heads.distillation.*", "head_dist.*"}};
+    return {{library},
+            "",
+            vit_rules("patch_embed.proj.*", "cls_token", "pos_embed", "norm.*", "blocks.#.", block, parts),
+            {"heads.head.*", "head.*"},
+            /*splits_projections=*/false,
+            /*tied=*/"",
+            /*unneeded=*/{},
+            /*foreign=*/{"norm_pre.*", "fc_norm.*", "attn_pool.*", "patch_embed.norm.*"}};
   }
-  const bool new_names = library == "hf";
+  const bool new_names = library == "hf" || library == "deit";
   const std::vector<BlockRule> modules = {{"ln_1.*", "layernorm_before.*"},
                                           {"self_attention.q_proj.*", "attention.q_proj.*"},
                                           {"self_attention.k_proj.*", "attention.k_proj.*"},
@@ -119,10 +152,14 @@ Naming vit_naming(const std::string& library) {
                                         {"ln_2.*", "layernorm_after.*"},
                                         {"mlp.0.*", "intermediate.dense.*"},
                                         {"mlp.3.*", "output.dense.*"}};
+  std::vector<BlockRule> parts = {{"distillation_token", "embeddings.distillation_token"},
+                                  {"heads.head.*", "cls_classifier.*"},  // of two heads
+                                  {"heads.distillation.*", "distillation_classifier.*"}};
+  const bool deit = library.starts_with("deit");
   return {{library},
-          "vit.",
+          deit ? "deit." : "vit.",
           vit_rules("embeddings.patch_embeddings.projection.*", "embeddings.cls_token", "embeddings.position_embeddings", "layernorm.*",
-                    new_names ? "layers.#." : "encoder.layer.#.", new_names ? modules : older),
+                    new_names ? "layers.#." : "encoder.layer.#.", new_names ? modules : older, deit ? parts : std::vector<BlockRule>()),
           {"heads.head.*", "classifier.*"},
           /*splits_projections=*/true};
 }
@@ -167,11 +204,16 @@ Naming gpt2_naming(const std::vector<std::string>& libraries) {
   add("blocks.#.mlp.fc1.*", "h.#.mlp.c_fc.*", true);
   add("blocks.#.mlp.fc2.*", "h.#.mlp.c_proj.*", true);
   add("ln.*", "ln_f.*");
-  if (!own) add("token_embedding.weight", "lm_head.weight");
-  return {libraries, own ? "" : "transformer.", rules, {}};
+  return {libraries,
+          own ? "" : "transformer.",
+          rules,
+          {"head.weight", own ? "head.weight" : "lm_head.weight"},
+          /*splits_projections=*/false,
+          /*tied=*/"token_embedding.weight",
+          /*unneeded=*/{"h.#.attn.bias", "h.#.attn.masked_bias"},
+          /*foreign=*/{"lm_head.bias"}};
 }
 
-// Networks with further tensors in their blocks (Qwen's biases and norms of queries) have the other names in common.
 Naming llama_naming(const std::vector<std::string>& libraries) {
   const bool own = libraries.front() == "torchvision";
   std::vector<NameRule> rules;
@@ -193,7 +235,8 @@ Naming llama_naming(const std::vector<std::string>& libraries) {
           {"head.weight", own ? "head.weight" : "lm_head.weight"},
           /*splits_projections=*/true,
           /*tied=*/"token_embedding.weight",
-          /*strict_blocks=*/true};
+          /*unneeded=*/{"layers.#.self_attn.rotary_emb.inv_freq"},
+          /*foreign=*/{"lm_head.bias", "norm.bias"}};
 }
 
 // Its projection has the query, key and value of each head together, unlike GPT-2's of the name qkv.
@@ -215,7 +258,7 @@ Naming glm_naming(const std::vector<std::string>& libraries) {
           {"head.weight", own ? "head.weight" : "lm_head.weight"},
           /*splits_projections=*/false,
           /*tied=*/"token_embedding.weight",
-          /*strict_blocks=*/true};
+          /*unneeded=*/{"layers.#.attention.rotary_emb.inv_freq"}};
 }
 
 // Files of the first years have gamma and beta for weight and bias of the norms. The head for masked tokens repeats the token embedding and
@@ -287,7 +330,8 @@ Naming clip_naming(const std::vector<std::string>& libraries) {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
-      {"vit", {vit_naming("torchvision"), vit_naming("timm"), vit_naming("hf"), vit_naming("hf4")}},
+      {"vit",
+       {vit_naming("torchvision"), vit_naming("timm"), vit_naming("hf"), vit_naming("hf4"), vit_naming("deit"), vit_naming("deit4")}},
       {"resnet", {resnet_naming({"torchvision", "timm"}), resnet_naming({"hf", "hf4"})}},
       {"gpt2", {gpt2_naming({"torchvision"}), gpt2_naming({"hf", "hf4"})}},
       {"llama", {llama_naming({"torchvision"}), llama_naming({"hf", "hf4"})}},
@@ -321,6 +365,14 @@ bool Naming::transposes(std::string_view name) const {
   for (const auto& rule : rules)
     if (match(rule.theirs, name)) return rule.transposed;
   return false;
+}
+
+bool Naming::computes_with(std::string_view name) const {
+  if (!base.empty() && name.starts_with(base)) name.remove_prefix(base.size());
+  const auto is = [&](const std::string& pattern) { return !pattern.empty() && match(pattern, name).has_value(); };
+  if (std::any_of(unneeded.begin(), unneeded.end(), is)) return false;
+  const auto tells = [&](const NameRule& rule) { return (rule.part && is(rule.theirs)) || is(block_of(rule.theirs)); };
+  return std::any_of(rules.begin(), rules.end(), tells) || std::any_of(foreign.begin(), foreign.end(), is);
 }
 
 size_t Naming::matches(const std::vector<std::string>& names) const {

@@ -14,22 +14,26 @@ struct NameRule {
   std::string theirs;
   bool transposed = false;  // their matrix is [in, out]
   bool above = false;       // their name has no base
+  bool part = false;        // of a part that some of these networks have, and ours has with an option
 };
 
 struct Naming {
-  std::vector<std::string> libraries;  // those that share it, the usual one first
-  std::string base;                    // prefix of the names but the head's, which files of a network without a head do not have
-  std::vector<NameRule> rules;         // the first two occur in every file of the family
-  NameRule head;                       // empty for a network whose head is no layer of its own
-  bool splits_projections = false;     // writes three projections of query, key and value instead of one
-  std::string tied = {};               // the tensor that is the head too in networks without one of their own
-  bool strict_blocks = false;          // a tensor of a block that has no rule makes the file one of another network
+  std::vector<std::string> libraries;      // those that share it, the usual one first
+  std::string base;                        // prefix of the names but the head's, which files of a network without a head do not have
+  std::vector<NameRule> rules;             // the first two occur in every file of the family
+  NameRule head;                           // empty for a network whose head is no layer of its own
+  bool splits_projections = false;         // writes three projections of query, key and value instead of one
+  std::string tied = {};                   // the tensor that is the head too in networks without one of their own
+  std::vector<std::string> unneeded = {};  // patterns of tensors of blocks that follow from the options, such as masks
+  std::vector<std::string> foreign = {};   // patterns of tensors outside of blocks that ours never has, and that change the outputs
 
   // The name of torchvision's for one of this naming, "" if there is none; and the reverse.
   std::string ours(std::string_view name) const;
   std::string theirs(std::string_view name) const;
   // Whether the matrix of that name is the transpose of ours.
   bool transposes(std::string_view theirs) const;
+  // Whether the network of a file computes with a tensor of that name, which ours does not have: one of a block, or a foreign one.
+  bool computes_with(std::string_view theirs) const;
   // Names of `names` that belong to this naming; 0 unless the first two rules apply.
   size_t matches(const std::vector<std::string>& names) const;
 };

@@ -22,12 +22,6 @@ std::string series_of(const std::string& name) {
   return out;
 }
 
-// Of a transformer; "layers.0.self_attn.rotary_emb.inv_freq" of old files follows from the options.
-bool belongs_to_block(const Naming& naming, std::string_view name) {
-  if (!naming.base.empty() && name.starts_with(naming.base)) name.remove_prefix(naming.base.size());
-  return (name.starts_with("layers.") || name.starts_with("blocks.")) && !name.ends_with(".inv_freq");
-}
-
 // nanoGPT has the names of Hugging Face's GPT-2, whose matrices are [in, out], and stores the usual [out, in]. Of the projection of query,
 // key and value, which is not square, the shape shows it.
 bool has_usual_matrices(const Naming& naming, const NamedTensors& tensors, const std::vector<std::string>& names) {
@@ -102,11 +96,13 @@ void WeightSource::list_unused(const std::string& head) {
   std::unordered_set<std::string> series;
   for (const auto& name : wanted_)
     if (head.empty() || !name.starts_with(head + ".")) series.insert(series_of(name));
-  const bool strict_blocks = naming_.naming != nullptr && naming_.naming->strict_blocks;
+  // Of a name of the file without prefixes, or of its translation.
+  const auto computes_with = [this](const std::string& name) {
+    return naming_.naming != nullptr && (naming_.naming->computes_with(name) || naming_.family->namings.front().computes_with(name));
+  };
   std::unordered_map<std::string, bool> unused;  // and whether the network of the file needs it
   for (const auto& [name, entry] : by_name_)
-    if (used_.count(name) == 0 && !is_counter(name))
-      unused.emplace(entry.name, series.count(series_of(name)) != 0 || (strict_blocks && belongs_to_block(*naming_.naming, name)));
+    if (used_.count(name) == 0 && !is_counter(name)) unused.emplace(entry.name, series.count(series_of(name)) != 0 || computes_with(name));
   for (const auto& [name, value] : tensors_) {
     const auto found = unused.find(name);
     if (found == unused.end()) continue;

@@ -316,9 +316,88 @@ TEST_CASE("a gpt2 of Hugging Face: masks among the tensors are not weights, a he
 }
 
 TEST_CASE("the configuration that the shapes of a gpt2 determine") {
-  CHECK(configuration_of(gpt2_tensors()) ==
-        std::vector<std::pair<std::string, std::string>>{
-            {"model.vocab_size", "7"}, {"model.context", "5"}, {"model.layers", "2"}, {"model.dim", "4"}});
+  CHECK(configuration_of(gpt2_tensors()) == std::vector<std::pair<std::string, std::string>>{{"model.vocab_size", "7"},
+                                                                                             {"model.context", "5"},
+                                                                                             {"model.layers", "2"},
+                                                                                             {"model.dim", "4"},
+                                                                                             {"model.hidden", "0"},
+                                                                                             {"model.tie_embeddings", "true"}});
+}
+
+TEST_CASE("a gpt2 with a head of its own keeps it") {
+  auto tensors = gpt2_tensors();
+  tensors.emplace_back("head.weight", at::randn({7, 4}));
+  const auto hf = renamed_weights(tensors, "hf");
+  CHECK(hf.omitted.empty());
+  CHECK(at::equal(by_name(hf.tensors).at("lm_head.weight"), tensors.back().second));
+  check_equal(renamed_weights(hf.tensors, "torchvision").tensors, tensors);
+  const auto keys = configuration_of(tensors);
+  CHECK(std::find(keys.begin(), keys.end(), std::pair<std::string, std::string>("model.tie_embeddings", "false")) != keys.end());
+}
+
+TEST_CASE("a tensor of a block, or of a part, that ours does not have makes the file one of another network") {
+  struct Row {
+    const char* naming;  // of the file
+    NamedTensors network;
+    const char* name;
+    bool refused;
+  };
+  const auto vit = named_state(ByPath(vit_shapes())), gpt2 = gpt2_tensors();
+  const Row rows[] = {{"timm", vit, "blocks.0.ls1.gamma", true},
+                      {"timm", vit, "blocks.1.attn.q_norm.weight", true},
+                      {"timm", vit, "blocks.1.anything", true},
+                      {"timm", vit, "module.blocks.1.anything", true},
+                      {"timm", vit, "reg_token", true},
+                      {"timm", vit, "norm_pre.weight", true},
+                      {"timm", vit, "head_dist.weight", true},
+                      {"timm", vit, "mask_token", false},
+                      {"torchvision", vit, "encoder.layers.encoder_layer_0.layer_scale_1", true},
+                      {"torchvision", vit, "register_tokens", true},
+                      {"hf", vit, "vit.layers.1.layer_scale1.lambda1", true},
+                      {"hf4", vit, "vit.encoder.layer.0.anything", true},
+                      {"hf4", vit, "vit.pooler.dense.weight", false},
+                      {"torchvision", resnet_tensors(), "layer1.0.se.fc1.weight", true},
+                      {"hf", resnet_tensors(), "resnet.encoder.stages.0.layers.0.attention.weight", true},
+                      {"torchvision", resnet_tensors(), "aux.weight", false},
+                      {"hf", gpt2, "transformer.h.0.crossattention.bias", true},
+                      {"hf", gpt2, "transformer.h.0.attn.masked_bias", false},
+                      {"hf", gpt2, "score.weight", false},
+                      {"hf", bert_tensors(false), "bert.encoder.layer.0.attention.self.distance_embedding.weight", true},
+                      {"hf", bert_tensors(false), "cls.seq_relationship.weight", false}};
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.name));
+    ByPath net;
+    for (const auto& [name, value] : row.network)
+      if (value.is_floating_point()) net.add(name, at::randn_like(value));
+    auto file = renamed_weights(row.network, row.naming).tensors;
+    load_weights(net, file);
+    file.emplace_back(row.name, at::ones({4}));
+    const auto report = load_weights(net, file, {.strict = false});
+    CHECK(report.unexpected == std::vector<std::string>{row.name});
+    CHECK(report.fits() == !row.refused);
+    if (row.refused)
+      CHECK(has(error_of([&] { load_weights(net, file); }).what(), std::string("that the model does not have: ") + row.name));
+  }
+}
+
+TEST_CASE("the parts of later ViTs have the names of timm, and none in libraries without them") {
+  auto tensors = named_state(ByPath(vit_shapes()));
+  for (const std::string block : {"encoder.layers.encoder_layer_0.", "encoder.layers.encoder_layer_1."})
+    for (const char* name : {"layer_scale_1", "layer_scale_2", "self_attention.q_norm.weight", "self_attention.k_norm.weight"})
+      tensors.emplace_back(block + name, at::randn({4}));
+  tensors.emplace_back("register_tokens", at::randn({1, 3, 4}));
+  tensors.emplace_back("distillation_token", at::randn({1, 1, 4}));
+  tensors.emplace_back("heads.distillation.weight", at::randn({10, 4}));
+  const auto timm = renamed_weights(tensors, "timm").tensors;
+  const auto theirs = by_name(timm);
+  for (const char* name : {"blocks.1.ls2.gamma", "blocks.0.attn.k_norm.weight", "reg_token", "dist_token", "head_dist.weight"})
+    CHECK_MESSAGE(theirs.count(name) == 1, name);
+  check_equal(renamed_weights(timm, "torchvision").tensors, tensors);
+  CHECK(has(error_of([&] { renamed_weights(tensors, "hf"); }).what(), "has no name in hf"));
+  const auto keys = configuration_of(tensors);
+  for (const std::pair<std::string, std::string>& key : std::vector<std::pair<std::string, std::string>>{
+           {"model.layer_scale", "1e-5"}, {"model.qk_norm", "true"}, {"model.registers", "3"}, {"model.distillation", "heads"}})
+    CHECK_MESSAGE(std::find(keys.begin(), keys.end(), key) != keys.end(), key.first);
 }
 
 namespace {

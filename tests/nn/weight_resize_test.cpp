@@ -32,6 +32,17 @@ TEST_CASE("positions: the class token's stays, the others are interpolated as a 
   CHECK(at::allclose(larger.select(1, 13), positions.select(1, 5), 1e-4, 1e-5));
 }
 
+TEST_CASE("positions of a distillation token, and of the patches alone") {
+  const auto two = at::randn({1, 11, 4}), alone = at::randn({1, 9, 4});
+  const auto larger = resize_positions(two, 27);
+  CHECK(at::equal(larger.narrow(1, 0, 2), two.narrow(1, 0, 2)));
+  CHECK(at::equal(larger.narrow(1, 2, 25), resize_positions(two.narrow(1, 1, 10), 26).narrow(1, 1, 25)));
+  CHECK(at::equal(resize_positions(alone, 10), at::cat({at::zeros({1, 1, 4}), alone}, 1)));
+  CHECK(at::equal(resize_positions(alone, 11), at::cat({at::zeros({1, 2, 4}), alone}, 1)));
+  CHECK(error_of([&] { resize_positions(two, 26); }).kind() == ErrorKind::Usage);
+  CHECK(at::equal(resized_weight("encoder.pos_embedding", alone, {1, 10, 4}).narrow(1, 1, 9), alone));
+}
+
 TEST_CASE("patches: resized images give the same tokens") {
   const auto projection = at::randn({4, 3, 2, 2});
   const auto larger = resize_patches(projection, 4);
@@ -43,7 +54,7 @@ TEST_CASE("patches: resized images give the same tokens") {
 }
 
 TEST_CASE("shapes that cannot be resized") {
-  CHECK(error_of([] { resize_positions(at::zeros({1, 9, 4}), 17); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { resize_positions(at::zeros({1, 8, 4}), 17); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { resize_positions(at::zeros({1, 10, 4}), 16); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { resize_positions(at::zeros({10, 4}), 17); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { resize_patches(at::zeros({4, 3, 2, 3}), 4); }).kind() == ErrorKind::Usage);

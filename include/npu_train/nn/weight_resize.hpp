@@ -8,7 +8,9 @@
 namespace npu_train {
 
 /// Position embedding [1, 1 + n^2, dim] of a class token and a square of patches -> [1, `tokens`, dim]: the class token's is kept, those of
-/// the patches are interpolated (bicubic with antialiasing in fp32, as timm's resample_abs_pos_embed). Error(Usage) for other shapes.
+/// the patches are interpolated (bicubic with antialiasing in fp32, as timm's resample_abs_pos_embed). The same for a class token and a
+/// distillation token, [1, 2 + n^2, dim]. Of a network that adds positions to the patches alone, [1, n^2, dim], the first tokens get zeros,
+/// which is the same network. Error(Usage) for other shapes.
 at::Tensor resize_positions(const at::Tensor& positions, int64_t tokens);
 
 /// Patch projection [dim, channels, p, p] -> [dim, channels, `patch_size`, `patch_size`], by the pseudo-inverse of the bicubic resize of

@@ -32,7 +32,7 @@ struct WeightsReport {
   std::vector<std::string> missing;     ///< of the model, not in the file; unchanged. Batch counters may be absent and are not listed.
   std::vector<std::string> unexpected;  ///< of the file, not in the model
   std::vector<std::string>
-      deeper;  ///< those of them that the file's network needs: further layers, and for a llama other tensors of a block
+      deeper;  ///< those of them that the file's network computes with: further layers, other tensors of a block, registers
   std::vector<Misshapen> misshapen;           ///< in both, with different shapes; unchanged
   std::vector<std::string> not_finite;        ///< of the model, loaded with values that are NaN or infinite
   FoundNaming naming;                         ///< whose names the file has
@@ -47,7 +47,7 @@ struct WeightsReport {
   bool complete() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
   /// The tensors fit, and all values are finite: nothing to warn about.
   bool sound() const { return fits() && not_finite.empty(); }
-  /// The tensors are of this network: outside the head nothing is missing or misshapen, and the file has no further layers of its kind.
+  /// The tensors are of this network: outside the head nothing is missing or misshapen, and the file has no further layers or parts.
   bool fits() const;
   /// For a log: one line of counts, then a line for each kind of trouble, long lists cut.
   std::string str() const;
