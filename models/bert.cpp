@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/tanh.h>
 
 #include <vector>
@@ -21,7 +20,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kBertStd = 0.02, kBertNormEps = 1e-12;
+constexpr double kBertStd = 0.02;
 constexpr const char *kMaskInput = "attention_mask", *kTypesInput = "token_types";
 
 struct BertBlocks : torch::nn::Module {
@@ -36,9 +35,10 @@ class BertBlock : public torch::nn::Module {
   explicit BertBlock(const BertOptions& o) : torch::nn::Module("BertBlock"), dropout_(o.dropout) {
     attention_ = register_module("attention", std::make_shared<detail::SelfAttention>(detail::SelfAttentionOptions{
                                                   .dim = o.dim, .heads = o.heads, .dropout = o.dropout, .std = kBertStd}));
-    ln_1_ = detail::add_layer_norm(*this, "ln_1", o.dim, kBertNormEps);
-    mlp_ = register_module("mlp", std::make_shared<detail::Mlp>(o.dim, hidden_of(o), detail::Activation::Gelu, kBertStd, kBertStd));
-    ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, kBertNormEps);
+    ln_1_ = detail::add_layer_norm(*this, "ln_1", o.dim, o.norm_eps);
+    const auto activation = detail::activation_of(o.activation, "bert");
+    mlp_ = register_module("mlp", std::make_shared<detail::Mlp>(o.dim, hidden_of(o), activation, kBertStd, kBertStd));
+    ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, o.norm_eps);
   }
 
   // [N, tokens, dim] -> [N, tokens, dim]; `keys` as in SelfAttention.
@@ -60,18 +60,22 @@ class BertBlock : public torch::nn::Module {
 class MaskedLanguageHead : public torch::nn::Module {
  public:
   MaskedLanguageHead(const BertOptions& o, std::shared_ptr<detail::Embedding> tokens)
-      : torch::nn::Module("MaskedLanguageHead"), tokens_(std::move(tokens)), bias_(register_parameter("bias", at::empty({o.vocab_size}))) {
+      : torch::nn::Module("MaskedLanguageHead"),
+        tokens_(std::move(tokens)),
+        activation_(detail::activation_of(o.activation, "bert")),
+        bias_(register_parameter("bias", at::empty({o.vocab_size}))) {
     fc_ = detail::normal_linear(*this, "fc", o.dim, o.dim, kBertStd);
-    ln_ = detail::add_layer_norm(*this, "ln", o.dim, kBertNormEps);
+    ln_ = detail::add_layer_norm(*this, "ln", o.dim, o.norm_eps);
     init::zeros_(bias_);
   }
 
   at::Tensor forward(const at::Tensor& x) const {
-    return packed_linear(detail::layer_norm(at::gelu(fc_->forward(x)), *ln_), tokens_->weight, bias_);
+    return packed_linear(detail::layer_norm(detail::activated(fc_->forward(x), activation_), *ln_), tokens_->weight, bias_);
   }
 
  private:
   std::shared_ptr<detail::Embedding> tokens_;  // registered by the network
+  detail::Activation activation_;
   at::Tensor bias_;
   std::shared_ptr<Linear> fc_;
   std::shared_ptr<torch::nn::LayerNormImpl> ln_;
@@ -89,7 +93,7 @@ class Bert : public torch::nn::Module {
     token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kBertStd));
     position_embedding_ = register_module("position_embedding", std::make_shared<detail::Embedding>(o.context, o.dim, kBertStd));
     type_embedding_ = register_module("type_embedding", std::make_shared<detail::Embedding>(o.token_types, o.dim, kBertStd));
-    ln_ = detail::add_layer_norm(*this, "ln", o.dim, kBertNormEps);
+    ln_ = detail::add_layer_norm(*this, "ln", o.dim, o.norm_eps);
     auto list = register_module("blocks", std::make_shared<BertBlocks>());
     for (int64_t i = 0; i < o.layers; ++i) blocks.push_back(list->register_module(std::to_string(i), std::make_shared<BertBlock>(o)));
     if (heads_on_text_) {
@@ -149,9 +153,9 @@ class Bert : public torch::nn::Module {
 
 void check_bert_options(const BertOptions& o) {
   check(o.vocab_size > 0 && o.context > 0 && o.layers > 0 && o.heads > 0 && o.dim > 0 && o.token_types > 0 && o.hidden >= 0 &&
-            o.num_classes >= 0,
+            o.num_classes >= 0 && o.norm_eps >= 0,
         ErrorKind::Usage, "bert",
-        "vocab_size, context, layers, heads, dim and token_types must be at least 1, hidden and num_classes at least 0");
+        "vocab_size, context, layers, heads, dim and token_types must be at least 1, hidden, num_classes and norm_eps at least 0");
   check(o.dim % o.heads == 0, ErrorKind::Usage, "bert", "dim ", o.dim, " is not a multiple of heads ", o.heads);
   check(o.dropout >= 0.0 && o.dropout < 1.0, ErrorKind::Usage, "bert", "dropout is ", o.dropout, "; allowed: at least 0 and below 1");
 }

@@ -18,7 +18,6 @@
 namespace npu_train {
 namespace {
 
-constexpr double kClipNormEps = 1e-5;
 constexpr const char* kClip = "clip";
 
 struct TowerBlocks : torch::nn::Module {
@@ -26,7 +25,9 @@ struct TowerBlocks : torch::nn::Module {
 };
 
 struct TowerOptions {
-  int64_t dim = 0, heads = 0, layers = 0;
+  int64_t dim = 0, heads = 0, layers = 0, hidden = 0;
+  detail::Activation activation;
+  double norm_eps = 0;
   bool causal = false;
 };
 
@@ -35,11 +36,30 @@ double inverse_root(int64_t n) { return 1 / std::sqrt(static_cast<double>(n)); }
 detail::PreNormOptions block_of(const TowerOptions& o) {
   const double std = inverse_root(o.dim), residual_std = std * inverse_root(2 * o.layers);
   return {.attention = {.dim = o.dim, .heads = o.heads, .causal = o.causal, .std = std, .residual_std = residual_std},
-          .hidden = 4 * o.dim,
-          .activation = detail::Activation::QuickGelu,
-          .norm_eps = kClipNormEps,
+          .hidden = o.hidden > 0 ? o.hidden : 4 * o.dim,
+          .activation = o.activation,
+          .norm_eps = o.norm_eps,
           .mlp_std = inverse_root(2 * o.dim),
           .mlp_residual_std = residual_std};
+}
+
+TowerOptions vision_of(const ClipOptions& o) {
+  return {.dim = o.vision_dim,
+          .heads = o.vision_heads,
+          .layers = o.vision_layers,
+          .hidden = o.vision_hidden,
+          .activation = detail::activation_of(o.activation, kClip),
+          .norm_eps = o.norm_eps};
+}
+
+TowerOptions text_of(const ClipOptions& o) {
+  return {.dim = o.text_dim,
+          .heads = o.text_heads,
+          .layers = o.text_layers,
+          .hidden = o.text_hidden,
+          .activation = detail::activation_of(o.activation, kClip),
+          .norm_eps = o.norm_eps,
+          .causal = true};
 }
 
 // The blocks of a tower, and the projection of what they give into the common space.
@@ -68,7 +88,7 @@ class Tower : public torch::nn::Module {
 class VisionTower : public Tower {
  public:
   explicit VisionTower(const ClipOptions& o)
-      : Tower("VisionTower", {.dim = o.vision_dim, .heads = o.vision_heads, .layers = o.vision_layers}, o.projection),
+      : Tower("VisionTower", vision_of(o), o.projection),
         tokens_(*this, {.network = kClip,
                         .image_size = o.image_size,
                         .patch_size = o.patch_size,
@@ -76,8 +96,8 @@ class VisionTower : public Tower {
                         .class_std = inverse_root(o.vision_dim),
                         .patch_std = inverse_root(3 * o.patch_size * o.patch_size),
                         .position_std = inverse_root(o.vision_dim)}) {
-    ln_pre_ = detail::add_layer_norm(*this, "ln_pre", o.vision_dim, kClipNormEps);
-    ln_post_ = detail::add_layer_norm(*this, "ln_post", o.vision_dim, kClipNormEps);
+    ln_pre_ = detail::add_layer_norm(*this, "ln_pre", o.vision_dim, o.norm_eps);
+    ln_post_ = detail::add_layer_norm(*this, "ln_post", o.vision_dim, o.norm_eps);
   }
 
   at::Tensor embed(const at::Tensor& images) const { return detail::layer_norm(tokens_(images), *ln_pre_); }
@@ -92,13 +112,10 @@ class VisionTower : public Tower {
 class TextTower : public Tower {
  public:
   explicit TextTower(const ClipOptions& o)
-      : Tower("TextTower", {.dim = o.text_dim, .heads = o.text_heads, .layers = o.text_layers, .causal = true}, o.projection),
-        vocab_size_(o.vocab_size),
-        context_(o.context),
-        end_token_(o.end_token) {
+      : Tower("TextTower", text_of(o), o.projection), vocab_size_(o.vocab_size), context_(o.context), end_token_(o.end_token) {
     token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.text_dim, 0.02));
     position_embedding_ = register_module("position_embedding", std::make_shared<detail::Embedding>(o.context, o.text_dim, 0.01));
-    ln_ = detail::add_layer_norm(*this, "ln", o.text_dim, kClipNormEps);
+    ln_ = detail::add_layer_norm(*this, "ln", o.text_dim, o.norm_eps);
   }
 
   at::Tensor embed(const at::Tensor& tokens) const {
@@ -109,7 +126,7 @@ class TextTower : public Tower {
   // The vectors x of all `tokens` to the features of the text.
   at::Tensor head(const at::Tensor& x, const at::Tensor& tokens) const {
     // The first of the largest values: the first end_token, or the first token if there is none.
-    const at::Tensor end = tokens.eq(end_token_).to(at::kInt).argmax(1);
+    const at::Tensor end = (end_token_ < 0 ? tokens : tokens.eq(end_token_)).to(at::kInt).argmax(1);
     const at::Tensor last = x.gather(1, end.unsqueeze(1).unsqueeze(2).expand({-1, 1, x.size(2)})).squeeze(1);
     return project(detail::layer_norm(last, *ln_));
   }
@@ -128,7 +145,7 @@ class Clip : public torch::nn::Module {
     logit_scale_ = register_parameter("logit_scale", at::scalar_tensor(std::log(1 / 0.07), at::kFloat));
   }
 
-  at::Tensor scale() const { return logit_scale_.to(at::kFloat).clamp_max(std::log(100.0)).exp(); }
+  at::Tensor scale() const { return logit_scale_.to(at::kFloat).exp(); }
 
   std::shared_ptr<VisionTower> vision;
   std::shared_ptr<TextTower> text;
@@ -140,15 +157,18 @@ class Clip : public torch::nn::Module {
 void check_clip_options(const ClipOptions& o) {
   check(std::min({o.image_size, o.patch_size, o.vision_layers, o.vision_heads, o.vision_dim, o.vocab_size, o.context, o.text_layers,
                   o.text_heads, o.text_dim, o.projection}) > 0 &&
-            o.end_token >= 0,
-        ErrorKind::Usage, kClip, "every size must be at least 1, and end_token at least 0");
+            o.end_token >= -1 && std::min(o.vision_hidden, o.text_hidden) >= 0 && o.norm_eps >= 0,
+        ErrorKind::Usage, kClip,
+        "every size must be at least 1, vision_hidden, text_hidden and norm_eps at least 0, and end_token at least -1");
+  check(o.max_scale == 0 || o.max_scale >= 1, ErrorKind::Usage, kClip, "max_scale is ", o.max_scale,
+        "; allowed: 0 (no limit), or at least 1");
   check(o.image_size % o.patch_size == 0, ErrorKind::Usage, kClip, "image_size ", o.image_size, " is not a multiple of patch_size ",
         o.patch_size);
   check(o.vision_dim % o.vision_heads == 0, ErrorKind::Usage, kClip, "vision_dim ", o.vision_dim, " is not a multiple of vision_heads ",
         o.vision_heads);
   check(o.text_dim % o.text_heads == 0, ErrorKind::Usage, kClip, "text_dim ", o.text_dim, " is not a multiple of text_heads ",
         o.text_heads);
-  check(o.end_token < o.vocab_size, ErrorKind::Usage, kClip, "end_token is ", o.end_token, "; allowed: 0 to ", o.vocab_size - 1,
+  check(o.end_token < o.vocab_size, ErrorKind::Usage, kClip, "end_token is ", o.end_token, "; allowed: -1 to ", o.vocab_size - 1,
         " (vocab_size - 1)");
   check(o.tower == "both" || o.tower == "image" || o.tower == "text", ErrorKind::Usage, kClip, "tower '", o.tower,
         "'; allowed: both, image, text");
@@ -222,6 +242,7 @@ Model clip(const ClipOptions& options, const std::string& name) {
   check_clip_options(options);
   const auto net = std::make_shared<Clip>(options);
   Model model = detail::model_of(name, net, options);
+  if (options.max_scale > 0) model.limits.push_back({.name = "logit_scale", .least = 0, .most = std::log(options.max_scale)});
   if (options.tower != "text") {
     model.inputs.push_back(image_input(3, options.image_size, /*fixed=*/true));
     add_vision(model, net);

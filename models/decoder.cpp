@@ -5,13 +5,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
-#include <ATen/ops/silu.h>
 
 #include "layer_norm.hpp"
 #include "npu_train/core/error.hpp"
@@ -34,13 +32,20 @@ at::Tensor repeated(const at::Tensor& x, int64_t times) {
   return x.unsqueeze(2).expand({-1, -1, times, -1, -1}).flatten(1, 2);
 }
 
-// Attention of queries that follow the tokens of the cache, whose keys and values they see too; `times` query heads share each of theirs.
-at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t times = 1) {
+// The keys and values of the cache with those of the tokens that follow it.
+std::pair<at::Tensor, at::Tensor> added(KeyValueCache& cache, const at::Tensor& k, const at::Tensor& v) {
   const bool first = !cache.keys.defined();
   cache.keys = first ? k : at::cat({cache.keys, k}, 2);
   cache.values = first ? v : at::cat({cache.values, v}, 2);
-  const int64_t queries = q.size(2), number = cache.keys.size(2);
-  const at::Tensor keys = repeated(cache.keys, times), values = repeated(cache.values, times);
+  return {cache.keys, cache.values};
+}
+
+// Attention of queries that follow the tokens of the cache, whose keys and values they see too; `times` query heads share each of theirs.
+at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t times = 1) {
+  const bool first = !cache.keys.defined();
+  const auto all = added(cache, k, v);
+  const int64_t queries = q.size(2), number = all.first.size(2);
+  const at::Tensor keys = repeated(all.first, times), values = repeated(all.second, times);
   if (first) return attention(q, keys, values, {}, 0, /*causal=*/true);
   if (queries == 1) return attention(q, keys, values);
   const at::Tensor earlier = at::ones({queries, number}, q.options().dtype(at::kBool)).tril(number - queries);
@@ -119,27 +124,34 @@ at::Tensor rotary_frequencies(int64_t head_size, double theta) {
   return at::pow(theta, -at::arange(0, head_size, 2, at::TensorOptions().dtype(at::kFloat)) / static_cast<double>(head_size));
 }
 
-Rotary::Rotary(const at::Tensor& frequencies, int64_t context) {
-  const at::Tensor angles = at::outer(at::arange(context, frequencies.options()), frequencies);
-  cos_ = angles.cos();
-  sin_ = angles.sin();
+Rotary::Rotary(const at::Tensor& frequencies, int64_t context, double scale) {
+  tables_.places = at::arange(context, frequencies.options());
+  const at::Tensor angles = at::outer(tables_.places, frequencies);
+  tables_.cos = angles.cos() * scale;
+  tables_.sin = angles.sin() * scale;
 }
 
-std::pair<at::Tensor, at::Tensor> Rotary::tables(at::Device device) const {
+Rotary::Tables Rotary::tables(at::Device device) const {
   const std::lock_guard lock(mutex_);
-  if (cos_.device() != device) cos_ = cos_.to(device), sin_ = sin_.to(device);
-  return {cos_, sin_};
+  if (tables_.cos.device() != device) tables_ = {tables_.cos.to(device), tables_.sin.to(device), tables_.places.to(device)};
+  return tables_;
 }
 
 at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before) const {
   const auto all = tables(x.device());
-  const at::Tensor cos = all.first.narrow(0, before, x.size(2)), sin = all.second.narrow(0, before, x.size(2));
+  const at::Tensor cos = all.cos.narrow(0, before, x.size(2)), sin = all.sin.narrow(0, before, x.size(2));
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
 }
 
+at::Tensor Rotary::within(int64_t window, int64_t queries, int64_t keys, at::Device device) const {
+  const at::Tensor places = tables(device).places;
+  const at::Tensor distance = places.narrow(0, keys - queries, queries).unsqueeze(1) - places.narrow(0, 0, keys);
+  return distance.ge(0).logical_and(distance.lt(window));
+}
+
 GroupedQueryAttention::GroupedQueryAttention(const GroupedQueryOptions& o)
-    : torch::nn::Module("GroupedQueryAttention"), heads_(o.heads), kv_heads_(o.kv_heads), fused_(o.fused_kernels) {
+    : torch::nn::Module("GroupedQueryAttention"), heads_(o.heads), kv_heads_(o.kv_heads), window_(o.window), fused_(o.fused_kernels) {
   const int64_t kv_dim = o.dim / o.heads * o.kv_heads;
   q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std, /*bias=*/false, fused_);
   k_proj_ = normal_linear(*this, "k_proj", o.dim, kv_dim, o.std, /*bias=*/false, fused_);
@@ -155,33 +167,43 @@ at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const Rotary& rot
   };
   const at::Tensor q = rotary(heads(*q_proj_, heads_), before), k = rotary(heads(*k_proj_, kv_heads_), before);
   const at::Tensor v = heads(*v_proj_, kv_heads_);
-  const at::Tensor y = cache != nullptr ? attention_after(*cache, q, k, v, times)
-                                        : npu_train::attention(q, repeated(k, times), repeated(v, times), {}, 0, /*causal=*/true, fused_);
-  return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
+  const auto attend = [&] {
+    if (cache == nullptr && window_ == 0)
+      return npu_train::attention(q, repeated(k, times), repeated(v, times), {}, 0, /*causal=*/true, fused_);
+    if (window_ == 0) return attention_after(*cache, q, k, v, times);
+    const auto seen = cache != nullptr ? added(*cache, k, v) : std::pair(k, v);
+    const at::Tensor visible = rotary.within(window_, tokens, seen.first.size(2), x.device());
+    return npu_train::attention(q, repeated(seen.first, times), repeated(seen.second, times), visible, 0, /*causal=*/false, fused_);
+  };
+  return proj_->forward(attend().transpose(1, 2).reshape({n, tokens, dim}));
 }
 
-SwiGlu::SwiGlu(int64_t dim, int64_t hidden, double std, bool packed) : torch::nn::Module("SwiGlu") {
+SwiGlu::SwiGlu(int64_t dim, int64_t hidden, Activation activation, double std, bool packed)
+    : torch::nn::Module("SwiGlu"), activation_(activation) {
   gate_ = normal_linear(*this, "gate", dim, hidden, std, /*bias=*/false, packed);
   up_ = normal_linear(*this, "up", dim, hidden, std, /*bias=*/false, packed);
   down_ = normal_linear(*this, "down", hidden, dim, std, /*bias=*/false, packed);
 }
 
-at::Tensor SwiGlu::forward(const at::Tensor& x) const { return down_->forward(at::silu(gate_->forward(x)) * up_->forward(x)); }
+at::Tensor SwiGlu::forward(const at::Tensor& x) const {
+  return down_->forward(activated(gate_->forward(x), activation_) * up_->forward(x));
+}
 
-DecoderBlock::DecoderBlock(const DecoderOptions& options) : torch::nn::Module("DecoderBlock"), dropout_(options.dropout) {
+DecoderBlock::DecoderBlock(const DecoderOptions& options)
+    : torch::nn::Module("DecoderBlock"), dropout_(options.dropout), activation_(options.activation) {
   ln_1_ = add_layer_norm(*this, "ln_1", options.dim, options.norm_eps);
   attention_ = register_module("attention", std::make_shared<CausalSelfAttention>(options));
   ln_2_ = add_layer_norm(*this, "ln_2", options.dim, options.norm_eps);
   auto mlp = register_module("mlp", std::make_shared<DecoderMlp>());
-  fc1_ = normal_linear(*mlp, "fc1", options.dim, 4 * options.dim, options.std);
-  fc2_ = normal_linear(*mlp, "fc2", 4 * options.dim, options.dim, options.residual_std);
+  fc1_ = normal_linear(*mlp, "fc1", options.dim, options.hidden, options.std);
+  fc2_ = normal_linear(*mlp, "fc2", options.hidden, options.dim, options.residual_std);
 }
 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, KeyValueCache* cache) const {
   const auto branch = [this](const at::Tensor& t) { return npu_train::dropout(t, dropout_, is_training()); };
   const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, cache); };
   const at::Tensor y = x + branch(in_layer("attention", layer_norm(x, *ln_1_), attend));
-  return y + branch(fc2_->forward(at::gelu(fc1_->forward(layer_norm(y, *ln_2_)), "tanh")));
+  return y + branch(fc2_->forward(activated(fc1_->forward(layer_norm(y, *ln_2_)), activation_)));
 }
 
 }  // namespace npu_train::detail

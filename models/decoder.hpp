@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "activation.hpp"
 #include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/model.hpp"
 
@@ -43,8 +44,10 @@ void check_ids(const char* network, const char* what, const at::Tensor& ids, int
 void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
 
 struct DecoderOptions {
-  int64_t dim = 0;          // width of a token
-  int64_t heads = 0;        // divides dim
+  int64_t dim = 0;     // width of a token
+  int64_t heads = 0;   // divides dim
+  int64_t hidden = 0;  // width of the MLP
+  Activation activation = Activation::GeluTanh;
   double dropout = 0;       // on the attention weights and after both branches
   double norm_eps = 0;      // added to the variance in layer normalisation
   double std = 0;           // of the initial weights
@@ -93,22 +96,30 @@ at::Tensor rotary_frequencies(int64_t head_size, double theta);
 // the second are turned together, by position * frequency i.
 class Rotary {
  public:
-  Rotary(const at::Tensor& frequencies, int64_t context);
+  // `scale` multiplies the rotated vectors.
+  Rotary(const at::Tensor& frequencies, int64_t context, double scale = 1);
 
   // [N, heads, tokens, head_size], the first token at position `before`; in the dtype of x.
   at::Tensor operator()(const at::Tensor& x, int64_t before = 0) const;
+  // Which of `keys` tokens the last `queries` of them see if a token sees the last `window` ones, bool [queries, keys].
+  at::Tensor within(int64_t window, int64_t queries, int64_t keys, at::Device device) const;
 
  private:
-  std::pair<at::Tensor, at::Tensor> tables(at::Device device) const;
+  struct Tables {
+    at::Tensor cos, sin;  // fp32 [context, frequencies]
+    at::Tensor places;    // fp32 [context]: 0, 1, ...
+  };
+  Tables tables(at::Device device) const;
 
-  mutable std::mutex mutex_;      // of the tables: predictions may come from several threads
-  mutable at::Tensor cos_, sin_;  // fp32 [context, frequencies], on the device of the last call
+  mutable std::mutex mutex_;  // of the tables: predictions may come from several threads
+  mutable Tables tables_;     // on the device of the last call
 };
 
 struct GroupedQueryOptions {
   int64_t dim = 0;       // width of a token
   int64_t heads = 0;     // of queries; divides dim
   int64_t kv_heads = 0;  // of keys and values; divides heads
+  int64_t window = 0;    // a token sees this many tokens, itself included; 0: all earlier ones
   double std = 0;        // of the initial weights
   bool fused_kernels = true;
 };
@@ -123,23 +134,24 @@ class GroupedQueryAttention : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr) const;
 
  private:
-  int64_t heads_, kv_heads_;
+  int64_t heads_, kv_heads_, window_;
   bool fused_;
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
 };
 
-// down(silu(gate(x)) * up(x)) (Shazeer, "GLU Variants Improve Transformer", 2020). Parameters, without biases: gate, up, down.
+// down(activation(gate(x)) * up(x)) (Shazeer, "GLU Variants Improve Transformer", 2020). Parameters, without biases: gate, up, down.
 class SwiGlu : public torch::nn::Module {
  public:
-  SwiGlu(int64_t dim, int64_t hidden, double std, bool packed = true);
+  SwiGlu(int64_t dim, int64_t hidden, Activation activation, double std, bool packed = true);
 
   at::Tensor forward(const at::Tensor& x) const;
 
  private:
+  Activation activation_;
   std::shared_ptr<Linear> gate_, up_, down_;
 };
 
-// x + attention(norm(x)), then x + mlp(norm(x)), with an MLP of four times the width and GELU by tanh.
+// x + attention(norm(x)), then x + mlp(norm(x)).
 class DecoderBlock : public torch::nn::Module {
  public:
   explicit DecoderBlock(const DecoderOptions& options);
@@ -149,6 +161,7 @@ class DecoderBlock : public torch::nn::Module {
 
  private:
   double dropout_;
+  Activation activation_;
   std::shared_ptr<torch::nn::LayerNormImpl> ln_1_, ln_2_;
   std::shared_ptr<CausalSelfAttention> attention_;
   std::shared_ptr<Linear> fc1_, fc2_;

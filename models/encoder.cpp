@@ -4,8 +4,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/sigmoid.h>
 
 #include <optional>
 
@@ -43,10 +41,7 @@ Mlp::Mlp(int64_t dim, int64_t hidden, Activation activation, double std, double 
   fc2_ = normal_linear(*this, "fc2", hidden, dim, residual_std, /*bias=*/true, packed);
 }
 
-at::Tensor Mlp::forward(const at::Tensor& x) const {
-  const at::Tensor h = fc1_->forward(x);
-  return fc2_->forward(activation_ == Activation::Gelu ? at::gelu(h) : h * at::sigmoid(1.702 * h));
-}
+at::Tensor Mlp::forward(const at::Tensor& x) const { return fc2_->forward(activated(fc1_->forward(x), activation_)); }
 
 PreNormBlock::PreNormBlock(const PreNormOptions& o) : torch::nn::Module("PreNormBlock") {
   const int64_t dim = o.attention.dim;

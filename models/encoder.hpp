@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "activation.hpp"
 #include "npu_train/nn/layers.hpp"
 
 namespace npu_train::detail {
@@ -36,11 +37,6 @@ class SelfAttention : public torch::nn::Module {
   double dropout_;
   bool causal_, fused_;
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
-};
-
-enum class Activation {
-  Gelu,       // x Phi(x), by erf
-  QuickGelu,  // x sigmoid(1.702 x)
 };
 
 // fc2(activation(fc1(x))). Parameters: fc1 [hidden, dim], fc2 [dim, hidden], with biases.

@@ -12,7 +12,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kGpt2Std = 0.02, kGpt2NormEps = 1e-5;
+constexpr double kGpt2Std = 0.02;
 
 struct Gpt2Blocks : torch::nn::Module {
   Gpt2Blocks() : torch::nn::Module("Blocks") {}
@@ -27,14 +27,17 @@ class Gpt2 : public torch::nn::Module {
     const double residual_std = kGpt2Std / std::sqrt(2.0 * static_cast<double>(o.layers));
     auto list = register_module("blocks", std::make_shared<Gpt2Blocks>());
     for (int64_t i = 0; i < o.layers; ++i)
-      blocks.push_back(list->register_module(std::to_string(i),
-                                             std::make_shared<detail::DecoderBlock>(detail::DecoderOptions{.dim = o.dim,
-                                                                                                           .heads = o.heads,
-                                                                                                           .dropout = o.dropout,
-                                                                                                           .norm_eps = kGpt2NormEps,
-                                                                                                           .std = kGpt2Std,
-                                                                                                           .residual_std = residual_std})));
-    ln_ = detail::add_layer_norm(*this, "ln", o.dim, kGpt2NormEps);
+      blocks.push_back(list->register_module(std::to_string(i), std::make_shared<detail::DecoderBlock>(detail::DecoderOptions{
+                                                                    .dim = o.dim,
+                                                                    .heads = o.heads,
+                                                                    .hidden = o.hidden > 0 ? o.hidden : 4 * o.dim,
+                                                                    .activation = detail::activation_of(o.activation, "gpt2"),
+                                                                    .dropout = o.dropout,
+                                                                    .norm_eps = o.norm_eps,
+                                                                    .std = kGpt2Std,
+                                                                    .residual_std = residual_std})));
+    ln_ = detail::add_layer_norm(*this, "ln", o.dim, o.norm_eps);
+    if (!o.tie_embeddings) head_ = detail::normal_linear(*this, "head", o.dim, o.vocab_size, kGpt2Std, /*bias=*/false);
   }
 
   // Tokens [N, T], which follow `before` others, to vectors [N, T, dim].
@@ -46,7 +49,10 @@ class Gpt2 : public torch::nn::Module {
 
   at::Tensor block(size_t i, const at::Tensor& x, detail::KeyValueCache* cache = nullptr) { return blocks[i]->forward(x, cache); }
 
-  at::Tensor head(const at::Tensor& x) { return token_embedding_->products(detail::layer_norm(x, *ln_)); }
+  at::Tensor head(const at::Tensor& x) {
+    const at::Tensor y = detail::layer_norm(x, *ln_);
+    return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
+  }
 
   std::vector<std::shared_ptr<detail::DecoderBlock>> blocks;
 
@@ -55,12 +61,15 @@ class Gpt2 : public torch::nn::Module {
   double dropout_;
   std::shared_ptr<detail::Embedding> token_embedding_, position_embedding_;
   std::shared_ptr<torch::nn::LayerNormImpl> ln_;
+  std::shared_ptr<Linear> head_;  // unless it is the token embedding
 };
 
 void check_gpt2_options(const Gpt2Options& o) {
   check(o.vocab_size > 0 && o.context > 0 && o.layers > 0 && o.heads > 0 && o.dim > 0, ErrorKind::Usage, "gpt2",
         "vocab_size, context, layers, heads and dim must be at least 1");
   check(o.dim % o.heads == 0, ErrorKind::Usage, "gpt2", "dim ", o.dim, " is not a multiple of heads ", o.heads);
+  check(o.hidden >= 0 && o.norm_eps >= 0, ErrorKind::Usage, "gpt2", "hidden is ", o.hidden, " and norm_eps ", o.norm_eps,
+        "; both must be at least 0");
   check(o.dropout >= 0.0 && o.dropout < 1.0, ErrorKind::Usage, "gpt2", "dropout is ", o.dropout, "; allowed: at least 0 and below 1");
 }
 

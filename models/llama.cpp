@@ -9,11 +9,16 @@ const ConfigTable<RopeScaling>& RopeScaling::config_table() {
   using T = RopeScaling;
   static const auto table =
       ConfigTable<T>("rope_scaling")
-          .field("type", &T::type, "none; llama3: the form of Llama 3.1", one_of({"none", "llama3"}))
-          .field("factor", &T::factor, "low frequencies are divided by it", more_than(0))
+          .field("type", &T::type, "none; linear: divides all frequencies; llama3: the form of Llama 3.1; yarn: YaRN",
+                 one_of(detail::rope_types(), {{"default", "none"}}))
+          .field("factor", &T::factor, "frequencies are divided by it: all of linear, the low ones of llama3 and yarn", more_than(0))
           .field("low_freq_factor", &T::low_freq_factor, "waves with fewer periods in the original context are scaled", more_than(0))
           .field("high_freq_factor", &T::high_freq_factor, "waves with more periods in the original context are not", more_than(0))
           .field("original_context", &T::original_context, "tokens of the texts of the first training", between(1, 1 << 24))
+          .field("beta_fast", &T::beta_fast, "of yarn: waves with more periods in the original context are not scaled", more_than(0))
+          .field("beta_slow", &T::beta_slow, "of yarn: waves with fewer periods in the original context are scaled", more_than(0))
+          .field("attention_factor", &T::attention_factor, "of yarn: multiplies rotated queries and keys; 0: 0.1 ln(factor) + 1",
+                 at_least(0))
           .synonym("rope_type", "type")
           .synonym("original_max_position_embeddings", "original_context");
   return table;

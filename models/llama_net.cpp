@@ -1,12 +1,16 @@
 #include "llama_net.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/rsub.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "llama_options.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layer_scope.hpp"
 
@@ -27,20 +31,46 @@ GroupedQueryOptions attention_of(const LlamaOptions& o) {
   return {.dim = o.dim,
           .heads = o.heads,
           .kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads,
+          .window = o.sliding_window,
           .std = kLlamaStd,
           .fused_kernels = has_fused_kernels(o)};
 }
 
 // As Llama 3.1 does it (transformers: _compute_llama3_parameters).
-at::Tensor llama_frequencies(const LlamaOptions& o) {
-  const at::Tensor usual = rotary_frequencies(o.dim / o.heads, o.rope_theta);
-  const auto& s = o.rope_scaling;
-  if (s.type == "none") return usual;
+at::Tensor llama3_frequencies(const at::Tensor& usual, const RopeScaling& s) {
   const auto original = static_cast<double>(s.original_context);
   // In periods of the wave in the original context: below low_freq_factor the frequency is divided, above high_freq_factor it stays.
   const at::Tensor periods = usual * (original / (2 * M_PI));
   const at::Tensor kept = ((periods - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)).clamp(0, 1);
   return (1 - kept) * usual / s.factor + kept * usual;
+}
+
+// Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024: frequencies with more than beta_fast
+// rotations in the original context stay, those with fewer than beta_slow are divided, those between by a ramp over their numbers.
+at::Tensor yarn_frequencies(const at::Tensor& usual, const RopeScaling& s, double theta) {
+  const auto number = static_cast<double>(usual.numel()), size = 2 * number;
+  const auto with_rotations = [&](double rotations) {
+    return size * std::log(static_cast<double>(s.original_context) / (rotations * 2 * M_PI)) / (2 * std::log(theta));
+  };
+  const double low = std::max(std::floor(with_rotations(s.beta_fast)), 0.0);
+  const double high = std::min(std::ceil(with_rotations(s.beta_slow)), size - 1);
+  const at::Tensor divided = ((at::arange(usual.numel(), usual.options()) - low) / (high == low ? 1e-3 : high - low)).clamp(0, 1);
+  return divided * usual / s.factor + (1 - divided) * usual;
+}
+
+at::Tensor llama_frequencies(const LlamaOptions& o) {
+  const at::Tensor usual = rotary_frequencies(o.dim / o.heads, o.rope_theta);
+  const auto& s = o.rope_scaling;
+  if (s.type == "linear") return usual / s.factor;
+  if (s.type == "llama3") return llama3_frequencies(usual, s);
+  return s.type == "yarn" ? yarn_frequencies(usual, s, o.rope_theta) : usual;
+}
+
+// What multiplies rotated queries and keys.
+double rotary_scale(const RopeScaling& s) {
+  if (s.type != "yarn") return 1;
+  if (s.attention_factor > 0) return s.attention_factor;
+  return s.factor > 1 ? 0.1 * std::log(s.factor) + 1 : 1;
 }
 
 }  // namespace
@@ -49,7 +79,8 @@ LlamaBlock::LlamaBlock(const LlamaOptions& o) : torch::nn::Module("LlamaBlock") 
   norm_1_ = register_module("norm_1", std::make_shared<RmsNorm>(o.dim, o.norm_eps));
   attention_ = register_module("attention", std::make_shared<GroupedQueryAttention>(attention_of(o)));
   norm_2_ = register_module("norm_2", std::make_shared<RmsNorm>(o.dim, o.norm_eps));
-  mlp_ = register_module("mlp", std::make_shared<SwiGlu>(o.dim, hidden_of(o), kLlamaStd, has_fused_kernels(o)));
+  mlp_ = register_module(
+      "mlp", std::make_shared<SwiGlu>(o.dim, hidden_of(o), activation_of(o.activation, "llama"), kLlamaStd, has_fused_kernels(o)));
 }
 
 at::Tensor LlamaBlock::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache) const {
@@ -61,7 +92,7 @@ at::Tensor LlamaBlock::forward(const at::Tensor& x, const Rotary& rotary, KeyVal
 Llama::Llama(const LlamaOptions& o, const char* network)
     : torch::nn::Module("Llama"),
       network_(network),
-      rotary_(llama_frequencies(o), o.context),
+      rotary_(llama_frequencies(o), o.context, rotary_scale(o.rope_scaling)),
       vocab_size_(o.vocab_size),
       context_(o.context),
       fused_(has_fused_kernels(o)) {
@@ -96,10 +127,17 @@ void check_llama_options(const LlamaOptions& o, const char* network) {
   check(o.fused_kernels == "auto" || o.fused_kernels == "false", ErrorKind::Usage, network, "fused_kernels '", o.fused_kernels,
         "'; allowed: auto, false");
   const auto& s = o.rope_scaling;
-  check(s.type == "none" || s.type == "llama3", ErrorKind::Usage, network, "rope_scaling.type is '", s.type, "'; allowed: none, llama3");
+  const auto types = rope_types();
+  check(std::find(types.begin(), types.end(), s.type) != types.end(), ErrorKind::Usage, network, "rope_scaling.type is '", s.type,
+        "'; allowed: ", join(types));
   check(s.factor > 0 && s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor && s.original_context > 0, ErrorKind::Usage,
         network, "rope_scaling has the factors ", s.factor, ", ", s.low_freq_factor, " and ", s.high_freq_factor, " and original_context ",
         s.original_context, "; all must be more than 0, and high_freq_factor more than low_freq_factor");
+  check(s.beta_slow > 0 && s.beta_fast > s.beta_slow && s.attention_factor >= 0, ErrorKind::Usage, network, "rope_scaling has beta_fast ",
+        s.beta_fast, ", beta_slow ", s.beta_slow, " and attention_factor ", s.attention_factor,
+        "; beta_slow must be more than 0, beta_fast more than beta_slow and attention_factor at least 0");
+  check(s.type != "yarn" || o.rope_theta > 1, ErrorKind::Usage, network, "rope_scaling.type yarn needs a rope_theta of more than 1");
+  check(o.sliding_window >= 0, ErrorKind::Usage, network, "sliding_window is ", o.sliding_window, "; allowed: at least 0");
   check(o.rope_theta >= 1 && o.norm_eps >= 0, ErrorKind::Usage, network, "rope_theta is ", o.rope_theta, " and norm_eps ", o.norm_eps,
         "; rope_theta must be at least 1 and norm_eps at least 0");
 }

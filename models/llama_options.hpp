@@ -1,9 +1,12 @@
 // The fields of LlamaOptions, for it and for the presets that derive from it.
 #pragma once
 
+#include "activation.hpp"
 #include "npu_train/models/llama.hpp"
 
 namespace npu_train::detail {
+
+inline std::vector<std::string> rope_types() { return {"none", "linear", "llama3", "yarn"}; }
 
 template <class T>
 ConfigTable<T> llama_fields(ConfigTable<T> table) {
@@ -19,8 +22,10 @@ ConfigTable<T> llama_fields(ConfigTable<T> table) {
       .template field<int64_t>("hidden", &LlamaOptions::hidden, "width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256",
                                between(0, 1 << 20))
       .template field<double>("rope_theta", &LlamaOptions::rope_theta, "base of the rotary frequencies", between(1, 1e9))
-      .template field<RopeScaling>("rope_scaling", &LlamaOptions::rope_scaling,
-                                   "rotary frequencies for longer texts, of Llama 3.1 and later")
+      .template field<RopeScaling>("rope_scaling", &LlamaOptions::rope_scaling, "rotary frequencies for longer texts")
+      .template field<int64_t>("sliding_window", &LlamaOptions::sliding_window,
+                               "a token sees this many tokens, itself included, as in Mistral; 0: all earlier ones", between(0, 1 << 24))
+      .template field<text>("activation", &LlamaOptions::activation, "of the gate", one_of(activation_names()))
       .template field<double>("norm_eps", &LlamaOptions::norm_eps, "added to the mean square in the norms", between(0, 1))
       .template field<bool>("tie_embeddings", &LlamaOptions::tie_embeddings, "the head uses the token embedding")
       .template field<text>("fused_kernels", &LlamaOptions::fused_kernels,

@@ -3,10 +3,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "activation.hpp"
 #include "layer_norm.hpp"
 #include "npu_train/nn/attention.hpp"
 #include "npu_train/nn/dropout.hpp"
@@ -56,6 +57,9 @@ class SelfAttention : public torch::nn::Module {
       }
     }
     out_proj_ = xavier_linear(*this, "out_proj", dim_, dim_, fused_);
+    if (!o.qk_norm) return;
+    q_norm_ = detail::add_layer_norm(*this, "q_norm", dim_ / heads_, o.norm_eps);
+    k_norm_ = detail::add_layer_norm(*this, "k_norm", dim_ / heads_, o.norm_eps);
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -69,6 +73,7 @@ class SelfAttention : public torch::nn::Module {
     } else {
       q = by_head(split_[0]->forward(x)), k = by_head(split_[1]->forward(x)), v = by_head(split_[2]->forward(x));
     }
+    if (q_norm_ != nullptr) q = detail::layer_norm(q, *q_norm_), k = detail::layer_norm(k, *k_norm_);
     const at::Tensor y = npu_train::attention(q, k, v, mask_for(q), is_training() ? dropout_ : 0.0, causal_ && !mask_.defined(), fused_);
     return out_proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim_}));
   }
@@ -88,39 +93,49 @@ class SelfAttention : public torch::nn::Module {
   at::Tensor in_weight_, in_bias_, mask_;
   std::vector<std::shared_ptr<Linear>> split_;
   std::shared_ptr<Linear> out_proj_;
+  std::shared_ptr<torch::nn::LayerNormImpl> q_norm_, k_norm_;
 };
+
+detail::Activation activation_of_mlp(const VitOptions& o) {
+  return o.activation == "gelu" && o.gelu == "tanh" ? detail::Activation::GeluTanh : detail::activation_of(o.activation, "vit");
+}
 
 class EncoderBlock : public torch::nn::Module {
  public:
   EncoderBlock(const VitOptions& o, double drop_path_rate)
-      : torch::nn::Module("EncoderBlock"), dropout_(o.dropout), drop_path_(drop_path_rate), gelu_(o.gelu == "tanh" ? "tanh" : "none") {
+      : torch::nn::Module("EncoderBlock"), dropout_(o.dropout), drop_path_(drop_path_rate), activation_(activation_of_mlp(o)) {
     ln_1_ = detail::add_layer_norm(*this, "ln_1", o.dim, o.norm_eps);
     attention = register_module("self_attention", std::make_shared<SelfAttention>(o));
     ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, o.norm_eps);
-    // Indices 1, 2 and 4 are GELU and the dropouts, which have no parameters.
+    // Indices 1, 2 and 4 are the activation and the dropouts, which have no parameters.
     auto mlp = register_module("mlp", std::make_shared<Parent>("Mlp"));
     const int64_t hidden = o.mlp_dim > 0 ? o.mlp_dim : 4 * o.dim;
     fc1_ = xavier_linear(*mlp, "0", o.dim, hidden, has_fused_kernels(o));
     fc2_ = xavier_linear(*mlp, "3", hidden, o.dim, has_fused_kernels(o));
+    if (o.layer_scale <= 0) return;
+    scale_1_ = register_parameter("layer_scale_1", at::full({o.dim}, o.layer_scale));
+    scale_2_ = register_parameter("layer_scale_2", at::full({o.dim}, o.layer_scale));
   }
 
   at::Tensor forward(const at::Tensor& x) {
     const auto attend = [this](const at::Tensor& t) { return attention->forward(t); };
-    const at::Tensor y = x + branch(in_layer("self_attention", detail::layer_norm(x, *ln_1_), attend));
-    at::Tensor h = at::gelu(fc1_->forward(detail::layer_norm(y, *ln_2_)), gelu_);
+    const at::Tensor y = x + branch(in_layer("self_attention", detail::layer_norm(x, *ln_1_), attend), scale_1_);
+    at::Tensor h = detail::activated(fc1_->forward(detail::layer_norm(y, *ln_2_)), activation_);
     h = fc2_->forward(npu_train::dropout(h, dropout_, is_training()));
-    return y + branch(h);
+    return y + branch(h, scale_2_);
   }
 
   std::shared_ptr<SelfAttention> attention;
 
  private:
-  at::Tensor branch(const at::Tensor& x) {
-    return npu_train::drop_path(npu_train::dropout(x, dropout_, is_training()), drop_path_, is_training());
+  at::Tensor branch(const at::Tensor& x, const at::Tensor& scale) {
+    const at::Tensor y = npu_train::dropout(x, dropout_, is_training());
+    return npu_train::drop_path(scale.defined() ? y * scale.to(y.scalar_type()) : y, drop_path_, is_training());
   }
 
   double dropout_, drop_path_;
-  const char* gelu_;
+  detail::Activation activation_;
+  at::Tensor scale_1_, scale_2_;  // undefined without layer_scale
   std::shared_ptr<torch::nn::LayerNormImpl> ln_1_, ln_2_;
   std::shared_ptr<Linear> fc1_, fc2_;
 };
@@ -132,6 +147,8 @@ class VisionTransformer : public torch::nn::Module {
     const int64_t side = o.image_size / o.patch_size;
     class_token_ = register_parameter("class_token", at::empty({1, 1, o.dim}));
     init::zeros_(class_token_);
+    if (o.distillation != "none") distillation_token_ = learned_tokens("distillation_token", 1, o.dim);
+    if (o.registers > 0) register_tokens_ = learned_tokens("register_tokens", o.registers, o.dim);
     conv_proj_ =
         register_module("conv_proj", std::make_shared<Conv2d>(Conv2d::Options{
                                          .in = o.channels, .out = o.dim, .kernel = o.patch_size, .stride = o.patch_size, .bias = true}));
@@ -139,7 +156,7 @@ class VisionTransformer : public torch::nn::Module {
     init::zeros_(conv_proj_->bias);
 
     auto encoder = register_module("encoder", std::make_shared<Parent>("Encoder"));
-    pos_embedding_ = encoder->register_parameter("pos_embedding", at::empty({1, side * side + 1, o.dim}));
+    pos_embedding_ = encoder->register_parameter("pos_embedding", at::empty({1, side * side + (o.distillation != "none" ? 2 : 1), o.dim}));
     init::normal_(pos_embedding_, 0.02);
     auto layers = encoder->register_module("layers", std::make_shared<Parent>("Layers"));
     for (int64_t i = 0; i < o.depth; ++i) {
@@ -152,20 +169,35 @@ class VisionTransformer : public torch::nn::Module {
     head_ = heads->register_module("head", std::make_shared<Linear>(o.dim, o.num_classes));
     init::trunc_normal_(head_->weight, 0.02);
     init::zeros_(head_->bias);
+    if (o.distillation != "heads") return;
+    distillation_head_ = heads->register_module("distillation", std::make_shared<Linear>(o.dim, o.num_classes));
+    init::trunc_normal_(distillation_head_->weight, 0.02);
+    init::zeros_(distillation_head_->bias);
   }
 
-  // Images [N, C, H, W] to tokens [N, 1 + patches, dim], class token first.
+  // Images [N, C, H, W] to tokens [N, tokens, dim]: the class token, registers, the distillation token, patches.
   at::Tensor embed(const at::Tensor& x) {
     check(x.dim() == 4 && x.size(1) == channels_ && x.size(2) == image_size_ && x.size(3) == image_size_, ErrorKind::Usage, "vit",
           "input of shape ", x.sizes(), "; this network requires [N, ", channels_, ", ", image_size_, ", ", image_size_,
           "]: set image_size, or resize the images");
     const at::Tensor patches = conv_proj_->forward(x).flatten(2).transpose(1, 2);
-    const at::Tensor tokens = at::cat({class_token_.to(patches.scalar_type()).expand({x.size(0), -1, -1}), patches}, 1);
-    return npu_train::dropout(tokens + pos_embedding_, dropout_, is_training());
+    const auto of_batch = [&](const at::Tensor& learned) { return learned.to(patches.scalar_type()).expand({x.size(0), -1, -1}); };
+    std::vector<at::Tensor> parts = {of_batch(class_token_)};
+    if (distillation_token_.defined()) parts.push_back(of_batch(distillation_token_));
+    parts.push_back(patches);
+    at::Tensor tokens = at::cat(parts, 1) + pos_embedding_;
+    if (register_tokens_.defined())
+      tokens = at::cat(
+          {tokens.narrow(1, 0, 1), of_batch(register_tokens_).to(tokens.scalar_type()), tokens.narrow(1, 1, tokens.size(1) - 1)}, 1);
+    return npu_train::dropout(tokens, dropout_, is_training());
   }
 
-  // All tokens are normalised, as in torchvision's network, so that dumps of both show one tensor; the class token alone is read.
-  at::Tensor head(const at::Tensor& x) { return head_->forward(detail::layer_norm(x, *ln_).select(1, 0)); }
+  // All tokens are normalised, as in torchvision's network, so that dumps of both show one tensor; one or two of them are read.
+  at::Tensor head(const at::Tensor& x) {
+    const at::Tensor y = detail::layer_norm(x, *ln_);
+    const at::Tensor logits = head_->forward(y.select(1, 0));
+    return distillation_head_ == nullptr ? logits : (logits + distillation_head_->forward(y.select(1, 1 + registers()))) / 2;
+  }
 
   void set_mask(const at::Tensor& mask) {
     for (const auto& block : blocks) block->attention->set_mask(mask);
@@ -174,12 +206,19 @@ class VisionTransformer : public torch::nn::Module {
   std::vector<std::shared_ptr<EncoderBlock>> blocks;
 
  private:
+  at::Tensor learned_tokens(const std::string& name, int64_t number, int64_t dim) {
+    const at::Tensor out = register_parameter(name, at::empty({1, number, dim}));
+    init::normal_(out, 0.02);
+    return out;
+  }
+  int64_t registers() const { return register_tokens_.defined() ? register_tokens_.size(1) : 0; }
+
   int64_t image_size_, channels_;
   double dropout_;
-  at::Tensor class_token_, pos_embedding_;
+  at::Tensor class_token_, distillation_token_, register_tokens_, pos_embedding_;
   std::shared_ptr<Conv2d> conv_proj_;
   std::shared_ptr<torch::nn::LayerNormImpl> ln_;
-  std::shared_ptr<Linear> head_;
+  std::shared_ptr<Linear> head_, distillation_head_;
 };
 
 void check_options(const VitOptions& o) {
@@ -192,9 +231,16 @@ void check_options(const VitOptions& o) {
   for (const double p : {o.dropout, o.attention_dropout, o.drop_path})
     check(p >= 0.0 && p < 1.0, usage, "vit", "a dropout rate of ", p, "; allowed: at least 0 and below 1");
   check(o.qkv == "fused" || o.qkv == "split", usage, "vit", "qkv '", o.qkv, "'; allowed: fused, split");
+  const bool has_form = o.activation == "gelu" || o.gelu == "exact";
+  check(has_form && o.activation != "gelu_tanh", usage, "vit", "activation '", o.activation, "' with gelu '", o.gelu,
+        "'; allowed: gelu (with gelu exact or tanh), quick_gelu, relu, silu");
   check(o.gelu == "exact" || o.gelu == "tanh", usage, "vit", "gelu '", o.gelu, "'; allowed: exact, tanh");
   check(o.fused_kernels == "auto" || o.fused_kernels == "false", usage, "vit", "fused_kernels '", o.fused_kernels,
         "'; allowed: auto, false");
+  check(o.layer_scale >= 0 && o.registers >= 0, usage, "vit", "layer_scale is ", o.layer_scale, " and registers ", o.registers,
+        "; both must be at least 0");
+  check(o.distillation == "none" || o.distillation == "token" || o.distillation == "heads", usage, "vit", "distillation '", o.distillation,
+        "'; allowed: none, token, heads");
   check(o.attention_mask == "none" || o.attention_mask == "causal", usage, "vit", "attention_mask '", o.attention_mask,
         "'; allowed: none, causal");
 }

@@ -28,7 +28,20 @@ ConfigTable<T> vit_fields(const std::string& title) {
                               "added to the variance in layer normalisation; 1e-12 in many files of Hugging Face", between(0, 1))
       .template field<text>("qkv", &VitOptions::qkv, "one projection for query, key and value, or three (NPUs prefer split)",
                             one_of({"fused", "split"}))
-      .template field<text>("gelu", &VitOptions::gelu, "exact: by erf; tanh: the approximation", one_of({"exact", "tanh"}))
+      .template field<text>("activation", &VitOptions::activation, "of the MLP", one_of({"gelu", "quick_gelu", "relu", "silu"}))
+      .template field<text>("gelu", &VitOptions::gelu, "form of the activation gelu; exact: by erf; tanh: the approximation",
+                            one_of({"exact", "tanh"}))
+      .template field<double>("layer_scale", &VitOptions::layer_scale,
+                              "initial value of the factors of both branches of a block, as in DeiT-III and DINOv2; 0: there are none",
+                              between(0, 1e6))
+      .template field<bool>("qk_norm", &VitOptions::qk_norm, "normalises the queries and keys of each head")
+      .template field<int64_t>("registers", &VitOptions::registers, "learned tokens after the class token, without positions",
+                               between(0, 1 << 12))
+      .template field<text>(
+          "distillation", &VitOptions::distillation,
+          "of DeiT; token: a distillation token, which is not read; heads: a second head reads it, and the logits are the "
+          "mean of both",
+          one_of({"none", "token", "heads"}))
       .template field<text>("attention_mask", &VitOptions::attention_mask, "causal: a token attends to itself and to earlier tokens",
                             one_of({"none", "causal"}))
       .template field<text>("fused_kernels", &VitOptions::fused_kernels,
@@ -46,6 +59,8 @@ ConfigTable<T> vit_fields(const std::string& title) {
       .synonym("in_chans", "channels");
   table.synonym("embed_dim", "dim").synonym("hidden_dim", "dim").synonym("num_heads", "heads").synonym("num_layers", "depth");
   table.synonym("layer_norm_eps", "norm_eps").synonym("drop_path_rate", "drop_path").synonym("img_size", "image_size");
+  table.synonym("init_values", "layer_scale").synonym("layerscale_value", "layer_scale").synonym("reg_tokens", "registers");
+  table.synonym("num_register_tokens", "registers").synonym("hidden_act", "activation").synonym("act_layer", "activation");
   return table;
 }
 

@@ -105,11 +105,44 @@ TEST_CASE("CLIP: features have length 1, and those of a text are read at its end
   CHECK((model.forward(batch).at("text_features") - one).abs().max().item<double>() < 1e-6);
 }
 
-TEST_CASE("CLIP: the factor of the products is at most 100") {
+TEST_CASE("CLIP: the factor of the products is the exponential of its parameter, which has a gradient everywhere, and limits") {
+  auto options = clip_tiny_options();
+  const Model model = clip(options);
+  const at::Tensor parameter = clip_parameter(model, "logit_scale");
+  parameter.detach().fill_(5);
+  const at::Tensor scale = model.forward(clip_pairs(1)).at("scale");
+  CHECK(scale.item<double>() == doctest::Approx(std::exp(5.0)).epsilon(1e-5));
+  scale.backward();
+  CHECK(parameter.grad().item<double>() == doctest::Approx(std::exp(5.0)).epsilon(1e-5));
+  REQUIRE(model.limits.size() == 1);
+  CHECK(model.limits[0].name == "logit_scale");
+  CHECK(model.limits[0].least == 0);
+  CHECK(model.limits[0].most == doctest::Approx(std::log(100.0)));
+  options.max_scale = 0;
+  CHECK(clip(options).limits.empty());
+  options.max_scale = 0.5;
+  CHECK(testing::error_of([&] { clip(options); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("CLIP: a text is read at its largest token without an end_token") {
   c10::AutoGradMode no_grad(false);
-  const Model model = clip(clip_tiny_options());
-  clip_parameter(model, "logit_scale").fill_(9);
-  CHECK(model.forward(clip_pairs(1)).at("scale").item<double>() == doctest::Approx(100).epsilon(1e-5));
+  torch::manual_seed(5);
+  auto options = clip_tiny_options();
+  const Model by_token = clip(options);
+  options.end_token = -1;
+  torch::manual_seed(5);
+  const Model by_size = clip(options);
+  Batch batch = clip_pairs(2);
+  at::Tensor tokens = batch.at("tokens").clamp_max(200);
+  tokens.select(1, 3).fill_(201);
+  tokens.select(1, 6).fill_(201);  // the first one counts
+  batch.set("tokens", tokens);
+  const at::Tensor found = by_size.forward(batch).at("text_features");
+  at::Tensor ended = tokens.clone();
+  ended.select(1, 4).fill_(7), ended.select(1, 5).fill_(8), ended.select(1, 6).fill_(9);  // causal: what follows is not read
+  batch.set("tokens", ended);
+  CHECK((by_size.forward(batch).at("text_features") - found).abs().max().item<double>() < 1e-6);
+  CHECK((by_token.forward(batch).at("text_features") - found).abs().max().item<double>() > 1e-3);
 }
 
 TEST_CASE("CLIP: one tower has its input and its features alone, and the same parameters") {
@@ -187,7 +220,7 @@ TEST_CASE("CLIP: invalid sizes and inputs are one error each") {
   with([](ClipOptions& o) { o.vision_heads = 3; }, "vision_dim 64 is not a multiple of vision_heads 3");
   with([](ClipOptions& o) { o.text_heads = 3; }, "text_dim 64 is not a multiple of text_heads 3");
   with([](ClipOptions& o) { o.patch_size = 5; }, "image_size 32 is not a multiple of patch_size 5");
-  with([](ClipOptions& o) { o.end_token = 256; }, "end_token is 256; allowed: 0 to 255");
+  with([](ClipOptions& o) { o.end_token = 256; }, "end_token is 256; allowed: -1 to 255");
   with([](ClipOptions& o) { o.tower = "left"; }, "allowed: both, image, text");
   const Model model = clip(clip_tiny_options());
   Batch batch = clip_pairs(1);

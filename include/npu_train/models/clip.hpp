@@ -13,18 +13,25 @@
 namespace npu_train {
 
 struct ClipOptions {
-  int64_t image_size = 224;    ///< pixels of a side; a multiple of patch_size
-  int64_t patch_size = 32;     ///< pixels of a side of a patch
-  int64_t vision_layers = 12;  ///< blocks of the image tower
-  int64_t vision_heads = 12;   ///< its attention heads
-  int64_t vision_dim = 768;    ///< its width; a multiple of vision_heads
-  int64_t vocab_size = 49408;  ///< number of different tokens
-  int64_t context = 77;        ///< tokens of the longest text
-  int64_t text_layers = 12;    ///< blocks of the text tower
-  int64_t text_heads = 8;      ///< its attention heads
-  int64_t text_dim = 512;      ///< its width; a multiple of text_heads
-  int64_t end_token = 49407;   ///< the features of a text are those of its first token of this number
-  int64_t projection = 512;    ///< size of the common space
+  int64_t image_size = 224;               ///< pixels of a side; a multiple of patch_size
+  int64_t patch_size = 32;                ///< pixels of a side of a patch
+  int64_t vision_layers = 12;             ///< blocks of the image tower
+  int64_t vision_heads = 12;              ///< its attention heads
+  int64_t vision_dim = 768;               ///< its width; a multiple of vision_heads
+  int64_t vision_hidden = 0;              ///< width of its MLPs; 0: four times vision_dim
+  int64_t vocab_size = 49408;             ///< number of different tokens
+  int64_t context = 77;                   ///< tokens of the longest text
+  int64_t text_layers = 12;               ///< blocks of the text tower
+  int64_t text_heads = 8;                 ///< its attention heads
+  int64_t text_dim = 512;                 ///< its width; a multiple of text_heads
+  int64_t text_hidden = 0;                ///< width of its MLPs; 0: four times text_dim
+  std::string activation = "quick_gelu";  ///< of the MLPs: gelu, gelu_tanh, quick_gelu, relu, silu
+  double norm_eps = 1e-5;                 ///< added to the variance in the norms
+  int64_t end_token = 49407;  ///< the features of a text are those of its first token of this number; -1: of the first of its largest token
+  int64_t projection = 512;   ///< size of the common space
+  /// Largest factor of the products of features: after each step the parameter logit_scale is moved into [0, ln(max_scale)], as OpenCLIP
+  /// does it; 0: no limit, as in transformers.
+  double max_scale = 100;
   std::string tower = "both";  ///< both, image, text: the towers that the forward calls, for an export of one
   std::string weights{};       ///< file with initial weights
   bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
@@ -37,8 +44,8 @@ ClipOptions clip_tiny_options();
 
 /// Inputs: "input", images [batch, 3, image_size, image_size]; "tokens", ids int64 [batch, tokens] of 1 to `context` tokens, whatever
 /// follows the end_token is not read. A text without end_token is read at its first token, as in transformers. Outputs: "image_features"
-/// and "text_features" [batch, projection] of length 1, and "scale", the factor of their products (a scalar: exp of the parameter, at
-/// most 100); with `tower` image or text only its input and its features. Weights are drawn from the default generator as OpenAI's code
+/// and "text_features" [batch, projection] of length 1, and "scale", the factor of their products (a scalar: exp of the
+/// parameter); with `tower` image or text only its input and its features. Weights are drawn from the default generator as OpenAI's code
 /// does; logit_scale is ln(1 / 0.07). Error(Usage) for sizes that do not divide and for other inputs; on a CPU Error(Data) for an id
 /// outside of the vocabulary.
 Model clip(const ClipOptions& options, const std::string& name = "clip");

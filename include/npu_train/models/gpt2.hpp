@@ -1,6 +1,7 @@
 /// GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): a decoder of pre-norm blocks with learned positions
-/// and a head that is tied to the token embedding. Parameters: token_embedding, position_embedding, blocks.0.{ln_1, attention.qkv,
-/// attention.proj, ln_2, mlp.fc1, mlp.fc2}, ln. Weights of Hugging Face's GPT2LMHeadModel load into it (nn/weight_names.hpp).
+/// and a head that is usually the token embedding. Parameters: token_embedding, position_embedding, blocks.0.{ln_1, attention.qkv,
+/// attention.proj, ln_2, mlp.fc1, mlp.fc2}, ln, head (unless it is tied). Weights of Hugging Face's GPT2LMHeadModel load into it
+/// (nn/weight_names.hpp).
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,15 @@
 namespace npu_train {
 
 struct Gpt2Options {
-  int64_t vocab_size = 50257;  ///< number of different tokens
-  int64_t context = 1024;      ///< tokens of the longest input; fixed by the position embedding
-  int64_t layers = 12;         ///< blocks
-  int64_t heads = 12;          ///< attention heads
-  int64_t dim = 768;           ///< width of a token; a multiple of heads
+  int64_t vocab_size = 50257;            ///< number of different tokens
+  int64_t context = 1024;                ///< tokens of the longest input; fixed by the position embedding
+  int64_t layers = 12;                   ///< blocks
+  int64_t heads = 12;                    ///< attention heads
+  int64_t dim = 768;                     ///< width of a token; a multiple of heads
+  int64_t hidden = 0;                    ///< width of the MLP; 0: four times dim
+  std::string activation = "gelu_tanh";  ///< of the MLP: gelu, gelu_tanh, quick_gelu, relu, silu
+  double norm_eps = 1e-5;                ///< added to the variance in the norms
+  bool tie_embeddings = true;            ///< the head is the token embedding
   double dropout = 0.0;        ///< after the embeddings, on the attention weights and after both branches of a block; 0.1 in the paper
   std::string weights{};       ///< file with initial weights
   bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors

@@ -1,7 +1,7 @@
 /// Llama (Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; "Llama 2", 2023): a decoder of pre-norm blocks with
 /// RMSNorm, rotary positions, grouped queries and SwiGLU, without biases. Parameters: token_embedding, blocks.0.{norm_1,
 /// attention.{q_proj, k_proj, v_proj, proj}, norm_2, mlp.{gate, up, down}}, norm, head (unless it is tied). Weights of Hugging Face's
-/// LlamaForCausalLM load into it (nn/weight_names.hpp).
+/// LlamaForCausalLM and MistralForCausalLM load into it (nn/weight_names.hpp).
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,16 @@ namespace npu_train {
 
 /// Section `rope_scaling`: rotary frequencies for texts that are longer than those of the first training.
 struct RopeScaling {
-  std::string type = "none";        ///< none; llama3: the form of Llama 3.1, which divides low frequencies by `factor`
+  /// none; linear: all frequencies are divided by `factor`; llama3: the form of Llama 3.1, which divides low ones; yarn: that of Peng et
+  /// al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024
+  std::string type = "none";
   double factor = 8;                ///< more than 0
   double low_freq_factor = 1;       ///< wavelengths above original_context / low_freq_factor are scaled by `factor`,
   double high_freq_factor = 4;      ///< those below original_context / high_freq_factor are not, those between by interpolation
   int64_t original_context = 8192;  ///< tokens of the texts of the first training
+  double beta_fast = 32;            ///< of yarn: frequencies with more rotations in the original context stay,
+  double beta_slow = 1;             ///< those with fewer are divided by `factor`, those between by interpolation
+  double attention_factor = 0;      ///< of yarn: multiplies rotated queries and keys; 0: 0.1 ln(factor) + 1
   static const ConfigTable<RopeScaling>& config_table();
 };
 
@@ -30,7 +35,9 @@ struct LlamaOptions {
   int64_t dim = 768;                   ///< width of a token; a multiple of heads, with an even quotient
   int64_t hidden = 0;                  ///< width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256
   double rope_theta = 10000;           ///< base of the rotary frequencies
-  RopeScaling rope_scaling{};          ///< of Llama 3.1 and later
+  RopeScaling rope_scaling{};          ///< for longer texts
+  int64_t sliding_window = 0;          ///< a token sees this many tokens, itself included, as in Mistral; 0: all earlier ones
+  std::string activation = "silu";     ///< of the gate: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;              ///< added to the mean square in the norms
   bool tie_embeddings = false;         ///< the head uses the token embedding
   std::string fused_kernels = "auto";  ///< auto: packed_linear and attention's own backward, if they are faster; false: PyTorch's operators

@@ -1,7 +1,8 @@
 /// Vision transformers (Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021): pre-norm blocks, class token, learned positions.
 /// Parameter names and shapes are torchvision's: class_token, conv_proj, encoder.pos_embedding,
 /// encoder.layers.encoder_layer_0.{ln_1, self_attention.in_proj_weight, self_attention.out_proj, ln_2, mlp.0, mlp.3}, encoder.ln,
-/// heads.head.
+/// heads.head. With the options of later networks in addition layer_scale_1, layer_scale_2, self_attention.{q_norm, k_norm} of a block,
+/// register_tokens, distillation_token and heads.distillation.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +13,29 @@
 namespace npu_train {
 
 struct VitOptions {
-  int64_t num_classes = 1000;           ///< outputs of the head
-  int64_t image_size = 224;             ///< pixels of a side; fixed by the position embedding
-  int64_t channels = 3;                 ///< of the input
-  int64_t patch_size = 16;              ///< pixels of a side of a patch; divides image_size
-  int64_t dim = 768;                    ///< width of a token; a multiple of heads
-  int64_t depth = 12;                   ///< blocks
-  int64_t heads = 12;                   ///< attention heads
-  int64_t mlp_dim = 0;                  ///< width inside the MLP; 0: four times dim
-  double dropout = 0.0;                 ///< after the position embedding, the attention projection and both MLP layers
-  double attention_dropout = 0.0;       ///< on the attention weights
-  double drop_path = 0.0;               ///< stochastic depth of the last block, per sample, rising linearly from 0 at the first
-  double norm_eps = 1e-6;               ///< added to the variance in layer normalisation; 1e-12 in many files of Hugging Face
-  std::string qkv = "fused";            ///< fused: one projection (in_proj_weight); split: q_proj, k_proj, v_proj, which NPUs prefer
-  std::string gelu = "exact";           ///< exact: by erf; tanh: the approximation
+  int64_t num_classes = 1000;       ///< outputs of the head
+  int64_t image_size = 224;         ///< pixels of a side; fixed by the position embedding
+  int64_t channels = 3;             ///< of the input
+  int64_t patch_size = 16;          ///< pixels of a side of a patch; divides image_size
+  int64_t dim = 768;                ///< width of a token; a multiple of heads
+  int64_t depth = 12;               ///< blocks
+  int64_t heads = 12;               ///< attention heads
+  int64_t mlp_dim = 0;              ///< width inside the MLP; 0: four times dim
+  double dropout = 0.0;             ///< after the position embedding, the attention projection and both MLP layers
+  double attention_dropout = 0.0;   ///< on the attention weights
+  double drop_path = 0.0;           ///< stochastic depth of the last block, per sample, rising linearly from 0 at the first
+  double norm_eps = 1e-6;           ///< added to the variance in layer normalisation; 1e-12 in many files of Hugging Face
+  std::string qkv = "fused";        ///< fused: one projection (in_proj_weight); split: q_proj, k_proj, v_proj, which NPUs prefer
+  std::string activation = "gelu";  ///< of the MLP: gelu, quick_gelu, relu, silu
+  std::string gelu = "exact";       ///< form of the activation gelu; exact: by erf; tanh: the approximation
+  /// Initial value of the factors [dim] of both branches of a block (Touvron et al., "Going deeper with Image Transformers", ICCV 2021; in
+  /// DeiT-III and DINOv2); 0: there are none.
+  double layer_scale = 0.0;
+  bool qk_norm = false;   ///< layer normalisation of each head's queries and keys (Dehghani et al., "Scaling Vision Transformers", 2023)
+  int64_t registers = 0;  ///< learned tokens after the class token, without positions (Darcet et al., "Registers", ICLR 2024)
+  /// none; token: a distillation token after the class token (Touvron et al., "DeiT", ICML 2021), which is not read; heads: a second head
+  /// reads it, and the logits are the mean of both heads'
+  std::string distillation = "none";
   std::string attention_mask = "none";  ///< none; causal: a token attends to itself and to earlier tokens (class token first)
   std::string fused_kernels = "auto";  ///< auto: packed_linear and attention's own backward, if they are faster; false: PyTorch's operators
   std::string weights{};               ///< file with initial weights
