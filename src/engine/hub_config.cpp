@@ -1,153 +1,136 @@
 #include "engine/hub_config.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <map>
 #include <optional>
 
+#include "engine/config_rules.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/engine/weights.hpp"
 #include "npu_train/io/json.hpp"
+#include "npu_train/models/hub_network.hpp"
 
-namespace npu_train::detail {
+namespace npu_train {
 namespace {
 
 constexpr const char* kHubConfig = "config.json";
 constexpr JsonLimits kHubLimits{.depth = 32, .values = 200'000, .max_bytes = uint64_t{8} << 20};
 
-std::string number_text(double value) {
-  return value == std::floor(value) && std::abs(value) < 1e15 ? std::to_string(static_cast<int64_t>(value)) : shortest(value);
+// Of the built-in models those that have weights on Hugging Face's Hub.
+const std::vector<std::string>& families() {
+  static const std::vector<std::string> all = {"bert", "clip", "glm", "gpt2", "llama", "resnet", "vit"};
+  return all;
 }
 
-std::string family_of(const std::string& model) {
-  for (const char* family : {"gpt2", "llama", "vit"})
-    if (model == family || model.starts_with(std::string(family) + "_")) return family;
+bool is_size_of(const std::string& name, const std::string& model) { return name.starts_with(model + "_"); }
+
+// "" for a model of the program, and for one that no config.json describes.
+std::string family_of(const std::string& name, const Parts& parts) {
+  for (const auto& family : families()) {
+    const bool fits = name == family || is_size_of(name, family) || (family == "resnet" && name.starts_with(family));
+    if (fits && detail::is_own_part(parts.models, builtin_parts().models, name)) return family;
+  }
   return "";
 }
 
-// Compares the keys of a config.json with the options of a model.
-class HubComparison {
+const ConfigNode* option_in(const ConfigNode& options, const std::string& option) {
+  const ConfigNode* node = &options;
+  for (size_t begin = 0; node != nullptr && begin <= option.size();) {
+    const auto end = std::min(option.find('.', begin), option.size());
+    node = node->find(option.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return node;
+}
+
+bool agrees(const HubOption& o, const std::string& given) {
+  const auto here = decimal_number(given), there = decimal_number(o.value.scalar());
+  if (!here || !there) return given == o.value.scalar();
+  const double meant = *here == 0 && o.zero != 0 ? o.zero : *here;
+  return o.rule == HubOption::Rule::AtMost ? meant <= *there : meant == *there;
+}
+
+// A config.json that describes no network, of whatever program, is not compared.
+std::optional<Json> described(const std::filesystem::path& path) {
+  try {
+    auto config = load_json(path, kHubLimits);
+    for (const char* key : {"model_type", "architecture"})
+      if (const auto* value = config.find(key); value != nullptr && value->is_text()) return config;
+    log_warning("weights: ", path.string(), " has no model_type, so that the options of the model are not compared with it");
+  } catch (const Error& e) {
+    log_warning("weights: the options of the model are not compared with ", path.string(), ": ", e.what());
+  }
+  return std::nullopt;
+}
+
+std::string text_option(const PartConfig& model, const char* option) {
+  const auto* node = model.options.find(option);
+  return node != nullptr && node->is_scalar() ? node->scalar() : "";
+}
+
+class Completion {
  public:
-  HubComparison(const Json& config, const PartConfig& model) : config_(config), model_(model) {}
-
-  std::optional<double> theirs(const std::string& key) const { return number_in(config_, key); }
-  static std::optional<double> number_in(const Json& object, const std::string& key) {
-    const auto* value = object.find(key);
-    const bool is_number = value != nullptr && (value->kind() == Json::Kind::Integer || value->kind() == Json::Kind::Number);
-    return is_number ? std::optional(value->number(kHubConfig)) : std::nullopt;
-  }
-  std::optional<double> here(const std::string& option) const {
-    const auto* node = find(option);
-    if (node == nullptr || !node->is_scalar()) return std::nullopt;
-    return decimal_number(node->scalar());
-  }
-  std::string text_here(const std::string& option) const {
-    const auto* node = find(option);
-    return node != nullptr && node->is_scalar() ? node->scalar() : "";
+  Completion(const HubNetwork& network, PartConfig model, const Parts& parts) : network_(network), model_(std::move(model)) {
+    if (model_.name.empty()) model_.name = network.model;
+    named_size_ = is_size_of(model_.name, network.model);
+    ConfigProblems problems;
+    resolved_ = parts.models.resolve(model_, "model", problems).options;
+    problems.throw_if_any();
   }
 
-  void must_equal(const std::string& name, std::optional<double> wanted, const std::string& option, std::optional<double> given) {
-    if (!wanted || !given || *wanted == *given) return;
-    add(name, number_text(*wanted), option, number_text(*given));
+  bool same_model() const { return model_.name == network_.model || named_size_; }
+  bool is_open(const HubOption& o) const { return option_in(model_.options, o.option) == nullptr && !(named_size_ && o.size); }
+  // Options of the rule Open too if `all`.
+  PartConfig filled(bool all) const {
+    auto out = model_;
+    for (const auto& o : network_.options)
+      if (is_open(o) && (all || o.rule != HubOption::Rule::Open) && option_in(out.options, o.option) == nullptr)
+        out.options.set(o.option, o.value);
+    return out;
   }
-  void must_equal(const std::string& key, const std::string& option) { must_equal(key, theirs(key), option, here(option)); }
-  // The smaller context of a training is no difference.
-  void must_not_exceed(const std::string& key, const std::string& option) {
-    const auto wanted = theirs(key), given = here(option);
-    if (wanted && given && *given > *wanted) add(key, number_text(*wanted), option, number_text(*given));
+  // Options of the model that the file contradicts: "num_attention_heads is 32, model.heads is 12", and the keys to set.
+  void compare(std::vector<std::string>& lines, std::vector<std::string>& keys) const {
+    const auto complete = filled(/*all=*/true).options;  // two keys of the file may be one option of ours
+    for (const auto& o : network_.options) {
+      if (o.rule == HubOption::Rule::Open || !o.compared) continue;
+      const auto* node = option_in(is_open(o) ? complete : resolved_, o.option);
+      if (node == nullptr || !node->is_scalar() || agrees(o, node->scalar())) continue;
+      lines.push_back(o.key + " is " + o.theirs + ", model." + o.option + " is " + node->scalar());
+      if (!is_open(o)) keys.push_back("model." + o.option + "=" + o.value.scalar());
+    }
   }
-  void must_be_text(const std::string& name, const std::string& wanted, const std::string& option) {
-    if (const auto given = text_here(option); !given.empty() && given != wanted) add(name, wanted, option, given);
-  }
-  // A property that our network has by itself.
-  void must_be(const std::string& key, const std::vector<std::string>& known) {
-    const auto* value = config_.find(key);
-    if (value == nullptr || !value->is_text()) return;
-    for (const auto& name : known)
-      if (value->text(kHubConfig) == name) return;
-    out.push_back({key + " is " + value->text(kHubConfig), "this model has " + known.front(), ""});
-  }
-  void must_be(const std::string& key, double known) {
-    if (const auto value = theirs(key); value && *value != known)
-      out.push_back({key + " is " + number_text(*value), "this model has " + number_text(known), ""});
-  }
-
-  std::vector<HubDifference> out{};
 
  private:
-  const ConfigNode* find(const std::string& option) const {
-    const ConfigNode* node = &model_.options;
-    for (size_t begin = 0; node != nullptr && begin <= option.size();) {
-      const auto end = std::min(option.find('.', begin), option.size());
-      node = node->find(option.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    return node;
-  }
-  void add(const std::string& name, const std::string& wanted, const std::string& option, const std::string& given) {
-    out.push_back({name + " is " + wanted, "model." + option + " is " + given, "model." + option + "=" + wanted});
-  }
-
-  const Json& config_;
-  const PartConfig& model_;
+  const HubNetwork& network_;
+  PartConfig model_;
+  ConfigNode resolved_;
+  bool named_size_ = false;
 };
 
-// transformers 4 has rope_theta and rope_scaling, transformers 5 both in rope_parameters.
-void compare_rope(HubComparison& c, const Json& config) {
-  const auto* parameters = config.find("rope_parameters");
-  const auto* scaling = config.find("rope_scaling");
-  if (parameters != nullptr && parameters->is_object()) {
-    c.must_equal("rope_theta", HubComparison::number_in(*parameters, "rope_theta"), "rope_theta", c.here("rope_theta"));
-    scaling = parameters;
-  }
-  c.must_equal("rope_theta", "rope_theta");
-  std::string type = "none";
-  if (scaling != nullptr && scaling->is_object())
-    for (const char* key : {"rope_type", "type"})
-      if (const auto* value = scaling->find(key); value != nullptr && value->is_text()) {
-        type = value->text(kHubConfig) == "default" ? "none" : value->text(kHubConfig);
-        break;
-      }
-  c.must_be_text("rope_type", type, "rope_scaling.type");
-  if (type != "llama3") return;
-  for (const auto& [theirs, here] : std::map<std::string, std::string>{{"factor", "factor"},
-                                                                       {"low_freq_factor", "low_freq_factor"},
-                                                                       {"high_freq_factor", "high_freq_factor"},
-                                                                       {"original_max_position_embeddings", "original_context"}})
-    c.must_equal(theirs, HubComparison::number_in(*scaling, theirs), "rope_scaling." + here, c.here("rope_scaling." + here));
+[[noreturn]] void refuse(const std::string& config, const std::vector<std::string>& lines, const std::vector<std::string>& keys) {
+  throw Error(ErrorKind::Checkpoint, "weights", config + " is of another network: " + join(lines, "; "),
+              (keys.size() == lines.size() ? "set " + join(keys, " ") + "; " : std::string()) +
+                  "model.weights_strict=false loads the weights nevertheless");
 }
 
-void compare_llama(HubComparison& c, const Json& config) {
-  c.must_equal("num_attention_heads", "heads");
-  auto kv_heads = c.here("kv_heads");
-  if (kv_heads && *kv_heads == 0) kv_heads = c.here("heads");
-  const auto theirs = c.theirs("num_key_value_heads");
-  c.must_equal("num_key_value_heads", theirs ? theirs : c.theirs("num_attention_heads"), "kv_heads", kv_heads);
-  c.must_not_exceed("max_position_embeddings", "context");
-  c.must_equal("rms_norm_eps", "norm_eps");
-  compare_rope(c, config);
-  c.must_be("hidden_act", {"silu", "swish"});
-  if (const auto dim = c.here("dim"), heads = c.here("heads"); dim && heads && *heads > 0) c.must_be("head_dim", *dim / *heads);
+// Without weights_strict all of it is a warning.
+void check_network(const std::string& config, const std::vector<std::string>& lines, const std::vector<std::string>& keys, bool strict) {
+  if (lines.empty()) return;
+  if (strict) refuse(config, lines, keys);
+  log_warning("weights: ", config, " is of another network: ", join(lines, "; "));
 }
 
-void compare_gpt2(HubComparison& c) {
-  c.must_equal("n_head", "heads");
-  c.must_be("layer_norm_epsilon", 1e-5);
-  c.must_be("activation_function", {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"});
-}
-
-void compare_vit(HubComparison& c, const Json& config) {
-  c.must_equal("num_attention_heads", "heads");
-  c.must_equal("layer_norm_eps", "norm_eps");
-  const auto* activation = config.find("hidden_act");
-  if (activation == nullptr || !activation->is_text()) return;
-  const auto& name = activation->text(kHubConfig);
-  if (name == "gelu" || name.starts_with("gelu_")) c.must_be_text("hidden_act (" + name + ")", name == "gelu" ? "exact" : "tanh", "gelu");
+std::string type_line(const Json& file, const std::string& name) {
+  const auto* type = file.find("model_type");
+  return (type != nullptr ? "model_type is " + type->text(kHubConfig)
+                          : "architecture is " + file.at("architecture", kHubConfig).text(kHubConfig)) +
+         (name.empty() ? ", and the networks that are known here are " + join(hub_model_types()) : ", model.name is " + name);
 }
 
 }  // namespace
+
+namespace detail {
 
 std::filesystem::path hub_config_of(const std::filesystem::path& weights) {
   std::error_code error;
@@ -156,41 +139,75 @@ std::filesystem::path hub_config_of(const std::filesystem::path& weights) {
   return std::filesystem::is_regular_file(config, error) ? config : std::filesystem::path();
 }
 
-std::vector<HubDifference> hub_differences(const std::filesystem::path& path, const PartConfig& model) {
-  const auto family = family_of(model.name);
-  if (family.empty()) return {};
-  const auto config = load_json(path, kHubLimits);
-  const auto* type = config.find("model_type");
-  if (type == nullptr || !type->is_text() || (type->text(kHubConfig) == "gpt2") != (family == "gpt2") ||
-      (type->text(kHubConfig) == "vit") != (family == "vit"))
-    return {};
-  HubComparison comparison(config, model);
-  if (family == "llama") compare_llama(comparison, config);
-  if (family == "gpt2") compare_gpt2(comparison);
-  if (family == "vit") compare_vit(comparison, config);
-  return std::move(comparison.out);
-}
+std::string weights_path_of(const PartConfig& model) { return text_option(model, "weights"); }
 
-void check_hub_config(const std::filesystem::path& weights, const PartConfig& model, bool strict) {
-  const auto config = hub_config_of(weights);
-  if (config.empty()) return;
-  std::vector<HubDifference> differences;
+PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all) {
+  const auto weights = weights_path_of(model);
+  const auto path = weights.empty() ? std::filesystem::path() : hub_config_of(weights);
+  if (path.empty() || (!model.name.empty() && family_of(model.name, parts).empty())) return model;
   try {
-    differences = hub_differences(config, model);
-  } catch (const Error& e) {
-    log_warning("weights: the options of the model are not compared with ", config.string(), ": ", e.what());
-    return;
+    const auto file = load_json(path, kHubLimits);
+    const auto network = hub_network(file);
+    if (!network || network->model.empty()) return model;
+    const Completion completion(*network, model, parts);
+    return completion.same_model() ? completion.filled(all) : model;
+  } catch (const Error&) {
+    return model;  // the check of the complete model reports it
   }
-  if (differences.empty()) return;
-  std::vector<std::string> lines, keys;
-  for (const auto& d : differences) {
-    lines.push_back(d.theirs + ", " + d.here);
-    if (!d.key.empty()) keys.push_back(d.key);
-  }
-  const auto text = config.string() + " is of another network: " + join(lines, "; ");
-  if (!strict) return log_warning("weights: ", text);
-  throw Error(ErrorKind::Checkpoint, "weights", text,
-              keys.empty() ? "model.weights_strict=false loads the weights nevertheless" : "set " + join(keys, " "));
 }
 
-}  // namespace npu_train::detail
+void fill_model_from_weights(ConfigNode& config, const Parts& parts) {
+  auto* node = config.find("model");
+  if (node == nullptr || !node->is_map()) return;
+  PartConfig model;
+  model.options = *node;
+  const auto* name = node->find("name");
+  if (name != nullptr && name->is_scalar()) model.name = name->scalar();
+  if (name != nullptr && model.name.empty()) return;  // reported with the table
+  model.options.erase("name");
+  const auto filled = with_hub_options(model, parts, /*all=*/false);
+  if (model.name.empty()) {
+    const auto weights = weights_path_of(model);
+    if (filled.name.empty() && !weights.empty() && !hub_config_of(weights).empty())
+      with_weights_options(model, parts, weights);  // reports it
+    if (!filled.name.empty()) node->set("name", ConfigNode(filled.name));
+  }
+  for (const auto& member : filled.options.members()) node->put(member);
+}
+
+}  // namespace detail
+
+PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights) {
+  const auto path = weights.empty() ? std::filesystem::path() : detail::hub_config_of(weights);
+  check(!model.name.empty() || !path.empty(), ErrorKind::Usage, "model", "no model is named, and ",
+        weights.empty() ? std::string("there are no weights") : weights + " has no config.json that describes one",
+        "; allowed: ", join(parts.models.names()));
+  if (path.empty() || (!model.name.empty() && family_of(model.name, parts).empty())) return model;
+  const bool strict = text_option(model, "weights_strict") != "false";
+  const auto file = described(path);
+  check(file || !model.name.empty(), ErrorKind::Usage, "model", "no model is named, and ", path.string(), " does not describe one");
+  if (!file) return model;
+  const auto network = hub_network(*file);
+  std::vector<std::string> lines, keys;
+  if (!network) {
+    if (model.name.empty()) refuse(path.string(), {type_line(*file, "")}, {});
+    check_network(path.string(), {type_line(*file, model.name)}, {}, strict);
+    return model;
+  }
+  lines = network->foreign;
+  if (network->model.empty()) {  // a size that ours does not have
+    if (model.name.empty()) refuse(path.string(), lines, {});
+    check_network(path.string(), lines, {}, strict);
+    return model;
+  }
+  const Completion completion(*network, model, parts);
+  if (!completion.same_model()) {
+    check_network(path.string(), {type_line(*file, model.name)}, {"model.name=" + network->model}, strict);
+    return model;
+  }
+  completion.compare(lines, keys);
+  check_network(path.string(), lines, keys, strict);
+  return completion.filled(/*all=*/true);
+}
+
+}  // namespace npu_train

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/checkpoint_config.hpp"
+#include "engine/hub_config.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -46,17 +47,19 @@ std::string weights_of(const ModelSource& source, const Model& model) {
 }
 
 SourcedModel of_name(const ModelSource& source, const Parts& parts) {
-  SourcedModel out{.model = make_model(source.model, parts, source.seed)};
+  const auto given = source.weights.empty() ? detail::weights_path_of(source.model) : source.weights;
+  const auto part = with_weights_options(source.model, parts, given);
+  SourcedModel out{.model = make_model(part, parts, source.seed)};
   const auto path = weights_of(source, out.model);
   if (!path.empty()) {
-    auto file = read_weights_for(source.model, parts, path, source.set);
+    auto file = read_weights_for(part, parts, path, source.set);
     out.report = load_weights_file(out.model, file, path, {.strict = false});
     out.averages = file.averages;
     out.checkpoint = file.checkpoint;
     out.classes = std::move(file.classes);
     check_fit(out.report, source.fit, path);
   }
-  if (out.report.fits()) merge_adapter_of(out.model, source.model, parts);
+  if (out.report.fits()) merge_adapter_of(out.model, part, parts);
   return out;
 }
 

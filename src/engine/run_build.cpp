@@ -1,6 +1,7 @@
 #include "run_build.hpp"
 #include "engine/build_memory.hpp"
 #include "engine/config_rules.hpp"
+#include "engine/hub_config.hpp"
 #include "engine/overlap_report.hpp"
 #include "engine/ranks.hpp"
 #include "engine/text_rules.hpp"
@@ -101,6 +102,10 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 
 void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   RunConfig config = given;
+  if (const auto weights = detail::weights_path_of(config.model); !task && !weights.empty()) {
+    with_weights_options(config.model, parts, weights);  // the check; what the data may decide is still open
+    config.model = detail::with_hub_options(config.model, parts, /*all=*/false);
+  }
   device = run_device(config);
   Ranks ranks(config, device, parts);
   strategy = ranks.strategy();
@@ -108,6 +113,8 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
   check_equal_on_ranks(*strategy, resolved);
+  check(task || !config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; allowed: ", join(parts.models.names()),
+        "; hint: set model: {name: resnet50}, or pass a task of your own to fit()");
   if (!task) check_monitors(config, parts);
   if (!task && data.train == nullptr) detail::check_context(config, parts);
   building = {"the data set was opened", "a data set that is read from disk, or a machine with more memory"};
@@ -116,10 +123,9 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   write_statistics();
   BuildMemory memory(ranks.may_shard_parameters(), config.output.dir);
   if (!task) {
-    check(!config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; allowed: ", join(parts.models.names()),
-          "; hint: set model: {name: resnet50}, or pass a task of your own to fit()");
     building = {"the model was made and moved", remedy_of_model(*strategy)};
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
+    part = detail::with_hub_options(part, parts, /*all=*/true);
     model = make_model(part, parts, static_cast<uint64_t>(config.seed));
     check_number_of_classes(config, parts);
     detail::check_image_tokens(data, model);
@@ -261,6 +267,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
   memory.report();
   precision->set_updated(updated);
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);
+  optimizer->set_limits(model.limits);
   if (strategy->shards()) optimizer->set_norm_reduction([ranks = strategy.get()](at::Tensor& parts) { ranks->add_over_ranks(parts); });
   check(!strategy->shards() || optimizer->takes_slices(), ErrorKind::Usage, "trainer.strategy", "optimizer ", optimizer->name(),
         " needs complete parameters, and ", config.trainer.strategy,

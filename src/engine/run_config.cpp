@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/config_rules.hpp"
+#include "engine/hub_config.hpp"
 #include "npu_train/core/other_names.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/precision/emulation.hpp"
@@ -300,6 +301,7 @@ void check_config(const RunConfig& config, const Parts& parts) {
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides, const Parts& parts) {
   auto node = load_yaml(path);
   for (const auto& text : overrides) apply_override(node, text);
+  detail::fill_model_from_weights(node, parts);
   return bind_config(node, parts);
 }
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "engine/head_classes.hpp"
-#include "engine/hub_config.hpp"
 #include "engine/saved_weights.hpp"
 #include "engine/weight_shards.hpp"
 #include "npu_train/core/error.hpp"
@@ -194,14 +193,8 @@ WeightsReport load_weights_file(Model& model, WeightsFile file, const std::strin
   }
 }
 
-void check_weights_options(const PartConfig& model, const Parts& parts, const std::string& weights) {
-  const auto resolved = resolved_model(model, parts);
-  detail::check_hub_config(weights, resolved, is_strict(resolved));
-}
-
 WeightsFile read_weights_for(const PartConfig& model, const Parts& parts, const std::string& path, std::optional<WeightSet> set) {
   check_is_path(path);
-  check_weights_options(model, parts, path);
   auto out = read_weights(path, set.value_or(parts.models.tuning(model, "model").weights));
   check_nanogpt_heads(out, resolved_model(model, parts), path);
   return out;

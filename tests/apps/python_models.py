@@ -17,6 +17,8 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 import any_torchvision  # noqa: F401
 
+LATER_VITS = {'vit_layer_scale': {'init_values': 0.3}, 'vit_deit3': {'init_values': 0.3, 'no_embed_class': True}, 'vit_qk_norm': {'qk_norm': True},
+              'vit_registers': {'reg_tokens': 3, 'no_embed_class': True, 'init_values': 0.3}}
 BLOCKS = {'resnet18': [2, 2, 2, 2], 'resnet50': [3, 4, 6, 3]}
 
 
@@ -28,7 +30,10 @@ def torchvision_network(name, image=32, patch=8, **_):
 
 def timm_network(name, image=32, patch=8, **_):
     import timm
-    if name == 'vit': return timm.models.VisionTransformer(image, patch, embed_dim=32, depth=2, num_heads=2, num_classes=10)
+    if name.startswith('hub_'): return timm.create_model(name[4:], num_classes=10, **({} if 'resnet' in name else {'img_size': 32}))
+    if name.startswith('vit'):
+        net = timm.models.deit.VisionTransformerDistilled if name == 'vit_distilled' else timm.models.VisionTransformer
+        return net(image, patch, embed_dim=32, depth=2, num_heads=2, num_classes=10, **LATER_VITS.get(name, {}))
     return timm.create_model(name, num_classes=10)
 
 
@@ -51,7 +56,7 @@ def randomise(net):
         for name, value in net.state_dict().items():
             if name.endswith('running_var'): value.uniform_(0.5, 1.5)
             elif value.is_floating_point() and value.dim() < 2: value.add_(torch.randn_like(value) * 0.1)
-            elif 'cls_token' in name or 'class_token' in name or 'pos' in name or 'head' in name: value.normal_(std=0.2)
+            elif 'cls_token' in name or 'class_token' in name or 'dist_token' in name or 'reg_token' in name or 'pos' in name or 'head' in name: value.normal_(std=0.2)
     return net.eval()
 
 
@@ -76,6 +81,9 @@ def write(net, path, kind):
     elif kind == 'parallel': torch.save({'model_state_dict': {f'module.{k}': v for k, v in state.items()}, 'epoch': 3}, path)
     elif kind == 'lightning': torch.save({'state_dict': {f'model.{k}': v for k, v in state.items()}, 'optimizer_states': [{'state': {0: {'step': torch.tensor(1.)}}}]}, path)
     elif kind == 'pretrained': net.save_pretrained(path, max_shard_size='20KB')
+    elif kind == 'hub':
+        from timm.models import save_for_hf
+        save_for_hf(net, path)
     elif kind == 'shards':
         path.mkdir()
         names = list(state)

@@ -94,6 +94,48 @@ class PythonWeights(ProgramTest):
             jobs.append({'name': f'resized {resized["image"]} {resized["patch"]}', 'predicted': predicted, 'logits': resized['logits']})
         self.assertAgree('timm', jobs)
 
+    @unittest.skipIf(without('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
+    def test_later_vits_of_timm(self):
+        """Layer scale, positions of the patches alone, norms of queries and keys, registers, and two heads: each needs its option."""
+        options = {'vit_layer_scale': ('layer_scale=1',), 'vit_deit3': ('layer_scale=1',), 'vit_qk_norm': ('qk_norm=true',),
+                   'vit_registers': ('registers=3', 'layer_scale=1'), 'vit_distilled': ('distillation=heads',)}
+        networks = [self.network('vit', {f'{name}.pth': 'state_dict'}, 32, 'timm') | {'network': name, 'logits': str(self.dir / f'{name}.pt')} for name in options]
+        self.python('make', 'timm', networks)
+        jobs = []
+        for job in networks:
+            name, file = job['network'], self.dir / f'{job["network"]}.pth'
+            keys = tuple(f'model.{key}' for key in options[name])
+            self.predict(job['model'] + keys, file, 32, f'{file}.npy')
+            jobs.append({'name': f'predict {name}', 'predicted': f'{file}.npy', 'logits': job['logits']})
+            back = self.dir / f'{name}_back.pt'  # by our names
+            self.assertDone(npu_tool('weights', '--from', file, '--to', self.dir / 'ours.safetensors', '--as', 'torchvision'))
+            self.assertDone(npu_tool('weights', '--from', self.dir / 'ours.safetensors', '--to', back, '--as', 'timm'))
+            jobs.append({'name': f'load {name}', 'file': str(back)} | {key: job[key] for key in ('network', 'logits', 'images')})
+            for left_out in range(len(keys)):
+                some = keys[:left_out] + keys[left_out + 1:]
+                result = npu_tool('predict', *job['model'], *some, '--weights', file, '--device', 'cpu', *self.images(32))
+                self.assertFails(result, 6, 'tensors of layers that the model does not have: ', keys[left_out].split('=')[0])
+        self.assertAgree('timm', jobs)
+
+    @unittest.skipIf(without('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
+    def test_folders_of_timm_on_the_hub(self):
+        """Sizes and heads are those of the architecture's name in config.json."""
+        networks = [self.network('vit', {name: 'hub'}, 64 if 'resnet' in name else 32, 'timm') | {'network': name, 'logits': str(self.dir / f'{name}.pt')}
+                    for name in ('hub_vit_tiny_patch16_224', 'hub_deit_tiny_distilled_patch16_224', 'hub_resnet18')]
+        self.python('make', 'timm', networks)
+        jobs = []
+        for job in networks:
+            folder = self.dir / job['network']
+            model = ('--model', 'resnet18', 'model.image_size=64') if 'resnet' in folder.name else ('--model', 'vit')
+            self.predict(model, folder, job['side'], folder / 'logits.npy')
+            jobs.append({'name': folder.name, 'predicted': str(folder / 'logits.npy'), 'logits': job['logits']})
+            config = json.loads((folder / 'config.json').read_text())
+            for change in ({'global_pool': 'max'}, {'architecture': config['architecture'].replace('_224', '_clip_224') + 'd'}, {'model_args': {'act_layer': 'relu'}}):
+                (folder / 'config.json').write_text(json.dumps(config | change))
+                result = npu_tool('predict', *model, '--weights', folder, '--device', 'cpu', *self.images(job['side']))
+                self.assertFails(result, 6, ('model_args.act_layer' if 'model_args' in change else list(change)[0]) + ' is ')
+        self.assertAgree('timm', jobs)
+
     @unittest.skipIf(without('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)')
     def test_hugging_face(self):
         networks = [self.network('vit', {'vit.bin': 'state_dict', 'shards': 'shards', 'pretrained': 'pretrained'}, 32, 'transformers'),

@@ -45,8 +45,8 @@ struct WeightsFileOptions {
   std::vector<std::string> classes{};  ///< the names of the model's classes; empty: unknown
 };
 
-/// Reads the file for a configured model, after check_weights_options(). Error(Checkpoint) also if the file is of nanoGPT and has another
-/// number of heads than the model; with `weights_strict: false` a warning. `set` is by default that of model.weights_key.
+/// Reads the file for a configured model. Error(Checkpoint) also if the file is of nanoGPT and has another number of heads than the model;
+/// with `weights_strict: false` a warning. `set` is by default that of model.weights_key. with_weights_options() compares the rest.
 WeightsFile read_weights_for(const PartConfig& model, const Parts& parts, const std::string& path,
                              std::optional<WeightSet> set = std::nullopt);
 
@@ -57,10 +57,13 @@ WeightsReport load_weights_file(Model& model, const std::string& path, const Wei
 /// The same for a file that is read; `path` is for messages.
 WeightsReport load_weights_file(Model& model, WeightsFile file, const std::string& path, const WeightsFileOptions& options = {});
 
-/// Compares the options of a configured model with Hugging Face's config.json next to its file of weights (or in the folder), if there is
-/// one: the shapes of weights do not determine the number of heads and others. Error(Checkpoint) names what differs, and the options to
-/// set; with `weights_strict: false` it is a warning. Only for the built-in gpt2, llama and vit.
-void check_weights_options(const PartConfig& model, const Parts& parts, const std::string& weights);
+/// The model of a file of weights, if Hugging Face's config.json is next to it (or in the folder): the shapes of weights do not determine
+/// the number of heads and others. Options that are open have the values of that network; of a named size (llama_tiny) its sizes are not
+/// open. A model without a name is the one that the file describes. Error(Checkpoint) names what is set otherwise, and what that network
+/// does and ours cannot; with `weights_strict: false` it is a warning. Error(Usage) for a model without a name and without such a file. For
+/// the built-in models whose weights are on Hugging Face's Hub (models/hub_network.hpp); others, and models without weights, stay as they
+/// are.
+PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights);
 
 /// The weights of a checkpoint under every name of a tied one. Adapters of model.lora are merged (nn/lora.hpp), so that they are those of
 /// the model without. Error(Checkpoint), also if it has no averages and `set` is Ema.

@@ -27,9 +27,10 @@ Json shape_of(const std::vector<int64_t>& shape) {
 /// The model part, with the classes and the image size of the data if they can be opened: a summary does not need them.
 PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
-  auto node = file.empty() ? ConfigNode::map() : load_yaml(file);
-  for (const auto& text : overrides) apply_override(node, text);
-  auto config = bind_config(node, parts);
+  auto node = ConfigNode::map();
+  if (file.empty())
+    for (const auto& text : overrides) apply_override(node, text);
+  auto config = file.empty() ? bind_config(node, parts) : load_config(file, overrides, parts);
   auto& part = config.model;
   if (!args.model.empty()) part.name = args.model;
   check(!part.name.empty(), ErrorKind::Usage, "summary", "no model; give CONFIG or --model NAME");
