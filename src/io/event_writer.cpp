@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "io/crc_table.hpp"
 #include "npu_train/core/host_name.hpp"
 #include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train {
 namespace {
@@ -53,12 +55,20 @@ uint32_t masked_crc(std::string_view data) {
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
+// Readers take the files of a folder in the order of their names, which begin with a time: later than that of every existing file,
+// also of one that was made in the same second or by a machine whose clock is ahead.
 std::string new_path(const std::string& dir) {
+  constexpr std::string_view kStart = "events.out.tfevents.";
   std::error_code error;
   std::filesystem::create_directories(dir, error);
-  return (std::filesystem::path(dir) /
-          str_cat("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host_name(), ".", ::getpid()))
-      .string();
+  auto time = static_cast<int64_t>(wall_time());
+  for (const auto& item : std::filesystem::directory_iterator(dir, error)) {
+    const auto name = item.path().filename().string();
+    if (!name.starts_with(kStart)) continue;
+    const auto digits = std::string_view(name).substr(kStart.size(), name.find('.', kStart.size()) - kStart.size());
+    if (const auto other = whole_number(digits)) time = std::max(time, *other + 1);
+  }
+  return (std::filesystem::path(dir) / str_cat(kStart, time, ".", host_name(), ".", ::getpid())).string();
 }
 
 }  // namespace
@@ -71,6 +81,15 @@ uint32_t crc32c(std::string_view data) {
 EventWriter::EventWriter(const std::string& dir) : file_(new_path(dir)) {
   auto event = event_header(0);
   put_bytes(event, 3, "brain.Event:2");  // file_version
+  write_record(event);
+}
+
+void EventWriter::start_session(int64_t step) {
+  auto event = event_header(step);
+  std::string log;
+  put_tag(log, 1, 0);  // status
+  put_varint(log, 1);  // START
+  put_bytes(event, 7, log);
   write_record(event);
 }
 

@@ -58,6 +58,21 @@ TEST_CASE("every record has valid frame checksums and the scalars are inside") {
   CHECK(last.find(std::string("\x10\xac\x02", 3)) != std::string::npos);          // field 2 of the event: step 300
 }
 
+TEST_CASE("the start of a resumed session has its step, and its file comes after all others of the folder") {
+  testing::TempDir dir;
+  const auto earlier = dir.path() / "events.out.tfevents.9000000000.z.1";  // of a machine whose clock is ahead
+  std::ofstream(earlier) << "";
+  std::string path;
+  {
+    EventWriter writer(dir.path().string());
+    writer.start_session(300);
+    path = writer.path();
+  }
+  CHECK(path > earlier.string());
+  CHECK(path.find("events.out.tfevents.9000000001.") != std::string::npos);
+  CHECK(slurp(path).find(std::string("\x10\xac\x02\x3a\x02\x08\x01", 7)) != std::string::npos);  // step 300, session_log {status: START}
+}
+
 TEST_CASE("a folder that cannot be made is an error") {
   const auto e = testing::error_of([] { EventWriter("/proc/none/here"); });
   CHECK(e.kind() == ErrorKind::Checkpoint);
