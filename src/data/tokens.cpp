@@ -1,6 +1,7 @@
 #include "npu_train/data/tokens.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
 #include <glob.h>
 
 #include <algorithm>
@@ -32,6 +33,20 @@ void widen(const std::vector<char>& bytes, int64_t count, int64_t* out) {
     std::memcpy(&token, bytes.data() + i * sizeof(Token), sizeof(Token));
     out[i] = token;
   }
+}
+
+// Why a file that has no known header is not one without a header; "" for tokens. Headers of this family begin with a date, 20240520, and a
+// small version. As token ids of uint16 these would be any id and one of 305 to 320, then the version and 0.
+std::string other_format(const int32_t (&header)[3]) {
+  std::string_view bytes(reinterpret_cast<const char*>(header), sizeof header);
+  if (bytes.starts_with("\x93NUMPY")) return "a NumPy file (.npy)";
+  if (bytes.starts_with("PK\x03\x04")) return "a ZIP archive, as PyTorch writes";
+  if (bytes.starts_with("MMIDIDX")) return "the index of a Megatron data set";
+  const int64_t year = header[0] / 10000, month = header[0] / 100 % 100, day = header[0] % 100;
+  const bool date = year >= 2000 && year < 2100 && month >= 1 && month <= 12 && day >= 1 && day <= 31;
+  if (date && header[1] >= 0 && header[1] < 1000)
+    return str_cat("a file with a header (magic ", header[0], ", version ", header[1], "), which is not one of token ids");
+  return "";
 }
 
 // Numbers, or the bytes of a text. The caller commits.
@@ -69,6 +84,9 @@ TokenFile::TokenFile(const std::string& path, const std::string& dtype) : path_(
     begin_ = kTokenHeader, width_ = layout.width, size_ = header[2];
     return;
   }
+  const auto other = other_format(header);
+  check(other.empty(), ErrorKind::Data, kTokens, path, ": this is ", other,
+        "; allowed: token ids without a header, or with the header of llm.c: magic 20240520 (uint16) or 20240801 (uint32)");
   width_ = dtype == "uint16" ? 2 : 4;
   check(bytes % width_ == 0, ErrorKind::Data, kTokens, path, ": ", bytes, " bytes; tokens of ", dtype, " have ", width_,
         " bytes each; hint: the file is incomplete, or not a file of tokens");

@@ -129,6 +129,17 @@ TEST_CASE("invalid files and options are one error each") {
   check_error([&] { TokenFile(folder.write("huge.bin", header(20240520, 1, 2147483647) + ten)); }, ErrorKind::Data, "requires 4294968318");
   check_error([&] { TokenFile(folder.write("negative.bin", header(20240520, 1, -1))); }, ErrorKind::Data, "-1 tokens");
   check_error([&] { TokenFile(folder.write("version.bin", header(20240520, 2, 10) + ten)); }, ErrorKind::Data, "version 2");
+  // headers of other files of this family, and of other formats
+  for (const int32_t magic : {20240522, 20240326, 20240803, 20251231})
+    check_error([&] { TokenFile(folder.write("magic.bin", header(magic, 3, 10) + ten)); }, ErrorKind::Data,
+                "a file with a header (magic " + std::to_string(magic) + ", version 3)");
+  check_error([&] { TokenFile(folder.write("a.bin", std::string("\x93NUMPY\x01\0v\0{'descr': '<u2'", 26))); }, ErrorKind::Data,
+              "NumPy file");
+  check_error([&] { TokenFile(folder.write("z.bin", std::string("PK\x03\x04\0\0\0\0\x01\0\0\0", 12))); }, ErrorKind::Data, "ZIP archive");
+  check_error([&] { TokenFile(folder.write("i.bin", std::string("MMIDIDX\0\0\x01\0\0", 12))); }, ErrorKind::Data, "index of a Megatron");
+  // ids that only resemble a date
+  CHECK(TokenFile(folder.write("ids.bin", bytes_of(std::vector<uint16_t>{55449, 308, 50256, 1000, 0, 1}))).size() == 6);
+  CHECK(TokenFile(folder.write("day.bin", bytes_of(std::vector<uint32_t>{20241301, 1, 10})), "uint32").size() == 3);
   check_error([&] { TokenFile(train, "int8"); }, ErrorKind::Usage, "allowed: uint16, uint32");
   check_error([&] { open({{"train", train}, {"context", 10}}); }, ErrorKind::Data, "10 tokens; a sample has context + 1 = 11");
   check_error([&] { open({{"train", folder.write("empty.bin", "")}}); }, ErrorKind::Data, "0 tokens");

@@ -22,7 +22,8 @@ namespace npu_train {
 class TokenFile {
  public:
   /// `dtype`, uint16 or uint32, is that of a file without a header. Error(Data) for a file that is missing, truncated or not a multiple of
-  /// a token; Error(Usage) for another dtype.
+  /// a token, and for one that begins like a file of another kind: a header of llm.c with another magic, .npy, ZIP, Megatron's index;
+  /// Error(Usage) for another dtype.
   explicit TokenFile(const std::string& path, const std::string& dtype = "uint16");
 
   int64_t size() const { return size_; }  ///< tokens
