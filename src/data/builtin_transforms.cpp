@@ -25,17 +25,26 @@ struct SizeOptions {
   }
 };
 
+const Bounds kInterpolations = one_of({"bilinear", "bicubic"});
+const char* const kInterpolationDoc = "filter, antialiased: bilinear, or bicubic as timm's models have it";
+
+Resampling resampling(const std::string& interpolation, const TransformContext& context) {
+  return {interpolation == "bicubic" ? Interpolation::Bicubic : Interpolation::Bilinear, context.exact};
+}
+
 struct ResizeOptions {
   int64_t size = 0;
   bool exact = false;
   double crop_ratio = 1;
+  std::string interpolation = "bilinear";
   static const ConfigTable<ResizeOptions>& config_table() {
     static const auto table =
         ConfigTable<ResizeOptions>("transform resize")
             .field("size", &ResizeOptions::size, "shorter side in pixels; 0: the data set's image_size / crop_ratio", between(0, 8192))
             .field("exact", &ResizeOptions::exact, "resizes both sides to size; changes the aspect ratio")
             .field("crop_ratio", &ResizeOptions::crop_ratio, "with size 0: the fraction of the side that a following crop keeps",
-                   between(0.1, 1));
+                   between(0.1, 1))
+            .field("interpolation", &ResizeOptions::interpolation, kInterpolationDoc, kInterpolations);
     return table;
   }
 };
@@ -55,12 +64,14 @@ struct RandomResizedCropOptions {
   int64_t size = 0;
   std::vector<double> scale = {0.08, 1};
   std::vector<double> ratio = {0.75, 4.0 / 3};
+  std::string interpolation = "bilinear";
   static const ConfigTable<RandomResizedCropOptions>& config_table() {
     static const auto table =
         ConfigTable<RandomResizedCropOptions>("transform random_resized_crop")
             .field("size", &RandomResizedCropOptions::size, kSizeDoc, between(0, 8192))
             .field("scale", &RandomResizedCropOptions::scale, "minimum and maximum fraction of the area", between(1e-6, 1))
-            .field("ratio", &RandomResizedCropOptions::ratio, "minimum and maximum width / height", between(1e-3, 1e3));
+            .field("ratio", &RandomResizedCropOptions::ratio, "minimum and maximum width / height", between(1e-3, 1e3))
+            .field("interpolation", &RandomResizedCropOptions::interpolation, kInterpolationDoc, kInterpolations);
     return table;
   }
 };
@@ -174,10 +185,11 @@ void add_augmentations(TransformRegistry& registry) {
 }  // namespace
 
 void add_builtin_transforms(TransformRegistry& registry) {
-  registry.add<ResizeOptions>("resize", "antialiased bilinear resize", [](const ResizeOptions& o, const TransformContext& context) {
+  registry.add<ResizeOptions>("resize", "antialiased resize", [](const ResizeOptions& o, const TransformContext& context) {
     const int64_t size =
-        o.size > 0 ? o.size : static_cast<int64_t>(std::nearbyint(static_cast<double>(size_or_default(0, context)) / o.crop_ratio));
-    return o.exact ? step<Resize>(size, size) : step<Resize>(size);
+        o.size > 0 ? o.size : static_cast<int64_t>(std::floor(static_cast<double>(size_or_default(0, context)) / o.crop_ratio));  // as timm
+    const auto how = resampling(o.interpolation, context);
+    return o.exact ? step<Resize>(size, size, how) : step<Resize>(size, how);
   });
   registry.add<SizeOptions>("center_crop", "the centre of the image", [](const SizeOptions& o, const TransformContext& context) {
     return step<CenterCrop>(size_or_default(o.size, context));
@@ -191,7 +203,7 @@ void add_builtin_transforms(TransformRegistry& registry) {
                                            check_range(o.scale, "scale");
                                            check_range(o.ratio, "ratio");
                                            return step<RandomResizedCrop>(size_or_default(o.size, context), o.scale[0], o.scale[1],
-                                                                          o.ratio[0], o.ratio[1]);
+                                                                          o.ratio[0], o.ratio[1], resampling(o.interpolation, context));
                                          });
   registry.add<FlipOptions>("horizontal_flip", "mirrors left to right",
                             [](const FlipOptions& o, const TransformContext&) { return step<HorizontalFlip>(o.p); });

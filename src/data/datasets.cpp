@@ -106,8 +106,9 @@ std::string DatasetPair::summary() const {
 }
 
 void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms) {
-  const TransformContext context{pair.options.image_size, info.mean, info.std};
+  TransformContext context{pair.options.image_size, info.mean, info.std, /*exact=*/pair.options.jpeg == "exact"};
   pair.train_pipeline = Pipeline::from_config(pair.options.train_transforms, "data.train_transforms", context, transforms);
+  context.exact = pair.options.jpeg != "fast";
   pair.val_pipeline = Pipeline::from_config(pair.options.val_transforms, "data.val_transforms", context, transforms);
   if (pair.options.augment_on != "device" || info.shape.size() != 3) return;
   for (const auto* pipeline : {&pair.train_pipeline, &pair.val_pipeline})  // before anything else is made

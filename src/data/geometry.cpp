@@ -17,8 +17,8 @@ void check_side(int64_t size, const char* where) {
 
 }  // namespace
 
-Resize::Resize(int64_t shorter_side) : height_(shorter_side), width_(0) { check_side(shorter_side, "Resize"); }
-Resize::Resize(int64_t height, int64_t width) : height_(height), width_(width) {
+Resize::Resize(int64_t shorter_side, Resampling how) : height_(shorter_side), width_(0), how_(how) { check_side(shorter_side, "Resize"); }
+Resize::Resize(int64_t height, int64_t width, Resampling how) : height_(height), width_(width), how_(how) {
   check_side(height, "Resize");
   check_side(width, "Resize");
 }
@@ -32,14 +32,15 @@ PictureSize Resize::output_size(PictureSize in) const {
 
 Image Resize::apply(Image image, Philox& rng) const {
   const auto [h, w] = output_size({image.height(), image.width()});
-  return resize(image, h, w);
+  return resize(image, h, w, how_);
 }
 
 Image Resize::apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const {
+  if (how_.exact) return apply(decode_image(file, where), rng);
   const auto header = read_header(file, where);
   const auto [h, w] = output_size({header.height, header.width});
   const auto part = decode_box(file, where, {0, 0, header.height, header.width}, h, w);
-  return resize(part.image, h, w, part.y0, part.x0, part.y1, part.x1);
+  return resize(part.image, h, w, how_, part.y0, part.x0, part.y1, part.x1);
 }
 
 CenterCrop::CenterCrop(int64_t size) : size_(size) { check_side(size, "CenterCrop"); }
@@ -79,8 +80,13 @@ Image RandomCrop::apply(Image image, Philox& rng) const {
   return image.crop(box.top, box.left, box.height, box.width);
 }
 
-RandomResizedCrop::RandomResizedCrop(int64_t size, double min_scale, double max_scale, double min_ratio, double max_ratio)
-    : size_(size), min_scale_(min_scale), max_scale_(max_scale), min_log_ratio_(std::log(min_ratio)), max_log_ratio_(std::log(max_ratio)) {
+RandomResizedCrop::RandomResizedCrop(int64_t size, double min_scale, double max_scale, double min_ratio, double max_ratio, Resampling how)
+    : size_(size),
+      min_scale_(min_scale),
+      max_scale_(max_scale),
+      min_log_ratio_(std::log(min_ratio)),
+      max_log_ratio_(std::log(max_ratio)),
+      how_(how) {
   check_side(size, "RandomResizedCrop");
   check(min_scale > 0 && min_scale <= max_scale && max_scale <= 1, ErrorKind::Usage, "RandomResizedCrop", "scale is [", min_scale, ", ",
         max_scale, "]; the limits must be in (0, 1] and in ascending order");
@@ -112,14 +118,15 @@ PixelBox RandomResizedCrop::draw(int64_t height, int64_t width, Philox& rng) con
 
 Image RandomResizedCrop::apply(Image image, Philox& rng) const {
   const PixelBox box = draw(image.height(), image.width(), rng);
-  return resize(image.crop(box.top, box.left, box.height, box.width), size_, size_);
+  return resize(image.crop(box.top, box.left, box.height, box.width), size_, size_, how_);
 }
 
 Image RandomResizedCrop::apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const {
+  if (how_.exact) return apply(decode_image(file, where), rng);
   const auto header = read_header(file, where);
   const PixelBox box = draw(header.height, header.width, rng);
   const auto part = decode_box(file, where, box, size_, size_);
-  return resize(part.image, size_, size_, part.y0, part.x0, part.y1, part.x1);
+  return resize(part.image, size_, size_, how_, part.y0, part.x0, part.y1, part.x1);
 }
 
 Image HorizontalFlip::apply(Image image, Philox& rng) const { return draw(rng) ? image.mirrored() : image; }

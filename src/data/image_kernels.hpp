@@ -6,6 +6,8 @@
 
 namespace npu_train::detail {
 
+constexpr int kWeightBits = 22;  // so that 255 times a cubic's weights fits 32 bits
+
 struct ImageKernels {
   // Resizing. One row of n floats: the weighted sum of `count` rows of bytes.
   void (*sum_rows)(const uint8_t* src, int64_t row_bytes, int64_t n, const float* weights, int64_t count, float* out);
@@ -13,6 +15,10 @@ struct ImageKernels {
   // value leaves 0..255: the weights are positive and add up to one.
   void (*sum_columns)(const float* src, const int32_t* first, const int32_t* count, const float* weights, int64_t stride, int64_t n,
                       uint8_t* out);
+  // The same from and to bytes, by weights of kWeightBits bits after the point, rounded to the nearest and cut to a byte.
+  void (*round_columns)(const uint8_t* src, const int32_t* first, const int32_t* count, const int32_t* weights, int64_t stride, int64_t n,
+                        uint8_t* out);
+  void (*round_rows)(const uint8_t* src, int64_t row_bytes, int64_t n, const int32_t* weights, int64_t count, uint8_t* out);
   // The first `channels` bytes of n packed pixels, each to a plane of its own.
   void (*unpack)(const uint8_t* packed, int64_t n, int64_t channels, uint8_t* planes, int64_t plane_stride);
 

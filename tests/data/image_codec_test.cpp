@@ -103,7 +103,7 @@ TEST_CASE("a large JPEG is decoded smaller, never below the requested size") {
   const Image direct = resize(whole.crop(100, 60, 200, 400), 50, 100);
   const DecodedBox part = decode_box(file, "x", {100, 60, 200, 400}, 50, 100);
   CHECK(part.image.height() <= 51);
-  CHECK(largest_difference(values(resize(part.image, 50, 100, part.y0, part.x0, part.y1, part.x1)), values(direct)) <= 2);
+  CHECK(largest_difference(values(resize(part.image, 50, 100, {.exact = false}, part.y0, part.x0, part.y1, part.x1)), values(direct)) <= 2);
 }
 
 TEST_CASE("a JPEG that ends early is an error wherever it was truncated, even if only its top is needed") {

@@ -30,6 +30,7 @@ struct DataOptions {
   int64_t image_size = 0;                    ///< the meaning of `size: 0` in a transform
   std::vector<PartConfig> train_transforms;  ///< data sets set their own defaults
   std::vector<PartConfig> val_transforms;
+  std::string jpeg = "auto";        ///< auto: exact for validation and prediction, fast in training | exact | fast: see Resampling::exact
   std::string augment_on = "host";  ///< host | device: place of the transforms after the last resizing one, and of mixing
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
@@ -52,6 +53,11 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("image_size", &DataOptions::image_size, "height and width of images after transforms whose size is 0", between(0, 8192));
   add("train_transforms", &DataOptions::train_transforms, "transforms of training images, in order; normalize last");
   add("val_transforms", &DataOptions::val_transforms, "transforms of validation images, in order; normalize last");
+  add("jpeg", &DataOptions::jpeg,
+      "how images are decoded and resized; exact: as Pillow does, bit for bit; fast: JPEG files at 1/2, 1/4 or 1/8 where they are reduced "
+      "that "
+      "much, which changes pixels; auto: fast in training, exact in validation",
+      one_of({"auto", "exact", "fast"}));
   add("augment_on", &DataOptions::augment_on,
       "where images are transformed; device: the transforms after the last resizing one, and mixup and cutmix, run on complete batches on "
       "the training device",

@@ -9,11 +9,11 @@
 
 namespace npu_train {
 
-/// Antialiased bilinear resize: of the shorter side to `size` (the other in proportion, rounded down), or of both sides.
+/// Antialiased resize: of the shorter side to `size` (the other in proportion, rounded down), or of both sides.
 class Resize final : public Transform {
  public:
-  explicit Resize(int64_t shorter_side);
-  Resize(int64_t height, int64_t width);
+  explicit Resize(int64_t shorter_side, Resampling how = {});
+  Resize(int64_t height, int64_t width, Resampling how = {});
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
   PictureSize output_size(PictureSize in) const override;
@@ -22,6 +22,7 @@ class Resize final : public Transform {
 
  private:
   int64_t height_, width_;  // width_ 0: shorter side
+  Resampling how_;
 };
 
 /// The centre of `size` x `size` pixels; a smaller image is padded with 0.
@@ -53,12 +54,12 @@ class RandomCrop final : public Transform {
   int64_t size_, padding_;
 };
 
-/// A box with a random area and shape ("Inception crop", Szegedy et al. 2015), resized to `size` x `size`. JPEG files are decoded only
-/// inside the box.
+/// A box with a random area and shape ("Inception crop", Szegedy et al. 2015), resized to `size` x `size`. Unless the resampling is
+/// exact, JPEG files are decoded only inside the box.
 class RandomResizedCrop final : public Transform {
  public:
   explicit RandomResizedCrop(int64_t size, double min_scale = 0.08, double max_scale = 1, double min_ratio = 3.0 / 4,
-                             double max_ratio = 4.0 / 3);
+                             double max_ratio = 4.0 / 3, Resampling how = {});
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
@@ -68,6 +69,7 @@ class RandomResizedCrop final : public Transform {
  private:
   int64_t size_;
   double min_scale_, max_scale_, min_log_ratio_, max_log_ratio_;
+  Resampling how_;
 };
 
 /// Mirrors with probability p.

@@ -83,10 +83,22 @@ struct FloatTarget {
 /// Error(Data) if the image does not have the target's size; an image with one channel fills a target with three.
 void write_floats(const Image& image, const FloatTarget& target, const float* scale, const float* shift);
 
-/// Resizes the box [y0, y1) x [x0, x1) (fractions of pixels allowed) to height x width with antialiased bilinear interpolation:
-/// a triangle of width 2 * max(1, scale) around each output's centre, cut at the box and normalised (as in Pillow's `resize` and
-/// torchvision's `antialias=True`). Returns a dense planar image.
-Image resize(const Image& image, int64_t height, int64_t width, double y0, double x0, double y1, double x1);
-Image resize(const Image& image, int64_t height, int64_t width);
+enum class Interpolation { Bilinear, Bicubic };
+
+/// How pixels are resized. Both interpolations are antialiased: the filter (a triangle, or Keys' cubic with a = -0.5) is as wide as the
+/// scale.
+struct Resampling {
+  Interpolation interpolation = Interpolation::Bilinear;
+  /// Pillow's arithmetic, and so the bits of torchvision's and timm's transforms of PIL images: columns, then rows (the other way round if
+  /// the height shrinks by more than twice what the width shrinks by, as Pillow does from version 13 on), rounded to bytes between the two,
+  /// with weights of 22 bits; JPEG files are decoded at their own size. Without it bilinear resizing rounds once, which takes less time,
+  /// and a JPEG file is decoded at 1/2, 1/4 or 1/8 if that still has the requested number of pixels.
+  bool exact = true;
+};
+
+/// Resizes the box [y0, y1) x [x0, x1) (fractions of pixels allowed) to height x width: filters around each output's centre, cut at the box
+/// and normalised. Returns a dense planar image.
+Image resize(const Image& image, int64_t height, int64_t width, const Resampling& how, double y0, double x0, double y1, double x1);
+Image resize(const Image& image, int64_t height, int64_t width, const Resampling& how = {});
 
 }  // namespace npu_train

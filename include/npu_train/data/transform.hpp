@@ -46,6 +46,7 @@ class Transform {
 struct TransformContext {
   int64_t image_size = 0;         ///< the meaning of `size: 0`
   std::vector<double> mean, std;  ///< the meaning of `normalize` without numbers
+  bool exact = true;              ///< Resampling::exact
 };
 
 /// The conversion of bytes to floats: (value / 255 - mean) / std. A part of the chain, but done last and together with the copy.

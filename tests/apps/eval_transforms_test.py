@@ -1,0 +1,84 @@
+"""The pixels that validation and `npu_tool predict` give a network, against the evaluation transforms of torchvision and timm, on JPEG files that a
+reduced decoding would change. Skipped without the packages. The Python that has them is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev),
+or this one."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from programs import SOURCE, ProgramTest, main, npu_tool, run, train_app
+
+OWN = SOURCE / '.venv/models/bin/python'
+PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+SCRIPT = pathlib.Path(__file__).with_name('python_transforms.py')
+SIDE = 56
+LIMIT = 1e-3  # of a pixel's level
+
+# The network's logits are its input: what predict writes with --logits are the pixels.
+CONFIG = '''
+seed: 1
+device: cpu
+precision: 32-true
+model: {{name: torchscript, path: {dir}/pixels.pt, allow_code: true, num_classes: {classes}}}
+data:
+  name: image_folder
+  root: {dir}/data
+  image_size: {side}
+  batch_size: 2
+  num_workers: 0
+  jpeg: {jpeg}
+  train_transforms: [{{name: center_crop}}, normalize]
+  val_transforms: [{resize}, {{name: center_crop}}, normalize]
+optimizer: {{name: sgd, lr: 0, momentum: 0}}
+trainer: {{max_epochs: 1, threads: 1, num_sanity_val_steps: 0}}
+output: {{dir: {dir}/out, name: {name}, tensorboard: false}}
+'''
+
+
+def without(package): return subprocess.run([PYTHON, '-c', f'import torch, importlib.metadata as m; m.version("{package}")'], capture_output=True).returncode != 0
+
+
+@unittest.skipIf(without('timm') or without('torchvision'), 'there is no Python with torchvision and timm')
+class EvalTransforms(ProgramTest):
+    def python(self, *args):
+        code, out, error = run(PYTHON, SCRIPT, *args)
+        self.assertEqual(code, 0, out + error)
+        return json.loads(out.splitlines()[-1])
+
+    def setUp(self):
+        super().setUp()
+        self.images = self.python('make', self.dir, str(SIDE))
+
+    def largest_difference(self, name, transform):
+        """In levels, of all images."""
+        return self.python('compare', self.dir, str(SIDE), transform, self.dir / f'{name}.npy')
+
+    def trained(self, name, resize, jpeg='auto'):
+        config = CONFIG.format(dir=self.dir, classes=3 * SIDE * SIDE, side=SIDE, resize=resize, jpeg=jpeg, name=name)
+        self.assertDone(train_app(self.config(config, name=f'{name}.yaml')))
+        run_dir = self.dir / 'out' / name / 'version_0'
+        self.assertDone(npu_tool('predict', '--checkpoint', run_dir, 'model.allow_code=true', '--device', 'cpu', '--logits', self.dir / f'{name}.npy', *self.images))
+        return json.loads((run_dir / 'history.json').read_text())['epochs'][-1]['val']['loss']
+
+    def test_predictions_have_the_pixels_of_torchvision(self):
+        model = ('--model', 'torchscript', f'model.path={self.dir}/pixels.pt', 'model.allow_code=true', '--num-classes', str(3 * SIDE * SIDE), f'model.image_size={SIDE}',
+                 '--weights', self.dir / 'pixels.safetensors')
+        self.assertDone(npu_tool('predict', *model, '--device', 'cpu', '--logits', self.dir / 'plain.npy', *self.images))
+        self.assertLess(self.largest_difference('plain', 'torchvision'), LIMIT)
+
+    def test_checkpoints_have_the_pixels_of_timm_and_validation_too(self):
+        # timm resizes to floor(56 / 0.9) = 62
+        loss = self.trained('timm', '{name: resize, crop_ratio: 0.9, interpolation: bicubic}')
+        self.assertLess(self.largest_difference('timm', 'timm'), LIMIT)
+        self.assertAlmostEqual(loss, self.python('loss', self.dir, str(SIDE), 'timm'), delta=1e-4 * abs(loss))
+
+    def test_fast_decoding_differs_as_documented(self):
+        exact = self.trained('exact', '{name: resize, size: 64}')
+        fast = self.trained('fast', '{name: resize, size: 64}', jpeg='fast')
+        self.assertNotAlmostEqual(exact, fast, delta=1e-4 * abs(exact))  # the validation; predictions stay exact
+        for name in ('exact', 'fast'): self.assertLess(self.largest_difference(name, 'torchvision'), LIMIT)
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,82 @@
+"""Images and the evaluation transforms of torchvision and timm, for eval_transforms_test.py:
+
+  make DIR SIDE                         writes images, a folder of them as data, and a network whose logits are its input; prints the images' paths
+  compare DIR SIDE TRANSFORM LOGITS.npy prints the largest difference of these pixels from the transform's, in levels (1 / 255)
+  loss DIR SIDE TRANSFORM               prints the cross entropy of the validation images with these pixels as logits"""
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+
+import any_torchvision  # noqa: F401
+import numpy as np
+from PIL import Image
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class Pixels(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x): return x.flatten(1) * self.factor
+
+
+def picture(height, width, seed):
+    """Texture and noise, which a reduced decoding changes."""
+    random = np.random.RandomState(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    waves = 60 * np.sin(x / 2.3)[..., None] * np.sin(y / 2.9)[..., None]
+    return (127 + waves + random.randint(-50, 51, (height, width, 3))).clip(0, 255).astype(np.uint8)
+
+
+def images(folder): return sorted(folder.glob('*.jpg')) + sorted(folder.glob('*.png'))
+
+
+def make(folder, side):
+    for i, (height, width, sampling) in enumerate([(300, 401, 0), (523, 260, 2), (131, 150, 1), (61, 200, 2)]):
+        Image.fromarray(picture(height, width, i)).save(folder / f'{i}.jpg', quality=92, subsampling=sampling)
+    Image.fromarray(picture(190, 101, 9)).save(folder / 'p.png')
+    for split in ('train', 'val'):
+        for k, path in enumerate(images(folder)):
+            (folder / 'data' / split / 'ab'[k % 2]).mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / 'data' / split / 'ab'[k % 2])
+    torch.jit.script(Pixels()).save(str(folder / 'pixels.pt'))
+    from safetensors.torch import save_file
+    save_file(Pixels().state_dict(), folder / 'pixels.safetensors')
+    return [str(path) for path in images(folder)]
+
+
+def transform_of(name, side):
+    if name == 'timm':
+        from timm.data import create_transform
+        return create_transform((3, side, side), is_training=False, interpolation='bicubic', crop_pct=0.9, mean=MEAN, std=STD)
+    from torchvision import transforms as t
+    return t.Compose([t.Resize(side * 256 // 224), t.CenterCrop(side), t.ToTensor(), t.Normalize(MEAN, STD)])
+
+
+def pixels(paths, name, side):
+    transform = transform_of(name, side)
+    return torch.stack([transform(Image.open(path).convert('RGB')) for path in paths])
+
+
+def compare(folder, side, name, logits):
+    ours = torch.from_numpy(np.load(logits)).reshape(-1, 3, side, side)
+    theirs = pixels(images(folder), name, side)
+    return ((ours - theirs).abs() * torch.tensor(STD).view(3, 1, 1) * 255).max().item()
+
+
+def loss(folder, side, name):
+    paths = sorted((folder / 'data/val').glob('*/*'))
+    labels = torch.tensor(['ab'.index(path.parent.name) for path in paths])
+    return torch.nn.functional.cross_entropy(pixels(paths, name, side).flatten(1), labels).item()
+
+
+def main(what, folder, side, *rest):
+    print(json.dumps({'make': make, 'compare': compare, 'loss': loss}[what](pathlib.Path(folder), int(side), *rest)))
+
+
+if __name__ == '__main__': main(*sys.argv[1:])
