@@ -158,6 +158,8 @@ void add_builtin_datasets(DatasetRegistry& registry) {
   registry.add<GeneratedQuestionsOptions>("generated_questions",
                                           "coloured shapes of 32 x 32 with questions and answers, drawn from a seed; needs no files",
                                           open_generated_questions);
+  registry.add<GeneratedCaptionsOptions>(
+      "generated_captions", "coloured shapes of 32 x 32 with captions, drawn from a seed; needs no files", open_generated_captions);
   registry.add<GeneratedTextOptions>("generated_text", "English sentences with bytes as tokens, drawn from a seed; needs no files",
                                      detail::open_generated_text);
 }

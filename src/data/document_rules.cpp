@@ -23,7 +23,7 @@ std::vector<int32_t> text_tokens(const std::string& text, const std::string& whe
   return out;
 }
 
-std::vector<int32_t> listed_tokens(const std::vector<Json>& list, const std::string& where) {
+std::vector<int32_t> listed_tokens(const std::vector<Json>& list, const std::string& where, const DocumentRules& rules) {
   std::vector<int32_t> out;
   for (const auto& token : list) {
     const auto id = token.integer(where + ": tokens");
@@ -31,6 +31,8 @@ std::vector<int32_t> listed_tokens(const std::vector<Json>& list, const std::str
           kLargestToken);
     out.push_back(static_cast<int32_t>(id));
   }
+  if (!out.empty() && rules.begin_token >= 0 && out.front() != rules.begin_token)
+    out.insert(out.begin(), static_cast<int32_t>(rules.begin_token));
   return out;
 }
 
@@ -99,18 +101,32 @@ void check_rules_of_lines(const DocumentRules& rules) {
         "long_documents: split is for files of tokens; allowed for .jsonl: error, truncate");
 }
 
-std::optional<std::vector<int32_t>> tokens_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
-                                                   DocumentCounts& counts) {
+std::optional<QuestionTokens> tokens_of_line(const Json& line, const std::string& where, const DocumentRules& rules, bool prompts,
+                                             DocumentCounts& counts) {
   const auto *text = line.find("text"), *list = line.find("tokens");
+  if (prompts && text == nullptr && list == nullptr && line.find("prompt") != nullptr)
+    return completion_of_line(line, where, rules, counts);
+  check(!prompts || (line.find("prompt") == nullptr && line.find("completion") == nullptr), ErrorKind::Data, kRules, where,
+        ": the line has a ", line.find("prompt") != nullptr ? "prompt" : "completion",
+        " next to a text or tokens, or alone; allowed: a prompt and "
+        "a completion, a text, or tokens");
   check((text != nullptr) != (list != nullptr), ErrorKind::Data, kRules, where, ": ",
-        text != nullptr ? "the line has a text and tokens" : "the line has no text",
-        "; allowed: {\"text\": \"...\"} or {\"tokens\": [...]}");
-  auto out =
-      text != nullptr ? text_tokens(text->text(where + ": text"), where, rules) : listed_tokens(list->items(where + ": tokens"), where);
+        text != nullptr ? "the line has a text and tokens" : "the line has no text", "; allowed: {\"text\": \"...\"}",
+        prompts ? ", {\"prompt\": \"...\", \"completion\": \"...\"}" : "", " or {\"tokens\": [...]}");
+  auto out = text != nullptr ? text_tokens(text->text(where + ": text"), where, rules)
+                             : listed_tokens(list->items(where + ": tokens"), where, rules);
   const auto fault = fault_of(out, rules, counts);
-  if (fault.empty()) return out;
+  if (fault.empty()) return QuestionTokens{std::move(out), 0};
   check(rules.skip_bad, ErrorKind::Data, kRules, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such texts and counts them");
   return std::nullopt;
+}
+
+std::vector<int32_t> caption_of_bytes(const std::string& text, const std::string& where, const DocumentRules& rules) {
+  auto out = text_tokens(text, where, rules);
+  DocumentCounts counts;
+  const auto fault = fault_of(out, rules, counts);
+  check(fault.empty(), ErrorKind::Data, kRules, where, ": ", fault);
+  return out;
 }
 
 }  // namespace detail

@@ -1,5 +1,7 @@
 #include "npu_train/data/generated_questions.hpp"
 
+#include <array>
+
 #include "data/document_rules.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/seed.hpp"
@@ -19,18 +21,57 @@ QuestionTokens question_about(const DatasetInfo& info, int64_t label, const Docu
   return detail::question_of_bytes("is it a " + name(asked) + "?", yes ? "yes" : "no", kGeneratedQuestions, rules, questions);
 }
 
+QuestionTokens caption_of(const std::string& name, const DocumentRules& rules, Philox& rng) {
+  constexpr std::array<const char*, 3> kBeginnings = {"a ", "an image of a ", "this is a "};
+  return {detail::caption_of_bytes(kBeginnings[rng.below(kBeginnings.size())] + name, kGeneratedQuestions, rules), 0};
+}
+
+// Pairs of `o`, with questions or captions.
+template <class Options>
+DatasetPair open_generated_pairs(const Options& o, const std::optional<QuestionOptions>& questions, const TransformRegistry& transforms) {
+  check(o.mixup_alpha == 0 && o.cutmix_alpha == 0, ErrorKind::Usage, "data",
+        "mixup and cutmix mix classes; the images have texts instead; hint: remove them");
+  const auto make = [&](int64_t count, uint64_t seed) {
+    return std::make_shared<GeneratedQuestions>(generate_shapes(count, seed, o.style), DocumentRules{.context = o.context}, questions,
+                                                seed);
+  };
+  const auto seed = static_cast<uint64_t>(o.data_seed);
+  DatasetPair pair;
+  pair.train = make(o.train_size, seed);
+  pair.val = make(o.val_size, derive_seed(seed, "validation"));  // a different stream of the same seed
+  pair.options = o;
+  set_pipelines(pair, pair.train->info(), transforms);
+  return pair;
+}
+
+// The fields of the images.
+template <class T>
+ConfigTable<T> shape_fields(const char* title) {
+  using O = GeneratedOptions;
+  // Type arguments are spelled out: a member of the base is not deduced as one of T.
+  return ConfigTable<T>(title)
+      .template field<int64_t>("train_size", &O::train_size, "number of training images", between(1, 10'000'000))
+      .template field<int64_t>("val_size", &O::val_size, "number of validation images", between(1, 10'000'000))
+      .field("context", &T::context, "tokens of the longest text", between(2, 1 << 20))
+      .template field<int64_t>("data_seed", &O::data_seed, "seed of images and texts; the run's seed does not affect them")
+      .template field<ShapeStyle>("style", &O::style, "difficulty of the images");
+}
+
 }  // namespace
 
-GeneratedQuestions::GeneratedQuestions(MemoryPictures shapes, const DocumentRules& rules, const QuestionOptions& questions, uint64_t seed)
+GeneratedQuestions::GeneratedQuestions(MemoryPictures shapes, const DocumentRules& rules, const std::optional<QuestionOptions>& questions,
+                                       uint64_t seed)
     : shapes_(std::move(shapes)), rules_(rules), questions_(questions) {
   rules_.check();
-  questions_.check();
+  if (questions_) questions_->check();
   const auto info = shapes_.info();
   check(info.num_classes >= 2 && static_cast<int64_t>(info.class_names.size()) == info.num_classes, ErrorKind::Usage, kGeneratedQuestions,
         "the images have ", info.class_names.size(), " names of ", info.num_classes, " classes; allowed: one of each, at least two");
   for (int64_t i = 0; i < shapes_.size(); ++i) {
     Philox rng(derive_seed(seed, "questions", static_cast<uint64_t>(i)));
-    texts_.push_back(question_about(info, shapes_.labels()[static_cast<size_t>(i)], rules_, questions_, rng));
+    const auto label = shapes_.labels()[static_cast<size_t>(i)];
+    texts_.push_back(questions_ ? question_about(info, label, rules_, *questions_, rng)
+                                : caption_of(info.class_names[static_cast<size_t>(label)], rules_, rng));
   }
 }
 
@@ -54,31 +95,20 @@ int64_t GeneratedQuestions::prompt(int64_t index) const {
 }
 
 DatasetPair open_generated_questions(const GeneratedQuestionsOptions& o, const TransformRegistry& transforms) {
-  check(o.mixup_alpha == 0 && o.cutmix_alpha == 0, ErrorKind::Usage, "data",
-        "mixup and cutmix mix classes; the images have texts instead; hint: remove them");
-  const auto make = [&](int64_t count, uint64_t seed) {
-    return std::make_shared<GeneratedQuestions>(generate_shapes(count, seed, o.style), DocumentRules{.context = o.context}, o, seed);
-  };
-  const auto seed = static_cast<uint64_t>(o.data_seed);
-  DatasetPair pair;
-  pair.train = make(o.train_size, seed);
-  pair.val = make(o.val_size, derive_seed(seed, "validation"));  // a different stream of the same seed
-  pair.options = o;
-  set_pipelines(pair, pair.train->info(), transforms);
-  return pair;
+  return open_generated_pairs(o, o, transforms);
+}
+
+DatasetPair open_generated_captions(const GeneratedCaptionsOptions& o, const TransformRegistry& transforms) {
+  return open_generated_pairs(o, std::nullopt, transforms);
 }
 
 const ConfigTable<GeneratedQuestionsOptions>& GeneratedQuestionsOptions::config_table() {
-  using T = GeneratedQuestionsOptions;
-  using O = GeneratedOptions;
-  // Type arguments are spelled out: a member of the base is not deduced as one of T.
-  static const auto table = data_fields(
-      question_fields(ConfigTable<T>("data generated_questions")
-                          .field<int64_t>("train_size", &O::train_size, "number of training images", between(1, 10'000'000))
-                          .field<int64_t>("val_size", &O::val_size, "number of validation images", between(1, 10'000'000))
-                          .field("context", &T::context, "tokens of the longest text", between(2, 1 << 20))
-                          .field<int64_t>("data_seed", &O::data_seed, "seed of images and questions; the run's seed does not affect them")
-                          .field<ShapeStyle>("style", &O::style, "difficulty of the images")));
+  static const auto table = data_fields(question_fields(shape_fields<GeneratedQuestionsOptions>("data generated_questions")));
+  return table;
+}
+
+const ConfigTable<GeneratedCaptionsOptions>& GeneratedCaptionsOptions::config_table() {
+  static const auto table = data_fields(shape_fields<GeneratedCaptionsOptions>("data generated_captions"));
   return table;
 }
 

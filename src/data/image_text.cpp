@@ -48,8 +48,7 @@ ImageText::ImageText(const std::string& root, const std::vector<std::string>& fi
   if (questions_) questions_->check();
   const auto text_of = [&](const Json& line, const std::string& where) -> std::optional<QuestionTokens> {
     if (questions_) return detail::question_of_line(line, where, rules_, *questions_, counts_);
-    auto tokens = detail::tokens_of_line(line, where, rules_, counts_);
-    return tokens ? std::optional(QuestionTokens{std::move(*tokens), 0}) : std::nullopt;
+    return detail::tokens_of_line(line, where, rules_, /*prompts=*/false, counts_);
   };
   auto pairs = std::make_shared<Pairs>();
   pairs->files = files;

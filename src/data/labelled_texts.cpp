@@ -91,6 +91,7 @@ struct LabelledTexts::Lines {
   std::vector<std::string> files;
   std::vector<Text> texts;
   std::vector<int32_t> tokens;
+  bool prompts = false;  // some have one
 };
 
 LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const DocumentRules& rules, const DatasetInfo& known) : rules_(rules) {
@@ -103,11 +104,13 @@ LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const Docume
     for_each_json_line(files[f], [&](const Json& line, int64_t number, const std::string& where) {
       const auto label = label_of_line(line, where);
       classes.add(label, where);
-      const auto tokens = detail::tokens_of_line(line, where, rules_, counts_);
-      if (!tokens) return;
-      lines->texts.push_back(
-          {static_cast<int32_t>(f), static_cast<int32_t>(tokens->size()), number, static_cast<int64_t>(lines->tokens.size()), -1});
-      lines->tokens.insert(lines->tokens.end(), tokens->begin(), tokens->end());
+      const auto text = detail::tokens_of_line(line, where, rules_, /*prompts=*/true, counts_);
+      if (!text) return;
+      const auto& tokens = text->tokens;
+      lines->texts.push_back({static_cast<int32_t>(f), static_cast<int32_t>(tokens.size()), static_cast<int32_t>(text->prompt), number,
+                              static_cast<int64_t>(lines->tokens.size()), -1});
+      lines->tokens.insert(lines->tokens.end(), tokens.begin(), tokens.end());
+      lines->prompts = lines->prompts || line.find("prompt") != nullptr;
       labels.push_back(label);
     });
   info_ = classes.finish(static_cast<int64_t>(labels.size()));
@@ -126,6 +129,7 @@ Sample LabelledTexts::get(int64_t index) const {
   at::Tensor tokens = at::empty({text.count}, at::kLong);
   std::copy_n(lines_->tokens.data() + text.first, text.count, tokens.mutable_data_ptr<int64_t>());
   Sample out{{{"input", std::move(tokens)}}, index};
+  if (lines_->prompts) out.fields.emplace_back("prompt", at::scalar_tensor(text.prompt, at::kLong));
   if (text.label >= 0) out.fields.emplace_back("target", at::scalar_tensor(text.label, at::kLong));
   return out;
 }

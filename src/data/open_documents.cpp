@@ -80,21 +80,22 @@ DatasetPair open_documents(const DocumentsOptions& options) {
 
 const ConfigTable<DocumentsOptions>& DocumentsOptions::config_table() {
   using T = DocumentsOptions;
-  static const auto table =
-      data_fields(ConfigTable<T>("data documents")
-                      .field("train", &T::train, "training files: tokens, as for the data set tokens, or .jsonl with one text in a line")
-                      .field("val", &T::val, "validation files, in the same way; empty: val_fraction")
-                      .field("val_fraction", &T::val_fraction,
-                             "share of the training samples, at the end, that is used for validation instead", between(0, 0.9))
-                      .field("context", &T::context, "tokens of the longest sample, with begin_token and end_token", between(2, 1 << 20))
-                      .field("long_documents", &T::long_documents,
-                             "longer documents; error: the run ends; truncate: the first tokens, then end_token; split: several samples",
-                             one_of({"error", "truncate", "split"}))
-                      .field("begin_token", &T::begin_token, "comes before the tokens of each sample; -1: nothing", between(-1, 1 << 24))
-                      .field("end_token", &T::end_token, "ends a document in files of tokens, and is its last token", between(0, 1 << 24))
-                      .field("pad_token", &T::pad_token, "fills the shorter samples of a batch", between(0, 1 << 24))
-                      .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
-                      .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));
+  static const auto table = data_fields(
+      ConfigTable<T>("data documents")
+          .field("train", &T::train, "training files: tokens, as for the data set tokens, or .jsonl with one text in a line")
+          .field("val", &T::val, "validation files, in the same way; empty: val_fraction")
+          .field("val_fraction", &T::val_fraction, "share of the training samples, at the end, that is used for validation instead",
+                 between(0, 0.9))
+          .field("context", &T::context, "tokens of the longest sample, with begin_token and end_token", between(2, 1 << 20))
+          .field("long_documents", &T::long_documents,
+                 "longer documents; error: the run ends; truncate: the first tokens, then end_token; split: several samples",
+                 one_of({"error", "truncate", "split"}))
+          .field("begin_token", &T::begin_token,
+                 "comes before the tokens of each sample, unless a list of tokens begins with it; -1: nothing", between(-1, 1 << 24))
+          .field("end_token", &T::end_token, "ends a document in files of tokens, and is its last token", between(0, 1 << 24))
+          .field("pad_token", &T::pad_token, "fills the shorter samples of a batch", between(0, 1 << 24))
+          .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
+          .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));
   return table;
 }
 

@@ -93,7 +93,8 @@ ConfigTable<T> image_text_fields(ConfigTable<T> table, const char* line) {
           .template field<std::string>("long_documents", &O::long_documents,
                                        "longer texts; error: the run ends; truncate: the first tokens, then end_token",
                                        one_of({"error", "truncate"}))
-          .template field<int64_t>("begin_token", &O::begin_token, "comes before the tokens of each text; -1: nothing",
+          .template field<int64_t>("begin_token", &O::begin_token,
+                                   "comes before the tokens of each text, unless a list of tokens begins with it; -1: nothing",
                                    between(-1, 1 << 24))
           .template field<int64_t>("end_token", &O::end_token, "comes after them", between(0, 1 << 24))
           .template field<int64_t>("pad_token", &O::pad_token, "fills the shorter texts of a batch", between(0, 1 << 24))

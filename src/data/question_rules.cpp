@@ -7,7 +7,7 @@
 namespace npu_train {
 namespace {
 
-constexpr const char* kQuestions = "image_questions";
+constexpr const char *kQuestions = "image_questions", *kPrompts = "documents";
 constexpr int64_t kLargestId = (int64_t{1} << 31) - 1;
 
 std::vector<int32_t> ids_of_bytes(const std::string& text, const std::string& where) {
@@ -33,29 +33,42 @@ std::vector<int32_t> ids_of_member(const Json& line, const char* key, const std:
   return out;
 }
 
-QuestionTokens joined(const std::vector<int32_t>& question, const std::vector<int32_t>& answer, const std::string& where,
-                      const DocumentRules& rules, const QuestionOptions& o) {
-  const auto image = static_cast<int32_t>(o.image_token);
-  for (const auto* part : {&question, &answer})
-    check(std::find(part->begin(), part->end(), image) == part->end(), ErrorKind::Data, kQuestions, where, ": the text has the token ",
-          o.image_token, ", which is that of images (data.image_token)");
+// `parts` before the answer, and the answer.
+QuestionTokens joined(std::initializer_list<std::vector<int32_t>> parts, const std::vector<int32_t>& answer, const DocumentRules& rules) {
   QuestionTokens out;
-  if (rules.begin_token >= 0) out.tokens.push_back(static_cast<int32_t>(rules.begin_token));
-  out.tokens.insert(out.tokens.end(), static_cast<size_t>(o.image_tokens), image);
-  out.tokens.insert(out.tokens.end(), question.begin(), question.end());
-  if (o.separator >= 0) out.tokens.push_back(static_cast<int32_t>(o.separator));
+  for (const auto& part : parts) out.tokens.insert(out.tokens.end(), part.begin(), part.end());
   out.prompt = static_cast<int64_t>(out.tokens.size());
   out.tokens.insert(out.tokens.end(), answer.begin(), answer.end());
   out.tokens.push_back(static_cast<int32_t>(rules.end_token));
   return out;
 }
 
-// What is wrong with it, "" if nothing, after its answer was truncated if that is the rule. Counts both.
-std::string fault_of_question(QuestionTokens& text, const DocumentRules& rules, DocumentCounts& counts) {
+std::vector<int32_t> if_given(int64_t token) {
+  return token >= 0 ? std::vector<int32_t>{static_cast<int32_t>(token)} : std::vector<int32_t>{};
+}
+
+QuestionTokens about_image(const std::vector<int32_t>& question, const std::vector<int32_t>& answer, const std::string& where,
+                           const DocumentRules& rules, const QuestionOptions& o) {
+  const auto image = static_cast<int32_t>(o.image_token);
+  for (const auto* part : {&question, &answer})
+    check(std::find(part->begin(), part->end(), image) == part->end(), ErrorKind::Data, kQuestions, where, ": the text has the token ",
+          o.image_token, ", which is that of images (data.image_token)");
+  const std::vector<int32_t> images(static_cast<size_t>(o.image_tokens), image);
+  return joined({if_given(rules.begin_token), images, question, if_given(o.separator)}, answer, rules);
+}
+
+// How messages call the end of a text, which counts, and all of it.
+struct WordsOfText {
+  const char *end, *all;
+};
+constexpr WordsOfText kOfQuestions{"answer", "image, question and answer"}, kOfPrompts{"completion", "prompt and completion"};
+
+// What is wrong with it, "" if nothing, after its end was truncated if that is the rule. Counts both.
+std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, const DocumentRules& rules, DocumentCounts& counts) {
   const auto size = static_cast<int64_t>(text.tokens.size());
   if (size == text.prompt + 1) {
     ++counts.empty;
-    return "the answer is empty";
+    return c10::str("the ", words.end, " is empty");
   }
   for (const auto id : text.tokens)
     if (rules.vocab_size > 0 && id >= rules.vocab_size) {
@@ -70,9 +83,9 @@ std::string fault_of_question(QuestionTokens& text, const DocumentRules& rules, 
     return "";
   }
   ++counts.long_ones;
-  return "image, question and answer have " + std::to_string(size) + " tokens, " + std::to_string(text.prompt) +
-         " of them before the answer; allowed: at most " + std::to_string(rules.context) + " (data.context)" +
-         (rules.long_documents == "truncate" ? "" : "; hint: data.long_documents=truncate shortens answers");
+  return c10::str(words.all, " have ", size, " tokens, ", text.prompt, " of them before the ", words.end, "; allowed: at most ",
+                  rules.context, " (data.context)",
+                  rules.long_documents == "truncate" ? "" : c10::str("; hint: data.long_documents=truncate shortens the ", words.end));
 }
 
 }  // namespace
@@ -88,19 +101,31 @@ namespace detail {
 
 std::optional<QuestionTokens> question_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
                                                const QuestionOptions& questions, DocumentCounts& counts) {
-  auto out = joined(ids_of_member(line, "question", where), ids_of_member(line, "answer", where), where, rules, questions);
-  const auto fault = fault_of_question(out, rules, counts);
+  auto out = about_image(ids_of_member(line, "question", where), ids_of_member(line, "answer", where), where, rules, questions);
+  const auto fault = fault_of_answer(out, kOfQuestions, rules, counts);
   if (fault.empty()) return out;
   check(rules.skip_bad, ErrorKind::Data, kQuestions, where, ": ", fault,
         "; hint: data.on_bad_sample=skip omits such lines and counts them");
   return std::nullopt;
 }
 
+std::optional<QuestionTokens> completion_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
+                                                 DocumentCounts& counts) {
+  const auto prompt = ids_of_member(line, "prompt", where);
+  const bool begins = !prompt.empty() && prompt.front() == rules.begin_token;
+  auto out =
+      joined({begins ? std::vector<int32_t>{} : if_given(rules.begin_token), prompt}, ids_of_member(line, "completion", where), rules);
+  const auto fault = fault_of_answer(out, kOfPrompts, rules, counts);
+  if (fault.empty()) return out;
+  check(rules.skip_bad, ErrorKind::Data, kPrompts, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such lines and counts them");
+  return std::nullopt;
+}
+
 QuestionTokens question_of_bytes(const std::string& question, const std::string& answer, const std::string& where,
                                  const DocumentRules& rules, const QuestionOptions& questions) {
-  auto out = joined(ids_of_bytes(question, where), ids_of_bytes(answer, where), where, rules, questions);
+  auto out = about_image(ids_of_bytes(question, where), ids_of_bytes(answer, where), where, rules, questions);
   DocumentCounts counts;
-  const auto fault = fault_of_question(out, rules, counts);
+  const auto fault = fault_of_answer(out, kOfQuestions, rules, counts);
   check(fault.empty(), ErrorKind::Data, kQuestions, where, ": ", fault);
   return out;
 }

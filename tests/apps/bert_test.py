@@ -233,9 +233,13 @@ class Runs(ProgramTest):
         (self.dir / 'a.txt').write_text('The loss is a mean over tokens. ' * 80)
         (self.dir / 'b.txt').write_text('Padding does not count. ' * 60)
         self.assertDone(npu_tool('tokenize', self.dir / 'a.txt', self.dir / 'b.txt', '--to', self.dir / 'data/docs'))
-        result = train_app(SOURCE / 'configs/bert_tiny.yaml', 'trainer.max_epochs=1', f'output.dir={self.dir}/out', cwd=self.dir)
+        data = 'data={name: documents, train: data/docs/train.bin, val: data/docs/val.bin, context: 64, long_documents: split, begin_token: 257, batch_size: 32}'
+        result = train_app(SOURCE / 'configs/bert_tiny.yaml', data, 'trainer.max_epochs=1', f'output.dir={self.dir}/out', cwd=self.dir)
         self.assertDone(result)
         self.assertRegex(result[2], r'data: \d+ \+ \d+ samples, 3 documents split into samples of at most 64 tokens')
+
+    def test_the_preset_as_it_is(self):
+        self.assertDone(train_app(SOURCE / 'configs/bert_tiny.yaml', 'trainer.max_steps=3', f'output.dir={self.dir}/out', cwd=self.dir))
 
     def test_mistakes(self):
         fails = lambda code, *words, args=(): self.assertFails(train_app(self.text(), f'output.dir={self.dir}/x', *args), code, *words)

@@ -186,9 +186,15 @@ class Runs(ModelRuns, ProgramTest):
     def test_the_preset(self):
         album(self.dir / 'data/captions', 80, 32)
         (self.dir / 'data/captions/val.jsonl').write_text('\n'.join((self.dir / 'data/captions/train.jsonl').read_text().splitlines()[:8]))
-        result = train_app(SOURCE / 'configs/clip_tiny.yaml', 'trainer.max_epochs=1', f'output.dir={self.dir}/out', cwd=self.dir)
+        data = 'data={name: image_text, root: data/captions, val: val.jsonl, image_size: 32, context: 64, long_documents: truncate, batch_size: 64}'
+        result = train_app(SOURCE / 'configs/clip_tiny.yaml', data, 'trainer.max_epochs=1', f'output.dir={self.dir}/out', cwd=self.dir)
         self.assertDone(result)
         self.assertIn('data: 80 + 8 images', result[2])
+
+    def test_the_preset_as_it_is(self):
+        result = train_app(SOURCE / 'configs/clip_tiny.yaml', 'trainer.max_steps=3', f'output.dir={self.dir}/out', cwd=self.dir)
+        self.assertDone(result)
+        self.assertIn('data: 2,048 + 256 images', result[2])
 
     def test_mistakes(self):
         fails = lambda code, *words, args=(): self.assertFails(train_app(self.text(), f'output.dir={self.dir}/x', *args), code, *words)

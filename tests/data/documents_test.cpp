@@ -132,7 +132,7 @@ TEST_CASE("labelled texts: bytes with an end, tokens as they are, classes in alp
   CHECK(pair.info().class_names == std::vector<std::string>{"art", "sport"});
   CHECK(input_of(*pair.train, 0) == Ids{257, 'a', 'b', 0});
   CHECK(input_of(*pair.train, 1) == Ids{257, 0xc3, 0xa9, 0});
-  CHECK(input_of(*pair.train, 2) == Ids{7, 8});
+  CHECK(input_of(*pair.train, 2) == Ids{257, 7, 8});
   const auto label = [&](int64_t i) { return pair.train->get(i).fields[1].second.item<int64_t>(); };
   CHECK(label(0) == 1);
   CHECK(label(1) == 0);
@@ -160,6 +160,49 @@ TEST_CASE("the classes of a validation are those of the training, and numbers ar
   CHECK(split.val->get(0).fields[1].second.item<int64_t>() == 4);
   CHECK(split.val->where(0).ends_with("line 2"));
   CHECK(open_texts({{"train", texts.lines("u.jsonl", "{\"text\": \"a\"}")}}).train->get(0).fields.size() == 1);
+}
+
+TEST_CASE("begin_token comes before lists of tokens, unless they begin with it") {
+  const Texts texts;
+  const auto path = texts.lines("a.jsonl", "{\"tokens\": [7, 8]}\n{\"tokens\": [5, 8]}\n{\"tokens\": [9]}");
+  const auto data = open_texts({{"train", path}, {"begin_token", 5}, {"context", 3}}).train;
+  CHECK(input_of(*data, 0) == Ids{5, 7, 8});
+  CHECK(input_of(*data, 1) == Ids{5, 8});
+  CHECK(input_of(*data, 2) == Ids{5, 9});
+  CHECK(input_of(*open_texts({{"train", path}}).train, 0) == Ids{7, 8});
+}
+
+TEST_CASE("prompts and completions: the tokens of both, and how many are the prompt's") {
+  const Texts texts;
+  const auto path = texts.lines("a.jsonl",
+                                "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n{\"text\": \"xy\"}\n"
+                                "{\"prompt\": [257, 4], \"completion\": [6]}\n{\"prompt\": \"\", \"completion\": \"q\"}");
+  const auto data = open_texts({{"train", path}, {"begin_token", 257}, {"end_token", 3}, {"vocab_size", 258}}).train;
+  const auto prompt = [&](int64_t i) { return data->get(i).fields.at(1).second.item<int64_t>(); };
+  CHECK(data->get(0).fields.at(1).first == "prompt");
+  CHECK(input_of(*data, 0) == Ids{257, 'a', 'b', 'c', 'd', 3});
+  CHECK(prompt(0) == 3);
+  CHECK(input_of(*data, 1) == Ids{257, 'x', 'y', 3});
+  CHECK(prompt(1) == 0);
+  CHECK(input_of(*data, 2) == Ids{257, 4, 6, 3});
+  CHECK(prompt(2) == 2);
+  CHECK(input_of(*data, 3) == Ids{257, 'q', 3});
+  CHECK(prompt(3) == 1);
+  const auto cut = open_texts({{"train", path}, {"context", 5}, {"end_token", 3}, {"long_documents", "truncate"}}).train;
+  CHECK(input_of(*cut, 0) == Ids{'a', 'b', 'c', 'd', 3});
+  const auto shorter = open_texts({{"train", path}, {"context", 4}, {"end_token", 3}, {"long_documents", "truncate"}});
+  CHECK(input_of(*shorter.train, 0) == Ids{'a', 'b', 'c', 3});
+  CHECK(shorter.summary() == "4 samples, 1 document truncated to 4 tokens");
+  const auto says = [&](const std::string& content, const std::string& words, ConfigNode options = {}) {
+    options.set("train", ConfigNode(texts.lines("b.jsonl", content)));
+    fails_with([&] { open_texts(options); }, ErrorKind::Data, words);
+  };
+  says("{\"prompt\": \"a\", \"text\": \"b\"}", "line 1: the line has a prompt next to a text or tokens");
+  says("{\"completion\": \"b\"}", "line 1: the line has a completion next to a text or tokens, or alone");
+  says("{\"prompt\": \"a\"}", "line 1");
+  says("{\"prompt\": \"a\", \"completion\": \"\"}", "line 1: the completion is empty");
+  says("{\"prompt\": \"abcdef\", \"completion\": \"g\"}", "prompt and completion have 8 tokens, 6 of them before the completion",
+       {{"context", 7}});
 }
 
 TEST_CASE("bad lines are one error each") {

@@ -17,6 +17,29 @@ DatasetPair open_questions(ConfigNode options) {
 
 }  // namespace
 
+TEST_CASE("captions of shapes name what they show, and depend on the seed alone") {
+  const auto open = [](ConfigNode options) {
+    return builtin_datasets().make({.name = "generated_captions", .options = std::move(options), .mark = {}}, "data", builtin_transforms());
+  };
+  const auto pair = open({{"train_size", 100}, {"val_size", 10}}), other = open({{"train_size", 100}, {"val_size", 10}, {"data_seed", 2}});
+  const auto& data = dynamic_cast<const CaptionedPictures&>(*pair.train);
+  CHECK_FALSE(data.questions().has_value());
+  const auto names = generate_shapes(1, 1).info().class_names;
+  std::map<std::string, int> beginnings;
+  int differ = 0;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const auto text = text_of_bytes(data.caption(i));
+    const auto& shape = names[static_cast<size_t>(data.picture(i).label)];
+    REQUIRE(text.ends_with(shape));
+    ++beginnings[text.substr(0, text.size() - shape.size())];
+    CHECK(data.caption(i).back() == 0);
+    differ += dynamic_cast<const CaptionedPictures&>(*other.train).caption(i) != data.caption(i) ? 1 : 0;
+  }
+  CHECK(beginnings.size() == 3);
+  CHECK(differ > 50);
+  CHECK(dynamic_cast<const CaptionedPictures&>(*open({{"train_size", 8}, {"val_size", 1}}).train).caption(7) == data.caption(7));
+}
+
 TEST_CASE("questions about shapes: their answers are right, and depend on the seed alone") {
   const auto pair = open_questions({{"train_size", 400}, {"val_size", 10}});
   const auto& data = dynamic_cast<const CaptionedPictures&>(*pair.train);

@@ -77,9 +77,11 @@ class TokenDocuments final : public SequenceDataset {
 };
 
 /// Texts of a file with one JSON object in a line: {"text": "...", "label": "sport"}. A text becomes its bytes and end_token; instead of
-/// "text" there may be "tokens", a list of ids that are taken as they are, without begin_token and end_token. Labels are names, whose
-/// classes are numbered in alphabetical order, or numbers from 0; all lines have one, or none does. "input" int64 [tokens], with labels
-/// "target", a scalar. The tokens are kept in memory.
+/// "text" there may be "tokens", a list of ids that are taken as they are, after begin_token unless they begin with it, without end_token;
+/// or "prompt" and "completion", each a text or such a list, for a language model whose loss counts the completion. Labels are names, whose
+/// classes are numbered in alphabetical order, or numbers from 0; all lines have one, or none does. "input" int64 [tokens]; if a line has a
+/// prompt, "prompt", a scalar: how many of the tokens are before the completion; with labels "target", a scalar. The tokens are kept in
+/// memory.
 class LabelledTexts final : public SequenceDataset {
  public:
   /// `classes`: the names of the training data, which a label must be one of; empty: those of these files. Error(Data) with file and line
@@ -100,6 +102,7 @@ class LabelledTexts final : public SequenceDataset {
   struct Text {
     int32_t file;
     int32_t count;        // tokens
+    int32_t prompt;       // of them
     int64_t line, first;  // from 1; of the tokens
     int64_t label;        // -1: none
   };

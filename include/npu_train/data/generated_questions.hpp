@@ -1,8 +1,9 @@
-/// Questions about images that need no download: the shapes of generated.hpp, and what they are, as bytes.
+/// Questions about images, and captions, that need no download: the shapes of generated.hpp, and what they are, as bytes.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,11 @@
 namespace npu_train {
 
 /// Each image of `shapes` with one question: "what is it?", answered by the name of its class, or "is it a star?", answered by yes or no,
-/// equally often. Which one depends only on the seed and the image's number.
+/// equally often; or, without questions, with a caption such as "a star". Which one depends only on the seed and the image's number.
 class GeneratedQuestions final : public CaptionedPictures {
  public:
   /// Error(Usage) for classes without names, Error(Data) if a text has more tokens than rules.context.
-  GeneratedQuestions(MemoryPictures shapes, const DocumentRules& rules, const QuestionOptions& questions, uint64_t seed);
+  GeneratedQuestions(MemoryPictures shapes, const DocumentRules& rules, const std::optional<QuestionOptions>& questions, uint64_t seed);
 
   int64_t size() const override { return shapes_.size(); }
   Picture picture(int64_t index) const override { return shapes_.picture(index); }
@@ -31,7 +32,7 @@ class GeneratedQuestions final : public CaptionedPictures {
  private:
   MemoryPictures shapes_;
   DocumentRules rules_;
-  QuestionOptions questions_;
+  std::optional<QuestionOptions> questions_;
   std::vector<QuestionTokens> texts_;
 };
 
@@ -41,6 +42,13 @@ struct GeneratedQuestionsOptions : GeneratedOptions, QuestionOptions {
   static const ConfigTable<GeneratedQuestionsOptions>& config_table();
 };
 
+struct GeneratedCaptionsOptions : GeneratedOptions {
+  int64_t context = 64;
+  GeneratedCaptionsOptions() { train_size = 2048, val_size = 256; }
+  static const ConfigTable<GeneratedCaptionsOptions>& config_table();
+};
+
+DatasetPair open_generated_captions(const GeneratedCaptionsOptions& options, const TransformRegistry& transforms);
 DatasetPair open_generated_questions(const GeneratedQuestionsOptions& options, const TransformRegistry& transforms);
 
 }  // namespace npu_train
