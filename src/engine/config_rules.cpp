@@ -78,6 +78,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
   });
   rule("dist.compression", [&] { config.dist.compressed(); });
   rule("dist.group_size", [&] { config.dist.check_groups(); });
+  rule("trainer.val_check_interval", [&] { parse_val_check_interval(config.trainer.val_check_interval); });
   rule("trainer.gradient_checkpointing", [&] { CheckpointPlan::parse(config.trainer.gradient_checkpointing); });
   rule("grad_scaler", [&] { LossScale(config.grad_scaler.loss_scale()); });
   refuse("grad_scaler.enabled", config.grad_scaler.enabled == "true" && is_fp32_mode(config.precision),

@@ -1,7 +1,9 @@
 #include "earlier_logs.hpp"
 
+#include <charconv>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string_view>
 
 #include "npu_train/core/error.hpp"
@@ -35,14 +37,19 @@ std::optional<int64_t> integer(std::string_view cell) {
   return value && *value >= 0 ? value : std::nullopt;
 }
 
-/// nullopt for a line that RunFiles cannot have written.
-std::optional<Row> parse_row(std::string_view line, const std::vector<std::string>& columns) {
-  std::vector<std::string_view> cells;
+std::vector<std::string_view> cells_of(std::string_view line) {
+  std::vector<std::string_view> out;
   for (size_t begin = 0; begin <= line.size();) {
     const auto end = std::min(line.find(',', begin), line.size());
-    cells.push_back(line.substr(begin, end - begin));
+    out.push_back(line.substr(begin, end - begin));
     begin = end + 1;
   }
+  return out;
+}
+
+/// nullopt for a line that RunFiles cannot have written.
+std::optional<Row> parse_row(std::string_view line, const std::vector<std::string>& columns) {
+  const auto cells = cells_of(line);
   if (cells.size() != columns.size()) return std::nullopt;
   Row row;
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -91,6 +98,21 @@ std::string earlier_rows(const TrainLoop& loop, const fs::path& path, const std:
   }
   if (!damage.empty()) set_aside(path, damage);
   return kept;
+}
+
+std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const std::vector<std::string>& columns) {
+  std::vector<LoggedRow> out;
+  std::istringstream in(rows);
+  for (std::string line; std::getline(in, line);) {
+    const auto row = parse_row(line, columns);
+    if (!row || row->step < step) continue;
+    out.push_back({row->step, std::string(row->phase), {}});
+    const auto cells = cells_of(line);
+    for (size_t i = 3; i < cells.size(); ++i)  // after epoch, step and phase
+      if (double value = 0; std::from_chars(cells[i].data(), cells[i].data() + cells[i].size(), value).ec == std::errc())
+        out.back().values.emplace_back(columns[i], value);
+  }
+  return out;
 }
 
 Json earlier_epochs(const TrainLoop& loop, const fs::path& path) {

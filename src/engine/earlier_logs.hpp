@@ -14,6 +14,14 @@ namespace npu_train::detail {
 /// columns is renamed, with a warning; its valid rows are kept.
 std::string earlier_rows(const TrainLoop& loop, const std::filesystem::path& path, const std::vector<std::string>& columns);
 
+/// The rows of such text that have `step` or a later one, with the values of their cells.
+struct LoggedRow {
+  int64_t step = 0;
+  std::string phase;
+  Scalars values;
+};
+std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const std::vector<std::string>& columns);
+
 /// The epochs of history.json that `loop` has finished. A damaged file is renamed, with a warning.
 Json earlier_epochs(const TrainLoop& loop, const std::filesystem::path& path);
 

@@ -313,6 +313,10 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
     context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);
   }
   schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
+  const auto length = schedule->by_epoch() ? context.total_epochs : context.total_steps;
+  if (strategy->is_main() && length > 0 && schedule->warmup() >= static_cast<double>(length))
+    log_warning("lr_scheduler: the warm-up has ", schedule->warmup(), schedule->by_epoch() ? " epochs" : " steps", " and the run ", length,
+                ": the learning rate never reaches optimizer.lr, ", optimizer->lr(), "; hint: a shorter warm-up, or a longer run");
 }
 
 // Of a forward and a backward pass, which costs twice as much; and of products in the dtype that is the faster one of the precision's.

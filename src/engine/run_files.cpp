@@ -114,6 +114,7 @@ struct RunFiles::Impl {
   }
   void open(TrainLoop& loop);
   void row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values);
+  void event(const std::string& phase, int64_t step, const Scalars& values);
   void save_history(Json document) {
     logging("history.json", [&] { save_json(fs::path(dir) / "history.json", document); });
   }
@@ -129,11 +130,12 @@ void RunFiles::Impl::open(TrainLoop& loop) {
   if (const auto rate = weight_rate_name(*loop.parts().task); !rate.empty()) columns.push_back(rate);
   if (loop.parts().flops_per_sample > 0) columns.insert(columns.end(), {"flops_per_second", "mfu"});
   const bool goes_on = loop.batches_seen() > 0;
+  std::vector<std::string> all = {"epoch", "step", "phase"};
+  all.insert(all.end(), columns.begin(), columns.end());
+  std::string before;
   logging("metrics.csv", [&] {
-    std::vector<std::string> all = {"epoch", "step", "phase"};
-    all.insert(all.end(), columns.begin(), columns.end());
     const auto path = fs::path(dir) / "metrics.csv";
-    const auto before = goes_on && fs::exists(path) ? detail::earlier_rows(loop, path, all) : "";
+    before = goes_on && fs::exists(path) ? detail::earlier_rows(loop, path, all) : "";
     write_file_atomic(path, join(all, ",") + "\n" + before);
     csv.emplace(path.string());
   });
@@ -141,7 +143,19 @@ void RunFiles::Impl::open(TrainLoop& loop) {
     const auto path = fs::path(dir) / "history.json";
     if (goes_on && fs::exists(path)) history = detail::earlier_epochs(loop, path);
   });
-  if (tensorboard) logging("the TensorBoard events", [&] { events.emplace(dir); });
+  if (!tensorboard) return;
+  logging("the TensorBoard events", [&] {
+    events.emplace(dir);
+    if (!goes_on) return;
+    events->start_session(loop.global_step());
+    for (const auto& row : detail::rows_from(loop.global_step(), before, all)) event(row.phase, row.step, row.values);
+  });
+}
+
+void RunFiles::Impl::event(const std::string& phase, int64_t step, const Scalars& values) {
+  Scalars tags;
+  for (const auto& [name, value] : values) tags.emplace_back(phase + "/" + name, value);
+  events->add_scalars(tags, step);
 }
 
 void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values) {
@@ -152,10 +166,7 @@ void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, 
       line += shortest(scalar_or(values, name, std::nan("")));
   }
   if (csv) logging("metrics.csv", [&] { csv->write(line + "\n"); });
-  if (!events) return;
-  Scalars tags;
-  for (const auto& [name, value] : values) tags.emplace_back(phase + "/" + name, value);
-  logging("the TensorBoard events", [&] { events->add_scalars(tags, step); });
+  if (events) logging("the TensorBoard events", [&] { event(phase, step, values); });
 }
 
 RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard) : impl_(std::make_unique<Impl>()) {

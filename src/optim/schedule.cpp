@@ -107,7 +107,7 @@ std::unique_ptr<LrSchedule> made(const ScheduleOptions& o, std::function<double(
   const double length = warmup_length(o);
   const double start = o.warmup_start_factor;
   auto factor = [=](double t) { return schedule::warmup(t, length, start) * curve(after_warmup ? std::max(t - length, 0.0) : t); };
-  return std::make_unique<LrSchedule>(std::move(factor), by_epoch(o.interval));
+  return std::make_unique<LrSchedule>(std::move(factor), by_epoch(o.interval), length);
 }
 
 std::unique_ptr<LrSchedule> make_one_cycle(const OneCycleOptions& o, const ScheduleContext& context) {

@@ -1,6 +1,8 @@
 #include "npu_train/train/language_model.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/randint.h>
 
 #include <algorithm>
@@ -22,9 +24,8 @@ class LanguageModel final : public ModelTask {
   StepOutput training_step(const Batch& batch) override {
     auto outputs = model_.forward(batch);
     const auto& logits = outputs.first();
-    check_shapes(logits, batch);
-    const auto targets =
-        batch.has("mask") ? batch.target().masked_fill(batch.at("mask").eq(0).unsqueeze(1), loss_.ignore_index) : batch.target();
+    const auto targets = counted_targets(batch, loss_.ignore_index);
+    check_shapes(logits, targets);
     const auto tokens = targets.ne(loss_.ignore_index).sum().item<int64_t>();
     auto loss = blocked_cross_entropy(logits, targets, loss_);
     return {std::move(loss), static_cast<double>(tokens), std::move(outputs)};
@@ -56,14 +57,33 @@ class LanguageModel final : public ModelTask {
 
   static std::vector<Metric> metrics_of(const LanguageModelOptions& options) {
     if (!options.metrics.empty()) return options.metrics;
-    const auto sums = [ignore = options.ignore_index](const StepOutput& output, const Batch& batch) {
-      return detail::unmasked(detail::token_accuracy(output.outputs.first().detach(), batch.target(), ignore), batch).sum();
-    };
-    return {{.name = "acc", .sums = sums}, perplexity()};
+    const auto targets = [ignore = options.ignore_index](const StepOutput&, const Batch& batch) { return counted_targets(batch, ignore); };
+    return {detail::token_accuracy(options.ignore_index, targets), perplexity()};
   }
 
-  void check_shapes(const at::Tensor& logits, const Batch& batch) const {
-    const auto& targets = batch.target();
+  // The token that follows each of the input; ignored after the end of the text and inside its prompt.
+  static at::Tensor next_tokens(const Batch& batch, int64_t ignore) {
+    const auto& tokens = batch.input();
+    check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong, ErrorKind::Usage, kLanguageModel,
+          "the batch has no 'target', and its input ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(),
+          " is not a text to predict; allowed: token ids, Long [batch, tokens]");
+    auto target = at::full_like(tokens, ignore);
+    const auto count = tokens.size(1);
+    auto next = target.narrow(1, 0, count - 1);
+    next.copy_(tokens.narrow(1, 1, count - 1));
+    if (batch.has("attention_mask")) next.masked_fill_(batch.at("attention_mask").narrow(1, 1, count - 1).eq(0), ignore);
+    if (batch.has("prompt"))
+      next.masked_fill_(at::arange(1, count, tokens.options()).unsqueeze(0).lt(batch.at("prompt").unsqueeze(1)), ignore);
+    return target;
+  }
+
+  // Without those of the samples that are padding.
+  static at::Tensor counted_targets(const Batch& batch, int64_t ignore) {
+    const auto targets = batch.has("target") ? batch.target() : next_tokens(batch, ignore);
+    return batch.has("mask") ? targets.masked_fill(batch.at("mask").eq(0).unsqueeze(1), ignore) : targets;
+  }
+
+  void check_shapes(const at::Tensor& logits, const at::Tensor& targets) const {
     check(logits.dim() == 3 && targets.dim() == 2 && targets.scalar_type() == at::kLong && logits.sizes().slice(0, 2) == targets.sizes(),
           ErrorKind::Usage, kLanguageModel, "the model gave ", logits.sizes(), " for targets of ", c10::toString(targets.scalar_type()),
           " ", targets.sizes(), "; a language model gives [batch, tokens, vocabulary] for targets of Long [batch, tokens]");

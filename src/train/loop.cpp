@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 #include "train/loop_jobs.hpp"
 
@@ -34,6 +35,7 @@ RunResult TrainLoop::fit() {
     const auto& monitor = jobs_->early.options().monitor;
     check(!jobs_->early.options().enabled || monitor.starts_with("train/") || validates(), ErrorKind::Usage, "early_stopping.monitor", "'",
           monitor, "' is measured on validation data, and this run does not validate");
+    if (validates()) jobs_->windows.check_validations();
     call_back([&](Callback& c) { c.on_fit_start(*this); });
     sanity_check();
     RunResult result;
@@ -45,18 +47,16 @@ RunResult TrainLoop::fit() {
         if (!report) break;
         check(!fresh || step_->attempts() > before, ErrorKind::Data, "Trainer::fit", "the training data gave no batch in epoch ",
               report->epoch, "; hint: look at trainer.limit_train_batches and data.drop_last");
+        check(!fresh || jobs_->sums.weight() > 0, ErrorKind::Data, "Trainer::fit", "no target of epoch ", report->epoch,
+              " counts, so there is nothing to train on; hint: look at the targets, at task.ignore_index, and at prompts as long as the "
+              "texts");
         if (checkpoint_.every_n_epochs > 0 && at_.epoch % checkpoint_.every_n_epochs == 0) begin_checkpoint();
         result.history.push_back(*report);
       } catch (const Error& e) {
         if (e.kind() != ErrorKind::Diverged || !roll_back(e)) throw;
       }
     }
-    if (epoch_open_ && !jobs_->limits.requested() && validates()) {
-      if (const auto val = validate_weights(/*stoppable=*/true))
-        note_validation(*val);
-      else
-        jobs_->limits.end_by_request();
-    }
+    if (epoch_open_ && !jobs_->limits.requested() && validates() && at_.validated_batch != at_.batch_in_epoch) validate_at_stop();
     jobs_->writer.finish(/*wait=*/true);
     if (!jobs_->writer.has(step_->attempts(), jobs_->ranking.score())) save_checkpoint();
     result.reason = jobs_->limits.reason().value_or(StopReason::MaxEpochs);
@@ -65,7 +65,7 @@ RunResult TrainLoop::fit() {
     result.skipped_steps = at_.skipped;
     result.batches_seen = at_.batches_seen;
     result.final_val = last_val_;
-    result.best_score = jobs_->ranking.best();
+    result.best_score = jobs_->ranking.best_so_far();
     if (parts_.store != nullptr) {
       result.last_checkpoint = parts_.store->last();
       result.best_checkpoint = parts_.store->best();
@@ -81,7 +81,8 @@ void TrainLoop::begin_epoch() {
   jobs_->windows.begin_epoch(at_.epoch, at_.batch_in_epoch);
   jobs_->callbacks.check_states();
   epoch_open_ = true;
-  call_back([&](Callback& c) { c.on_epoch_start(*this, at_.epoch); });
+  const bool resumed = at_.batch_in_epoch > 0;
+  call_back([&](Callback& c) { resumed ? c.on_epoch_resume(*this, at_.epoch) : c.on_epoch_start(*this, at_.epoch); });
   jobs_->trained.warn_of_untrained();
 }
 
@@ -94,7 +95,7 @@ StepResult TrainLoop::step(std::vector<Batch>& window) {
     ++at_.global_step;
   else
     ++at_.skipped;
-  jobs_->divergence.note_step(result.taken);
+  if (!result.empty) jobs_->divergence.note_step(result.taken);
   return result;
 }
 
@@ -104,6 +105,7 @@ void TrainLoop::describe(StepReport& report, const StepResult& result) const {
   report.epoch = at_.epoch;
   report.batches_seen = at_.batches_seen;
   report.taken = result.taken;
+  report.empty = result.empty;
   report.loss_scale = parts_.precision->scale();
   report.lr = parts_.optimizer->lr();
   report.samples = static_cast<int64_t>(result.samples);
@@ -124,7 +126,7 @@ StepReport TrainLoop::train_step(const std::vector<Batch>& batches) {
     describe(pending.report, pending.result);
     pending.report.seconds = parts_.clock->now() - start;
     auto report = pending.read(parts_.task->metric_names());
-    add_metrics_of_loss(*parts_.task, report.metrics);
+    detail::add_metrics_of_loss(*parts_.task, report);
     return report;
   });
 }
@@ -133,8 +135,8 @@ void TrainLoop::finish_pending() {
   if (!jobs_->pending) return;
   const auto pending = std::move(jobs_->pending);
   auto report = pending->read(parts_.task->metric_names());
-  jobs_->sums.add(report, pending->result.weight);
-  add_metrics_of_loss(*parts_.task, report.metrics);
+  jobs_->sums.add(report);
+  detail::add_metrics_of_loss(*parts_.task, report);
   call_back([&](Callback& c) { c.on_step_end(*this, report); });
   if (const auto found = jobs_->divergence.check(report, pending->at_floor, parts_.precision->has_floor())) jobs_->diverged(*found);
 }
@@ -143,6 +145,13 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
   auto& limits = jobs_->limits;
   limits.clear();
   if (!epoch_open_) begin_epoch();
+  const auto stopped = [&]() -> std::optional<EpochReport> {
+    finish_pending();
+    jobs_->writer.finish(/*wait=*/true);
+    limits.drop_request();
+    return std::nullopt;
+  };
+  if (!validate_inside_epoch()) return stopped();  // a stop came before this validation
   auto last = parts_.clock->now();
   for (;;) {
     double data_wait = 0;
@@ -165,12 +174,11 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     const bool finished = jobs_->windows.finished(at_.batch_in_epoch);
     const bool limit = limits.reached_in_epoch(at_.global_step, jobs_->writer.is_writing_part());
     jobs_->writer.note_parts(limits.some_rank_is_writing());
-    if (limit && (limits.requested() || parts_.strategy->any(!finished))) {
-      finish_pending();
-      jobs_->writer.finish(/*wait=*/true);
-      limits.drop_request();
-      return std::nullopt;
-    }
+    if (limit && limits.requested()) return stopped();
+    const auto before_validation = parts_.clock->now();
+    if (!validate_inside_epoch()) return stopped();
+    last += parts_.clock->now() - before_validation;
+    if (limit && parts_.strategy->any(!finished)) return stopped();
     const auto every = checkpoint_.every_n_train_steps;
     if (every > 0 && taken && at_.global_step % every == 0) {
       finish_pending();
@@ -192,7 +200,9 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   report.lr = parts_.optimizer->lr();
   report.loss_scale = parts_.precision->scale();
   jobs_->sums.describe(report);
-  if (validates() && (options_.fast_dev_run || (at_.epoch + 1) % options_.check_val_every_n_epoch == 0)) {
+  // data of unknown length may end with the validation of an interval
+  const bool validated = at_.validated_batch == at_.batch_in_epoch;
+  if (validates_epoch() && !validated) {
     const auto start = parts_.clock->now();
     auto val = validate_weights(/*stoppable=*/true);
     if (!val) return false;
@@ -200,12 +210,33 @@ bool TrainLoop::end_epoch(EpochReport& report) {
     report.val_seconds = parts_.clock->now() - start;
   }
   report.peak_memory = static_cast<int64_t>(backend_of(parts_.device).memory(parts_.device).peak);
-  note_validation(report.val);
+  note(report.train, report.val);
+  if (validated) report.val = last_val_;
   epoch_open_ = false;
   at_.batch_in_epoch = 0;
+  at_.validated_batch = -1;
   ++at_.epoch;
   call_back([&](Callback& c) { c.on_epoch_end(*this, report); });
   return true;
+}
+
+/// The validation of trainer.val_check_interval, if one is due where the epoch is. False: the run stops, by a request during it or by early
+/// stopping after it.
+bool TrainLoop::validate_inside_epoch() {
+  const bool due = validates_epoch() && at_.validated_batch != at_.batch_in_epoch && jobs_->windows.validation_is_due(at_.batch_in_epoch);
+  if (!due) return true;
+  finish_pending();
+  const auto val = validate_weights(/*stoppable=*/true);
+  if (!val) {
+    jobs_->limits.end_by_request();
+    return false;
+  }
+  at_.validated_batch = at_.batch_in_epoch;
+  note({}, *val);
+  if (checkpoint_.every_n_epochs > 0) begin_checkpoint();
+  if (!jobs_->early.is_due()) return true;
+  jobs_->limits.end_by_early_stopping();
+  return false;
 }
 
 void TrainLoop::sanity_check() {
@@ -226,20 +257,39 @@ std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, 
   });
 }
 
-std::optional<Scalars> TrainLoop::validate_weights(bool stoppable) {
+/// Of the weights as they are: only final_val follows from it.
+std::optional<Scalars> TrainLoop::measure_weights(bool stoppable) {
   check(parts_.val_loader != nullptr, ErrorKind::Usage, "Trainer::validate", "there is no validation data");
   const auto limit = options_.fast_dev_run ? 1 : options_.limit_val_batches;
   auto metrics = observers_.run(Phase::Validation, step_->attempts(), 0,
                                 [&] { return run_validation(*parts_.val_loader, limit, Pass::Validation, stoppable); });
   if (!metrics) return metrics;
   last_val_ = *metrics;
+  if (const auto loss = scalar_or(last_val_, "loss", 0); !std::isfinite(loss))
+    log_warning("the validation loss is ", loss, " after step ", at_.global_step,
+                ": its checkpoint gets no score and is never the best one; hint: look for values that are not finite in the validation "
+                "data, or for weights that diverge");
+  return metrics;
+}
+
+std::optional<Scalars> TrainLoop::validate_weights(bool stoppable) {
+  auto metrics = measure_weights(stoppable);
+  if (!metrics) return metrics;
   at_.validated_step = at_.global_step;
   call_back([&](Callback& c) { c.on_validation_end(*this, last_val_); });
   return metrics;
 }
 
-void TrainLoop::note_validation(const Scalars& val) {
-  const auto train = jobs_->sums.train();
+/// A run that is not stopped here has no such validation: its metrics give the checkpoint a score, and move no state.
+void TrainLoop::validate_at_stop() {
+  const auto val = measure_weights(/*stoppable=*/true);
+  if (!val) return jobs_->limits.end_by_request();
+  jobs_->ranking.score_only(jobs_->sums.train(), *val);
+  call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });
+}
+
+/// Averages that are empty are not of this place: those of the training inside an epoch, those of a validation in an epoch without one.
+void TrainLoop::note(const Scalars& train, const Scalars& val) {
   jobs_->ranking.note(train, val);
   jobs_->early.note(train, val);
 }

@@ -29,7 +29,8 @@ namespace npu_train {
 //   a window            batches (overfit) -> copy to the device -> learning rate -> the ranking forgets its score
 //                       -> the step, retried if it runs out of memory -> counters
 //   its numbers, read   sums of the epoch -> callbacks' on_step_end -> divergence (Error, nothing of it is saved)
-//   one step late       -> a stop -> checkpoint.every_n_train_steps
+//   one step late       -> a stop by request -> validation by trainer.val_check_interval, as at the end of an epoch -> a stop by a limit
+//                       -> checkpoint.every_n_train_steps
 //   end of an epoch     validation -> callbacks' on_validation_end -> ranking -> early stopping -> callbacks' on_epoch_end
 //                       -> checkpoint (with the score and the states that the parts before it have now) -> callbacks' on_checkpoint
 //   between epochs      request, max_steps, max_time, fast_dev_run, max_epochs, early stopping: the first of them is the reason

@@ -28,6 +28,7 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
   if (loop != nullptr) {
     step_->set_attempts(loop->integer("attempts", "loop"));
     for (auto* part : jobs_->with_state()) part->load_state(*loop);
+    if (at_.batch_in_epoch > 0) jobs_->sums.report_other_names(*loop);
   }
   epoch_open_ = false;
   jobs_->writer.loaded(step_->attempts());
@@ -89,10 +90,15 @@ bool TrainLoop::validates() const {
   return parts_.val_loader != nullptr && options_.check_val_every_n_epoch > 0 && options_.limit_val_batches != 0;
 }
 
+bool TrainLoop::validates_epoch() const {
+  return validates() && (options_.fast_dev_run || (at_.epoch + 1) % options_.check_val_every_n_epoch == 0);
+}
+
 void TrainLoop::set_epoch(int64_t epoch) {
   check(epoch >= 0, ErrorKind::Usage, "Trainer::set_epoch", "the epoch is ", epoch, "; it must be at least 0");
   at_.epoch = epoch;
   at_.batch_in_epoch = 0;
+  at_.validated_batch = -1;
   epoch_open_ = false;
 }
 

@@ -60,11 +60,8 @@ class MaskedLanguageModel final : public ModelTask {
  private:
   static std::vector<Metric> metrics_of(const MaskedLanguageModelOptions& options) {
     if (!options.metrics.empty()) return options.metrics;
-    const auto sums = [](const StepOutput& output, const Batch& batch) {
-      return detail::unmasked(detail::token_accuracy(output.outputs.first().detach(), output.outputs.at(kTargets), kNotPredicted), batch)
-          .sum();
-    };
-    return {{.name = "acc", .sums = sums}, perplexity()};
+    const auto targets = [](const StepOutput& output, const Batch&) { return output.outputs.at(kTargets); };
+    return {detail::token_accuracy(kNotPredicted, targets), perplexity()};
   }
 
   int64_t vocabulary() const {

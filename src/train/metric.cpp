@@ -22,11 +22,17 @@ at::Tensor rank_of_target(const StepOutput& output, const Batch& batch) {
   return logits.ge(logits.gather(1, target.unsqueeze(1))).sum(1);
 }
 
-at::Tensor token_accuracy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
-  const auto counts = targets.ne(ignore_index);
-  const auto own = logits.gather(2, targets.masked_fill(counts.logical_not(), 0).unsqueeze(2));
-  const auto right = logits.ge(own).sum(2).eq(1).logical_and_(counts);
-  return right.sum(1).to(at::kFloat) / counts.sum(1).clamp_min(1).to(at::kFloat) * 100;
+Metric token_accuracy(int64_t ignore_index, std::function<at::Tensor(const StepOutput&, const Batch&)> targets) {
+  const auto right = [ignore_index, targets](const StepOutput& output, const Batch& batch) {
+    const auto logits = output.outputs.first().detach(), wanted = targets(output, batch);
+    const auto counts = wanted.ne(ignore_index);
+    const auto own = logits.gather(2, wanted.masked_fill(counts.logical_not(), 0).unsqueeze(2));
+    return logits.ge(own).sum(2).eq(1).logical_and_(counts).sum().to(at::kFloat).mul_(100);
+  };
+  const auto counted = [ignore_index, targets](const StepOutput& output, const Batch& batch) {
+    return targets(output, batch).ne(ignore_index).sum();
+  };
+  return {.name = "acc", .sums = right, .counts = counted};
 }
 
 }  // namespace detail

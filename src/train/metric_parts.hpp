@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "npu_train/train/task.hpp"
+#include <functional>
+
+#include "npu_train/train/metric.hpp"
 
 namespace npu_train::detail {
 
@@ -16,7 +18,8 @@ at::Tensor unmasked(const at::Tensor& each, const Batch& batch);
 // [N], the rank of the right class among the logits, from 1, counting ties against it; 0 for a NaN, which compares false with all.
 at::Tensor rank_of_target(const StepOutput& output, const Batch& batch);
 
-// [N], per sequence the percentage of the tokens that count whose logit is larger than all others; 0 if none counts.
-at::Tensor token_accuracy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index);
+// "acc": the percentage of the tokens that count, over all sequences together, whose logit is larger than all others. `targets` gives the
+// targets [N, tokens] of a batch, with `ignore_index` for tokens that do not count.
+Metric token_accuracy(int64_t ignore_index, std::function<at::Tensor(const StepOutput& output, const Batch& batch)> targets);
 
 }  // namespace npu_train::detail

@@ -1,5 +1,6 @@
 #include "npu_train/train/model_task.hpp"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
 #include <torch/nn/module.h>
@@ -29,6 +30,14 @@ class LossTask final : public ModelTask {
   LossFunction loss_;
 };
 
+// A sum or count that a metric's function gave, as fp32 [].
+at::Tensor number_of(const Metric& metric, const at::Tensor& given) {
+  check(given.defined(), ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave an undefined tensor; it must give one number");
+  check(given.numel() == 1, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave a tensor of ", given.sizes(),
+        "; it must give one number");
+  return given.detach().to(at::kFloat).reshape({});
+}
+
 }  // namespace
 
 ModelTask::ModelTask(Model model, std::vector<Metric> metrics) : model_(std::move(model)), metrics_(std::move(metrics)) {
@@ -38,6 +47,8 @@ ModelTask::ModelTask(Model model, std::vector<Metric> metrics) : model_(std::mov
     check(!metric.name.empty(), ErrorKind::Usage, "Task", "a metric has no name");
     check((metric.sums != nullptr) != (metric.of_loss != nullptr), ErrorKind::Usage, "Task", "a metric '", metric.name, "' has ",
           metric.sums ? "two functions" : "no function", "; allowed: sums or of_loss");
+    check(metric.counts == nullptr || metric.sums != nullptr, ErrorKind::Usage, "Task", "a metric '", metric.name,
+          "' has counts and no sums; allowed: counts with sums");
     check(names.insert(metric.name).second, ErrorKind::Usage, "Task", "there are two metrics '", metric.name, "'");
   }
 }
@@ -67,17 +78,17 @@ std::vector<std::string> ModelTask::metric_names() const {
 }
 
 at::Tensor ModelTask::metric_sums(const StepOutput& output, const Batch& batch) {
-  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> sums, counts;
+  bool counted = false;
   for (const auto& metric : metrics_) {
     if (!metric.sums) continue;
-    sums.push_back(metric.sums(output, batch));
-    check(sums.back().defined(), ErrorKind::Usage, "Task", "the metric '", metric.name,
-          "' gave an undefined tensor; it must give one number");
-    check(sums.back().numel() == 1, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave a tensor of ", sums.back().sizes(),
-          "; it must give one number");
-    sums.back() = sums.back().detach().to(at::kFloat).reshape({});
+    sums.push_back(number_of(metric, metric.sums(output, batch)));
+    counts.push_back(metric.counts ? number_of(metric, metric.counts(output, batch))
+                                   : at::full({}, static_cast<double>(batch.size), sums.back().options()));
+    counted = counted || metric.counts != nullptr;
   }
-  return sums.empty() ? at::Tensor() : at::stack(sums);
+  if (sums.empty()) return {};
+  return counted ? at::stack({at::stack(sums), at::stack(counts)}) : at::stack(sums);
 }
 
 Scalars ModelTask::metrics_of_loss(double loss) const {

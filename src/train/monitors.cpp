@@ -19,9 +19,12 @@ void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& c
   if (early.enabled) known("early_stopping.monitor", early.monitor);
 }
 
+bool is_of_training(const std::string& monitor) { return monitor.starts_with("train/"); }
+
 double monitored(const std::string& monitor, const Scalars& train, const Scalars& val) {
   const auto nan = std::nan("");
-  if (monitor.starts_with("train/")) return scalar_or(train, monitor.substr(6), nan);
+  if (!std::isfinite(scalar_or(is_of_training(monitor) ? train : val, "loss", 0))) return nan;
+  if (is_of_training(monitor)) return scalar_or(train, monitor.substr(6), nan);
   return scalar_or(val, monitor.starts_with("val/") ? monitor.substr(4) : monitor, nan);
 }
 

@@ -1,6 +1,7 @@
 #include "npu_train/train/options.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/whole_number.hpp"
@@ -13,6 +14,25 @@ int parse_devices(const std::string& text) {
   check(devices && *devices >= 1 && *devices <= 1024, ErrorKind::Usage, "trainer.devices", "'", text,
         "' is neither auto nor a number from 1 to 1024");
   return static_cast<int>(*devices);
+}
+
+namespace {
+
+std::optional<double> fraction_of(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+ValidationInterval parse_val_check_interval(const std::string& text) {
+  const auto steps = whole_number(text);
+  if (steps && *steps >= 1) return {.steps = *steps};
+  const auto fraction = steps ? std::nullopt : fraction_of(text);
+  check(fraction && *fraction > 0 && *fraction <= 1, ErrorKind::Usage, "trainer.val_check_interval", "'", text,
+        "' is neither a number of steps of at least 1 nor a fraction of an epoch, above 0.0 and up to 1.0");
+  return {.fraction = *fraction};
 }
 
 const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
@@ -46,6 +66,9 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("memory_format", &T::memory_format, "layout of images and convolution weights; auto: the faster one",
                  one_of({"auto", "contiguous", "channels_last"}))
           .field("check_val_every_n_epoch", &T::check_val_every_n_epoch, "validate after every n-th epoch; 0: never", at_least(0))
+          .field("val_check_interval", &T::val_check_interval,
+                 "also validate inside an epoch: an integer: after every so many optimizer steps; a fraction such as 0.25: after such a "
+                 "share of the epoch's steps; 1.0: only at its end")
           .field("num_sanity_val_steps", &T::num_sanity_val_steps, "validation batches tried before the first step", at_least(0))
           .field("limit_train_batches", &T::limit_train_batches, "batches of a training epoch, on each rank; -1: all", at_least(-1))
           .field("limit_val_batches", &T::limit_val_batches, "batches of a validation, on each rank; -1: all", at_least(-1))
@@ -125,10 +148,10 @@ const ConfigTable<EarlyStoppingOptions>& EarlyStoppingOptions::config_table() {
   using T = EarlyStoppingOptions;
   static const auto table =
       ConfigTable<T>("early_stopping")
-          .field("enabled", &T::enabled, "stop when the monitored metric no longer improves")
+          .field("enabled", &T::enabled, "stop when the monitored metric no longer improves; a section that is given is enabled")
           .field("monitor", &T::monitor, "metric to watch: val/<metric> or train/<metric>")
           .field("mode", &T::mode, "whether a larger value is better; auto: min for losses and errors", one_of({"auto", "max", "min"}))
-          .field("patience", &T::patience, "validations without improvement before the end", at_least(1))
+          .field("patience", &T::patience, "validations without improvement before the end; epochs, for train/<metric>", at_least(1))
           .field("min_delta", &T::min_delta, "smallest change that counts as improvement", at_least(0));
   return table;
 }

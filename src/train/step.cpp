@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include "npu_train/base/current_batch.hpp"
@@ -35,6 +36,7 @@ bool lies_on(const Batch& batch, const at::Device& device) {
 TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
                      StepOptions options)
     : task_(task),
+      parameters_(task.parameters()),
       precision_(precision),
       optimizer_(optimizer),
       ema_(ema),
@@ -111,7 +113,7 @@ void TrainStep::take_part(detail::WindowSums& window) {
         "with sync_batchnorm, or a task that compares samples across ranks, a window without a batch on this rank needs the weight of a "
         "full window; hint: pass full_weight");
   if (window.full_weight == 0) window.full_weight = strategy_.sum(0);
-  window.sums = at::zeros({1 + static_cast<int64_t>(task_.metric_names().size())},
+  window.sums = at::zeros({1 + 2 * static_cast<int64_t>(task_.metric_names().size())},
                           on_device(strategy_, optimizer_.parameters())[0].value.options().dtype(at::kFloat).requires_grad(false));
 }
 
@@ -150,7 +152,7 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   micro_batch_ = 0;
   start_kept_ = false;
   optimizer_.zero_grad();  // what the host, or a window that threw, left behind
-  task_.parameters().zero_grad();
+  parameters_.zero_grad();
   if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
   statistics_->begin_window();
@@ -170,7 +172,8 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
     statistics_->apply();
     return strategy_.finish_gradients(own);
   });
-  check(total.loss > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch with a weight above 0");
+  check(total.micro_batches > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch, on any rank");
+  if (total.loss == 0) return leave_out(window, total);
   auto gate = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
   StepAgreement all{.found_inf = gate.found_inf, .squares = {}, .sums = window.sums};
@@ -205,6 +208,23 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
           .taken = taken};
 }
 
+// Of a window in which nothing counts, which has neither a mean loss nor a gradient: parameters, loss scale and averages stay. Ranks agree
+// as in a skipped step, so that errors of compressed gradients stay, too.
+StepResult TrainStep::leave_out(const detail::WindowSums& window, const WindowWeight& total) {
+  StepAgreement all{.found_inf = at::ones({}, window.sums.options()), .squares = {}, .sums = window.sums};
+  run_phase(Phase::Clip, [&] { strategy_.agree(all); });
+  run_phase(Phase::Optimizer, [&] { strategy_.finish_step(); });
+  if (may_skip_) buffers_->restore();
+  optimizer_.zero_grad();
+  ++attempts_;
+  return {.packed = at::cat({all.sums, reported({}, all.sums)}),
+          .weight = 0,
+          .samples = total.samples,
+          .micro_batches = static_cast<int64_t>(total.micro_batches),
+          .taken = false,
+          .empty = true};
+}
+
 // The norm as the report has it, next to `sums` and on their device: 0 if there is none.
 at::Tensor TrainStep::reported(const at::Tensor& norm, const at::Tensor& sums) {
   if (norm.defined()) return norm.to(sums.device(), at::kFloat).reshape({1});
@@ -228,7 +248,7 @@ void TrainStep::undo_window() {
   const at::NoGradGuard no_grad;
   optimizer_.zero_grad();
   on_device(strategy_, optimizer_.parameters()).zero_grad();
-  task_.parameters().zero_grad();
+  parameters_.zero_grad();
   if (start_kept_) buffers_->restore();
 }
 

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
 
 #include "npu_train/core/error.hpp"
 
@@ -40,10 +42,15 @@ void add_metrics_of_loss(const Task& task, Scalars& averages) {
 at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch) {
   const auto sums = task.metric_sums(output, batch);
   const auto names = task.metric_names().size();
-  const auto given = sums.defined() ? sums.numel() : 0;
-  check(static_cast<size_t>(given) == names && (given == 0 || sums.dim() == 1), ErrorKind::Usage, "Task", "metric_names() gives ", names,
-        " names and metric_sums() ", given, " numbers; it must give one for each, as [", names, "]");
-  return sums.defined() ? sums.to(output.loss.device()) : sums;
+  const bool counted = sums.defined() && sums.dim() == 2 && sums.size(0) == 2;
+  const auto given = sums.defined() ? sums.numel() / (counted ? 2 : 1) : 0;
+  check(static_cast<size_t>(given) == names && (given == 0 || counted || sums.dim() == 1), ErrorKind::Usage, "Task",
+        "metric_names() gives ", names, " names and metric_sums() ", given, " numbers; it must give one for each, as [", names,
+        "], or with their counts as [2, ", names, "]");
+  if (given == 0) return {};
+  const auto here = sums.to(output.loss.device(), at::kFloat);
+  if (counted) return here.reshape({-1});
+  return at::cat({here, at::full_like(here, static_cast<double>(batch.size))});
 }
 
 }  // namespace npu_train

@@ -211,6 +211,7 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
   loop["batches_seen"] = position.batches_seen;
   loop["skipped"] = position.skipped;
   loop["validated_step"] = position.validated_step;
+  if (position.validated_batch >= 0) loop["validated_batch"] = position.validated_batch;
 }
 
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved) {
@@ -236,7 +237,9 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
     position.global_step = s.integer("global_step", "loop");
     position.batches_seen = s.integer("batches_seen", "loop");
     position.skipped = s.integer("skipped", "loop");
-    position.validated_step = s.values.count("validated_step") > 0 ? s.integer("validated_step", "loop") : -1;  // older ones have none
+    const auto if_there = [&s](const char* key) { return s.values.count(key) > 0 ? s.integer(key, "loop") : -1; };  // older ones have none
+    position.validated_step = if_there("validated_step");
+    position.validated_batch = if_there("validated_batch");
   });
 }
 

@@ -26,7 +26,9 @@ std::string shapes_of(const std::vector<Batch>& window, double full_weight) {
 }  // namespace
 
 WindowGraph::WindowGraph(Device device, Task& task, const ParameterSet& updated)
-    : device_(std::move(device)), task_(task), updated_(updated) {}
+    : device_(std::move(device)), parameters_(task.parameters().values()), updated_(updated) {
+  for (const auto& [name, buffer] : task.buffers()) buffers_.push_back(buffer);
+}
 
 bool WindowGraph::takes(const std::vector<Batch>& window, double full_weight) {
   if (given_up_) return false;
@@ -82,13 +84,13 @@ void WindowGraph::capture(const std::vector<Batch>& window,
 
 void WindowGraph::drop_gradients() const {
   updated_.zero_grad();
-  task_.parameters().zero_grad();
+  for (const auto& p : parameters_) p.mutable_grad().reset();
 }
 
 std::vector<WindowGraph::Place> WindowGraph::places() const {
   std::vector<Place> out;
-  for (const auto& p : task_.parameters()) out.emplace_back(p.value.const_data_ptr(), p.value.requires_grad());
-  for (const auto& [name, buffer] : task_.buffers()) out.emplace_back(buffer.const_data_ptr(), false);
+  for (const auto& p : parameters_) out.emplace_back(p.const_data_ptr(), p.requires_grad());
+  for (const auto& buffer : buffers_) out.emplace_back(buffer.const_data_ptr(), false);
   return out;
 }
 

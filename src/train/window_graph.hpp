@@ -18,7 +18,7 @@ namespace npu_train::detail {
 struct WindowSums {
   int64_t micro_batches = 0;
   double full_weight = 0;  // what the losses' weights are divided by; 0 until the first micro-batch gives it
-  at::Tensor sums;         // [1 + metrics]: loss (in units of full_weight), metric sums
+  at::Tensor sums;         // [1 + 2 x metrics]: loss (in units of full_weight), metric sums, their counts
   double weight = 0;
   double samples = 0;
 };
@@ -40,14 +40,14 @@ class WindowGraph {
 
  private:
   void capture(const std::vector<Batch>& window, const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor&)>& compute);
-  void drop_gradients() const;
   // The addresses of the tensors that the graph reads and that others may have moved, and which of them receive gradients.
   using Place = std::pair<const void*, bool>;
   std::vector<Place> places() const;
+  void drop_gradients() const;
 
   static constexpr int kEager = 3;  // as many as PyTorch's own warm-up of graphs
   Device device_;
-  Task& task_;
+  std::vector<at::Tensor> parameters_, buffers_;  // of the model
   const ParameterSet& updated_;
   std::string shapes_;  // of the graph; before it, of the windows that lead
   int seen_ = 0;        // by as many windows; a majority vote, since shapes may be without number

@@ -2,6 +2,7 @@
 import csv
 import json
 import signal
+import struct
 
 from programs import ProgramTest, checksums, checkpoints, main, npu_tool, run_dir, train_app
 
@@ -25,6 +26,21 @@ class Resume(ProgramTest):
         whole, parts = checksums(a), checksums(b)
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
         self.assertEqual(counters(a), counters(b))
+
+    def assertTensorBoardReads(self, out):
+        """TensorBoard's own reader finds the rows of metrics.csv, none of them twice."""
+        try:
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        except ImportError:
+            return print('there is no tensorboard to read the events with')
+        self.assertGreater(len(list(run_dir(out).glob('events.out.tfevents.*'))), 1)
+        events = EventAccumulator(str(run_dir(out)), size_guidance={'scalars': 0})
+        events.Reload()
+        with open(run_dir(out) / 'metrics.csv') as file: rows = list(csv.DictReader(file))
+        for phase in ('train', 'val', 'epoch'):
+            found = [(e.step, e.value) for e in events.Scalars(f'{phase}/loss')] if f'{phase}/loss' in events.Tags()['scalars'] else []
+            wanted = [(int(r['step']), struct.unpack('f', struct.pack('f', float(r['loss'])))[0]) for r in rows if r['phase'] == phase]
+            self.assertEqual(found, wanted, phase)
 
     def test_killed_in_the_middle_of_an_epoch(self):
         whole, parts, steps = self.dir / 'whole', self.dir / 'parts', 420
@@ -55,6 +71,7 @@ class Resume(ProgramTest):
         with open(run_dir(parts) / 'metrics.csv') as file:
             rows = [int(r['step']) for r in csv.DictReader(file) if r['phase'] == 'train' and r['skipped'] == '0']
         self.assertEqual(rows, sorted(set(rows)))  # the steps after the checkpoint are not written twice
+        self.assertTensorBoardReads(parts)
 
     def stopped_by(self, number):
         """Stops a run by a signal and resumes it. Only the handler of the signal can have saved the checkpoint."""

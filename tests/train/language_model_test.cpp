@@ -40,13 +40,13 @@ TEST_CASE("loss, weight and accuracy are of the tokens that count") {
   const auto each = torch::log_softmax(logits, 2);
   CHECK(output.loss.item<double>() == doctest::Approx(-(each[0][0][1] + each[0][2][0] + each[1][2][4]).item<double>() / 3));
   CHECK(task->metric_names() == std::vector<std::string>{"acc"});
-  CHECK(task->metric_sums(output, batch)[0].item<double>() == 150);  // of the samples: 50 and 100 percent
+  CHECK(at::equal(task->metric_sums(output, batch), torch::tensor({{200.F}, {3.F}})));  // two of three tokens
 
   batch.set("mask", torch::tensor({1., 0.}));
   const auto masked = task->training_step(batch);
   CHECK(masked.weight == 2);
   CHECK(masked.loss.item<double>() == doctest::Approx(-(each[0][0][1] + each[0][2][0]).item<double>() / 2));
-  CHECK(task->metric_sums(masked, batch)[0].item<double>() == 50);
+  CHECK(at::equal(task->metric_sums(masked, batch), torch::tensor({{100.F}, {2.F}})));
 }
 
 TEST_CASE("perplexity is that of the mean loss, and the unit of the weight is the token") {
@@ -80,9 +80,32 @@ TEST_CASE("a batch without a token that counts weighs nothing; equal logits are 
   const auto none = next_tokens(torch::full({1, 2}, -100, torch::kLong));
   const auto output = task->training_step(none);
   CHECK(output.weight == 0);
-  CHECK(task->metric_sums(output, none)[0].item<double>() == 0);
+  CHECK(at::equal(task->metric_sums(output, none), torch::zeros({2, 1})));
   const auto equal = next_tokens(torch::zeros({1, 2}, torch::kLong));
-  CHECK(task->metric_sums(task->training_step(equal), equal)[0].item<double>() == 0);
+  CHECK(at::equal(task->metric_sums(task->training_step(equal), equal), torch::tensor({{0.F}, {2.F}})));
+}
+
+TEST_CASE("without targets the next tokens of the text are predicted, not those of its prompt, nor padding") {
+  torch::manual_seed(4);
+  const auto logits = torch::randn({3, 5, 8});
+  const auto task = given(logits);
+  Batch batch;
+  batch.set("input", torch::tensor({{1, 2, 3, 4, 5}, {6, 7, 0, 0, 0}, {5, 4, 3, 0, 0}}));
+  batch.set("attention_mask", torch::tensor({{1, 1, 1, 1, 1}, {1, 1, 0, 0, 0}, {1, 1, 1, 0, 0}}));
+  batch.set("prompt", torch::tensor({3, 0, 1}));
+  const auto expected = torch::tensor({{-100, -100, 4, 5, -100}, {7, -100, -100, -100, -100}, {4, 3, -100, -100, -100}});
+  const auto output = task->training_step(batch), wanted = given(logits)->training_step(next_tokens(expected));
+  CHECK(output.weight == 5);
+  CHECK(output.loss.item<double>() == wanted.loss.item<double>());
+  CHECK(at::equal(task->metric_sums(output, batch), given(logits)->metric_sums(wanted, next_tokens(expected))));
+  batch.erase("prompt");
+  CHECK(task->training_step(batch).weight == 4 + 1 + 2);
+  batch.erase("attention_mask");
+  CHECK(task->training_step(batch).weight == 12);
+  batch.set("mask", torch::tensor({1., 0., 1.}));
+  CHECK(task->training_step(batch).weight == 8);
+  batch.set("input", torch::zeros({3, 5}));
+  CHECK(has(error_of([&] { task->training_step(batch); }).what(), "the batch has no 'target'"));
 }
 
 TEST_CASE("other shapes and targets outside of the vocabulary are errors") {

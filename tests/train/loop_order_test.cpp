@@ -161,7 +161,7 @@ TEST_CASE("callbacks are called, and get their states, in the order in which the
   CHECK(calls == "start z, start a, start m, load z at 5, load a at 5, load m at 5, ");
 }
 
-TEST_CASE("built-in parts have the keys in the part `loop` that checkpoints have had since format 1") {
+TEST_CASE("built-in parts have the keys in the part `loop` that checkpoints have had since format 1, and the place in the schedule") {
   Toy toy;
   auto loop = toy.loop({.max_epochs = 1});
   loop->fit();
@@ -170,6 +170,7 @@ TEST_CASE("built-in parts have the keys in the part `loop` that checkpoints have
   for (const auto& [key, value] : state.at("loop").values) keys += key + " ";
   CHECK(keys ==
         "attempts batches_seen best_score early_best epoch epoch/data_wait epoch/samples epoch/seconds epoch/skipped epoch/sum/acc1 "
-        "epoch/sum/acc5 epoch/sum/loss epoch/weight/acc1 epoch/weight/acc5 epoch/weight/loss global_step lr_factor micro_batch_limit "
+        "epoch/sum/acc5 epoch/sum/loss epoch/weight/acc1 epoch/weight/acc5 epoch/weight/loss global_step lr_factor lr_place lr_there "
+        "micro_batch_limit "
         "rollbacks skip_streak skipped validated_step without_improvement ");
 }

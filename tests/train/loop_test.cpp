@@ -5,6 +5,7 @@
 #include <cmath>
 #include <thread>
 
+#include "npu_train/core/log.hpp"
 #include "toy.hpp"
 
 using namespace npu_train;
@@ -380,6 +381,110 @@ TEST_CASE("a window that threw leaves no gradient behind") {
   // the forward that came through has moved the statistics of BatchNorm, which training does not read: the weights must agree
   clean.loop({})->train_step({toy_batch(8, 2)});
   CHECK(weights(toy) == weights(clean));
+}
+
+namespace {
+
+/// The toy's task, without a target that counts in the micro-batches of these numbers.
+struct Uncounted final : Task {
+  Uncounted(std::shared_ptr<Task> task, std::vector<int64_t> numbers) : inner(std::move(task)), without(std::move(numbers)) {}
+  StepOutput training_step(const Batch& batch) override {
+    auto out = inner->training_step(batch);
+    const bool counts = std::find(without.begin(), without.end(), seen++) == without.end();
+    if (!counts) out.loss = out.loss * kNaN, out.weight = 0;  // the mean over nothing
+    return out;
+  }
+  StepOutput validation_step(const Batch& batch) override { return inner->validation_step(batch); }
+  at::Tensor predict(const at::Tensor& input) override { return inner->predict(input); }
+  std::vector<std::string> metric_names() const override { return inner->metric_names(); }
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return inner->metric_sums(output, batch); }
+  ParameterSet parameters() override { return inner->parameters(); }
+  std::vector<NamedTensor> buffers() override { return inner->buffers(); }
+  void set_training(bool training) override { inner->set_training(training); }
+  void to(c10::Device device) override { inner->to(device); }
+  std::shared_ptr<Task> inner;
+  std::vector<int64_t> without;
+  int64_t seen = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a window in which no target counts is skipped and counted, and moves only the position") {
+  for (const char* mode : {"32-true", "16-mixed"}) {
+    CAPTURE(mode);
+    Toy toy(mode, "adamw");
+    toy.with_ema();
+    toy.task = std::make_shared<Uncounted>(toy.task, std::vector<int64_t>{1, 3});
+    auto loop = toy.loop({.max_epochs = 1, .gradient_clip_val = 1, .num_sanity_val_steps = 0});
+    struct Reports final : Callback {
+      std::vector<StepReport> all;
+      void on_step_end(TrainLoop&, const StepReport& report) override { all.push_back(report); }
+    };
+    const auto reports = std::make_shared<Reports>();
+    loop->add_callback(reports);
+    const auto result = loop->fit();
+    CHECK(result.global_step == 3);
+    CHECK(result.skipped_steps == 2);
+    CHECK(result.batches_seen == 5);
+    CHECK(std::isfinite(scalar_or(result.history.at(0).train, "loss", kNaN)));
+    REQUIRE(reports->all.size() == 5);
+    for (size_t i = 0; i < 5; ++i) {
+      CHECK(reports->all[i].empty == (i == 1 || i == 3));
+      CHECK(reports->all[i].taken == !reports->all[i].empty);
+      CHECK(std::isnan(scalar_or(reports->all[i].metrics, "loss", 0)) == reports->all[i].empty);
+    }
+    // the same weights as without those windows
+    Toy clean(mode, "adamw");
+    clean.with_ema();
+    auto kept = clean.loop({.max_epochs = 1, .gradient_clip_val = 1, .num_sanity_val_steps = 0});
+    clean.train_loader->begin_epoch(0);
+    for (int64_t i = 0; i < 5; ++i) {
+      const auto batch = to_device(*clean.train_loader->next(), device_under_test());
+      if (i != 1 && i != 3) kept->train_step({batch});
+    }
+    CHECK(weights(toy) == weights(clean));
+    CHECK(toy.precision->scale() == clean.precision->scale());
+    CHECK(digest(toy.ema->averages()) == digest(clean.ema->averages()));
+  }
+}
+
+TEST_CASE("an epoch in which no target counts ends the run, instead of one that never ends") {
+  Toy toy;
+  toy.task = std::make_shared<Uncounted>(toy.task, std::vector<int64_t>{0, 1, 2, 3, 4});
+  auto loop = toy.loop({.max_epochs = -1, .max_steps = 5});
+  const auto e = error_of([&] { loop->fit(); });
+  CHECK(e.kind() == ErrorKind::Data);
+  CHECK(has(e.what(), "no target of epoch 0 counts"));
+}
+
+TEST_CASE("a validation whose loss is not finite warns, and its checkpoint is never the best one") {
+  struct Bad final : Dataset {
+    int64_t size() const override { return 8; }
+    Sample get(int64_t i) const override {
+      return {{{"input", torch::full({6}, i == 0 && bad ? std::nanf("") : 1.0F)}, {"target", torch::zeros({}, torch::kLong)}}, i};
+    }
+    bool bad = true;
+  };
+  std::vector<std::string> warnings;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) warnings.emplace_back(text);
+  });
+  TempDir dir;
+  CheckpointStore store((dir / "run/checkpoints").string(), {});
+  Toy toy;
+  const auto val = std::make_shared<Bad>();
+  toy.val = val;
+  auto loop = toy.loop({.max_epochs = 1, .num_sanity_val_steps = 0}, {.monitor = "val/acc5"}, &store);
+  const auto result = loop->fit();
+  CHECK(std::isfinite(scalar_or(result.final_val, "acc5", kNaN)));
+  CHECK(std::isnan(result.best_score));
+  CHECK(result.best_checkpoint == "");
+  CHECK_FALSE(result.last_checkpoint.empty());
+  CHECK(std::any_of(warnings.begin(), warnings.end(), [](const auto& w) { return has(w, "the validation loss is nan after step 5"); }));
+  val->bad = false;
+  Toy good;
+  good.val = val;
+  CHECK(std::isfinite(good.loop({.max_epochs = 1}, {.monitor = "val/acc5"}, &store)->fit().best_score));
 }
 
 TEST_CASE("limit_val_batches 0 switches validation off, and an epoch without a batch is reported") {

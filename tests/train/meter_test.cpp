@@ -16,6 +16,8 @@ TEST_CASE("a weighted mean") {
   again.restore(m.sum(), m.weight());
   again.add(0, 4);
   CHECK(again.value() == doctest::Approx(13.0 / 8));
+  again.add(std::nan(""), 0);  // of nothing
+  CHECK(again.value() == doctest::Approx(13.0 / 8));
 }
 
 TEST_CASE("metrics keep their order, also after a restore in another") {

@@ -29,6 +29,7 @@ class RunFiles final : public Callback {
   void on_fit_start(TrainLoop& loop) override;
   void on_step_end(TrainLoop& loop, const StepReport& report) override;
   void on_validation_end(TrainLoop& loop, const Scalars& metrics) override;
+  void on_stop_validation(TrainLoop& loop, const Scalars& metrics) override { on_validation_end(loop, metrics); }
   void on_epoch_end(TrainLoop& loop, const EpochReport& report) override;
   void on_overflow(TrainLoop& loop, const OverflowReport& report) override;
   void on_fit_end(TrainLoop& loop, const RunResult& result) override;

@@ -22,15 +22,19 @@ namespace npu_train {
 /// A curve over time, and the unit of that time.
 class LrSchedule {
  public:
-  LrSchedule(std::function<double(double)> factor, bool by_epoch) : factor_(std::move(factor)), by_epoch_(by_epoch) {}
+  LrSchedule(std::function<double(double)> factor, bool by_epoch, double warmup = 0)
+      : factor_(std::move(factor)), by_epoch_(by_epoch), warmup_(warmup) {}
   /// What the learning rate is multiplied by after `t` units; t >= 0. Beyond the end of a curve its last value.
   double factor(double t) const { return factor_(t); }
   /// True: t counts epochs finished. False: steps taken.
   bool by_epoch() const { return by_epoch_; }
+  /// Units until the rate is complete; 0: from the start.
+  double warmup() const { return warmup_; }
 
  private:
   std::function<double(double)> factor_;
   bool by_epoch_;
+  double warmup_;
 };
 
 /// The curves, from 1 at t = 0. Lengths in units of t; `min_factor` is min_lr / lr.

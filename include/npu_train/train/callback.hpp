@@ -40,12 +40,19 @@ class Callback : public Stateful {
   void load_state(const State& state) override;
 
   virtual void on_fit_start(TrainLoop& /*loop*/) {}
+  /// Once for each epoch.
   virtual void on_epoch_start(TrainLoop& /*loop*/, int64_t /*epoch*/) {}
+  /// Instead of on_epoch_start where a resumed run continues inside an epoch, whose start was before the checkpoint.
+  virtual void on_epoch_resume(TrainLoop& /*loop*/, int64_t /*epoch*/) {}
   /// One step late: `report` may describe the step before the newest.
   virtual void on_step_end(TrainLoop& /*loop*/, const StepReport& /*report*/) {}
   /// A validation has processed `done` batches; `total` is nothing for data of unknown length.
   virtual void on_validation_batch(TrainLoop& /*loop*/, int64_t /*done*/, std::optional<int64_t> /*total*/) {}
+  /// After each validation that the configuration asks for: at the end of epochs and by trainer.val_check_interval.
   virtual void on_validation_end(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
+  /// After the validation that a run makes because max_steps or max_time stops it inside an epoch. To report it: a run that is stopped and
+  /// resumed must be like one that is not, so it may change no state and no learning rate.
+  virtual void on_stop_validation(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
   /// Before the epoch's checkpoint is written.
   virtual void on_epoch_end(TrainLoop& /*loop*/, const EpochReport& /*report*/) {}
   /// A step overflowed and was explained, see TrainLoop.

@@ -53,6 +53,7 @@ struct LoopPosition {
   int64_t batches_seen = 0;  ///< micro-batches of all ranks and epochs
   int64_t skipped = 0;
   int64_t validated_step = -1;
+  int64_t validated_batch = -1;  ///< batch_in_epoch of this epoch's last validation by trainer.val_check_interval; -1: none yet
 };
 
 /// All jobs other than the steps are parts with state of their own; docs/rooms/train.md and src/train/loop_jobs.hpp define their order.
@@ -133,7 +134,7 @@ class TrainLoop {
   int64_t global_step() const { return at_.global_step; }
   int64_t batches_seen() const { return at_.batches_seen; }
   int64_t skipped_steps() const { return at_.skipped; }
-  /// global_step() when the weights were validated last; -1 before the first time.
+  /// global_step() at the last validation of the schedule (not one that a stop added); -1 before the first.
   int64_t validated_step() const { return at_.validated_step; }
   /// Windows of an epoch, the same on every rank; nullopt for data of unknown length.
   std::optional<int64_t> windows_per_epoch() const;
@@ -154,10 +155,14 @@ class TrainLoop {
   void begin_epoch();
   bool end_epoch(EpochReport& report);
   bool validates() const;
+  bool validates_epoch() const;
+  bool validate_inside_epoch();
   void sanity_check();
   std::optional<Scalars> run_validation(Loader& loader, int64_t limit, Pass pass, bool stoppable);
+  std::optional<Scalars> measure_weights(bool stoppable);
   std::optional<Scalars> validate_weights(bool stoppable);
-  void note_validation(const Scalars& val);
+  void validate_at_stop();
+  void note(const Scalars& train, const Scalars& val);
   void note_overflow(const OverflowReport& report);
   void note_checkpoint(const std::string& path);
   CheckpointMeta meta() const;

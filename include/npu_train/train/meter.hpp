@@ -12,7 +12,9 @@ namespace npu_train {
 /// Weighted mean.
 class MeanMeter {
  public:
+  /// A value without weight counts nothing, NaN included.
   void add(double value, double weight = 1) {
+    if (weight == 0) return;
     sum_ += value * weight;
     weight_ += weight;
   }

@@ -16,12 +16,16 @@
 
 namespace npu_train {
 
-/// A metric that is a mean over samples, or that follows from the mean loss.
+/// A metric that is a mean, over samples if nothing else is said, or that follows from the mean loss.
 struct Metric {
   std::string name;  ///< "acc1"; logged as "val/acc1"
-  /// Its sum over the samples of a batch: one fp32 number on the device. Called without gradients. Sums of many batches and of many ranks
-  /// add up; divided by the number of samples they are the metric. A "mask" [batch] in the batch is 0 for samples that do not count.
+  /// Its sum over a batch: one fp32 number on the device. Called without gradients. Sums of many batches and of many ranks add up; divided
+  /// by the number of samples, or by what `counts` adds up to, they are the metric. A "mask" [batch] in the batch is 0 for samples that do
+  /// not count.
   std::function<at::Tensor(const StepOutput& output, const Batch& batch)> sums{};
+  /// How much the sum is of, if that is not the number of samples: one number on the device, such as the tokens of an accuracy. A step or
+  /// validation in which it adds up to 0 has no such metric (NaN).
+  std::function<at::Tensor(const StepOutput& output, const Batch& batch)> counts{};
   /// Instead of sums: the metric for a mean loss.
   std::function<double(double loss)> of_loss{};
 };

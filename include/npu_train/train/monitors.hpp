@@ -13,7 +13,11 @@ namespace npu_train::detail {
 /// would rank nothing and stop nothing, in silence.
 void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early);
 
-/// The value of `monitor` ("train/loss", "val/acc1", "acc1" of validation) in the averages of an epoch; NaN if it has none.
+/// Whether `monitor` is measured on the training data, over an epoch.
+bool is_of_training(const std::string& monitor);
+
+/// The value of `monitor` ("train/loss", "val/acc1", "acc1" of validation) in the averages of an epoch; NaN if it has none, and if the loss
+/// next to it is not finite: such weights are good for nothing, whatever their accuracy.
 double monitored(const std::string& monitor, const Scalars& train, const Scalars& val);
 
 /// Whether `value` is better than `best` by more than `delta`. Anything is better than NaN, and NaN is better than nothing.

@@ -30,6 +30,8 @@ struct TrainerOptions {
   bool static_shapes = false;                    ///< keep every batch's shape: the last one is padded and masked
   std::string memory_format = "auto";            ///< auto | contiguous | channels_last, of images and convolution weights
   int64_t check_val_every_n_epoch = 1;           ///< 0: never validate
+  std::string val_check_interval = "1.0";        ///< validations inside an epoch: after every N steps (an integer), or such a share of the
+                                                 ///< epoch's steps ("0.25"); "1.0": only at its end
   int64_t num_sanity_val_steps = 2;              ///< validation batches tried before the first step; 0: none
   int64_t limit_train_batches = -1;              ///< micro-batches of an epoch, on each rank; -1: all
   int64_t limit_val_batches = -1;
@@ -50,6 +52,13 @@ struct TrainerOptions {
 
 /// 0 for auto. Error(Usage) unless `text` is auto or a number from 1 to 1024.
 int parse_devices(const std::string& text);
+
+/// A val_check_interval: `steps` above 0, or a `fraction` in (0, 1]. Error(Usage) for another text.
+struct ValidationInterval {
+  int64_t steps = 0;
+  double fraction = 0;
+};
+ValidationInterval parse_val_check_interval(const std::string& text);
 
 /// Rounds of a training epoch, in each of which every rank takes one micro-batch: those of the data (`rounds`; nullopt: unknown), up to
 /// limit_train_batches, overfit_batches and fast_dev_run. nullopt: unknown, and nothing limits them.
@@ -73,7 +82,7 @@ struct EarlyStoppingOptions {
   bool enabled = false;
   std::string monitor = "val/loss";
   std::string mode = "auto";
-  int64_t patience = 5;  ///< validations without improvement
+  int64_t patience = 5;  ///< validations without improvement; epochs, for a metric of the training data
   double min_delta = 0;  ///< what counts as improvement
   static const ConfigTable<EarlyStoppingOptions>& config_table();
 };

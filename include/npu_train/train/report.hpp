@@ -20,9 +20,12 @@ struct StepReport {
   int64_t global_step = 0;   ///< steps taken, this one included
   int64_t epoch = 0;         ///< from 0
   int64_t batches_seen = 0;  ///< micro-batches of all ranks, this window's included
-  bool taken = true;         ///< false: the optimizer was skipped by an overflow
+  bool taken = true;         ///< false: the optimizer was skipped
+  bool empty = false;        ///< why it was: true: nothing in the window counts (no target of a language model); false: an overflow
   Scalars metrics;           ///< "loss" and the task's metrics over the window
-  double grad_norm = 0;      ///< global norm before clipping; 0 when it is not computed
+  std::vector<double>
+      counts{};          ///< for each of `metrics` what it is a mean over, to average steps: weight of the loss, samples, tokens ...
+  double grad_norm = 0;  ///< global norm before clipping; 0 when it is not computed
   double loss_scale = 1;
   double lr = 0;
   int64_t samples = 0;

@@ -56,12 +56,13 @@ struct StepOptions {
 
 /// The result of one window, over all ranks; the tensor is still on the device.
 struct StepResult {
-  at::Tensor packed;       ///< fp32 [1 + metrics + 1]: loss sum, metric sums, gradient norm (0 without clipping by norm)
+  at::Tensor packed;       ///< fp32 [1 + 2 x metrics + 1]: loss sum, metric sums, their counts, gradient norm (0 without clipping by norm)
   double loss_weight = 1;  ///< divides the loss sum: the window's weight in units of a full one
   double weight = 1;       ///< of the window's loss among others: the sum of StepOutput::weight
-  double samples = 0;      ///< divides the metric sums; real samples
+  double samples = 0;      ///< real ones
   int64_t micro_batches = 0;
   bool taken = true;
+  bool empty = false;  ///< not taken, because no batch of the window, on any rank, has a weight above 0
 };
 
 namespace detail {
@@ -101,6 +102,7 @@ class TrainStep {
   // `scale`: of the loss, fp32 on the device; undefined: what the precision multiplies by.
   void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
   void take_part(detail::WindowSums& window);
+  StepResult leave_out(const detail::WindowSums& window, const WindowWeight& total);
   detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
   void begin_window(const std::vector<Batch>& window, double full_weight);
   SquaredNorm own_squares() const;
@@ -111,6 +113,7 @@ class TrainStep {
   decltype(auto) run_phase(Phase phase, Fn&& fn);
 
   Task& task_;
+  const ParameterSet parameters_;  // of the model: a set with its names, which would cost more than a step's own work to make each time
   Precision& precision_;
   Optimizer& optimizer_;
   Ema* ema_;

@@ -68,8 +68,10 @@ class Task {
 
   /// Names of the metrics in addition to the loss, such as "acc1".
   virtual std::vector<std::string> metric_names() const { return {}; }
-  /// Sum of each metric over the samples of a batch: fp32 [number of metrics] on the device, without gradients.
-  /// Divided by the summed `Batch::size`, the sums of many batches give the metric; sums add over ranks too.
+  /// Sum of each metric over a batch: fp32 [number of metrics] on the device, without gradients. Divided by the summed `Batch::size`, the
+  /// sums of many batches give the metric; sums add over ranks too. A task whose metrics are means over something else (tokens, detected
+  /// objects) returns [2, number of metrics]: the sums, and how much each of them is of. Those are summed and divide in place of the
+  /// samples.
   virtual at::Tensor metric_sums(const StepOutput& /*output*/, const Batch& /*batch*/) { return {}; }
 
   /// Further metrics, which follow from a mean loss, such as a perplexity: the same names in the same order for every loss. They are
@@ -98,7 +100,8 @@ void check_output(const StepOutput& output, const char* where);
 std::vector<std::string> all_metric_names(const Task& task);
 /// Adds metrics_of_loss() to averages that begin with the loss; nothing to an empty list.
 void add_metrics_of_loss(const Task& task, Scalars& averages);
-/// metric_sums(), checked to be one number for each of metric_names(): Error(Usage) otherwise.
+/// metric_sums() as [2 x number of metrics]: the sums, then their counts, which are the batch's samples where the task gives none.
+/// Undefined without metrics. Error(Usage) unless there is one number, or a sum and a count, for each of metric_names().
 at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch);
 
 }  // namespace npu_train

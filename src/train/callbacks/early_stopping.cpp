@@ -5,7 +5,7 @@
 namespace npu_train {
 
 void EarlyStopping::note(const Scalars& train, const Scalars& val) {
-  if (!options_.enabled || (val.empty() && !options_.monitor.starts_with("train/"))) return;
+  if (!options_.enabled || (detail::is_of_training(options_.monitor) ? train : val).empty()) return;
   const auto value = detail::monitored(options_.monitor, train, val);
   if (detail::improves(value, best_, larger_is_better(options_.monitor, options_.mode), options_.min_delta)) {
     best_ = value;

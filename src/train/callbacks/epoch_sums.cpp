@@ -1,5 +1,12 @@
 #include "train/callbacks/epoch_sums.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+
 namespace npu_train::detail {
 
 void EpochSums::clear() {
@@ -14,12 +21,10 @@ Scalars EpochSums::train() const {
   return out;
 }
 
-void EpochSums::add(const StepReport& report, double weight) {
-  std::vector<double> weights(report.metrics.size(), static_cast<double>(report.samples));
-  weights[0] = weight;  // of the loss, which is first
-  if (report.taken) metrics_.add(report.metrics, weights);
+void EpochSums::add(const StepReport& report) {
+  if (report.taken) metrics_.add(report.metrics, report.counts);
   samples_ += report.samples;
-  weight_ += weight;
+  weight_ += report.weight;
   skipped_ += report.taken ? 0 : 1;
   seconds_ += report.seconds;
   data_wait_ += report.data_wait;
@@ -63,6 +68,22 @@ void EpochSums::load_state(const State& state) {
   seconds_ = state.number("epoch/seconds", "loop");
   data_wait_ = state.number("epoch/data_wait", "loop");
   metrics_ = std::move(loaded.metrics_);
+}
+
+void EpochSums::report_other_names(const State& state) const {
+  constexpr std::string_view kSum = "epoch/sum/";
+  auto names = task_.metric_names();
+  names.insert(names.begin(), "loss");
+  std::vector<std::string> saved, gone, added;
+  for (const auto& [key, value] : state.values)
+    if (key.starts_with(kSum)) saved.push_back(key.substr(kSum.size()));
+  if (saved.empty()) return;
+  const auto has = [](const auto& list, const std::string& name) { return std::find(list.begin(), list.end(), name) != list.end(); };
+  std::copy_if(saved.begin(), saved.end(), std::back_inserter(gone), [&](const auto& name) { return !has(names, name); });
+  std::copy_if(names.begin(), names.end(), std::back_inserter(added), [&](const auto& name) { return !has(saved, name); });
+  if (!gone.empty()) log_warning("metrics of the epoch that this run no longer has: ", join(gone));
+  if (!added.empty())
+    log_warning("metrics that the epoch did not have before this checkpoint: ", join(added), "; its averages are of the steps after it");
 }
 
 }  // namespace npu_train::detail

@@ -20,8 +20,10 @@ class EpochSums final : public Stateful {
   explicit EpochSums(const Task& task, EpochFlops flops = {}) : task_(task), flops_(flops) {}
 
   void clear();
-  // `weight`: of the step's loss among others. A skipped step counts for the time and not for the averages.
-  void add(const StepReport& report, double weight);
+  // A skipped step counts for the time and not for the averages.
+  void add(const StepReport& report);
+  // Of the losses of all steps, skipped ones included.
+  double weight() const { return weight_; }
   // Averages of the training metrics.
   Scalars train() const;
   // What it knows of the epoch.
@@ -29,6 +31,8 @@ class EpochSums final : public Stateful {
 
   State state() const override;
   void load_state(const State& state) override;
+  // Warns of metrics that only the state of an epoch under way has, or only this run.
+  void report_other_names(const State& state) const;
 
  private:
   const Task& task_;

@@ -37,11 +37,11 @@ struct Evaluation::Mode {
 
 // Over the batches so far, on the device.
 struct Evaluation::Sums {
-  // Loss times weight, then the task's metrics. In fp64 on the host: there, sums of like fp32 values are exact, so that they do not depend
-  // on how the batches are divided among ranks.
+  // Loss times weight, the sums of the task's metrics, their counts. In fp64 on the host: there, sums of like fp32 values are exact, so
+  // that they do not depend on how the batches are divided among ranks.
   std::vector<double> packed;
   std::vector<at::Tensor> on_device;  // of the newest batches, fp32
-  double weight = 0, samples = 0;
+  double weight = 0;
   std::vector<at::Tensor> rows;  // of EpochMetrics, fp32 on the host
 
   void read() {
@@ -94,7 +94,6 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   constexpr size_t kUnread = 256;  // bounds their memory, and lets the host run ahead
   if (sums.on_device.size() >= kUnread) sums.read();
   sums.weight += output.weight;
-  sums.samples += static_cast<double>(here.size);
 }
 
 // Metrics of all samples, whose rows travel as bytes.
@@ -129,19 +128,18 @@ void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own
 
 // The agreement of a validation.
 std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
-  enum : size_t { kStopped, kWeight, kSamples, kPacked };
+  enum : size_t { kStopped, kWeight, kPacked };
   const auto names = run_.task.metric_names();
-  std::vector<double> sums(kPacked + 1 + names.size());
+  std::vector<double> sums(kPacked + 1 + 2 * names.size());
   sums[kStopped] = stopped ? 1 : 0;
   sums[kWeight] = own.weight;
-  sums[kSamples] = own.samples;
   if (!stopped) own.read();
   std::copy(own.packed.begin(), own.packed.end(), sums.begin() + kPacked);
   sums = run_.strategy.sums(std::move(sums));
   if (sums[kStopped] > 0) return std::nullopt;
-  check(sums[kWeight] > 0, ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
+  check(sums[kWeight] > 0, ErrorKind::Data, "Trainer::validate", "the validation data gave no batch, or none with a target that counts");
   Scalars out{{"loss", sums[kPacked] / sums[kWeight]}};
-  for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], sums[kPacked + 1 + i] / sums[kSamples]);
+  for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], sums[kPacked + 1 + i] / sums[kPacked + 1 + names.size() + i]);
   if (const auto* task = dynamic_cast<const EpochMetrics*>(&run_.task)) replace_epoch_metrics(*task, own, out);
   add_metrics_of_loss(run_.task, out);
   return out;

@@ -1,5 +1,6 @@
 #include "train/callbacks/learning_rate.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -15,12 +16,35 @@ void LearningRate::set(int64_t epoch, int64_t global_step) {
                 ", but the schedule sets it at every step; hint: TrainLoop::set_lr_factor() holds");
   optimizer_.set_lr(base_lr_ * schedule_->factor(t) * factor_);
   last_ = optimizer_.lr();
+  next_ = t + 1;
 }
 
 void LearningRate::set_factor(double factor) {
   check(factor >= 0 && std::isfinite(factor), ErrorKind::Usage, "TrainLoop::set_lr_factor", "the factor is ", factor,
         "; allowed: a finite number of at least 0");
   factor_ = factor;
+}
+
+State LearningRate::state() const {
+  State out{{}, {{"lr_factor", factor_}}};
+  if (!next_) return out;
+  out.values["lr_place"] = *next_;
+  out.values["lr_there"] = base_lr_ * schedule_->factor(*next_);
+  return out;
+}
+
+// A schedule that takes its length from the run has another rate in a longer one.
+void LearningRate::load_state(const State& state) {
+  factor_ = state.number("lr_factor", "loop");
+  next_.reset();
+  if (state.values.count("lr_there") == 0) return;  // older ones have none
+  next_ = state.number("lr_place", "loop");
+  const auto before = state.number("lr_there", "loop"), now = base_lr_ * schedule_->factor(*next_);
+  if (std::abs(now - before) > 1e-9 * std::max(std::abs(now), std::abs(before)))
+    log_warning(
+        "the learning rate of ", schedule_->by_epoch() ? "epoch " : "step ", *next_, " is ", now, ", and was ", before,
+        " in the run of the checkpoint: the schedule, its length (trainer.max_epochs, trainer.max_steps) or optimizer.lr has changed; "
+        "hint: a fixed length, such as lr_scheduler.T_max, keeps the rates when a run is prolonged");
 }
 
 }  // namespace npu_train::detail

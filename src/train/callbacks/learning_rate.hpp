@@ -20,14 +20,15 @@ class LearningRate final : public Stateful {
   void set_factor(double factor);
   double factor() const { return factor_; }
 
-  State state() const override { return {{}, {{"lr_factor", factor_}}}; }
-  void load_state(const State& state) override { factor_ = state.number("lr_factor", "loop"); }
+  State state() const override;
+  void load_state(const State& state) override;
 
  private:
   const LrSchedule* schedule_;
   double base_lr_;
   Optimizer& optimizer_;
   double factor_ = 1;
+  std::optional<double> next_;  // place in the schedule after the newest step
   std::optional<double> last_;  // what the optimizer's rate was last set to
   bool warned_ = false;
 };

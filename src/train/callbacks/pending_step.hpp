@@ -26,4 +26,7 @@ struct PendingStep {
   bool at_floor = false;  // the loss scale, before the step
 };
 
+// The metrics of the task that follow from the loss, which they share the count of.
+void add_metrics_of_loss(const Task& task, StepReport& report);
+
 }  // namespace npu_train::detail

@@ -165,10 +165,11 @@ void Progress::on_step_end(TrainLoop& loop, const StepReport& r) {
   samples_ += r.samples;
   weight_ += r.weight;
   if (!r.taken) ++skipped_;
-  if (r.taken) average_.add(r.metrics, static_cast<double>(r.samples));
+  if (r.taken) average_.add(r.metrics, r.counts);
   if (!r.taken) {
     clear_bar();
-    write_(printed("step %lld skipped: gradients overflowed; loss scale %g\n", static_cast<long long>(r.attempt), r.loss_scale));
+    write_(r.empty ? printed("step %lld skipped: no target in it counts\n", static_cast<long long>(r.attempt))
+                   : printed("step %lld skipped: gradients overflowed; loss scale %g\n", static_cast<long long>(r.attempt), r.loss_scale));
   }
   const auto total = loop.windows_per_epoch();
   const bool last = total && in_epoch_ == *total;
@@ -192,7 +193,17 @@ void Progress::on_validation_batch(TrainLoop& loop, int64_t done, std::optional<
   show_bar(std::move(out), done, total);
 }
 
-void Progress::on_validation_end(TrainLoop&, const Scalars&) { clear_bar(); }
+void Progress::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
+  if (loop.windows_per_epoch() == in_epoch_) return clear_bar();  // the line of the epoch has them
+  on_stop_validation(loop, metrics);
+}
+
+void Progress::on_stop_validation(TrainLoop& loop, const Scalars& metrics) {
+  clear_bar();
+  write_(wrapped_line(format("epoch %lld step %lld:", static_cast<long long>(loop.epoch() + 1), static_cast<long long>(in_epoch_)) +
+                          " val" + metrics_text(metrics),
+                      width()));
+}
 
 bool Progress::bar_due(TrainLoop& loop, bool last) {
   const double now = loop.parts().clock->now();

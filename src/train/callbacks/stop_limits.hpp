@@ -32,6 +32,7 @@ class StopLimits {
   bool requested() const { return reason_ == StopReason::Requested; }
   // The work was ended because of a request, and the request with it.
   void end_by_request();
+  void end_by_early_stopping() { reason_ = StopReason::EarlyStopping; }
   void drop_request();
   std::optional<StopReason> reason() const { return reason_; }
 

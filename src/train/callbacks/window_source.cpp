@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "npu_train/core/error.hpp"
+
 namespace npu_train::detail {
 
 void WindowSource::begin_epoch(int64_t epoch, int64_t position) {
@@ -82,6 +84,34 @@ int64_t WindowSource::windows_done(int64_t position) const {
   const auto windows = [&](int64_t micro_batches) { return (micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window(); };
   const auto all = length();
   return all ? windows(*all) - windows(std::max<int64_t>(0, *all - position)) : windows(position);
+}
+
+std::optional<int64_t> WindowSource::windows_between_validations() const {
+  const auto interval = parse_val_check_interval(run_.options.val_check_interval);
+  if (interval.steps > 0 || interval.fraction == 1) return interval.steps;
+  const auto all = length_is_agreed() ? windows_per_epoch() : std::nullopt;
+  if (!all) return std::nullopt;
+  return std::max<int64_t>(1, static_cast<int64_t>(interval.fraction * static_cast<double>(*all)));
+}
+
+bool WindowSource::validation_is_due(int64_t position) const {
+  const auto every = windows_between_validations().value_or(0);
+  if (every == 0 || position == 0 || run_.options.fast_dev_run) return false;
+  if (!length_is_agreed()) return (position / micro_batches_per_window()) % every == 0;  // only the position is the same on every rank
+  return !finished(position) && windows_done(position) % every == 0;
+}
+
+void WindowSource::check_validations() const {
+  constexpr const char* kKey = "trainer.val_check_interval";
+  const auto& given = run_.options.val_check_interval;
+  if (run_.loader == nullptr) return;
+  const auto every = windows_between_validations();
+  check(every.has_value(), ErrorKind::Usage, kKey, given,
+        " is a share of an epoch, whose length is not known for this data; allowed: a number of "
+        "steps");
+  const auto all = length_is_agreed() ? windows_per_epoch() : std::nullopt;
+  check(!all || *every <= *all || run_.options.fast_dev_run, ErrorKind::Usage, kKey, given, " steps, and an epoch has ", all.value_or(0),
+        "; allowed: at most as many; hint: a fraction such as 0.5, or trainer.check_val_every_n_epoch for several epochs");
 }
 
 }  // namespace npu_train::detail

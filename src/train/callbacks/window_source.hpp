@@ -42,6 +42,10 @@ class WindowSource {
   std::optional<int64_t> windows_per_epoch() const;
   // Of the current epoch.
   int64_t windows_done(int64_t position) const;
+  // Whether trainer.val_check_interval asks for a validation at `position`, which is not the epoch's end as far as its length is known.
+  bool validation_is_due(int64_t position) const;
+  // Error(Usage) for an interval that this data cannot have.
+  void check_validations() const;
   bool finished(int64_t position) const { return position >= length().value_or(position + 1); }
 
   // nullptr: off.
@@ -52,6 +56,7 @@ class WindowSource {
   int64_t micro_batches_per_window() const { return ranks() * run_.options.accumulate_grad_batches; }
   std::optional<int64_t> length() const;
   bool length_is_agreed() const;
+  std::optional<int64_t> windows_between_validations() const;
   std::vector<Batch> take(int64_t& position, double& data_wait);
   std::optional<Batch> next_batch(int64_t begin, int64_t end);
 

@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include "npu_train/core/log.hpp"
 #include "train/callbacks/epoch_sums.hpp"
 #include "train/toy.hpp"
 
@@ -9,18 +10,24 @@ using npu_train::detail::EpochSums;
 
 namespace {
 
-StepReport step_of(double loss, double acc1, int64_t samples, bool taken = true) {
-  return {.taken = taken, .metrics = {{"loss", loss}, {"acc1", acc1}}, .samples = samples, .seconds = 2, .data_wait = 0.5};
+StepReport step_of(double loss, double acc1, int64_t samples, double weight, bool taken = true) {
+  return {.taken = taken,
+          .metrics = {{"loss", loss}, {"acc1", acc1}},
+          .counts = {weight, static_cast<double>(samples)},
+          .samples = samples,
+          .weight = weight,
+          .seconds = 2,
+          .data_wait = 0.5};
 }
 
 }  // namespace
 
-TEST_CASE("the loss of an epoch is weighted by its steps' weights, metrics by samples; a skipped step counts for the time alone") {
+TEST_CASE("the loss of an epoch is weighted by its steps' weights, metrics by their counts; a skipped step counts for the time alone") {
   Toy toy;
   EpochSums sums(*toy.task);
-  sums.add(step_of(1, 100, 10), /*weight=*/1);
-  sums.add(step_of(5, 0, 30), 3);
-  sums.add(step_of(kNaN, 0, 40, /*taken=*/false), 1);
+  sums.add(step_of(1, 100, 10, 1));
+  sums.add(step_of(5, 0, 30, 3));
+  sums.add(step_of(kNaN, 0, 40, 1, /*taken=*/false));
   EpochReport report;
   sums.describe(report);
   CHECK(report.train == Scalars{{"loss", 4.0}, {"acc1", 25.0}});
@@ -35,13 +42,33 @@ TEST_CASE("the loss of an epoch is weighted by its steps' weights, metrics by sa
   CHECK(report.samples_per_second == 0);
 }
 
+TEST_CASE("metrics that change inside an epoch are reported by name") {
+  std::vector<std::string> warnings;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) warnings.emplace_back(text);
+  });
+  Toy toy;  // acc1 and acc5
+  EpochSums sums(*toy.task);
+  auto state = sums.state();
+  sums.report_other_names(state);  // of no epoch
+  for (const char* name : {"loss", "acc1", "acc5"}) state.values["epoch/sum/" + std::string(name)] = 1.0;
+  sums.report_other_names(state);
+  CHECK(warnings.empty());
+  state.values.erase("epoch/sum/acc5");
+  state.values["epoch/sum/f1"] = 1.0;
+  sums.report_other_names(state);
+  REQUIRE(warnings.size() == 2);
+  CHECK(has(warnings[0], "no longer has: f1"));
+  CHECK(has(warnings[1], "before this checkpoint: acc5"));
+}
+
 TEST_CASE("an epoch that is resumed inside has the averages of the complete one, in the order of reports") {
   Toy toy;
   EpochSums whole(*toy.task), half(*toy.task), rest(*toy.task);
-  for (auto* sums : {&whole, &half}) sums->add(step_of(1, 50, 8), 8);
-  rest.add(step_of(9, 9, 9), 9);  // replaced
+  for (auto* sums : {&whole, &half}) sums->add(step_of(1, 50, 8, 8));
+  rest.add(step_of(9, 9, 9, 9));  // replaced
   rest.load_state(half.state());
-  for (auto* sums : {&whole, &rest}) sums->add(step_of(3, 75, 4), 4);
+  for (auto* sums : {&whole, &rest}) sums->add(step_of(3, 75, 4, 4));
   CHECK(rest.train() == whole.train());
   CHECK(rest.train().at(0).first == "loss");
   CHECK((rest.state().values == whole.state().values));

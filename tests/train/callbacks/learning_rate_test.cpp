@@ -27,6 +27,30 @@ TEST_CASE("the rate is the schedule's in its unit, times the factor") {
   CHECK(resumed.factor() == 0.5);
 }
 
+TEST_CASE("a resumed run whose schedule has another rate there reports it, and one with the same rates reports nothing") {
+  std::vector<std::string> warnings;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) warnings.emplace_back(text);
+  });
+  Toy toy;
+  const auto cosine = [](double length) { return LrSchedule([length](double t) { return schedule::cosine(t, length, 0); }, true); };
+  const auto three = cosine(3), six = cosine(6);
+  LearningRate first(&three, 0.8, *toy.optimizer);
+  first.set(0, 4);
+  LearningRate same(&three, 0.8, *toy.optimizer), longer(&six, 0.8, *toy.optimizer), lower(&three, 0.4, *toy.optimizer);
+  same.load_state(first.state());
+  CHECK(warnings.empty());
+  longer.load_state(first.state());
+  REQUIRE(warnings.size() == 1);
+  CHECK(has(warnings[0], "the learning rate of epoch 1 is 0.74"));
+  CHECK(has(warnings[0], "and was 0.6 in the run of the checkpoint"));
+  lower.load_state(first.state());
+  CHECK(warnings.size() == 2);
+  same.load_state({{}, {{"lr_factor", 1.0}}});  // of an older version
+  CHECK(warnings.size() == 2);
+  CHECK(same.state().values.count("lr_there") == 0);
+}
+
 TEST_CASE("a rate that was set past the schedule is overwritten with one warning") {
   int warnings = 0;
   const ScopedLogSink sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::Warning ? 1 : 0; });

@@ -25,9 +25,11 @@ class Progress final : public Callback {
   bool main_rank_only() const override { return true; }
   void on_fit_start(TrainLoop& loop) override;
   void on_epoch_start(TrainLoop& loop, int64_t epoch) override;
+  void on_epoch_resume(TrainLoop& loop, int64_t epoch) override { on_epoch_start(loop, epoch); }
   void on_step_end(TrainLoop& loop, const StepReport& report) override;
   void on_validation_batch(TrainLoop& loop, int64_t done, std::optional<int64_t> total) override;
   void on_validation_end(TrainLoop& loop, const Scalars& metrics) override;
+  void on_stop_validation(TrainLoop& loop, const Scalars& metrics) override;
   void on_epoch_end(TrainLoop& loop, const EpochReport& report) override;
   void on_checkpoint(TrainLoop& loop, const std::string& path) override;
 
