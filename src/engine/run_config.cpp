@@ -166,11 +166,28 @@ void apply_preset(ConfigNode& node) {
     if (dist->find(member.key) == nullptr) dist->put(member);
 }
 
+/// A section that is given is on, unless it has `enabled: false`.
+void enable_given(ConfigNode& node) {
+  for (const auto& field : RunConfig::config_table().describe()) {
+    const bool off_by_default = std::any_of(field.children.begin(), field.children.end(),
+                                            [](const FieldInfo& f) { return f.name == "enabled" && f.default_text == "false"; });
+    auto* section = off_by_default ? node.find(field.name) : nullptr;
+    if (section == nullptr || !(section->is_map() || section->is_null()) || section->find("enabled") != nullptr) continue;
+    if (section->is_null()) {
+      const auto mark = section->mark();
+      *section = ConfigNode::map();
+      section->set_mark(mark);
+    }
+    section->set("enabled", ConfigNode(true));
+  }
+}
+
 RunConfig bind_sections(ConfigNode node, const Parts& parts, ConfigProblems& problems) {
   RunConfig config;
   parts.observers.take_sections(node, config.sections, problems);
   report_unknown(node, parts, problems);
   apply_preset(node);
+  enable_given(node);
   bind_into(config, node, "", problems);
   return config;
 }
@@ -212,6 +229,19 @@ void check_parts(const RunConfig& config, const Parts& parts, const detail::Mark
 }
 
 }  // namespace
+
+std::vector<std::string> disabled_keys(const RunConfig& config) {
+  std::vector<std::string> out;
+  const auto given = to_node(config), defaults = to_node(RunConfig{});
+  for (const auto& section : given.members()) {
+    const auto* enabled = section.value.find("enabled");
+    if (enabled == nullptr || !enabled->is_scalar() || enabled->scalar() != "false") continue;
+    for (const auto& member : section.value.members())
+      if (member.key != "enabled" && !(member.value == *defaults.find(section.key)->find(member.key)))
+        out.push_back(section.key + "." + member.key);
+  }
+  return out;
+}
 
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts) {
   ConfigProblems problems;

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
@@ -58,6 +59,8 @@ void ObserverRegistry::take_sections(ConfigNode& root, ConfigSections& sections,
       detail::read_value(*given, member.key + ".enabled", {}, enabled, problems);
       section.erase("enabled");
     }
+    if (!enabled && section.is_map() && !section.members().empty())
+      log_warning("without effect: the keys of ", member.key, ", which has enabled: false; hint: remove it, or the section");
     if (!enabled) continue;
     if (has_section(member.key)) {
       sections[member.key] = section;

@@ -222,6 +222,8 @@ struct Trainer::Impl {
         ~End() { self.let_go(); }
       } end{*this};
       const ScopedLogTee tee(log_file, log_number);
+      if (const auto keys = disabled_keys(config); !keys.empty())
+        log_warning("without effect: ", join(keys), ", since their section has enabled: false; hint: remove it, or these keys");
       run.announce(run_dir);
       start();
       return watched_fit();

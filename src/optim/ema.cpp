@@ -56,10 +56,11 @@ void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::T
 
 const ConfigTable<EmaOptions>& EmaOptions::config_table() {
   using T = EmaOptions;
-  static const auto table = ConfigTable<T>("ema")
-                                .field("enabled", &T::enabled, "keep an average of the weights, and validate with it")
-                                .field("decay", &T::decay, "how much of the average stays in each step", between(0, 1))
-                                .field("warmup", &T::warmup, "a smaller decay, (1 + n) / (10 + n), in the first steps");
+  static const auto table =
+      ConfigTable<T>("ema")
+          .field("enabled", &T::enabled, "keep an average of the weights, and validate with it; a section that is given is enabled")
+          .field("decay", &T::decay, "how much of the average stays in each step", between(0, 1))
+          .field("warmup", &T::warmup, "a smaller decay, (1 + n) / (10 + n), in the first steps");
   return table;
 }
 

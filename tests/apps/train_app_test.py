@@ -83,6 +83,15 @@ class TrainApp(ProgramTest):
                 self.assertIn('300 steps', self.assertDone(result))
                 self.assertNotIn('leak', result[2])
 
+    def test_a_section_that_is_given_is_enabled(self):
+        short = ('trainer.max_epochs=4', f'output.dir={self.dir}/out', 'ema.enabled=false', 'ema.decay=0.5')
+        said = train_app(self.config(), *short, 'early_stopping={patience: 1, min_delta: 1000}')
+        self.assertDone(said)
+        self.assertIn('early stopping', said[1] + said[2])
+        self.assertEqual(len(json.loads((run_dir(self.dir / 'out') / 'history.json').read_text())['epochs']), 2)
+        self.assertIn('without effect: ema.decay', said[2])
+        self.assertNotIn('early_stopping.patience', said[2].split('without effect')[1].splitlines()[0])
+
     def test_usage_errors_end_with_2_and_say_what_to_do(self):
         config = self.config()
         self.assertFails(train_app(), 2, 'configs/quickstart.yaml')

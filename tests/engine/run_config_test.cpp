@@ -113,6 +113,26 @@ TEST_CASE("overrides take precedence, and create missing sections") {
   CHECK(error_of([&] { load_config((dir / "none.yaml").string()); }).kind() == ErrorKind::Usage);
 }
 
+TEST_CASE("a section that is given is on, unless it says otherwise, and keys without effect are known") {
+  const auto bound = [](const std::string& yaml) { return bind_config(parse_yaml(yaml, "a.yaml")); };
+  CHECK_FALSE(bound("seed: 1").ema.enabled);
+  CHECK_FALSE(bound("seed: 1").early_stopping.enabled);
+  CHECK(bound("ema: {decay: 0.5}").ema.enabled);
+  CHECK(bound("ema: {}").ema.enabled);
+  CHECK(bound("ema:").ema.enabled);
+  CHECK(bound("early_stopping: {patience: 1}").early_stopping.enabled);
+  CHECK_FALSE(bound("early_stopping: {patience: 1, enabled: false}").early_stopping.enabled);
+  CHECK(bound("checkpoint: {save_top_k: 2}").checkpoint.enabled);
+  CHECK(bound("grad_scaler: {init_scale: 4}").grad_scaler.enabled == "auto");
+  CHECK(disabled_keys(bound("early_stopping: {patience: 1, enabled: false}")) == std::vector<std::string>{"early_stopping.patience"});
+  CHECK(disabled_keys(bound("{ema: {decay: 0.5, enabled: false}, checkpoint: {enabled: false, save_top_k: 3}}")) ==
+        std::vector<std::string>{"ema.decay", "checkpoint.save_top_k"});
+  CHECK(disabled_keys(bound("ema: {decay: 0.5}")).empty());
+  CHECK(disabled_keys(bound(to_yaml(resolved(RunConfig{})))).empty());  // every key is written, with its default
+  CHECK_FALSE(bound(to_yaml(resolved(RunConfig{}))).ema.enabled);
+  CHECK(error_of([&] { bound("ema: 3"); }).kind() == ErrorKind::Usage);
+}
+
 TEST_CASE("a struct written in code is the same configuration") {
   const RunConfig config{.device = "cpu", .precision = "bf16-mixed", .trainer = {.max_epochs = 5}};
   CHECK(config.seed == 42);

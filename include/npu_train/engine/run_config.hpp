@@ -72,6 +72,9 @@ RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts
 /// Error(Usage) lists all errors. Opens no file and no device, but registers the devices of `parts`; the Trainer calls it first.
 void check_config(const RunConfig& config, const Parts& parts = builtin_parts());
 
+/// The keys ("ema.decay") that have a value of their own and no effect, since their section has `enabled: false`.
+std::vector<std::string> disabled_keys(const RunConfig& config);
+
 /// The key of a section that `key` is short for: "optimizer.lr" of "lr"; "" for a top-level key of a configuration and for an unknown key.
 std::string full_key(const std::string& key, const Parts& parts = builtin_parts());
 

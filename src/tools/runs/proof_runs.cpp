@@ -34,7 +34,7 @@ RunConfig without_side_effects(RunConfig config) {
   config.trainer.num_sanity_val_steps = 0;
   config.trainer.check_val_every_n_epoch = 0;
   config.trainer.fast_dev_run = false;
-  config.early_stopping.enabled = false;
+  config.early_stopping = {};
   return config;
 }
 
