@@ -68,7 +68,7 @@ std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, cons
   const auto size = static_cast<int64_t>(text.tokens.size());
   if (size == text.prompt + 1) {
     ++counts.empty;
-    return c10::str("the ", words.end, " is empty");
+    return str_cat("the ", words.end, " is empty");
   }
   for (const auto id : text.tokens)
     if (rules.vocab_size > 0 && id >= rules.vocab_size) {
@@ -83,9 +83,9 @@ std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, cons
     return "";
   }
   ++counts.long_ones;
-  return c10::str(words.all, " have ", size, " tokens, ", text.prompt, " of them before the ", words.end, "; allowed: at most ",
-                  rules.context, " (data.context)",
-                  rules.long_documents == "truncate" ? "" : c10::str("; hint: data.long_documents=truncate shortens the ", words.end));
+  return str_cat(words.all, " have ", size, " tokens, ", text.prompt, " of them before the ", words.end, "; allowed: at most ",
+                 rules.context, " (data.context)",
+                 rules.long_documents == "truncate" ? "" : str_cat("; hint: data.long_documents=truncate shortens the ", words.end));
 }
 
 }  // namespace

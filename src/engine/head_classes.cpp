@@ -50,7 +50,7 @@ std::vector<std::string> move_head_to_classes(WeightsFile& file, const Model& mo
     auto whole = own.second.detach().clone();
     for (const auto& [here, there] : rows) whole.select(0, here).copy_(found->second.select(0, there));
     found->second = whole;
-    out.push_back(c10::str(own.first, ": the outputs of ", rows.size(), " of ", classes.size(), " classes, by name (", how, ")"));
+    out.push_back(str_cat(own.first, ": the outputs of ", rows.size(), " of ", classes.size(), " classes, by name (", how, ")"));
   }
   return out;
 }

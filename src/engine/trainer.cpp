@@ -236,8 +236,8 @@ struct Trainer::Impl {
     if (here.empty() || there.empty() || here == there) return;
     const auto difference = difference_of_classes(here, there);
     throw Error(ErrorKind::Checkpoint, "Trainer::resume",
-                c10::str("the data have other classes than the training of ", checkpoint, ": ",
-                         difference.empty() ? "the same ones in another order" : difference),
+                str_cat("the data have other classes than the training of ", checkpoint, ": ",
+                        difference.empty() ? "the same ones in another order" : difference),
                 "restore the data, or begin a new run with model.weights=" + checkpoint + ", which matches the classes by name");
   }
 

@@ -123,8 +123,8 @@ void check_nanogpt_heads(const WeightsFile& file, const PartConfig& model, const
   const auto heads = file.integers.find("model_args.n_head");
   const auto here = option_text(model, "heads");
   if (heads == file.integers.end() || here.empty() || here == std::to_string(heads->second)) return;
-  const auto message = c10::str(path, ": model_args.n_head is ", heads->second, ", model.heads is ", here);
-  if (is_strict(model)) throw Error(ErrorKind::Checkpoint, "weights", message, c10::str("set model.heads=", heads->second));
+  const auto message = str_cat(path, ": model_args.n_head is ", heads->second, ", model.heads is ", here);
+  if (is_strict(model)) throw Error(ErrorKind::Checkpoint, "weights", message, str_cat("set model.heads=", heads->second));
   log_warning("weights: ", message);
 }
 

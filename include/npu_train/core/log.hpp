@@ -44,8 +44,8 @@ class ScopedLogTee {
   std::shared_ptr<LogSink> sink_;
 };
 
-/// For a scope, the messages of the run of this thread are dropped, and those of threads of no run, such as autograd's: for a trial that the
-/// run did not ask for.
+/// For a scope, the messages of the run of this thread are dropped, and those of threads of no run, such as autograd's: for a trial that
+/// the run did not ask for.
 class ScopedLogSilence {
  public:
   ScopedLogSilence();

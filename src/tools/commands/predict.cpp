@@ -138,7 +138,7 @@ int predict(PredictArguments args, const Parts& parts) {
   std::vector<std::string> errors;
   for (const auto& [image, error] : predicted.unreadable) errors.push_back(error);
   throw Error(ErrorKind::Data, kPredictImages,
-              c10::str(errors.size(), " of ", args.pictures.size(), " images cannot be read: ", npu_train::detail::first_few(errors, 8)));
+              str_cat(errors.size(), " of ", args.pictures.size(), " images cannot be read: ", npu_train::detail::first_few(errors, 8)));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ int convert(const WeightsArguments& args, const Parts& parts) {
                                 {"weights", file.averages ? "ema" : "plain"},
                                 {"family", naming.family},
                                 {"naming", naming.naming}});
-  auto text = c10::str(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements, ", naming.str(), "\n");
+  auto text = str_cat(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements, ", naming.str(), "\n");
   if (!file.chosen.empty()) text += file.chosen + "\n";
   const auto not_finite = not_finite_tensors(tensors);
   document.set("not_finite", static_cast<int64_t>(not_finite.size()));

@@ -200,7 +200,7 @@ void Progress::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
 
 void Progress::on_stop_validation(TrainLoop& loop, const Scalars& metrics) {
   clear_bar();
-  write_(wrapped_line(format("epoch %lld step %lld:", static_cast<long long>(loop.epoch() + 1), static_cast<long long>(in_epoch_)) +
+  write_(wrapped_line(printed("epoch %lld step %lld:", static_cast<long long>(loop.epoch() + 1), static_cast<long long>(in_epoch_)) +
                           " val" + metrics_text(metrics),
                       width()));
 }
