@@ -11,7 +11,7 @@ import zipfile
 
 import browser
 from html_page_test import check_page
-from programs import BIN, SOURCE, ProgramTest, main, npu_tool, run, train_app
+from programs import BIN, SOURCE, ProgramTest, main, npu_tool, run, run_dir, train_app
 
 try:
     import torch
@@ -242,6 +242,28 @@ class CompareTest(ProgramTest):
         path = self.dir / f'{name}.csv'
         path.write_text(header + '\n' + ''.join(','.join(map(str, row)) + '\n' for row in rows))
         return path
+
+    def test_checkpoints_of_different_strategies(self):
+        """Ranks that divide the state write it in slices, which the comparison joins: every value is compared with that of one file."""
+        config = self.config(precision='32-true')
+        for strategy in ('ddp', 'zero1', 'zero3'):
+            self.assertDone(train_app(config, '--nproc', '2', f'trainer.strategy={strategy}', 'trainer.max_steps=3', 'trainer.limit_val_batches=0',
+                                      f'output.dir={self.dir}/{strategy}'))
+        last = {strategy: run_dir(self.dir / strategy) / 'checkpoints/last' for strategy in ('ddp', 'zero1', 'zero3')}
+        self.assertTrue(list(last['zero3'].glob('model.rank*.safetensors')), 'the parameters are in one file')
+        counts = set()
+        for other in last:
+            code, result = self.compare(last['ddp'], last[other])
+            self.assertEqual((code, result['complete']), (0, True), result['summary'] + str(result['notes']))
+            items = [i for c in result['steps'][0]['calls'] for i in c['items']]
+            self.assertEqual({i['kind'] for i in items}, {'tensor'})
+            self.assertEqual({i['error'] for i in items}, {0})
+            counts.add(len(items))
+        self.assertEqual(len(counts), 1, counts)
+        self.assertDone(train_app(config, '--nproc', '2', 'trainer.strategy=zero3', 'trainer.max_steps=3', 'trainer.limit_val_batches=0', 'optimizer.lr=0.003',
+                                  f'output.dir={self.dir}/other'))
+        code, result = self.compare(last['ddp'], run_dir(self.dir / 'other') / 'checkpoints/last')
+        self.assertEqual(code, 7, result['summary'])
 
     def test_histories_that_prove_nothing_do_not_agree(self):
         rows = [(i, 2 - 0.01 * i, 0.1) for i in range(50)]

@@ -38,6 +38,8 @@ class StoredWeights {
  private:
   void open_checkpoint(const std::filesystem::path& folder);
   void add_safetensors(const std::filesystem::path& file, const std::string& part);
+  // A part of a checkpoint that ranks wrote in slices.
+  void add_joined(const std::filesystem::path& folder, const std::string& part);
   void add_pth(const std::filesystem::path& file);
   void drop_prefixes();
   void restore_order();

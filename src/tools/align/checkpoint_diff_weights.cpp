@@ -85,6 +85,14 @@ std::string type_of_layer(const DumpCall& call) {
   return kind + shapes;
 }
 
+// Whether ranks wrote the part into files of their own.
+bool is_in_slices(const fs::path& folder, const std::string& part) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename().string().starts_with(part + ".rank")) return true;
+  return false;
+}
+
 std::string text_of_value(const StateValue& value) {
   if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
   if (const auto* number = std::get_if<double>(&value)) return shortest(*number);
@@ -124,7 +132,10 @@ void StoredWeights::open_checkpoint(const std::filesystem::path& folder) {
             {"global_step", std::to_string(meta.global_step)}};
   for (const char* part : {"model", "optimizer", "ema"}) {
     const auto file = folder / (std::string(part) + ".safetensors");
-    if (fs::is_regular_file(file)) add_safetensors(file, part);
+    if (is_in_slices(folder, part))
+      add_joined(folder, part);
+    else if (fs::is_regular_file(file))
+      add_safetensors(file, part);
   }
   const auto where = (folder / "state.json").string();
   const auto state = load_json(where);
@@ -140,6 +151,15 @@ void StoredWeights::add_safetensors(const std::filesystem::path& file, const std
     auto name = key;
     const auto found = part.empty() ? take_part(name) : part;
     entries_.push_back({found, name_in_part(found, name), key, files_.size() - 1, info.dtype, info.shape});
+  }
+}
+
+void StoredWeights::add_joined(const std::filesystem::path& folder, const std::string& part) {
+  auto state = load_checkpoint(folder.string(), {part});
+  for (auto& [name, tensor] : state[part].tensors) {
+    const auto key = part + " " + name;
+    entries_.push_back({part, name_in_part(part, name), key, 0, tensor.scalar_type(), tensor.sizes().vec()});
+    in_memory_.emplace(key, std::move(tensor));
   }
 }
 
