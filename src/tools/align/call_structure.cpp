@@ -32,7 +32,8 @@ bool in_network(const CallComparison& call) { return two_sided(call) && (in_forw
 std::string error_text(double error) { return std::isinf(error) ? "no finite number" : printed("%.3g", error); }
 
 std::string place_of(const Divergence& d) {
-  return (d.layer.empty() ? d.call : d.layer) + " (" + d.type + ", " + d.direction + ", step " + std::to_string(d.step) + ")";
+  return (d.layer.empty() ? d.call : d.layer) + (d.layer_b.empty() ? "" : ", which is " + d.layer_b + " in B,") + " (" + d.type + ", " +
+         d.direction + ", step " + std::to_string(d.step) + ")";
 }
 
 Divergence divergence_at(const StepComparison& step, const CallComparison& call) {
@@ -42,6 +43,7 @@ Divergence divergence_at(const StepComparison& step, const CallComparison& call)
   d.rank = step.rank;
   d.call = call.a.empty() ? call.b : call.a;
   d.layer = call.layer;
+  d.layer_b = call.layer_b;
   d.type = call.type;
   d.direction = call.direction;
   d.input_error = call.input_error;

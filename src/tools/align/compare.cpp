@@ -8,6 +8,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/align/dump_options.hpp"
 #include "tools/align/step_comparer.hpp"
+#include "tools/align/update_check.hpp"
 
 namespace npu_train {
 namespace {
@@ -56,6 +57,7 @@ void note_missing(const Dump& here, const Dump& there, const char* side, const C
   for (const auto& p : here.places())
     if (wanted(p, options) && find_place(others, p) == nullptr)
       missing.push_back(std::to_string(p.step) + (p.rank == "rank0" ? "" : "/" + p.rank));
+  out.lone_steps += static_cast<int64_t>(missing.size());
   if (!missing.empty())
     out.notes.push_back("only " + std::string(side) + " has step " + join(missing) +
                         ": the other run was shorter, was killed, or dumped different steps");
@@ -146,6 +148,7 @@ class DumpComparer {
     check_reference();
     tell_unknown(unknown_, options_, out_);
     detail::tell_unused_tolerances(options_, out_);
+    out_.agrees &= out_.judged() > 0;
     out_.first.within_tolerance &= out_.agrees;  // what is within it in one step may go beyond in the next
     if (out_.first.within_tolerance) out_.first.likely.clear(), out_.first.advice.clear();  // nothing is wrong
     return std::move(out_);
@@ -163,12 +166,13 @@ class DumpComparer {
     detail::StepComparer comparer(a, b, reference, options_, forgiving ? &noise_ : nullptr);
     const auto before = judged_.find(a.rank);
     auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.carried(a.step));
+    if (const auto drift = forgiving ? updates_[a.rank].judge(step) : std::nullopt) step.carried_error = *drift;
     // a fault of a step continues in later steps, and is not rounding
     const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
     const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
-    const bool places_only = !forgiving;  // a reference does not show that a fused kernel shows another place
+    // a reference does not show that a fused kernel shows another place
     if ((forgiving || (reference_ && !equal_environments)) && !faulty)
-      detail::forgive_rounding(step, a, b, /*later=*/before != judged_.end(), places_only);
+      detail::forgive_rounding(step, a, b, {.later = before != judged_.end(), .places_only = !forgiving, .strict = options_.strict});
     detail::tell_unproven(step);
     compared_ += comparer.tensors();
     no_calls_ |= a.calls.empty() || b.calls.empty();
@@ -230,6 +234,7 @@ class DumpComparer {
   detail::StepComparer::ReferenceUse use_{};  // of all steps
   std::set<std::string> unknown_;             // names of the mapping, in every step so far
   std::map<std::string, Judged> judged_;      // by rank: the last step
+  std::map<std::string, detail::UpdateCheck> updates_;
   int64_t compared_ = 0, without_form_ = 0;
   bool no_calls_ = false;
 };
@@ -280,6 +285,12 @@ void detail::check_options(const CompareOptions& options) {
   tolerance(options.atol.value_or(0), "atol");
   tolerance(options.rtol.value_or(0), "rtol");
   for (const auto& [pattern, t] : options.layer_tolerance) tolerance(t.atol, "atol of " + pattern), tolerance(t.rtol, "rtol of " + pattern);
+}
+
+double DumpComparison::judged() const {
+  int64_t compared = 0, open = 0;
+  for (const auto& step : steps) compared += step.compared, open += step.not_judged;
+  return compared > 0 ? 1 - static_cast<double>(open) / static_cast<double>(compared) : 1;
 }
 
 DumpComparison compare_dumps(const std::filesystem::path& a, const std::filesystem::path& b, const CompareOptions& options) {

@@ -127,7 +127,9 @@ HtmlTable table_of(const std::vector<detail::Row>& rows) {
 std::string to_html(const DumpComparison& comparison) {
   HtmlPage page("Comparison of two dumps");
   page.facts({{"A", comparison.a}, {"B", comparison.b}});
-  page.paragraph(detail::headline(comparison), comparison.agrees ? Tone::Good : Tone::Bad);
+  page.paragraph(detail::headline(comparison), !comparison.agrees                                                      ? Tone::Bad
+                                               : comparison.lone_steps > static_cast<int64_t>(comparison.steps.size()) ? Tone::Warn
+                                                                                                                       : Tone::Good);
   if (const auto& d = comparison.first; d.found) {
     page.heading(d.within_tolerance ? "First difference, within tolerance" : "First divergence");
     page.paragraph(d.sentence + ".", d.within_tolerance ? Tone::Plain : Tone::Warn);

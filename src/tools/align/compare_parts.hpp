@@ -73,8 +73,9 @@ class ItemJudge {
 
 // A fact of a dump's head; "" if it has none.
 std::string fact_of(const DumpStep& step, const std::string& name);
-// Whether a dump holds a part of what the run did: by its options, or because it was killed.
+// Whether a dump holds a part of what the run did: by its options (then calls in the middle are missing), or because it was killed.
 bool is_part(const DumpStep& step);
+bool has_gaps(const DumpStep& step);
 // Whether kernels of the run may have done a norm and what follows it at once. Programs that note nothing of it, as those of PyTorch, do
 // not.
 bool fuses_kernels(const DumpStep& step);
@@ -83,9 +84,14 @@ bool is_moved(const ItemComparison& item);
 // Before the errors of a call are counted: what running statistics are off in proportion to the spread of their values.
 double moved_error_of(const ItemComparison& item, const CallComparison& call);
 
-// Between runs that may differ in rounding: reverses failures if no call differs by itself and rounding explains the error.
-// `later`: after a step that was judged and had no fault. `places_only`: only for outputs that fused kernels show at another place.
-void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later, bool places_only = false);
+struct Forgiving {
+  bool later = false;        // after a step that was judged and had no fault
+  bool places_only = false;  // only outputs that fused kernels show at another place
+  bool strict = false;       // see CompareOptions
+};
+// Between runs that may differ in rounding: reverses failures if no call differs by itself and rounding explains the error, and those whose
+// cause the compared calls cannot show.
+void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, const Forgiving& how);
 
 // Whether all values of a side are finite, as far as it is known.
 bool is_finite(const ItemComparison& item, bool in_a);

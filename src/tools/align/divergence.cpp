@@ -133,11 +133,12 @@ bool at_vanished(const CallComparison& call, const ItemComparison& item, const W
 
 }  // namespace
 
-void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later, bool places_only) {
+void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, const Forgiving& how) {
   const auto seen = walk(step, a, b, /*exact=*/false);
-  if (seen.first.found) return;
+  if (seen.first.found || step.update.found) return;
   step.unproven_update = seen.unproven_update;
-  step.drifted = !places_only && later && seen.weight_error > 0;
+  step.drifted = !how.places_only && how.later && seen.weight_error > 0;
+  const bool open = !how.places_only && !how.strict && (step.drifted || leaves_gaps(step, a, b));
   const bool forward_agrees = std::none_of(step.calls.begin(), step.calls.end(), [&](const CallComparison& call) {
     return in_forward(call) && std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
              return i.failed && !i.unreadable && !at_vanished(call, i, seen);
@@ -149,15 +150,21 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
     call.failed = false;
     for (auto& item : call.items) {
       const bool values = item.kind == Kind::Tensor || item.kind == Kind::Statistics;
-      const bool kink = !places_only && (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
+      const bool kink = !how.places_only && (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
       const bool place = at_vanished(call, item, seen);
-      if (item.failed && !item.unreadable && values && (kink || place)) {
+      const bool beyond = item.failed && !item.unreadable && values && std::isfinite(item.error);
+      if (beyond && (kink || place)) {
         if (place && seen.unproven.count(call.layer) != 0) step.unproven_places.insert(call.layer);
-        item.failed = false;
         item.rounding = true;
-        --step.failed;
         ++step.rounding;
         step.other_places += place;
+      } else if (beyond && open) {
+        item.not_judged = true;
+        ++step.not_judged;
+      }
+      if (item.rounding || item.not_judged) {
+        step.failed -= item.failed;
+        item.failed = false;
       }
       call.failed |= item.failed;
     }
@@ -168,6 +175,7 @@ Divergence first_divergence(const StepComparison& step, const DumpStep& a, const
   const auto unproven = first_unproven(step);
   if (unproven.found && step.unproven == step.failed) return unproven;
   if (step.unreadable > 0 && step.unreadable + step.unproven == step.failed) return unreadable(step);
+  if (step.update.found) return step.update;
   auto found = walk(step, a, b, setting.same_environment).first;
   if (!found.found) found = first_failure(step, a, b, setting.has_reference);
   if (!found.found) return found;

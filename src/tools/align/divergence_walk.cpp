@@ -16,14 +16,15 @@ namespace {
 using Kind = ItemComparison::Kind;
 using Cause = Divergence::Cause;
 
-constexpr double kJump = 10;        // of the error, that rounding does not explain
-constexpr double kChaos = 30;       // the same where weights came in with what updates made of rounding
-constexpr double kOutlier = 1.4;    // amplification over what is usual for the class of layer
-constexpr double kVanished = 1e-3;  // remaining fraction of an error that does not propagate
-constexpr double kMostGain = 100;   // of a loss, over the error of what it is computed from
-constexpr double kCarried = 2;      // of the error of weights after an update, that they may have in the next step
-constexpr double kOptions = 1e-6;   // of numbers that an optimizer was given
-constexpr size_t kPeers = 4;        // layers that make it usual
+constexpr double kJump = 10;         // of the error, that rounding does not explain
+constexpr double kChaos = 30;        // the same where weights came in with what updates made of rounding
+constexpr double kOutlier = 1.4;     // amplification over what is usual for the class of layer
+constexpr double kVanished = 1e-3;   // remaining fraction of an error that does not propagate
+constexpr double kMostGain = 100;    // of a loss, over the error of what it is computed from
+constexpr double kCarried = 2;       // of the error of weights after an update, that they may have in the next step
+constexpr double kOptions = 1e-6;    // of numbers that an optimizer was given
+constexpr double kMostInGaps = 0.1;  // of a gradient, that rounding may make of it in calls that are not compared
+constexpr size_t kPeers = 4;         // layers that make it usual
 
 bool has_kind(const CallComparison& call, Kind kind) {
   return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) { return i.kind == kind; });
@@ -61,6 +62,10 @@ class Walker {
     a_fuses_ = fuses_kernels(a);
     fused_on_one_side_ = a_fuses_ != fuses_kernels(b);
     part_ = step.skipped > 0 || is_part(a) || is_part(b);
+    gaps_ = leaves_gaps(step, a, b);
+    const auto first =
+        std::find_if(a.calls.begin(), a.calls.end(), [](const DumpCall& c) { return c.is_module && c.direction == "forward"; });
+    if (first != a.calls.end() && !has_gaps(a)) first_call_ = first->name;
     if (part_ && !exact)
       for (const auto& call : step.calls) unseen_ = std::max(unseen_, call.noise);
     std::vector<double> weights;
@@ -203,7 +208,7 @@ class Walker {
     // an error that came in with the input was made before, seen in an output or not
     const bool inherited = structure_.is_around(call) || !takes_inputs(call) || another_place ||
                            in <= kJump * std::max({worst(call.direction), worst("forward"), worst_noise_, weights});
-    if (in > most && !inherited) return make(call, any_before_ ? Cause::Before : Cause::Input, in, call.output_error);
+    if (in > most && !inherited && !may_come_in(call, in)) return visit_input(call, in);
     any_before_ = true;
     const double out = structure_.out_of(call);
     const double explained = (call.direction == "backward" ? jump_back_ : kJump) * std::max(in, exact_ ? 0 : call.noise);
@@ -223,6 +228,22 @@ class Walker {
       return {};
     }
     return make(call, cause_of(call, out), in, out);
+  }
+
+  // An error that calls outside the compared part may have made: rounding, and in a later step whatever updates amplified.
+  bool may_come_in(const CallComparison& call, double in) const {
+    if (!gaps_ || exact_ || !std::isfinite(in) || call.a == first_call_) return false;
+    return step_.step > 0 || in <= (call.direction == "forward" ? kink_error(call.noise) : kMostInGaps);
+  }
+
+  // An error that is in the input of a call, and in no output before.
+  Divergence visit_input(const CallComparison& call, double in) const {
+    const bool within = gaps_ && call.a != first_call_;
+    auto d = make(call, any_before_ || within ? Cause::Before : Cause::Input, in, call.output_error);
+    if (within)
+      d.sentence = "the input of " + place_of(d) + " " + apart_text(in, call, "input", false) +
+                   ": the difference arises before it, outside the part that is compared";
+    return d;
   }
 
   // Numbers and words that an operator was given.
@@ -307,15 +328,30 @@ class Walker {
       know_backward |= call.direction == "backward";
     }
     Divergence out;
+    size_t all = 0, found = 0;
     for (const auto& call : step_.calls) {
-      if (!two_sided(call) || call.direction != "parameters_grad" || call.output_error <= limit(call)) continue;
+      if (!two_sided(call) || call.direction != "parameters_grad") continue;
+      ++all;
+      if (call.output_error <= limit(call)) continue;
       const auto error = error_into(into, call.layer);
       const double in = error.value_or(0);
       const bool stands_out =
           only_zeros ? zero_on_one_side(call) && in < 0.5 : call.output_error > jump_back_ * std::max(in, exact_ ? 0 : call.noise);
-      if (know_backward ? error.has_value() && stands_out : !only_zeros) out = make(call, Cause::Gradient, in, call.output_error);
+      if (know_backward ? !error.has_value() || !stands_out : only_zeros) continue;
+      out = make(call, Cause::Gradient, in, call.output_error);
+      ++found;
     }
+    if (know_backward && !only_zeros && found >= kPeers && found * 10 >= all * 9) all_gradients(out);
     return out;
+  }
+
+  // What one layer does not explain.
+  void all_gradients(Divergence& d) const {
+    d.sentence = "the gradients of the parameters of all layers differ in step " + std::to_string(step_.step) + ", in " + d.layer + " by " +
+                 error_text(d.output_error) + ", although the values from which they are computed agree";
+    d.likely = {step_.step > 0 ? "gradients that one side did not set to zero after the step before (zero_grad)"
+                               : "gradients that one side scales, sums or averages differently (ranks, micro-batches, loss scale)"};
+    d.advice = {"look for zero_grad, and for what happens to gradients between backward and the optimizer's step"};
   }
 
   // The worst gradient among those that are compared.
@@ -385,8 +421,10 @@ class Walker {
   bool exact_;
   bool any_before_ = false, any_backward_ = false;
   bool fused_on_one_side_ = false, a_fuses_ = false;
-  bool part_ = false;  // not all calls of the step are compared
-  double unseen_ = 0;  // what rounding may have done to those that are not
+  bool part_ = false;       // not all calls of the step are compared
+  bool gaps_ = false;       // there are others between them
+  std::string first_call_;  // of the network, which takes the data; "" if it is not known
+  double unseen_ = 0;       // what rounding may have done to those that are not
   const CallComparison* loss_ = nullptr;
   double gain_ = 1;  // of the loss, see loss_limit
   double weight_error_ = 0, worst_noise_ = 0;
@@ -405,6 +443,10 @@ class Walker {
 double kink_error(double forward_error, bool later) {
   constexpr double kTimes = 8, kTimesLater = 10;
   return (later ? kTimesLater : kTimes) * std::sqrt(forward_error);
+}
+
+bool leaves_gaps(const StepComparison& step, const DumpStep& a, const DumpStep& b) {
+  return step.skipped > 0 || has_gaps(a) || has_gaps(b);
 }
 
 Walk walk(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact) { return Walker(step, a, b, exact).run(); }

@@ -60,6 +60,9 @@ struct Walk {
   bool unproven_update = false;    // only gradients that a part leaves out can explain the optimizer's step
 };
 
+// Whether calls between those that are compared are missing.
+bool leaves_gaps(const StepComparison& step, const DumpStep& a, const DumpStep& b);
+
 // Walks the calls in order and stops at the first that differs by itself. `exact`: no rounding is expected, every difference counts.
 Walk walk(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact);
 

@@ -125,12 +125,16 @@ class Explainer {
   }
 
   void gradient() {
+    constexpr double kOfTies = 0.1;  // another layer's gradient is no rounding
     if (const auto* item = not_finite("parameters_grad"); item != nullptr)
       say("a gradient that is " + not_finite_text(*item) + ": an overflow in the backward pass (the largest fp16 number is 65504)",
           "use bf16 or a smaller grad_scaler.init_scale; train with --detect-anomaly to find the operator");
     else if (any("parameters_grad", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
       say("the gradient is zero on one side: dropped, detached or frozen there",
           "look for no_grad, detach, requires_grad false, or a hook on this parameter");
+    else if (to_lower(d_.type) == "embedding" && d_.output_error > kOfTies)
+      say("tied weights on one side only: there the gradient is the sum over all layers that share the parameter",
+          "check which parameters are one tensor in each program (tie_word_embeddings)");
     else
       say("the kernel of the weight's gradient, or an accumulation in low precision",
           "run this layer in fp32 (amp.fp32_modules); check that gradients of micro-batches are summed in fp32");

@@ -227,13 +227,14 @@ int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) c
     item.error = a.value == b.value || item.a.ends_with(".loss_scale") ? 0 : numbers ? relative(x, y, 0) : kNever;
     return 0;
   }
-  if (a.shape != b.shape) {
+  const bool turned = item.transposed && a.shape == std::vector<int64_t>(b.shape.rbegin(), b.shape.rend());
+  if (a.shape != b.shape && !turned) {
     item.kind = Kind::Unmatched;
     item.message = shape_cause(a, b);
     item.error = kNever;
     return 0;
   }
-  if (has_readable_values(a) && has_readable_values(b) && same_sample(a, b, a_, b_)) {
+  if (!turned && has_readable_values(a) && has_readable_values(b) && same_sample(a, b, a_, b_)) {
     item.kind = Kind::Tensor;
     const auto bytes = compare_files(item, scale_a, scale_b);
     if (item.kind == Kind::Tensor || !a.max || !b.max) return bytes;
@@ -243,7 +244,7 @@ int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) c
     item.message = why;
     return bytes;
   }
-  if (!a.crc.empty() && !b.crc.empty()) {
+  if (!turned && !a.crc.empty() && !b.crc.empty()) {
     item.kind = Kind::Checksum;
     item.error = a.crc == b.crc ? 0 : 1;
     return 0;

@@ -8,6 +8,7 @@
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/align/dump_options.hpp"
+#include "tools/align/match_structure.hpp"
 #include "tools/align/report_rows.hpp"
 
 namespace npu_train::detail {
@@ -26,13 +27,20 @@ std::string without_call(const DumpCall& call, const DumpItem& item) {
   return item.name.substr(std::min(call.name.size(), item.name.size()));
 }
 
+bool is_optimizer_step(const DumpCall& call) { return call.is_module && call.layer.starts_with("optimizer"); }
+
+// Where the parameter begins in the name of an optimizer's item without its call: ".output.momentum/head.weight". Its end if there is none.
+size_t parameter_begin(const std::string& name) {
+  constexpr std::string_view kParameters = ".parameters.";
+  const auto slash = name.find('/');
+  return name.starts_with(kParameters) ? kParameters.size() : slash == std::string::npos ? name.size() : slash + 1;
+}
+
 // ".output.momentum/head.weight" as B calls it: ".output.momentum/classifier.weight".
 std::string name_in_b(const DumpCall& call, const DumpItem& item, const std::map<std::string, std::string>& layers) {
   auto name = without_call(call, item);
-  if (layers.empty() || !call.layer.starts_with("optimizer")) return name;
-  constexpr std::string_view kParameters = ".parameters.";
-  const auto slash = name.find('/');
-  const size_t at = name.starts_with(kParameters) ? kParameters.size() : slash == std::string::npos ? name.size() : slash + 1;
+  if (layers.empty() || !is_optimizer_step(call)) return name;
+  const auto at = parameter_begin(name);
   const auto parameter = name.substr(at);
   for (const auto& layer : {parameter, layer_of(parameter)})  // a separate one is a layer
     if (const auto found = layers.find(layer); found != layers.end()) return name.replace(at, layer.size(), found->second);
@@ -60,28 +68,6 @@ std::string shapes_of(const DumpCall& call) {
   return out;
 }
 
-constexpr size_t kMostAligned = 4'000'000;  // products of two lengths
-
-// Positions of the longest common subsequence.
-std::vector<std::pair<size_t, size_t>> longest_common(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  const size_t columns = b.size() + 1;
-  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // of the part after (i, j)
-  for (size_t i = a.size(); i-- > 0;)
-    for (size_t j = b.size(); j-- > 0;)
-      length[i * columns + j] =
-          a[i] == b[j] ? length[(i + 1) * columns + j + 1] + 1 : std::max(length[(i + 1) * columns + j], length[i * columns + j + 1]);
-  std::vector<std::pair<size_t, size_t>> out;
-  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    if (a[i] == b[j])
-      out.emplace_back(i++, j++);
-    else if (length[(i + 1) * columns + j] >= length[i * columns + j + 1])
-      ++i;
-    else
-      ++j;
-  }
-  return out;
-}
-
 using Groups = std::map<std::string, std::pair<std::vector<size_t>, std::vector<size_t>>>;
 
 class Matcher {
@@ -93,6 +79,28 @@ class Matcher {
   void by(KeyA key_a, KeyB key_b) {
     for (const auto& [key, sides] : groups(key_a, key_b))
       for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) pair(sides.first[i], sides.second[i]);
+  }
+
+  // The same for calls of the same class, or whose values have the same shapes.
+  template <class Key>
+  void by_fitting(Key key) {
+    for (const auto& [name, sides] : groups(key, key))
+      for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) {
+        const auto &a = a_.calls[sides.first[i]], &b = b_.calls[sides.second[i]];
+        if (plain_type(a) == plain_type(b) || shapes_fit(a, b)) pair(sides.first[i], sides.second[i]);
+      }
+  }
+
+  // Layers with other names on the two sides. Returns the pairs.
+  IndexPairs by_structure() {
+    const auto open = [](const std::vector<int64_t>& of, const std::set<size_t>& alone) {
+      std::vector<char> out;
+      for (size_t i = 0; i < of.size(); ++i) out.push_back(of[i] < 0 && alone.count(i) == 0 ? 1 : 0);
+      return out;
+    };
+    auto out = match_structure(a_, b_, open(of_a_, alone_a_), open(of_b_, alone_b_));
+    for (const auto& [i, j] : out) pair(i, j);
+    return out;
   }
 
   // Operators of a kind that the sides call another number of times: a number in the name counts those of one side. In order, by shape.
@@ -173,6 +181,25 @@ std::string with_number(const DumpCall& call, const std::string& layer) {
   return layer + "|" + call.direction + "|" + std::to_string(call.number);
 }
 
+// Parameters that the sides call differently, "in_proj_weight" and "weight": those of as many elements, in order.
+void pair_parameters(const DumpCall& a, const DumpCall& b, CallPairs& pairs, std::vector<bool>& taken) {
+  const auto elements = [](const DumpItem& item) {
+    int64_t n = item.side == "parameters" || item.side == "parameters_grad" ? 1 : -1;
+    for (const auto size : item.shape)
+      if (__builtin_mul_overflow(n, size, &n)) return int64_t{-1};
+    return n;
+  };
+  for (auto& [i, j] : pairs) {
+    if (j >= 0) continue;
+    const auto& item = a.items[static_cast<size_t>(i)];
+    for (size_t k = 0; j < 0 && k < b.items.size(); ++k) {
+      if (taken[k] || b.items[k].side != item.side || elements(item) < 0 || elements(b.items[k]) != elements(item)) continue;
+      taken[k] = true;
+      j = static_cast<int64_t>(k);
+    }
+  }
+}
+
 // A name of the mapping that neither layer nor call has is a slip of the pen.
 std::set<std::string> unknown_names(const DumpStep& a, const DumpStep& b, const std::map<std::string, std::string>& mapping) {
   const auto names_in = [](const DumpStep& step) {
@@ -213,8 +240,15 @@ CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions
   const auto same = [&](auto key) { matcher.by(key, key); };
   same([](const DumpCall& call) { return call.name; });
   if (options.fuzzy) {
-    same([](const DumpCall& call) { return call.is_module ? with_number(call, call.layer) : std::string(); });
+    matcher.by_fitting([](const DumpCall& call) { return call.is_module ? with_number(call, call.layer) : std::string(); });
     same([](const DumpCall& call) { return to_lower(call.layer) + "|" + call.direction + "|" + to_lower(plain_type(call)); });
+    if (const auto sized = matcher.by_structure(); !sized.empty()) {
+      const auto n = static_cast<int64_t>(sized.size());
+      out.notes.push_back(counted(n, "call") + " of layers with different names" + (n == 1 ? " was" : " were") +
+                          " paired by the sizes of their parameters and outputs, in order, as in " + a.calls[sized[0].first].name +
+                          " with " + b.calls[sized[0].second].name + "; --mapping FILE pairs by name, --strict-names excludes them");
+      for (const auto& [i, j] : sized) out.by_size.insert(static_cast<int64_t>(i));
+    }
     const auto in_order = [](const DumpCall& call) { return plain_type(call) + "|" + call.direction + (call.is_module ? "|m" : "|o"); };
     if (const auto guessed = matcher.by_order(in_order); !guessed.empty()) {
       const auto n = static_cast<int64_t>(guessed.size());
@@ -248,6 +282,7 @@ CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::
       out.emplace_back(static_cast<int64_t>(i), -1);
     }
   }
+  if (a.layer != b.layer) pair_parameters(a, b, out, taken);
   for (size_t j = 0; j < b.items.size(); ++j)
     if (!taken[j]) out.emplace_back(-1, static_cast<int64_t>(j));
   return out;
@@ -258,14 +293,25 @@ ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : 
     return call.is_module && call.direction == "forward" && call.layer != "loss" && !call.layer.starts_with("optimizer");
   });
   if (last != step.calls.rend()) last_layer_ = last->layer;
+  if (options.sample < 1)
+    for (const auto& call : step.calls) layers_.insert(call.layer);
+}
+
+bool ChosenCalls::is_drawn(const std::string& layer) const {
+  const auto drawn = derive_seed(static_cast<uint64_t>(options_.seed), "compare " + layer);
+  return static_cast<double>(drawn >> 11) * 0x1.0p-53 < options_.sample;
+}
+
+bool ChosenCalls::has_item(const DumpCall& call, const DumpItem& item) const {
+  if (options_.sample >= 1 || !is_optimizer_step(call)) return true;
+  const auto name = without_call(call, item);
+  const auto parameter = name.substr(parameter_begin(name));
+  return parameter.empty() || is_drawn(layers_.count(parameter) != 0 ? parameter : layer_of(parameter));
 }
 
 bool ChosenCalls::has(size_t index) const {
   const auto& call = step_.calls[index];
-  if (options_.sample < 1) {
-    const auto drawn = derive_seed(static_cast<uint64_t>(options_.seed), "compare " + call.name);
-    if (static_cast<double>(drawn >> 11) * 0x1.0p-53 >= options_.sample) return false;
-  }
+  if (options_.sample < 1 && !is_optimizer_step(call) && !is_drawn(call.layer)) return false;
   const auto& layers = options_.layers;
   if (layers.empty()) return true;
   const bool at_the_end = call.layer == last_layer_ || call.layer == "loss";

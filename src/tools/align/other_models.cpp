@@ -6,6 +6,7 @@
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/text.hpp"
 #include "tools/align/divergence_walk.hpp"
+#include "tools/align/match_structure.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -20,8 +21,7 @@ bool is_of_layer(const DumpCall& call) {
 void add_parameters(const DumpCall& call, std::map<std::string, int64_t>& out) {
   const auto module = call.type == "Parameter" ? layer_of(call.layer) : call.layer;
   for (const auto& item : call.items) {
-    if (item.side != "parameters" || !item.is_tensor() || item.name.ends_with(".running_mean") || item.name.ends_with(".running_var"))
-      continue;
+    if (item.side != "parameters" || !item.is_tensor() || is_running_statistic(item.name)) continue;
     int64_t n = 1;
     for (const auto size : item.shape)
       if (__builtin_mul_overflow(n, size, &n)) n = 0;  // no shape of this world
@@ -55,11 +55,13 @@ Outline outline_of(const StepComparison& step, const DumpStep& dump, const DumpS
     const auto found = compared.find(call.name);
     if (found == compared.end() || !is_of_layer(call)) continue;
     add_parameters(call, out.parameters);
-    if (call.type == "Parameter" || (!two_sided(*found->second) && is_cut_otherwise(call, others))) continue;
+    const bool lone = !two_sided(*found->second), harmless = !found->second->failed && !is_regrouped(step, call.layer);
+    if (call.type == "Parameter" || (lone && (harmless || is_cut_otherwise(call, others)))) continue;
     out.layers.insert(call.layer);
     const auto& items = found->second->items;
     const bool same = two_sided(*found->second) && std::none_of(items.begin(), items.end(), [](const ItemComparison& i) {
-                        return i.side == "parameters" && (i.kind == Kind::Unmatched || i.kind == Kind::OneSided);
+                        const bool unlike = i.kind == Kind::Unmatched || i.kind == Kind::OneSided;
+                        return i.side == "parameters" && unlike && !is_running_statistic(i.a.empty() ? i.b : i.a);
                       });
     if (same || is_regrouped(step, call.layer))
       out.alike.insert(call.layer);

@@ -133,6 +133,7 @@ Divergence other_structure(const StepComparison& step, const DumpStep& a, const 
   auto d = divergence_at(step, *first.first);
   d.cause = Divergence::Cause::Model;
   d.layer = first.module;
+  d.layer_b.clear();
   d.sentence = "the networks differ: " + (of_a.count > 0 ? of_a.text("A") : "") + (of_a.count > 0 && of_b.count > 0 ? "; " : "") +
                (of_b.count > 0 ? of_b.text("B") : "");
   d.likely = {"a different depth, a block that one program omits, or different names"};

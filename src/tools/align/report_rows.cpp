@@ -24,7 +24,7 @@ std::vector<Row> rows_of(const DumpComparison& comparison) {
 
 std::vector<Row> worst_first(std::vector<Row> rows) {
   const auto rank = [](const Row& r) {
-    const bool told = r.item->rounding || r.item->kind == Kind::OneSided || r.item->kind == Kind::NotCompared;
+    const bool told = r.item->rounding || r.item->not_judged || r.item->kind == Kind::OneSided || r.item->kind == Kind::NotCompared;
     const int group = r.item->failed ? 0 : told ? 1 : 2;
     return std::pair(group, -r.item->error);
   };
@@ -36,7 +36,7 @@ std::string verdict_of(const ItemComparison& item) {
   if (item.kind == Kind::OneSided) return std::string(item.b.empty() ? "A only" : "B only") + (item.failed ? ", differs" : "");
   if (item.kind == Kind::NotCompared) return "not compared";
   if (item.failed && item.unreadable) return "unreadable";
-  return item.failed ? "differs" : item.rounding ? "rounding" : "agrees";
+  return item.failed ? "differs" : item.rounding ? "rounding" : item.not_judged ? "not judged" : "agrees";
 }
 
 std::string name_of(const ItemComparison& item) { return item.a.empty() ? item.b : item.a; }
@@ -72,14 +72,14 @@ std::string cause_name(Divergence::Cause cause) {
 namespace {
 
 struct Totals {
-  int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, unproven_places = 0;
+  int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, unproven_places = 0, not_judged = 0;
   bool unproven_update = false;
   int64_t drifted_from = -1;  // the first step whose weights came in with what updates made of rounding
 
   explicit Totals(const DumpComparison& comparison) {
     for (const auto& step : comparison.steps) {
       compared += step.compared, rounding += step.rounding, places += step.other_places, unproven += step.unproven;
-      failed += step.failed - step.unreadable, unreadable += step.unreadable;
+      failed += step.failed - step.unreadable, unreadable += step.unreadable, not_judged += step.not_judged;
       unproven_places += static_cast<int64_t>(step.unproven_places.size());
       unproven_update |= step.unproven_update;
       if (drifted_from < 0 && step.drifted && step.rounding > 0) drifted_from = step.step;
@@ -98,6 +98,13 @@ std::string explained_text(const Totals& n, const char* more) {
          (n.drifted_from < 0 ? "" : " (from step " + std::to_string(n.drifted_from) + " on, smaller faults would not be detected)");
 }
 
+// Of a share that is not 1, which is never shown as 100 %.
+std::string percent_text(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.3g %%", std::min(100 * share, 99.9));
+  return text;
+}
+
 std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
   const std::string explained = n.rounding > 0 ? "; " + explained_text(n, n.failed > 0 ? "more " : "") : "";
   const std::string unread = n.unreadable > 0 ? counted(n.unreadable, "value") + " cannot be read" : "";
@@ -107,22 +114,32 @@ std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
     return "The runs differ: " + counted(n.failed, "value is", "values are") + " beyond tolerance" + (unread.empty() ? "" : "; " + unread) +
            explained;
   if (n.unreadable > 0) return "Nothing is proven: " + unread + "; the rest agrees" + (n.rounding > 0 ? " within rounding" : "");
+  if (n.not_judged > 0 && n.not_judged == n.compared) return "Nothing is proven: none of the values could be judged (see the notes)";
   std::vector<std::string> places;
   if (n.unproven_places > 0) places.push_back(counted(n.unproven_places, "layer"));
   if (n.unproven_update) places.emplace_back("the optimizer's step");
   const std::string open = places.empty() ? "" : "; " + join(places, " and ") + " cannot be proven in this part (see the notes)";
+  const std::string open_values =
+      n.not_judged == 0 ? ""
+                        : "; " + counted(n.not_judged, "value") + " could not be judged, " + percent_text(comparison.judged()) + " were";
   const std::string within = n.rounding > 0 ? " within rounding" : comparison.first.found ? " within tolerance" : "";
-  if (comparison.sampled) return "The part that was read agrees" + within + explained + open + "; the rest was not read";
+  if (comparison.sampled) return "The part that was read agrees" + within + explained + open + open_values + "; the rest was not read";
   if (!comparison.complete)
-    return "The common part of both runs agrees" + within + explained + open + "; the rest exists on one side only (see the notes)";
-  return "The runs agree" + within + explained + open;
+    return "The common part of both runs agrees" + within + explained + open + open_values +
+           "; the rest exists on one side only (see the notes)";
+  return "The runs agree" + within + explained + open + open_values;
 }
 
 }  // namespace
 
 std::string headline(const DumpComparison& comparison) {
   const Totals n(comparison);
-  return verdict_text(comparison, n) + ". " + counted(n.compared, "value") + " of " +
+  const auto common = static_cast<int64_t>(comparison.steps.size()), all = common + comparison.lone_steps;
+  const std::string few = n.failed > 0 || n.unreadable > 0 || common * 2 >= all
+                              ? ""
+                              : "Only " + with_commas(common) + " of " + counted(all, "step") + (common == 1 ? " is" : " are") +
+                                    " in both dumps, and nothing is known of the others. ";
+  return few + verdict_text(comparison, n) + ". " + counted(n.compared, "value") + " of " +
          counted(static_cast<int64_t>(comparison.steps.size()), "step") + (n.compared == 1 ? " was" : " were") + " compared.";
 }
 
@@ -146,34 +163,94 @@ std::string noise_text(const StepComparison& step) {
   return join(parts);
 }
 
+// Notes of steps, those of one kind as one: "steps 0 to 2: 12 to 15 values ...".
+class StepNotes {
+ public:
+  void add(const StepComparison& step, const std::string& text) {
+    const auto digits = text.find_first_not_of("0123456789,");
+    Group fresh{.rest = text.substr(std::min(digits, text.size())), .numbers = {}, .steps = {}, .rank = {}};
+    const auto number = text.substr(0, text.size() - fresh.rest.size());
+    fresh.rank = step.rank.empty() || step.rank == "rank0" ? "" : "/" + step.rank;
+    auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+      return g.rest == fresh.rest && g.rank == fresh.rank && g.numbers.front().empty() == number.empty();
+    });
+    if (found == groups_.end()) found = groups_.insert(groups_.end(), fresh);
+    found->numbers.push_back(number);
+    found->steps.push_back(step.step);
+  }
+
+  void append_to(std::vector<std::string>& out) const {
+    for (const auto& group : groups_) {
+      const auto [least, most] = std::minmax_element(group.numbers.begin(), group.numbers.end(), [](const auto& x, const auto& y) {
+        return x.size() != y.size() ? x.size() < y.size() : x < y;
+      });
+      out.push_back((group.steps.size() == 1 ? "step " : "steps ") + steps_text(group.steps) + group.rank + ": " + *least +
+                    (*least == *most ? "" : " to " + *most) + group.rest);
+    }
+  }
+
+ private:
+  struct Group {
+    std::string rest;  // behind the number that the note begins with
+    std::vector<std::string> numbers;
+    std::vector<int64_t> steps;
+    std::string rank;
+  };
+
+  static std::string steps_text(const std::vector<int64_t>& steps) {
+    std::vector<std::string> out;
+    for (size_t i = 0; i < steps.size();) {
+      size_t end = i + 1;
+      while (end < steps.size() && steps[end] == steps[end - 1] + 1) ++end;
+      const auto first = std::to_string(steps[i]), last = std::to_string(steps[end - 1]);
+      if (end - i < 3)
+        for (size_t k = i; k < end; ++k) out.push_back(std::to_string(steps[k]));
+      else
+        out.push_back(first + " to " + last);
+      i = end;
+    }
+    return join(out);
+  }
+
+  std::vector<Group> groups_;
+};
+
 }  // namespace
 
 std::vector<std::string> notes_of(const DumpComparison& comparison) {
   auto out = comparison.notes;
+  StepNotes notes;
   for (const auto& step : comparison.steps) {
-    const auto where = "step " + std::to_string(step.step) + (step.rank.empty() || step.rank == "rank0" ? "" : "/" + step.rank) + ": ";
-    for (const auto& note : step.notes) out.push_back(where + note);
+    const auto add = [&](const std::string& text) { notes.add(step, text); };
+    for (const auto& note : step.notes) add(note);
     if (step.rounding > 0 && step.drifted)
-      out.push_back(where + counted(step.rounding, "value") +
-                    " beyond tolerance because updates amplified the rounding of weights; no layer differs by itself. "
-                    "With --atol or --rtol they count as differences");
+      add(counted(step.rounding, "value") +
+          " beyond tolerance because updates amplified the rounding of weights; no layer differs by itself. "
+          "With --atol or --rtol they count as differences");
     else if (step.rounding > 0)
-      out.push_back(
-          where + counted(step.rounding, "value") +
+      add(counted(step.rounding, "value") +
           " beyond tolerance because of rounding after ReLU and pooling, or because a fused kernel shows a different place of the "
           "network; no layer differs by itself. With --atol or --rtol they count as differences");
+    if (step.not_judged > 0)
+      add(counted(step.not_judged, "value") + " not judged: " +
+          (step.drifted ? "they differ by more than rounding explains, but so do the inputs or weights from which they are computed, "
+                          "which earlier updates changed; no layer differs by itself. "
+                        : "what they are computed from differs as well, and calls that are not compared made it; no compared layer "
+                          "differs by itself. ") +
+          "With --strict they count as differences");
     if (const auto noise = noise_text(step); !noise.empty())
-      out.push_back(where + noise +
-                    " omitted: their gradient is only rounding on both sides (like that of the key bias in "
-                    "attention), which the optimizer turns into noise");
-    if (step.unproven > 0) out.push_back(where + counted(step.unproven, "value") + " not finite on both sides, which proves nothing");
+      add(noise +
+          " omitted: their gradient is only rounding on both sides (like that of the key bias in "
+          "attention), which the optimizer turns into noise");
+    if (step.unproven > 0) add(counted(step.unproven, "value") + " not finite on both sides, which proves nothing");
     if (const auto n = nan_on_both(step); n > step.unproven)
-      out.push_back(where + counted(n - step.unproven, "value") +
-                    " with NaN on both sides that do not reach the loss or the weights: masked, or in a step that the loss scale skips");
-    if (step.not_compared > 0) out.push_back(where + counted(step.not_compared, "value") + " could not be compared");
-    if (step.one_sided > 0) out.push_back(where + counted(step.one_sided, "value or call", "values or calls") + " on one side only");
-    if (step.skipped > 0) out.push_back(where + counted(step.skipped, "call") + " excluded by --sample or --layers");
+      add(counted(n - step.unproven, "value") +
+          " with NaN on both sides that do not reach the loss or the weights: masked, or in a step that the loss scale skips");
+    if (step.not_compared > 0) add(counted(step.not_compared, "value") + " could not be compared");
+    if (step.one_sided > 0) add(counted(step.one_sided, "value or call", "values or calls") + " on one side only");
+    if (step.skipped > 0) add(counted(step.skipped, "call") + " excluded by --sample or --layers");
   }
+  notes.append_to(out);
   return out;
 }
 

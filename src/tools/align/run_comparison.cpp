@@ -159,13 +159,23 @@ std::string told_differences(const RunComparison& c) {
   return parts.empty() ? "" : "settings that may change numbers differ: " + join(parts, " and ");
 }
 
+// Fewer than half of the steps are common.
+bool has_few_steps(const HistoryComparison& h) { return !h.complete && h.rows.size() < h.only_a.size() + h.only_b.size(); }
+
+std::string few_steps_text(const HistoryComparison& h) {
+  const auto common = static_cast<int64_t>(h.rows.size()), others = static_cast<int64_t>(h.only_a.size() + h.only_b.size());
+  return "only " + with_commas(common) + " of " + detail::counted(common + others, "step") + (common == 1 ? " is" : " are") +
+         " in both histories, and nothing is known of the others: ";
+}
+
 std::string verdict(const RunComparison& c) {
   if (!c.history) return c.agrees() ? "no difference may change numbers" : "differences may change numbers";
   const std::string told = told_differences(c);
   const std::string out = !c.agrees()           ? "the histories differ"
                           : c.history->complete ? "the histories agree"
                                                 : "the histories agree at their common steps; the other steps were not compared";
-  return told.empty() ? out : out + "; " + told;
+  const std::string few = has_few_steps(*c.history) ? few_steps_text(*c.history) : "";
+  return few + (told.empty() ? out : out + "; " + told);
 }
 
 void add_table(HtmlPage& page, const std::optional<std::vector<ConfigDifference>>& list, const std::string& title) {
@@ -282,7 +292,8 @@ std::string to_csv(const RunComparison& comparison) {
 std::string to_html(const RunComparison& comparison) {
   HtmlPage page("Comparison of two runs");
   page.facts({{"A", comparison.a}, {"B", comparison.b}});
-  page.paragraph(verdict(comparison) + ".", comparison.agrees() ? Tone::Good : Tone::Bad);
+  const bool few = comparison.history && has_few_steps(*comparison.history);
+  page.paragraph(verdict(comparison) + ".", !comparison.agrees() ? Tone::Bad : few ? Tone::Warn : Tone::Good);
   if (comparison.history) {
     for (const auto& text : comparison.history->sentences) page.paragraph(text);
     for (const auto& text : comparison.history->notes) page.paragraph("Note: " + text);

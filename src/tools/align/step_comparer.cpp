@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "npu_train/core/text.hpp"
+#include "tools/align/match_structure.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -49,10 +50,12 @@ bool has_parameters(const DumpCall& call) {
 
 }  // namespace
 
-bool is_part(const DumpStep& step) {
+bool has_gaps(const DumpStep& step) {
   const auto sample = fact_of(step, "sample");
-  return !step.complete || !fact_of(step, "part").empty() || (!sample.empty() && decimal_number(sample).value_or(0) < 1);
+  return !fact_of(step, "part").empty() || (!sample.empty() && decimal_number(sample).value_or(0) < 1);
 }
+
+bool is_part(const DumpStep& step) { return !step.complete || has_gaps(step); }
 
 bool fuses_kernels(const DumpStep& step) {
   const auto fact = fact_of(step, "fused_kernels");
@@ -128,6 +131,8 @@ StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
   out_.notes = std::move(match.notes);
   unknown_ = std::move(match.unknown);
   layers_ = std::move(match.layers);
+  by_size_ = std::move(match.by_size);
+  note_parameters(match.pairs);
   out_.regrouped = regrouped_modules(a_, b_, match.pairs);
   if (!out_.regrouped.empty())
     out_.notes.push_back("the parameters of " + join(out_.regrouped) +
@@ -146,6 +151,25 @@ StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
   return std::move(out_);
 }
 
+void StepComparer::note_parameters(const CallPairs& pairs) {
+  for (const auto& [i, j] : pairs) {
+    if (i < 0 || j < 0) continue;
+    const auto &a = a_.calls[static_cast<size_t>(i)], &b = b_.calls[static_cast<size_t>(j)];
+    for (const auto& [call, names] : {std::pair(&a, &paired_a_), std::pair(&b, &paired_b_)})
+      for (const auto& item : call->items)
+        if (call->direction == "forward" && item.side == "parameters") names->insert(parameter_name(*call, item));
+  }
+}
+
+// Whether the parameters of a call without a partner are compared in other calls: a module around them shows them too.
+bool StepComparer::shares_parameters(const DumpCall& call, bool in_a) const {
+  const auto& paired = in_a ? paired_a_ : paired_b_;
+  const auto is_elsewhere = [&](const DumpItem& item) {
+    return item.side != "parameters" || paired.count(parameter_name(call, item)) != 0;
+  };
+  return has_parameters(call) && std::all_of(call.items.begin(), call.items.end(), is_elsewhere);
+}
+
 void StepComparer::pair_call(int64_t i, int64_t j) {
   const auto* a = i >= 0 ? &a_.calls[static_cast<size_t>(i)] : nullptr;
   const auto* b = j >= 0 ? &b_.calls[static_cast<size_t>(j)] : nullptr;
@@ -157,8 +181,11 @@ void StepComparer::pair_call(int64_t i, int64_t j) {
   CallComparison call{
       .a = a != nullptr ? a->name : "", .b = b != nullptr ? b->name : "", .layer = any.layer, .type = any.type, .direction = any.direction};
   if (a == nullptr || b == nullptr) return add_one_sided(std::move(call), any, a != nullptr);
+  if (a->layer != b->layer) call.layer_b = b->layer;
   const bool shares = in_a_.shows_shares(*a) != in_b_.shows_shares(*b);
   for (const auto& [x, y] : match_items(*a, *b, layers_)) {
+    if (!(x >= 0 ? chosen_a_.has_item(*a, a->items[static_cast<size_t>(x)]) : chosen_b_.has_item(*b, b->items[static_cast<size_t>(y)])))
+      continue;
     ItemComparison item;
     if (x >= 0) item.item_a = a->items[static_cast<size_t>(x)];
     if (y >= 0) item.item_b = b->items[static_cast<size_t>(y)];
@@ -176,6 +203,13 @@ void StepComparer::pair_call(int64_t i, int64_t j) {
       if (elsewhere) item.message = std::string("missing in ") + (x < 0 ? "A" : "B") + ": part of another layer there";
       if ((item.side == "output" || item.side == "parameters") && !elsewhere)
         item.failed |= x < 0 ? in_a_.lost_side(*a, *b, item.side) : in_b_.lost_side(*b, *a, item.side);
+    }
+    const bool both = x >= 0 && y >= 0 && item.item_a.is_tensor() && item.item_b.is_tensor();
+    const bool weight = item.side == "parameters" || item.side == "parameters_grad";
+    item.transposed = both && weight && item.item_a.shape.size() == 2 && keeps_transposed(*a, *b);
+    if (both && !weight && by_size_.count(i) != 0 && item.item_a.shape != item.item_b.shape) {
+      item.kind = Kind::NotCompared;
+      item.message = "the sides divide the network differently here: values with different shapes";
     }
     if (shares && item.side == "output") {
       item.kind = Kind::NotCompared;
@@ -195,7 +229,9 @@ void StepComparer::add_one_sided(CallComparison call, const DumpCall& any, bool 
   item.message = in_a ? one_sided_cause(any, a_, b_, "B") : one_sided_cause(any, b_, a_, "A");
   const bool regrouped = is_regrouped(out_, any.layer);
   if (regrouped) item.message = std::string("missing in ") + (in_a ? "B" : "A") + ": its parameters are part of another layer there";
-  item.failed = !regrouped && (absent.lost_gradients(any) || absent.lost_layer(any, in_a ? a_ : b_));
+  const bool elsewhere = any.direction == "forward" && shares_parameters(any, in_a);
+  if (elsewhere) item.message = std::string("missing in ") + (in_a ? "B" : "A") + ": its parameters are compared in other calls";
+  item.failed = !regrouped && !elsewhere && (absent.lost_gradients(any) || absent.lost_layer(any, in_a ? a_ : b_));
   call.items.push_back(std::move(item));
   out_.calls.push_back(std::move(call));
   from_a_.push_back(kNone);

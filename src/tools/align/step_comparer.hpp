@@ -60,6 +60,8 @@ class StepComparer {
 
   void pair_call(int64_t i, int64_t j);
   void add_one_sided(CallComparison call, const DumpCall& any, bool in_a);
+  void note_parameters(const CallPairs& pairs);
+  bool shares_parameters(const DumpCall& call, bool in_a) const;
   const DumpItem* reference_of(size_t call, const ItemComparison& item) const;
   int64_t compare_one(const Job& job) const;
   int64_t compare_all(const std::vector<Job>& jobs) const;
@@ -79,6 +81,8 @@ class StepComparer {
   std::vector<size_t> from_a_;                    // by call of out_
   std::set<std::string> unknown_;
   std::map<std::string, std::string> layers_;  // see CallMatch
+  std::set<int64_t> by_size_;                  // the same
+  std::set<std::string> paired_a_, paired_b_;  // parameters of the forward calls that have a partner
   ReferenceUse reference_use_;
   StepComparison out_;
   int64_t tensors_ = 0;

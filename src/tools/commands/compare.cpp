@@ -28,7 +28,7 @@ struct CompareArguments {
   std::vector<std::string> tolerances;
   std::vector<std::string> given;  // names of the given options
   RunComparisonOptions runs;
-  bool strict = false, json = false;
+  bool equal_names = false, json = false;
   int64_t rows = 20;
 };
 
@@ -100,7 +100,7 @@ struct OptionUse {
   const char* purpose;
   const char* needs = "";  // another option that must be given
 };
-constexpr std::array<OptionUse, 19> kUses = {{
+constexpr std::array<OptionUse, 20> kUses = {{
     {"--reference", kDump, "a third dump in fp32, with which both are compared"},
     {"--proportion", kDump, "how far A may be from the reference", "--reference"},
     {"--steps", kDump, "the steps to read"},
@@ -111,6 +111,7 @@ constexpr std::array<OptionUse, 19> kUses = {{
     {"--exact", kValues, "a tolerance of zero: equal bits"},
     {"--mapping", kValues, "names of layers"},
     {"--strict-names", kValues, "names of layers"},
+    {"--strict", kDump, "values that cannot be judged"},
     {"--sample", kValues, "the fraction of layers to read"},
     {"--seed", kValues, "the seed of --sample", "--sample"},
     {"--layers", kValues, "the layers to read"},
@@ -231,7 +232,7 @@ int compare(CompareArguments args, const Parts& parts) {
   const auto kind = common_kind(args);
   check_writable({args.csv, args.html, args.json_file});
   auto& options = args.options;
-  options.fuzzy = !args.strict;
+  options.fuzzy = !args.equal_names;
   if (!options.rank.empty() && options.rank.find_first_not_of("0123456789") == std::string::npos) options.rank.insert(0, "rank");
   options.reference = args.reference;
   if (!args.mapping.empty()) options.mapping = read_mapping(args.mapping);
@@ -271,10 +272,11 @@ void add_compare(CLI::App& app, Command& run) {
   auto* exact = sub->add_flag("--exact", args->options.exact, "only equal bits agree");
   for (const char* tolerance : {"--atol", "--rtol", "--tolerance"}) exact->excludes(sub->get_option(tolerance));
   sub->add_option("--mapping", args->mapping, "YAML file with lines 'name in A: name in B', for layers or calls");
-  sub->add_flag("--strict-names", args->strict, "match equal names only");
+  sub->add_flag("--strict-names", args->equal_names, "match equal names only");
+  sub->add_flag("--strict", args->options.strict, "values that cannot be judged count as different");
   sub->add_option("--steps", args->options.steps, "compare only these steps, as in 0,1")->delimiter(',');
   sub->add_option("--rank", args->options.rank, "compare only this rank, as in 0 or rank0");
-  sub->add_option("--sample", args->options.sample, "fraction of the calls to read")->capture_default_str();
+  sub->add_option("--sample", args->options.sample, "fraction of the layers to read")->capture_default_str();
   sub->add_option("--seed", args->options.seed, "seed of the sample")->capture_default_str();
   sub->add_option("--layers", args->options.layers, "last | sensitive | PATTERN");
   sub->add_option("--columns", args->columns, "names of a history's columns: step=iter,loss=train_loss,lr=learning_rate");

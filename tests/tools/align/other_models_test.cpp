@@ -26,6 +26,27 @@ TEST_CASE("a value with a different shape is not called infinite") {
   CHECK_FALSE(has(result.first.sentence, "finite"));
 }
 
+TEST_CASE("running statistics that one program does not dump make no other model") {
+  const auto run = [](const std::filesystem::path& dir, bool running, double output) {
+    CraftedDump dump(dir);
+    for (int i = 0; i < 4; ++i) {
+      const std::string moved =
+          running ? R"(, "running_mean": )" + CraftedDump::tensor("[4]") + R"(, "running_var": )" + CraftedDump::tensor("[4]") : "";
+      dump.add_call("Module.bn" + std::to_string(i) + ".BatchNorm2d.forward.0",
+                    R"({"input_args": [)" + CraftedDump::tensor("[2, 4]") + R"(], "output": [)" +
+                        CraftedDump::tensor("[2, 4]", i == 2 ? output : 1) + R"(], "parameters": {"weight": )" +
+                        CraftedDump::tensor("[4]") + moved + "}}");
+    }
+    return dump.write();
+  };
+  const TempDir dir;
+  CHECK(compare_dumps(run(dir / "a", true, 1), run(dir / "b", false, 1)).agrees);
+  const auto result = compare_dumps(run(dir / "c", true, 1), run(dir / "d", false, 1.5));
+  CHECK_FALSE(result.agrees);
+  CHECK((result.first.cause == Cause::Layer));
+  CHECK(result.first.layer == "bn2");
+}
+
 TEST_CASE("different models are reported as such, and their common part is compared") {
   const auto run = [](const std::filesystem::path& dir, int layers, const std::string& first = "conv", double loss = 1) {
     CraftedDump dump(dir, R"("model": ")" + first + "\"");

@@ -37,13 +37,14 @@ struct CompareOptions {
   bool exact = false;                                                ///< only equal bits agree
   bool fuzzy = true;                                                 ///< match the remaining calls by layer, class or order alone
   std::map<std::string, std::string> mapping{};                      ///< layer or call of A -> of B
-  double sample = 1.0;                                               ///< fraction of the pairs to read, drawn by name and seed
+  double sample = 1.0;                                               ///< fraction of the layers to read, drawn by name and seed
   int64_t seed = 0;
   std::string layers{};               ///< last | sensitive (norms, softmax, loss, first and last layer) | a pattern; "" all
   std::vector<int64_t> steps{};       ///< empty: all
   std::string rank{};                 ///< "rank3"; "" all
   std::filesystem::path reference{};  ///< a third dump, in fp32, for a proportional tolerance; empty: none
   double proportion = 2.0;            ///< largest allowed ratio to the other run's error relative to the reference
+  bool strict = false;                ///< values that cannot be judged count as different
 };
 
 /// The difference of two values.
@@ -57,8 +58,12 @@ struct ItemComparison {
   /// other is not. 0: equal.
   double error = 0;
   double reference_error_a = -1, reference_error_b = -1;  ///< of each relative to the reference; -1: none
+  bool transposed = false;  ///< a weight that one side keeps as [inputs, outputs] (Conv1D of transformers): its statistics are compared
   bool failed = false;
   bool rounding = false;  ///< beyond its tolerance, but not by more than rounding explains (see docs/compare.md); does not count as failed
+  /// Beyond what rounding explains, but no compared call causes it: it comes from calls outside the part that is compared, or from rounding
+  /// that updates amplified. Does not count as failed.
+  bool not_judged = false;
   bool unreadable = false;  ///< a file of its values is damaged, missing or not a file; counts as failed
   bool unproven = false;    ///< not finite on both sides, and neither is the result of the step; counts as failed
   /// Elements that `metrics` omits: their gradient is only rounding on both sides, and so is the optimizer's result for them.
@@ -70,6 +75,7 @@ struct ItemComparison {
 struct CallComparison {
   std::string a, b;
   std::string layer, type, direction;
+  std::string layer_b{};  ///< what B calls the layer, if that is another name
   double input_error = 0, parameter_error = 0, output_error = 0;
   double moved_error = 0;  ///< of running statistics, relative to the spread of their values
   double noise_error = 0;  ///< of parameters with ItemComparison::noise_elements, these included
@@ -86,6 +92,7 @@ struct Divergence {
   int64_t step = 0;
   std::string rank;
   std::string call, layer, type, direction;
+  std::string layer_b{};  ///< see CallComparison
   /// NotProven: both runs have NaN from here on. Model: they have different networks. Unreadable: files of values cannot be read, and
   /// nothing else differs.
   enum class Cause { Input, Weights, Layer, Before, Gradient, Optimizer, NotFinite, NotProven, Model, Unreadable } cause = Cause::Layer;
@@ -102,6 +109,7 @@ struct StepComparison {
   bool complete_a = true, complete_b = true;
   int64_t compared = 0, failed = 0, rounding = 0, one_sided = 0, skipped = 0, not_compared = 0;
   int64_t unproven = 0, unreadable = 0;  ///< of `failed`
+  int64_t not_judged = 0;                ///< of `compared`, see ItemComparison
   int64_t other_places = 0;              ///< of `rounding`: values that fused kernels show at another place of the network
   /// Number of ItemComparison::noise_elements of weights (before and after the step), of the optimizer's state and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
@@ -113,6 +121,7 @@ struct StepComparison {
   bool unproven_update = false;
   /// Modules whose parameters both have, in layers that are divided differently: one fused weight here, three weights there.
   std::vector<std::string> regrouped{};
+  Divergence update{};  ///< of the optimizer's update before this step, if dumps without it show that it differs
   std::vector<std::string> notes{};
 };
 
@@ -121,11 +130,15 @@ struct DumpComparison {
   std::map<std::string, std::string> facts_a{}, facts_b{};
   std::vector<StepComparison> steps{};
   std::vector<std::string> notes{};  ///< steps on one side only, truncated dumps, samples
+  int64_t lone_steps = 0;            ///< that one side has alone, among those requested
   Divergence first;
   bool agrees = true;    ///< no compared value differs, and no gradient and no layer with parameters is missing
   bool complete = true;  ///< both have the same calls and steps, and all were compared
   bool sampled = false;  ///< only a part was read: agreement applies to that part
   int64_t bytes = 0;     ///< of values that were read, both sides
+
+  /// The share of the compared values that could be judged, from 0 to 1.
+  double judged() const;
 };
 
 /// Error(Data) for paths that are not dumps, Error(Usage) for a reference of another network or with non-finite values; values that cannot

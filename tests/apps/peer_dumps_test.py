@@ -1,0 +1,123 @@
+"""Runs of PyTorch that Ascend's msprobe dumps, compared with the same network here: equal runs agree, and each planted fault is found at its
+place. Skipped without the packages (scripts/setup --dev)."""
+import json
+import os
+import subprocess
+import unittest
+
+from programs import BIN, SOURCE, ProgramTest, in_full, main, npu_tool, run
+
+PYTHON = SOURCE / '.venv/msprobe/bin/python'
+PEERS = next(iter((SOURCE / '.venv/models/lib').glob('python*/site-packages')), None)  # timm and transformers
+OWN = BIN.parent / 'tests/own_networks'
+ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join(str(p) for p in (PEERS, SOURCE / 'tests/apps') if p)}
+SCRIPT = SOURCE / 'tests/apps/python_dumps.py'
+CONFIG = '''
+device: {device}
+precision: 32-true
+model: {model}
+data: {data}
+{task}
+optimizer: {{name: sgd, lr: {lr}, momentum: 0.9}}
+trainer: {{threads: 1, max_steps: 3, limit_val_batches: 0}}
+checkpoint: {{enabled: false}}
+output: {{dir: ""}}
+'''
+IMAGES = '{{name: image_folder, root: {0}, image_size: 32, batch_size: 8, shuffle: false, num_workers: 0, train_transforms: [{{name: center_crop, size: 32}}, normalize]}}'
+TOKENS = '{{name: tokens, train: {0}/tokens.bin, context: 16, batch_size: 8, shuffle: false, num_workers: 0}}'
+SCRIPTED = '{{name: torchscript, path: {0}/module.pt, allow_code: true, num_classes: 2, image_size: 32}}'
+MODELS = {'residual': '{{name: residual, weights: {0}/weights.pth}}',
+          'resnet18': '{{name: resnet18, num_classes: 2, fused_kernels: false, weights: {0}/weights.pth}}',
+          'vit': '{{name: vit_tiny_cifar10, dim: 64, depth: 2, heads: 2, patch_size: 8, num_classes: 2, weights: {0}/weights.pth}}',
+          'gpt2': '{{name: gpt2_tiny, vocab_size: 48, context: 16, layers: 2, heads: 2, dim: 64, weights: {0}/weights}}'}
+# Step, cause and words of the finding; its layer is the fault's place in python_dumps.py, unless another one is given for a network.
+FINDINGS = {'eps': (0, 'layer', 'eps'), 'weight': (0, 'weights', 'initial weights or checkpoints'), 'momentum': (1, 'optimizer', 'different momentum'),
+            'padding': (0, 'layer', 'produces outputs'), 'dropout': (0, 'before', 'dropout'), 'lr': (0, 'optimizer', r'learning rates: A.s updates are 0\.(49|50?)\d* times B.s'),
+            'buffer': (0, 'layer', 'running statistics'), 'input': (0, 'input', 'begin with different data'), 'bf16': (0, 'layer', 'bf16'),
+            'mask': (0, 'before', 'attention'), 'tied': (0, 'gradient', 'tied weights on one side only'), 'reduction': (0, None, 'losses are different functions')}
+LAYERS = {('gpt2', 'mask'): 'transformer.h.0.attn.c_proj', ('gpt2', 'tied'): 'transformer.wte'}
+OF_GRADIENTS = (1, 'gradient', 'zero_grad')
+
+
+def has(program): return PYTHON.exists() and subprocess.run([PYTHON, '-c', program], capture_output=True, env=ENVIRONMENT).returncode == 0
+
+
+@unittest.skipUnless(PEERS is not None and has('import msprobe.pytorch, any_torchvision, timm, transformers'),
+                     'msprobe, torchvision, timm or transformers is not installed (scripts/setup --dev)')
+class PeerDumps(ProgramTest):
+    def python(self, *args):
+        code, said, error = run(PYTHON, SCRIPT, *args, cwd=self.dir, env=ENVIRONMENT)
+        self.assertEqual(code, 0, (said + error)[-2000:])
+
+    def places(self, network):
+        code, said, error = run(PYTHON, '-c', f'import json, python_dumps as d; print(json.dumps(d.PLACES["{network}"]))', env=ENVIRONMENT)
+        self.assertEqual(code, 0, error)
+        return json.loads(said.splitlines()[-1])
+
+    def ours(self, network, form, task):
+        """Dumps our run of a network: as torch::nn, or as the TorchScript module that Python saved."""
+        folder = self.dir / network
+        to = self.dir / f'{network}_{form}_{task}'
+        # The device is one that computes elsewhere than PyTorch, so that rounding differs.
+        config = self.config(CONFIG.format(device='sim_npu', model=(SCRIPTED if form == 'script' else MODELS[network]).format(folder),
+                                           data=(TOKENS if network == 'gpt2' else IMAGES).format(folder),
+                                           task='task: {name: language_model}' if network == 'gpt2' else '', lr=0.01 if network in ('vit', 'gpt2') else 0.1))
+        program = OWN if network == 'residual' and form == 'nn' else BIN / 'train_app'
+        self.assertDone(run(program, config, f'dump={{dir: {to}, task: {task}}}', cwd=self.dir))
+        return to
+
+    def check(self, network, forms, faults=None):
+        (self.dir / network).mkdir()
+        places = self.places(network)
+        faults = [f for f in places if faults is None or f in faults]
+        self.python('make', network, network)
+        whole = {'statistics': ['none', *(f for f in faults if f != 'input')], 'tensor': ['none', *(f for f in faults if f == 'input')]}
+        for task, list_of in whole.items():
+            if task == 'tensor' and len(list_of) == 1: continue  # an exchange of inputs leaves their statistics
+            self.python('dump', network, network, task, *list_of)
+            for form in forms:
+                ours = self.ours(network, form, task)
+                for fault in list_of:
+                    with self.subTest(network=network, form=form, fault=fault):
+                        self.check_pair(network, fault, places.get(fault), ours, self.dir / network / f'theirs_{task}_{fault}')
+
+    def check_pair(self, network, fault, place, ours, theirs):
+        code, out, error = npu_tool('compare', ours, theirs, '--json')
+        result = json.loads(out)
+        found = result['first_divergence']
+        told = f"{result['summary']} {json.dumps(found)} {error}"
+        if fault == 'none':
+            self.assertEqual(code, 0, told)
+            self.assertEqual([i for step in result['steps'] for c in step['calls'] for i in c['items'] if i['verdict'] in ('differs', 'not judged')], [], told)
+            self.assertGreater(sum(step['compared'] for step in result['steps'][:2]), 60)
+            return
+        self.assertEqual(code, 7, told)
+        step, cause, words = OF_GRADIENTS if place == 'gradients' else FINDINGS[fault]
+        self.assertEqual(found['step'], step, told)
+        if cause is not None: self.assertEqual(found['cause'], cause, told)
+        self.assertRegex(' '.join([found['sentence'], *found['likely']]), words, told)
+        layer = LAYERS.get((network, fault), place)
+        if layer not in ('', 'gradients'): self.assertEqual(found['layer_b'], layer, told)
+
+    def test_a_network_of_a_user(self): self.check('residual', ('nn', 'script'), ('eps', 'lr'))
+
+    def test_a_resnet_of_torchvision(self): self.check('resnet18', ('nn',), ('eps', 'weight'))
+
+    def test_a_vit_of_timm(self): self.check('vit', ('nn',), ('eps', 'buffer'))
+
+    def test_gpt2_of_transformers(self): self.check('gpt2', ('nn',), ('tied', 'mask'))
+
+    @in_full
+    def test_every_fault_in_a_network_of_a_user(self): self.check('residual', ('nn', 'script'))
+
+    @in_full
+    def test_every_fault_in_a_resnet_of_torchvision(self): self.check('resnet18', ('nn', 'script'))
+
+    @in_full
+    def test_every_fault_in_a_vit_of_timm(self): self.check('vit', ('nn', 'script'))
+
+    @in_full
+    def test_every_fault_in_gpt2_of_transformers(self): self.check('gpt2', ('nn',))
+
+
+if __name__ == '__main__': main()
