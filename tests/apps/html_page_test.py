@@ -25,10 +25,11 @@ CUT = '''[...document.querySelectorAll('main *')].filter(e => {
                                           !e.closest('.scroll');
            return flow === 'hidden' || flow === 'clip' || innerWidth <= 800 || e.offsetHeight - e.clientHeight < 8;
          }).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 60))'''
-# Words of facts, such as the names of paths, that continue on another line.
+# Words of facts, such as the names of paths, that continue on another line although one line has room for them.
 BROKEN = r'''[...document.querySelectorAll('.facts dd')].flatMap(dd => [...dd.childNodes].filter(n => n.nodeType === 3).flatMap(n =>
               [...n.data.matchAll(/[^\/_.\-\s]+/g)].filter(m => { const r = document.createRange(); r.setStart(n, m.index);
-              r.setEnd(n, m.index + m[0].length); return r.getClientRects().length > 1; }).map(m => m[0])))'''
+              r.setEnd(n, m.index + m[0].length); const rects = [...r.getClientRects()]; return rects.length > 1 &&
+              rects.reduce((sum, rect) => sum + rect.width, 0) <= dd.clientWidth; }).map(m => m[0])))'''
 # Tables of at most a hundred rows that hide some behind a scrollbar of their own.
 HIDDEN_ROWS = '''[...document.querySelectorAll('.scroll')].filter(e => e.querySelectorAll('tbody tr').length <= 100 && e.scrollHeight > e.clientHeight + 1)
                 .map(e => e.textContent.slice(0, 60))'''
@@ -264,7 +265,7 @@ class CheckItself(unittest.TestCase):
                     'throws': (sound + '<script>missing()</script>', 'ReferenceError'),
                     'logs': (sound + '<script>console.error("told")</script>', 'told'),
                     'fetches': (sound + '<script src="absent.js"></script>', 'absent.js'),
-                    'breaks': (sound + '<dl class="facts"><dd style="width:60px;overflow-wrap:anywhere">a_path/withaverylongname</dd></dl>', 'broken inside'),
+                    'breaks': (sound + '<dl class="facts"><dd style="width:120px;word-break:break-all">a_path/withaverylong</dd></dl>', 'broken inside'),
                     'scrolls': (sound + '<div class="scroll" style="height:40px;overflow:auto"><table><tbody>' + '<tr><td>x</td></tr>' * 9 + '</table></div>',
                                 'rows are hidden'),
                     'tiny': (sound + '<svg class="axes"><text y="20" font-size="7">12</text></svg>', 'too small'),
