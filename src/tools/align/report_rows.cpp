@@ -99,11 +99,7 @@ std::string explained_text(const Totals& n, const char* more) {
 }
 
 // Of a share that is not 1, which is never shown as 100 %.
-std::string percent_text(double share) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%.3g %%", std::min(100 * share, 99.9));
-  return text;
-}
+std::string percent_text(double share) { return printed("%.3g %%", std::min(100 * share, 99.9)); }
 
 std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
   const std::string explained = n.rounding > 0 ? "; " + explained_text(n, n.failed > 0 ? "more " : "") : "";
