@@ -46,7 +46,7 @@ class Launcher(ProgramTest):
 
         script = (self.bin / 'npu_doctor').read_text()
         (self.bin / 'npu_doctor').write_text(re.sub(r'^torch=.*$', 'torch=/moved/torch/lib', script, flags=re.M))
-        self.assertFails(self.doctor(), 4, 'libtorch_cpu.so', '/moved/torch/lib, which is not there any more', 'LD_LIBRARY_PATH=/path/to/libtorch/lib')
+        self.assertFails(self.doctor(), 4, 'libtorch_cpu.so', '/moved/torch/lib, which no longer exists', 'LD_LIBRARY_PATH=/path/to/libtorch/lib')
 
     def test_a_program_that_cannot_start_for_another_reason(self):
         (self.bin / 'npu_tool').write_bytes((BIN / 'npu_tool').read_bytes()[:5000])
