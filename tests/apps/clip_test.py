@@ -1,11 +1,13 @@
 """CLIP with the programs: against PyTorch with equal weights, on one rank and several, and every part of a run."""
 import json
+import math
 import random
+import struct
 import unittest
 
 from model_runs import ModelRuns, rows
 from pictures import png_of
-from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, safetensors_of, train_app
 
 try:
     import torch
@@ -195,6 +197,15 @@ class Runs(ModelRuns, ProgramTest):
         result = train_app(SOURCE / 'configs/clip_tiny.yaml', 'trainer.max_steps=3', f'output.dir={self.dir}/out', cwd=self.dir)
         self.assertDone(result)
         self.assertIn('data: 2,048 + 256 images', result[2])
+
+    def test_the_factor_keeps_its_limit_in_every_precision_and_in_shards(self):
+        """After the first step it is the limit, which is below its initial value of 14; without one it moves by a step."""
+        scale = lambda name: math.exp(struct.unpack('<f', safetensors_of(run_dir(self.dir / name) / 'checkpoints/last/model.safetensors')['logit_scale'][2])[0])
+        for name, *args in (('plain', ), ('masters', 'precision=bf16-true'), ('shards', 'trainer.strategy=zero1', '--nproc', '2')):
+            self.train(name, 'trainer.max_steps=1', 'model.max_scale=2', *args)
+            self.assertAlmostEqual(scale(name), 2, delta=1e-5, msg=name)
+        self.train('free', 'trainer.max_steps=2', 'model.max_scale=0')
+        self.assertAlmostEqual(scale('free'), 1 / 0.07, delta=0.2)
 
     def test_mistakes(self):
         fails = lambda code, *words, args=(): self.assertFails(train_app(self.text(), f'output.dir={self.dir}/x', *args), code, *words)
