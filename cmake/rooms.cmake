@@ -152,7 +152,7 @@ function(npu_train_add_room room)
       list(FILTER sources EXCLUDE REGEX "/nccl\\.cpp$")
     endif()
   else()
-    list(FILTER sources EXCLUDE REGEX "/(c10d_group|duplex_gloo|store_server|nccl|no_nccl|hccl)\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "/(c10d_group|duplex_gloo|rendezvous|store_server|nccl|no_nccl|hccl)\\.cpp$")
   endif()
   list(FILTER sources EXCLUDE REGEX "/spdlog_writers\\.cpp$")
   # Kernels of several instruction sets (x.cpp with an x.inc) must produce the same bits with each, so the compiler must not fuse
@@ -163,7 +163,8 @@ function(npu_train_add_room room)
   set_source_files_properties(${vector_code} PROPERTIES COMPILE_OPTIONS -ffp-contract=off SKIP_PRECOMPILE_HEADERS ON
     SKIP_UNITY_BUILD_INCLUSION ON)
   # libtorch's wheel lacks the headers of Gloo that c10d includes.
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dist/c10d_group.cpp ${PROJECT_SOURCE_DIR}/src/dist/duplex_gloo.cpp PROPERTIES
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dist/c10d_group.cpp ${PROJECT_SOURCE_DIR}/src/dist/duplex_gloo.cpp
+    ${PROJECT_SOURCE_DIR}/src/dist/rendezvous.cpp PROPERTIES
     INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/src/dist/gloo_declarations SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT sources)
     return()

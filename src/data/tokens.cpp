@@ -1,7 +1,7 @@
 #include "npu_train/data/tokens.hpp"
 
 #include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
+#include "npu_train/core/str_cat.hpp"
 #include <glob.h>
 
 #include <algorithm>

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "dist/gradient_hook.hpp"
+#include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
 
@@ -89,6 +90,8 @@ void Bucket::deliver(size_t piece) {
   const auto& of = parameters_[layout_.pieces[piece].parameter];
   if (of.value.grad().defined()) add_to_master(of);  // of other micro-batches
   auto& gradient = of.value.grad().defined() ? of.value.mutable_grad() : of.computed.mutable_grad();
+  check(gradient.layout() == at::kStrided, ErrorKind::Usage, "GradientReducer", "the gradient of ", of.name, " is ", gradient.layout(),
+        "; allowed with several ranks: dense gradients; hint: torch::nn::EmbeddingOptions::sparse(false)");
   FlatBucket::view(flat_, layout_.pieces[piece], of.value).copy_(gradient);
   gradient.reset();
   delivered_[piece] = true;
@@ -131,10 +134,16 @@ void Bucket::exchange(bool ordered, double unit) {
     return;
   }
   // Once in parts and once as the sum of this rank's part, or as a ring does it: all but 1/N of the bucket, twice.
-  const int64_t times = ordered && sharding_ != Sharding::None ? 1 : 2;  // with shards only in parts
-  times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / group_.size())};
+  const int64_t times = scatters(ordered) || (ordered && sharding_ != Sharding::None) ? 1 : 2;  // with shards only in parts
+  const int divided_by = scatters(ordered) ? groups_.shards->size() : group_.size();
+  times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / divided_by)};
   if (staged()) sent_.copy_(flat_);
   if (grouped_ != nullptr) return grouped_->begin(sent_, unit);
+  if (scatters(ordered)) {
+    received_ = at::empty({layout_.numel / groups_.shards->size()}, sent_.options());
+    exchange_ = groups_.shards->reduce_scatter(received_, sent_);
+    return;
+  }
   if (!ordered) {
     exchange_ = group_.all_reduce(sent_);
     return;
@@ -155,6 +164,12 @@ void Bucket::fold(bool ordered) {
         sum_ = part(received_, r, group_.size()).to(flat_.scalar_type(), /*non_blocking=*/false, /*copy=*/true);  // of the size of a part
     }
     received_.reset();
+  } else if (scatters(ordered)) {
+    auto part = std::exchange(received_, at::Tensor());
+    if (sum_.defined())
+      sum_.add_(part);
+    else
+      sum_ = std::move(part);
   } else if (sharding_ != Sharding::None) {
     sum_ = part(sent_, groups_.shards->rank(), groups_.shards->size()).clone();
   }
@@ -172,6 +187,9 @@ void Bucket::gather(bool ordered) {
     if (ordered && groups_.replicas != nullptr) {
       shard_ = at::empty({layout_.numel / groups_.shards->size()}, sum_.options());
       gather_ = groups_.replicas->all_gather(shard_, sum_);
+    } else if (scatters(ordered) && groups_.replicas != nullptr) {
+      gather_ = groups_.replicas->all_reduce(sum_);  // of groups that have each added their own
+      times_.bytes += 2 * (static_cast<int64_t>(sum_.nbytes()) - static_cast<int64_t>(sum_.nbytes()) / groups_.replicas->size());
     } else {
       sum_ = as_parameters(sum_);
     }
@@ -232,6 +250,7 @@ void Bucket::wait() {
     times_.gather = std::exchange(gather_, nullptr)->span();
   }
   if (shard_.defined()) sum_ = as_parameters(std::exchange(shard_, at::Tensor()));
+  if (sharding_ != Sharding::None) sum_ = as_parameters(sum_);
   if (sharding_ != Sharding::None) return;
   sum_.reset();
   if (staged()) flat_.copy_(sent_);

@@ -89,6 +89,8 @@ class Bucket {
   void gather(bool ordered);
   void take_grouped();
   at::Tensor as_parameters(const at::Tensor& sum) const;
+  // Whether a native sum gives each rank its shard alone.
+  bool scatters(bool ordered) const { return !ordered && sharding_ != Sharding::None && travel_.between_devices; }
   bool staged() const { return !sent_.is_same(flat_); }
   void make_buffers();
   void drop_buffers();

@@ -33,16 +33,21 @@ struct C10dShared {
   std::unique_ptr<Beats> beats;  // once all ranks have met
 
   // Runs `wait`, which waits for other ranks.
-  void wait_for_others(const std::string& operation, int64_t sequence, const std::function<void()>& wait) {
+  void wait_for_others(const std::string& operation, int64_t sequence, const std::function<void()>& wait,
+                       FlightRecorder::State then = FlightRecorder::State::Finished) {
     if (beats) beats->waits(true);
     guarded(operation, wait);
     if (beats) beats->waits(false);
-    recorder.end(sequence);
+    recorder.set(sequence, then);
   }
   // Everything that libtorch and the transports throw, of whatever type.
   [[noreturn]] void failed(const std::string& operation, const std::exception& e) {
     if (beats) beats->fails();
     const auto cause = message_of(e);
+    if (cause.find("Too many open files") != std::string::npos)
+      throw Error(ErrorKind::Device, operation, who + " has no file descriptor left: " + cause,
+                  "three are needed for each other rank: raise the limit where the ranks are started (ulimit -n)",
+                  std::current_exception());
     // Others than those that have closed their connections are silent or late.
     const bool timed_out = cause.find("imed out") != std::string::npos;
     const auto late = beats && timed_out ? beats->late_ranks() : "";
@@ -64,7 +69,8 @@ struct C10dShared {
 
 class C10dCollective final : public Collective {
  public:
-  // `timed`: the end of the work is noted. The transports of devices queue their work, and complete its future at once.
+  // `timed`: the end of the work is noted. The transports of devices queue their work, and complete its future at once; it has ended when
+  // its event has.
   C10dCollective(std::shared_ptr<C10dShared> shared, std::string operation, int64_t sequence, c10::intrusive_ptr<c10d::Work> work,
                  bool timed)
       : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {
@@ -74,13 +80,21 @@ class C10dCollective final : public Collective {
       future->addCallback([end = end_](c10::ivalue::Future&) { *end = SteadyClock().now(); });
   }
 
-  bool done() override { return work_->isCompleted(); }
+  bool done() override {
+    const bool done = work_->isCompleted();
+    if (done && on_device() && work_->exception() == nullptr) shared_->recorder.device_reached(sequence_);
+    return done;
+  }
   ReductionTimes::Span span() const override { return {begin_, *end_}; }
   void wait() override {
-    shared_->wait_for_others(operation_, sequence_, [&] { work_->wait(); });
+    const auto then = on_device() ? FlightRecorder::State::Queued : FlightRecorder::State::Finished;
+    shared_->wait_for_others(
+        operation_, sequence_, [&] { work_->wait(); }, then);
   }
 
  private:
+  bool on_device() const { return begin_ == 0; }
+
   std::shared_ptr<C10dShared> shared_;
   std::string operation_;
   int64_t sequence_;

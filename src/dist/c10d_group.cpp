@@ -1,6 +1,5 @@
 // Groups of c10d: collectives by Gloo, and between devices by the transports of device_transport.hpp; the store by TCPStore.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <ATen/ops/empty.h>
 #include <unistd.h>
@@ -16,7 +15,7 @@
 
 #include "dist/c10d_collective.hpp"
 #include "dist/device_transport.hpp"
-#include "dist/duplex_gloo.hpp"
+#include "dist/rendezvous.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hold_signal.hpp"
 #include "npu_train/core/host_name.hpp"
@@ -28,27 +27,13 @@
 namespace npu_train {
 namespace {
 
-using c10d::ProcessGroupGloo;
-using Gloo = c10::intrusive_ptr<detail::DuplexGloo>;
-using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using detail::BackendPtr;
+using detail::Gloo;
 using detail::message_of;
 
 std::string beat_key(int rank) { return "beat/" + std::to_string(rank); }
 // "" before the first beat of the rank.
 std::string read_beat(c10d::Store& store, int rank) { return store.check({beat_key(rank)}) ? store.get_to_str(beat_key(rank)) : ""; }
-
-// A process that serves the store does so until it ends, for all its groups: another rank may already be connecting for the next one.
-StorePtr open_store(const std::string& host, const c10d::TCPStoreOptions& options) {
-  if (!options.isServer) return c10::make_intrusive<c10d::TCPStore>(host, options);
-  static std::mutex mutex;
-  static auto* const served =
-      new std::map<std::pair<std::string, uint16_t>, StorePtr>;  // never destroyed: its destructor waits for threads
-  const std::lock_guard<std::mutex> lock(mutex);
-  auto& store = (*served)[{host, options.port}];
-  if (store == nullptr) store = c10::make_intrusive<c10d::TCPStore>(host, options);
-  return store;
-}
 
 // Of what connects the devices of this kind; "" if they are connected by host memory only.
 std::string name_of_transport(const Device& device) { return device.kind == "cuda" ? "NCCL" : device.kind == "npu" ? "HCCL" : ""; }
@@ -57,7 +42,7 @@ std::string name_of_transport(const Device& device) { return device.kind == "cud
 // the write to a rank that has died fails, instead of ending this process too.
 class C10dGroup final : public ProcessGroup {
  public:
-  C10dGroup(const Launch& launch, const DistOptions& options);
+  C10dGroup(const Launch& launch, const DistOptions& options, std::function<bool()> stopped);
   /// Of some ranks of `whole`.
   C10dGroup(const C10dGroup& whole, const std::vector<int>& ranks, int number);
   ~C10dGroup() override;
@@ -68,7 +53,7 @@ class C10dGroup final : public ProcessGroup {
   std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) override;
 
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
-    return start("all_to_all", exchanges_, in, [&](c10d::Backend& backend) {
+    return start("all_to_all", connections_.exchanges, in, [&](c10d::Backend& backend) {
       if (auto* gloo = dynamic_cast<detail::DuplexGloo*>(&backend)) return gloo->exchange(out, in);
       at::Tensor o = out, i = in;
       std::vector<int64_t> equal;
@@ -76,20 +61,29 @@ class C10dGroup final : public ProcessGroup {
     });
   }
   std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) override {
-    return start("all_reduce", exchanges_, tensor, [&](c10d::Backend& backend) {
+    return start("all_reduce", connections_.exchanges, tensor, [&](c10d::Backend& backend) {
       std::vector<at::Tensor> tensors{tensor};
       return backend.allreduce(tensors);
     });
   }
   std::unique_ptr<Collective> reduce(const at::Tensor& tensor) override {
-    return start("reduce", exchanges_, tensor, [&](c10d::Backend& backend) {
+    return start("reduce", connections_.exchanges, tensor, [&](c10d::Backend& backend) {
       std::vector<at::Tensor> tensors{tensor};
       return backend.reduce(tensors);
     });
   }
-  std::unique_ptr<Collective> distribute(const at::Tensor& tensor) override { return start_broadcast("distribute", gathers_, tensor); }
+  std::unique_ptr<Collective> reduce_scatter(const at::Tensor& out, const at::Tensor& in) override {
+    if (in.is_cpu()) return ProcessGroup::reduce_scatter(out, in);  // which Gloo does as an all-reduce, too
+    return start("reduce_scatter", connections_.exchanges, in, [&](c10d::Backend& backend) {
+      at::Tensor o = out, i = in;
+      return backend._reduce_scatter_base(o, i);
+    });
+  }
+  std::unique_ptr<Collective> distribute(const at::Tensor& tensor) override {
+    return start_broadcast("distribute", connections_.gathers, tensor);
+  }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
-    return start("all_gather", gathers_, in, [&](c10d::Backend& backend) {
+    return start("all_gather", connections_.gathers, in, [&](c10d::Backend& backend) {
       // Gloo's ring of three ranks or more sends to one neighbour and receives from the other, and crosses from machine to machine once.
       if (auto* gloo = dynamic_cast<detail::DuplexGloo*>(&backend); gloo != nullptr && size() == 2) return gloo->gather_all(out, in);
       at::Tensor o = out, i = in;
@@ -101,7 +95,7 @@ class C10dGroup final : public ProcessGroup {
   std::vector<std::string> gather(const std::string& call, const std::string& own) override;
   using ProcessGroup::gather;
 
-  void broadcast(const at::Tensor& tensor) override { start_broadcast("broadcast", agreements_, tensor)->wait(); }
+  void broadcast(const at::Tensor& tensor) override { start_broadcast("broadcast", connections_.agreements, tensor)->wait(); }
 
   void main_first(const std::function<void()>& work) override;
   void does(std::string work) override { shared_->beats->does(std::move(work)); }
@@ -109,9 +103,16 @@ class C10dGroup final : public ProcessGroup {
   void abandon() noexcept override {
     shared_->beats->leak();
     for (const auto& part : parts_) part->abandon();
-    for (auto* group : {&exchanges_, &gathers_, &agreements_}) (void)group->release();
-    for (auto& [type, transport] : transports_) (void)transport.backend.release();
-    (void)store_.release();
+    for (auto* group : {&connections_.exchanges, &connections_.gathers, &connections_.agreements}) (void)group->release();
+    for (auto& [type, transport] : transports_) {
+      // A kernel that waits for another rank keeps the device busy for as long as its communicator lives.
+      if (transport.backend != nullptr) try {
+          transport.backend->abort();
+        } catch (...) {  // it is left to itself in any case
+        }
+      (void)transport.backend.release();
+    }
+    (void)connections_.store.release();
   }
 
  private:
@@ -123,11 +124,9 @@ class C10dGroup final : public ProcessGroup {
     char bytes[kInline] = {};
   };
 
-  void connect();
-  void meet();
   void start_beats();
   void wait_for_main(const std::string& key);
-  Gloo group(const char* name) const;
+  detail::Rendezvous rendezvous() const { return {launch_, on_one_host_, shared_, timeout_, stopped_}; }
   void check_same(const Gloo& group, const std::string& operation, const at::Tensor& given);
   std::vector<at::Tensor> gather_bytes(const Gloo& group, const std::string& call, const void* own, size_t size);
 
@@ -162,14 +161,14 @@ class C10dGroup final : public ProcessGroup {
   std::string backend_;  // dist.backend
   bool debug_;
   std::chrono::milliseconds timeout_, beat_interval_;
+  std::function<bool()> stopped_;
   int64_t main_firsts_ = 0;
-  StorePtr store_;
-  Gloo exchanges_, gathers_, agreements_;  // one for each sequence
+  detail::Connections connections_;
   std::map<c10::DeviceType, Transport> transports_;
   std::vector<std::shared_ptr<C10dGroup>> parts_;  // subgroups
 };
 
-C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
+C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options, std::function<bool()> stopped)
     : launch_(launch),
       on_one_host_(launch.local_world_size == launch.world_size),
       shared_(std::make_shared<detail::C10dShared>("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) +
@@ -177,13 +176,10 @@ C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
       backend_(options.backend),
       debug_(options.debug),
       timeout_(static_cast<int64_t>(options.timeout * 1000)),
-      beat_interval_(std::max(500, launch.world_size)) {
+      beat_interval_(std::max(500, launch.world_size)),
+      stopped_(std::move(stopped)) {
   const HoldSignal hold(SIGPIPE);
-  connect();
-  meet();
-  exchanges_ = group("exchanges");
-  gathers_ = group("gathers");
-  agreements_ = group("agreements");
+  connections_ = detail::meet(rendezvous());
   start_beats();
 }
 
@@ -194,17 +190,16 @@ C10dGroup::C10dGroup(const C10dGroup& whole, const std::vector<int>& ranks, int 
       backend_(whole.backend_),
       debug_(whole.debug_),
       timeout_(whole.timeout_),
-      beat_interval_(whole.beat_interval_) {
+      beat_interval_(whole.beat_interval_),
+      stopped_(whole.stopped_) {
   const auto own = std::find(ranks.begin(), ranks.end(), whole.rank());
   check(own != ranks.end(), ErrorKind::Usage, "process group", shared_->who, " is not in the group of ranks ", ranks);
   const HoldSignal hold(SIGPIPE);
   launch_.rank = static_cast<int>(own - ranks.begin());
   launch_.world_size = static_cast<int>(ranks.size());
   launch_.local_world_size = std::min(launch_.local_world_size, launch_.world_size);
-  store_ = c10::make_intrusive<c10d::PrefixStore>(str_cat("part ", number, " of ", ranks.front()), whole.store_);
-  exchanges_ = group("exchanges");
-  gathers_ = group("gathers");
-  agreements_ = group("agreements");
+  const auto name = str_cat("part ", number, " of ", ranks.front());
+  connections_ = detail::connect(rendezvous(), c10::make_intrusive<c10d::PrefixStore>(name, whole.connections_.store));
 }
 
 std::shared_ptr<ProcessGroup> C10dGroup::subgroup(const std::vector<int>& ranks) {
@@ -225,8 +220,8 @@ C10dGroup::~C10dGroup() {
 
 // Each rank writes twice a second, or less often if there are so many that the store would be busy with it.
 void C10dGroup::start_beats() {
-  const auto write = [store = store_, own = beat_key(launch_.rank)](const std::string& beat) { store->set(own, beat); };
-  const auto read = [store = store_, ranks = launch_.world_size] {
+  const auto write = [store = connections_.store, own = beat_key(launch_.rank)](const std::string& beat) { store->set(own, beat); };
+  const auto read = [store = connections_.store, ranks = launch_.world_size] {
     std::vector<std::string> beats;
     for (int r = 0; r < ranks; ++r) beats.push_back(read_beat(*store, r));
     return beats;
@@ -240,7 +235,7 @@ void C10dGroup::main_first(const std::function<void()>& work) {
     wait_for_main(key);
     return work();
   }
-  const auto end = [&](const std::string& how) { shared_->guarded("main_first", [&] { store_->set(key, how); }); };
+  const auto end = [&](const std::string& how) { shared_->guarded("main_first", [&] { connections_.store->set(key, how); }); };
   try {
     work();
   } catch (...) {
@@ -256,77 +251,19 @@ void C10dGroup::wait_for_main(const std::string& key) {
   shared_->beats->waits(true);
   std::string last;
   auto since = Clock::now();
-  const auto is_there = [&] { return shared_->guarded("main_first", [&] { return store_->check({key}); }); };
+  const auto is_there = [&] { return shared_->guarded("main_first", [&] { return connections_.store->check({key}); }); };
   while (!is_there()) {
-    const auto beat = shared_->guarded("main_first", [&] { return read_beat(*store_, 0); });
+    const auto beat = shared_->guarded("main_first", [&] { return read_beat(*connections_.store, 0); });
     if (beat != last) since = Clock::now();
     last = beat;
+    if (stopped_ && stopped_()) throw stopped_while_waiting(shared_->who);
     check(Clock::now() - since < timeout_, ErrorKind::Peer, "main_first", shared_->who,
           " waits for rank 0, which has given no sign of life for ", timeout_.count() / 1000, " s");
     std::this_thread::sleep_for(beat_interval_);
   }
   shared_->beats->waits(false);
-  check(shared_->guarded("main_first", [&] { return store_->get_to_str(key); }) == "done", ErrorKind::Peer, "main_first", shared_->who,
-        " waits for rank 0, which has failed; hint: the first error among the messages of all ranks is the cause");
-}
-
-void C10dGroup::connect() {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(launch_.port);
-  options.isServer = launch_.serves_store;
-  options.waitWorkers = false;
-  options.timeout = timeout_;
-  try {
-    store_ = c10::make_intrusive<c10d::PrefixStore>("npu_train/" + std::to_string(launch_.generation), open_store(launch_.host, options));
-  } catch (const std::exception& e) {
-    const auto place = launch_.host + ":" + std::to_string(launch_.port);
-    throw Error(ErrorKind::Device, "process group",
-                shared_->who + (launch_.serves_store ? " cannot serve the store at " : " cannot reach the store at ") + place + ": " +
-                    message_of(e),
-                launch_.serves_store ? "another program may use the port; set MASTER_PORT to a free one for all ranks"
-                                     : "MASTER_ADDR and MASTER_PORT must name the host of rank 0, or the launcher's store",
-                std::current_exception());
-  }
-}
-
-// Names the ranks that are missing, which a group of Gloo would not. Processes may make several groups, in the same order on each rank.
-void C10dGroup::meet() {
-  const auto rank = std::to_string(launch_.rank);
-  const auto me = host_name() + ", process " + std::to_string(::getpid());
-  shared_->guarded("process group", [&] {
-    const auto owner = store_->compareSet("owner/" + rank, "", me);
-    check(owner == me, ErrorKind::Usage, "process group", "two processes are rank ", rank, " of ", launch_.world_size, " at ", launch_.host,
-          ":", launch_.port, ": ", me, " and ", owner, "; hint: two launches use one MASTER_PORT, or RANK is not set for each process");
-    store_ = c10::make_intrusive<c10d::PrefixStore>("group " + std::to_string(store_->add("groups/" + rank, 1)), store_);
-    store_->set("here/" + rank, me);
-  });
-  const auto key = [](int r) { return "here/" + std::to_string(r); };
-  std::vector<std::string> keys;
-  for (int r = 0; r < launch_.world_size; ++r) keys.push_back(key(r));
-  try {
-    store_->wait(keys, timeout_);
-  } catch (const std::exception& e) {
-    std::vector<std::string> missing;
-    for (int r = 0; r < launch_.world_size; ++r)
-      if (!shared_->guarded("process group", [&] { return store_->check({key(r)}); })) missing.push_back(std::to_string(r));
-    throw Error(ErrorKind::Peer, "process group",
-                shared_->who + ": after " + std::to_string(timeout_.count() / 1000) + " s " + (missing.size() == 1 ? "rank " : "ranks ") +
-                    join(missing) + " did not come",
-                "all ranks must be started with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT", std::current_exception());
-  }
-}
-
-Gloo C10dGroup::group(const char* name) const {
-  return shared_->guarded("process group", [&] {
-    auto options = ProcessGroupGloo::Options::create(timeout_);
-    const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-    options->devices.push_back(interface != nullptr ? ProcessGroupGloo::createDeviceForInterface(interface)
-                               : on_one_host_       ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                                    : ProcessGroupGloo::createDefaultDevice());
-    options->threads = 1;  // one sequence needs no more
-    return c10::make_intrusive<detail::DuplexGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size,
-                                                   std::move(options));
-  });
+  check(shared_->guarded("main_first", [&] { return connections_.store->get_to_str(key); }) == "done", ErrorKind::Peer, "main_first",
+        shared_->who, " waits for rank 0, which has failed; hint: the first error among the messages of all ranks is the cause");
 }
 
 // Before anything waits for other ranks.
@@ -358,7 +295,8 @@ std::string C10dGroup::transport(const c10::Device& device) {
   }
   const auto name = name_of_transport(own);
   const HoldSignal hold(SIGPIPE);
-  const detail::TransportPlace place{c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size, timeout_};
+  const detail::TransportPlace place{c10::make_intrusive<c10d::PrefixStore>(name, connections_.store), launch_.rank, launch_.world_size,
+                                     timeout_};
   auto backend = shared_->guarded(name, [&] { return name == "NCCL" ? detail::make_nccl(place) : detail::make_hccl(place); });
   found->second = {name, std::move(backend)};
   return name;
@@ -396,7 +334,7 @@ std::vector<std::string> C10dGroup::gather(const std::string& call, const std::s
   int64_t longest = 0;
   std::vector<int64_t> lengths;
   std::vector<std::string> out;
-  for (const auto& given : gather_bytes(agreements_, call, &record, sizeof record)) {
+  for (const auto& given : gather_bytes(connections_.agreements, call, &record, sizeof record)) {
     Record theirs;
     std::memcpy(&theirs, given.data_ptr(), sizeof theirs);
     check(std::strcmp(theirs.call, record.call) == 0, ErrorKind::Peer, call.c_str(), shared_->who, " is in '", record.call, "' and rank ",
@@ -409,16 +347,16 @@ std::vector<std::string> C10dGroup::gather(const std::string& call, const std::s
   if (longest <= static_cast<int64_t>(Record::kInline)) return out;
   auto padded = own;
   padded.resize(static_cast<size_t>(longest));
-  const auto whole = gather_bytes(agreements_, call, padded.data(), padded.size());
+  const auto whole = gather_bytes(connections_.agreements, call, padded.data(), padded.size());
   for (size_t r = 0; r < out.size(); ++r) out[r].assign(static_cast<const char*>(whole[r].data_ptr()), static_cast<size_t>(lengths[r]));
   return out;
 }
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, const DistOptions& options) {
+std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, const DistOptions& options, std::function<bool()> stopped) {
   bind<DistOptions>(to_node(options), "dist");
-  return std::make_shared<C10dGroup>(launch, options);
+  return std::make_shared<C10dGroup>(launch, options, std::move(stopped));
 }
 
 }  // namespace npu_train

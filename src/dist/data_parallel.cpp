@@ -52,7 +52,7 @@ ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
   if (reducer_ != nullptr) reducer_->bring_parameters();
   reducer_.reset();  // its hooks go first
   const auto device = device_.is_cpu() ? std::nullopt : std::make_optional(device_);
-  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_, units_, device);
+  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_, units_, device, /*equal_values=*/sent_);
   if (errors) reducer_->load_carried(detail::own_state(*errors));
   trained_ = trained;
   return reducer_->own();
@@ -61,10 +61,16 @@ ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
 void DataParallelStrategy::broadcast(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
   for (const auto& tensor : tensors) {
-    auto host = tensor.detach().to(at::kCPU).contiguous();
-    group_->broadcast(host);
-    if (!host.is_alias_of(tensor)) tensor.detach().copy_(host);
+    // Integers, such as counters, are few, and not every device sends them.
+    const bool between_devices = tensor.is_floating_point() && group_->transport(tensor.device()) != ProcessGroup::kHostTransport;
+    auto sent = between_devices ? tensor.detach().contiguous() : tensor.detach().to(at::kCPU).contiguous();
+    if (between_devices)
+      group_->distribute(sent)->wait();
+    else
+      group_->broadcast(sent);
+    if (!sent.is_alias_of(tensor)) tensor.detach().copy_(sent);
   }
+  sent_ = true;
 }
 
 std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {

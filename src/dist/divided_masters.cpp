@@ -6,10 +6,16 @@
 
 namespace npu_train::detail {
 
-at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options) {
+at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options, const std::string& why_not) {
   auto out = at::empty({0}, options);
   out.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides());
+  out.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(why_not);
   return out;
+}
+
+at::Tensor divided_master(const Parameter& parameter, const at::TensorOptions& options) {
+  return without_memory(parameter.value, options,
+                        "the master of " + parameter.name + " is divided among the ranks; GradientReducer::gather() gives all of it");
 }
 
 void divide_masters(const ParameterSet& parameters, ParameterSet& slices) {
@@ -18,7 +24,7 @@ void divide_masters(const ParameterSet& parameters, ParameterSet& slices) {
     const auto& p = parameters[i];
     if (!p.computed.defined()) continue;
     slices[i].value.set_data(slices[i].value.detach().clone());
-    p.value.set_data(without_memory(p.value, p.value.options()));
+    p.value.set_data(divided_master(p, p.value.options()));
   }
 }
 

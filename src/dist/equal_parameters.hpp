@@ -1,4 +1,4 @@
-// Before training: all ranks have the same parameters.
+// Before training: all ranks have the same options and the same parameters.
 #pragma once
 
 #include "npu_train/base/parameter_set.hpp"
@@ -7,7 +7,11 @@
 
 namespace npu_train::detail {
 
-// In the same order, and compressed in the same way. Error(Peer) names the rank and the parameter that differ.
-void check_equal_parameters(const ParameterSet& parameters, ProcessGroup& group, const DistOptions& options);
+// `resolved` options by which ranks reduce, and the division. Before any call in which ranks with other options would wait for others.
+// Error(Usage) names the rank and the option that differ.
+void check_equal_options(ProcessGroup& group, const DistOptions& resolved, Sharding sharding);
+
+// In the same order, and with the same content if `values`. Error(Peer) names the rank and the parameter that differ.
+void check_equal_parameters(const ParameterSet& parameters, ProcessGroup& group, bool values);
 
 }  // namespace npu_train::detail

@@ -1,6 +1,7 @@
 #include "npu_train/dist/gradient_reducer.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +19,7 @@
 #include "dist/reduction_rules.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/device/device.hpp"
 
 namespace npu_train {
 
@@ -30,12 +32,26 @@ std::shared_ptr<ProcessGroup> checked(std::shared_ptr<ProcessGroup> group) {
   return group;
 }
 
+c10::Device place_of(const ParameterSet& parameters, Sharding sharding, std::optional<c10::Device> moved_to) {
+  if (moved_to && sharding == Sharding::Parameters) return *moved_to;
+  return parameters.empty() ? c10::Device(c10::kCPU) : parameters[0].value.device();
+}
+
+// The options that take effect, the same on all ranks: before the first call for which ranks with others would wait in vain.
+DistOptions agreed(ProcessGroup& group, const DistOptions& given, const c10::Device& device, Sharding sharding) {
+  bind<DistOptions>(to_node(given), "dist");
+  check_collectives(group.local_size(), device_of(device), given);
+  const auto options = given.resolved(group.transport(device), sharding);
+  detail::check_equal_options(group, options, sharding);
+  return options;
+}
+
 }  // namespace
 
 class GradientReducer::Impl {
  public:
   Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options, Sharding sharding,
-       const std::vector<ParameterUnit>& units, std::optional<c10::Device> device);
+       const std::vector<ParameterUnit>& units, c10::Device device, bool equal_values);
   ~Impl();
 
   void begin_window(int64_t micro_batches);
@@ -45,6 +61,7 @@ class GradientReducer::Impl {
   void end_forward();
   void bring_parameters() const { slices_->bring_parameters(); }
   void begin_backward(bool last);
+  void end_micro_batch();
   std::vector<double> finish(const std::vector<double>& own);
   const ReductionTimes& times() const { return times_; }
   void settle(bool taken) { errors_->settle(taken); }
@@ -60,6 +77,7 @@ class GradientReducer::Impl {
 
  private:
   void open_window();
+  void keep_sums_once();
   detail::ParameterUnits& units(const char* call) const;
   void note_times(double backward);
   void on_gradient(size_t bucket, size_t piece);
@@ -70,11 +88,13 @@ class GradientReducer::Impl {
   void idle_pass();
   void end_rounds();
   std::vector<double> agree(const std::vector<double>& own, std::vector<bool>& present);
+  void set_sum(size_t parameter, const at::Tensor& sum);
   bool last_round() const { return window_mode_ || round_ + 1 >= rounds_; }
   detail::BucketQueue::Round round() const { return {.unit = errors_->unit(), .last = last_round()}; }
 
   ParameterSet parameters_;
   std::shared_ptr<ProcessGroup> group_;
+  DistOptions options_;  // resolved
   detail::ShardGroups groups_;
   detail::RankGroups rank_groups_;
   Sharding sharding_;
@@ -87,6 +107,7 @@ class GradientReducer::Impl {
   std::unique_ptr<detail::CarriedErrors> errors_;  // of compression
   int64_t passes_ = 0, passes_of_all_ = 1;         // forward passes of this window: of this rank so far, and of the rank that has most
   bool in_pass_ = false;                           // one has begun, and its backward pass is to come
+  std::vector<at::Tensor> given_;                  // the gradients that finish() set: sums over all ranks
   std::vector<bool> present_;                      // parameters that had a gradient on this rank, in this window
   std::mutex mutex_;                               // hooks come from autograd's threads
   bool armed_ = false;                             // hooks deliver
@@ -98,25 +119,24 @@ class GradientReducer::Impl {
 };
 
 GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given,
-                            Sharding sharding, const std::vector<ParameterUnit>& units, std::optional<c10::Device> device)
+                            Sharding sharding, const std::vector<ParameterUnit>& units, c10::Device device, bool equal_values)
     : parameters_(parameters),
       group_(checked(std::move(group))),
-      groups_(group_, given.shard_size_of(*group_, sharding)),
-      rank_groups_(*group_, given.group_size_of(*group_)),
+      options_(agreed(*group_, given, device, sharding)),
+      groups_(group_, options_.shard_size_of(*group_, sharding)),
+      rank_groups_(*group_, options_.group_size_of(*group_)),
       sharding_(sharding),
+      given_(parameters.size()),
       present_(parameters.size()) {
-  bind<DistOptions>(to_node(given), "dist");
-  if (!device || sharding_ != Sharding::Parameters) device = parameters_.empty() ? c10::kCPU : parameters_[0].value.device();
-  const auto transport = group_->transport(*device);
-  const auto options = given.resolved(transport, sharding_);
+  const auto& options = options_;
   ordered_ = options.adds_in_order();
   window_mode_ = options.reduce == "window";
-  between_devices_ = transport != ProcessGroup::kHostTransport;
+  between_devices_ = group_->transport(device) != ProcessGroup::kHostTransport;
   if (between_devices_ && groups_.replicas != nullptr)
-    for (const auto& part : {groups_.shards, groups_.replicas}) part->transport(*device);
+    for (const auto& part : {groups_.shards, groups_.replicas}) part->transport(device);
   if (between_devices_)
     for (const auto& part : {rank_groups_.members, rank_groups_.leaders})
-      if (part != nullptr && part->size() > 1) part->transport(*device);
+      if (part != nullptr && part->size() > 1) part->transport(device);
   // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters; with dist.debug an
   // exchange waits for ranks that bring parameters meanwhile.
   overlap_ = options.overlap && !(sharding_ == Sharding::Parameters && (between_devices_ || options.debug));
@@ -126,22 +146,24 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
                               .between_devices = between_devices_,
                               .compression = compression,
                               .compresses = options.compression_start == 0};
-  const detail::ReductionRules rules{options, compression, sharding_, groups_, rank_groups_};
+  const bool scatters = sharding_ != Sharding::None && between_devices_;
+  const detail::ReductionRules rules{options, compression, sharding_, groups_, rank_groups_, scatters};
   carries_errors_ = rules.carries_errors();
   rules.check_options();
-  // Not where exchanges and gathers are one sequence (with shards there are no gathers, unless of compressed gradients), nor where each
-  // collective waits for all (dist.debug).
-  const bool one_sequence = between_devices_ && (sharding_ == Sharding::None || carries_errors_ || rank_groups_.members != nullptr);
+  // Not where exchanges and gathers are one sequence (with shards there are no gathers, unless of compressed gradients or between ranks
+  // with the same shard), nor where each collective waits for all (dist.debug).
+  const bool one_sequence = between_devices_ && (sharding_ == Sharding::None || carries_errors_ || rank_groups_.members != nullptr ||
+                                                 groups_.replicas != nullptr);
   queue_.set({.ordered = ordered_, .early = !options.debug && !one_sequence, .in_flight = options.in_flight});
   for (const auto& p : parameters_)
     check(p.value.requires_grad(), ErrorKind::Usage, "GradientReducer", p.name,
           " requires no gradient; allowed: the parameters that are trained");
-  detail::check_equal_parameters(parameters_, *group_, options);
+  detail::check_equal_parameters(parameters_, *group_, /*values=*/!equal_values);
   const auto unit_of = detail::unit_of_each(parameters_, units);
   auto layout = rules.layout(parameters_, unit_of);
   if (sharding_ == Sharding::Parameters)
     for (auto& bucket : layout)
-      if (bucket.options.device().is_cpu()) bucket.options = bucket.options.device(*device);
+      if (bucket.options.device().is_cpu()) bucket.options = bucket.options.device(device);
   buckets_.reserve(layout.size());
   for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, groups_, rank_groups_, travel, sharding_);
   if (sharding_ == Sharding::Parameters) {
@@ -216,7 +238,19 @@ void GradientReducer::Impl::end_forward() { units("end_forward").end(); }
 void GradientReducer::Impl::open_window() {
   if (!std::exchange(finished_, false)) return;
   settle(true);
+  keep_sums_once();
   for (auto& b : buckets_) b.begin_window();
+}
+
+// Sums of the last window that were not zeroed, to which autograd adds. They are the same on each rank, and are added over ranks again: so
+// they stay on one.
+void GradientReducer::Impl::keep_sums_once() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto given = std::exchange(given_[i], at::Tensor());
+    const auto& now = parameters_[i].value.grad();
+    if (group_->rank() != 0 && given.defined() && now.defined() && now.is_same(given)) now.zero_();
+  }
 }
 
 void GradientReducer::Impl::begin_backward(bool last) {
@@ -227,6 +261,13 @@ void GradientReducer::Impl::begin_backward(bool last) {
   armed_ = last || !window_mode_;
   open_ = armed_;
   begin_ = SteadyClock().now();
+}
+
+// finish() ends the last round.
+void GradientReducer::Impl::end_micro_batch() {
+  if (last_round()) return;
+  open_window();
+  end_round();
 }
 
 void GradientReducer::Impl::on_gradient(size_t bucket, size_t piece) {
@@ -313,6 +354,16 @@ std::vector<double> GradientReducer::Impl::agree(const std::vector<double>& own,
   return sums;
 }
 
+// A slice whose last sum was not zeroed gets both, as a parameter does.
+void GradientReducer::Impl::set_sum(size_t parameter, const at::Tensor& sum) {
+  auto& gradient = slices_->own()[parameter].value.mutable_grad();
+  if (sharding_ != Sharding::None && gradient.defined())
+    gradient = sum.defined() ? at::add(sum, gradient) : gradient;
+  else
+    gradient = sum;
+  if (sharding_ == Sharding::None) given_[parameter] = gradient;
+}
+
 std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own) {
   const at::NoGradGuard no_grad;
   const double backward = SteadyClock().now();
@@ -327,7 +378,7 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
     const auto& pieces = b.layout().pieces;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const bool is_present = present[pieces[i].parameter];
-      slices_->own()[pieces[i].parameter].value.mutable_grad() = is_present ? b.sum(i) : at::Tensor();
+      set_sum(pieces[i].parameter, is_present ? b.sum(i) : at::Tensor());
       if (!is_present && b.compressor() != nullptr) b.compressor()->keep(pieces[i]);
     }
   }
@@ -376,8 +427,12 @@ void GradientReducer::Impl::note_times(double backward) {
 }
 
 GradientReducer::GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options,
-                                 Sharding sharding, const std::vector<ParameterUnit>& units, std::optional<c10::Device> device) {
-  translated("GradientReducer", [&] { impl_ = std::make_unique<Impl>(parameters, std::move(group), options, sharding, units, device); });
+                                 Sharding sharding, const std::vector<ParameterUnit>& units, std::optional<c10::Device> device,
+                                 bool equal_values) {
+  translated("GradientReducer", [&] {
+    impl_ = std::make_unique<Impl>(parameters, std::move(group), options, sharding, units, place_of(parameters, sharding, device),
+                                   equal_values);
+  });
 }
 GradientReducer::~GradientReducer() = default;
 void GradientReducer::begin_window(int64_t micro_batches) {
@@ -398,6 +453,9 @@ void GradientReducer::bring_parameters() {
 }
 void GradientReducer::begin_backward(bool last) {
   translated("GradientReducer", [&] { impl_->begin_backward(last); });
+}
+void GradientReducer::end_micro_batch() {
+  translated("GradientReducer", [&] { impl_->end_micro_batch(); });
 }
 std::vector<double> GradientReducer::finish(const std::vector<double>& own) {
   return translated("GradientReducer", [&] { return impl_->finish(own); });

@@ -190,6 +190,12 @@ Launch launch_of_environment() {
           "; allowed: the number of processes that were started; hint: unset WORLD_SIZE (env -u WORLD_SIZE ...), and start ", world_size,
           " processes with train_app --nproc ", world_size, " or torchrun");
   }
+  out.first_world_size = out.world_size;
+  if (is_set("NPU_TRAIN_FIRST_WORLD_SIZE") && out.launcher == "npu_train") {
+    out.first_world_size = number_of("NPU_TRAIN_FIRST_WORLD_SIZE", out.world_size, kLargest);
+    check(out.first_world_size % out.world_size == 0, ErrorKind::Usage, kLaunch, "NPU_TRAIN_FIRST_WORLD_SIZE is ", out.first_world_size,
+          ", and WORLD_SIZE ", out.world_size, "; allowed: a number that divides it");
+  }
   if (out.world_size > 1) find_store(out);
   return out;
 }

@@ -13,7 +13,10 @@ namespace {
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> make_process_group(const Launch& /*launch*/, const DistOptions& /*options*/) { missing("process group"); }
+std::shared_ptr<ProcessGroup> make_process_group(const Launch& /*launch*/, const DistOptions& /*options*/,
+                                                 std::function<bool()> /*stopped*/) {
+  missing("process group");
+}
 
 void serve_store(int /*listen_fd*/) { missing("serve_store"); }
 

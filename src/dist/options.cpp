@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "npu_train/core/error.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/device.hpp"
 #include "npu_train/dist/process_group.hpp"
 
 namespace npu_train {
@@ -122,10 +125,14 @@ DistOptions DistOptions::of_preset(const std::string& preset) {
 DistOptions DistOptions::resolved(const std::string& transport, Sharding sharding) const {
   auto out = *this;
   const auto compressed = Compression::parse(compression);
-  const bool by_micro_batch = sharding >= Sharding::Gradients && reduction != "native" && !has_groups() && !compressed.carries_errors();
+  // Between devices a native sum gives each rank its shard (reduce_scatter). In host memory it gives every rank all of it, and an ordered
+  // sum sends half of that.
+  const bool scatters = sharding != Sharding::None && transport != ProcessGroup::kHostTransport;
+  const bool by_micro_batch =
+      sharding >= Sharding::Gradients && (reduction != "native" || scatters) && !has_groups() && !compressed.carries_errors();
   if (reduce == "auto") out.reduce = by_micro_batch ? "micro_batch" : "window";
-  // With shards an ordered sum sends half of what the native one does, which every rank gets all of.
-  const bool needs_order = out.reduce == "micro_batch" || reduce_dtype == "bf16" || !compressed.none() || sharding != Sharding::None;
+  const bool needs_order =
+      reduce == "micro_batch" || reduce_dtype == "bf16" || !compressed.none() || (sharding != Sharding::None && !scatters);
   if (reduction == "auto" && has_groups())
     out.reduction = "native";
   else if (reduction == "auto")
@@ -147,6 +154,17 @@ Compression DistOptions::compressed() const {
   check(!out.carries_errors() || reduce != "micro_batch", ErrorKind::Usage, "dist.compression", compression,
         " compresses the sum of a window; allowed with dist.reduce=micro_batch: none, bf16, fp16");
   return out;
+}
+
+void check_collectives(int local_ranks, const Device& device, const DistOptions& options) {
+  const auto can = backend_of(device).capabilities(device);
+  const bool fits = local_ranks == 1 || local_ranks == 2 || local_ranks == 4 || local_ranks == 8;
+  check(!can.ranks_by_powers_of_two || fits, ErrorKind::Usage, "trainer.devices", device.str(),
+        " trains with 1, 2, 4 or 8 processes on one machine; ", local_ranks, " were started");
+  check(can.bf16_collectives || options.reduce_dtype != "bf16", ErrorKind::Usage, "dist.reduce_dtype", device.str(),
+        " exchanges no bf16; allowed: fp32");
+  check(can.bf16_collectives || options.compression != "bf16", ErrorKind::Usage, "dist.compression", device.str(),
+        " exchanges no bf16; allowed: fp16, and methods that send bytes, such as int8");
 }
 
 }  // namespace npu_train

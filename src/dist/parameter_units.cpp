@@ -83,8 +83,12 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
           .copy_(p.slice(range.begin, range.numel).value);
       const auto view = FlatBucket::view(storage.flat, piece, in_model(p));
       view.copy_(in_model(p));
-      in_model(p).set_data(view);
-      if (p.computed.defined()) p.value.set_data(without_memory(p.value, bucket->options));
+      storage.hidden.push_back(
+          without_memory(view, view.options(),
+                         "the parameter " + p.name + " is in shards, and has memory only while its unit, " + unit.name +
+                             ", runs in a pass; GradientReducer::gather() gives all of it, and bring_parameters() of all parameters"));
+      in_model(p).set_data(storage.hidden.back());
+      if (p.computed.defined()) p.value.set_data(divided_master(p, bucket->options));
     }
     storages_.push_back(std::move(storage));
     release(static_cast<size_t>(&unit - units_.data()));
@@ -149,6 +153,7 @@ void ParameterUnits::bring(size_t unit) {
     storage.gather->wait();
     storage.gather.reset();
     if (storage.staged.defined()) storage.flat.copy_(std::exchange(storage.staged, at::Tensor()));
+    show(storage);
   }
   units_[unit].place = Place::Here;
   traffic_.waited += SteadyClock().now() - begin;
@@ -174,12 +179,27 @@ void ParameterUnits::fill(Storage& storage, size_t unit) {
   impl->set_nbytes(bytes);
 }
 
+// The parameters of the model are views of flat storage while it has memory. Other tensors that share its memory, which autograd saves,
+// keep it in between.
+void ParameterUnits::show(const Storage& storage) {
+  for (const auto& piece : storage.layout->pieces) {
+    const auto& parameter = in_model(parameters_[piece.parameter]);
+    parameter.set_data(FlatBucket::view(storage.flat, piece, parameter));
+  }
+}
+
+void ParameterUnits::hide(const Storage& storage) {
+  for (size_t i = 0; i < storage.layout->pieces.size(); ++i)
+    in_model(parameters_[storage.layout->pieces[i].parameter]).set_data(storage.hidden[i]);
+}
+
 void ParameterUnits::release(size_t unit) {
   if (units_[unit].place == Place::Coming) bring(unit);
   if (units_[unit].place == Place::Away) return;
   for (const auto i : units_[unit].storages) {
     auto* const impl = storages_[i].flat.storage().unsafeGetStorageImpl();
     if (impl->data() == nullptr) continue;
+    hide(storages_[i]);
     auto memory = impl->set_data_ptr(nothing(storages_[i].flat.device()));
     impl->set_nbytes(0);
     if (is_shared(storages_[i], unit) && free_.size() < kKeptPieces) free_.push_back(std::move(memory));

@@ -65,6 +65,7 @@ class ParameterUnits {
     at::Tensor shard;  // this rank's part, which the optimizer updates: of masters, in fp32
     at::Tensor staged;
     std::unique_ptr<Collective> gather;
+    std::vector<at::Tensor> hidden{};  // what the parameters of its pieces are while the unit is away
   };
   enum class Place { Away, Coming, Here };
   struct Unit {
@@ -81,6 +82,8 @@ class ParameterUnits {
   void send_up_to(size_t position);
   void bring(size_t unit);
   void release(size_t unit);
+  void show(const Storage& storage);
+  void hide(const Storage& storage);
   static size_t bytes_of(const Storage& storage);
   bool is_shared(const Storage& storage, size_t unit) const;
   void fill(Storage& storage, size_t unit);

@@ -22,6 +22,22 @@ std::vector<std::vector<double>> ProcessGroup::gather(const std::string& call, c
   return out;
 }
 
+Error stopped_while_waiting(const std::string& who) {
+  return {ErrorKind::Peer, "process group", who + " was stopped while it waited for the other ranks", "",
+          std::make_exception_ptr(EarlyEnd())};
+}
+
+bool is_stopped_wait(const Error& error) {
+  if (error.cause() == nullptr) return false;
+  try {
+    std::rethrow_exception(error.cause());
+  } catch (const EarlyEnd&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& ranks) {
   throw Error(ErrorKind::Usage, "ProcessGroup", str_cat("this group has no group of ", ranks.size(), " of its ", size(), " ranks"),
               "override subgroup(), or leave dist.shard_size at the number of ranks and dist.group_size at none");
@@ -29,6 +45,34 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& ran
 
 std::unique_ptr<Collective> ProcessGroup::reduce(const at::Tensor& /*tensor*/) {
   throw Error(ErrorKind::Usage, "ProcessGroup", "this group has no reduce()", "override it, or leave dist.group_size at none");
+}
+
+namespace {
+
+// The part of a sum that belongs to this rank.
+class PartOfSum final : public Collective {
+ public:
+  PartOfSum(std::unique_ptr<Collective> sum, at::Tensor part, at::Tensor out)
+      : sum_(std::move(sum)), part_(std::move(part)), out_(std::move(out)) {}
+  bool done() override { return sum_->done(); }
+  void wait() override {
+    sum_->wait();
+    out_.copy_(part_);
+  }
+  ReductionTimes::Span span() const override { return sum_->span(); }
+
+ private:
+  std::unique_ptr<Collective> sum_;
+  at::Tensor part_, out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> ProcessGroup::reduce_scatter(const at::Tensor& out, const at::Tensor& in) {
+  const auto n = out.numel();
+  check(in.numel() == n * size(), ErrorKind::Usage, "reduce_scatter", "out has ", n, " elements and in ", in.numel(), "; allowed: ", size(),
+        " times as many, a part for each rank");
+  return std::make_unique<PartOfSum>(all_reduce(in), in.narrow(0, rank() * n, n), out);
 }
 
 std::unique_ptr<Collective> ProcessGroup::distribute(const at::Tensor& /*tensor*/) {

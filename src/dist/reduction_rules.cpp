@@ -14,8 +14,8 @@ void ReductionRules::check_options() const {
         " exchanges in an order of its own, which trainer.strategy=zero3 does not allow; allowed with it: ", others);
   check(!carries || shards.replicas == nullptr, ErrorKind::Usage, "dist.compression", options.compression,
         " gives each rank another shard; allowed with dist.shard_size=", options.shard_size, ": ", others);
-  check(ordered || options.reduce == "window", ErrorKind::Usage, "dist.reduce",
-        "micro_batch adds in order; allowed with dist.reduction=native: window");
+  check(ordered || options.reduce == "window" || (scatters && !options.has_groups()), ErrorKind::Usage, "dist.reduce",
+        "micro_batch adds in order, or shards between devices; allowed with dist.reduction=native: window");
   check(ordered || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
   check(!(options.debug && groups.count > 1 && compression.method == Compression::Method::LowRank), ErrorKind::Usage, "dist.debug",

@@ -17,6 +17,7 @@ struct ReductionRules {
   Sharding sharding;
   const ShardGroups& shards;
   const RankGroups& groups;
+  bool scatters;  // native sums of shards travel between devices: each rank gets its own
 
   bool carries_errors() const { return compression.carries_errors() && shards.all->size() > 1; }
   // Error(Usage) names the option, and what is allowed.

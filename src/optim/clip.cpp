@@ -121,6 +121,11 @@ void clip_value_of(const std::vector<at::Tensor>& gradients, double clip_value) 
 }  // namespace
 
 at::Tensor clip_grad_norm_(const ParameterSet& parameters, double max_norm, double norm_type, const NormReduction& reduce) {
+  for (const auto& p : parameters)  // each rank would clip by a norm of its own
+    check(reduce || p.value.numel() == p.whole().numel(), ErrorKind::Usage, "clip_grad_norm_", p.name, " is a slice of ", p.value.numel(),
+          " of ", p.whole().numel(),
+          " elements, and the norm is that of the slices of all ranks; hint: DistributedTraining, or the last "
+          "argument, with GradientReducer::add_over_ranks");
   return translated("clip_grad_norm_", [&] { return clip_norm(Gradients(parameters.values()), max_norm, norm_type, reduce); });
 }
 

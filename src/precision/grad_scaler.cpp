@@ -31,6 +31,16 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   return detail::times_scale(loss, scale_.scale());
 }
 
+// One rank would step, and another one skip.
+void GradScaler::check_agreement(const ParameterSet& updated) const {
+  if (agree_) return;
+  for (const auto& p : updated)
+    check(p.value.numel() == p.whole().numel(), ErrorKind::Usage, kGradScaler, p.name, " is a slice of ", p.value.numel(), " of ",
+          p.whole().numel(),
+          " elements: ranks that have the rest must skip the same steps; hint: DistributedTraining, or an Agree that takes "
+          "the largest found_inf of all ranks");
+}
+
 void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& gradients) {
   const auto found = optimizers_.find(optimizer);
   if (found != optimizers_.end())

@@ -2,7 +2,7 @@
 import os
 import unittest
 
-from programs import BIN, ProgramTest, checksums, main, npu_tool, train_app
+from programs import BIN, ProgramTest, checksums, contents, main, npu_tool, train_app
 
 NPU = BIN.parent / 'tests' / 'fake_torch_npu' / 'works'
 PLUGIN = BIN.parent / 'tests' / 'fake_torch_npu' / 'hccl'
@@ -53,7 +53,7 @@ class Hccl(ProgramTest):
         native = self.train('native', FAKE_HCCL_TRACE=str(trace))
         self.assertDone(native)
         self.assertIn('data parallel over HCCL, native sums', native[1] + native[2])
-        self.assertEqual({line.split()[0] for line in trace.read_text().splitlines()}, {'all_reduce'})
+        self.assertEqual({line.split()[0] for line in trace.read_text().splitlines()}, {'all_reduce', 'distribute'})  # weights at the start
         groups = self.train('groups', 'dist.preset=communication', 'dist.group_size=2', 'dist.check_every=1', nproc=4, FAKE_NPU_DEVICES='4',
                             FAKE_HCCL_TRACE=str(trace))
         self.assertDone(groups)
@@ -63,6 +63,31 @@ class Hccl(ProgramTest):
         ordered = self.train('rounds', 'dist.reduce=micro_batch', 'trainer.accumulate_grad_batches=2')
         self.assertDone(ordered)
         self.assertIn('data parallel over HCCL, ordered sums', ordered[1] + ordered[2])
+
+    def test_shards_are_scattered_sums_which_need_no_all_to_all(self):
+        """Of two ranks these sums have the bits of ordered ones."""
+        for strategy in ('zero1', 'zero2', 'zero3'):
+            trace, words = self.dir / f'{strategy}.txt', (f'trainer.strategy={strategy}', 'trainer.max_steps=3')
+            hccl = self.train(f'{strategy}_hccl', *words, FAKE_HCCL_TRACE=str(trace), FAKE_HCCL_NO_ALL_TO_ALL='1')
+            self.assertDone(hccl)
+            self.assertIn('data parallel over HCCL, native sums', hccl[1] + hccl[2])
+            calls = {line.split()[0] for line in trace.read_text().splitlines()}
+            self.assertEqual(calls, {'reduce_scatter', 'all_gather', 'distribute'}, strategy)
+            self.assertDone(self.train(f'{strategy}_gloo', *words, 'dist.backend=gloo'))
+            for part in ('model.safetensors', 'optimizer.safetensors'):
+                self.assertEqual(contents(self.dir / f'{strategy}_hccl')[part], contents(self.dir / f'{strategy}_gloo')[part], (strategy, part))
+        four = self.train('hsdp', 'trainer.strategy=zero2', 'dist.shard_size=2', 'dist.check_every=1', 'trainer.max_steps=3', nproc=4,
+                          FAKE_NPU_DEVICES='4', FAKE_HCCL_NO_ALL_TO_ALL='1')
+        self.assertDone(four)
+
+    def test_a_rank_that_loses_another_one_aborts_its_communicator(self):
+        trace = self.dir / 'trace.txt'
+        command = (f'[ $RANK = 0 ] || export FAKE_HCCL_LAST_CALL=100; exec "{BIN}/train_app" "{self.config(CONFIG)}" output.dir={self.dir}/o '
+                   'trainer.max_epochs=100 dist.timeout=60')
+        result = npu_tool('launch', '--nproc', 2, '--', 'sh', '-c', command,
+                          env=self.environment(NPU_TRAIN_PLUGIN_DIR=str(PLUGIN), FAKE_HCCL_TRACE=str(trace)))
+        self.assertFails(result, 3, 'rank 1 of 2', 'ended with exit code 3')
+        self.assertEqual(trace.read_text().splitlines()[-1], 'abort 0')
 
     def test_bf16_gradients_are_converted_on_the_device(self):
         words = ('dist.reduce_dtype=bf16', 'trainer.max_steps=2')

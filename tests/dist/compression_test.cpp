@@ -301,7 +301,7 @@ TEST_CASE("ranks that compress differently get an error, and a process alone com
   });
   for (const auto& error : errors) {
     REQUIRE(error.has_value());
-    CHECK(has(error->what(), "dist.compression int8"));
+    CHECK(has(error->what(), "dist.compression=int8"));
   }
   const auto alone = windows_of_ranks({.ranks = 1, .compression = "topk:0.01", .parameters = one_vector}, 1);
   CHECK(at::equal(alone[0][0].sums[0], plain_gradient(one_vector()[0], 0, 0)));

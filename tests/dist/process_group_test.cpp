@@ -3,6 +3,8 @@
 
 #include "testing.hpp"
 
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
 #include "dist/ranks.hpp"
 
 #include <csignal>
@@ -10,6 +12,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <thread>
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -135,28 +138,117 @@ TEST_CASE("ranks that never come are named") {
   CHECK(has(ranks[0].output, "ranks 2, 3 did not come"));  // the store ends with rank 0, which may be before rank 1 has looked
 }
 
-TEST_CASE("a store that does not exist, a port in use, two processes of one rank") {
-  const auto start = [](int port, const char* rank) {
-    return run_command({"env", std::string("RANK=") + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
-                        kRankProgram, "agreement", "timeout=3"},
+namespace {
+
+CommandResult rank_at(int port, const char* rank) {
+  return run_command({"env", std::string("RANK=") + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
+                      kRankProgram, "agreement", "timeout=3"},
+                     {.deadline = std::chrono::minutes(5)});
+}
+
+// The kernel accepts connections to its port, and no program reads from them.
+class SilentPort {
+ public:
+  SilentPort() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(socket_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(socket_, 16) == 0);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentPort() { ::close(socket_); }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
+  int port() const { return port_; }
+
+ private:
+  int socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int port_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a port that accepts connections and does not answer is an error after the timeout") {
+  const SilentPort silent;
+  const auto rank = rank_at(silent.port(), "1");
+  CHECK(rank.status == 4);
+  CHECK_MESSAGE(has(rank.output, ":" + std::to_string(silent.port()) + " accepts connections, but does not answer as a store within 3 s"),
+                rank.output);
+}
+
+TEST_CASE("a program ends the wait for the store and for other ranks when it likes, which is no failure") {
+  const SilentPort silent;
+  const ReservedPort unused;
+  for (const bool serves : {false, true}) {
+    CAPTURE(serves);
+    int asked = 0;
+    const Launch launch{.rank = serves ? 0 : 1,
+                        .world_size = 2,
+                        .launcher = "test",
+                        .host = "127.0.0.1",
+                        .port = serves ? unused.port() : silent.port(),
+                        .serves_store = serves};
+    const auto error = error_of([&] { make_process_group(launch, {.timeout = 86400}, [&] { return ++asked > 3; }); });
+    CHECK(is_stopped_wait(error));
+    CHECK(asked == 4);
+    CHECK(has(error.what(), "was stopped while it waited for the other ranks"));
+  }
+  CHECK_FALSE(is_stopped_wait(Error(ErrorKind::Peer, "process group", "a rank failed")));
+}
+
+TEST_CASE("a rank that waits for others ends as soon as its store has ended") {
+  const ReservedPort port;
+  const auto number = std::to_string(port.port());
+  CommandResult waiting;
+  std::thread thread([&] {
+    waiting = run_command(
+        {"env", "RANK=1", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + number, kRankProgram, "agreement", "timeout=86400"},
+        {.deadline = std::chrono::minutes(5)});
+  });
+  {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(port.port());
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.timeout = std::chrono::minutes(5);
+    c10d::TCPStore store("127.0.0.1", options);
+    store.wait({"npu_train/0/group 1/here/1"});
+  }
+  thread.join();
+  CHECK(waiting.status == 9);
+  CHECK_MESSAGE(has(waiting.output, "the store at 127.0.0.1:" + number + " ended while the ranks met"), waiting.output);
+  const auto launched = run_command({"env", "NPU_TRAIN_LAUNCHER=npu_train", "TORCHELASTIC_USE_AGENT_STORE=True", "RANK=1", "WORLD_SIZE=3",
+                                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + number, kRankProgram, "agreement", "timeout=86400"},
+                                    {.deadline = std::chrono::minutes(5)});
+  CHECK(launched.status == 9);
+  CHECK(has(launched.output, "connections are refused"));
+}
+
+TEST_CASE("a limit of descriptors that is too low for the ranks is this machine's fault, and the message says how many are needed") {
+  const ReservedPort port;
+  const auto start = [&](const std::string& limit) {
+    return run_command({"env", "RANK=1", "WORLD_SIZE=400", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port.port()), "sh",
+                        "-c", limit + "exec " + kRankProgram + " agreement timeout=1"},
                        {.deadline = std::chrono::minutes(5)});
   };
+  const auto few = start("ulimit -n 300; ");
+  CHECK(few.status == 4);
+  CHECK_MESSAGE(has(few.output, "file descriptors, 3 for each of 399 other ranks; the limit is 300; hint: raise it"), few.output);
+  CHECK(has(start("ulimit -n 2000; ").output, "cannot reach the store"));
+}
+
+TEST_CASE("a store that does not exist, a port in use, two processes of one rank") {
   const ReservedPort port;
-  const auto alone = start(port.port(), "1");
+  const auto alone = rank_at(port.port(), "1");
   CHECK(alone.status == 4);
   CHECK(has(alone.output, "rank 1 of 2"));
   CHECK(has(alone.output, "cannot reach the store at 127.0.0.1:" + std::to_string(port.port())));
 
-  const int busy = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  REQUIRE(::bind(busy, reinterpret_cast<const sockaddr*>(&address), size) == 0);
-  REQUIRE(::listen(busy, 1) == 0);
-  ::getsockname(busy, reinterpret_cast<sockaddr*>(&address), &size);
-  const auto in_use = start(ntohs(address.sin_port), "0");
-  ::close(busy);
+  const SilentPort busy;
+  const auto in_use = rank_at(busy.port(), "0");
   CHECK(in_use.status == 4);
   CHECK(has(in_use.output, "cannot serve the store at 127.0.0.1"));
   CHECK(has(in_use.output, "another program may use the port"));

@@ -1,11 +1,15 @@
 // A stand-in for the plugin of HCCL: Gloo on the memory of the stand-in for torch_npu, which is the host's.
 //
 //   FAKE_HCCL_BROKEN  1: it does not start
-//   FAKE_HCCL_TRACE   a file to which each collective is appended: its name and the number of elements
+//   FAKE_HCCL_TRACE   a file to which each collective is appended: its name and the number of elements; and "abort 0"
+//   FAKE_HCCL_NO_ALL_TO_ALL  set: it has none, as on some products
+//   FAKE_HCCL_LAST_CALL  the process ends in the collective that follows as many tensors
 #include "hccl/npu_train_hccl.h"
 
 #include <ATen/ops/from_blob.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -35,8 +39,21 @@ class FakeHccl final : public c10d::Backend {
     std::vector<at::Tensor> host{on_host("distribute", tensors.at(0))};
     return gloo_->broadcast(host, options);
   }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& out, at::Tensor& in,
+                                                      const c10d::ReduceScatterOptions& /*options*/) override {
+    const auto to = on_host("", out), from = on_host("reduce_scatter", in);
+    std::vector<at::Tensor> host{from};
+    auto work = gloo_->allreduce(host, c10d::AllreduceOptions());
+    work->wait();
+    to.copy_(from.narrow(0, getRank() * to.numel(), to.numel()));
+    return work;
+  }
+  void abort() override {
+    if (const char* file = std::getenv("FAKE_HCCL_TRACE")) std::ofstream(file, std::ios::app) << "abort 0\n";
+  }
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_splits,
                                                std::vector<int64_t>& in_splits, const c10d::AllToAllOptions& options) override {
+    TORCH_CHECK(std::getenv("FAKE_HCCL_NO_ALL_TO_ALL") == nullptr, "HCCL function error: HcclAlltoAll, error code is 2");
     auto to = on_host("", out), from = on_host("all_to_all", in);
     return gloo_->alltoall_base(to, from, out_splits, in_splits, options);
   }
@@ -48,6 +65,8 @@ class FakeHccl final : public c10d::Backend {
  private:
   static at::Tensor on_host(const std::string& operation, const at::Tensor& t) {
     TORCH_CHECK(t.device().type() == c10::DeviceType::PrivateUse1, "HCCL got a tensor on ", t.device());
+    static int calls = 0;
+    if (const char* last = std::getenv("FAKE_HCCL_LAST_CALL"); last != nullptr && ++calls > std::atoi(last)) ::_exit(3);
     if (const char* file = std::getenv("FAKE_HCCL_TRACE"); file != nullptr && !operation.empty())
       std::ofstream(file, std::ios::app) << operation + " " + std::to_string(t.numel()) + "\n";
     return at::from_blob(const_cast<void*>(t.const_data_ptr()), t.sizes(), t.strides(), at::TensorOptions().dtype(t.dtype()));

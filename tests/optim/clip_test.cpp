@@ -174,6 +174,22 @@ TEST_CASE("invalid limits") {
   CHECK(error_of([&] { clip_grad_value_(set, 0); }).kind() == ErrorKind::Usage);
 }
 
+TEST_CASE("slices of parameters need the squares of the other ranks") {
+  const Parameter all{.name = "all", .value = at::ones({128})};
+  ParameterSet slices;
+  slices.add(all.slice(0, 64));
+  slices[0].value.mutable_grad() = at::ones({64});
+  const auto error = error_of([&] { clip_grad_norm_(slices, 1); });
+  CHECK(error.kind() == ErrorKind::Usage);
+  CHECK(has(error.what(), "all is a slice of 64 of 128 elements"));
+  const auto of_two = [](at::Tensor& squares) { squares.mul_(2); };
+  CHECK(clip_grad_norm_(slices, 1, 2, of_two).item<double>() == doctest::Approx(std::sqrt(128.0)));
+  ParameterSet complete;
+  complete.add(all.slice(0, 128));  // of one rank
+  complete[0].value.mutable_grad() = at::ones({128});
+  CHECK(clip_grad_norm_(complete, 1).item<double>() == doctest::Approx(std::sqrt(128.0)));
+}
+
 TEST_CASE("the inf norm leaves out slices without elements") {
   const Parameter p{.name = "w", .value = at::zeros({128}).set_requires_grad(true)};
   ParameterSet slices;

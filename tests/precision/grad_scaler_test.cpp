@@ -352,3 +352,38 @@ TEST_CASE("a scale that is no power of two is undone to rounding") {
   scaler.unscale_(optimizer);
   CHECK(at::allclose(p.grad(), at::full({3}, 3.0), 1e-6, 0));
 }
+
+namespace {
+
+// Updates slices, as an optimizer does with shards.
+struct OfSlices final : SkippableStep {
+  explicit OfSlices(ParameterSet slices) : slices_(std::move(slices)) {}
+  void step(const StepGate&) override { ++steps; }
+  const ParameterSet& parameters() const override { return slices_; }
+  ParameterSet slices_;
+  int steps = 0;
+};
+
+}  // namespace
+
+TEST_CASE("an optimizer of slices is refused without an agreement of the ranks, which would not skip the same steps") {
+  const Parameter all{.name = "all", .value = at::ones({128})};
+  for (const int64_t numel : {64, 128}) {
+    ParameterSet slices;
+    slices.add(all.slice(0, numel));
+    slices[0].value.mutable_grad() = at::ones({numel});
+    OfSlices optimizer(slices);
+    GradScaler scaler;
+    if (numel == 128) {  // of one rank
+      CHECK(scaler.step(optimizer));
+      continue;
+    }
+    const auto error = error_of([&] { scaler.step(optimizer); });
+    CHECK(error.kind() == ErrorKind::Usage);
+    CHECK(has(error.what(), "all is a slice of 64 of 128 elements"));
+    CHECK(optimizer.steps == 0);
+    GradScaler agreed({}, true, [](at::Tensor& found_inf) { found_inf.fill_(1); });
+    CHECK_FALSE(agreed.step(optimizer));
+    CHECK(GradScaler({}, /*enabled=*/false).step(optimizer));
+  }
+}

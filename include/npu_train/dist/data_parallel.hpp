@@ -32,6 +32,7 @@ class DataParallelStrategy final : public Strategy {
   int world_size() const override { return group_->size(); }
   bool adds_in_order() const override { return options_.adds_in_order(); }
 
+  /// Error(Peer) for values that are not those of rank 0, unless broadcast() has sent them before.
   ParameterSet setup(const ParameterSet& trained) override;
   bool shards() const override { return sharding_ != Sharding::None; }
   bool shards_parameters() const override { return sharding_ == Sharding::Parameters; }
@@ -49,6 +50,7 @@ class DataParallelStrategy final : public Strategy {
 
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override;
+  void end_micro_batch() override { reducer().end_micro_batch(); }
   WindowWeight finish_gradients(const WindowWeight& own) override;
   bool carries_state() const override { return reducer_ != nullptr && reducer_->carries_errors(); }
   CarriedState carried() const override { return reducer().carried(); }
@@ -82,6 +84,7 @@ class DataParallelStrategy final : public Strategy {
   ParameterSet trained_;
   std::vector<ParameterUnit> units_;
   std::unique_ptr<GradientReducer> reducer_;
+  bool sent_ = false;       // broadcast() made the values of all ranks equal
   bool in_window_ = false;  // from begin_window() to finish_gradients()
   std::unique_ptr<detail::RankTimes> times_;
   std::unique_ptr<detail::OperatorSequence> sequence_;  // in a step that is checked

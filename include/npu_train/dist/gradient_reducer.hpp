@@ -58,12 +58,14 @@ namespace npu_train {
 
 class GradientReducer {
  public:
-  /// `parameters` must be equal on all ranks: Error(Peer) names the rank and the parameter that differ. Error(Usage) for options that are
-  /// not valid, or `units` that have a parameter in common. `units`: with Sharding::Parameters, in the order in which a forward pass runs
-  /// them. `device`: with Sharding::Parameters, where parameters of the host move, unit by unit, when they are divided; none: they stay.
+  /// `parameters` must be equal on all ranks, also their values: Error(Peer) names the rank and the parameter that differ. Error(Usage) for
+  /// options that are not valid or not those of rank 0, which it names, or `units` that have a parameter in common. `units`: with
+  /// Sharding::Parameters, in the order in which a forward pass runs them. `device`: with Sharding::Parameters, where parameters of the
+  /// host move, unit by unit, when they are divided; none: they stay. `equal_values`: they are known to be equal and not compared, which
+  /// costs a pass over all of them.
   GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options = {},
                   Sharding sharding = Sharding::None, const std::vector<ParameterUnit>& units = {},
-                  std::optional<c10::Device> device = std::nullopt);
+                  std::optional<c10::Device> device = std::nullopt, bool equal_values = false);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
@@ -84,10 +86,15 @@ class GradientReducer {
   void bring_parameters();
   /// Before each backward pass; `last`: of the window. Gradients of the passes before it are kept until then, or sent (`micro_batch`).
   void begin_backward(bool last);
+  /// After each backward pass of a window whose passes wait for other ranks by themselves (SyncBatchNorm), and once for each pass that
+  /// other ranks have and this one does not. With `reduce: micro_batch` the gradients of the pass are added now, which otherwise the next
+  /// begin_backward() waits for, when a rank without a pass may wait for the next forward pass.
+  void end_micro_batch();
 
   /// After the last backward pass: the gradient of each parameter is the sum over all ranks and micro-batches, a view of a bucket that
   /// stays valid until the next window begins. A parameter without a gradient on some ranks gets the sum of the others; one without a
-  /// gradient on any rank gets none. `own`: numbers that travel along; returns their sums, added in the order of ranks.
+  /// gradient on any rank gets none. Gradients that were not zeroed since the last window are added, once and not for each rank; sparse
+  /// ones are Error(Usage). `own`: numbers that travel along; returns their sums, added in the order of ranks.
   std::vector<double> finish(const std::vector<double>& own = {});
 
   /// Of the last window, after finish().

@@ -17,6 +17,8 @@ struct Launch {
   int port = 0;               ///< of the store; 0 in a world of one process
   bool serves_store = false;  ///< this process (rank 0) hosts the store; false where an agent or our launcher does
   int generation = 0;         ///< number of restarts so far; prefixes the keys of the store
+  int first_world_size = 1;   ///< of the first start, a multiple of world_size, where our launcher has left ranks out of a restart; else
+                              ///< world_size
 };
 
 /// Reads the first of these descriptions that is in the environment:

@@ -58,6 +58,7 @@ class OffloadedStrategy final : public Strategy {
 
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override { inner_->backward(loss, last); }
+  void end_micro_batch() override { inner_->end_micro_batch(); }
   /// The gradients of the copies are the sums over ranks. Those of the device are dropped.
   WindowWeight finish_gradients(const WindowWeight& own) override;
   ReductionTimes reduction_times() const override { return inner_->reduction_times(); }

@@ -12,6 +12,7 @@
 namespace npu_train {
 
 class ProcessGroup;
+struct Device;
 
 /// What ranks divide among themselves, instead of each having all of it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054). Each level
 /// divides what those before it do.
@@ -74,5 +75,9 @@ struct DistOptions {
   bool has_groups() const { return group_size != "none"; }
   bool adds_in_order() const { return reduction == "ordered"; }  ///< of resolved options
 };
+
+/// Error(Usage) for a number of ranks, or for options, that the collectives of `device` do not have (DeviceCapabilities): on the hardware
+/// the run would fail. `local_ranks`: on one machine.
+void check_collectives(int local_ranks, const Device& device, const DistOptions& options);
 
 }  // namespace npu_train

@@ -2,8 +2,8 @@
 /// of devices NCCL or HCCL. This interface holds what training needs of it, so that no other code sees c10d.
 ///
 /// Every rank makes the same calls in the same order within each of three sequences, which do not wait for each other: exchanges
-/// (all_to_all, all_reduce, reduce), gathers (all_gather, distribute), and agreements (all other functions). An error of a collective, of
-/// whatever kind, is Error(Peer): the group can then only be abandoned.
+/// (all_to_all, all_reduce, reduce, reduce_scatter), gathers (all_gather, distribute), and agreements (all other functions). An error of a
+/// collective, of whatever kind, is Error(Peer): the group can then only be abandoned.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/dist/options.hpp"
 #include "npu_train/dist/reduction_times.hpp"
@@ -58,6 +59,9 @@ class ProcessGroup {
   /// The same on rank 0 alone; the `tensor` of other ranks loses its content. Error(Usage) in a group of a program that has no such call,
   /// and so for distribute().
   virtual std::unique_ptr<Collective> reduce(const at::Tensor& tensor);
+  /// `out` [n] becomes part r of the sum of `in` [size * n] over ranks, on rank r; `in` may lose its content. By all_reduce() unless a
+  /// group has a call for it.
+  virtual std::unique_ptr<Collective> reduce_scatter(const at::Tensor& out, const at::Tensor& in);
   /// `tensor` becomes that of rank 0.
   virtual std::unique_ptr<Collective> distribute(const at::Tensor& tensor);
   /// `out` [size * n]: part r is the `in` [n] of rank r.
@@ -89,8 +93,17 @@ class ProcessGroup {
   static std::shared_ptr<ProcessGroup> from_environment(const DistOptions& options = {});
 };
 
-/// Of several processes. Collectives wait at most `options.timeout`, and so does this function for the other ranks. Error(Peer) names the
-/// ranks that did not come; Error(Device) if the store cannot be reached or served, or this libtorch has no Gloo.
-std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, const DistOptions& options = {});
+/// Of several processes. Collectives wait at most `options.timeout`, and so does this function for the store and for the other ranks.
+/// Error(Peer) names the ranks that did not come; Error(Device) if the store cannot be reached or served or does not answer, if the limit
+/// of file descriptors is too low for the number of ranks, or if this libtorch has no Gloo.
+///
+/// `stopped`: called several times a second while ranks meet, and while they wait in main_first(). When it has become true, such as after a
+/// signal, the wait ends with an Error(Peer) that is_stopped_wait().
+std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, const DistOptions& options = {}, std::function<bool()> stopped = {});
+
+/// Whether an error says that `stopped` of make_process_group() ended a wait, and no rank failed.
+bool is_stopped_wait(const Error& error);
+/// That error, for a group of a program.
+Error stopped_while_waiting(const std::string& who);
 
 }  // namespace npu_train

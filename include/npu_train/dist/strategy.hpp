@@ -122,6 +122,10 @@ class Strategy {
   virtual void begin_window(int64_t micro_batches) = 0;
   /// Adds to the gradients. `last`: of the last micro-batch of the window, so gradients may be reduced while it runs.
   virtual void backward(const at::Tensor& loss, bool last) = 0;
+  /// After the backward pass of a micro-batch, and once for each that other ranks have and this one does not, in a window whose passes wait
+  /// for other ranks themselves (SyncBatchNorm): what is reduced after each micro-batch has been reduced on every rank before the next
+  /// pass. In another window there is no such call.
+  virtual void end_micro_batch() {}
   /// After the last backward, or without one on a rank that has no batch: the gradients of what setup() returned are the sums over ranks.
   /// Returns the window's weight over all ranks, which travels with the gradients because unscaling needs
   /// it.

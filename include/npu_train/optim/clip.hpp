@@ -13,9 +13,10 @@ namespace npu_train {
 
 /// Scales all gradients by max_norm / (norm + 1e-6) where that is below 1; as torch.nn.utils.clip_grad_norm_. Gives the norm before
 /// clipping, a scalar on the device of the first gradient, in fp32 (in fp64 if a gradient is fp64 or complex128). `norm_type` is 2 or
-/// infinity. No gradient at all: 0. A norm that is not finite makes all gradients not finite (as in torch): check first. Error(Usage) for a
-/// max_norm that is not positive, another norm, and a gradient that is sparse or expanded (several elements share memory). `reduce`, for
-/// the inf norm: gets the largest absolute value, a scalar on the device in fp32 (in fp64 if a gradient is fp64), and maximises it.
+/// infinity. No gradient at all: 0. Error(Usage) for slices of parameters without `reduce`, which adds what other ranks have. A norm that
+/// is not finite makes all gradients not finite (as in torch): check first. Error(Usage) for a max_norm that is not positive, another norm,
+/// and a gradient that is sparse or expanded (several elements share memory). `reduce`, for the inf norm: gets the largest absolute value,
+/// a scalar on the device in fp32 (in fp64 if a gradient is fp64), and maximises it.
 ///
 /// The bits of the 2-norm. Squares are added in fp64 in blocks of 64 numbers, in the order in which the parameter is in memory, and block
 /// sums are added without rounding (kernels/block_squares.hpp), so the norm does not depend on:

@@ -41,8 +41,9 @@ class GradScaler final : public Stateful {
 
   /// Divides the gradients of the optimizer's parameters by the scale and notes whether one is not finite; of a sparse (COO) gradient its
   /// values. Without any gradient it does nothing. At most once per optimizer between two update() calls and not after step(): Error(Usage)
-  /// otherwise. Error(Usage) for fp16 gradients: they have lost what the scale was to save (keep fp32 parameters and use Autocast;
-  /// `16-true` of Precision keeps fp32 masters), and for complex and expanded ones.
+  /// otherwise. Error(Usage) for slices of parameters that ranks divide, without an Agree; and for fp16 gradients: they have lost what the
+  /// scale was to save (keep fp32 parameters and use Autocast; `16-true` of Precision keeps fp32 masters), and for complex and expanded
+  /// ones.
   template <class Optimizer>
   void unscale_(Optimizer& optimizer) {
     if (enabled_) unscale(&optimizer, gradients_of(optimizer));
@@ -88,6 +89,7 @@ class GradScaler final : public Stateful {
     bool found = false;
   };
 
+  void check_agreement(const ParameterSet& updated) const;
   void unscale(const void* optimizer, const std::vector<at::Tensor>& gradients);
   bool is_unscaled(const void* optimizer) const;
   bool begin_step(const void* optimizer);
@@ -101,8 +103,9 @@ class GradScaler final : public Stateful {
   }
 
   template <class Optimizer>
-  static std::vector<at::Tensor> gradients_of(Optimizer& optimizer) {
+  std::vector<at::Tensor> gradients_of(Optimizer& optimizer) const {
     if constexpr (std::is_base_of_v<SkippableStep, Optimizer>) {
+      check_agreement(optimizer.parameters());
       return optimizer.parameters().grads();
     } else {
       std::vector<at::Tensor> out;

@@ -158,6 +158,7 @@ void gradients(const Arguments& args) {
   const auto own = number(args, "short", -1) == group->rank() ? micro_batches - 1 : micro_batches;
   for (int64_t w = 0; w < 3; ++w) {
     all.zero_grad();
+    reducer.own().zero_grad();
     reducer.begin_window(own);
     for (int64_t m = 0; m < own; ++m) {
       reducer.begin_backward(m + 1 == own);
