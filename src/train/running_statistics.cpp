@@ -38,7 +38,11 @@ class Moves {
 
 }  // namespace
 
-void RunningStatistics::begin_window() {
+void RunningStatistics::begin_window(int64_t micro_batches) {
+  rounds_ = micro_batches;
+  if (waits())
+    for (const auto& of_rank : gather({static_cast<double>(micro_batches)}))
+      rounds_ = std::max(rounds_, static_cast<int64_t>(of_rank.at(0)));
   micro_batches_.clear();
   counters_.clear();
   if (strategy_.world_size() == 1 || !strategy_.adds_in_order()) return;
@@ -102,13 +106,15 @@ void RunningStatistics::go_back() const {
     for (auto move = moves->rbegin(); move != moves->rend(); ++move) move->running.data().copy_(move->before);
 }
 
-void RunningStatistics::apply() {
-  const auto empty = [](const auto& of_rank) { return of_rank.empty(); };
-  // Ranks that have more micro-batches than this one still normalise and compare, and need an answer each time.
-  for (bool all_done = !waits(); !all_done;) {
+void RunningStatistics::end_micro_batch() const {
+  const auto is_over = [](const auto& of_rank) { return of_rank.empty(); };
+  for (bool all_over = false; !all_over;) {
     const auto all = gather({});
-    all_done = std::all_of(all.begin(), all.end(), empty);
+    all_over = std::all_of(all.begin(), all.end(), is_over);
   }
+}
+
+void RunningStatistics::apply() {
   if (buffers_.empty()) return;
   const at::NoGradGuard no_grad;
   std::vector<Moves> ranks;

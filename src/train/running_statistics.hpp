@@ -31,10 +31,17 @@ class RunningStatistics {
           "sync_batchnorm, and a task that compares samples across ranks, need complete parameters; allowed with them: ddp, zero1, zero2");
   }
 
-  void begin_window();
+  // `micro_batches`: of this rank.
+  void begin_window(int64_t micro_batches);
   // Calls `forward` for one micro-batch.
   void collect(const std::function<void()>& forward);
-  // After the last micro-batch. Waits for the other ranks.
+  // Where a forward waits for other ranks: how many micro-batches the rank has that has most; else those of this one.
+  int64_t rounds() const { return rounds_; }
+  // There, after the backward pass of each, or in the place of one that this rank does not have: answers those that compute, until the
+  // passes of every rank are over.
+  void end_micro_batch() const;
+  // After the reduction of gradients: then every rank has computed all its passes, in which it may wait for this one (zero3). Waits for the
+  // other ranks.
   void apply();
   // Whether a forward waits for the other ranks.
   bool waits() const { return synced_ || compares_; }
@@ -48,6 +55,7 @@ class RunningStatistics {
   Task& task_;
   Strategy& strategy_;
   bool synced_, compares_;
+  int64_t rounds_ = 0;
   std::vector<NamedTensor> buffers_;                  // none if there is nothing to do
   std::vector<int64_t> counters_;                     // of integer buffers, at the beginning of the window
   std::vector<std::vector<NormMove>> micro_batches_;  // moves of `buffers_` alone: what the task does not list, each rank keeps its own

@@ -97,6 +97,7 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
       strategy_.backward(scale.defined() ? loss * scale : precision_.scale_loss(loss), micro_batch + 1 == window.micro_batches);
       precision_.collect_gradients();
     });
+  end_micro_batch();
 
   const at::NoGradGuard no_grad;
   const auto metrics = checked_metric_sums(task_, output, batch);
@@ -105,6 +106,13 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   window.sums = window.sums.defined() ? window.sums.add_(sums) : sums;
   window.weight += output.weight;
   window.samples += static_cast<double>(batch.size);
+}
+
+// Where passes wait for other ranks, all ranks are in the same micro-batch.
+void TrainStep::end_micro_batch() {
+  if (!statistics_->waits()) return;
+  statistics_->end_micro_batch();
+  strategy_.end_micro_batch();
 }
 
 // In the window of other ranks.
@@ -122,6 +130,7 @@ detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches
     detail::WindowSums sums{.micro_batches = static_cast<int64_t>(window.size()), .full_weight = full_weight, .sums = {}};
     for (size_t k = 0; k < window.size(); ++k) accumulate(window[k], static_cast<int>(k), sums, scale);
     if (window.empty()) take_part(sums);
+    for (auto k = sums.micro_batches; k < statistics_->rounds(); ++k) end_micro_batch();
     return sums;
   };
   // observers see the operators and phases of micro-batches; a replay has neither
@@ -155,7 +164,7 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   parameters_.zero_grad();
   if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
-  statistics_->begin_window();
+  statistics_->begin_window(static_cast<int64_t>(window.size()));
   forensics_->begin();
   precision_.begin_step();
   strategy_.begin_window(static_cast<int64_t>(window.size()));
@@ -169,8 +178,9 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   const at::NoGradGuard no_grad;
   const WindowWeight own{window.weight, window.samples, static_cast<double>(batches.size())};
   const auto total = run_phase(Phase::Reduce, [&] {
+    auto all = strategy_.finish_gradients(own);
     statistics_->apply();
-    return strategy_.finish_gradients(own);
+    return all;
   });
   check(total.micro_batches > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch, on any rank");
   if (total.loss == 0) return leave_out(window, total);

@@ -52,8 +52,8 @@ class VarianceAlone final : public Task {
   std::shared_ptr<Task> task_;
 };
 
-struct Run {
-  explicit Run(bool own, std::shared_ptr<Strategy> strategy, const std::string& mode = "16-mixed") : strategy(std::move(strategy)) {
+struct NormRun {
+  explicit NormRun(bool own, std::shared_ptr<Strategy> strategy, const std::string& mode = "16-mixed") : strategy(std::move(strategy)) {
     torch::manual_seed(11);
     net = NormNet(own);
     task = classifier(net);
@@ -127,13 +127,13 @@ std::vector<std::vector<Batch>> joined_windows() {
 void check_ranks(bool own) {
   CAPTURE(own);
   at::set_num_threads(1);
-  Run one(own, std::make_shared<SingleDeviceStrategy>());
+  NormRun one(own, std::make_shared<SingleDeviceStrategy>());
   const auto expected = one.train(windows_of(0, 1));
   REQUIRE(one.taken == std::vector<bool>{true, true, true, false, true});
   CHECK(at::equal(expected[2][2], at::full({}, 18, at::kLong)));  // two norms in each of nine micro-batches
   const std::vector<std::vector<Batch>> batches[kTwoRanks] = {windows_of(0, 0), windows_of(1, 1)};
   const auto exchange = std::make_shared<Exchange>(static_cast<int>(kTwoRanks));
-  std::vector<Run> runs;
+  std::vector<NormRun> runs;
   for (int r = 0; r < 2; ++r) runs.emplace_back(own, make_rank(exchange, r, false));
   std::vector<std::vector<at::Tensor>> seen[kTwoRanks];
   on_ranks(*exchange, [&](int r) { seen[r] = runs[static_cast<size_t>(r)].train(batches[r]); });
@@ -160,7 +160,7 @@ TEST_CASE("statistics that the task does not list are those of the rank's own ba
     CAPTURE(own);
     const std::vector<std::vector<Batch>> batches[kTwoRanks] = {windows_of(0, 0), windows_of(1, 1)};
     const auto exchange = std::make_shared<Exchange>(static_cast<int>(kTwoRanks));
-    std::vector<Run> runs;
+    std::vector<NormRun> runs;
     for (int r = 0; r < 2; ++r) {
       runs.emplace_back(own, make_rank(exchange, r, false));
       runs.back().task = std::make_shared<VarianceAlone>(runs.back().task);
@@ -179,13 +179,13 @@ TEST_CASE("sync_batchnorm: ranks train and move statistics as one process whose 
   for (const bool own : {true, false}) {
     CAPTURE(own);
     at::set_num_threads(1);
-    Run one(own, std::make_shared<SingleDeviceStrategy>(), "32-true");
+    NormRun one(own, std::make_shared<SingleDeviceStrategy>(), "32-true");
     const auto expected = one.train(joined_windows());
     const std::vector<std::vector<Batch>> batches[kTwoRanks] = {windows_of(0, 0, 1), windows_of(1, 1, 1)};
     for (const bool synced : {true, false}) {
       CAPTURE(synced);
       const auto exchange = std::make_shared<Exchange>(static_cast<int>(kTwoRanks));
-      std::vector<Run> runs;
+      std::vector<NormRun> runs;
       for (int r = 0; r < 2; ++r) runs.emplace_back(own, make_rank(exchange, r, false), "32-true");
       std::vector<std::vector<at::Tensor>> seen[kTwoRanks];
       on_ranks(*exchange, [&](int r) { seen[r] = runs[static_cast<size_t>(r)].train(batches[r], synced); });

@@ -101,6 +101,7 @@ class TrainStep {
  private:
   // `scale`: of the loss, fp32 on the device; undefined: what the precision multiplies by.
   void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
+  void end_micro_batch();
   void take_part(detail::WindowSums& window);
   StepResult leave_out(const detail::WindowSums& window, const WindowWeight& total);
   detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
