@@ -3,12 +3,13 @@
 #include <npu_train/base/digest.hpp>
 #include <npu_train/nn/named_state.hpp>
 #include <npu_train/optim/adamw.hpp>
-#include <npu_train/optim/clip.hpp>
+#include <npu_train/train/distributed_training.hpp>
 #include <npu_train/trainer.hpp>
 
 #include <cstdio>
+#include <filesystem>
 
-int main() try {
+int main(int argc, char** argv) try {
   npu_train::seed_everything(1);
   at::set_num_threads(1);
   torch::nn::Sequential model(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 1));
@@ -18,18 +19,19 @@ int main() try {
   const auto x = all.chunk(group->size())[static_cast<size_t>(group->rank())];
   const auto y = x.prod(1, true);
   const double first = loss_fn(model->forward(x), y).item<double>();
+  const std::string checkpoint = argc > 1 ? argv[1] : "";
 
-  npu_train::GradientReducer reducer(npu_train::parameters_of(*model), group, {}, npu_train::Sharding::Gradients);
-  npu_train::AdamW optimizer(reducer.own(), {.lr = 0.01});  // slices of the parameters, with state of their size
-  for (int step = 0; step < 200; ++step) {
-    reducer.begin_backward(/*last=*/true);
-    (loss_fn(model->forward(x), y) / group->size()).backward();
-    reducer.finish();  // sets the gradients of the slices
-    npu_train::clip_grad_norm_(reducer.own(), 1.0, 2, [&](at::Tensor& squares) { reducer.add_over_ranks(squares); });
-    optimizer.step();
-    optimizer.zero_grad();
-    reducer.gather_parameters();  // every rank has all parameters again
+  const auto adamw = [](const npu_train::ParameterSet& updated) {  // slices of the parameters, with state of their size
+    return std::make_unique<npu_train::AdamW>(updated, npu_train::AdamWOptions{.lr = 0.01});
+  };
+  npu_train::DistributedTraining training(*model, group, adamw, {.strategy = "zero2", .clip_norm = 1});
+  if (!checkpoint.empty() && std::filesystem::exists(checkpoint)) training.load(checkpoint);
+  while (training.global_step() < 200) {
+    training.begin_window(1);
+    training.backward(loss_fn(model->forward(x), y) / group->size());
+    training.step();  // every rank has all parameters again
   }
+  if (!checkpoint.empty()) training.save(checkpoint);
 
   const double last = loss_fn(model->forward(x), y).item<double>();
   const auto weights = static_cast<double>(npu_train::digest(npu_train::parameters_of(*model)) >> 12);

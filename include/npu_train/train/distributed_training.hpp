@@ -1,0 +1,95 @@
+/// A training loop of your own over several processes, with what a Trainer does for its own: weights that begin alike, options that are
+/// compared, overflows and norms on which ranks agree, and checkpoints that all ranks write.
+///
+///   const auto group = npu_train::ProcessGroup::from_environment();
+///   npu_train::DistributedTraining training(
+///       *model, group, [](const auto& parameters) { return std::make_unique<npu_train::AdamW>(parameters, npu_train::AdamWOptions{}); },
+///       {.strategy = "zero2", .clip_norm = 1, .loss_scale = npu_train::LossScaleOptions{}});
+///   for (...) {
+///     training.begin_window(1);
+///     {
+///       npu_train::Autocast autocast(device, torch::kHalf);
+///       loss = loss_fn(model->forward(x), y) / group->size();
+///     }
+///     training.backward(loss);
+///     training.step();  // false: an overflow on some rank, and no rank has stepped
+///   }
+///   training.save("checkpoints/last");
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/dist/options.hpp"
+#include "npu_train/dist/parameter_unit.hpp"
+#include "npu_train/dist/process_group.hpp"
+#include "npu_train/dist/strategy.hpp"
+#include "npu_train/optim/optimizer.hpp"
+#include "npu_train/precision/loss_scale.hpp"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace npu_train {
+
+struct DistributedTrainingOptions {
+  std::string strategy = "ddp";                  ///< ddp | zero1 | zero2 | zero3
+  DistOptions dist{};                            ///< how gradients travel
+  double clip_norm = 0;                          ///< of all gradients; 0: they are not clipped
+  std::optional<LossScaleOptions> loss_scale{};  ///< for fp16 under Autocast; none: losses are not scaled
+  std::vector<ParameterUnit> units{};            ///< with zero3, in the order in which a forward pass runs them: see run()
+};
+
+class DistributedTraining {
+ public:
+  /// Gets what this rank updates: all trained parameters, or with shards a slice of each.
+  using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(const ParameterSet& updated)>;
+
+  /// Every rank gets the parameters and buffers of rank 0 (of `model`, which is on its device). Error(Usage) names the rank whose options
+  /// differ, and the option; Error(Peer) the one whose parameters have other names or shapes. Error(Usage) for an optimizer that needs
+  /// complete parameters where they are divided.
+  DistributedTraining(torch::nn::Module& model, std::shared_ptr<ProcessGroup> group, const MakeOptimizer& make_optimizer,
+                      DistributedTrainingOptions options = {});
+  ~DistributedTraining();
+  DistributedTraining(const DistributedTraining&) = delete;
+  DistributedTraining& operator=(const DistributedTraining&) = delete;
+
+  /// Before the first forward pass of a step, with the number of backward passes of this rank; 0: it only takes part.
+  void begin_window(int64_t micro_batches = 1);
+  /// With zero3, before each forward pass of a window; and forward(x) for a unit, by its index. What reads a parameter outside of its unit
+  /// gets an error of libtorch that names both.
+  void begin_forward();
+  at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
+  /// Adds to the gradients those of `loss`, times the loss scale. Losses are summed over passes and ranks: divide each by their number.
+  void backward(const at::Tensor& loss);
+  /// The sums of gradients over ranks, their unscaling, clipping and the update, which no rank makes if a gradient of any rank is not
+  /// finite. Gradients are zeroed. False: the step was skipped.
+  bool step();
+
+  /// Of numbers of this rank, such as losses: their sums over ranks, added in the order of ranks.
+  std::vector<double> sums(const std::vector<double>& own);
+  /// Steps that were taken, also before load().
+  int64_t global_step() const;
+  double loss_scale() const;  ///< 1 without one
+  Optimizer& optimizer();
+  Strategy& strategy();
+
+  /// Writes parameters, buffers of rank 0, optimizer state, loss scale and generators of random numbers as the checkpoint `dir`, which
+  /// appears complete or not at all. Each rank writes its own shards. load() continues from it, with any strategy and number of ranks.
+  /// Every rank makes the calls, between two steps. Error(Checkpoint).
+  void save(const std::string& dir);
+  void load(const std::string& dir);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,253 @@
+#include "npu_train/train/distributed_training.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/device.hpp"
+#include "npu_train/dist/data_parallel.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/optim/clip.hpp"
+#include "npu_train/precision/grad_scaler.hpp"
+#include "npu_train/precision/precision.hpp"
+#include "npu_train/train/checkpoint.hpp"
+#include "train/callbacks/shared_save.hpp"
+#include "train/rank_generators.hpp"
+#include "train/training_state.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kTraining = "DistributedTraining";
+constexpr const char* kScaler = "scaler";  // a part of a checkpoint
+
+/// The model as a checkpoint sees it.
+class ModuleState final : public Task {
+ public:
+  explicit ModuleState(torch::nn::Module& module) : module_(module) {}
+  StepOutput training_step(const Batch& /*batch*/) override { throw Error(ErrorKind::Internal, kTraining, "has no steps of a task"); }
+  at::Tensor predict(const at::Tensor& /*input*/) override { throw Error(ErrorKind::Internal, kTraining, "has no forward of a task"); }
+  ParameterSet parameters() override { return parameters_of(module_); }
+  std::vector<NamedTensor> buffers() override {
+    const auto buffers = buffers_of(module_);
+    return {buffers.begin(), buffers.end()};
+  }
+  void set_training(bool on) override { module_.train(on); }
+  void to(c10::Device device) override { module_.to(device); }
+
+ private:
+  torch::nn::Module& module_;
+};
+
+/// What is not in DistOptions, which the reducer compares.
+std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimizer) {
+  auto out = c10::str("clip_norm=", shortest(o.clip_norm), "\noptimizer=", optimizer.name(), " ", to_yaml(optimizer.options()));
+  if (const auto& s = o.loss_scale)
+    out += c10::str("\nloss_scale=", shortest(s->init_scale), " ", shortest(s->growth_factor), " ", shortest(s->backoff_factor), " ",
+                    s->growth_interval, " ", shortest(s->min_scale), " ", shortest(s->max_scale), " ", s->dynamic, " ", s->hysteresis);
+  return out;
+}
+
+void check_equal_on_ranks(Strategy& strategy, const std::string& options) {
+  const auto all = strategy.gather(options);
+  for (size_t r = 1; r < all.size(); ++r)
+    check(all[r] == all[0], ErrorKind::Usage, kTraining, "rank ", r, " has the options\n", all[r], "\nwhere rank 0 has\n", all[0],
+          "\nhint: all ranks must run the same program with the same options");
+}
+
+}  // namespace
+
+struct DistributedTraining::Impl {
+  Impl(torch::nn::Module& module, std::shared_ptr<ProcessGroup> group, const MakeOptimizer& make_optimizer,
+       DistributedTrainingOptions given)
+      : options(std::move(given)), model(module) {
+    check(group != nullptr, ErrorKind::Usage, kTraining, "no process group is given; hint: ProcessGroup::from_environment()");
+    const auto sharding = sharding_of(options.strategy);
+    check(sharding.has_value(), ErrorKind::Usage, kTraining, "the strategy is '", options.strategy,
+          "'; allowed: ", join({kStrategyNames.begin(), kStrategyNames.end()}));
+    check(options.clip_norm >= 0, ErrorKind::Usage, kTraining, "clip_norm is ", options.clip_norm, "; allowed: 0 or more");
+    auto all = model.parameters();
+    check(!all.empty(), ErrorKind::Usage, kTraining, "the model has no parameters");
+    const auto device = all[0].value.device();
+    strategy = std::make_shared<DataParallelStrategy>(std::move(group), options.dist, device, *sharding);
+    strategy->set_units(options.units);
+    auto weights = all.values();
+    for (const auto& [name, buffer] : model.buffers()) weights.push_back(buffer);
+    check_same_model(weights);
+    strategy->broadcast(weights);
+    const auto updated = strategy->setup(all.filter([](const Parameter& p) { return p.value.requires_grad(); }));
+    optimizer = make_optimizer(updated);
+    check(optimizer != nullptr, ErrorKind::Usage, kTraining, "the function returned no optimizer");
+    check(!strategy->shards() || optimizer->takes_slices(), ErrorKind::Usage, kTraining, "optimizer ", optimizer->name(),
+          " needs complete parameters, and ", options.strategy, " gives each rank slices of them; allowed with it: ddp");
+    if (strategy->shards()) optimizer->set_norm_reduction([this](at::Tensor& parts) { strategy->add_over_ranks(parts); });
+    check_equal_on_ranks(*strategy, text_of(options, *optimizer));
+    precision = make_precision({"32-true", {}, {}}, device_of(device));
+    scaler = GradScaler(options.loss_scale.value_or(LossScaleOptions{}), options.loss_scale.has_value(),
+                        [this](at::Tensor& found_inf) { agree(found_inf); });
+  }
+
+  // Before tensors of other sizes would be sent.
+  void check_same_model(const std::vector<at::Tensor>& weights) {
+    std::string text;
+    for (const auto& t : weights) text += c10::str(t.scalar_type(), " ", t.sizes(), "\n");
+    const auto of_ranks = strategy->gather(text);
+    for (size_t r = 1; r < of_ranks.size(); ++r)
+      check(of_ranks[r] == of_ranks[0], ErrorKind::Peer, kTraining, "rank ", r,
+            " has a model with other parameters or buffers than rank 0; hint: all ranks must run the same program with the same options");
+  }
+
+  // The one agreement of a step, with unscaled gradients; `found_inf` may be undefined.
+  void agree(at::Tensor& found_inf) {
+    const at::NoGradGuard no_grad;
+    const auto& own = optimizer->parameters();
+    squares = options.clip_norm > 0 ? squared_grad_norm(own) : SquaredNorm{};
+    StepAgreement all{.found_inf = found_inf, .squares = squares.parts, .sums = at::zeros({1})};
+    strategy->agree(all);
+    found_inf = all.found_inf;
+    squares.parts = all.squares;
+  }
+
+  bool step() {
+    check(in_window, ErrorKind::Usage, kTraining,
+          "step() without a window; hint: begin_window() comes before the forward passes of a step");
+    in_window = false;
+    strategy->finish_gradients({.loss = 1, .samples = 0, .micro_batches = static_cast<double>(passes)});
+    if (scaler.is_enabled()) {
+      scaler.unscale_(*optimizer);
+    } else {
+      at::Tensor none;
+      agree(none);
+    }
+    if (squares.parts.defined()) clip_grads_with_norm_(optimizer->parameters(), options.clip_norm, norm_of(squares));
+    const bool taken = scaler.step(*optimizer);
+    scaler.update();
+    strategy->finish_step();
+    optimizer->zero_grad();
+    model.parameters().zero_grad();
+    position.global_step += taken ? 1 : 0;
+    position.batches_seen += passes;
+    return taken;
+  }
+
+  LoopParts parts() {
+    LoopParts out;
+    out.task = &model;
+    out.precision = precision.get();
+    out.optimizer = optimizer.get();
+    out.strategy = strategy.get();
+    out.device = device_of(model.parameters()[0].value.device());
+    return out;
+  }
+
+  void save(const std::string& dir) {
+    const auto own = parts();
+    RunState state;
+    StateSlices slices;
+    auto generators = detail::generators_of_ranks(*strategy);
+    detail::save_training(own, position, &slices, state);
+    state["rng"] = std::move(generators);
+    state[kScaler] = scaler.state();
+    const auto meta = detail::checkpoint_meta(own, position);
+    if (strategy->writes_parts()) {
+      detail::SharedSave shared(*strategy);
+      shared.begin(strategy->is_main() ? std::make_unique<CheckpointFolder>(dir) : nullptr, state, slices, {}, /*async=*/false);
+      if (const auto folder = shared.finish()) folder->commit(meta);
+    } else if (strategy->is_main()) {
+      save_checkpoint(dir, state, meta, {});
+    }
+    strategy->barrier();  // the file is there for every rank
+  }
+
+  void load(const std::string& dir) {
+    ParameterSet own;
+    if (strategy->writes_parts()) {
+      own = optimizer->parameters();
+      for (const auto& slice : strategy->carried().slices) own.add(slice);
+    }
+    const auto state = load_checkpoint(dir, {}, own, strategy->shards_parameters() ? own : ParameterSet());
+    const std::vector<std::string> leave_out{kScaler};
+    detail::load_training(parts(), position, detail::SavedParts(state, leave_out));
+    if (const auto saved = state.find(kScaler); saved != state.end() && !saved->second.empty()) scaler.load_state(saved->second);
+    strategy->barrier();
+  }
+
+  DistributedTrainingOptions options;
+  ModuleState model;
+  std::shared_ptr<DataParallelStrategy> strategy;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<Precision> precision;  // of checkpoints: parameters are saved as they are
+  GradScaler scaler;
+  SquaredNorm squares;
+  LoopPosition position;
+  int64_t micro_batches = 0, passes = 0;  // of the window
+  bool in_window = false;
+};
+
+DistributedTraining::DistributedTraining(torch::nn::Module& model, std::shared_ptr<ProcessGroup> group, const MakeOptimizer& make_optimizer,
+                                         DistributedTrainingOptions options) {
+  translated(kTraining, [&] { impl_ = std::make_unique<Impl>(model, std::move(group), make_optimizer, std::move(options)); });
+}
+DistributedTraining::~DistributedTraining() = default;
+
+void DistributedTraining::begin_window(int64_t micro_batches) {
+  translated(kTraining, [&] {
+    auto& self = *impl_;
+    self.optimizer->zero_grad();  // of a window that was given up
+    self.model.parameters().zero_grad();
+    self.strategy->begin_window(micro_batches);
+    self.strategy->set_gradient_scale(self.scaler.get_scale());
+    self.micro_batches = micro_batches;
+    self.passes = 0;
+    self.in_window = true;
+  });
+}
+
+void DistributedTraining::begin_forward() {
+  translated(kTraining, [&] {
+    check(impl_->in_window, ErrorKind::Usage, kTraining, "begin_forward() without a window; hint: begin_window() comes before");
+    impl_->strategy->begin_forward(/*has_batch=*/true);
+  });
+}
+
+at::Tensor DistributedTraining::run(size_t unit, const UnitForward& forward, const at::Tensor& x) {
+  return impl_->strategy->run_unit(unit, forward, x);
+}
+
+void DistributedTraining::backward(const at::Tensor& loss) {
+  translated(kTraining, [&] {
+    auto& self = *impl_;
+    check(self.in_window && self.passes < self.micro_batches, ErrorKind::Usage, kTraining, "backward() number ", self.passes + 1,
+          " of a window of ", self.in_window ? self.micro_batches : 0, "; hint: begin_window(", self.passes + 1, ") before the first one");
+    ++self.passes;
+    self.strategy->backward(self.scaler.scale(loss), /*last=*/self.passes == self.micro_batches);
+  });
+}
+
+bool DistributedTraining::step() {
+  return translated(kTraining, [&] { return impl_->step(); });
+}
+
+std::vector<double> DistributedTraining::sums(const std::vector<double>& own) {
+  return translated(kTraining, [&] { return impl_->strategy->sums(own); });
+}
+
+int64_t DistributedTraining::global_step() const { return impl_->position.global_step; }
+double DistributedTraining::loss_scale() const { return impl_->scaler.get_scale(); }
+Optimizer& DistributedTraining::optimizer() { return *impl_->optimizer; }
+Strategy& DistributedTraining::strategy() { return *impl_->strategy; }
+
+void DistributedTraining::save(const std::string& dir) {
+  translated(kTraining, [&] { impl_->save(dir); });
+}
+void DistributedTraining::load(const std::string& dir) {
+  translated(kTraining, [&] { impl_->load(dir); });
+}
+
+}  // namespace npu_train
