@@ -37,18 +37,6 @@ void check_devices(const Launch& launch, const std::string& devices) {
       "leave it at auto, or start as many");
 }
 
-/// What the device's collectives lack, by which dtypes and numbers of ranks a run would fail on the hardware.
-void check_collectives(const Launch& launch, const Device& device, const DistOptions& dist) {
-  const auto can = backend_of(device).capabilities(device);
-  const int ranks = launch.local_world_size;
-  check(!can.ranks_by_powers_of_two || ranks == 1 || ranks == 2 || ranks == 4 || ranks == 8, ErrorKind::Usage, "trainer.devices",
-        device.str(), " trains with 1, 2, 4 or 8 processes on one machine; ", ranks, " were started");
-  check(can.bf16_collectives || dist.reduce_dtype != "bf16", ErrorKind::Usage, "dist.reduce_dtype", device.str(),
-        " exchanges no bf16; allowed: fp32");
-  check(can.bf16_collectives || dist.compression != "bf16", ErrorKind::Usage, "dist.compression", device.str(),
-        " exchanges no bf16; allowed: fp16, and methods that send bytes, such as int8");
-}
-
 // The keys that a preset has set, and those that the configuration gives.
 void report_preset(const DistOptions& dist) {
   const auto own = to_node(dist), values = DistOptions::preset_values(dist.preset);
@@ -91,13 +79,14 @@ void report_groups(const ProcessGroup& group, const DistOptions& dist) {
 
 }  // namespace
 
-Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts)
+Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts, std::function<bool()> stopped)
     : device_(device), offloads_(config.dist.offload == "optimizer" && !device.is_cpu()) {
   const auto launch = launch_of_environment();
   group_ = parts.process_group ? parts.process_group(config.dist) : nullptr;
   check(group_ != nullptr || !parts.process_group, ErrorKind::Usage, "Parts::process_group", "the function returned no group");
   if (group_ == nullptr) check_devices(launch, config.trainer.devices);
   const int world = group_ != nullptr ? group_->size() : launch.world_size;
+  first_number_ = group_ != nullptr ? world : launch.first_world_size;
   starter_ = group_ != nullptr ? std::string("the program") : launch.launcher;
   const auto& wanted = config.trainer.strategy;
   check(wanted != "single" || world == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", starter_, " has started ",
@@ -114,8 +103,10 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts)
     report_offload(config.dist, device);
     return;
   }
-  check_collectives(launch, device, config.dist);
-  if (group_ == nullptr) group_ = make_process_group(launch, config.dist);
+  if (group_ == nullptr) {
+    check_collectives(launch.local_world_size, device, config.dist);  // before it waits for the others
+    group_ = make_process_group(launch, config.dist, std::move(stopped));
+  }
   sharding_ = sharding_of(wanted).value_or(Sharding::None);
   auto dist = config.dist;
   is_open_ = wanted == "auto";
@@ -227,12 +218,19 @@ std::vector<at::Tensor> weights_of(Task& task) {
   return out;
 }
 
-double lr_scale_of_ranks(const Strategy& strategy, const std::string& lr_scaling) {
-  const auto ranks = static_cast<double>(strategy.world_size());
+double lr_scale_of_ranks(const Strategy& strategy, int ranks, const std::string& lr_scaling) {
   const double scale = lr_scaling == "linear" ? ranks : lr_scaling == "sqrt" ? std::sqrt(ranks) : 1;
   if (scale != 1 && strategy.is_main())
     log_info("trainer.lr_scaling=", lr_scaling, ": learning rates times ", scale, " for ", ranks, " ranks");
   return scale;
+}
+
+int64_t micro_batches_of_rank(const Strategy& strategy, int first_number, int64_t accumulated) {
+  const int64_t times = first_number / strategy.world_size();
+  if (times > 1 && strategy.is_main())
+    log_info("restarted with ", strategy.world_size(), " of ", first_number, " ranks: each accumulates ", times * accumulated,
+             " micro-batches in the place of ", accumulated, ", so that the global batch and the learning rate stay the same");
+  return times * accumulated;
 }
 
 void share_workers(DataOptions& data) {

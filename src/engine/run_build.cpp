@@ -1,6 +1,7 @@
 #include "run_build.hpp"
 #include "engine/build_memory.hpp"
 #include "engine/config_rules.hpp"
+#include "engine/equal_data.hpp"
 #include "engine/hub_config.hpp"
 #include "engine/overlap_report.hpp"
 #include "engine/ranks.hpp"
@@ -107,7 +108,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     config.model = detail::with_hub_options(config.model, parts, /*all=*/false);
   }
   device = run_device(config);
-  Ranks ranks(config, device, parts);
+  Ranks ranks(config, device, parts, [stop] { return stop->load(std::memory_order_relaxed); });
   strategy = ranks.strategy();
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
@@ -119,7 +120,9 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (!task && data.train == nullptr) detail::check_context(config, parts);
   building = {"the data set was opened", "a data set that is read from disk, or a machine with more memory"};
   make_data(config, parts);
-  accumulate = config.trainer.accumulate_grad_batches = detail::accumulated_batches(data, config.trainer, strategy->world_size());
+  detail::check_equal_data(*strategy, data, static_cast<uint64_t>(config.seed));
+  accumulate = config.trainer.accumulate_grad_batches =
+      micro_batches_of_rank(*strategy, ranks.first_number(), detail::accumulated_batches(data, config.trainer, ranks.first_number()));
   write_statistics();
   BuildMemory memory(ranks.may_shard_parameters(), config.output.dir);
   if (!task) {
@@ -185,7 +188,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   auto loop_parts = this->loop_parts(config.model.name, std::move(stop));
   loop_parts.flops_per_sample = speed.flops_per_sample;
   loop_parts.product_flops = speed.product_flops;
-  loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(*strategy, config.trainer.lr_scaling);
+  loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(*strategy, ranks.first_number(), config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
   if (config.dist.preset == "communication" && strategy->world_size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
 }

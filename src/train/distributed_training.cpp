@@ -47,9 +47,9 @@ class ModuleState final : public Task {
 
 /// What is not in DistOptions, which the reducer compares.
 std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimizer) {
-  auto out = c10::str("clip_norm=", shortest(o.clip_norm), "\noptimizer=", optimizer.name(), " ", to_yaml(optimizer.options()));
+  auto out = str_cat("clip_norm=", shortest(o.clip_norm), "\noptimizer=", optimizer.name(), " ", to_yaml(optimizer.options()));
   if (const auto& s = o.loss_scale)
-    out += c10::str("\nloss_scale=", shortest(s->init_scale), " ", shortest(s->growth_factor), " ", shortest(s->backoff_factor), " ",
+    out += str_cat("\nloss_scale=", shortest(s->init_scale), " ", shortest(s->growth_factor), " ", shortest(s->backoff_factor), " ",
                     s->growth_interval, " ", shortest(s->min_scale), " ", shortest(s->max_scale), " ", s->dynamic, " ", s->hysteresis);
   return out;
 }
@@ -96,7 +96,7 @@ struct DistributedTraining::Impl {
   // Before tensors of other sizes would be sent.
   void check_same_model(const std::vector<at::Tensor>& weights) {
     std::string text;
-    for (const auto& t : weights) text += c10::str(t.scalar_type(), " ", t.sizes(), "\n");
+    for (const auto& t : weights) text += str_cat(t.scalar_type(), " ", t.sizes(), "\n");
     const auto of_ranks = strategy->gather(text);
     for (size_t r = 1; r < of_ranks.size(); ++r)
       check(of_ranks[r] == of_ranks[0], ErrorKind::Peer, kTraining, "rank ", r,

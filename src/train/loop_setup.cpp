@@ -39,6 +39,8 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
                                              .state = [this](StateSlices& own) { return state_with(&own); },
                                              .meta = [this] { return meta(); },
                                              .checkpoint_written = [this](const std::string& path) { note_checkpoint(path); }});
+  if (parts_.train_loader != nullptr)
+    at_.effective_batch = parts_.train_loader->options().batch_size * options_.accumulate_grad_batches * parts_.strategy->world_size();
   parts_.task->set_training(true);
 }
 

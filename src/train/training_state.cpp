@@ -14,6 +14,7 @@
 #include "npu_train/base/saved_part.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/dist/offload.hpp"
@@ -212,6 +213,15 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
   loop["skipped"] = position.skipped;
   loop["validated_step"] = position.validated_step;
   if (position.validated_batch >= 0) loop["validated_batch"] = position.validated_batch;
+  loop["effective_batch"] = position.effective_batch;
+}
+
+static void warn_of_other_batch(const LoopParts& parts, int64_t before, int64_t now) {
+  if (before == 0 || now == 0 || before == now || !parts.strategy->is_main()) return;
+  log_warning(
+      "the checkpoint was trained with an effective batch of ", before, " samples, and this run has ", now,
+      ", for which the learning rate may not be right; hint: trainer.accumulate_grad_batches changes it where the number of ranks has "
+      "changed");
 }
 
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved) {
@@ -240,6 +250,7 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
     const auto if_there = [&s](const char* key) { return s.values.count(key) > 0 ? s.integer(key, "loop") : -1; };  // older ones have none
     position.validated_step = if_there("validated_step");
     position.validated_batch = if_there("validated_batch");
+    warn_of_other_batch(parts, std::max<int64_t>(0, if_there("effective_batch")), position.effective_batch);
   });
 }
 

@@ -14,6 +14,7 @@ namespace npu_train {
 int tool_main(int argc, char** argv, const Parts& parts) {
   cli::open_standard_descriptors();
   cli::leave_stdout_to_main_rank();
+  cli::raise_descriptor_limit();
   cli::drop_launch_separator(argc, argv);
   CLI::App app("Tools around training.");
   app.require_subcommand(0, 1);

@@ -38,7 +38,16 @@ Variables shared_variables(const LaunchOptions& options, int port, int generatio
           {"TORCHELASTIC_RUN_ID", "npu_train-" + std::to_string(::getpid())},
           {"TORCHELASTIC_USE_AGENT_STORE", "True"},
           {"TORCHELASTIC_RESTART_COUNT", std::to_string(generation)},
-          {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)}};
+          {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)},
+          {"NPU_TRAIN_FIRST_WORLD_SIZE", std::to_string(options.nproc)}};
+}
+
+/// The number of ranks after a restart, by which a program can keep its global batch: it divides that of the first start. 0: there is none.
+int ranks_of_restart(const LaunchOptions& options, int nproc, int lost) {
+  if (options.min_nproc == 0) return nproc;
+  int ranks = std::max(options.min_nproc, nproc - lost);
+  while (ranks >= options.min_nproc && options.nproc % ranks != 0) --ranks;
+  return ranks >= options.min_nproc ? ranks : 0;
 }
 
 /// Waits for the ranks of a generation.
@@ -54,6 +63,7 @@ class Watch {
       if (is_stop_signal(signal)) stop(signal);
       while (const auto end = ranks_.ended()) verdict_.add(*end);
       if (const auto end = store_.ended()) verdict_.add_store(*end);
+      if (verdict_.lost() > 0) store_.end();  // by which ranks that still meet, and wait for a rank that will not come, know it at once
       if (verdict_.failed())
         for (const int rank : ranks_.kill_stopped()) verdict_.add_stopped(rank);
       if (verdict_.failed() && phase_ == Phase::Running) enter(Phase::Grace, options_.grace);
@@ -95,6 +105,7 @@ class Watch {
       stopped_at_ = Clock::now();
       verdict_.stopped_by(signal);
       ranks_.send(signal);
+      ranks_.send(SIGCONT);  // a rank that is stopped does not receive the signal before
     } else if ((signal == SIGINT || signal == SIGTERM) && Clock::now() - stopped_at_ >= std::chrono::seconds(1)) {
       end_ranks(SIGKILL, Phase::Killed);
     }
@@ -114,16 +125,22 @@ class Watch {
 LaunchResult launch_ranks(const LaunchOptions& options) {
   check_options(options);
   const SignalWait signals;
-  StoreProcess store(signals);
   int nproc = options.nproc;
   for (int generation = 0;; ++generation) {
+    StoreProcess store(signals);
     const bool restarted = generation > 0 && !options.restart_command.empty();
     RankProcesses ranks({restarted ? options.restart_command : options.command, nproc, shared_variables(options, store.port(), generation)},
                         signals);
     const auto verdict = Watch(options, signals, store, ranks).run();
     if (generation == options.max_restarts || !verdict.may_restart() || ranks.running() > 0)
       return {verdict.exit_code(), verdict.message(), verdict.hung()};
-    if (options.min_nproc > 0) nproc = std::max(options.min_nproc, nproc - verdict.lost());
+    const int fewer = ranks_of_restart(options, nproc, verdict.lost());
+    if (fewer == 0)
+      return {verdict.exit_code(),
+              str_cat(verdict.message(), "; no restart: no number of ranks from ", options.min_nproc, " to ", nproc - verdict.lost(),
+                       " divides ", options.nproc, ", by which the global batch would stay the same"),
+              verdict.hung()};
+    nproc = fewer;
     log_warning("[launch] ", verdict.message(), "; restart ", generation + 1, " of ", options.max_restarts, " with ", nproc, " ranks");
   }
 }

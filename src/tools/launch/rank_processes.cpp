@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -50,26 +49,15 @@ Variables variables_of(int rank, const Generation& generation) {
   ::_exit(127);
 }
 
-/// Returns when the program runs.
-pid_t start_rank(const Generation& generation, int rank, const SignalWait& signals) {
-  std::array<int, 2> report{};  // closed by exec
-  check(::pipe2(report.data(), O_CLOEXEC) == 0, ErrorKind::Device, kRanks, "no pipe: ", std::strerror(errno));
+pid_t start_rank(const Generation& generation, int rank, int report, const SignalWait& signals) {
   const pid_t parent = ::getpid(), child = ::fork();
   if (child == 0) {
     begin_child(parent, signals);
-    become_rank(generation, rank, report[1]);
+    become_rank(generation, rank, report);
   }
-  const int fork_error = errno;
-  ::close(report[1]);
-  int exec_error = 0;
-  const bool failed = child > 0 && ::read(report[0], &exec_error, sizeof exec_error) == sizeof exec_error;
-  ::close(report[0]);
-  check(child > 0, ErrorKind::Device, kRanks, "rank ", rank, " of ", generation.nproc, " could not be started: ", std::strerror(fork_error),
+  check(child > 0, ErrorKind::Device, kRanks, "rank ", rank, " of ", generation.nproc, " could not be started: ", std::strerror(errno),
         "; hint: start fewer ranks, or raise the limit of processes (ulimit -u)");
-  if (!failed) return child;
-  ::waitpid(child, nullptr, 0);
-  throw Error(ErrorKind::Usage, kRanks, "'" + generation.command[0] + "' cannot be run: " + std::strerror(exec_error),
-              "give a program of PATH, or the path of a program");
+  return child;
 }
 
 }  // namespace
@@ -86,17 +74,27 @@ RankEnd end_of_status(int rank, int wait_status) {
   return {.rank = rank, .signalled = false, .status = WEXITSTATUS(wait_status)};
 }
 
-RankProcesses::RankProcesses(const Generation& generation, const SignalWait& signals) {
+RankProcesses::RankProcesses(const Generation& generation, const SignalWait& signals) : program_(generation.command[0]) {
+  check(::pipe2(reports_.data(), O_CLOEXEC | O_NONBLOCK) == 0, ErrorKind::Device, kRanks, "no pipe: ", std::strerror(errno));
   try {
-    for (int rank = 0; rank < generation.nproc; ++rank) running_[rank] = start_rank(generation, rank, signals);
+    for (int rank = 0; rank < generation.nproc; ++rank) running_[rank] = start_rank(generation, rank, reports_[1], signals);
   } catch (...) {
-    send(SIGKILL);
-    for (const auto& [rank, child] : running_) ::waitpid(child, nullptr, 0);
+    kill_all();
+    for (const int end : reports_) ::close(end);
     throw;
   }
 }
 
-RankProcesses::~RankProcesses() { send(SIGKILL); }
+RankProcesses::~RankProcesses() {
+  send(SIGKILL);
+  for (const int end : reports_) ::close(end);
+}
+
+void RankProcesses::kill_all() {
+  send(SIGKILL);
+  for (const auto& [rank, child] : running_) ::waitpid(child, nullptr, 0);
+  running_.clear();
+}
 
 void RankProcesses::send(int signal) const {
   for (const auto& [rank, group] : running_) ::kill(-group, signal);
@@ -120,6 +118,11 @@ std::optional<RankEnd> RankProcesses::ended() {
     ::waitpid(child, &status, 0);
     const auto end = end_of_status(rank, status);
     running_.erase(rank);
+    if (int exec_error = 0; ::read(reports_[0], &exec_error, sizeof exec_error) == sizeof exec_error) {
+      kill_all();
+      throw Error(ErrorKind::Usage, kRanks, "'" + program_ + "' cannot be run: " + std::strerror(exec_error),
+                  "give a program of PATH, or the path of a program");
+    }
     return end;
   }
   return std::nullopt;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -31,7 +32,7 @@ struct Generation {
 /// The ranks of one generation. Its destructor kills those that still run.
 class RankProcesses {
  public:
-  /// Starts them. Error(Usage) if the program cannot be run.
+  /// Starts them, and does not wait until their program runs.
   RankProcesses(const Generation& generation, const SignalWait& signals);
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;
@@ -42,11 +43,16 @@ class RankProcesses {
   void send(int signal) const;
   /// Kills the ranks that are stopped (SIGSTOP, for example), which cannot end by themselves, and gives their numbers.
   std::vector<int> kill_stopped() const;
-  /// A rank that has ended since the last call, with all that it started; nothing if there is none.
+  /// A rank that has ended since the last call, with all that it started; nothing if there is none. Error(Usage) if the program cannot be
+  /// run; then none is left.
   std::optional<RankEnd> ended();
 
  private:
-  std::map<int, pid_t> running_;  // by rank
+  void kill_all();
+
+  std::string program_;
+  std::array<int, 2> reports_{-1, -1};  // a pipe for the errors of exec
+  std::map<int, pid_t> running_;        // by rank
 };
 
 }  // namespace npu_train

@@ -66,10 +66,13 @@ StoreProcess::StoreProcess(const SignalWait& signals) {
   check(child_ > 0, ErrorKind::Device, kStore, "the store could not be started: ", std::strerror(errno));
 }
 
-StoreProcess::~StoreProcess() {
+StoreProcess::~StoreProcess() { end(); }
+
+void StoreProcess::end() {
   if (child_ <= 0) return;
   ::kill(child_, SIGKILL);
   ::waitpid(child_, nullptr, 0);
+  child_ = 0;
 }
 
 std::optional<RankEnd> StoreProcess::ended() {

@@ -1,4 +1,4 @@
-// The process that serves the store of a run: it outlives every rank.
+// The process that serves the store of one generation of ranks: it outlives each of them, unless one has failed.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,9 @@ class StoreProcess {
   StoreProcess& operator=(const StoreProcess&) = delete;
 
   int port() const { return port_; }
-  /// How it ended: once, if it has ended.
+  /// Ends it: ranks that wait in it get an error.
+  void end();
+  /// How it ended by itself: once, if it has ended.
   std::optional<RankEnd> ended();
 
  private:

@@ -183,6 +183,35 @@ TEST_CASE("a second signal, a second later, kills the ranks; what follows sooner
   CHECK(launcher.nothing_is_left());
 }
 
+TEST_CASE("a rank that is stopped before its program runs does not keep the launcher from starting the others, and from ending") {
+  const Scripts scripts;
+  static int forks = 0;  // the store, and the ranks
+  LauncherProcess launcher(Scripts::options("trap 'exit 143' TERM; here; while :; do sleep 0.01; done", 3), [] {
+    ::pthread_atfork([] { ++forks; }, nullptr,
+                     [] {
+                       if (forks == 3) ::raise(SIGSTOP);  // rank 1
+                     });
+  });
+  REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.2"); }));
+  CHECK_FALSE(scripts.exists("pid.1"));
+  launcher.send(SIGTERM);
+  CHECK(launcher.result().exit_code == 128 + SIGTERM);
+  CHECK(launcher.nothing_is_left());
+}
+
+TEST_CASE("the store ends when a rank has failed by itself, so that ranks which still meet do not wait for it") {
+  const Scripts scripts;
+  auto options = Scripts::options("here; until [ -e $DIR/go.$RANK ]; do sleep 0.01; done; [ $RANK = 0 ] && exit 9; exit 4");
+  options.grace = std::chrono::hours(10);
+  LauncherProcess launcher(options);
+  REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.1"); }));
+  CHECK(children_of(launcher.pid()).size() == 3);
+  scripts.make("go.1");
+  REQUIRE(happens([&] { return children_of(launcher.pid()) == std::vector<pid_t>{scripts.pid_of(0)}; }));
+  scripts.make("go.0");
+  CHECK(launcher.result().exit_code == 4);
+}
+
 TEST_CASE("nohup and a parent that ignores its children") {
   const Scripts scripts;
   LauncherProcess launcher(Scripts::options("here; until [ -e $DIR/go ]; do sleep 0.01; done"), [] {
@@ -220,7 +249,7 @@ TEST_CASE("a restart starts all ranks again, with the command of restarts") {
   }
 }
 
-TEST_CASE("a restart with fewer ranks, not below the least number") {
+TEST_CASE("a restart with fewer ranks, not below the least number, and so that the global batch stays the same") {
   const Scripts scripts;
   auto options = Scripts::options(
       "rm -f $DIR/pid.$RANK; here; echo $TORCHELASTIC_RESTART_COUNT $WORLD_SIZE >> $DIR/log\n"
@@ -231,7 +260,22 @@ TEST_CASE("a restart with fewer ranks, not below the least number") {
   LauncherProcess launcher(options);
   const auto result = launcher.result();
   CHECK_MESSAGE(result.exit_code == 0, result.message);
-  CHECK(scripts.content("log") == "0 4\n0 4\n0 4\n0 4\n1 3\n1 3\n1 3\n2 2\n2 2\n3 2\n3 2\n");
+  CHECK(scripts.content("log") == "0 4\n0 4\n0 4\n0 4\n1 2\n1 2\n2 2\n2 2\n3 2\n3 2\n");
+}
+
+TEST_CASE("no restart where no allowed number of ranks divides the first one") {
+  const Scripts scripts;
+  auto options = Scripts::options(
+      "rm -f $DIR/pid.$RANK; here; echo $WORLD_SIZE of $NPU_TRAIN_FIRST_WORLD_SIZE >> $DIR/log; if [ $RANK = 0 ]; then exit 4; fi; gone 0; "
+      "exit 9",
+      3);
+  options.max_restarts = 1;
+  options.min_nproc = 2;
+  LauncherProcess launcher(options);
+  const auto result = launcher.result();
+  CHECK(result.exit_code == 4);
+  CHECK(has(result.message, "no restart: no number of ranks from 2 to 2 divides 3"));
+  CHECK(scripts.content("log") == "3 of 3\n3 of 3\n3 of 3\n");
 }
 
 TEST_CASE("no restart where it would end alike") {

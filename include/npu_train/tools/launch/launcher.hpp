@@ -13,7 +13,8 @@ struct LaunchOptions {
   std::vector<std::string> restart_command{};  ///< the same after a restart; empty: `command`
   int nproc = 2;                               ///< number of ranks, 1 to kMaxRanks
   int max_restarts = 0;                        ///< how often all ranks are started again after a failure
-  int min_nproc = 0;  ///< above 0: a restart leaves out as many ranks as failed, but keeps at least this number; 0: it keeps all
+  int min_nproc = 0;  ///< above 0: a restart leaves out at least as many ranks as failed, but keeps at least this number, and a number
+                      ///< that divides `nproc`, by which the program keeps its global batch; 0: it keeps all
   std::chrono::milliseconds grace = std::chrono::seconds(60);       ///< from the first failure until the other ranks get SIGTERM
   std::chrono::milliseconds kill_after = std::chrono::seconds(10);  ///< from there until SIGKILL
 
@@ -36,7 +37,8 @@ struct LaunchResult {
 ///
 /// The exit code is 0 if every rank ended with 0, else the first one that is not 9 (another rank failed). A rank that died by a signal
 /// which was not sent from here counts as 9. A rank that is stopped when another one fails is killed. A restart follows a failure that
-/// another attempt may not repeat: not a usage error (2), a divergence (5), a failed check (7), or a stop by a signal.
+/// another attempt may not repeat: not a usage error (2), a divergence (5), a failed check (7), or a stop by a signal. The variable
+/// NPU_TRAIN_FIRST_WORLD_SIZE has the number of ranks of the first start.
 ///
 /// Error(Usage) for options out of range and a program that cannot be run; Error(Device) if the system provides no process or socket.
 LaunchResult launch_ranks(const LaunchOptions& options);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -82,14 +83,16 @@ size_t terminal_columns() {
 
 namespace {
 
-/// The rank of this process; 0 for a description of a launch that is not valid, which is reported by the code that uses it.
-int rank_of_process() {
+/// Of this process; that of a process alone for a description that is not valid, which is reported by the code that uses it.
+Launch launch_of_process() {
   try {
-    return launch_of_environment().rank;
+    return launch_of_environment();
   } catch (const Error&) {
-    return 0;
+    return {};
   }
 }
+
+int rank_of_process() { return launch_of_process().rank; }
 
 /// "[rank 2] ", of a rank other than 0.
 std::string rank_prefix() {
@@ -116,6 +119,13 @@ int guarded(const std::function<int()>& body) {
 
 void leave_stdout_to_main_rank() {
   if (rank_of_process() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) std::abort();
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (launch_of_process().world_size == 1 || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, an error of the ranks has the number that they need
 }
 
 LogSink make_program_sink() {

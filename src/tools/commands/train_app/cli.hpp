@@ -33,6 +33,9 @@ void open_standard_descriptors();
 /// A rank other than 0 writes nothing to stdout: what a program reports is the same on every rank. Call it before anything is written.
 void leave_stdout_to_main_rank();
 
+/// In a rank, raises the limit of open files to the hard one: connections to hundreds of other ranks exceed the usual 1,024.
+void raise_descriptor_limit();
+
 /// The log on stderr; of a rank other than 0 only warnings and errors, which name it.
 LogSink make_program_sink();
 

@@ -5,11 +5,13 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cli.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/dist/launch.hpp"
+#include "npu_train/dist/process_group.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
 
 namespace npu_train::cli {
@@ -79,7 +81,7 @@ void end_with_peer(const std::function<void()>& body) {
     if (e.kind() != ErrorKind::Peer) throw;
     report(e.what());
     std::fflush(nullptr);
-    ::_exit(e.exit_code());
+    ::_exit(is_stopped_wait(e) ? 128 + signal_received() : e.exit_code());
   }
 }
 

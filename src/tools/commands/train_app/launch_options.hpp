@@ -27,7 +27,7 @@ std::vector<std::string> rank_command(int argc, char** argv);
 std::vector<std::string> resumed_command(std::vector<std::string> command);
 
 /// Runs `body`, a part of a training. After an Error(Peer) the process ends here, with the message on stderr and exit code 9: destructors
-/// and functions of atexit() might wait for the rank that failed.
+/// and functions of atexit() might wait for the rank that failed. With 128 + the signal if that ended the wait for other ranks.
 void end_with_peer(const std::function<void()>& body);
 
 }  // namespace npu_train::cli

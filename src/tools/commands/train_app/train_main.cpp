@@ -138,6 +138,7 @@ int train(const Arguments& args, const Parts& parts) {
 int train_main(int argc, char** argv, const Parts& parts) {
   cli::open_standard_descriptors();
   cli::leave_stdout_to_main_rank();
+  cli::raise_descriptor_limit();
   Arguments args;
   CLI::App app("Trains the model that a configuration file describes.");
   app.add_option("config", args.words, "CONFIG.yaml [key=value ...], as in trainer.max_epochs=3 precision=16-mixed");
