@@ -76,7 +76,8 @@ std::vector<StepCall> BucketCalls::grouped(const BucketSize& size) const {
 std::vector<StepCall> BucketCalls::sum(const BucketSize& size, const Adding& by) const {
   const bool is_float = size.element_bytes == 4;
   if (compression_.carries_errors() && is_float) return compressed(size, by);
-  if (!dist_.adds_in_order()) return {call(Kind::AllReduce, size.bytes(), by)};
+  if (!dist_.adds_in_order())
+    return by.in_shards && work_.between_devices ? scattered(size, by) : std::vector{call(Kind::AllReduce, size.bytes(), by)};
   const bool half = is_float && (dist_.reduce_dtype == "bf16" || !compression_.none());
   const auto bytes = half ? size.elements * 2 : size.bytes();
   std::vector<StepCall> out{call(Kind::AllToAll, bytes, by)};
@@ -85,6 +86,15 @@ std::vector<StepCall> BucketCalls::sum(const BucketSize& size, const Adding& by)
     out.push_back(call(Kind::AllGather, bytes, by));
   else if (shards < by.ranks)
     out.push_back({.kind = Kind::AllGather, .bytes = size.bytes() / shards, .ranks = by.ranks / shards, .stride = shards});
+  return out;
+}
+
+// A reduce-scatter has the messages and bytes of a gather, in the other direction. Ranks with the same shard then add theirs.
+std::vector<StepCall> BucketCalls::scattered(const BucketSize& size, const Adding& by) const {
+  const int shards = placement_.shards();
+  std::vector<StepCall> out{{.kind = Kind::AllGather, .bytes = size.bytes(), .ranks = shards}};
+  if (shards < by.ranks)
+    out.push_back({.kind = Kind::AllReduce, .bytes = size.bytes() / shards, .ranks = by.ranks / shards, .stride = shards});
   return out;
 }
 

@@ -36,6 +36,7 @@ class BucketCalls {
   };
   StepCall call(StepCall::Kind kind, int64_t bytes, const Adding& by) const;
   std::vector<StepCall> sum(const BucketSize& size, const Adding& by) const;
+  std::vector<StepCall> scattered(const BucketSize& size, const Adding& by) const;
   void add_coded(int64_t of_part, const Adding& by, bool gathers, std::vector<StepCall>& out) const;
   std::vector<StepCall> compressed(const BucketSize& size, const Adding& by) const;
   std::vector<StepCall> low_rank(const BucketSize& size, const Adding& by) const;

@@ -1,6 +1,7 @@
 // From a configuration to the work and the memory of a step.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
@@ -51,6 +53,12 @@ bool is_shared(const Model& model, const ParameterSet& parameters, const std::st
   for (const auto& [alias, first] : parameters.aliases())
     if (first == name && unit_of(model, alias) != unit_of(model, first)) return true;
   return false;
+}
+
+// All blocks but the last one are computed again; with a budget perhaps fewer.
+double recomputed_share(const std::string& checkpointing, const std::vector<double>& units) {
+  if (CheckpointPlan::parse(checkpointing).kind == CheckpointPlan::Kind::None || units.empty()) return 0;
+  return std::accumulate(units.begin(), units.end() - 1, 0.0);
 }
 
 // Recorded for the fewest and the most shards; between and beyond these what is divided is in proportion to 1 / shards.
@@ -132,6 +140,7 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
            .rows = p.value.dim() > 1 ? p.value.size(0) : 0});
     for (const auto& block : summary.blocks)
       out.units.push_back(summary.flops > 0 ? static_cast<double>(block.flops) / static_cast<double>(summary.flops) : 0);
+    out.recomputed = recomputed_share(config.trainer.gradient_checkpointing, out.units);
     for (const auto& [name, tensor] : run.optimizer->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
     if (run.ema != nullptr)
       for (const auto& [name, tensor] : run.ema->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());

@@ -93,14 +93,15 @@ void check_modelled(const StepWork& work, const Placement& placement) {
 }
 
 // What the engine refuses.
-void check_possible(const DistOptions& dist, const Placement& placement, Sharding sharding) {
+void check_possible(const DistOptions& dist, const Placement& placement, Sharding sharding, bool between_devices) {
   const bool one_group = placement.group_size > 0 && placement.groups() == 1;
   const bool carries = !one_group && dist.compressed().carries_errors();
   check(!carries || sharding != Sharding::Parameters, ErrorKind::Usage, "plan", "dist.compression=", dist.compression,
         " is not possible with zero3; allowed with it: none, bf16, fp16");
   check(!carries || placement.shards() == placement.ranks, ErrorKind::Usage, "plan", "dist.compression=", dist.compression,
         " is not possible with shards among ", placement.shards(), " of ", placement.ranks, " ranks; allowed: among all");
-  check(dist.adds_in_order() || dist.reduce == "window", ErrorKind::Usage, "plan",
+  const bool scatters = between_devices && sharding != Sharding::None && placement.group_size == 0;
+  check(dist.adds_in_order() || dist.reduce == "window" || scatters, ErrorKind::Usage, "plan",
         "dist.reduce=micro_batch is not possible with native sums, which dist.group_size selects; allowed: window");
   check(dist.adds_in_order() || dist.reduce_dtype == "fp32", ErrorKind::Usage, "plan", "dist.reduce_dtype=", dist.reduce_dtype,
         " is not possible with native sums, which dist.group_size selects; allowed: fp32");
@@ -127,7 +128,7 @@ StepCalls step_calls(const StepWork& work, const Placement& placement) {
   StepCalls out;
   if (placement.ranks == 1) return out;
   const auto dist = placed(work, placement, sharding);
-  check_possible(dist, placement, sharding);
+  check_possible(dist, placement, sharding, work.between_devices);
   const bool in_units = sharding == Sharding::Parameters;
   const detail::BucketCalls of_bucket(work, dist, placement, sharding);
   const auto sizes = sizes_of(work, in_units ? placement.ranks : of_bucket.divided_by(), in_units);

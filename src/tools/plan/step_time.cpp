@@ -13,6 +13,7 @@ namespace {
 constexpr double kBackward = 2;        // FLOPs of a backward pass over those of a forward pass
 constexpr double kOptimizerReads = 3;  // passes over a parameter: it, its gradient, and it again when written
 constexpr double kStateReads = 2;
+constexpr double kTcpLatency = 30e-6;   // seconds of a small message between machines, through the kernels of both
 constexpr size_t kAllCalls = SIZE_MAX;  // of a bucket
 
 // A tree's rounds among n ranks.
@@ -112,7 +113,7 @@ class Player {
       backward(last || calls_.every_micro_batch, last);
     }
     now_ = std::max(now_, arrived_);
-    now_ += static_cast<double>(calls_.agreements) * (placement_.ranks - 1) * (cluster_.link.latency + rates_.message);
+    now_ += static_cast<double>(calls_.agreements) * (placement_.ranks - 1) * (agreement_latency() + rates_.message);
     now_ += optimizer_;
     for (const auto& call : calls_.after) {
       now_ = send(call, now_);
@@ -127,6 +128,11 @@ class Player {
   }
 
  private:
+  // Agreements travel by Gloo over TCP, whatever carries gradients.
+  double agreement_latency() const {
+    return work_.between_devices && placement_.ranks > cluster_.per_machine ? std::max(cluster_.link.latency, kTcpLatency)
+                                                                            : cluster_.link.latency;
+  }
   double sent_by(const StepCall& call) const { return share_sent(call, work_.between_devices); }
 
   // What stays in the machine has a connection of its own.
@@ -173,7 +179,7 @@ class Player {
   // Parameters are complete; buckets are sent as they become complete.
   void complete_backward(bool sends, bool last) {
     const double begin = now_;
-    compute(kBackward * forward_ + (sends ? reduced_ : 0));
+    compute((kBackward + work_.recomputed) * forward_ + (sends ? reduced_ : 0));
     if (!sends) return;
     std::vector<double> complete(calls_.buckets.size());
     for (size_t b = 0; b < complete.size(); ++b) complete[b] = work_.dist.overlap ? begin + calls_.buckets[b].ready * (now_ - begin) : now_;
@@ -216,10 +222,11 @@ class Player {
     const double reduced = sends ? reduced_ : 0;
     double root = 1, next = now_;
     for (const double share : units) root -= share;
+    const double again = root < 1 ? work_.recomputed / (1 - root) : 0;  // of the FLOPs of the units
     compute(std::max(0.0, root) * kBackward * forward_);
     for (size_t u = units.size(); u > 0; --u) {
       now_ = std::max(now_, next);
-      const double seconds = units[u - 1] * (kBackward * forward_) + reduced / static_cast<double>(units.size());
+      const double seconds = units[u - 1] * (kBackward + again) * forward_ + reduced / static_cast<double>(units.size());
       if (u > 1) next = send(calls_.units[u - 1], overlap ? now_ : now_ + seconds);
       compute(seconds);
       if (sends_early) exchange(u, now_);

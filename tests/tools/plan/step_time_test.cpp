@@ -49,6 +49,32 @@ TEST_CASE("steps that were calculated by hand") {
   CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(4));  // 1 s each, at 2 and 3
 }
 
+TEST_CASE("what checkpointing computes again takes its time in the backward pass") {
+  auto work = two_blocks();
+  work.recomputed = 0.5;  // the first of two equal blocks
+  CHECK(seconds(work, {}) == Approx(3.5));
+  // Backward from 1 to 3.5. Exchange at 2.25, gather at 2.75; exchange at 3.5, gather until 4.5.
+  CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(4.5));
+  CHECK(step_time(work, {.strategy = "zero3", .ranks = 2}, kSlowLink, kExact).compute == Approx(3.5));
+}
+
+TEST_CASE("between devices shards are scattered sums, and agreements take the time of TCP") {
+  auto work = two_blocks();
+  work.between_devices = true;
+  const auto time = [&](const Placement& placement) { return step_time(work, placement, kSlowLink, kExact); };
+  // 512,000 bytes a block: half of it scattered in each of two ranks, and gathered twice, the last block once, with zero3.
+  CHECK(time({.strategy = "zero2", .ranks = 2}).sent_bytes == Approx(2 * 256'000 + 2 * 256'000));
+  CHECK(time({.strategy = "zero3", .ranks = 2}).sent_bytes == Approx(2 * 256'000 + 3 * 256'000));
+  // Of groups of two shards each part is then added by the two ranks that have it.
+  CHECK(time({.strategy = "zero2", .ranks = 4, .shard_size = 2}).sent_bytes == Approx(2 * 256'000 + 2 * 256'000 + 2 * 256'000));
+  work.parameters.clear();
+  work.units.clear();
+  CHECK(time({.strategy = "ddp", .ranks = 1025}).seconds == Approx(3 + 2 * 1024 * 30e-6));
+  auto slow = kSlowLink;
+  slow.link.latency = 100e-6;
+  CHECK(step_time(work, {.strategy = "ddp", .ranks = 1025}, slow, kExact).seconds == Approx(3 + 2 * 1024 * 100e-6));
+}
+
 TEST_CASE("windows of several micro-batches") {
   auto work = two_blocks();
   work.micro_batches = 2;
@@ -102,7 +128,7 @@ TEST_CASE("groups of ranks") {
   // Between devices sums wait for the end of the backward pass, so the second bucket's way between machines begins after that of the first.
   auto devices = work;
   devices.between_devices = true;
-  CHECK(seconds(devices, by_two, cluster) == Approx(5.001));
+  CHECK(seconds(devices, by_two, cluster) == Approx(5.001 + 2 * 3 * 30e-6));  // with two agreements of four ranks over TCP
   CHECK(step_time(devices, by_two, cluster, kExact).sent_bytes == Approx(2 * (512'000 + 512'000)));
 }
 

@@ -22,6 +22,7 @@ struct StepWork {
   };
   std::string model{};
   double flops = 0;                     ///< of the forward pass of one sample; the backward pass has twice as many
+  double recomputed = 0;                ///< share of them that the backward pass computes again (trainer.gradient_checkpointing)
   int64_t batch = 1;                    ///< samples of a micro-batch
   int64_t micro_batches = 1;            ///< of a window
   double state_bytes = 0;               ///< of the optimizer's state and of averages of the weights
