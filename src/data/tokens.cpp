@@ -1,7 +1,6 @@
 #include "npu_train/data/tokens.hpp"
 
 #include <ATen/ops/empty.h>
-#include "npu_train/core/str_cat.hpp"
 #include <glob.h>
 
 #include <algorithm>

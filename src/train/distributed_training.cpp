@@ -50,7 +50,7 @@ std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimi
   auto out = str_cat("clip_norm=", shortest(o.clip_norm), "\noptimizer=", optimizer.name(), " ", to_yaml(optimizer.options()));
   if (const auto& s = o.loss_scale)
     out += str_cat("\nloss_scale=", shortest(s->init_scale), " ", shortest(s->growth_factor), " ", shortest(s->backoff_factor), " ",
-                    s->growth_interval, " ", shortest(s->min_scale), " ", shortest(s->max_scale), " ", s->dynamic, " ", s->hysteresis);
+                   s->growth_interval, " ", shortest(s->min_scale), " ", shortest(s->max_scale), " ", s->dynamic, " ", s->hysteresis);
   return out;
 }
 

@@ -54,7 +54,7 @@ struct LoopPosition {
   int64_t skipped = 0;
   int64_t validated_step = -1;
   int64_t validated_batch = -1;  ///< batch_in_epoch of this epoch's last validation by trainer.val_check_interval; -1: none yet
-  int64_t effective_batch = 0;  ///< samples of a full window over all ranks; 0: not known
+  int64_t effective_batch = 0;   ///< samples of a full window over all ranks; 0: not known
 };
 
 /// All jobs other than the steps are parts with state of their own; docs/rooms/train.md and src/train/loop_jobs.hpp define their order.

@@ -138,7 +138,7 @@ LaunchResult launch_ranks(const LaunchOptions& options) {
     if (fewer == 0)
       return {verdict.exit_code(),
               str_cat(verdict.message(), "; no restart: no number of ranks from ", options.min_nproc, " to ", nproc - verdict.lost(),
-                       " divides ", options.nproc, ", by which the global batch would stay the same"),
+                      " divides ", options.nproc, ", by which the global batch would stay the same"),
               verdict.hung()};
     nproc = fewer;
     log_warning("[launch] ", verdict.message(), "; restart ", generation + 1, " of ", options.max_restarts, " with ", nproc, " ranks");

@@ -7,7 +7,6 @@
 
 #include "memory_advice.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
