@@ -44,7 +44,8 @@ auto bounded(
   std::packaged_task<decltype(work())()> task(std::move(work));
   auto result = task.get_future();
   std::thread thread(std::move(task));
-  const auto end = std::chrono::steady_clock::now() + r.timeout + std::chrono::seconds(1);  // the errors of `work` say more
+  const auto end =
+      std::chrono::steady_clock::now() + r.timeout + std::chrono::seconds(5);  // the errors of `work` say more, and it tries in steps
   while (result.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
     try {
       if (r.stopped && r.stopped()) throw stopped_while_waiting(r.shared->who);
