@@ -98,10 +98,9 @@ class UnequalRanks(ProgramTest):
         net = ['model={name: resnet18, stem: small}', 'optimizer={name: sgd, lr: 0.05}', 'trainer.lr_scaling=none', 'dist.timeout=60']
         one = self.dir / 'one'
         self.assertDone(train_app(config, *net, 'trainer.accumulate_grad_batches=2', f'output.dir={one}', env=PLAIN))
-        for strategy in ('ddp', 'zero2', 'zero3'):
-            out = self.dir / strategy
-            self.assertDone(train_app(config, '--nproc', 2, *net, f'trainer.strategy={strategy}', f'output.dir={out}', env=PLAIN, timeout=600))
-            self.assertEqual(contents(one)['model.safetensors'], contents(out)['model.safetensors'], strategy)
+        many = self.dir / 'zero3'
+        self.assertDone(train_app(config, '--nproc', 2, *net, 'trainer.strategy=zero3', f'output.dir={many}', env=PLAIN, timeout=600))
+        self.assertEqual(contents(one)['model.safetensors'], contents(many)['model.safetensors'])
 
     def test_synchronised_norms_with_sums_after_each_micro_batch_and_a_rank_with_fewer_of_them(self):
         config = self.config(NET.format(data='{name: generated, train_size: 12, val_size: 4, batch_size: 4, num_workers: 0}'))

@@ -57,7 +57,7 @@ pid_t start_rank(const Generation& generation, int rank, int report, const Signa
   }
   check(child > 0, ErrorKind::Device, kRanks, "rank ", rank, " of ", generation.nproc, " could not be started: ", std::strerror(errno),
         "; hint: start fewer ranks, or raise the limit of processes (ulimit -u)");
-  ::setpgid(child, child);  // the child does it too; signals to its group reach it whoever is first
+  ::setpgid(child, child);  // the child does it too, and signals to its group reach it in either case
   return child;
 }
 
