@@ -33,6 +33,9 @@ std::string size_of_output(const DumpCall& call) {
   return found == call.items.end() ? "" : elements_of(*found);
 }
 
+// What layers of both networks have in common. The output of a separate parameter is the parameter, not that of the module around it.
+std::string structure_of(const DumpCall& call) { return (call.type == "Parameter" ? "alone " : "") + sizes_of_parameters(call); }
+
 bool is_forward_of_layer(const DumpCall& call) {
   return call.is_module && call.direction == "forward" && call.layer != "loss" && !call.layer.starts_with("optimizer");
 }
@@ -43,8 +46,8 @@ class StructureMatcher {
       : a_(a), b_(b), open_a_(std::move(open_a)), open_b_(std::move(open_b)) {}
 
   IndexPairs run() {
-    align([](const DumpCall& call) { return sizes_of_parameters(call) + " to " + size_of_output(call); });
-    align(sizes_of_parameters);
+    align([](const DumpCall& call) { return structure_of(call) + " to " + size_of_output(call); });
+    align(structure_of);
     pair_backwards();
     pair_gradients();
     return std::move(pairs_);
