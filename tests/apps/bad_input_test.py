@@ -457,11 +457,12 @@ class BadInput(ProgramTest):
         empty = self.dir / 'empty.pth'
         empty.touch()
         old = self.dir / 'old.pth'
-        old.write_bytes(pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2))  # the beginning of files before PyTorch 1.6
+        # The beginning of files before PyTorch 1.6.
+        old.write_bytes(pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2) + pickle.dumps(1001, protocol=2))
         endless = pth(self.dir / 'endless.pth', b'\x80\x02' + b'(' * 100)
         other = self.dir / 'other.pth'
         with zipfile.ZipFile(other, 'w') as archive: archive.writestr('letter.txt', 'hello')
-        words = {cut: 'truncated', garbage: 'not a zip archive', empty: 'empty', old: '1.6', endless: 'is truncated', other: 'data.pkl'}
+        words = {cut: 'truncated', garbage: 'not a zip archive', empty: 'empty', old: 'truncated', endless: 'is truncated', other: 'data.pkl'}
         self.table([(path.name, command, CHECKPOINT, path.name, word) for path, word in words.items() for command in self.weights(path)])
         self.table([
             ('no such file', lambda: npu_tool('weights', '--from', self.dir / 'none.pth'), DATA, 'none.pth'),

@@ -65,7 +65,7 @@ class CompareInputsTest(ProgramTest):
         self.assertIn('no defaults were filled in', result['notes'][0])
 
     # The options that go with each kind of input; of every other kind they are refused.
-    OPTIONS = {'--reference': ('dump',), '--proportion': ('dump',), '--steps': ('dump',), '--rank': ('dump',),
+    OPTIONS = {'--reference': ('dump',), '--proportion': ('dump',), '--steps': ('dump',), '--rank': ('dump',), '--strict': ('dump',),
                **{name: ('dump', 'checkpoint') for name in ('--atol', '--rtol', '--tolerance', '--exact', '--mapping', '--strict-names', '--sample',
                                                             '--seed', '--layers')},
                **{name: ('run', 'history') for name in ('--columns', '--columns-b', '--shift', '--mean-rtol', '--lr-rtol')},
@@ -78,7 +78,7 @@ class CompareInputsTest(ProgramTest):
                   'config': run / 'config.yaml', 'environment': run / 'environment.json'}
         mapping = self.dir / 'mapping.yaml'
         mapping.write_text('head: head\n')
-        values = {'--reference': [run / 'dump'], '--proportion': ['3', '--reference', run / 'dump'], '--steps': ['0'], '--rank': ['rank0'],
+        values = {'--reference': [run / 'dump'], '--proportion': ['3', '--reference', run / 'dump'], '--steps': ['0'], '--rank': ['rank0'], '--strict': [],
                   '--atol': ['1'], '--rtol': ['1'], '--tolerance': ['head=1,1'], '--exact': [], '--mapping': [mapping], '--strict-names': [],
                   '--sample': ['0.9'], '--seed': ['3', '--sample', '0.9'], '--layers': ['head'], '--columns': ['loss=loss'],
                   '--columns-b': ['loss=loss'], '--shift': ['0'], '--mean-rtol': ['1'], '--lr-rtol': ['1'], '--rows': ['3'],

@@ -290,7 +290,7 @@ class Runs(ProgramTest):
         self.train('out', 'trainer.max_steps=1')
         checkpoint = ('--checkpoint', run_dir(self.dir / 'out'))
         self.assertFails(npu_tool('generate', *checkpoint), 2, 'exactly one of --prompt TEXT and --tokens')
-        self.assertFails(npu_tool('generate', *checkpoint, '--prompt', 'a', '--weights', 'x.pt'), 2, 'omit --model and --weights')
+        self.assertFails(npu_tool('generate', *checkpoint, '--prompt', 'a', '--weights', 'x.pt'), 2, 'of a checkpoint; allowed: plain, ema')
         self.assertFails(npu_tool('generate', *checkpoint, '--tokens', '1,256'), 2, 'token 1 of the prompt is 256; allowed: 0 to 255')
         self.assertFails(npu_tool('generate', *checkpoint, '--prompt', 'a', '--logits', self.dir / 'l.npy', '--max-new-tokens', '32'), 2, '--logits needs one forward of all tokens: 33, and the model takes 32')
         said = json.loads(self.assertDone(npu_tool('generate', *checkpoint, '--prompt', 'the dog', '--max-new-tokens', '60', '--json')))  # beyond the context
