@@ -16,7 +16,10 @@ namespace {
 
 constexpr size_t kLastLayers = 5;
 
-const void* memory_of(const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().data() : nullptr; }
+// Without the check of data(), which is an error for a parameter in shards.
+const void* memory_of(const at::Tensor& t) {
+  return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() : nullptr;
+}
 
 std::string shape_of(const at::Tensor& t) { return str_cat(t.sizes()); }
 
