@@ -183,11 +183,12 @@ TEST_CASE("the recipe for ImageNet's weights transforms images like ImageNet's t
   const auto line = [&](const char* list) { return to_yaml_line(*node->find("data")->find(list)); };
   const std::string normalize = "{name: normalize, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}";
   CHECK(line("train_transforms") ==
-        "[{name: random_resized_crop, size: 0, scale: [0.08, 1], ratio: [0.75, 1.3333333333333333]}, "
+        "[{name: random_resized_crop, size: 0, scale: [0.08, 1], ratio: [0.75, 1.3333333333333333], interpolation: bilinear}, "
         "{name: horizontal_flip, p: 0.5}, " +
             normalize + "]");
   CHECK(line("val_transforms") ==
-        "[{name: resize, size: 256, exact: false, crop_ratio: 1}, {name: center_crop, size: 0}, " + normalize + "]");
+        "[{name: resize, size: 256, exact: false, crop_ratio: 1, interpolation: bilinear}, {name: center_crop, size: 0}, " + normalize +
+            "]");
   CHECK(node->find("data")->find("image_size")->scalar() == "224");
 }
 

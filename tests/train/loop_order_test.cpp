@@ -169,7 +169,8 @@ TEST_CASE("built-in parts have the keys in the part `loop` that checkpoints have
   std::string keys;
   for (const auto& [key, value] : state.at("loop").values) keys += key + " ";
   CHECK(keys ==
-        "attempts batches_seen best_score early_best epoch epoch/data_wait epoch/samples epoch/seconds epoch/skipped epoch/sum/acc1 "
+        "attempts batches_seen best_score early_best effective_batch epoch epoch/data_wait epoch/samples epoch/seconds epoch/skipped "
+        "epoch/sum/acc1 "
         "epoch/sum/acc5 epoch/sum/loss epoch/weight/acc1 epoch/weight/acc5 epoch/weight/loss global_step lr_factor lr_place lr_there "
         "micro_batch_limit "
         "rollbacks skip_streak skipped validated_step without_improvement ");

@@ -70,7 +70,7 @@ TEST_CASE("another learning rate is found with its factor, and fails the weights
   CHECK(second.failed == 3);
   // updates that differ in other ways
   UpdateCheck other;
-  first = step_of(0, {{0.1, 0.1}, {0.2, 0.2}, {0.3, 0.3}}), second = step_of(1, {{0.2, 0.3}, {0.1, 0.15}, {0.4, 0.1}});
+  first = step_of(0, {{0.1, 0.1}, {0.2, 0.2}, {0.3, 0.3}}), second = step_of(1, {{0.2, 0.3}, {0.1, 0.15}, {0.4, 0.33}});
   other.judge(first);
   other.judge(second);
   REQUIRE(second.update.found);
