@@ -21,7 +21,7 @@ CONFIG = '''
 seed: 1
 device: cpu
 precision: 32-true
-model: {{name: torchscript, path: {dir}/pixels.pt, allow_code: true, num_classes: {classes}}}
+model: {{name: torchscript, path: {dir}/pixels.pt, allow_code: true, num_classes: {classes}, allow_unused_classes: true}}
 data:
   name: image_folder
   root: {dir}/data
