@@ -27,6 +27,26 @@ namespace {
 constexpr const char* kTraining = "DistributedTraining";
 constexpr const char* kScaler = "scaler";  // a part of a checkpoint
 
+/// What is not in DistOptions, which the reducer compares.
+std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimizer) {
+  auto out = str_cat("clip_norm=", shortest(o.clip_norm), "\noptimizer=", optimizer.name(), " ", to_yaml(optimizer.options()));
+  if (const auto& s = o.loss_scale)
+    out += str_cat("\nloss_scale=", shortest(s->init_scale), " ", shortest(s->growth_factor), " ", shortest(s->backoff_factor), " ",
+                   s->growth_interval, " ", shortest(s->min_scale), " ", shortest(s->max_scale), " ", s->dynamic, " ", s->hysteresis);
+  return out;
+}
+
+void check_equal_on_ranks(Strategy& strategy, const std::string& options) {
+  const auto all = strategy.gather(options);
+  for (size_t r = 1; r < all.size(); ++r)
+    check(all[r] == all[0], ErrorKind::Usage, kTraining, "rank ", r, " has the options\n", all[r], "\nwhere rank 0 has\n", all[0],
+          "\nhint: all ranks must run the same program with the same options");
+}
+
+}  // namespace
+
+namespace detail {
+
 /// The model as a checkpoint sees it.
 class ModuleState final : public Task {
  public:
@@ -45,23 +65,7 @@ class ModuleState final : public Task {
   torch::nn::Module& module_;
 };
 
-/// What is not in DistOptions, which the reducer compares.
-std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimizer) {
-  auto out = str_cat("clip_norm=", shortest(o.clip_norm), "\noptimizer=", optimizer.name(), " ", to_yaml(optimizer.options()));
-  if (const auto& s = o.loss_scale)
-    out += str_cat("\nloss_scale=", shortest(s->init_scale), " ", shortest(s->growth_factor), " ", shortest(s->backoff_factor), " ",
-                   s->growth_interval, " ", shortest(s->min_scale), " ", shortest(s->max_scale), " ", s->dynamic, " ", s->hysteresis);
-  return out;
-}
-
-void check_equal_on_ranks(Strategy& strategy, const std::string& options) {
-  const auto all = strategy.gather(options);
-  for (size_t r = 1; r < all.size(); ++r)
-    check(all[r] == all[0], ErrorKind::Usage, kTraining, "rank ", r, " has the options\n", all[r], "\nwhere rank 0 has\n", all[0],
-          "\nhint: all ranks must run the same program with the same options");
-}
-
-}  // namespace
+}  // namespace detail
 
 struct DistributedTraining::Impl {
   Impl(torch::nn::Module& module, std::shared_ptr<ProcessGroup> group, const MakeOptimizer& make_optimizer,
@@ -179,7 +183,7 @@ struct DistributedTraining::Impl {
   }
 
   DistributedTrainingOptions options;
-  ModuleState model;
+  detail::ModuleState model;
   std::shared_ptr<DataParallelStrategy> strategy;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Precision> precision;  // of checkpoints: parameters are saved as they are
