@@ -64,12 +64,12 @@ void read_rope(const Json& config, HubReader& file, HubNetwork& out, double cont
 // What Llama and Mistral have in common.
 void read_rotary_decoder(const Json& config, HubReader& file, HubNetwork& out, int64_t kv_heads, int64_t hidden, int64_t context) {
   out.model = "llama";
-  const auto heads = file.number("num_attention_heads", 32).value_or(32), dim = file.number("hidden_size", 4096).value_or(4096);
+  const auto dim = file.number("hidden_size", 4096).value_or(4096);
   file.size("vocab_size", 32000, "vocab_size");
   file.size("num_hidden_layers", 32, "layers");
   file.size("hidden_size", 4096, "dim");
   file.size("intermediate_size", hidden, "hidden", static_cast<double>((8 * static_cast<int64_t>(dim) / 3 + 255) / 256 * 256));
-  file.set("num_attention_heads", hub_text(heads), "heads", ConfigNode(static_cast<int64_t>(heads)), /*size=*/true);
+  const auto heads = file.heads("num_attention_heads", 32);
   const double groups = file.number("num_key_value_heads", kv_heads > 0 ? static_cast<double>(kv_heads) : heads).value_or(heads);
   file.set("num_key_value_heads", hub_text(groups), "kv_heads", ConfigNode(static_cast<int64_t>(groups)), /*size=*/true, heads);
   file.longest("max_position_embeddings", context, "context");
@@ -112,8 +112,7 @@ void read_gpt2(const Json& config, HubNetwork& out) {
   file.size("vocab_size", 50257, "vocab_size");
   file.size("n_positions", 1024, "context");
   file.size("n_layer", 12, "layers");
-  const auto heads = file.number("n_head", 12).value_or(12);
-  file.set("n_head", hub_text(heads), "heads", ConfigNode(static_cast<int64_t>(heads)), /*size=*/true);
+  file.heads("n_head", 12);
   file.size("n_inner", 4 * dim, "hidden", static_cast<double>(4 * dim));
   file.activation("activation_function", "gelu_new");
   file.number("layer_norm_epsilon", 1e-5, "norm_eps");
@@ -135,8 +134,7 @@ void read_chatglm(const Json& config, HubNetwork& out) {
   file.size("vocab_size", 130528, "vocab_size");
   file.size("num_layers", 28, "layers");
   file.size("inner_hidden_size", 16384, "hidden", static_cast<double>(4 * dim));
-  const auto heads = file.number("num_attention_heads", 32).value_or(32);
-  file.set("num_attention_heads", hub_text(heads), "heads", ConfigNode(static_cast<int64_t>(heads)), /*size=*/true);
+  file.heads("num_attention_heads", 32);
   file.longest("max_sequence_length", 2048, "context");
   file.number("layernorm_epsilon", 1e-5, "norm_eps");
   for (const auto& [key, option, standard] :

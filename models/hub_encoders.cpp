@@ -8,12 +8,6 @@
 namespace npu_train::detail {
 namespace {
 
-void read_heads(HubReader& file, const std::string& option, int64_t standard) {
-  const auto heads =
-      static_cast<int64_t>(file.number("num_attention_heads", static_cast<double>(standard)).value_or(static_cast<double>(standard)));
-  file.set("num_attention_heads", std::to_string(heads), option, ConfigNode(heads), /*size=*/true);
-}
-
 bool has_architecture(const Json& config, const std::string& name) {
   const auto* all = config.find("architectures");
   if (all == nullptr || !all->is_array()) return false;
@@ -41,7 +35,7 @@ HubReader tower_of(const Json& config, HubNetwork& out, const std::string& tower
   const auto width = file.size("hidden_size", dim, tower + "_dim");
   file.size("intermediate_size", 4 * dim, tower + "_hidden", static_cast<double>(4 * width));
   file.size("num_hidden_layers", 12, tower + "_layers");
-  read_heads(file, tower + "_heads", heads);
+  file.heads("num_attention_heads", heads, tower + "_heads");
   file.activation("hidden_act", "quick_gelu");
   file.number("layer_norm_eps", 1e-5, "norm_eps");
   // Its own projection_dim is not that of the common space.
@@ -58,7 +52,7 @@ void read_bert(const Json& config, HubNetwork& out) {
   file.size("vocab_size", 30522, "vocab_size");
   file.size("max_position_embeddings", 512, "context");
   file.size("num_hidden_layers", 12, "layers");
-  read_heads(file, "heads", 12);
+  file.heads("num_attention_heads", 12);
   file.size("intermediate_size", 3072, "hidden", static_cast<double>(4 * dim));
   file.size("type_vocab_size", 2, "token_types");
   file.activation("hidden_act", "gelu");
@@ -101,7 +95,7 @@ void read_image_encoder(const Json& config, HubReader& file, HubNetwork& out) {
   out.model = "vit";
   const auto dim = file.size("hidden_size", 768, "dim");
   file.size("num_hidden_layers", 12, "depth");
-  read_heads(file, "heads", 12);
+  file.heads("num_attention_heads", 12);
   file.size("intermediate_size", 3072, "mlp_dim", static_cast<double>(4 * dim));
   file.size("patch_size", 16, "patch_size");
   file.size("num_channels", 3, "channels");

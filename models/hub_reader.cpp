@@ -180,6 +180,13 @@ int64_t HubReader::size(const std::string& key, int64_t standard, const std::str
   return static_cast<int64_t>(value);
 }
 
+double HubReader::heads(const std::string& key, int64_t standard, const std::string& option) {
+  const auto fallback = static_cast<double>(standard);
+  const auto count = number(key, fallback).value_or(fallback);
+  set(key, hub_text(count), option, ConfigNode(static_cast<int64_t>(count)), /*size=*/true);
+  return count;
+}
+
 void HubReader::longest(const std::string& key, int64_t standard, const std::string& option) {
   const double value = number(key, static_cast<double>(standard)).value_or(static_cast<double>(standard));
   add(key, number_text(value), option, hub_number(value), HubOption::Rule::AtMost, /*size=*/true, 0);

@@ -28,6 +28,8 @@ class HubReader {
 
   // A size, which follows from the shapes of the tensors: without the key nothing is compared. `zero`: the meaning of a 0 of our option.
   int64_t size(const std::string& key, int64_t standard, const std::string& option, double zero = 0);
+  // A number of heads, which the shapes of the tensors do not show, but which belongs to the size of a network. Returns it.
+  double heads(const std::string& key, int64_t standard, const std::string& option = "heads");
   // The tokens of the longest input, of a network whose tensors do not limit it.
   void longest(const std::string& key, int64_t standard, const std::string& option);
   // A number that changes the arithmetic.
