@@ -21,11 +21,8 @@ bool leads_out(const std::filesystem::path& path) { return path.is_absolute() ||
 bool is_fp32_mode(const std::string& precision) { return precision == "32-true" || precision == "O0" || precision.starts_with("bf16"); }
 
 void check_data(const RunConfig& config, const std::function<void(const char*, const std::function<void()>&)>& rule) {
-  const auto text = [&](const char* key) -> std::string {
-    const auto* value = config.data.options.find(key);
-    return value != nullptr && value->is_scalar() ? value->scalar() : "";
-  };
-  if (const auto workers = text("num_workers"); !workers.empty()) rule("data.num_workers", [&] { parse_num_workers(workers); });
+  if (const auto workers = option_text(config.data.options, "num_workers"); !workers.empty())
+    rule("data.num_workers", [&] { parse_num_workers(workers); });
 }
 
 /// Makes an optimizer of the library without parameters, which reports contradictions of its own keys. Returns its lr; 0 if the program
@@ -50,6 +47,11 @@ void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
 }
 
 }  // namespace
+
+std::string option_text(const ConfigNode& options, const std::string& key) {
+  const auto* value = options.find(key);
+  return value != nullptr && value->is_scalar() ? value->scalar() : "";
+}
 
 const ConfigTable<PlainDataOptions>& PlainDataOptions::config_table() {
   static const auto table = data_fields(ConfigTable<PlainDataOptions>("data"));

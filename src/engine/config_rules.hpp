@@ -27,6 +27,9 @@ bool is_own_part(const R& registry, const R& own, const std::string& name) {
   return own.contains(name) && registry.contains(name) && own.doc(name) == registry.doc(name);
 }
 
+/// The value of an option; "" if it is open or not a single value.
+std::string option_text(const ConfigNode& options, const std::string& key);
+
 /// The options of each transform of `data` filled in, if `transforms` contains it; errors go to `problems`.
 void resolve_transforms(ConfigNode& data, const TransformRegistry& transforms, ConfigProblems& problems);
 

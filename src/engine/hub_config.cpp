@@ -64,11 +64,6 @@ std::optional<Json> described(const std::filesystem::path& path) {
   return std::nullopt;
 }
 
-std::string text_option(const PartConfig& model, const char* option) {
-  const auto* node = model.options.find(option);
-  return node != nullptr && node->is_scalar() ? node->scalar() : "";
-}
-
 class Completion {
  public:
   Completion(const HubNetwork& network, PartConfig model, const Parts& parts) : network_(network), model_(std::move(model)) {
@@ -139,10 +134,10 @@ std::filesystem::path hub_config_of(const std::filesystem::path& weights) {
   return std::filesystem::is_regular_file(config, error) ? config : std::filesystem::path();
 }
 
-std::string weights_path_of(const PartConfig& model) { return text_option(model, "weights"); }
+bool is_strict(const PartConfig& model) { return option_text(model.options, "weights_strict") != "false"; }
 
 PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all) {
-  const auto weights = weights_path_of(model);
+  const auto weights = option_text(model.options, "weights");
   const auto path = weights.empty() ? std::filesystem::path() : hub_config_of(weights);
   if (path.empty() || (!model.name.empty() && family_of(model.name, parts).empty())) return model;
   try {
@@ -167,7 +162,7 @@ void fill_model_from_weights(ConfigNode& config, const Parts& parts) {
   model.options.erase("name");
   const auto filled = with_hub_options(model, parts, /*all=*/false);
   if (model.name.empty()) {
-    const auto weights = weights_path_of(model);
+    const auto weights = option_text(model.options, "weights");
     if (filled.name.empty() && !weights.empty() && !hub_config_of(weights).empty())
       with_weights_options(model, parts, weights);  // reports it
     if (!filled.name.empty()) node->set("name", ConfigNode(filled.name));
@@ -183,7 +178,7 @@ PartConfig with_weights_options(PartConfig model, const Parts& parts, const std:
         weights.empty() ? std::string("there are no weights") : weights + " has no config.json that describes one",
         "; allowed: ", join(parts.models.names()));
   if (path.empty() || (!model.name.empty() && family_of(model.name, parts).empty())) return model;
-  const bool strict = text_option(model, "weights_strict") != "false";
+  const bool strict = detail::is_strict(model);
   const auto file = described(path);
   check(file || !model.name.empty(), ErrorKind::Usage, "model", "no model is named, and ", path.string(), " does not describe one");
   if (!file) return model;

@@ -12,8 +12,8 @@ namespace npu_train::detail {
 // The config.json that belongs to a file or folder of weights; "" if there is none.
 std::filesystem::path hub_config_of(const std::filesystem::path& weights);
 
-// The option `weights` of a model; "" without one.
-std::string weights_path_of(const PartConfig& model);
+// Whether weights of another network are an error, by the option `weights_strict`.
+bool is_strict(const PartConfig& model);
 
 // `model` with the options of the network of its weights' config.json where it leaves them open, and its name if it has none; those that
 // the data may decide (classes, size of images) only if `all`. Nothing is checked: with_weights_options() does that.

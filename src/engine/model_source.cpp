@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/checkpoint_config.hpp"
-#include "engine/hub_config.hpp"
+#include "engine/config_rules.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -47,7 +47,7 @@ std::string weights_of(const ModelSource& source, const Model& model) {
 }
 
 SourcedModel of_name(const ModelSource& source, const Parts& parts) {
-  const auto given = source.weights.empty() ? detail::weights_path_of(source.model) : source.weights;
+  const auto given = source.weights.empty() ? detail::option_text(source.model.options, "weights") : source.weights;
   const auto part = with_weights_options(source.model, parts, given);
   SourcedModel out{.model = make_model(part, parts, source.seed)};
   const auto path = weights_of(source, out.model);

@@ -103,7 +103,7 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 
 void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   RunConfig config = given;
-  if (const auto weights = detail::weights_path_of(config.model); !task && !weights.empty()) {
+  if (const auto weights = detail::option_text(config.model.options, "weights"); !task && !weights.empty()) {
     with_weights_options(config.model, parts, weights);  // the check; what the data may decide is still open
     config.model = detail::with_hub_options(config.model, parts, /*all=*/false);
   }

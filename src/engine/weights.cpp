@@ -4,7 +4,9 @@
 #include <array>
 #include <filesystem>
 
+#include "engine/config_rules.hpp"
 #include "engine/head_classes.hpp"
+#include "engine/hub_config.hpp"
 #include "engine/saved_weights.hpp"
 #include "engine/weight_shards.hpp"
 #include "npu_train/core/error.hpp"
@@ -111,20 +113,13 @@ PartConfig resolved_model(const PartConfig& model, const Parts& parts) {
   return out;
 }
 
-std::string option_text(const PartConfig& model, const char* key) {
-  const auto* node = model.options.find(key);
-  return node != nullptr && node->is_scalar() ? node->scalar() : "";
-}
-
-bool is_strict(const PartConfig& model) { return option_text(model, "weights_strict") != "false"; }
-
 // No shape shows the number of heads, which such a file has next to its tensors.
 void check_nanogpt_heads(const WeightsFile& file, const PartConfig& model, const std::string& path) {
   const auto heads = file.integers.find("model_args.n_head");
-  const auto here = option_text(model, "heads");
+  const auto here = detail::option_text(model.options, "heads");
   if (heads == file.integers.end() || here.empty() || here == std::to_string(heads->second)) return;
   const auto message = str_cat(path, ": model_args.n_head is ", heads->second, ", model.heads is ", here);
-  if (is_strict(model)) throw Error(ErrorKind::Checkpoint, "weights", message, str_cat("set model.heads=", heads->second));
+  if (detail::is_strict(model)) throw Error(ErrorKind::Checkpoint, "weights", message, str_cat("set model.heads=", heads->second));
   log_warning("weights: ", message);
 }
 
