@@ -172,7 +172,7 @@ void fill_model_from_weights(ConfigNode& config, const Parts& parts) {
 
 }  // namespace detail
 
-PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights) {
+PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights, bool all) {
   const auto path = weights.empty() ? std::filesystem::path() : detail::hub_config_of(weights);
   check(!model.name.empty() || !path.empty(), ErrorKind::Usage, "model", "no model is named, and ",
         weights.empty() ? std::string("there are no weights") : weights + " has no config.json that describes one",
@@ -202,7 +202,7 @@ PartConfig with_weights_options(PartConfig model, const Parts& parts, const std:
   }
   completion.compare(lines, keys);
   check_network(path.string(), lines, keys, strict);
-  return completion.filled(/*all=*/true);
+  return completion.filled(all);
 }
 
 }  // namespace npu_train

@@ -103,10 +103,8 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 
 void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   RunConfig config = given;
-  if (const auto weights = detail::option_text(config.model.options, "weights"); !task && !weights.empty()) {
-    with_weights_options(config.model, parts, weights);  // the check; what the data may decide is still open
-    config.model = detail::with_hub_options(config.model, parts, /*all=*/false);
-  }
+  if (const auto weights = detail::option_text(config.model.options, "weights"); !task && !weights.empty())
+    config.model = with_weights_options(config.model, parts, weights, /*all=*/false);
   device = run_device(config);
   Ranks ranks(config, device, parts, [stop] { return stop->load(std::memory_order_relaxed); });
   strategy = ranks.strategy();

@@ -62,8 +62,8 @@ WeightsReport load_weights_file(Model& model, WeightsFile file, const std::strin
 /// open. A model without a name is the one that the file describes. Error(Checkpoint) names what is set otherwise, and what that network
 /// does and ours cannot; with `weights_strict: false` it is a warning. Error(Usage) for a model without a name and without such a file. For
 /// the built-in models whose weights are on Hugging Face's Hub (models/hub_network.hpp); others, and models without weights, stay as they
-/// are.
-PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights);
+/// are. With `all` false, options that the data may decide (classes, size of images) stay open.
+PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights, bool all = true);
 
 /// The weights of a checkpoint under every name of a tied one. Adapters of model.lora are merged (nn/lora.hpp), so that they are those of
 /// the model without. Error(Checkpoint), also if it has no averages and `set` is Ema.
