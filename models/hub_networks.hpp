@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-// Of language models, of encoders of texts and of images; hub_network() selects one by model_type.
+// Readers for language models and for encoders of texts and images; hub_network() selects one by model_type.
 void read_llama(const Json& config, HubNetwork& out);
 void read_mistral(const Json& config, HubNetwork& out);
 void read_gpt2(const Json& config, HubNetwork& out);

@@ -60,7 +60,7 @@ void read_timm_vit(const Json& config, HubReader& file, HubNetwork& out, const s
 }  // namespace
 
 void read_timm(const Json& config, HubNetwork& out) {
-  // Those whose blocks ours has: not those with other activations, norms or positions, which have further words in their names.
+  // Names of networks whose blocks ours has: not those with other activations, norms or positions, which have further words in their names.
   static const std::regex vit(
       "(vit|deit|deit3)_(tiny|small|medium|base|large|huge)_(distilled_)?patch(\\d{1,2})(?:_reg(\\d))?_(dinov2)?(?:\\d{3})?");
   static const std::regex resnet("resnet(18|34|50|101|152)");

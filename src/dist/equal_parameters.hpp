@@ -1,4 +1,4 @@
-// Before training: all ranks have the same options and the same parameters.
+// The checks before training that all ranks have the same options and the same parameters.
 #pragma once
 
 #include "npu_train/base/parameter_set.hpp"

@@ -147,7 +147,7 @@ StorePtr wait_for_all(const Rendezvous& r, StorePtr store) {
   return store;
 }
 
-// Before the first connection, since Gloo fails in the middle of it, on this rank and then on others.
+// Checks the limit before the first connection: Gloo would fail in the middle of it, on this rank and then on others.
 void check_descriptors(const Rendezvous& r) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;

@@ -31,9 +31,9 @@ struct Connections {
   Gloo exchanges{}, gathers{}, agreements{};  // one for each sequence of collectives
 };
 
-// Of all ranks of the launch. Processes may make several groups, in the same order on each rank.
+// Connects all ranks of the launch. Processes may make several groups, in the same order on each rank.
 Connections meet(const Rendezvous& rendezvous);
-// Of the ranks that share `store`: launch.rank and launch.world_size count them.
+// Connects the ranks that share `store`: launch.rank and launch.world_size count them.
 Connections connect(const Rendezvous& rendezvous, const StorePtr& store);
 
 }  // namespace npu_train::detail

@@ -46,7 +46,7 @@ std::string description(const DatasetPair& data) {
   return out;
 }
 
-// Of a record that a run may omit, only that it cannot be read: the message may name a file of this machine.
+// The content of a record as a text; of one that a run may omit only that it cannot be read: the message may name a file of this machine.
 std::string content_of(const Dataset& set, int64_t index) {
   try {
     Hasher hasher;

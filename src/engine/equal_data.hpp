@@ -1,4 +1,4 @@
-// Before training: all ranks read the same data.
+// The check before training that all ranks read the same data.
 #pragma once
 
 #include <cstdint>

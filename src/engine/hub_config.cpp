@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kHubConfig = "config.json";
 constexpr JsonLimits kHubLimits{.depth = 32, .values = 200'000, .max_bytes = uint64_t{8} << 20};
 
-// Of the built-in models those that have weights on Hugging Face's Hub.
+// The built-in models that have weights on Hugging Face's Hub.
 const std::vector<std::string>& families() {
   static const std::vector<std::string> all = {"bert", "clip", "glm", "gpt2", "llama", "resnet", "vit"};
   return all;

@@ -18,7 +18,7 @@ namespace npu_train {
 // The processes of a training.
 class Ranks {
  public:
-  // Those of `parts`, or else of the launch that this process belongs to. Waits for the other ranks, until `stopped` is true.
+  // The processes of `parts`, or else of the launch that this process belongs to. Waits for the other ranks, until `stopped` is true.
   Ranks(const RunConfig& config, const Device& device, const Parts& parts, std::function<bool()> stopped);
 
   // With trainer.strategy=auto one that divides nothing, until choose().
@@ -53,7 +53,7 @@ void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved);
 // Parameters and buffers.
 std::vector<at::Tensor> weights_of(Task& task);
 
-// By which trainer.lr_scaling multiplies the learning rates of the schedule for a number of ranks.
+// The factor by which trainer.lr_scaling multiplies the learning rates of the schedule for a number of ranks.
 double lr_scale_of_ranks(const Strategy& strategy, int ranks, const std::string& lr_scaling);
 
 // Micro-batches of a step on each rank, of which `accumulated` are requested with `first_number` ranks.

@@ -78,7 +78,7 @@ PthValue history_dict(const std::vector<Epoch>& history) {
   return out;
 }
 
-// Of these weights, if they were validated: after the last step of epoch `epoch`, and not the other set of weights.
+// The accuracy of these weights, if they were validated: after the last step of epoch `epoch`, and not the other set of weights.
 PthValue accuracy_of(const detail::SavedWeights& weights, const std::optional<std::vector<Epoch>>& history, const std::string& checkpoint,
                      int64_t epoch) {
   if (!history || history->empty() || static_cast<int64_t>(history->size()) != epoch || std::isnan(history->back().val_acc)) return {};

@@ -46,7 +46,7 @@ constexpr std::array<const char*, 2> kAverages = {"state_dict_ema.", "model_ema.
 
 std::string without_dot(const std::string& key) { return key.substr(0, key.size() - 1); }
 
-// Of a file with averages under a key of their own, either these or the other tensors.
+// Leaves one of the two sets of tensors in a file with averages under a key of their own.
 WeightsFile one_set(WeightsFile file, WeightSet set, const std::string& path) {
   const auto has = [&](const std::string& key) {
     return std::any_of(file.tensors.begin(), file.tensors.end(), [&](const auto& t) { return t.first.starts_with(key); });

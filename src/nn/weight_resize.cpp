@@ -20,8 +20,8 @@ int64_t side_of(int64_t patches) {
   return patches > 0 && side * side == patches ? side : 0;
 }
 
-// Of the first tokens of a ViT, before a square of patches: none, the class token, or a distillation token too. A number of tokens is at
-// most one of these sums. -1 if it is none.
+// How many of the tokens of a ViT come before its square of patches: 1, the class token, 2 with a distillation token, or 0. At most one of
+// them fits a number of tokens; -1 if none does.
 int64_t first_tokens_of(int64_t tokens) {
   for (const int64_t first : {1, 2, 0})
     if (side_of(tokens - first) > 0) return first;

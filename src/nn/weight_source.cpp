@@ -96,7 +96,7 @@ void WeightSource::list_unused(const std::string& head) {
   std::unordered_set<std::string> series;
   for (const auto& name : wanted_)
     if (head.empty() || !name.starts_with(head + ".")) series.insert(series_of(name));
-  // Of a name of the file without prefixes, or of its translation.
+  // Whether the network of the file computes with a tensor; the name is that in the file without prefixes, or its translation.
   const auto computes_with = [this](const std::string& name) {
     return naming_.naming != nullptr && (naming_.naming->computes_with(name) || naming_.family->namings.front().computes_with(name));
   };

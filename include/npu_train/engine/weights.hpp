@@ -36,7 +36,7 @@ struct WeightsFile {
 /// Error(Data) or Error(Checkpoint) if it is none of these; Error(Checkpoint) for an index that names files outside its folder, files that
 /// are missing, other indices, or a tensor twice, and if there are no averages and `set` is Ema.
 WeightsFile read_weights(const std::string& path, WeightSet set = WeightSet::Auto);
-/// Its tensors alone.
+/// The tensors of read_weights() alone.
 NamedTensors read_weights_file(const std::string& path, WeightSet set = WeightSet::Auto);
 
 struct WeightsFileOptions {

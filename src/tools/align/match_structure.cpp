@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Of learned parameters and of gradients of parameters; "" for a value without a shape of this world.
+// The number of elements of a parameter or its gradient; "" for a shape that no tensor can have.
 std::string elements_of(const DumpItem& item) {
   int64_t n = 1;
   for (const auto size : item.shape)

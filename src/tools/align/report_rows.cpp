@@ -98,7 +98,7 @@ std::string explained_text(const Totals& n, const char* more) {
          (n.drifted_from < 0 ? "" : " (from step " + std::to_string(n.drifted_from) + " on, smaller faults would not be detected)");
 }
 
-// Of a share that is not 1, which is never shown as 100 %.
+// The text of a share that is not 1, which is never shown as 100 %.
 std::string percent_text(double share) { return printed("%.3g %%", std::min(100 * share, 99.9)); }
 
 std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
