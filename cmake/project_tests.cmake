@@ -20,23 +20,25 @@ if(NPU_TRAIN_DIST)
     "nm -C --defined-only \"$1\" | awk '/npu_train::/ { ours = 1 } /vtable for gloo/ { other = 1 } END { exit !ours || other }'" sh
     $<TARGET_FILE:npu_train>)
 endif()
-add_test(NAME style.docs CONFIGURATIONS full COMMAND ${scripts}/docs)
+npu_train_add_test(style.docs ${scripts}/docs CONFIGURATIONS full)
 set_tests_properties(style.docs PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
-# Tests of the configuration `full` (scripts/test -C full, and CI), which compile many sources again. Those that take longest are run by
-# scripts/prove.
+# Tests of the configuration `full` (scripts/test -C full, and CI), which compile many sources again with all cores: beside each of them
+# ctest runs one other test, but not a second one of them. Those that take longest are run by scripts/prove.
+function(npu_train_add_full_test name)
+  npu_train_add_test(${name} ${ARGN} CONFIGURATIONS full)
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3000 PROCESSORS 2 RESOURCE_LOCK all_cores)
+endfunction()
+
 if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Release")
   foreach(kind static shared package)
-    add_test(NAME consumer.${kind} CONFIGURATIONS full COMMAND ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})
-    set_tests_properties(consumer.${kind} PROPERTIES TIMEOUT 1500 RUN_SERIAL ON)
+    npu_train_add_full_test(consumer.${kind} ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})
   endforeach()
 endif()
 
 # The vector kernels under Clang.
-add_test(NAME compiler.clang CONFIGURATIONS full COMMAND ${scripts}/check_clang)
-set_tests_properties(compiler.clang PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
+npu_train_add_full_test(compiler.clang ${scripts}/check_clang)
 
 # The rooms that read untrusted files, under the sanitizers.
-add_test(NAME sanitizers.asan CONFIGURATIONS full COMMAND ${scripts}/sanitize asan core base io data)
-set_tests_properties(sanitizers.asan PROPERTIES TIMEOUT 1500 RUN_SERIAL ON)
+npu_train_add_full_test(sanitizers.asan ${scripts}/sanitize asan core base io data)

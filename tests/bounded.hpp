@@ -44,7 +44,7 @@ inline bool runs_within(size_t megabytes, const std::function<void()>& fn) {
 }
 
 /// `fn` in a process that may not use the processor for more than a minute: what others do on the machine does not count. For inputs of
-/// megabytes, at which work that grows in proportion takes about a second, and work that grows by the square takes an hour.
+/// megabytes, at which work that grows in proportion takes about a second, and work that grows by the square takes minutes to an hour.
 inline bool grows_in_proportion(const std::function<void()>& fn) {
   const auto limit = [] {
     const rlimit limits{60, 60};
