@@ -83,6 +83,9 @@ def check(root):
         if room in table and not room.startswith("tools/"):
             problems += [f"{file.relative_to(root)}: a test of the room {room} includes {target}" for _, target in INCLUDE.findall(file.read_text(errors="replace"))
                          if target.startswith("npu_train/tools/")]
+    for file in sorted((root / "examples").rglob("*.[ch]pp")):  # compiled with our folders, as programs of users are not
+        problems += [f"{file.relative_to(root)}: an example includes {target}, which is not installed"
+                     for kind, target in INCLUDE.findall(file.read_text()) if kind == '"' and not (file.parent / target).is_file()]
     for header in sorted((root / "include/npu_train").glob("*/**/*.hpp")):
         room, name = header.parent.relative_to(root / "include/npu_train"), header.stem
         if not (root / "tests" / room / f"{name}_test.cpp").is_file():
@@ -128,6 +131,7 @@ def self_test():
         "room io includes npu_train/tools/a/x.hpp": ("src/io/a.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
         "room tools/a includes npu_train/device/x.hpp": ("src/tools/a/a.cpp", '#include "npu_train/device/x.hpp"\n'),
         "a test of the room io includes npu_train/tools/a/x.hpp": ("tests/io/a_test.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
+        "an example includes core/x.hpp": ("examples/a.cpp", '#include "core/x.hpp"\n'),
         "the room tools/more is not in": ("src/tools/more/a.cpp", "\n"),
     }
     missed = []
