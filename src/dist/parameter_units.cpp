@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -173,6 +174,7 @@ void ParameterUnits::fill(Storage& storage, size_t unit) {
     impl->set_data_ptr_noswap(std::move(free_.back()));
     free_.pop_back();
   } else {
+    const c10::DeviceGuard guard(storage.flat.device());  // an allocator gives memory of the current device
     auto* const allocator = c10::GetAllocator(storage.flat.device().type());
     impl->set_data_ptr_noswap(allocator->allocate(shared ? piece_bytes_ : bytes));
   }

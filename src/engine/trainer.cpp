@@ -7,12 +7,14 @@
 #include <thread>
 
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/relabelled.hpp"
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/environment.hpp"
+#include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/folder.hpp"
@@ -70,6 +72,8 @@ struct Trainer::Impl {
     return translated(where, [&] {
       if (inside) return fn();
       const ProcessState scope(config, rng, inside);
+      // What takes no device as an argument uses the thread's current one: allocators, streams, graphs.
+      const c10::DeviceGuard current((run.loop ? run.device : run_device(config)).c10());
       if (!run.loop) build();
       try {
         return translated(where, fn);

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
@@ -64,6 +65,25 @@ TEST_CASE("a run on npu trains, saves and gives the CPU's weights, since the sta
   fake_npu();
   TempDir dir;
   CHECK(trained_weights(on("npu", dir / "npu", "32-true")) == trained_weights(on("cpu", dir / "cpu", "32-true")));
+}
+
+TEST_CASE("the device of a run is the thread's current one during each call, and no longer") {
+  struct CurrentDevice : Callback {
+    void on_step_end(TrainLoop& /*loop*/, const StepReport& /*report*/) override { indices.push_back(guard.getDevice().index()); }
+    const c10::impl::VirtualGuardImpl guard{c10::DeviceType::PrivateUse1};
+    std::vector<int> indices;
+  };
+  fake_npu();
+  TempDir dir;
+  const auto data = pictures();
+  const auto seen = std::make_shared<CurrentDevice>();
+  auto config = on("npu:1", dir / "run", "32-true");
+  config.trainer.max_steps = 2;
+  Trainer trainer(config);
+  trainer.add_callback(seen);
+  trainer.fit(classifier(std::make_shared<Mlp>()), data, data);
+  CHECK((seen->indices == std::vector<int>{1, 1}));
+  CHECK(seen->guard.getDevice().index() == 0);
 }
 
 TEST_CASE("auto takes the NPU, and fp16 on a chip without bf16") {
