@@ -1,12 +1,16 @@
 // From a configuration to the work and the memory of a step.
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/file_backed_memory.hpp"
+#include "npu_train/core/host_memory.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
@@ -148,7 +152,11 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
   });
 }
 
+// Where half of the free memory is not enough for the models, optimizer states and gradients that are recorded, tensors are in files.
 Plan plan_run(const RunConfig& config, const PlanOptions& options, const Parts& parts) {
+  std::error_code none;
+  const auto folder = FileBackedMemory::folder_on_disk({std::filesystem::temp_directory_path(none).string(), "/var/tmp"});
+  const auto files = folder.empty() ? nullptr : std::make_unique<FileBackedMemory>(folder, free_host_bytes() / 2);
   const auto work = step_work(config, parts);
   if (!options.with_memory || options.ranks.empty()) return plan_steps(work, options);
   RecordedMemory memory(config, parts, options.ranks);
