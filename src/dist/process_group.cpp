@@ -1,6 +1,9 @@
 #include "npu_train/dist/process_group.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 
 #include <cstring>
 
@@ -20,6 +23,19 @@ std::vector<std::vector<double>> ProcessGroup::gather(const std::string& call, c
     out.push_back(std::move(numbers));
   }
   return out;
+}
+
+at::Tensor ProcessGroup::gather(const std::string& call, const at::Tensor& own) {
+  if (!own.is_cpu() && transport(own.device()) != kHostTransport) {
+    auto out = at::empty({size(), own.numel()}, own.options());
+    all_gather(out.view({-1}), own.contiguous())->wait();
+    return out;
+  }
+  const auto host = own.to(at::kCPU, at::kDouble).contiguous();
+  std::vector<at::Tensor> rows;
+  for (const auto& numbers : gather(call, std::vector<double>(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel())))
+    rows.push_back(at::tensor(numbers, at::kDouble));
+  return at::stack(rows);
 }
 
 Error stopped_while_waiting(const std::string& who) {

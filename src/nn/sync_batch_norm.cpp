@@ -3,8 +3,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addcmul.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/var_mean.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -48,51 +50,46 @@ at::Tensor by_channel(const at::Tensor& t, const at::Tensor& x) {
 // In which statistics and products are computed.
 at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-void append(std::vector<double>& out, const at::Tensor& t) {
-  const auto host = t.to(at::kCPU, at::kDouble).contiguous();
-  out.insert(out.end(), host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
-}
+// In which numbers go to the other ranks. NPUs have no fp64.
+at::ScalarType sent(const at::Tensor& x) { return x.is_cpu() || x.is_cuda() ? at::kDouble : at::kFloat; }
 
-// The numbers of the ranks that have a batch. Error(Peer) if they are in other layers.
-std::vector<std::vector<double>> gathered(const Gather& gather, const std::vector<double>& own) {
+// The numbers of the ranks that have a batch, one row each. Error(Peer) if they are in other layers.
+at::Tensor gathered(const Gather& gather, const at::Tensor& own) {
   auto all = gather(own);
-  std::erase_if(all, [](const auto& of_rank) { return of_rank.empty(); });
-  for (const auto& of_rank : all)
-    check(of_rank.size() == own.size(), ErrorKind::Peer, kSync, "a rank gave ", of_rank.size(), " numbers where this one gave ", own.size(),
-          "; hint: all ranks must run the same layers in the same order");
+  check(all.dim() == 2 && all.size(1) == own.numel(), ErrorKind::Peer, kSync, "the ranks gave numbers ", all.sizes(),
+        " where this one gave ", own.numel(), "; hint: all ranks must run the same layers in the same order");
   return all;
 }
 
-// Of the samples of all ranks.
+// Of the samples of all ranks, where and as gather() has brought the numbers.
 struct Moments {
-  double count = 0;
-  std::vector<double> mean, variance;  // biased
+  at::Tensor count;           // no dimensions
+  at::Tensor mean, variance;  // [C], biased
 };
 
+// Chan, Golub and LeVeque 1983, rank after rank.
 Moments moments_of_ranks(const Gather& gather, const at::Tensor& x) {
   const auto [variance, mean] = at::var_mean(x, reduced(x), /*correction=*/0);
-  std::vector<double> own{static_cast<double>(x.numel() / x.size(1))};
-  append(own, mean);
-  append(own, variance);
-  const auto all = gathered(gather, own);
-  const auto channels = static_cast<size_t>(x.size(1));
-  Moments out{0, std::vector<double>(channels), std::vector<double>(channels)};
-  for (const auto& r : all) out.count += r[0];
-  check(out.count > 1, ErrorKind::Usage, kSync, "training needs more than one value per channel, over all ranks; x is ", x.sizes());
-  for (const auto& r : all)
-    for (size_t c = 0; c < channels; ++c) out.mean[c] += r[0] / out.count * r[1 + c];
-  for (const auto& r : all)
-    for (size_t c = 0; c < channels; ++c) {
-      const double apart = r[1 + c] - out.mean[c];
-      out.variance[c] += r[0] / out.count * (r[1 + channels + c] + apart * apart);
-    }
+  const auto options = x.options().dtype(sent(x));
+  const auto samples = x.numel() / x.size(1);
+  const auto all = gathered(gather, at::cat({at::full({1}, samples, options), mean.to(options), variance.to(options)}));
+  check(all.size(0) > 1 || samples > 1, ErrorKind::Usage, kSync, "training needs more than one value per channel, over all ranks; x is ",
+        x.sizes());
+  const auto channels = x.size(1);
+  const auto counts = all.select(1, 0), means = all.narrow(1, 1, channels), variances = all.narrow(1, 1 + channels, channels);
+  Moments out{at::zeros_like(counts[0]), at::zeros_like(means[0]), at::zeros_like(variances[0])};
+  for (int64_t r = 0; r < all.size(0); ++r) out.count.add_(counts[r]);
+  for (int64_t r = 0; r < all.size(0); ++r) out.mean.add_(means[r] * (counts[r] / out.count));
+  for (int64_t r = 0; r < all.size(0); ++r) out.variance.add_((variances[r] + (means[r] - out.mean).square()) * (counts[r] / out.count));
   return out;
 }
 
-void move(const at::Tensor& running, std::vector<double> to, double factor, double momentum) {
+void move(const at::Tensor& running, const at::Tensor& to, double momentum) {
   if (!running.defined()) return;
-  for (double& x : to) x *= factor * momentum;
-  detail::move_norm(running, 1 - momentum, to);
+  const at::Tensor added = to * momentum;
+  if (!added.is_cpu()) return void(running.data().mul_(1 - momentum).add_(added.to(running.scalar_type())));
+  const auto numbers = added.to(at::kDouble).contiguous();
+  detail::move_norm(running, 1 - momentum, {numbers.const_data_ptr<double>(), numbers.const_data_ptr<double>() + numbers.numel()});
 }
 
 // Ioffe and Szegedy 2015, with the moments and the sums of their backward over all ranks.
@@ -102,10 +99,8 @@ class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& weights,
                             const std::optional<at::Tensor>& biases, const Moments& moments, double eps, const Shared& gather) {
     const at::Tensor weight = weights.value_or(at::Tensor()), bias = biases.value_or(at::Tensor());
-    const auto options = x.options().dtype(wide(x));
-    const auto fp64 = [&](const std::vector<double>& v) { return at::tensor(v, at::kDouble); };
-    const at::Tensor mean = fp64(moments.mean).to(options.device(), wide(x));
-    const at::Tensor inv_std = (fp64(moments.variance) + eps).rsqrt().to(options.device(), wide(x));
+    const at::Tensor mean = moments.mean.to(x.device(), wide(x));
+    const at::Tensor inv_std = (moments.variance + eps).rsqrt().to(x.device(), wide(x));
     ctx->save_for_backward({x, weight, bias, mean, inv_std});
     ctx->saved_data["count"] = moments.count;
     ctx->saved_data["gather"] = c10::IValue::make_capsule(c10::make_intrusive<GatherHolder>(gather));
@@ -123,16 +118,11 @@ class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
     const at::Tensor normed = (x.to(wide(x)) - by_channel(mean, x)).mul_(by_channel(inv_std, x));
     const at::Tensor sum_dy = dy.sum(reduced(x)), sum_dy_normed = (dy * normed).sum(reduced(x));
 
-    std::vector<double> own;
-    append(own, sum_dy);
-    append(own, sum_dy_normed);
     const auto holder = c10::static_intrusive_pointer_cast<GatherHolder>(ctx->saved_data["gather"].toCapsule());
-    std::vector<double> sums(own.size());
-    for (const auto& of_rank : gathered(*holder->gather, own))
-      for (size_t i = 0; i < sums.size(); ++i) sums[i] += of_rank[i];
-    const double count = ctx->saved_data["count"].toDouble();
-    for (double& s : sums) s /= count;
-    const auto means = at::tensor(sums, at::kDouble).to(x.device(), wide(x)).reshape({2, -1});
+    const auto all = gathered(*holder->gather, at::cat({sum_dy, sum_dy_normed}).to(sent(x)));
+    auto sums = at::zeros_like(all[0]);
+    for (int64_t r = 0; r < all.size(0); ++r) sums.add_(all[r]);
+    const auto means = sums.div_(ctx->saved_data["count"].toTensor()).to(x.device(), wide(x)).reshape({2, -1});
 
     at::Tensor dx = at::addcmul(dy - by_channel(means[0], x), normed, by_channel(means[1], x), -1);
     dx.mul_(by_channel(weight.defined() ? inv_std * weight : inv_std, x));
@@ -149,8 +139,8 @@ at::Tensor synced_batch_norm(const Shared& gather, const at::Tensor& x, const at
   {
     const at::NoGradGuard no_grad;
     moments = moments_of_ranks(*gather, x.to(wide(x)));
-    move(running_mean, moments.mean, 1, momentum);
-    move(running_var, moments.variance, moments.count / (moments.count - 1), momentum);
+    move(running_mean, moments.mean, momentum);
+    move(running_var, moments.variance * (moments.count / (moments.count - 1)), momentum);
   }
   const auto given = [](const at::Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; };
   return SyncedNorm::apply(x, given(weight), given(bias), moments, eps, gather);

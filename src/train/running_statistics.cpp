@@ -1,6 +1,8 @@
 #include "train/running_statistics.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cstring>
@@ -39,10 +41,14 @@ class Moves {
 }  // namespace
 
 void RunningStatistics::begin_window(int64_t micro_batches) {
-  rounds_ = micro_batches;
+  rounds_ = complete_rounds_ = micro_batches;
+  round_ = 0;
   if (waits())
-    for (const auto& of_rank : gather({static_cast<double>(micro_batches)}))
+    for (const auto& of_rank : gather({static_cast<double>(micro_batches)})) {
       rounds_ = std::max(rounds_, static_cast<int64_t>(of_rank.at(0)));
+      complete_rounds_ = std::min(complete_rounds_, static_cast<int64_t>(of_rank.at(0)));
+    }
+  all_compute_ = complete_rounds_ > 0;
   micro_batches_.clear();
   counters_.clear();
   if (strategy_.world_size() == 1 || !strategy_.adds_in_order()) return;
@@ -54,9 +60,8 @@ void RunningStatistics::begin_window(int64_t micro_batches) {
 void RunningStatistics::collect(const std::function<void()>& forward) {
   std::optional<SyncBatchNorm> synced;
   std::optional<RankGather> compared;
-  const auto over_ranks = [this](const std::vector<double>& own) { return gather(own); };
-  if (synced_) synced.emplace(over_ranks);
-  if (compares_) compared.emplace(over_ranks, strategy_.rank());
+  if (synced_) synced.emplace([this](const at::Tensor& own) { return gather_rows(own); });
+  if (compares_) compared.emplace([this](const std::vector<double>& own) { return gather(own); }, strategy_.rank());
   if (buffers_.empty()) return forward();
   NormMoves moves;
   forward();
@@ -74,6 +79,20 @@ std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<dou
     std::memcpy(out.back().data(), text.data(), out.back().size() * sizeof(double));
   }
   return out;
+}
+
+// Of the ranks that compute this pass; the others are in begin_backward() or end_micro_batch().
+at::Tensor RunningStatistics::gather_rows(const at::Tensor& own) const {
+  if (all_compute_) return strategy_.gather(own);
+  const auto host = own.to(at::kCPU, at::kDouble).contiguous();
+  std::vector<at::Tensor> rows;
+  for (const auto& of_rank : gather({host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()})) {
+    if (of_rank.empty()) continue;
+    check(static_cast<int64_t>(of_rank.size()) == own.numel(), ErrorKind::Peer, "SyncBatchNorm", "a rank gave ", of_rank.size(),
+          " numbers where this one gave ", own.numel(), "; hint: all ranks must run the same layers in the same order");
+    rows.push_back(at::tensor(of_rank, at::kDouble));
+  }
+  return at::stack(rows);
 }
 
 // -1: the task does not list it, of which the first step warns.
@@ -106,12 +125,19 @@ void RunningStatistics::go_back() const {
     for (auto move = moves->rbegin(); move != moves->rend(); ++move) move->running.data().copy_(move->before);
 }
 
-void RunningStatistics::end_micro_batch() const {
+void RunningStatistics::begin_backward(bool computes) {
+  if (!waits() || !all_compute_) return;
+  const auto all = gather({computes ? 1.0 : 0.0});
+  all_compute_ = std::all_of(all.begin(), all.end(), [](const auto& of_rank) { return of_rank.at(0) == 1; });
+}
+
+void RunningStatistics::end_micro_batch() {
   const auto is_over = [](const auto& of_rank) { return of_rank.empty(); };
-  for (bool all_over = false; !all_over;) {
+  for (bool all_over = all_compute_; !all_over;) {
     const auto all = gather({});
     all_over = std::all_of(all.begin(), all.end(), is_over);
   }
+  all_compute_ = ++round_ < complete_rounds_;
 }
 
 void RunningStatistics::apply() {

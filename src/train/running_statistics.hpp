@@ -37,9 +37,11 @@ class RunningStatistics {
   void collect(const std::function<void()>& forward);
   // Where a forward waits for other ranks: how many micro-batches the rank has that has most; else those of this one.
   int64_t rounds() const { return rounds_; }
+  // There, between the passes of each: whether this rank computes a backward pass too.
+  void begin_backward(bool computes);
   // There, after the backward pass of each, or in the place of one that this rank does not have: answers those that compute, until the
   // passes of every rank are over.
-  void end_micro_batch() const;
+  void end_micro_batch();
   // After the reduction of gradients: then every rank has computed all its passes, in which it may wait for this one (zero3). Waits for the
   // other ranks.
   void apply();
@@ -48,6 +50,7 @@ class RunningStatistics {
 
  private:
   std::vector<std::vector<double>> gather(const std::vector<double>& own) const;
+  at::Tensor gather_rows(const at::Tensor& own) const;
   ptrdiff_t index_of(const at::Tensor& running) const;
   std::vector<double> own_moves() const;
   void go_back() const;
@@ -55,10 +58,11 @@ class RunningStatistics {
   Task& task_;
   Strategy& strategy_;
   bool synced_, compares_;
-  int64_t rounds_ = 0;
-  std::vector<NamedTensor> buffers_;                  // none if there is nothing to do
-  std::vector<int64_t> counters_;                     // of integer buffers, at the beginning of the window
-  std::vector<std::vector<NormMove>> micro_batches_;  // moves of `buffers_` alone: what the task does not list, each rank keeps its own
+  int64_t rounds_ = 0, complete_rounds_ = 0, round_ = 0;  // `complete`: every rank has a micro-batch
+  bool all_compute_ = false;                              // every rank computes the present pass: numbers may travel between devices
+  std::vector<NamedTensor> buffers_;                      // none if there is nothing to do
+  std::vector<int64_t> counters_;                         // of integer buffers, at the beginning of the window
+  std::vector<std::vector<NormMove>> micro_batches_;      // moves of `buffers_` alone: what the task does not list, each rank keeps its own
 };
 
 }  // namespace npu_train::detail

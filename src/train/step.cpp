@@ -92,6 +92,7 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   }
   loss = share_of_window(output, window.full_weight);
   phase_ = Phase::Backward;
+  statistics_->begin_backward(output.weight > 0);
   if (output.weight > 0)
     observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
       strategy_.backward(scale.defined() ? loss * scale : precision_.scale_loss(loss), micro_batch + 1 == window.micro_batches);

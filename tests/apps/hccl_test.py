@@ -1,8 +1,9 @@
 """Ranks on NPUs: what carries their gradients. The NPU and HCCL are stand-ins, so that the bits of all transports can be compared."""
 import os
 import unittest
+from array import array
 
-from programs import BIN, ProgramTest, checksums, contents, main, npu_tool, train_app
+from programs import BIN, ProgramTest, checksums, contents, main, npu_tool, run_dir, safetensors_of, train_app
 
 NPU = BIN.parent / 'tests' / 'fake_torch_npu' / 'works'
 PLUGIN = BIN.parent / 'tests' / 'fake_torch_npu' / 'hccl'
@@ -80,6 +81,22 @@ class Hccl(ProgramTest):
         four = self.train('hsdp', 'trainer.strategy=zero2', 'dist.shard_size=2', 'dist.check_every=1', 'trainer.max_steps=3', nproc=4,
                           FAKE_NPU_DEVICES='4', FAKE_HCCL_NO_ALL_TO_ALL='1')
         self.assertDone(four)
+
+    def test_statistics_of_synchronised_layers_travel_between_devices(self):
+        """The second window has a batch on rank 0 alone: what travels there goes through host memory."""
+        words = ('model={name: resnet18}', 'trainer.sync_batchnorm=true', 'data.train_size=24', 'data.val_size=8', 'optimizer={name: sgd, lr: 0.01}')
+        trace, weights = self.dir / 'trace.txt', []
+        for name, more in (('hccl', ()), ('gloo', ('dist.backend=gloo',))):
+            self.assertDone(self.train(name, *words, *more, FAKE_HCCL_TRACE=str(trace)))
+            weights.append(safetensors_of(run_dir(self.dir / name) / 'checkpoints' / 'last' / 'model.safetensors'))
+        layers = sum(name.endswith('running_mean') for name in weights[0])
+        # Both passes of each layer, on two ranks; nothing else is gathered by ddp with native sums.
+        self.assertEqual(sum(line.startswith('all_gather') for line in trace.read_text().splitlines()), layers * 2 * 2)
+        for name, (dtype, _, data) in weights[0].items():
+            if dtype != 'F32': continue
+            ours, expected = (array('f', of[name][2]) for of in weights)
+            largest = max(map(abs, expected))
+            self.assertLess(max(abs(a - b) for a, b in zip(ours, expected)), 1e-3 * max(largest, 1e-3), name)
 
     def test_a_rank_that_loses_another_one_aborts_its_communicator(self):
         trace = self.dir / 'trace.txt'

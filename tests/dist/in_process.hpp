@@ -55,6 +55,11 @@ class ReplicatedRank : public Strategy {
     for (const auto& m : exchange_->all(rank_, {.call = "gather", .text = own})) out.push_back(m.text);
     return out;
   }
+  at::Tensor gather(const at::Tensor& own) override {
+    std::vector<at::Tensor> out;
+    for (const auto& m : exchange_->all(rank_, {.call = "gather", .tensors = {own}})) out.push_back(m.tensors[0]);
+    return at::stack(out);
+  }
 
   void begin_window(int64_t) override {}
   void backward(const at::Tensor& loss, bool last) override {

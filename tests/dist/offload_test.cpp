@@ -65,6 +65,7 @@ class CountingStrategy final : public Strategy {
   }
   void broadcast(const std::vector<at::Tensor>&) override { count("broadcast", 0); }
   std::vector<std::string> gather(const std::string& own) override { return count("gather", std::vector<std::string>{own, own}); }
+  at::Tensor gather(const at::Tensor& own) override { return count("gather a tensor", at::stack({own, own})); }
   void begin_window(int64_t) override { count("begin_window", 0); }
   void backward(const at::Tensor&, bool) override { count("backward", 0); }
   void end_micro_batch() override { count("end_micro_batch", 0); }
@@ -235,6 +236,7 @@ TEST_CASE("everything else is done by the other strategy") {
   CHECK(worked == 1);
   strategy.broadcast({});
   CHECK(strategy.gather("a").size() == 2);
+  CHECK(strategy.gather(at::zeros({3})).size(0) == 2);
   strategy.begin_window(1);
   strategy.end_micro_batch();
   strategy.backward(x, true);
@@ -247,7 +249,7 @@ TEST_CASE("everything else is done by the other strategy") {
   strategy.barrier();
   strategy.abandon();
   CHECK(strategy.capturable());
-  CHECK(inner->calls.size() == 32);
+  CHECK(inner->calls.size() == 33);
   for (const auto& call : inner->calls) {
     CAPTURE(call.first);
     CHECK(call.second >= 1);

@@ -15,10 +15,13 @@ using namespace npu_train::testing;
 namespace {
 
 SyncBatchNorm::Gather gather_of(const std::shared_ptr<Exchange>& exchange, int rank) {
-  return [exchange, rank](const std::vector<double>& own) {
-    std::vector<std::vector<double>> out;
-    for (auto& m : exchange->all(rank, {.call = "batch_norm", .numbers = own})) out.push_back(m.numbers);
-    return out;
+  return [exchange, rank](const at::Tensor& own) {
+    std::vector<double> numbers;
+    if (own.defined()) numbers = {own.const_data_ptr<double>(), own.const_data_ptr<double>() + own.numel()};
+    std::vector<at::Tensor> rows;
+    for (auto& m : exchange->all(rank, {.call = "batch_norm", .numbers = numbers}))
+      if (!m.numbers.empty()) rows.push_back(at::tensor(m.numbers, at::kDouble));
+    return at::stack(rows);
   };
 }
 
@@ -135,7 +138,7 @@ TEST_CASE("evaluation is not synchronised, nor layers after the scope") {
   {
     const SyncBatchNorm synced([&](const auto& own) {
       ++calls;
-      return std::vector<std::vector<double>>{own};
+      return own.unsqueeze(0);
     });
     norm->eval();
     norm(torch::randn({2, 3, 2, 2}));
@@ -150,11 +153,11 @@ TEST_CASE("evaluation is not synchronised, nor layers after the scope") {
 
 TEST_CASE("ranks in other layers, and one value per channel over all ranks, are errors") {
   torch::nn::BatchNorm2d norm(3);
-  const SyncBatchNorm synced([](const auto& own) { return std::vector<std::vector<double>>{own, std::vector<double>(5)}; });
+  const SyncBatchNorm synced([](const at::Tensor& own) { return own.new_zeros({2, 5}); });
   const auto error = error_of([&] { norm(torch::randn({2, 3, 2, 2})); });
   CHECK(error.kind() == ErrorKind::Peer);
   CHECK(has(error.what(), "the same layers in the same order"));
-  const SyncBatchNorm alone([](const auto& own) { return std::vector<std::vector<double>>{own}; });
+  const SyncBatchNorm alone([](const at::Tensor& own) { return own.unsqueeze(0); });
   const auto single = error_of([&] { at::batch_norm(torch::randn({1, 3, 1, 1}), {}, {}, {}, {}, true, 0.1, 1e-5, false); });
   CHECK(single.kind() == ErrorKind::Usage);
   CHECK(error_of([] { SyncBatchNorm nothing(nullptr); }).kind() == ErrorKind::Usage);

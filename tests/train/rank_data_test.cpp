@@ -65,6 +65,7 @@ struct CountingRank final : Strategy {
   void main_first(const std::function<void()>& work) override { rank_->main_first(work); }
   void broadcast(const std::vector<at::Tensor>& tensors) override { rank_->broadcast(tensors); }
   std::vector<std::string> gather(const std::string& own) override { return rank_->gather(own); }
+  at::Tensor gather(const at::Tensor& own) override { return rank_->gather(own); }
   void begin_window(int64_t micro_batches) override { rank_->begin_window(micro_batches); }
   void backward(const at::Tensor& loss, bool last) override { rank_->backward(loss, last); }
   WindowWeight finish_gradients(const WindowWeight& own) override { return rank_->finish_gradients(own); }

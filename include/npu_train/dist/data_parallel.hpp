@@ -47,6 +47,7 @@ class DataParallelStrategy final : public Strategy {
   std::string from_main(std::string own) override;
   void main_first(const std::function<void()>& work) override { group_->main_first(work); }
   std::vector<std::string> gather(const std::string& own) override { return group_->gather("gather", own); }
+  at::Tensor gather(const at::Tensor& own) override { return group_->gather("gather", own); }
 
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override;

@@ -55,6 +55,7 @@ class OffloadedStrategy final : public Strategy {
   void main_first(const std::function<void()>& work) override { inner_->main_first(work); }
   void broadcast(const std::vector<at::Tensor>& tensors) override { inner_->broadcast(tensors); }
   std::vector<std::string> gather(const std::string& own) override { return inner_->gather(own); }
+  at::Tensor gather(const at::Tensor& own) override { return inner_->gather(own); }
 
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override { inner_->backward(loss, last); }

@@ -117,6 +117,8 @@ class Strategy {
   virtual void broadcast(const std::vector<at::Tensor>& tensors) = 0;
   /// The text of each rank, in the order of ranks.
   virtual std::vector<std::string> gather(const std::string& own) = 0;
+  /// `own` [n] of each rank, as [ranks, n], as ProcessGroup::gather() brings it.
+  virtual at::Tensor gather(const at::Tensor& own) = 0;
 
   /// `micro_batches`: of this rank in the window that begins, 0 or more.
   virtual void begin_window(int64_t micro_batches) = 0;
@@ -162,6 +164,7 @@ class SingleDeviceStrategy : public Strategy {
   void main_first(const std::function<void()>& work) override { work(); }
   void broadcast(const std::vector<at::Tensor>& /*tensors*/) override {}
   std::vector<std::string> gather(const std::string& own) override { return {own}; }
+  at::Tensor gather(const at::Tensor& own) override { return own.unsqueeze(0); }
   void begin_window(int64_t /*micro_batches*/) override {}
   void backward(const at::Tensor& loss, bool last) override;
   WindowWeight finish_gradients(const WindowWeight& own) override { return own; }

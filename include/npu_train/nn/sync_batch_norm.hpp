@@ -1,14 +1,14 @@
 /// Batch normalisation by the batches of several processes: what torch.nn.SyncBatchNorm does, for the batch_norm of any module.
 ///
-///   auto gather = [group](const std::vector<double>& own) { return group->gather("batch_norm", own); };  // a ProcessGroup
+///   auto gather = [group](const at::Tensor& own) { return group->gather("batch_norm", own); };  // a ProcessGroup
 ///   const npu_train::SyncBatchNorm synced(gather);
 ///   loss = loss_fn(model->forward(x), y);  // the backward may run after the scope has ended
 #pragma once
 
-#include <cstdint>
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
-#include <vector>
 
 namespace npu_train {
 
@@ -16,14 +16,16 @@ namespace npu_train {
 /// moves its running statistics by them. Losses are as with data parallel training: the gradients of all ranks are those of the sum of
 /// their losses. Scopes nest; the innermost one holds. checkpoint() repeats its function under the scope of its first call.
 ///
-/// Every rank runs the same layers in the same order, also in the backward. Batches may have different sizes. The sums are added in fp64 in
-/// the order of ranks: all ranks have equal bits, but not those of one process with one large batch. Not for instance_norm, and not for
-/// code that calls native_batch_norm or cudnn_batch_norm itself.
+/// Every rank runs the same layers in the same order, also in the backward. Batches may have different sizes. The sums are added in the
+/// order of ranks, in the dtype that the numbers come back in: all ranks have equal bits, but not those of one process with one large
+/// batch. If they come back on the device, nothing waits for the host. Not for instance_norm, and not for code that calls native_batch_norm
+/// or cudnn_batch_norm itself.
 class SyncBatchNorm {
  public:
-  /// Gives numbers to the other ranks, and returns those of every rank, in the order of ranks. Empty: that rank has no batch in this call.
-  /// Called in the forward pass, with 1 + 2C numbers for C channels, and in the backward pass, with 2C.
-  using Gather = std::function<std::vector<std::vector<double>>(const std::vector<double>& own)>;
+  /// Gives `own` [n] to the other ranks, and returns those of every rank that has a batch, [ranks, n], in the order of ranks; on any
+  /// device, in fp32 or fp64. Called in the forward pass, with 1 + 2C numbers for C channels, and in the backward pass, with 2C; those are
+  /// on the input's device, in fp64 if that is a CPU or a CUDA device, else in fp32.
+  using Gather = std::function<at::Tensor(const at::Tensor& own)>;
 
   explicit SyncBatchNorm(Gather gather);
   ~SyncBatchNorm();
