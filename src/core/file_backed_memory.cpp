@@ -62,6 +62,21 @@ void* map_new_file(const std::string& folder, size_t bytes) {
   return out;
 }
 
+void* map_shared_pages(size_t bytes) {
+  constexpr size_t kPages = 16 << 20;
+  static const int pages = [] {
+    const int file = ::memfd_create("npu_train", MFD_CLOEXEC);
+    return file >= 0 && ::ftruncate(file, kPages) == 0 ? file : -1;
+  }();
+  auto* const out = static_cast<char*>(::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  bool mapped = out != MAP_FAILED;
+  for (size_t at = 0; mapped && at < bytes; at += kPages)
+    mapped = ::mmap(out + at, std::min(kPages, bytes - at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pages, 0) != MAP_FAILED;
+  check(mapped, ErrorKind::OutOfMemory, "FileBackedMemory", "no addresses for a tensor of ", human_bytes(static_cast<double>(bytes)), ": ",
+        std::generic_category().message(errno), "; hint: raise `ulimit -v` or the kernel's vm.max_map_count");
+  return out;
+}
+
 }  // namespace
 
 // One for the process and never destroyed: tensors may be freed after main.
@@ -75,8 +90,12 @@ class FileBackedMemory::Allocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (std::exchange(probed, false)) return {nullptr, c10::Device(c10::kCPU)};
     auto* const scope = scope_of_thread;
-    if (scope == nullptr || bytes < kLeast) return under_.load()->allocate(bytes);
-    void* p = scope->in_file(bytes) ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (scope == nullptr || bytes < scope->least()) return under_.load()->allocate(bytes);
+    void* p = MAP_FAILED;
+    if (scope->shares_pages_)
+      p = map_shared_pages(bytes);
+    else if (!scope->in_file(bytes))
+      p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const bool in_file = p == MAP_FAILED;
     if (in_file) {
       p = map_new_file(scope->folder_, bytes);
@@ -155,6 +174,8 @@ FileBackedMemory::FileBackedMemory(std::string folder, int64_t keep_free)
   Allocator::instance().install();
   scope_of_thread = this;
 }
+
+FileBackedMemory::FileBackedMemory(SharedPages /*pages*/) : FileBackedMemory(std::string()) { shares_pages_ = true; }
 
 FileBackedMemory::~FileBackedMemory() {
   scope_of_thread = outer_;

@@ -152,6 +152,24 @@ TEST_CASE("without room an error names the folder, the bytes and the remedy; mem
   CHECK(std::filesystem::is_empty(dir.path()));
 }
 
+TEST_CASE("tensors without content share some pages, whatever their size") {
+  const auto before = at::full({kMiB}, 1.0F);
+  {
+    const FileBackedMemory nothing{FileBackedMemory::SharedPages()};
+    const auto huge = of_bytes(int64_t{1} << 38);  // more than any machine that runs this test has
+    huge.narrow(0, huge.numel() - kMiB, kMiB).fill_(7);
+    const auto other = at::empty({kMiB}, at::kByte);
+    CHECK(at::equal(other, at::full({kMiB}, 7, at::kByte)));
+    CHECK(FileBackedMemory::in_use() == 0);
+    const auto small = at::full({kMiB / 8}, 2.0F);
+    huge.narrow(0, 0, kMiB).fill_(9);
+    CHECK(at::equal(small, at::full({kMiB / 8}, 2.0F)));
+  }
+  const auto after = at::full({kMiB}, 3.0F);
+  CHECK(at::equal(before, at::full({kMiB}, 1.0F)));
+  CHECK(at::equal(after, at::full({kMiB}, 3.0F)));
+}
+
 TEST_CASE("a folder in memory is no disk") {
   const TempDir dir;
   constexpr uint32_t kTmpfs = 0x01021994;

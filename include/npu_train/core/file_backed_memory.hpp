@@ -22,6 +22,11 @@ class FileBackedMemory {
   /// Large tensors are in memory as long as `keep_free` bytes of the process's memory stay free (free_host_bytes()), and then in files;
   /// kAlways: always in files. Each has pages of its own, which return to the system with it, so that no heap keeps the size of the model.
   explicit FileBackedMemory(std::string folder, int64_t keep_free = kAlways);
+  /// For tensors whose content nobody reads, as those of a model that is only counted: from kLeastShared bytes on all of them are the same
+  /// pages, over and over, so a model of any size takes some megabytes, and what is written to one tensor is read from the others.
+  struct SharedPages {};
+  static constexpr size_t kLeastShared = 1 << 20;
+  explicit FileBackedMemory(SharedPages pages);
   ~FileBackedMemory();
   FileBackedMemory(const FileBackedMemory&) = delete;
   FileBackedMemory& operator=(const FileBackedMemory&) = delete;
@@ -41,9 +46,11 @@ class FileBackedMemory {
 
  private:
   class Allocator;
+  size_t least() const { return shares_pages_ ? kLeastShared : kLeast; }
   bool in_file(size_t bytes) const;
 
   std::string folder_;
+  bool shares_pages_ = false;
   int64_t keep_free_;
   size_t taken_ = 0;
   FileBackedMemory* outer_;

@@ -65,12 +65,18 @@ double recomputed_share(const std::string& checkpointing, const std::vector<doub
   return std::accumulate(units.begin(), units.end() - 1, 0.0);
 }
 
+// The limits of a card apply to the prediction, not to what it is made from.
+RunConfig without_limits(RunConfig config) {
+  config.sim_npu.hbm = "1024TiB";
+  config.sim_npu.unsupported_ops = "ignore";
+  return config;
+}
+
 // Recorded for the fewest and the most shards; between and beyond these what is divided is in proportion to 1 / shards.
 class RecordedMemory {
  public:
-  RecordedMemory(const RunConfig& config, const Parts& parts, const std::vector<int>& ranks) : config_(config), parts_(parts) {
-    config_.sim_npu.hbm = "1024TiB";  // the limit applies to the prediction, not to the steps from which it is made
-    config_.sim_npu.unsupported_ops = "ignore";
+  RecordedMemory(const RunConfig& config, const Parts& parts, const std::vector<int>& ranks)
+      : config_(without_limits(config)), parts_(parts) {
     for (const int n : ranks) {
       const int recorded = std::clamp(n, 2, kMostSimulated);
       few_ = std::min(few_, recorded);
@@ -114,8 +120,9 @@ class RecordedMemory {
 
 StepWork step_work(const RunConfig& given, const Parts& parts) {
   return translated("plan", [&] {
-    auto config = detail::without_files(given);
+    auto config = detail::without_files(without_limits(given));
     config.trainer.strategy = "auto";
+    const FileBackedMemory nothing_is_computed{FileBackedMemory::SharedPages()};
     Trainer trainer(config, detail::shapes_only(parts, config));
     trainer.setup();
     const auto& run = trainer.loop().parts();
