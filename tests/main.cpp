@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "npu_train/core/process.hpp"
+
 namespace npu_train::testing {
 namespace {
 
@@ -66,5 +68,5 @@ int main(int argc, char** argv) {
   std::vector<const char*> list(argv, argv + argc);
   list.insert(list.end(), {"--list-test-cases", "--reporters=none", "-r=none"});
   doctest::Context(static_cast<int>(list.size()), list.data()).run();
-  return doctest::Context(argc, argv).run();
+  npu_train::end_process(doctest::Context(argc, argv).run());
 }

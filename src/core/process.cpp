@@ -11,6 +11,9 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
 #include <thread>
 
 namespace npu_train {
@@ -111,6 +114,18 @@ CommandResult run_command(const std::vector<std::string>& words, const CommandOp
   result.status = WEXITSTATUS(status);
   result.end = result.status == kNotFound && result.output.empty() ? CommandResult::End::NotFound : CommandResult::End::Exited;
   return result;
+}
+
+void end_process(int code) {
+  std::cout.flush();
+  std::cerr.flush();
+  std::clog.flush();
+  std::fflush(nullptr);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  std::exit(code);  // by which sanitizers report
+#else
+  std::quick_exit(code);
+#endif
 }
 
 }  // namespace npu_train

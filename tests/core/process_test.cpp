@@ -2,7 +2,13 @@
 
 #include "npu_train/core/process.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <thread>
 
 using namespace npu_train;
@@ -71,4 +77,34 @@ TEST_CASE("a file that grows beyond the limit ends the command") {
   const auto large = write("5001");
   CHECK_FALSE(large.ok());
   CHECK(std::filesystem::file_size(dir / "file") == 5000);
+}
+
+TEST_CASE("a process that ends has written all and called what was given to at_quick_exit") {
+  const TempDir dir;
+  static std::filesystem::path called;
+  called = dir / "called";
+  const auto child = ::fork();
+  if (child == 0) {
+    std::freopen((dir / "stdio").c_str(), "w", stdout);
+    static std::ofstream in_a_buffer;  // std::cout is one where it was given a buffer of its own
+    in_a_buffer.open(dir / "iostream");
+    std::cout.rdbuf(in_a_buffer.rdbuf());
+    std::at_quick_exit([] { std::ofstream(called) << "yes"; });
+    std::printf("printed");
+    std::cout << "streamed";
+    end_process(7);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
+  const auto text_of = [](const std::filesystem::path& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    return line;
+  };
+  CHECK(text_of(dir / "stdio") == "printed");
+  CHECK(text_of(dir / "iostream") == "streamed");
+  CHECK(text_of(called) == "yes");
 }

@@ -1,4 +1,4 @@
-/// Other programs, run with limits and without a shell.
+/// Other programs, run with limits and without a shell; and the end of this one.
 #pragma once
 
 #include <chrono>
@@ -31,5 +31,10 @@ struct CommandOptions {
 /// Runs `words`, the first of which is searched in PATH, with an empty stdin. Never throws for a failure of the command: one that cannot be
 /// run is NotFound.
 CommandResult run_command(const std::vector<std::string>& words, const CommandOptions& options = {});
+
+/// Ends the process with this exit code, as a return from main() does, but without destroying static objects: those of libtorch, its tables
+/// of operators, take a tenth of a second. What was written to stdio and iostreams arrives; functions that were given to
+/// std::at_quick_exit() are called, and those given to std::atexit() are not.
+[[noreturn]] void end_process(int code);
 
 }  // namespace npu_train

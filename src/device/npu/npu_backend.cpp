@@ -87,7 +87,10 @@ class NpuBackend final : public GenericBackend {
           "for "
           "this user (in a container: mapped into it), and whether ASCEND_RT_VISIBLE_DEVICES hides it");
     start(npu);
-    if (!npu.path.empty() && npu.finalize != nullptr) std::atexit(finalize);
+    if (!npu.path.empty() && npu.finalize != nullptr) {
+      std::atexit(finalize);
+      std::at_quick_exit(finalize);  // end_process()
+    }
     let_modules_move();
     loaded = &npu;
     log_info("npu: torch_npu " + (npu.path.empty() ? std::string("of the host program") : "from " + npu.path) + ", " +

@@ -15,6 +15,7 @@
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/process.hpp"
 #include "npu_train/dist/data_parallel.hpp"
 
 using namespace npu_train;
@@ -442,5 +443,5 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     ::_exit(e.exit_code());
   }
-  return 0;
+  end_process(0);
 }
