@@ -14,6 +14,7 @@
 #include "npu_train/nn/evaluation_mode.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/trace/op_observer.hpp"
+#include "without_products.hpp"
 
 namespace npu_train {
 namespace {
@@ -127,6 +128,7 @@ ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>&
   Collector collector(model, parameters);
   example = example.map([&](const at::Tensor& t) { return t.is_floating_point() ? t.to(like) : t.to(like.device()); });
   translated("summarize", [&] {
+    const detail::WithoutProducts shapes;
     OpObserver counter(parameters, [&](const SeenOp& op) { collector.see(op); });
     if (model.blocks.empty()) model.forward(example);
     const BlockInputs others(example);

@@ -1,0 +1,58 @@
+// A forward pass for its shapes.
+#pragma once
+
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "npu_train/trace/op_mode.hpp"
+
+namespace npu_train::detail {
+
+/// While it lives, this thread's products, convolutions and attention, which take nearly all of the time of a pass, give tensors of the
+/// right shape without content.
+class WithoutProducts final : public OpMode {
+ public:
+  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
+    if (!is_product(op.schema().name()) || !give_shapes(op, stack)) call_below(op, stack);
+  }
+
+ private:
+  static bool is_product(std::string_view name) {
+    static constexpr std::string_view kNames[] = {"linear", "matmul",  "mm",    "bmm",         "mv",
+                                                  "addmm",  "baddbmm", "addmv", "convolution", "scaled_dot_product_attention",
+                                                  "conv1d", "conv2d",  "conv3d"};
+    constexpr std::string_view kLibrary = "aten::";
+    return name.starts_with(kLibrary) && std::find(std::begin(kNames), std::end(kNames), name.substr(kLibrary.size())) != std::end(kNames);
+  }
+
+  static at::Tensor empty_as(const at::Tensor& t, const c10::Device& device) {
+    return at::empty_strided(t.sizes(), t.strides(), t.options().device(device).requires_grad(false));
+  }
+
+  // False, with the stack as it was, where libtorch does not know the shapes; the operator itself reports wrong arguments.
+  static bool give_shapes(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+    const NoOpMode below;
+    const auto arguments = op.schema().arguments().size();
+    torch::jit::Stack on_meta(stack.end() - static_cast<ptrdiff_t>(arguments), stack.end());
+    std::optional<c10::Device> device;
+    for (auto& value : on_meta)
+      if (value.isTensor() && value.toTensor().defined()) {
+        if (!device) device = value.toTensor().device();
+        value = empty_as(value.toTensor(), c10::kMeta);
+      }
+    try {
+      op.callBoxed(on_meta);
+    } catch (const std::exception&) {
+      return false;
+    }
+    torch::jit::drop(stack, arguments);
+    for (auto& value : on_meta) stack.emplace_back(empty_as(value.toTensor(), *device));
+    return true;
+  }
+
+  OpModeGuard guard_{*this};
+};
+
+}  // namespace npu_train::detail
