@@ -158,22 +158,28 @@ TEST_CASE("a child after fork() that ends does not end its parent's lock") {
 
 TEST_CASE("a child after fork() that lives on does not hold the lock of its parent, which was killed") {
   const TempDir dir;
-  int child = 0, told[2];
+  int told[2];
   REQUIRE(::pipe(told) == 0);
   Other parent([&] {
     new FolderLock(dir.path());
-    child = ::fork();
-    if (child == 0) ::pause();
-    if (::write(told[1], &child, sizeof child) != sizeof child) ::_exit(1);
+    if (::fork() != 0) return;
+    const int self = ::getpid();  // written by the child, when its fork() has returned
+    if (::write(told[1], &self, sizeof self) == sizeof self) ::pause();
+    ::_exit(1);
   });
-  REQUIRE(::read(told[0], &child, sizeof child) == sizeof child);
+  struct Child {
+    ~Child() {
+      if (pid > 0) ::kill(pid, SIGKILL);
+    }
+    int pid = 0;
+  } child;
+  REQUIRE(::read(told[0], &child.pid, sizeof child.pid) == sizeof child.pid);
   refused(dir, "process " + std::to_string(parent.pid()));
   parent.kill();
   {
     const FolderLock lock(dir.path());
     CHECK(has(lock_text(dir), "\"process\": " + std::to_string(::getpid())));
   }
-  ::kill(child, SIGKILL);
   ::close(told[0]);
   ::close(told[1]);
 }
