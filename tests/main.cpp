@@ -68,5 +68,10 @@ int main(int argc, char** argv) {
   std::vector<const char*> list(argv, argv + argc);
   list.insert(list.end(), {"--list-test-cases", "--reporters=none", "-r=none"});
   doctest::Context(static_cast<int>(list.size()), list.data()).run();
-  npu_train::end_process(doctest::Context(argc, argv).run());
+  const int failed = doctest::Context(argc, argv).run();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return failed;  // sanitizers report at the end of main()
+#else
+  npu_train::end_process(failed);
+#endif
 }

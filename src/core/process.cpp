@@ -121,11 +121,7 @@ void end_process(int code) {
   std::cerr.flush();
   std::clog.flush();
   std::fflush(nullptr);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  std::exit(code);  // by which sanitizers report
-#else
   std::quick_exit(code);
-#endif
 }
 
 }  // namespace npu_train
