@@ -11,6 +11,8 @@
 #include "npu_train/base/digest.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
+#include "npu_train/dist/gradient_reducer.hpp"
+#include "npu_train/dist/process_group.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/grad_scaler.hpp"
@@ -84,6 +86,26 @@ TEST_CASE("the device of a run is the thread's current one during each call, and
   trainer.fit(classifier(std::make_shared<Mlp>()), data, data);
   CHECK((seen->indices == std::vector<int>{1, 1}));
   CHECK(seen->guard.getDevice().index() == 0);
+}
+
+TEST_CASE("a unit of zero3 has memory on the device of its parameters, whichever is the current one") {
+  fake_npu();
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(c10::Device(c10::DeviceType::PrivateUse1, 1));
+  ParameterSet all;
+  all.add({.name = "first.weight", .value = at::ones({64}, options).requires_grad_(true)});
+  all.add({.name = "weight", .value = at::ones({64}, options).requires_grad_(true)});
+  GradientReducer reducer(all, ProcessGroup::from_environment(), {}, Sharding::Parameters, {{"first", {"first.weight"}}});
+  for (const auto& p : all) CHECK(p.value.device().index() == 1);
+  reducer.begin_window(1);
+  reducer.begin_forward();
+  const auto sum = reducer.run(
+      0,
+      [&](const at::Tensor& zero) {
+        CHECK(all[0].value.storage().device().index() == 1);
+        return zero + all[0].value.sum();
+      },
+      at::zeros({}, options).requires_grad_(true));
+  CHECK(sum.item<double>() == 64);
 }
 
 TEST_CASE("auto takes the NPU, and fp16 on a chip without bf16") {
