@@ -49,6 +49,7 @@ TEST_CASE("a device of the program's own trains, and takes the place of libtorch
   Trainer reference(on_cpu);
   reference.fit();
   const auto x = torch::ones({2, 3, 32, 32});
+  // The device adds in another order than the CPU, in three steps.
   CHECK(torch::allclose(trainer.predict(x), reference.predict(x), 1e-3, 1e-3));
 
   const c10::Device abacus(c10::DeviceType::PrivateUse1, 0);

@@ -140,6 +140,7 @@ TEST_CASE("channels_last gives the same logits") {
   const at::Tensor plain = model.forward(x);
   for (auto& p : model.module->parameters())
     if (p.dim() == 4) p.set_data(p.contiguous(at::MemoryFormat::ChannelsLast));
+  // fp32 sums of up to 4,608 products in another order, through 50 layers
   CHECK(at::allclose(model.forward(x.contiguous(at::MemoryFormat::ChannelsLast)), plain, 1e-3, 1e-3));
 }
 
