@@ -92,6 +92,13 @@ class TrainApp(ProgramTest):
         self.assertIn('without effect: ema.decay', said[2])
         self.assertNotIn('early_stopping.patience', said[2].split('without effect')[1].splitlines()[0])
 
+    def test_a_warm_up_as_long_as_the_run_is_reported(self):
+        schedule = 'lr_scheduler={name: cosine, interval: step, warmup_steps: 8}'
+        for steps, reported in ((8, True), (9, False)):
+            said = train_app(self.config(), schedule, f'trainer.max_steps={steps}', 'trainer.limit_val_batches=0', 'output.dir=""')
+            self.assertDone(said)
+            self.assertEqual('the warm-up has 8 steps and the run 8: the learning rate never reaches optimizer.lr' in said[2], reported, said[2])
+
     def test_usage_errors_end_with_2_and_say_what_to_do(self):
         config = self.config()
         self.assertFails(train_app(), 2, 'configs/quickstart.yaml')
