@@ -22,7 +22,7 @@ class FileBackedMemory {
   /// Large tensors are in memory as long as `keep_free` bytes of the process's memory stay free (free_host_bytes()), and then in files;
   /// kAlways: always in files. Each has pages of its own, which return to the system with it, so that no heap keeps the size of the model.
   explicit FileBackedMemory(std::string folder, int64_t keep_free = kAlways);
-  /// For tensors whose content nobody reads, as those of a model that is only counted: from kLeastShared bytes on all of them are the same
+  /// For tensors whose content is never read, as those of a model that is only counted: from kLeastShared bytes on all of them are the same
   /// pages, over and over, so a model of any size takes some megabytes, and what is written to one tensor is read from the others.
   struct SharedPages {};
   static constexpr size_t kLeastShared = 1 << 20;
