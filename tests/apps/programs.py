@@ -169,7 +169,13 @@ def tree(folder):
 
 
 # Cases that take minutes: scripts/prove runs them, .ci/run reports them as skipped.
-in_full = unittest.skipUnless(os.environ.get('NPU_TRAIN_FULL_TESTS') == '1', 'takes minutes; scripts/prove runs it')
+FULL = os.environ.get('NPU_TRAIN_FULL_TESTS') == '1'
+in_full = unittest.skipUnless(FULL, 'takes minutes; scripts/prove runs it')
+
+
+def pairs_of(some, others):
+    """Pairs: with scripts/prove all, else each of `others` with one of `some`, alternately."""
+    return [(a, b) for i, a in enumerate(some) for k, b in enumerate(others) if FULL or k % len(some) == i]
 
 
 def main():

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 from pictures import png_of
-from programs import SOURCE, ProgramTest, main, npu_tool, run, run_dir, train_app
+from programs import SOURCE, FULL, ProgramTest, main, npu_tool, run, run_dir, train_app
 
 OWN = SOURCE / '.venv/models/bin/python'
 PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
@@ -76,7 +76,8 @@ class PythonWeights(ProgramTest):
     @unittest.skipIf(without('torchvision'), 'torchvision is not installed (pip install --no-deps torchvision; NPU_TRAIN_MODELS_PYTHON)')
     def test_torchvision(self):
         networks = [self.network('vit', {'vit.pth': 'state_dict', 'vit.pth.tar': 'parallel'}, 32, 'torchvision'),
-                    self.network('resnet18', {'resnet18.bin': 'state_dict'}, 64, 'torchvision'), self.network('resnet50', {'resnet50.pt': 'parallel'}, 64, 'torchvision')]
+                    self.network('resnet18', {'resnet18.bin': 'state_dict'}, 64, 'torchvision')]
+        if FULL: networks.append(self.network('resnet50', {'resnet50.pt': 'parallel'}, 64, 'torchvision'))
         self.assertAgree('torchvision', self.check('torchvision', networks, 'torchvision', 'names of torchvision'))
 
     @unittest.skipIf(without('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
@@ -139,7 +140,8 @@ class PythonWeights(ProgramTest):
     @unittest.skipIf(without('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)')
     def test_hugging_face(self):
         networks = [self.network('vit', {'vit.bin': 'state_dict', 'shards': 'shards', 'pretrained': 'pretrained'}, 32, 'transformers'),
-                    self.network('resnet18', {'resnet18': 'pretrained'}, 64, 'transformers'), self.network('resnet50', {'resnet50.bin': 'state_dict'}, 64, 'transformers')]
+                    self.network('resnet18', {'resnet18': 'pretrained'}, 64, 'transformers')]
+        if FULL: networks.append(self.network('resnet50', {'resnet50.bin': 'state_dict'}, 64, 'transformers'))
         jobs = self.check('transformers', networks, 'hf', 'names of Hugging Face')
         self.assertGreater(len(list((self.dir / 'pretrained').glob('model-*.safetensors'))), 1)
         self.assertAgree('transformers', jobs)
