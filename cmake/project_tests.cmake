@@ -1,4 +1,5 @@
 # Tests of the repository itself: style, scripts, the code in the README, programs that use the installed library.
+include(${CMAKE_CURRENT_LIST_DIR}/add_test.cmake)
 set(scripts ${PROJECT_SOURCE_DIR}/scripts)
 
 npu_train_add_test(style.format ${scripts}/format --check)
