@@ -70,6 +70,13 @@ class CompareSample(ProgramTest):
 
     def test_a_resnet(self): self.check('resnet18', 'layer3.0.conv1', range(8))
 
+    def test_the_smallest_sample_has_a_layer(self):
+        a, b = self.pair('gpt2')
+        for seed in range(3):
+            code, result = self.compare(a, b, '--sample', '0.000001', '--seed', seed)
+            self.assertEqual(code, 0, result['summary'])
+            self.assertEqual(len({c['layer'] for c in result['steps'][0]['calls'] if not c['layer'].startswith('optimizer')}), 1)
+
     @in_full
     def test_four_networks_and_a_hundred_seeds(self):
         for name, layer in (('resnet18', 'layer2.0.conv1'), ('resnet50', 'layer3.2.conv2'), ('vit', 'encoder.layers.encoder_layer_1.mlp.0'), ('gpt2', 'blocks.1.mlp.fc1')):

@@ -293,14 +293,22 @@ ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : 
     return call.is_module && call.direction == "forward" && call.layer != "loss" && !call.layer.starts_with("optimizer");
   });
   if (last != step.calls.rend()) last_layer_ = last->layer;
-  if (options.sample < 1)
-    for (const auto& call : step.calls) layers_.insert(call.layer);
+  if (options.sample >= 1) return;
+  double smallest = 1;
+  for (const auto& call : step.calls) {
+    layers_.insert(call.layer);
+    if (!call.is_module || call.direction != "forward" || draw(call.layer) >= smallest) continue;
+    smallest = draw(call.layer);
+    always_drawn_ = call.layer;
+  }
 }
 
-bool ChosenCalls::is_drawn(const std::string& layer) const {
-  const auto drawn = derive_seed(static_cast<uint64_t>(options_.seed), "compare " + layer);
-  return static_cast<double>(drawn >> 11) * 0x1.0p-53 < options_.sample;
+// From 0 to 1.
+double ChosenCalls::draw(const std::string& layer) const {
+  return static_cast<double>(derive_seed(static_cast<uint64_t>(options_.seed), "compare " + layer) >> 11) * 0x1.0p-53;
 }
+
+bool ChosenCalls::is_drawn(const std::string& layer) const { return draw(layer) < options_.sample || layer == always_drawn_; }
 
 bool ChosenCalls::has_item(const DumpCall& call, const DumpItem& item) const {
   if (options_.sample >= 1 || !is_optimizer_step(call)) return true;

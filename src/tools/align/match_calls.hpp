@@ -36,12 +36,14 @@ class ChosenCalls {
   bool has_item(const DumpCall& call, const DumpItem& item) const;
 
  private:
+  double draw(const std::string& layer) const;
   bool is_drawn(const std::string& layer) const;
 
   const DumpStep& step_;
   const CompareOptions& options_;
   std::string last_layer_;
   std::set<std::string> layers_;  // of a sample
+  std::string always_drawn_;      // the one that the smallest sample has
 };
 
 }  // namespace npu_train::detail
