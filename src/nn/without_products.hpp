@@ -1,12 +1,14 @@
-// A forward pass for its shapes.
+// A forward pass that is computed for the shapes of its tensors alone.
 #pragma once
 
 #include <ATen/ops/empty_strided.h>
 
-#include <algorithm>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "npu_train/trace/op_mode.hpp"
+#include "npu_train/trace/op_observer.hpp"
 
 namespace npu_train::detail {
 
@@ -19,12 +21,9 @@ class WithoutProducts final : public OpMode {
   }
 
  private:
-  static bool is_product(std::string_view name) {
-    static constexpr std::string_view kNames[] = {"linear", "matmul",  "mm",    "bmm",         "mv",
-                                                  "addmm",  "baddbmm", "addmv", "convolution", "scaled_dot_product_attention",
-                                                  "conv1d", "conv2d",  "conv3d"};
+  static bool is_product(const std::string& name) {
     constexpr std::string_view kLibrary = "aten::";
-    return name.starts_with(kLibrary) && std::find(std::begin(kNames), std::end(kNames), name.substr(kLibrary.size())) != std::end(kNames);
+    return name.starts_with(kLibrary) && costs_flops(name.substr(kLibrary.size()));
   }
 
   static at::Tensor empty_as(const at::Tensor& t, const c10::Device& device) {

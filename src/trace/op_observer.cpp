@@ -104,6 +104,12 @@ using detail::arguments_of, detail::results_of, detail::tensors_of;
 
 }  // namespace
 
+bool costs_flops(const std::string& name) {
+  bool known = false;
+  flops_of(name, {}, {}, known);
+  return known;
+}
+
 bool is_cast(const SeenOp& op) { return casts(op.name); }
 
 // With the callbacks it goes along to the threads in which autograd runs backward passes of devices.

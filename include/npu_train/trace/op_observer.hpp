@@ -47,6 +47,9 @@ struct SeenLayer {
   std::vector<at::Tensor> outputs;  ///< empty before it ended, or when it ended by an exception
 };
 
+/// Whether SeenOp::flops counts operators of this name: convolutions, products and attention.
+bool costs_flops(const std::string& name);
+
 /// Whether the operator may only change the dtype or device of its first input, as autocast does with parameters.
 bool is_cast(const SeenOp& op);
 
