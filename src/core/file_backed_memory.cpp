@@ -72,9 +72,13 @@ void* map_shared_pages(size_t bytes) {
   bool mapped = out != MAP_FAILED;
   for (size_t at = 0; mapped && at < bytes; at += kPages)
     mapped = ::mmap(out + at, std::min(kPages, bytes - at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pages, 0) != MAP_FAILED;
-  check(mapped, ErrorKind::OutOfMemory, "FileBackedMemory", "no addresses for a tensor of ", human_bytes(static_cast<double>(bytes)), ": ",
-        std::generic_category().message(errno), "; hint: raise `ulimit -v` or the kernel's vm.max_map_count");
-  return out;
+  if (mapped) return out;
+  const int error = errno;
+  if (out != MAP_FAILED) ::munmap(out, bytes);
+  throw Error(
+      ErrorKind::OutOfMemory, "FileBackedMemory",
+      str_cat("no addresses for a tensor of ", human_bytes(static_cast<double>(bytes)), ": ", std::generic_category().message(error)),
+      "raise `ulimit -v` or the kernel's vm.max_map_count");
 }
 
 }  // namespace
@@ -195,6 +199,11 @@ std::string FileBackedMemory::folder_on_disk(const std::vector<std::string>& fol
     if (std::find(std::begin(kInMemory), std::end(kInMemory), type) == std::end(kInMemory)) return folder;
   }
   return "";
+}
+
+std::string FileBackedMemory::temporary_folder(const std::string& another) {
+  std::error_code none;
+  return folder_on_disk({std::filesystem::temp_directory_path(none).string(), "/var/tmp", another});
 }
 
 int64_t FileBackedMemory::room() const {

@@ -1,8 +1,5 @@
 #include "engine/build_memory.hpp"
 
-#include <filesystem>
-#include <system_error>
-
 #include "npu_train/core/host_memory.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -11,8 +8,7 @@ namespace npu_train {
 
 BuildMemory::BuildMemory(bool may_shard_parameters, const std::string& output_dir) {
   if (!may_shard_parameters) return;
-  std::error_code none;
-  folder_ = FileBackedMemory::folder_on_disk({std::filesystem::temp_directory_path(none).string(), "/var/tmp", output_dir});
+  folder_ = FileBackedMemory::temporary_folder(output_dir);
   if (folder_.empty())
     log_info("no folder for temporary files is on a disk, so the model must fit into memory until it is divided; hint: set TMPDIR");
   else

@@ -37,6 +37,8 @@ class FileBackedMemory {
   static size_t in_use();
   /// The first folder that can be written to and is on a disk, not in memory (tmpfs); "" if none is.
   static std::string folder_on_disk(const std::vector<std::string>& folders);
+  /// The same of the folder for temporary files (TMPDIR), /var/tmp and `another`.
+  static std::string temporary_folder(const std::string& another = "");
 
   const std::string& folder() const { return folder_; }
   /// Bytes that large tensors of the thread can still get, on the disk and in memory.

@@ -1,6 +1,5 @@
 // From a configuration to the work and the memory of a step.
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -159,13 +158,12 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
   });
 }
 
-// Where half of the free memory is not enough for the models, optimizer states and gradients that are recorded, tensors are in files.
 Plan plan_run(const RunConfig& config, const PlanOptions& options, const Parts& parts) {
-  std::error_code none;
-  const auto folder = FileBackedMemory::folder_on_disk({std::filesystem::temp_directory_path(none).string(), "/var/tmp"});
-  const auto files = folder.empty() ? nullptr : std::make_unique<FileBackedMemory>(folder, free_host_bytes() / 2);
   const auto work = step_work(config, parts);
   if (!options.with_memory || options.ranks.empty()) return plan_steps(work, options);
+  // Tensors of the recorded steps for which half of the free memory is not enough are in files.
+  const auto folder = FileBackedMemory::temporary_folder();
+  const auto files = folder.empty() ? nullptr : std::make_unique<FileBackedMemory>(folder, free_host_bytes() / 2);
   RecordedMemory memory(config, parts, options.ranks);
   return plan_steps(work, options, [&](const Placement& placement) { return memory(placement); });
 }
