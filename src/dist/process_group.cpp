@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -31,10 +32,8 @@ at::Tensor ProcessGroup::gather(const std::string& call, const at::Tensor& own) 
     all_gather(out.view({-1}), own.contiguous())->wait();
     return out;
   }
-  const auto host = own.to(at::kCPU, at::kDouble).contiguous();
   std::vector<at::Tensor> rows;
-  for (const auto& numbers : gather(call, std::vector<double>(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel())))
-    rows.push_back(at::tensor(numbers, at::kDouble));
+  for (const auto& numbers : gather(call, host_numbers(own))) rows.push_back(at::tensor(numbers, at::kDouble));
   return at::stack(rows);
 }
 

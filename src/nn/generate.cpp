@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/evaluation_mode.hpp"
 
@@ -81,8 +82,7 @@ class NextLogits {
 int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, Philox& random) {
   check_sampling(options);
   check(logits.dim() == 1 && logits.numel() > 0, ErrorKind::Usage, kGenerate, "logits ", logits.sizes(), "; allowed: [vocabulary]");
-  const at::Tensor host = logits.detach().to(at::kCPU, at::kDouble).contiguous();
-  const std::vector<double> values(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
+  const auto values = host_numbers(logits);
   const bool are_numbers = std::none_of(values.begin(), values.end(), [](double v) { return std::isnan(v) || v == INFINITY; });
   check(are_numbers && *std::max_element(values.begin(), values.end()) > -INFINITY, ErrorKind::Data, kGenerate,
         "the logits are not finite numbers; hint: check the weights and the precision of the model");

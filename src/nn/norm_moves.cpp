@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
@@ -14,8 +15,7 @@ namespace {
 at::Tensor in_fp64(const at::Tensor& t) { return t.detach().to(at::kCPU, at::kDouble); }
 
 std::vector<double> added_by(const NormMove& move, const at::Tensor& after) {
-  const auto added = (in_fp64(after) - in_fp64(move.before) * move.keep).contiguous();
-  return {added.const_data_ptr<double>(), added.const_data_ptr<double>() + added.numel()};
+  return host_numbers(in_fp64(after) - in_fp64(move.before) * move.keep);
 }
 
 }  // namespace

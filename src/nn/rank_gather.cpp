@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -33,10 +34,9 @@ class ScaledGradient : public torch::autograd::Function<ScaledGradient> {
   }
 };
 
-std::vector<double> numbers_of(const at::Tensor& rows) {
-  const auto host = rows.detach().to(at::kCPU, at::kDouble).contiguous();
-  std::vector<double> out{static_cast<double>(rows.size(1))};
-  out.insert(out.end(), host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
+std::vector<double> message_of(const at::Tensor& rows) {
+  auto out = host_numbers(rows);
+  out.insert(out.begin(), static_cast<double>(rows.size(1)));
   return out;
 }
 
@@ -51,7 +51,7 @@ GatheredRows gathered(const at::Tensor& own) {
         c10::toString(own.scalar_type()), " ", own.sizes(), "; allowed: floating point, [n, features] of at least one row");
   const auto ranks = RankGather::Ranks::innermost;
   if (ranks == nullptr) return {own, 0};
-  const auto mine = numbers_of(own);
+  const auto mine = message_of(own);
   const auto all = ranks->gather(mine);
   GatheredRows out;
   std::vector<at::Tensor> parts;

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/norm_moves.hpp"
 #include "npu_train/trace/op_mode.hpp"
@@ -61,7 +62,7 @@ at::Tensor gathered(const Gather& gather, const at::Tensor& own) {
   return all;
 }
 
-// Of the samples of all ranks, where and as gather() has brought the numbers.
+// The moments of the samples of all ranks, on the device and in the dtype in which gather() returned the numbers.
 struct Moments {
   at::Tensor count;           // no dimensions
   at::Tensor mean, variance;  // [C], biased
@@ -88,8 +89,7 @@ void move(const at::Tensor& running, const at::Tensor& to, double momentum) {
   if (!running.defined()) return;
   const at::Tensor added = to * momentum;
   if (!added.is_cpu()) return void(running.data().mul_(1 - momentum).add_(added.to(running.scalar_type())));
-  const auto numbers = added.to(at::kDouble).contiguous();
-  detail::move_norm(running, 1 - momentum, {numbers.const_data_ptr<double>(), numbers.const_data_ptr<double>() + numbers.numel()});
+  detail::move_norm(running, 1 - momentum, host_numbers(added));
 }
 
 // Ioffe and Szegedy 2015, with the moments and the sums of their backward over all ranks.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/rank_gather.hpp"
 #include "npu_train/nn/sync_batch_norm.hpp"
@@ -81,12 +82,11 @@ std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<dou
   return out;
 }
 
-// Of the ranks that compute this pass; the others are in begin_backward() or end_micro_batch().
+// Gathers the numbers of the ranks that compute this pass; the others are in begin_backward() or end_micro_batch().
 at::Tensor RunningStatistics::gather_rows(const at::Tensor& own) const {
   if (all_compute_) return strategy_.gather(own);
-  const auto host = own.to(at::kCPU, at::kDouble).contiguous();
   std::vector<at::Tensor> rows;
-  for (const auto& of_rank : gather({host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()})) {
+  for (const auto& of_rank : gather(host_numbers(own))) {
     if (of_rank.empty()) continue;
     check(static_cast<int64_t>(of_rank.size()) == own.numel(), ErrorKind::Peer, "SyncBatchNorm", "a rank gave ", of_rank.size(),
           " numbers where this one gave ", own.numel(), "; hint: all ranks must run the same layers in the same order");

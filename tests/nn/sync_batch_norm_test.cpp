@@ -6,6 +6,7 @@
 #include <torch/nn.h>
 
 #include "exchange.hpp"
+#include "npu_train/base/host_numbers.hpp"
 #include "npu_train/nn/batch_norm_act.hpp"
 #include "npu_train/nn/checkpointing.hpp"
 
@@ -16,10 +17,8 @@ namespace {
 
 SyncBatchNorm::Gather gather_of(const std::shared_ptr<Exchange>& exchange, int rank) {
   return [exchange, rank](const at::Tensor& own) {
-    std::vector<double> numbers;
-    if (own.defined()) numbers = {own.const_data_ptr<double>(), own.const_data_ptr<double>() + own.numel()};
     std::vector<at::Tensor> rows;
-    for (auto& m : exchange->all(rank, {.call = "batch_norm", .numbers = numbers}))
+    for (auto& m : exchange->all(rank, {.call = "batch_norm", .numbers = own.defined() ? host_numbers(own) : std::vector<double>()}))
       if (!m.numbers.empty()) rows.push_back(at::tensor(m.numbers, at::kDouble));
     return at::stack(rows);
   };

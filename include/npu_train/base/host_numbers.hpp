@@ -1,0 +1,16 @@
+/// The elements of tensors as numbers of the host.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace npu_train {
+
+/// The elements in row-major order, in fp64. Waits for the tensor's device.
+inline std::vector<double> host_numbers(const at::Tensor& t) {
+  const auto host = t.detach().to(at::kCPU, at::kDouble).contiguous();
+  return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
+}
+
+}  // namespace npu_train
