@@ -303,7 +303,7 @@ ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : 
   }
 }
 
-// From 0 to 1.
+// A number from 0 to 1 for each layer, by its name and the seed: a sample has the layers below its share.
 double ChosenCalls::draw(const std::string& layer) const {
   return static_cast<double>(derive_seed(static_cast<uint64_t>(options_.seed), "compare " + layer) >> 11) * 0x1.0p-53;
 }
