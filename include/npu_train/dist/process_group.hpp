@@ -72,8 +72,8 @@ class ProcessGroup {
   virtual std::vector<std::string> gather(const std::string& call, const std::string& own) = 0;
   /// The same for numbers. Error(Peer) if a rank gives another count.
   std::vector<std::vector<double>> gather(const std::string& call, const std::vector<double>& own);
-  /// `own` [n] of every rank, as [size, n]: on its device and in its dtype where a transport connects that device, and `call` is not
-  /// compared; else in host memory, in fp64. Error(Peer) there if a rank gives another count.
+  /// `own` [n] of every rank, as [size, n]. Where a transport connects its device, the result stays on it, in the dtype of `own`, and other
+  /// calls or counts of a rank are not noticed. Elsewhere it is in host memory, in fp64, and they are an Error(Peer).
   at::Tensor gather(const std::string& call, const at::Tensor& own);
   /// `tensor`, contiguous and in host memory, becomes that of rank 0.
   virtual void broadcast(const at::Tensor& tensor) = 0;
