@@ -75,7 +75,10 @@ class Walker {
         weights.push_back(call.parameter_error);
         weight_error_ = std::max({weight_error_, call.parameter_error, call.noise_error});
       }
-    if (!exact && step.carried_error > 0) jump_back_ = kChaos;
+    if (!exact && step.carried_error > 0) {
+      jump_back_ = kChaos;
+      if (part_) jump_forward_ = kChaos;  // the weights that carry the most may be among those that are not compared
+    }
     if (!exact && step.step > 0) drift_ = upper_median(weights);
     find_outputs();
     double later = -1;
@@ -211,7 +214,7 @@ class Walker {
     if (in > most && !inherited && !may_come_in(call, in)) return visit_input(call, in);
     any_before_ = true;
     const double out = structure_.out_of(call);
-    const double explained = (call.direction == "backward" ? jump_back_ : kJump) * std::max(in, exact_ ? 0 : call.noise);
+    const double explained = (call.direction == "backward" ? jump_back_ : jump_forward_) * std::max(in, exact_ ? 0 : call.noise);
     if (const double moved = call.moved_error; moved > std::max(most, explained)) {
       auto d = make(call, Cause::Layer, in, moved);
       d.sentence = "the running statistics of " + call.layer + " (" + call.type + ", step " + std::to_string(step_.step) + ") " +
@@ -428,7 +431,8 @@ class Walker {
   const CallComparison* loss_ = nullptr;
   double gain_ = 1;  // of the loss, see loss_limit
   double weight_error_ = 0, worst_noise_ = 0;
-  double drift_ = 0;             // of the weights, by steps before
+  double drift_ = 0;  // of the weights, by steps before
+  double jump_forward_ = kJump;
   double jump_back_ = kJump;     // behind the forward
   std::vector<double> goes_on_;  // by call, see visit
   std::map<std::string, double> worst_output_;
