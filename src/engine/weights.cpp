@@ -58,10 +58,12 @@ WeightsFile one_set(WeightsFile file, WeightSet set, const std::string& path) {
   const std::string key = *found;
   file.averages = set != WeightSet::Plain;
   NamedTensors chosen;
+  const auto is_average = [](const std::string& name) {
+    return std::any_of(kAverages.begin(), kAverages.end(), [&](const char* prefix) { return name.starts_with(prefix); });
+  };
   for (auto& [name, value] : file.tensors) {
     if (file.averages && name.starts_with(key)) chosen.emplace_back(name.substr(key.size()), value);
-    if (!file.averages && std::none_of(kAverages.begin(), kAverages.end(), [&](const char* other) { return name.starts_with(other); }))
-      chosen.emplace_back(name, value);
+    if (!file.averages && !is_average(name)) chosen.emplace_back(name, value);
   }
   file.tensors = std::move(chosen);
   file.chosen = file.averages ? "the averages '" + without_dot(key) + "' are taken; model.weights_key=model takes the other weights"
