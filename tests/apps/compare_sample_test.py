@@ -70,6 +70,11 @@ class CompareSample(ProgramTest):
 
     def test_a_resnet(self): self.check('resnet18', 'layer3.0.conv1', range(8))
 
+    def test_an_optimizer_is_no_layer(self):
+        """Seed 72 draws no layer, and a number for the optimizer that is smaller than those of all layers."""
+        a, b = self.pair('vit')
+        self.assertEqual(self.compare(a, b, '--sample', '0.1', '--seed', 72)[0], 0)
+
     def test_the_smallest_sample_has_a_layer(self):
         a, b = self.pair('gpt2')
         for seed in range(3):

@@ -297,7 +297,7 @@ ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : 
   double smallest = 1;
   for (const auto& call : step.calls) {
     layers_.insert(call.layer);
-    if (!call.is_module || call.direction != "forward" || draw(call.layer) >= smallest) continue;
+    if (!call.is_module || call.direction != "forward" || is_optimizer_step(call) || draw(call.layer) >= smallest) continue;
     smallest = draw(call.layer);
     always_drawn_ = call.layer;
   }
