@@ -265,7 +265,10 @@ class Explainer {
     if (is("attention") || is("softmax"))
       say("a fused attention kernel, its scale or its mask", "compare with the unfused form; compute softmax in fp32");
     precision();
-    if (is("conv") || is("linear") || is("parameter"))
+    if (is("conv"))
+      say("a different padding or padding mode, a missing bias, or a fused operator that omits it",
+          "compare the layer's options on both sides");
+    else if (is("linear") || is("parameter"))
       say("a missing bias, or a fused operator that omits it", "compare the layer's options on both sides");
     if (d_.direction == "backward") say("the backward kernel of this layer", "compare the same layer with deterministic: true");
     if (d_.likely.empty())
