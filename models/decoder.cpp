@@ -100,8 +100,8 @@ at::Tensor Embedding::products(const at::Tensor& x, bool packed) const { return 
 
 CausalSelfAttention::CausalSelfAttention(const DecoderOptions& options)
     : torch::nn::Module("CausalSelfAttention"), heads_(options.heads), dropout_(options.dropout) {
-  qkv_ = normal_linear(*this, "qkv", options.dim, 3 * options.dim, options.std);
-  proj_ = normal_linear(*this, "proj", options.dim, options.dim, options.residual_std);
+  qkv_ = normal_linear(*this, "qkv", options.dim, 3 * options.dim, options.std, options.bias);
+  proj_ = normal_linear(*this, "proj", options.dim, options.dim, options.residual_std, options.bias);
 }
 
 at::Tensor CausalSelfAttention::forward(const at::Tensor& x, KeyValueCache* cache) const {
@@ -191,12 +191,12 @@ at::Tensor SwiGlu::forward(const at::Tensor& x) const {
 
 DecoderBlock::DecoderBlock(const DecoderOptions& options)
     : torch::nn::Module("DecoderBlock"), dropout_(options.dropout), activation_(options.activation) {
-  ln_1_ = add_layer_norm(*this, "ln_1", options.dim, options.norm_eps);
+  ln_1_ = add_layer_norm(*this, "ln_1", options.dim, options.norm_eps, options.bias);
   attention_ = register_module("attention", std::make_shared<CausalSelfAttention>(options));
-  ln_2_ = add_layer_norm(*this, "ln_2", options.dim, options.norm_eps);
+  ln_2_ = add_layer_norm(*this, "ln_2", options.dim, options.norm_eps, options.bias);
   auto mlp = register_module("mlp", std::make_shared<DecoderMlp>());
-  fc1_ = normal_linear(*mlp, "fc1", options.dim, options.hidden, options.std);
-  fc2_ = normal_linear(*mlp, "fc2", options.hidden, options.dim, options.residual_std);
+  fc1_ = normal_linear(*mlp, "fc1", options.dim, options.hidden, options.std, options.bias);
+  fc2_ = normal_linear(*mlp, "fc2", options.hidden, options.dim, options.residual_std, options.bias);
 }
 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, KeyValueCache* cache) const {

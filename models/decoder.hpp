@@ -50,6 +50,7 @@ struct DecoderOptions {
   Activation activation = Activation::GeluTanh;
   double dropout = 0;       // on the attention weights and after both branches
   double norm_eps = 0;      // added to the variance in layer normalisation
+  bool bias = true;         // in the linear layers and in the norms
   double std = 0;           // of the initial weights
   double residual_std = 0;  // of those of the last layer of each branch
 };

@@ -34,9 +34,10 @@ class Gpt2 : public torch::nn::Module {
                                                                     .activation = detail::activation_of(o.activation, "gpt2"),
                                                                     .dropout = o.dropout,
                                                                     .norm_eps = o.norm_eps,
+                                                                    .bias = o.bias,
                                                                     .std = kGpt2Std,
                                                                     .residual_std = residual_std})));
-    ln_ = detail::add_layer_norm(*this, "ln", o.dim, o.norm_eps);
+    ln_ = detail::add_layer_norm(*this, "ln", o.dim, o.norm_eps, o.bias);
     if (!o.tie_embeddings) head_ = detail::normal_linear(*this, "head", o.dim, o.vocab_size, kGpt2Std, /*bias=*/false);
   }
 

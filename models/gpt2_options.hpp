@@ -20,6 +20,7 @@ ConfigTable<T> gpt2_fields(const std::string& title) {
       .template field<text>("activation", &Gpt2Options::activation, "of the MLP", one_of(activation_names()))
       .template field<double>("norm_eps", &Gpt2Options::norm_eps, "added to the variance in the norms", between(0, 1))
       .template field<bool>("tie_embeddings", &Gpt2Options::tie_embeddings, "the head uses the token embedding")
+      .template field<bool>("bias", &Gpt2Options::bias, "biases in the linear layers and in the norms")
       .template field<double>("dropout", &Gpt2Options::dropout,
                               "rate after the embeddings, on the attention weights and after both branches", between(0, 0.99))
       .template field<text>("weights", &Gpt2Options::weights, "file with initial weights: safetensors, .pth or a checkpoint")

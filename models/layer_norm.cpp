@@ -4,9 +4,23 @@
 #include <ATen/ops/layer_norm.h>
 
 namespace npu_train::detail {
+namespace {
 
-std::shared_ptr<torch::nn::LayerNormImpl> add_layer_norm(torch::nn::Module& owner, const std::string& name, int64_t dim, double eps) {
-  return owner.register_module(name, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({dim}).eps(eps)));
+// libtorch's class has either both parameters or none.
+struct LayerNormWithoutBias : torch::nn::LayerNormImpl {
+  explicit LayerNormWithoutBias(const torch::nn::LayerNormOptions& options) : torch::nn::LayerNormImpl(options) {
+    parameters_.erase("bias");
+    bias.reset();
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<torch::nn::LayerNormImpl> add_layer_norm(torch::nn::Module& owner, const std::string& name, int64_t dim, double eps,
+                                                         bool bias) {
+  const auto options = torch::nn::LayerNormOptions({dim}).eps(eps);
+  if (bias) return owner.register_module(name, std::make_shared<torch::nn::LayerNormImpl>(options));
+  return owner.register_module<torch::nn::LayerNormImpl>(name, std::make_shared<LayerNormWithoutBias>(options));
 }
 
 // Low-precision tokens with fp32 norm parameters: the CPU kernel accepts the pair, others require one dtype (autocast converts by itself).

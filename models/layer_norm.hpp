@@ -11,7 +11,8 @@
 namespace npu_train::detail {
 
 // Registers a LayerNorm over the last dimension in `owner`.
-std::shared_ptr<torch::nn::LayerNormImpl> add_layer_norm(torch::nn::Module& owner, const std::string& name, int64_t dim, double eps);
+std::shared_ptr<torch::nn::LayerNormImpl> add_layer_norm(torch::nn::Module& owner, const std::string& name, int64_t dim, double eps,
+                                                         bool bias = true);
 
 // `norm` of x [..., dim], in the dtype of x, whatever the dtype of the parameters is.
 at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& norm);

@@ -107,6 +107,7 @@ Keys of_gpt2(const Shapes& shapes, const NamedTensors& tensors) {
   add(out, "dim", dim);
   add(out, "hidden", hidden == 4 * dim ? 0 : hidden);
   out.emplace_back("model.tie_embeddings", tied_head(tensors));
+  if (hidden > 0 && shapes.size("blocks.0.mlp.fc1.bias", 0) < 0) out.emplace_back("model.bias", "false");
   return out;
 }
 

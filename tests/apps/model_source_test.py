@@ -23,7 +23,7 @@ GPT2 = ('--model', 'gpt2', *SIZES)
 VIT = ('--model', 'vit', '--num-classes', '10', 'model.image_size=32', 'model.patch_size=8', 'model.dim=32', 'model.depth=2', 'model.heads=2')
 # case of python_sources.py: model, file, further keys
 TEXTS = {'llama': (LLAMA, 'llama'), 'attention adapter': (LLAMA, 'llama', 'model.lora.from={dir}/attention'), 'rslora adapter': (LLAMA, 'llama', 'model.lora.from={dir}/rslora'),
-         'nanogpt': (GPT2, 'nanogpt.pt')}
+         'nanogpt': (GPT2, 'nanogpt.pt'), 'nanogpt without biases': (GPT2, 'unbiased.pt', 'model.bias=false')}
 IMAGES = {'timm.pth.tar ema': (VIT, 'timm.pth.tar'), 'timm.pth.tar plain': (VIT, 'timm.pth.tar', 'model.weights_key=model'), 'old.pth': (VIT, 'old.pth')}
 
 
@@ -80,6 +80,7 @@ class ModelSources(ProgramTest):
         print('largest difference of', len(jobs), max(differences.values()))
         # The shapes do not show the number of heads.
         self.assertFails(npu_tool('export', *GPT2, 'model.heads=8', '--weights', self.files / 'nanogpt.pt', '--to', self.dir / 'x.pt'), 6, 'model_args.n_head is 4, model.heads is 8', 'model.heads=4')
+        self.assertFails(npu_tool('export', *GPT2, '--weights', self.files / 'unbiased.pt', '--to', self.dir / 'x.pt'), 6, 'model.bias=false')
         # A summary counts the parameters of the network, and knows the sizes of the model by the same keys.
         self.assertEqual(json.loads(self.assertDone(npu_tool('summary', 'model={name: llama, ' + ', '.join(k[6:].replace('=', ': ') for k in LLAMA[2:]) + '}', '--json')))['parameters'], made['parameters'])
 

@@ -89,6 +89,11 @@ def make(folder, _):
     out['nanogpt'] = text_logits(net)
     torch.save({'model': nano(net), 'optimizer': {'state': {0: {'step': torch.tensor(1.)}}}, 'model_args': {'n_head': 4, 'n_layer': 2, 'n_embd': 64, 'block_size': 64, 'bias': True, 'vocab_size': 96},
                 'iter_num': 3, 'best_val_loss': torch.tensor(4.)}, folder / 'nanogpt.pt')
+    with torch.no_grad():  # biases of 0 compute what a network without biases does
+        for name, value in net.named_parameters():
+            if name.endswith('.bias'): value.zero_()
+    out['nanogpt without biases'] = text_logits(net)
+    torch.save({'model': {k: v for k, v in nano(net).items() if not k.endswith('.bias')}, 'model_args': {'n_head': 4, 'bias': False}}, folder / 'unbiased.pt')
     plain, average = vit(), vit()
     torch.save({'epoch': 2, 'arch': 'vit', 'state_dict': plain.state_dict(), 'state_dict_ema': average.state_dict()}, folder / 'timm.pth.tar')
     torch.save(plain.state_dict(), folder / 'old.pth', _use_new_zipfile_serialization=False)

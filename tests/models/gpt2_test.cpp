@@ -24,6 +24,16 @@ at::Tensor tokens(int64_t batch, int64_t length) { return at::randint(0, 256, {b
 
 }  // namespace
 
+TEST_CASE("GPT-2 without biases") {
+  auto options = gpt2_tiny_options();
+  options.bias = false;
+  const Model model = gpt2(options);
+  CHECK(parameters_of(*model.module).numel() == 256 * 64 + 64 * 64 + 2 * (12 * 64 * 64 + 2 * 64) + 64);
+  for (const auto& p : parameters_of(*model.module)) CHECK(!p.name.ends_with("bias"));
+  model.forward(tokens(2, 8)).sum().backward();
+  CHECK(parameter(model, "ln.weight").grad().defined());
+}
+
 TEST_CASE("GPT-2: names, shapes and number of parameters") {
   const Model model = gpt2(gpt2_tiny_options());
   CHECK(parameters_of(*model.module).numel() == 256 * 64 + 64 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);

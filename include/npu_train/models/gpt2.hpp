@@ -21,6 +21,7 @@ struct Gpt2Options {
   std::string activation = "gelu_tanh";  ///< of the MLP: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;                ///< added to the variance in the norms
   bool tie_embeddings = true;            ///< the head is the token embedding
+  bool bias = true;                      ///< biases in the linear layers and in the norms; nanoGPT trains without them by default
   double dropout = 0.0;        ///< after the embeddings, on the attention weights and after both branches of a block; 0.1 in the paper
   std::string weights{};       ///< file with initial weights
   bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
