@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/first_few.hpp"
+
 namespace npu_train {
 
 bool glob_matches(std::string_view text, std::string_view pattern) {
@@ -35,6 +38,19 @@ std::vector<std::string> matching_names(const std::vector<std::string>& names, c
   std::vector<std::string> out;
   for (const auto& name : names)
     if (parts_match(name, pattern)) out.push_back(name);
+  return out;
+}
+
+std::set<std::string> selected_names(const char* where, const std::string& what, const std::vector<std::string>& patterns,
+                                     const std::vector<std::string>& names) {
+  std::set<std::string> out;
+  for (const auto& pattern : patterns) {
+    const auto found = matching_names(names, pattern);
+    if (found.empty())
+      throw Error(ErrorKind::Usage, where, "'" + pattern + "' matches no " + what + " of the model; it has " + detail::first_few(names, 6),
+                  "give complete parts of a name, * matches any text: attention.*, *.bias");
+    out.insert(found.begin(), found.end());
+  }
   return out;
 }
 

@@ -149,10 +149,15 @@ class ConfigTable {
     return *this;
   }
 
+  /// Adds the fields and synonyms of a base class of T.
+  template <class Base>
+  ConfigTable& inherited();
+
   const std::string& title() const { return title_; }
   const std::vector<detail::Field>& fields() const { return fields_; }
   const std::vector<std::pair<std::string, std::string>>& synonyms() const { return synonyms_; }
-  std::vector<FieldInfo> describe() const;
+  /// `defaults` are the values of the keys that a user omits.
+  std::vector<FieldInfo> describe(const T& defaults = {}) const;
 
  private:
   std::string title_;
@@ -206,8 +211,22 @@ ConfigTable<T>& ConfigTable<T>::field(const std::string& name, V T::*member, con
 }
 
 template <class T>
-std::vector<FieldInfo> ConfigTable<T>::describe() const {
-  const T defaults{};
+template <class Base>
+ConfigTable<T>& ConfigTable<T>::inherited() {
+  for (auto f : Base::config_table().fields()) {
+    f.read = [read = f.read](void* object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+      read(static_cast<Base*>(static_cast<T*>(object)), node, path, problems);
+    };
+    f.write = [write = f.write](const void* object) { return write(static_cast<const Base*>(static_cast<const T*>(object))); };
+    fields_.push_back(std::move(f));
+  }
+  const auto& others = Base::config_table().synonyms();
+  synonyms_.insert(synonyms_.end(), others.begin(), others.end());
+  return *this;
+}
+
+template <class T>
+std::vector<FieldInfo> ConfigTable<T>::describe(const T& defaults) const {
   std::vector<FieldInfo> out;
   for (const auto& f : fields_) {
     out.push_back(f.info);

@@ -47,20 +47,25 @@ class Registry {
   /// `kind` is the word for the part in messages: "model", "data set"; `hint` says in them how a program adds a part.
   explicit Registry(std::string kind, std::string hint = "") : kind_(std::move(kind)), hint_(std::move(hint)) {}
 
-  /// Adds a part. Adding a name again replaces the earlier part, so a user's part overrides a built-in one.
+  /// Adds a part. Adding a name again replaces the earlier part, so a user's part overrides a built-in one. `defaults` are the options that
+  /// a configuration changes: those of a named size of a network, for example.
   template <Configurable Options, class Fn>
-  void add(const std::string& name, const std::string& doc, Fn factory) {
+  void add(const std::string& name, const std::string& doc, Fn factory, const Options& defaults = {}) {
     entries_[name] =
         Entry{doc,
-              [factory](const ConfigNode& node, const std::string& path, Args... args) -> Product {
-                return detail::call_factory<sizeof...(Args), Product>(factory, bind<Options>(node, path), std::forward_as_tuple(args...));
+              [factory, defaults](const ConfigNode& node, const std::string& path, Args... args) -> Product {
+                auto options = defaults;
+                ConfigProblems problems;
+                bind_into(options, node, path, problems);
+                problems.throw_if_any();
+                return detail::call_factory<sizeof...(Args), Product>(factory, std::move(options), std::forward_as_tuple(args...));
               },
-              [](const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
-                Options options;
+              [defaults](const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+                auto options = defaults;
                 bind_into(options, node, path, problems);
                 return to_node(options);
               },
-              [] { return Options::config_table().describe(); }};
+              [defaults] { return Options::config_table().describe(defaults); }};
   }
 
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
