@@ -194,6 +194,8 @@ function(npu_train_add_room_objects target room)
     target_link_libraries(${target} PRIVATE CLI11::CLI11)
   elseif(room STREQUAL "export")
     target_include_directories(${target} SYSTEM PRIVATE ${NPU_TRAIN_PROTOZERO_INCLUDE})
+  elseif(room STREQUAL "models") # which is not in src/
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   endif()
   npu_train_compile_together(${target} ${room})
 endfunction()

@@ -4,9 +4,9 @@
 
 #include <cstdio>
 
+#include <npu_train/models/lora.hpp>
 #include <npu_train/nn/init.hpp>
 #include <npu_train/nn/layers.hpp>
-#include <npu_train/nn/lora.hpp>
 #include <npu_train/trainer.hpp>
 
 // Its linear layers are those of npu_train, which can have adapters.

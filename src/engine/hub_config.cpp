@@ -17,21 +17,11 @@ namespace {
 constexpr const char* kHubConfig = "config.json";
 constexpr JsonLimits kHubLimits{.depth = 32, .values = 200'000, .max_bytes = uint64_t{8} << 20};
 
-// The built-in models that have weights on Hugging Face's Hub.
-const std::vector<std::string>& families() {
-  static const std::vector<std::string> all = {"bert", "clip", "glm", "gpt2", "llama", "resnet", "vit"};
-  return all;
-}
-
 bool is_size_of(const std::string& name, const std::string& model) { return name.starts_with(model + "_"); }
 
-// "" for a model of the program, and for one that no config.json describes.
-std::string family_of(const std::string& name, const Parts& parts) {
-  for (const auto& family : families()) {
-    const bool fits = name == family || is_size_of(name, family) || (family == "resnet" && name.starts_with(family));
-    if (fits && detail::is_own_part(parts.models, builtin_parts().models, name)) return family;
-  }
-  return "";
+// False for a model that the program registered itself, under whatever name.
+bool is_compared(const std::string& name, const Parts& parts) {
+  return name.empty() || (has_hub_config(name) && detail::is_own_part(parts.models, builtin_parts().models, name));
 }
 
 const ConfigNode* option_in(const ConfigNode& options, const std::string& option) {
@@ -139,7 +129,7 @@ bool is_strict(const PartConfig& model) { return option_text(model.options, "wei
 PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all) {
   const auto weights = option_text(model.options, "weights");
   const auto path = weights.empty() ? std::filesystem::path() : hub_config_of(weights);
-  if (path.empty() || (!model.name.empty() && family_of(model.name, parts).empty())) return model;
+  if (path.empty() || !is_compared(model.name, parts)) return model;
   try {
     const auto file = load_json(path, kHubLimits);
     const auto network = hub_network(file);
@@ -177,7 +167,7 @@ PartConfig with_weights_options(PartConfig model, const Parts& parts, const std:
   check(!model.name.empty() || !path.empty(), ErrorKind::Usage, "model", "no model is named, and ",
         weights.empty() ? std::string("there are no weights") : weights + " has no config.json that describes one",
         "; allowed: ", join(parts.models.names()));
-  if (path.empty() || (!model.name.empty() && family_of(model.name, parts).empty())) return model;
+  if (path.empty() || !is_compared(model.name, parts)) return model;
   const bool strict = detail::is_strict(model);
   const auto file = described(path);
   check(file || !model.name.empty(), ErrorKind::Usage, "model", "no model is named, and ", path.string(), " does not describe one");

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/weight_names.hpp"
+#include "npu_train/models/weight_names.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -57,7 +57,7 @@ bool has_split_projections(const NamedTensors& tensors) {
     names.push_back(name);
     split = split || part_of(name).has_value();
   }
-  return split && find_naming(names).family == "vit";
+  return split && !find_naming(names).family.empty();
 }
 
 NamedTensors join_projections(const NamedTensors& tensors) {

@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "nn/selection.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/name_pattern.hpp"
 #include "npu_train/nn/named_state.hpp"
 
 namespace npu_train {
@@ -12,7 +12,7 @@ std::vector<std::string> freeze_parameters(torch::nn::Module& module, const std:
   const auto parameters = parameters_of(module);
   std::vector<std::string> names;
   for (const auto& p : parameters) names.push_back(p.name);
-  const auto chosen = detail::selected("freeze", "parameter", patterns, names);
+  const auto chosen = selected_names("freeze", "parameter", patterns, names);
   std::vector<std::string> out;
   std::vector<at::Tensor> frozen;
   bool rest = false;

@@ -49,7 +49,7 @@ class NextLogits {
     check(model.module != nullptr && model.forward && model.inputs.size() == 1 && model.inputs.front().dtype == at::kLong &&
               model.inputs.front().shape.size() == 2 && model.inputs.front().range,
           ErrorKind::Usage, kGenerate, "the model '", model.name, "' does not have token ids [batch, tokens] as its only input; ",
-          "hint: use a decoder, such as gpt2");
+          "hint: use a language model");
     vocabulary_ = static_cast<int64_t>(model.inputs.front().range->second);
     longest_ = model.inputs.front().usual("tokens").value_or(0);
     const auto parameters = model.module->parameters();

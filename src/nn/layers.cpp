@@ -3,13 +3,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <ostream>
 
 #include "nn/library_conv.hpp"
-#include "nn/low_rank.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/dropout.hpp"
 #include "npu_train/nn/init.hpp"
@@ -17,6 +17,12 @@
 #include "npu_train/nn/packed_linear.hpp"
 
 namespace npu_train {
+
+at::Tensor detail::with_adapter(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale) {
+  const auto wide = [](const at::Tensor& t) { return t.detach().to(t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat); };
+  const auto dtype = c10::promoteTypes(weight.scalar_type(), c10::promoteTypes(a.scalar_type(), b.scalar_type()));
+  return (wide(weight) + at::mm(wide(b), wide(a)) * scale).to(dtype);
+}
 
 Conv2d::Conv2d(const Options& o) : torch::nn::Module("Conv2d"), options(o) {
   check(o.in > 0 && o.out > 0 && o.kernel > 0 && o.stride > 0 && o.padding >= 0, ErrorKind::Usage, "Conv2d", "in ", o.in, ", out ", o.out,

@@ -11,7 +11,7 @@
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/io/pickle.hpp"
 #include "npu_train/io/pth_writer.hpp"
-#include "npu_train/nn/adapter.hpp"
+#include "npu_train/models/adapter.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/train/checkpoint.hpp"
 

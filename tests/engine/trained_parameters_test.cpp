@@ -10,7 +10,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/safetensors.hpp"
-#include "npu_train/nn/weights.hpp"
+#include "npu_train/models/weights.hpp"
 #include "npu_train/train/classifier.hpp"
 #include "npu_train/train/loop.hpp"
 

@@ -15,9 +15,9 @@
 #include <map>
 
 #include "npu_train/models/vit.hpp"
+#include "npu_train/models/weights.hpp"
 #include "npu_train/nn/fuse.hpp"
 #include "npu_train/nn/named_state.hpp"
-#include "npu_train/nn/weights.hpp"
 #include "reference/formula.hpp"
 
 using namespace npu_train;

@@ -8,8 +8,8 @@
 
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/weight_set.hpp"
+#include "npu_train/models/weights.hpp"
 #include "npu_train/nn/model.hpp"
-#include "npu_train/nn/weights.hpp"
 
 namespace npu_train {
 

@@ -12,7 +12,7 @@
 
 #include "npu_train/core/registry.hpp"
 #include "npu_train/engine/weight_set.hpp"
-#include "npu_train/nn/lora.hpp"
+#include "npu_train/models/lora.hpp"
 #include "npu_train/nn/model.hpp"
 
 namespace npu_train {

@@ -10,8 +10,8 @@
 #include "npu_train/core/config_table.hpp"
 #include "npu_train/engine/weight_set.hpp"
 #include "npu_train/io/safetensors.hpp"
+#include "npu_train/models/weights.hpp"
 #include "npu_train/nn/model.hpp"
-#include "npu_train/nn/weights.hpp"
 
 namespace npu_train {
 
@@ -65,12 +65,12 @@ WeightsReport load_weights_file(Model& model, WeightsFile file, const std::strin
 /// are. With `all` false, options that the data may decide (classes, size of images) stay open.
 PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights, bool all = true);
 
-/// The weights of a checkpoint under every name of a tied one. Adapters of model.lora are merged (nn/lora.hpp), so that they are those of
-/// the model without. Error(Checkpoint), also if it has no averages and `set` is Ema.
+/// The weights of a checkpoint under every name of a tied one. Adapters of model.lora are merged (models/lora.hpp), so that they are those
+/// of the model without. Error(Checkpoint), also if it has no averages and `set` is Ema.
 NamedTensors checkpoint_weights(const std::string& checkpoint, WeightSet set = WeightSet::Auto);
 
-/// Writes the adapters of a checkpoint, its checkpoints/ folder or a run's folder, in PEFT's layout (nn/adapter.hpp). Error(Usage) for a
-/// run without model.lora.
+/// Writes the adapters of a checkpoint, its checkpoints/ folder or a run's folder, in PEFT's layout (models/adapter.hpp). Error(Usage) for
+/// a run without model.lora.
 void save_checkpoint_adapter(const std::string& from, const std::string& folder, WeightSet set = WeightSet::Auto);
 
 }  // namespace npu_train

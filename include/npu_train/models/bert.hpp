@@ -2,7 +2,7 @@
 /// post-norm blocks with learned positions and types of tokens. Its head predicts masked tokens, or the class of a text. Parameters:
 /// token_embedding, position_embedding, type_embedding, ln, blocks.0.{attention.q_proj, .k_proj, .v_proj, .proj, ln_1, mlp.fc1, mlp.fc2,
 /// ln_2}, and mlm.{fc, ln, bias} or pooler and classifier. Weights of Hugging Face's BertForMaskedLM and BertForSequenceClassification load
-/// into it (nn/weight_names.hpp).
+/// into it (models/weight_names.hpp).
 #pragma once
 
 #include <cstdint>

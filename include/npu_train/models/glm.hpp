@@ -1,7 +1,7 @@
 /// GLM in the form of GLM-6B (Du et al., "GLM: General Language Model Pretraining with Autoregressive Blank Infilling", ACL 2022; the code
 /// of ChatGLM-6B): a decoder whose tokens before `bos_token` see one another in both directions, with positions of two dimensions.
 /// Parameters: token_embedding, blocks.0.{ln_1, attention.query_key_value, attention.proj, ln_2, mlp.fc1, mlp.fc2}, ln, head (unless it is
-/// tied). Weights of Hugging Face's ChatGLMForConditionalGeneration load into it (nn/weight_names.hpp).
+/// tied). Weights of Hugging Face's ChatGLMForConditionalGeneration load into it (models/weight_names.hpp).
 ///
 /// A sequence is a prefix, in which a mask token marks the gap, then `bos_token` and the text for the gap: 5 17 8 [gMASK] bos 23 9. A token
 /// of the prefix sees the prefix; others see the prefix, themselves and what is between. The first half of a head's vector is rotated by a

@@ -40,6 +40,9 @@ struct HubNetwork {
 /// The values of `model_type` that are known.
 std::vector<std::string> hub_model_types();
 
+/// Whether a config.json may describe the built-in model of this name.
+bool has_hub_config(const std::string& model);
+
 /// The network of a config.json of transformers, or of timm (without a model_type, but with an architecture); nullopt if its model_type is
 /// not known. Values of wrong types are foreign. Source: the configurations of transformers 5.24, and those of transformers 4 where they
 /// differ; timm 1.0.

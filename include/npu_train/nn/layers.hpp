@@ -60,4 +60,11 @@ class Linear : public torch::nn::Module {
   double adapter_scale_ = 1, adapter_dropout_ = 0;
 };
 
+namespace detail {
+
+/// Returns weight [out, in] + scale * b [out, rank] a [rank, in], computed in at least fp32, in the widest dtype of the three.
+at::Tensor with_adapter(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale);
+
+}  // namespace detail
+
 }  // namespace npu_train

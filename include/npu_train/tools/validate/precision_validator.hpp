@@ -158,8 +158,8 @@ class PrecisionValidator {
   ValidationReport validate(const RunConfig& judged, const RunConfig& reference, const Parts& parts = builtin_parts()) const;
 
   /// Compares `form` with `original`, two models that compute the same with different layers (a fused projection of query, key and value
-  /// and three separate ones): the original's weights are converted (nn/weights.hpp) and copied into the form, both get one random batch,
-  /// their outputs and layers are compared, both are timed alternately, and both are trained on the same random batches with AdamW.
+  /// and three separate ones): the original's weights are converted (models/weights.hpp) and copied into the form, both get one random
+  /// batch, their outputs and layers are compared, both are timed alternately, and both are trained on the same random batches with AdamW.
   /// `config` says the device, precision, task, seed and threads; `original_config` those of the original, if they differ. No data are
   /// opened.
   ///

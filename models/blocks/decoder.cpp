@@ -1,0 +1,209 @@
+#include "models/blocks/decoder.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsqrt.h>
+
+#include "models/blocks/layer_norm.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/nn/attention.hpp"
+#include "npu_train/nn/dropout.hpp"
+#include "npu_train/nn/init.hpp"
+#include "npu_train/nn/layer_scope.hpp"
+#include "npu_train/nn/packed_linear.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+struct DecoderMlp : torch::nn::Module {
+  DecoderMlp() : torch::nn::Module("Mlp") {}
+};
+
+// Each of the kv heads [N, kv_heads, tokens, size] for `times` query heads.
+at::Tensor repeated(const at::Tensor& x, int64_t times) {
+  if (times == 1) return x;
+  return x.unsqueeze(2).expand({-1, -1, times, -1, -1}).flatten(1, 2);
+}
+
+// The keys and values of the cache with those of the tokens that follow it.
+std::pair<at::Tensor, at::Tensor> added(KeyValueCache& cache, const at::Tensor& k, const at::Tensor& v) {
+  const bool first = !cache.keys.defined();
+  cache.keys = first ? k : at::cat({cache.keys, k}, 2);
+  cache.values = first ? v : at::cat({cache.values, v}, 2);
+  return {cache.keys, cache.values};
+}
+
+// Attention of queries that follow the tokens of the cache, whose keys and values they see too; `times` query heads share each of theirs.
+at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t times = 1) {
+  const bool first = !cache.keys.defined();
+  const auto all = added(cache, k, v);
+  const int64_t queries = q.size(2), number = all.first.size(2);
+  const at::Tensor keys = repeated(all.first, times), values = repeated(all.second, times);
+  if (first) return attention(q, keys, values, {}, 0, /*causal=*/true);
+  if (queries == 1) return attention(q, keys, values);
+  const at::Tensor earlier = at::ones({queries, number}, q.options().dtype(at::kBool)).tril(number - queries);
+  return attention(q, keys, values, earlier);
+}
+
+std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
+
+}  // namespace
+
+std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std, bool bias,
+                                      bool packed) {
+  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, bias, packed));
+  init::normal_(linear->weight, std);
+  if (bias) init::zeros_(linear->bias);
+  return linear;
+}
+
+// An index outside of the table would end in an error of the operator that names neither the token nor the vocabulary. Without operators,
+// so that a trace of the network does not contain the check; other devices would have to wait for the values.
+void check_ids(const char* network, const char* what, const at::Tensor& tokens, int64_t rows, const char* option) {
+  if (!tokens.is_cpu()) return;
+  const auto ids = tokens.accessor<int64_t, 2>();
+  for (int64_t i = 0; i < ids.size(0); ++i)
+    for (int64_t k = 0; k < ids.size(1); ++k)
+      check(ids[i][k] >= 0 && ids[i][k] < rows, ErrorKind::Data, network, what, " ", k, " of sequence ", i, " is ", ids[i][k],
+            "; allowed: 0 to ", rows - 1, "; hint: set ", option, " to that of the data");
+}
+
+void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size) {
+  check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.size(1) >= 1 && before + tokens.size(1) <= context,
+        ErrorKind::Usage, network, "input of ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(), after(before),
+        "; this network requires Long [batch, tokens] of 1 to ", context, " tokens; hint: shorten the input, or set model.context");
+  check_ids(network, "token", tokens, vocab_size, "model.vocab_size");
+}
+
+InputSpec token_input(int64_t vocab_size, int64_t context) {
+  return {.name = "input",
+          .dtype = at::kLong,
+          .shape = {"batch", Extent("tokens", context)},
+          .range = std::pair(0.0, static_cast<double>(vocab_size))};
+}
+
+Embedding::Embedding(int64_t rows, int64_t dim, double std)
+    : torch::nn::Module("Embedding"), weight(register_parameter("weight", at::empty({rows, dim}))) {
+  init::normal_(weight, std);
+}
+
+at::Tensor Embedding::forward(const at::Tensor& rows) const { return at::embedding(weight, rows); }
+
+at::Tensor Embedding::products(const at::Tensor& x, bool packed) const { return packed ? packed_linear(x, weight) : at::linear(x, weight); }
+
+CausalSelfAttention::CausalSelfAttention(const DecoderOptions& options)
+    : torch::nn::Module("CausalSelfAttention"), heads_(options.heads), dropout_(options.dropout) {
+  qkv_ = normal_linear(*this, "qkv", options.dim, 3 * options.dim, options.std, options.bias);
+  proj_ = normal_linear(*this, "proj", options.dim, options.dim, options.residual_std, options.bias);
+}
+
+at::Tensor CausalSelfAttention::forward(const at::Tensor& x, KeyValueCache* cache) const {
+  const int64_t n = x.size(0), tokens = x.size(1), dim = x.size(2);
+  const auto qkv = qkv_->forward(x).view({n, tokens, 3, heads_, dim / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const at::Tensor y = cache != nullptr ? attention_after(*cache, qkv[0], qkv[1], qkv[2])
+                                        : npu_train::attention(qkv[0], qkv[1], qkv[2], {}, is_training() ? dropout_ : 0.0, /*causal=*/true);
+  return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
+}
+
+RmsNorm::RmsNorm(int64_t dim, double eps)
+    : torch::nn::Module("RmsNorm"), weight(register_parameter("weight", at::ones({dim}))), eps_(eps) {}
+
+at::Tensor RmsNorm::forward(const at::Tensor& x) const {
+  const at::Tensor wide = x.to(at::kFloat);
+  return (wide * at::rsqrt(wide.pow(2).mean(-1, /*keepdim=*/true) + eps_)).to(x.scalar_type()) * weight.to(x.scalar_type());
+}
+
+at::Tensor rotary_frequencies(int64_t head_size, double theta) {
+  return at::pow(theta, -at::arange(0, head_size, 2, at::TensorOptions().dtype(at::kFloat)) / static_cast<double>(head_size));
+}
+
+Rotary::Rotary(const at::Tensor& frequencies, int64_t context, double scale) {
+  tables_.places = at::arange(context, frequencies.options());
+  const at::Tensor angles = at::outer(tables_.places, frequencies);
+  tables_.cos = angles.cos() * scale;
+  tables_.sin = angles.sin() * scale;
+}
+
+Rotary::Tables Rotary::tables(at::Device device) const {
+  const std::lock_guard lock(mutex_);
+  if (tables_.cos.device() != device) tables_ = {tables_.cos.to(device), tables_.sin.to(device), tables_.places.to(device)};
+  return tables_;
+}
+
+at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before) const {
+  const auto all = tables(x.device());
+  const at::Tensor cos = all.cos.narrow(0, before, x.size(2)), sin = all.sin.narrow(0, before, x.size(2));
+  const auto halves = x.chunk(2, -1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
+}
+
+at::Tensor Rotary::within(int64_t window, int64_t queries, int64_t keys, at::Device device) const {
+  const at::Tensor places = tables(device).places;
+  const at::Tensor distance = places.narrow(0, keys - queries, queries).unsqueeze(1) - places.narrow(0, 0, keys);
+  return distance.ge(0).logical_and(distance.lt(window));
+}
+
+GroupedQueryAttention::GroupedQueryAttention(const GroupedQueryOptions& o)
+    : torch::nn::Module("GroupedQueryAttention"), heads_(o.heads), kv_heads_(o.kv_heads), window_(o.window), fused_(o.fused_kernels) {
+  const int64_t kv_dim = o.dim / o.heads * o.kv_heads;
+  q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std, /*bias=*/false, fused_);
+  k_proj_ = normal_linear(*this, "k_proj", o.dim, kv_dim, o.std, /*bias=*/false, fused_);
+  v_proj_ = normal_linear(*this, "v_proj", o.dim, kv_dim, o.std, /*bias=*/false, fused_);
+  proj_ = normal_linear(*this, "proj", o.dim, o.dim, o.std, /*bias=*/false, fused_);
+}
+
+at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache) const {
+  const int64_t n = x.size(0), tokens = x.size(1), dim = x.size(2), times = heads_ / kv_heads_;
+  const int64_t before = cache != nullptr ? cache->tokens() : 0;
+  const auto heads = [&](const Linear& projection, int64_t number) {
+    return projection.forward(x).view({n, tokens, number, dim / heads_}).transpose(1, 2);
+  };
+  const at::Tensor q = rotary(heads(*q_proj_, heads_), before), k = rotary(heads(*k_proj_, kv_heads_), before);
+  const at::Tensor v = heads(*v_proj_, kv_heads_);
+  const auto attend = [&] {
+    if (cache == nullptr && window_ == 0)
+      return npu_train::attention(q, repeated(k, times), repeated(v, times), {}, 0, /*causal=*/true, fused_);
+    if (window_ == 0) return attention_after(*cache, q, k, v, times);
+    const auto seen = cache != nullptr ? added(*cache, k, v) : std::pair(k, v);
+    const at::Tensor visible = rotary.within(window_, tokens, seen.first.size(2), x.device());
+    return npu_train::attention(q, repeated(seen.first, times), repeated(seen.second, times), visible, 0, /*causal=*/false, fused_);
+  };
+  return proj_->forward(attend().transpose(1, 2).reshape({n, tokens, dim}));
+}
+
+SwiGlu::SwiGlu(int64_t dim, int64_t hidden, Activation activation, double std, bool packed)
+    : torch::nn::Module("SwiGlu"), activation_(activation) {
+  gate_ = normal_linear(*this, "gate", dim, hidden, std, /*bias=*/false, packed);
+  up_ = normal_linear(*this, "up", dim, hidden, std, /*bias=*/false, packed);
+  down_ = normal_linear(*this, "down", hidden, dim, std, /*bias=*/false, packed);
+}
+
+at::Tensor SwiGlu::forward(const at::Tensor& x) const {
+  return down_->forward(activated(gate_->forward(x), activation_) * up_->forward(x));
+}
+
+DecoderBlock::DecoderBlock(const DecoderOptions& options)
+    : torch::nn::Module("DecoderBlock"), dropout_(options.dropout), activation_(options.activation) {
+  ln_1_ = add_layer_norm(*this, "ln_1", options.dim, options.norm_eps, options.bias);
+  attention_ = register_module("attention", std::make_shared<CausalSelfAttention>(options));
+  ln_2_ = add_layer_norm(*this, "ln_2", options.dim, options.norm_eps, options.bias);
+  auto mlp = register_module("mlp", std::make_shared<DecoderMlp>());
+  fc1_ = normal_linear(*mlp, "fc1", options.dim, options.hidden, options.std, options.bias);
+  fc2_ = normal_linear(*mlp, "fc2", options.hidden, options.dim, options.residual_std, options.bias);
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, KeyValueCache* cache) const {
+  const auto branch = [this](const at::Tensor& t) { return npu_train::dropout(t, dropout_, is_training()); };
+  const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, cache); };
+  const at::Tensor y = x + branch(in_layer("attention", layer_norm(x, *ln_1_), attend));
+  return y + branch(fc2_->forward(activated(fc1_->forward(layer_norm(y, *ln_2_)), activation_)));
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,213 @@
+// The parts of decoder-only transformers: embeddings, causal self-attention, pre-norm blocks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/blocks/activation.hpp"
+#include "npu_train/nn/layers.hpp"
+#include "npu_train/nn/model.hpp"
+
+namespace npu_train::detail {
+
+// A table of vectors. Parameter: weight [rows, dim], drawn from N(0, std^2).
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(int64_t rows, int64_t dim, double std);
+
+  // Numbers of rows, int64 [...], to [..., dim].
+  at::Tensor forward(const at::Tensor& rows) const;
+  // Vectors [..., dim] to their products with all rows, [..., rows]: the head of a network whose embedding is tied (Press and Wolf, "Using
+  // the Output Embedding to Improve Language Models", EACL 2017).
+  at::Tensor products(const at::Tensor& x, bool packed = true) const;
+
+  at::Tensor weight;
+};
+
+// Registers a linear layer whose weights are drawn from N(0, std^2) and whose biases are 0.
+std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std,
+                                      bool bias = true, bool packed = true);
+
+// On a CPU, Error(Data) for a number outside of a table of `rows` rows. `what` they are and which `option` sets the rows are for the
+// message.
+void check_ids(const char* network, const char* what, const at::Tensor& ids, int64_t rows, const char* option);
+
+// Checks the input of a decoder: ids [batch, tokens], at most `context` with the `before` tokens that they follow, and on a CPU each below
+// `vocab_size`. Errors begin with the network's name.
+void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
+
+struct DecoderOptions {
+  int64_t dim = 0;     // width of a token
+  int64_t heads = 0;   // divides dim
+  int64_t hidden = 0;  // width of the MLP
+  Activation activation = Activation::GeluTanh;
+  double dropout = 0;       // on the attention weights and after both branches
+  double norm_eps = 0;      // added to the variance in layer normalisation
+  bool bias = true;         // in the linear layers and in the norms
+  double std = 0;           // of the initial weights
+  double residual_std = 0;  // of those of the last layer of each branch
+};
+
+// Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention has seen; undefined before the first.
+struct KeyValueCache {
+  at::Tensor keys, values;
+  int64_t tokens() const { return keys.defined() ? keys.size(2) : 0; }
+};
+
+// A token attends to itself and to earlier tokens. Parameters: qkv [3 dim, dim] (queries, keys, values), proj [dim, dim].
+class CausalSelfAttention : public torch::nn::Module {
+ public:
+  explicit CausalSelfAttention(const DecoderOptions& options);
+
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr) const;
+
+ private:
+  int64_t heads_;
+  double dropout_;
+  std::shared_ptr<Linear> qkv_, proj_;
+};
+
+// x / sqrt(mean(x^2) + eps) * weight over the last dimension, computed in fp32 (Zhang and Sennrich, "Root Mean Square Layer Normalization",
+// NeurIPS 2019). Parameter: weight [dim].
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(int64_t dim, double eps);
+
+  // [..., dim], in the dtype of x.
+  at::Tensor forward(const at::Tensor& x) const;
+
+  at::Tensor weight;
+
+ private:
+  double eps_;
+};
+
+// The usual frequencies of rotary positions, fp32 [head_size / 2]: theta^(-2 i / head_size).
+at::Tensor rotary_frequencies(int64_t head_size, double theta);
+
+// Rotary position embedding (Su et al., "RoFormer", 2021) in the form of Llama: of a head's vector, component i of the first half and of
+// the second are turned together, by position * frequency i.
+class Rotary {
+ public:
+  // `scale` multiplies the rotated vectors.
+  Rotary(const at::Tensor& frequencies, int64_t context, double scale = 1);
+
+  // [N, heads, tokens, head_size], the first token at position `before`; in the dtype of x.
+  at::Tensor operator()(const at::Tensor& x, int64_t before = 0) const;
+  // Which of `keys` tokens the last `queries` of them see if a token sees the last `window` ones, bool [queries, keys].
+  at::Tensor within(int64_t window, int64_t queries, int64_t keys, at::Device device) const;
+
+ private:
+  struct Tables {
+    at::Tensor cos, sin;  // fp32 [context, frequencies]
+    at::Tensor places;    // fp32 [context]: 0, 1, ...
+  };
+  Tables tables(at::Device device) const;
+
+  mutable std::mutex mutex_;  // of the tables: predictions may come from several threads
+  mutable Tables tables_;     // on the device of the last call
+};
+
+struct GroupedQueryOptions {
+  int64_t dim = 0;       // width of a token
+  int64_t heads = 0;     // of queries; divides dim
+  int64_t kv_heads = 0;  // of keys and values; divides heads
+  int64_t window = 0;    // a token sees this many tokens, itself included; 0: all earlier ones
+  double std = 0;        // of the initial weights
+  bool fused_kernels = true;
+};
+
+// Causal attention in which heads / kv_heads query heads share the keys and values of one head (Ainslie et al., "GQA", EMNLP 2023), with
+// rotary positions. Parameters, without biases: q_proj, k_proj, v_proj, proj.
+class GroupedQueryAttention : public torch::nn::Module {
+ public:
+  explicit GroupedQueryAttention(const GroupedQueryOptions& options);
+
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr) const;
+
+ private:
+  int64_t heads_, kv_heads_, window_;
+  bool fused_;
+  std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
+};
+
+// down(activation(gate(x)) * up(x)) (Shazeer, "GLU Variants Improve Transformer", 2020). Parameters, without biases: gate, up, down.
+class SwiGlu : public torch::nn::Module {
+ public:
+  SwiGlu(int64_t dim, int64_t hidden, Activation activation, double std, bool packed = true);
+
+  at::Tensor forward(const at::Tensor& x) const;
+
+ private:
+  Activation activation_;
+  std::shared_ptr<Linear> gate_, up_, down_;
+};
+
+// x + attention(norm(x)), then x + mlp(norm(x)).
+class DecoderBlock : public torch::nn::Module {
+ public:
+  explicit DecoderBlock(const DecoderOptions& options);
+
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr) const;
+
+ private:
+  double dropout_;
+  Activation activation_;
+  std::shared_ptr<torch::nn::LayerNormImpl> ln_1_, ln_2_;
+  std::shared_ptr<CausalSelfAttention> attention_;
+  std::shared_ptr<Linear> fc1_, fc2_;
+};
+
+// The input of a decoder: token ids [batch, tokens].
+InputSpec token_input(int64_t vocab_size, int64_t context);
+
+// The model of a network, with the weights of its options; without inputs and blocks.
+template <class Net, class Options>
+Model model_of(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+  Model model;
+  model.name = name;
+  model.module = net;
+  model.weights = options.weights;
+  model.weights_strict = options.weights_strict;
+  model.capturable = true;
+  return model;
+}
+
+// The model of a network with embed(tokens), block(i, x), head(x) and `blocks`, and of its options.
+template <class Net, class Options>
+Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+  Model model = model_of(name, net, options);
+  model.inputs = {token_input(options.vocab_size, options.context)};
+  model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
+  for (size_t i = 0; i < net->blocks.size(); ++i)
+    model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->block(i, x); }});
+  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
+  return chain_blocks(std::move(model));
+}
+
+// With embed(tokens, before) and block(i, x, cache) too.
+template <class Net, class Options>
+Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+  Model model = model_of_blocks(name, net, options);
+  model.start_sequence = [net] {
+    auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size());
+    return [net, caches](const at::Tensor& tokens) {
+      at::Tensor x = net->embed(tokens, caches->front().tokens());
+      for (size_t i = 0; i < net->blocks.size(); ++i) x = net->block(i, x, &(*caches)[i]);
+      return net->head(x);
+    };
+  };
+  return model;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,102 @@
+// The parts of transformers that see a complete sequence: attention with one projection each for queries, keys and values, an MLP, a
+// pre-norm block of both, and the tokens of an image. With `causal` the block is that of CLIP's text tower too.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "models/blocks/activation.hpp"
+#include "npu_train/nn/layers.hpp"
+
+namespace npu_train::detail {
+
+struct SelfAttentionOptions {
+  int64_t dim = 0;           // width of a token
+  int64_t heads = 0;         // divides dim
+  double dropout = 0;        // on the attention weights
+  bool causal = false;       // a token attends to itself and to earlier tokens
+  double std = 0;            // of the initial weights of queries, keys and values
+  double residual_std = -1;  // of those of the last projection; below 0: std
+  bool fused_kernels = true;
+};
+
+// Parameters, each with a bias: q_proj, k_proj, v_proj, proj, all [dim, dim].
+class SelfAttention : public torch::nn::Module {
+ public:
+  explicit SelfAttention(const SelfAttentionOptions& options);
+
+  // [N, tokens, dim] -> [N, tokens, dim]. `keys`, bool [N, 1, 1, tokens], is true for the tokens that may be attended to; undefined: all.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& keys = {}) const;
+
+ private:
+  int64_t heads_;
+  double dropout_;
+  bool causal_, fused_;
+  std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
+};
+
+// fc2(activation(fc1(x))). Parameters: fc1 [hidden, dim], fc2 [dim, hidden], with biases.
+class Mlp : public torch::nn::Module {
+ public:
+  Mlp(int64_t dim, int64_t hidden, Activation activation, double std, double residual_std, bool packed = true);
+
+  at::Tensor forward(const at::Tensor& x) const;
+
+ private:
+  Activation activation_;
+  std::shared_ptr<Linear> fc1_, fc2_;
+};
+
+struct PreNormOptions {
+  SelfAttentionOptions attention;
+  int64_t hidden = 0;  // width of the MLP
+  Activation activation = Activation::Gelu;
+  double norm_eps = 0;
+  double mlp_std = 0, mlp_residual_std = 0;  // of the initial weights of fc1 and fc2
+  double layer_scale = 0;                    // initial value of the factors of both branches; 0: there are none
+};
+
+// x + attention(norm(x)), then x + mlp(norm(x)); with layer_scale each branch times a vector (Touvron et al., "Going deeper with Image
+// Transformers", ICCV 2021). Parameters: ln_1, attention, ln_2, mlp, and scale_1 and scale_2 [dim].
+class PreNormBlock : public torch::nn::Module {
+ public:
+  explicit PreNormBlock(const PreNormOptions& options);
+
+  // [N, tokens, dim] -> [N, tokens, dim]
+  at::Tensor forward(const at::Tensor& x) const;
+
+ private:
+  std::shared_ptr<torch::nn::LayerNormImpl> ln_1_, ln_2_;
+  std::shared_ptr<SelfAttention> attention_;
+  std::shared_ptr<Mlp> mlp_;
+  at::Tensor scale_1_, scale_2_;
+};
+
+struct ImageTokensOptions {
+  const char* network = "";  // begins errors
+  int64_t image_size = 0, patch_size = 0, dim = 0;
+  bool bias = false;  // of the patches
+  double class_std = 0, patch_std = 0, position_std = 0;
+};
+
+// The first layer of a vision transformer: a class vector and a vector of each patch, with positions.
+class ImageTokens {
+ public:
+  // Registers class_embedding [dim], patch and position_embedding in `owner`.
+  ImageTokens(torch::nn::Module& owner, const ImageTokensOptions& options);
+
+  // Images [N, 3, image_size, image_size] to [N, 1 + patches, dim]. Error(Usage) for other shapes.
+  at::Tensor operator()(const at::Tensor& images) const;
+
+ private:
+  const char* network_;
+  int64_t size_;
+  at::Tensor class_embedding_, positions_;
+  std::shared_ptr<Conv2d> patch_;
+};
+
+}  // namespace npu_train::detail

@@ -1,0 +1,243 @@
+#include "npu_train/models/glm.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/gelu.h>
+
+#include <cmath>
+#include <vector>
+
+#include "models/blocks/decoder.hpp"
+#include "models/blocks/host_memory.hpp"
+#include "models/blocks/layer_norm.hpp"
+#include "models/glm/glm_places.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/nn/attention.hpp"
+#include "npu_train/nn/block_inputs.hpp"
+#include "npu_train/nn/layer_scope.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr double kGlmStd = 0.02;                                                       // of the embedding and of the head
+constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // of the pass, in BlockInputs
+
+struct GlmBlocks : torch::nn::Module {
+  GlmBlocks() : torch::nn::Module("Blocks") {}
+};
+
+struct GlmMlp : torch::nn::Module {
+  GlmMlp() : torch::nn::Module("Mlp") {}
+};
+
+int64_t glm_hidden(const GlmOptions& o) { return o.hidden > 0 ? o.hidden : 4 * o.dim; }
+
+// Of a layer whose outputs are as large as its inputs, at every width: its branch is added to normalised values.
+double glm_std(int64_t in) { return 1 / std::sqrt(static_cast<double>(in)); }
+
+// Parameters, with biases: query_key_value [3 dim, dim], of each head its query, key and value; proj [dim, dim].
+class GlmAttention : public torch::nn::Module {
+ public:
+  explicit GlmAttention(const GlmOptions& o) : torch::nn::Module("GlmAttention"), heads_(o.heads) {
+    query_key_value_ = detail::normal_linear(*this, "query_key_value", o.dim, 3 * o.dim, glm_std(o.dim));
+    proj_ = detail::normal_linear(*this, "proj", o.dim, o.dim, glm_std(o.dim));
+  }
+
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, const detail::GlmPlaces& places, detail::KeyValueCache* cache) const {
+    const int64_t n = x.size(0), tokens = x.size(1), dim = x.size(2);
+    const auto parts = query_key_value_->forward(x).view({n, tokens, heads_, 3 * dim / heads_}).transpose(1, 2).chunk(3, -1);
+    const at::Tensor q = rotated_in_halves(parts[0], places);
+    at::Tensor k = rotated_in_halves(parts[1], places), v = parts[2];
+    if (cache != nullptr) {
+      if (cache->keys.defined()) k = at::cat({cache->keys, k}, 2), v = at::cat({cache->values, v}, 2);
+      cache->keys = k, cache->values = v;
+    }
+    // The reference divides the products by the number of the layer and multiplies them by it again before the softmax, against overflows
+    // in fp16. This attention computes them in fp32.
+    const at::Tensor y = npu_train::attention(q, k, v, places.visible);
+    return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
+  }
+
+ private:
+  int64_t heads_;
+  std::shared_ptr<Linear> query_key_value_, proj_;
+};
+
+// y = norm(x), z = norm(alpha y + attention(y)), alpha z + mlp(z): what is added to a branch is its normalised input.
+class GlmBlock : public torch::nn::Module {
+ public:
+  explicit GlmBlock(const GlmOptions& o) : torch::nn::Module("GlmBlock"), alpha_(std::sqrt(2.0 * static_cast<double>(o.layers))) {
+    ln_1_ = detail::add_layer_norm(*this, "ln_1", o.dim, o.norm_eps);
+    attention_ = register_module("attention", std::make_shared<GlmAttention>(o));
+    ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, o.norm_eps);
+    auto mlp = register_module("mlp", std::make_shared<GlmMlp>());
+    fc1_ = detail::normal_linear(*mlp, "fc1", o.dim, glm_hidden(o), glm_std(o.dim));
+    fc2_ = detail::normal_linear(*mlp, "fc2", glm_hidden(o), o.dim, glm_std(glm_hidden(o)));
+  }
+
+  at::Tensor forward(const at::Tensor& x, const detail::GlmPlaces& places, detail::KeyValueCache* cache = nullptr) const {
+    const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, places, cache); };
+    const at::Tensor y = detail::layer_norm(x, *ln_1_);
+    const at::Tensor z = detail::layer_norm(alpha_ * y + in_layer("attention", y, attend), *ln_2_);
+    return alpha_ * z + fc2_->forward(at::gelu(fc1_->forward(z), "tanh"));
+  }
+
+ private:
+  double alpha_;
+  std::shared_ptr<torch::nn::LayerNormImpl> ln_1_, ln_2_;
+  std::shared_ptr<GlmAttention> attention_;
+  std::shared_ptr<Linear> fc1_, fc2_;
+};
+
+class Glm : public torch::nn::Module {
+ public:
+  explicit Glm(const GlmOptions& o)
+      : torch::nn::Module("Glm"), places_(o), bos_token_(o.bos_token), vocab_size_(o.vocab_size), context_(o.context) {
+    token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kGlmStd));
+    auto list = register_module("blocks", std::make_shared<GlmBlocks>());
+    for (int64_t i = 0; i < o.layers; ++i) blocks.push_back(list->register_module(std::to_string(i), std::make_shared<GlmBlock>(o)));
+    ln_ = detail::add_layer_norm(*this, "ln", o.dim, o.norm_eps);
+    if (!o.tie_embeddings) head_ = detail::normal_linear(*this, "head", o.dim, o.vocab_size, kGlmStd, /*bias=*/false);
+  }
+
+  // Tokens [N, T] to vectors [N, T, dim]; their places are for the blocks of this pass.
+  at::Tensor embed(const at::Tensor& tokens) {
+    check_tokens(tokens, 0);
+    const auto places = places_(tokens);
+    BlockInputs::put(kVisible, places.visible);
+    BlockInputs::put(kCos, places.cos);
+    BlockInputs::put(kSin, places.sin);
+    return token_embedding_->forward(tokens);
+  }
+
+  at::Tensor block(size_t i, const at::Tensor& x) {
+    return blocks[i]->forward(x, {.visible = BlockInputs::get(kVisible), .cos = BlockInputs::get(kCos), .sin = BlockInputs::get(kSin)});
+  }
+
+  at::Tensor head(const at::Tensor& x) {
+    const at::Tensor y = detail::layer_norm(x, *ln_);
+    return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
+  }
+
+  // Logits of tokens that follow the `before` first ones of `all`, which the caches have.
+  at::Tensor more(const at::Tensor& all, int64_t before, std::vector<detail::KeyValueCache>& caches) {
+    const auto places = places_(all, before);
+    at::Tensor x = token_embedding_->forward(all.narrow(1, before, all.size(1) - before));
+    for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i]->forward(x, places, &caches[i]);
+    return head(x);
+  }
+
+  void check_tokens(const at::Tensor& tokens, int64_t before) const { detail::check_tokens("glm", tokens, before, context_, vocab_size_); }
+
+  // Whether `piece` has the first bos of a sequence after `earlier` tokens.
+  bool ends_a_prefix(const at::Tensor& earlier, const at::Tensor& piece) const {
+    const auto has = [this](const at::Tensor& tokens) { return tokens.eq(bos_token_).any(1); };
+    return has(piece).logical_and(has(earlier).logical_not()).any().item<bool>();
+  }
+
+  std::vector<std::shared_ptr<GlmBlock>> blocks;
+
+ private:
+  detail::GlmPlaceTable places_;
+  int64_t bos_token_, vocab_size_, context_;
+  std::shared_ptr<detail::Embedding> token_embedding_;
+  std::shared_ptr<torch::nn::LayerNormImpl> ln_;
+  std::shared_ptr<Linear> head_;
+};
+
+// What a sequence that is read in pieces has so far.
+struct GlmSequence {
+  std::shared_ptr<Glm> net;
+  at::Tensor tokens;  // [N, T]; undefined before the first
+  std::vector<detail::KeyValueCache> caches;
+
+  at::Tensor operator()(const at::Tensor& piece) {
+    int64_t before = tokens.defined() ? tokens.size(1) : 0;
+    net->check_tokens(piece, before);
+    const int64_t count = piece.size(1);
+    if (before > 0 && net->ends_a_prefix(tokens, piece)) caches.clear();
+    tokens = before > 0 ? at::cat({tokens, piece}, 1) : piece;
+    if (caches.empty()) caches.resize(net->blocks.size()), before = 0;
+    return net->more(tokens, before, caches).narrow(1, tokens.size(1) - before - count, count);
+  }
+};
+
+int64_t glm_parameters(const GlmOptions& o) {
+  const int64_t hidden = glm_hidden(o), block = 4 * o.dim * o.dim + 2 * o.dim * hidden + 9 * o.dim + hidden;
+  return (o.tie_embeddings ? 1 : 2) * o.vocab_size * o.dim + o.layers * block + 2 * o.dim;
+}
+
+void check_glm_options(const GlmOptions& o) {
+  check(o.vocab_size > 0 && o.context > 0 && o.layers > 0 && o.heads > 0 && o.dim > 0 && o.hidden >= 0 && o.norm_eps >= 0, ErrorKind::Usage,
+        "glm", "vocab_size, context, layers, heads and dim must be at least 1, hidden and norm_eps at least 0");
+  check(o.dim % (4 * o.heads) == 0, ErrorKind::Usage, "glm", "dim is ", o.dim, "; it must be a multiple of 4 * heads = ", 4 * o.heads,
+        ", because two positions rotate pairs of a head's components");
+  const auto below = [&](const char* option, int64_t token) {
+    check(token >= 0 && token < o.vocab_size, ErrorKind::Usage, "glm", option, " is ", token, "; allowed: 0 to ", o.vocab_size - 1,
+          " (vocab_size - 1)");
+  };
+  below("bos_token", o.bos_token), below("gmask_token", o.gmask_token), below("mask_token", o.mask_token);
+  check(o.bos_token != o.gmask_token && o.bos_token != o.mask_token, ErrorKind::Usage, "glm", "bos_token is ", o.bos_token,
+        ", as a mask token is; they must differ");
+}
+
+}  // namespace
+
+const ConfigTable<GlmOptions>& GlmOptions::config_table() {
+  using T = GlmOptions;
+  const auto token = between(0, (1 << 24) - 1);
+  static const auto table = ConfigTable<T>("model glm")
+                                .field("vocab_size", &T::vocab_size, "number of different tokens", between(1, 1 << 24))
+                                .field("context", &T::context, "tokens of the longest input", between(1, 1 << 20))
+                                .field("layers", &T::layers, "blocks", between(1, 4096))
+                                .field("heads", &T::heads, "number of attention heads", between(1, 4096))
+                                .field("dim", &T::dim, "width of a token; must be a multiple of 4 * heads", between(1, 1 << 16))
+                                .field("hidden", &T::hidden, "width of the MLP; 0: 4 * dim", between(0, 1 << 20))
+                                .field("norm_eps", &T::norm_eps, "added to the variance in the norms", between(0, 1))
+                                .field("bos_token", &T::bos_token, "token that ends the prefix; below vocab_size", token)
+                                .field("gmask_token", &T::gmask_token, "token that marks a gap at the end of the prefix", token)
+                                .field("mask_token", &T::mask_token, "token that marks a gap in the prefix", token)
+                                .field("tie_embeddings", &T::tie_embeddings, "the head uses the token embedding")
+                                .field("weights", &T::weights, "file with initial weights: safetensors, .pth or a checkpoint")
+                                .field("weights_strict", &T::weights_strict,
+                                       "true: weights of another network are an error; false: the matching tensors are loaded")
+                                .synonym("pretrained", "weights")
+                                .synonym("max_sequence_length", "context")
+                                .synonym("max_seq_len", "context")
+                                .synonym("num_layers", "layers")
+                                .synonym("n_layers", "layers")
+                                .synonym("num_attention_heads", "heads")
+                                .synonym("num_heads", "heads")
+                                .synonym("n_heads", "heads")
+                                .synonym("hidden_size", "dim")
+                                .synonym("embed_dim", "dim")
+                                .synonym("inner_hidden_size", "hidden")
+                                .synonym("hidden_dim", "hidden")
+                                .synonym("layernorm_epsilon", "norm_eps")
+                                .synonym("bos_token_id", "bos_token")
+                                .synonym("gmask_token_id", "gmask_token")
+                                .synonym("mask_token_id", "mask_token")
+                                .synonym("tie_word_embeddings", "tie_embeddings");
+  return table;
+}
+
+GlmOptions glm_6b_options() { return {}; }
+
+GlmOptions glm_tiny_options() {
+  return {.vocab_size = 256, .context = 64, .layers = 2, .heads = 2, .dim = 64, .bos_token = 255, .gmask_token = 254, .mask_token = 253};
+}
+
+Model glm(const GlmOptions& options, const std::string& name) {
+  check_glm_options(options);
+  detail::check_host_memory("glm", glm_parameters(options));
+  const auto net = std::make_shared<Glm>(options);
+  Model model = detail::model_of_blocks(name, net, options);
+  model.start_sequence = [net] {
+    auto sequence = std::make_shared<GlmSequence>(GlmSequence{.net = net, .tokens = {}, .caches = {}});
+    return [sequence](const at::Tensor& piece) { return (*sequence)(piece); };
+  };
+  return model;
+}
+
+}  // namespace npu_train

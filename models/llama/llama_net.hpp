@@ -1,0 +1,56 @@
+// The network of Llama, which InternVL's language model is too.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "models/blocks/decoder.hpp"
+#include "npu_train/models/llama.hpp"
+
+namespace npu_train::detail {
+
+inline std::vector<std::string> rope_types() { return {"none", "linear", "llama3", "yarn"}; }
+
+class LlamaBlock : public torch::nn::Module {
+ public:
+  explicit LlamaBlock(const LlamaOptions& options);
+
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr) const;
+
+ private:
+  std::shared_ptr<RmsNorm> norm_1_, norm_2_;
+  std::shared_ptr<GroupedQueryAttention> attention_;
+  std::shared_ptr<SwiGlu> mlp_;
+};
+
+class Llama : public torch::nn::Module {
+ public:
+  // Errors begin with the network's name.
+  explicit Llama(const LlamaOptions& options, const char* network = "llama");
+
+  // Tokens [N, T], which follow `before` others, to vectors [N, T, dim].
+  at::Tensor embed(const at::Tensor& tokens, int64_t before = 0);
+  at::Tensor block(size_t i, const at::Tensor& x, KeyValueCache* cache = nullptr);
+  // Vectors to logits [N, T, vocab_size].
+  at::Tensor head(const at::Tensor& x);
+
+  std::vector<std::shared_ptr<LlamaBlock>> blocks;
+
+ private:
+  const char* network_;
+  Rotary rotary_;
+  int64_t vocab_size_, context_;
+  bool fused_;
+  std::shared_ptr<Embedding> token_embedding_;
+  std::shared_ptr<RmsNorm> norm_;
+  std::shared_ptr<Linear> head_;
+};
+
+// Error(Usage) for sizes that do not divide.
+void check_llama_options(const LlamaOptions& options, const char* network);
+
+}  // namespace npu_train::detail

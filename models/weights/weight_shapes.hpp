@@ -1,0 +1,36 @@
+// What the shapes of weights tell about the options of their network.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "npu_train/io/safetensors.hpp"
+
+namespace npu_train::detail {
+
+// Keys of a configuration with their values: {"model.depth", "12"}.
+using ConfigurationKeys = std::vector<std::pair<std::string, std::string>>;
+
+class WeightShapes {
+ public:
+  // `tensors`, under our names, must outlive this.
+  explicit WeightShapes(const NamedTensors& tensors);
+
+  // -1 if there is no such tensor or dimension.
+  int64_t size(const std::string& name, size_t dimension) const;
+  // The number of layers, numbered from 0 without a gap, that have this tensor.
+  int64_t layers(const std::string& before, const std::string& after) const;
+  // "true" if the head is the token embedding, "false" if it is another tensor: the value of tie_embeddings.
+  std::string tied_head() const;
+
+ private:
+  std::unordered_map<std::string, at::Tensor> tensors_;
+};
+
+// Appends model.KEY unless the value is below 0.
+void add(ConfigurationKeys& keys, const std::string& key, int64_t value);
+
+}  // namespace npu_train::detail
