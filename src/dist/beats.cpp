@@ -8,10 +8,10 @@
 
 namespace npu_train::detail {
 
-// "17 w step 12, reduction": the number, the state and the work.
+// Format: "17 w step 12, reduction", that is number, state and work.
 struct Beat {
   std::string number{}, work{};
-  char state = '-';  // - works, w waits for others, x has failed
+  char state = '-';  // -: works, w: waits for others, x: has failed
 
   std::string str() const { return number + " " + state + " " + work; }
   static Beat of(const std::string& text) {
@@ -21,7 +21,7 @@ struct Beat {
   }
 };
 
-static constexpr std::chrono::seconds kPatience{2};  // with a store that does not answer
+static constexpr std::chrono::seconds kPatience{2};  // grace period for a store that does not answer
 
 struct Beats::State {
   State(Store s, std::chrono::milliseconds i) : store(std::move(s)), interval(i) {}
@@ -86,7 +86,7 @@ void Beats::fails() {
 }
 
 std::string Beats::late_ranks() const {
-  // A thread of its own, since a store whose host hangs does not answer.
+  // In its own thread, since a store whose host hangs does not answer.
   std::promise<std::string> promise;
   auto answer = promise.get_future();
   std::thread([state = state_, promise = std::move(promise)]() mutable {

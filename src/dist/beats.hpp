@@ -1,4 +1,4 @@
-// Signs of life of all ranks, in the store: which rank hangs, and which one is only slow.
+// Heartbeats of all ranks in the store, which show which rank hangs and which one is only slow.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,14 @@
 
 namespace npu_train::detail {
 
-// A thread writes the beat of this rank to the store at each interval: a number that grows, what the rank does, and whether it waits for
-// others. A rank whose number does not grow is stopped or gone. Of the others, those are late that do not wait.
+// A thread writes the beat of this rank to the store at each interval: a growing number, the current work, and whether the rank waits for
+// others. A rank whose number does not grow is stopped or gone. Among the others, a rank is late if it does not wait.
 class Beats {
  public:
-  // Both access the store, from any thread, and may throw or not return in time.
+  // Access to the store. Both functions may be called from any thread, and may throw or not return in time.
   struct Store {
-    std::function<void(const std::string&)> write;   // the beat of this rank
-    std::function<std::vector<std::string>()> read;  // those of all ranks; "" for one without a beat
+    std::function<void(const std::string&)> write;   // writes the beat of this rank
+    std::function<std::vector<std::string>()> read;  // reads the beats of all ranks; "" for a rank without one
   };
 
   Beats(Store store, std::chrono::milliseconds interval);
@@ -28,15 +28,15 @@ class Beats {
   Beats(const Beats&) = delete;
   Beats& operator=(const Beats&) = delete;
 
-  // What this rank does from now on, for example: "step 12, forward and backward".
+  // Sets the current work of this rank, for example: "step 12, forward and backward".
   void does(std::string work);
   void waits(bool for_others);
-  void fails();  // what others wait for is elsewhere
+  void fails();  // late_ranks() then skips this rank: the cause is on another one
 
-  // Whom the others wait for, a sentence for each rank; reads the beats twice, three intervals apart. "" if the store cannot be read.
+  // Returns a sentence for each rank for which the others wait, or "" if the store cannot be read. Takes three intervals.
   std::string late_ranks() const;
 
-  // Neither waits for the thread nor frees what it uses.
+  // Detaches the thread, and leaks its state.
   void leak() noexcept;
 
  private:

@@ -14,7 +14,7 @@ namespace npu_train::detail {
 
 namespace {
 
-// Of flat's size, in which its content can travel: flat itself if possible.
+// Returns a tensor of flat's size that the transport can send: `flat` itself if possible.
 at::Tensor travelling(const at::Tensor& flat, Bucket::Travel travel) {
   const auto dtype = flat.scalar_type() == at::kFloat ? travel.dtype : flat.scalar_type();
   const auto device = travel.between_devices ? flat.device() : c10::Device(c10::kCPU);
@@ -51,7 +51,7 @@ std::unique_ptr<Compressor> Bucket::made_compressor() const {
   };
   if (rank_groups_.members == nullptr) return made(layout_, group_, sharding_);
   if (rank_groups_.leaders == nullptr) return nullptr;
-  // Between groups travels what the first rank of each has in the memory of the transport.
+  // The first ranks of groups exchange their sums in the memory of the transport.
   auto layout = layout_;
   if (!travel_.between_devices) layout.options = layout.options.device(c10::kCPU);
   return made(std::move(layout), *rank_groups_.leaders, Sharding::None);
@@ -88,7 +88,7 @@ void Bucket::begin_round() {
 void Bucket::deliver(size_t piece) {
   if (!flat_.defined()) make_buffers();
   const auto& of = parameters_[layout_.pieces[piece].parameter];
-  if (of.value.grad().defined()) add_to_master(of);  // of other micro-batches
+  if (of.value.grad().defined()) add_to_master(of);  // adds gradients of earlier micro-batches
   auto& gradient = of.value.grad().defined() ? of.value.mutable_grad() : of.computed.mutable_grad();
   check(gradient.layout() == at::kStrided, ErrorKind::Usage, "GradientReducer", "the gradient of ", of.name, " is ", gradient.layout(),
         "; allowed with several ranks: dense gradients; hint: torch::nn::EmbeddingOptions::sparse(false)");
@@ -119,7 +119,7 @@ Parameter Bucket::own(size_t piece) const {
   return parameters_[layout_.pieces[piece].parameter].slice(range.begin, range.numel);
 }
 
-// In the order of the ranks that add a part each: those with the same shard add its parts, one after the other.
+// Reorders the parts by the rank that adds them: a shard is several consecutive parts, one for each rank that has the shard.
 at::Tensor Bucket::by_rank(const at::Tensor& flat) const {
   if (groups_.replicas == nullptr) return flat;
   return flat.view({groups_.shards->size(), groups_.replicas->size(), -1}).transpose(0, 1).reshape({-1});
@@ -133,8 +133,8 @@ void Bucket::exchange(bool ordered, double unit) {
     if (sharding_ >= Sharding::Gradients) drop_buffers();
     return;
   }
-  // Once in parts and once as the sum of this rank's part, or as a ring does it: all but 1/N of the bucket, twice.
-  const int64_t times = scatters(ordered) || (ordered && sharding_ != Sharding::None) ? 1 : 2;  // with shards only in parts
+  // The bucket is sent in parts, and again as the sum of this rank's part; a ring does the same. Each time, all but 1/N of it is sent.
+  const int64_t times = scatters(ordered) || (ordered && sharding_ != Sharding::None) ? 1 : 2;  // with shards it is sent only in parts
   const int divided_by = scatters(ordered) ? groups_.shards->size() : group_.size();
   times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / divided_by)};
   if (staged()) sent_.copy_(flat_);
@@ -161,7 +161,8 @@ void Bucket::fold(bool ordered) {
       if (sum_.defined())
         sum_.add_(part(received_, r, group_.size()));
       else
-        sum_ = part(received_, r, group_.size()).to(flat_.scalar_type(), /*non_blocking=*/false, /*copy=*/true);  // of the size of a part
+        // A copy, so that received_ can be freed.
+        sum_ = part(received_, r, group_.size()).to(flat_.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
     }
     received_.reset();
   } else if (scatters(ordered)) {
@@ -176,7 +177,7 @@ void Bucket::fold(bool ordered) {
   if (sharding_ >= Sharding::Gradients) drop_buffers();
 }
 
-// On the device and in the dtype of the parameters.
+// Converts a sum to the device and the dtype of the parameters.
 at::Tensor Bucket::as_parameters(const at::Tensor& sum) const {
   return sum.to(layout_.options.device(), layout_.options.dtype().toScalarType());
 }
@@ -188,7 +189,7 @@ void Bucket::gather(bool ordered) {
       shard_ = at::empty({layout_.numel / groups_.shards->size()}, sum_.options());
       gather_ = groups_.replicas->all_gather(shard_, sum_);
     } else if (scatters(ordered) && groups_.replicas != nullptr) {
-      gather_ = groups_.replicas->all_reduce(sum_);  // of groups that have each added their own
+      gather_ = groups_.replicas->all_reduce(sum_);  // adds the sums of all shard groups
       times_.bytes += 2 * (static_cast<int64_t>(sum_.nbytes()) - static_cast<int64_t>(sum_.nbytes()) / groups_.replicas->size());
     } else {
       sum_ = as_parameters(sum_);
@@ -196,7 +197,7 @@ void Bucket::gather(bool ordered) {
     return;
   }
   if (!ordered) return;
-  sum_ = sum_.to(sent_.scalar_type());  // alive until it has been sent
+  sum_ = sum_.to(sent_.scalar_type());  // kept alive until it has been sent
   gather_ = group_.all_gather(sent_, sum_);
 }
 

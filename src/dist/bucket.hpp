@@ -1,4 +1,4 @@
-// One bucket of gradients on its way through the reduction.
+// A bucket of gradients during its reduction.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,12 +18,12 @@ namespace npu_train::detail {
 
 class Bucket {
  public:
-  // How gradients travel.
+  // How gradients are sent.
   struct Travel {
-    at::ScalarType dtype = at::kFloat;  // of fp32 gradients; another one with ordered sums only
-    bool between_devices = false;       // without a copy in host memory
-    Compression compression{};          // of fp32 gradients, where it carries errors
-    bool compresses = true;             // from the first window, else from compress()
+    at::ScalarType dtype = at::kFloat;  // dtype of sent fp32 gradients; other than fp32 only with ordered sums
+    bool between_devices = false;       // sent without a copy in host memory
+    Compression compression{};          // applied to fp32 gradients if it carries errors
+    bool compresses = true;             // from the first window on; otherwise compress() begins it
   };
 
   Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, const RankGroups& rank_groups, Travel travel,
@@ -31,49 +31,48 @@ class Bucket {
 
   const FlatBucket& layout() const { return layout_; }
 
-  // A new window: nothing has been added.
+  // Begins a window, with an empty sum.
   void begin_window();
-  // A new round: no piece has been delivered.
+  // Begins a round, in which no piece has been delivered.
   void begin_round();
-  // The gradient of a piece, copied; the parameter's own is dropped. A piece is delivered at most once a round.
+  // Copies the gradient of a piece, and drops the parameter's own. Called at most once for each piece in a round.
   void deliver(size_t piece);
   bool delivered(size_t piece) const { return delivered_[piece]; }
   bool complete() const { return missing_ == 0; }
-  // Pieces that were not delivered become -0.0, which added to a number changes none of its bits.
+  // Fills pieces that were not delivered with -0.0, which changes no bits of a number to which it is added.
   void fill_missing();
 
-  // Sends this rank's gradients: ordered, a part to each rank. One unit of errors of earlier windows is `unit` of these gradients.
+  // Sends this rank's gradients; if `ordered`, each part to its rank. `unit` rescales errors of earlier windows to these gradients.
   void exchange(bool ordered, double unit = 1);
-  // How many of the steps to the sum this round has taken, of kSteps: each waits for what is on its way, and sends on. Without groups of
-  // ranks the first one is the last.
+  // Returns how many of the kSteps steps to the sum this round has taken. Each step waits for messages in flight, and sends the next ones.
+  // Without groups of ranks the first step is the last one.
   static constexpr int kSteps = GroupedSum::kEnd;
   int steps() const { return grouped_ != nullptr ? grouped_->steps() : steps_; }
   void step(bool ordered, bool last_round);
-  // Whether step() returns at once.
+  // Whether step() would return immediately.
   bool ready() const;
-  // Whether nothing is on its way.
+  // Whether no message is in flight.
   bool idle() const;
-  // When all buckets have taken two steps: a compression that exchanges twice begins the second exchange. The last step of `turns()`
-  // follows.
+  // Begins the second exchange of a compression with two (turns()), after all buckets have taken two steps. The last step follows.
   void turn();
   bool turns() const { return grouped_ != nullptr && grouped_->turns(); }
-  // In the last round: until the sum is here.
+  // Blocks until the sum has arrived. Only in the last round.
   void wait();
 
-  // Between two windows: whether the next ones are compressed. Errors begin at zero.
+  // Sets, between two windows, whether the next ones are compressed. Errors begin at zero.
   void compress(bool begins);
-  // nullptr without a compression that carries errors, and on a rank that compresses nothing.
+  // Returns nullptr without a compression that carries errors, and on a rank that compresses nothing.
   Compressor* compressor() const { return grouped_ != nullptr ? grouped_->compressor() : compressor_.get(); }
 
-  // On a rank that does not lead its group: how many others compress, and carry errors; else 0.
+  // Returns the number of other ranks that compress and carry errors, on a rank that does not lead its group; else 0.
   int compressors_elsewhere() const { return elsewhere_; }
 
-  // Of the last round, by the clock of Collective::span().
+  // Timing of the last round, by the clock of Collective::span().
   const ReductionTimes::Bucket& times() const { return times_; }
 
-  // The sum over ranks of a piece, with the parameter's strides; with shards, of what this rank's part has of it, 1-D.
+  // Returns the sum of a piece over ranks, with the parameter's strides; with shards only of the elements in this rank's part, 1-D.
   at::Tensor sum(size_t piece) const;
-  // What this rank's part has of a piece.
+  // Returns the slice of a piece that is in this rank's part.
   Parameter own(size_t piece) const;
 
  private:
@@ -83,13 +82,13 @@ class Bucket {
   }
   at::Tensor by_rank(const at::Tensor& flat) const;
   std::unique_ptr<Compressor> made_compressor() const;
-  // Adds the parts of all ranks, in their order, to the sum of this window's earlier rounds.
+  // Adds the received parts, in rank order, to the sum of this window's earlier rounds.
   void fold(bool ordered);
-  // Sends the sum of this rank's part to all; with shards, it stays where it is, unless several ranks have the same shard.
+  // Sends the sum of this rank's part to all ranks; with shards only to ranks that have the same shard.
   void gather(bool ordered);
   void take_grouped();
   at::Tensor as_parameters(const at::Tensor& sum) const;
-  // Whether a native sum gives each rank its shard alone.
+  // Whether a native sum gives each rank only its shard.
   bool scatters(bool ordered) const { return !ordered && sharding_ != Sharding::None && travel_.between_devices; }
   bool staged() const { return !sent_.is_same(flat_); }
   void make_buffers();
@@ -99,19 +98,19 @@ class Bucket {
   const ParameterSet& parameters_;
   const ShardGroups& groups_;
   const RankGroups& rank_groups_;
-  ProcessGroup& group_;  // of all ranks
+  ProcessGroup& group_;  // the group of all ranks
   Travel travel_;
   Sharding sharding_;
   std::vector<bool> delivered_;
   size_t missing_ = 0;
   at::Tensor flat_;      // on the parameters' device; with sharded gradients only until they have been added
-  at::Tensor sent_;      // what travels: flat_ itself, or its copy in host memory or in another dtype
-  at::Tensor received_;  // the parts of all ranks, while they are exchanged
-  at::Tensor shard_;     // the sums of all ranks that have the same shard, while they are gathered
-  at::Tensor sum_;       // of this rank's part, over the rounds of the window; with shards on the parameters' device
+  at::Tensor sent_;      // the tensor that is sent: flat_ itself, or its copy in host memory or in another dtype
+  at::Tensor received_;  // the parts of all ranks, during the exchange
+  at::Tensor shard_;     // the sums of all ranks that have the same shard, during the gather
+  at::Tensor sum_;       // sum of this rank's part, over the rounds of the window; with shards on the parameters' device
   std::unique_ptr<Collective> exchange_, gather_;
   std::unique_ptr<Compressor> compressor_;
-  std::unique_ptr<GroupedSum> grouped_;  // with groups of ranks
+  std::unique_ptr<GroupedSum> grouped_;  // only with groups of ranks
   int elsewhere_ = 0;
   int steps_ = kSteps;
   bool waited_ = false;

@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-// With `early` also between two of its steps.
+// With `early`, a bucket between two of its steps counts, too.
 bool BucketQueue::is_on_its_way(const Bucket& bucket) const {
   return !bucket.idle() || (options_.early && bucket.steps() < Bucket::kSteps);
 }
@@ -43,7 +43,7 @@ void BucketQueue::send_until(std::vector<Bucket>& buckets, size_t b, Round round
   }
 }
 
-// By the oldest that is on its way.
+// Finishes the oldest bucket in flight.
 void BucketQueue::make_room(std::vector<Bucket>& buckets, Round round) {
   const auto end = buckets.begin() + static_cast<std::ptrdiff_t>(sent_);
   const auto oldest = std::find_if(buckets.begin(), end, [this](const Bucket& b) { return is_on_its_way(b); });
@@ -52,13 +52,13 @@ void BucketQueue::make_room(std::vector<Bucket>& buckets, Round round) {
   if (round.last) oldest->wait();
 }
 
-// Without a limit all buckets take a step before any waits for the next one. With it another rank may wait for the end of one bucket before
-// it sends the next.
+// Without a limit, all buckets take a step before any bucket waits for its next one. With a limit, another rank may wait for the end of a
+// bucket before it sends the next one, so each bucket takes all steps before the next one does.
 void BucketQueue::fold(std::vector<Bucket>& buckets, Round round) {
   const bool limited = options_.early && options_.in_flight > 0;
   for (int steps = limited ? Bucket::kSteps : 1; steps <= Bucket::kSteps; ++steps)
     for (auto& b : buckets) {
-      if (steps == Bucket::kSteps && b.turns()) break;  // no other bucket overtakes it
+      if (steps == Bucket::kSteps && b.turns()) break;  // no later bucket overtakes it
       while (b.steps() < steps) b.step(options_.ordered, round.last);
       if (options_.early) advance(buckets, round);
     }

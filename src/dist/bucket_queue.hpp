@@ -1,4 +1,4 @@
-// Buckets on their way, in one fixed order: every rank makes the calls of each sequence of collectives in it.
+// Queue of buckets in a fixed order, in which every rank makes the calls of each sequence of collectives.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@ class BucketQueue {
  public:
   struct Options {
     bool ordered = true;
-    bool early = true;      // what has arrived is sent on while the backward pass runs, after gradients that differ by rank
-    int64_t in_flight = 0;  // at most; 0: no limit. After the backward pass there is none unless `early`
+    bool early = true;      // forwards received data during the backward pass, at points that differ between ranks
+    int64_t in_flight = 0;  // maximum number of buckets; 0: no limit. Without `early` there is no limit after the backward pass
   };
-  // Of a round of the buckets.
+  // A round of the buckets.
   struct Round {
-    double unit = 1;  // of errors, in that of the gradients
+    double unit = 1;  // factor from the scale of errors to that of the gradients
     bool last = true;
   };
 
   void set(Options options) { options_ = options; }
-  // Sends buckets that are complete, and what has arrived on. Never waits: the backward pass of another rank may wait for this one, in a
-  // layer of its own, before it sends the bucket.
+  // Sends complete buckets, and takes steps for which the data have arrived. Never waits: before another rank sends a bucket, its backward
+  // pass may be in a layer that waits for this rank.
   void send_complete(std::vector<Bucket>& buckets, Round round);
-  // The same until bucket `b`, which is complete, has been sent: waits where others must arrive before it.
+  // Like send_complete(), until bucket `b`, which is complete, has been sent: blocks if other buckets must arrive before it.
   void send_until(std::vector<Bucket>& buckets, size_t b, Round round);
   size_t sent() const { return sent_; }
-  // Takes the steps of all buckets, except for the last one from the first bucket on that turns. Waits. The next round may begin.
+  // Takes all steps of all buckets, except the last step from the first bucket on that turns(). Blocks, and ends the round.
   void fold(std::vector<Bucket>& buckets, Round round);
 
  private:

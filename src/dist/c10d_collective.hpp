@@ -1,4 +1,4 @@
-// What the members of a group of c10d share, and a collective of it on its way.
+// State that the members of a c10d group share, and a collective in progress.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -18,19 +18,19 @@
 
 namespace npu_train::detail {
 
-// The first line of what a transport says: its messages carry stack traces.
+// Returns the first line of a transport's message, which often contains a stack trace.
 inline std::string message_of(const std::exception& e) {
   const std::string text = e.what();
   return text.substr(0, text.find('\n'));
 }
 
-// What the members of a group share, also with collectives that outlive it.
+// State that a group shares with its collectives, which may outlive it.
 struct C10dShared {
   explicit C10dShared(std::string name) : who(std::move(name)) {}
 
   std::string who;  // "rank 1 of 4 (host)"
   FlightRecorder recorder;
-  std::unique_ptr<Beats> beats;  // once all ranks have met
+  std::unique_ptr<Beats> beats;  // set when all ranks have met
 
   // Runs `wait`, which waits for other ranks.
   void wait_for_others(const std::string& operation, int64_t sequence, const std::function<void()>& wait,
@@ -40,7 +40,7 @@ struct C10dShared {
     if (beats) beats->waits(false);
     recorder.set(sequence, then);
   }
-  // Everything that libtorch and the transports throw, of whatever type.
+  // Converts everything that libtorch and the transports throw to an Error.
   [[noreturn]] void failed(const std::string& operation, const std::exception& e) {
     if (beats) beats->fails();
     const auto cause = message_of(e);
@@ -48,7 +48,7 @@ struct C10dShared {
       throw Error(ErrorKind::Device, operation, who + " has no file descriptor left: " + cause,
                   "three are needed for each other rank: raise the limit where the ranks are started (ulimit -n)",
                   std::current_exception());
-    // Others than those that have closed their connections are silent or late.
+    // Ranks that have ended close their connections; after a timeout, a rank is silent or late.
     const bool timed_out = cause.find("imed out") != std::string::npos;
     const auto late = beats && timed_out ? beats->late_ranks() : "";
     log(LogLevel::Error, who + ": the last collectives of this process:\n" + recorder.str());
@@ -69,8 +69,8 @@ struct C10dShared {
 
 class C10dCollective final : public Collective {
  public:
-  // `timed`: the end of the work is noted. The transports of devices queue their work, and complete its future at once; it has ended when
-  // its event has.
+  // `timed`: records the end of the work. Transports of devices are not timed: they queue their work and complete its future immediately,
+  // and it ends when its event does.
   C10dCollective(std::shared_ptr<C10dShared> shared, std::string operation, int64_t sequence, c10::intrusive_ptr<c10d::Work> work,
                  bool timed)
       : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {

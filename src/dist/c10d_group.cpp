@@ -1,4 +1,4 @@
-// Groups of c10d: collectives by Gloo, and between devices by the transports of device_transport.hpp; the store by TCPStore.
+// Groups of c10d: collectives by Gloo, and between devices by the transports of device_transport.hpp; the store is a TCPStore.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <ATen/ops/empty.h>
@@ -32,18 +32,18 @@ using detail::Gloo;
 using detail::message_of;
 
 std::string beat_key(int rank) { return "beat/" + std::to_string(rank); }
-// "" before the first beat of the rank.
+// Returns "" before the first beat of the rank.
 std::string read_beat(c10d::Store& store, int rank) { return store.check({beat_key(rank)}) ? store.get_to_str(beat_key(rank)) : ""; }
 
-// Of what connects the devices of this kind; "" if they are connected by host memory only.
+// Returns the name of the transport that connects devices of this kind; "" if only host memory connects them.
 std::string name_of_transport(const Device& device) { return device.kind == "cuda" ? "NCCL" : device.kind == "npu" ? "HCCL" : ""; }
 
-// Gloo writes to its connections without MSG_NOSIGNAL. The threads that it starts block SIGPIPE, as the one that starts them does then:
-// the write to a rank that has died fails, instead of ending this process too.
+// Gloo writes to its connections without MSG_NOSIGNAL. SIGPIPE is blocked while Gloo starts its threads, which inherit that: a write to a
+// dead rank then fails, instead of ending this process too.
 class C10dGroup final : public ProcessGroup {
  public:
   C10dGroup(const Launch& launch, const DistOptions& options, std::function<bool()> stopped);
-  /// Of some ranks of `whole`.
+  /// The group of some ranks of `whole`.
   C10dGroup(const C10dGroup& whole, const std::vector<int>& ranks, int number);
   ~C10dGroup() override;
 
@@ -73,7 +73,7 @@ class C10dGroup final : public ProcessGroup {
     });
   }
   std::unique_ptr<Collective> reduce_scatter(const at::Tensor& out, const at::Tensor& in) override {
-    if (in.is_cpu()) return ProcessGroup::reduce_scatter(out, in);  // which Gloo does as an all-reduce, too
+    if (in.is_cpu()) return ProcessGroup::reduce_scatter(out, in);  // with Gloo this is an all-reduce, too
     return start("reduce_scatter", connections_.exchanges, in, [&](c10d::Backend& backend) {
       at::Tensor o = out, i = in;
       return backend._reduce_scatter_base(o, i);
@@ -84,7 +84,7 @@ class C10dGroup final : public ProcessGroup {
   }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
     return start("all_gather", connections_.gathers, in, [&](c10d::Backend& backend) {
-      // Gloo's ring of three ranks or more sends to one neighbour and receives from the other, and crosses from machine to machine once.
+      // With three or more ranks, Gloo's ring sends to one neighbour, receives from the other, and crosses from machine to machine once.
       if (auto* gloo = dynamic_cast<detail::DuplexGloo*>(&backend); gloo != nullptr && size() == 2) return gloo->gather_all(out, in);
       at::Tensor o = out, i = in;
       return backend._allgather_base(o, i);
@@ -105,10 +105,10 @@ class C10dGroup final : public ProcessGroup {
     for (const auto& part : parts_) part->abandon();
     for (auto* group : {&connections_.exchanges, &connections_.gathers, &connections_.agreements}) (void)group->release();
     for (auto& [type, transport] : transports_) {
-      // A kernel that waits for another rank keeps the device busy for as long as its communicator lives.
+      // A kernel that waits for another rank keeps the device busy as long as its communicator exists.
       if (transport.backend != nullptr) try {
           transport.backend->abort();
-        } catch (...) {  // it is left to itself in any case
+        } catch (...) {  // it is leaked in any case
         }
       (void)transport.backend.release();
     }
@@ -116,7 +116,7 @@ class C10dGroup final : public ProcessGroup {
   }
 
  private:
-  // A message of gather(): its first bytes travel with the first collective.
+  // Message of gather(): the first collective sends its first bytes.
   struct Record {
     static constexpr size_t kInline = 488, kCall = 16;
     int64_t length = 0;
@@ -130,13 +130,13 @@ class C10dGroup final : public ProcessGroup {
   void check_same(const Gloo& group, const std::string& operation, const at::Tensor& given);
   std::vector<at::Tensor> gather_bytes(const Gloo& group, const std::string& call, const void* own, size_t size);
 
-  // Between the devices of one kind, for all sequences: the callers make the same calls in one order.
+  // Transport between the devices of one kind, for all sequences: the callers make the same calls in one order.
   struct Transport {
     std::string name = kHostTransport;
     BackendPtr backend{};
   };
 
-  // `given` is in host memory, where `group` carries it, or on a device that has a transport.
+  // `given` is in host memory, where `group` sends it, or on a device that has a transport.
   template <class Fn>
   std::unique_ptr<Collective> start(const std::string& operation, const Gloo& group, const at::Tensor& given, Fn&& fn) {
     check(group.defined(), ErrorKind::Peer, operation.c_str(), shared_->who, " has left the group");
@@ -218,7 +218,7 @@ C10dGroup::~C10dGroup() {
   }
 }
 
-// Each rank writes twice a second, or less often if there are so many that the store would be busy with it.
+// Each rank writes two beats a second, or fewer if there are so many ranks that they would keep the store busy.
 void C10dGroup::start_beats() {
   const auto write = [store = connections_.store, own = beat_key(launch_.rank)](const std::string& beat) { store->set(own, beat); };
   const auto read = [store = connections_.store, ranks = launch_.world_size] {
@@ -245,7 +245,7 @@ void C10dGroup::main_first(const std::function<void()>& work) {
   end("done");
 }
 
-// In the store, since a collective would time out.
+// Waits in the store, since a collective would time out.
 void C10dGroup::wait_for_main(const std::string& key) {
   using Clock = std::chrono::steady_clock;
   shared_->beats->waits(true);
@@ -266,7 +266,7 @@ void C10dGroup::wait_for_main(const std::string& key) {
         shared_->who, " waits for rank 0, which has failed; hint: the first error among the messages of all ranks is the cause");
 }
 
-// Before anything waits for other ranks.
+// Returns why this rank has no transport for the device; "" if it has one. Called before any wait for other ranks.
 std::string C10dGroup::why_no_transport(const Device& device) const {
   const std::string name = name_of_transport(device);
   if (name.empty() || (backend_ != "auto" && to_lower(name) != backend_))
@@ -277,7 +277,7 @@ std::string C10dGroup::why_no_transport(const Device& device) const {
   return name == "NCCL" ? detail::why_no_nccl() : detail::why_no_hccl();
 }
 
-// All ranks use a transport, or none does.
+// All ranks use a transport, or no rank does.
 std::string C10dGroup::transport(const c10::Device& device) {
   check(!device.is_cpu() || backend_ == "auto" || backend_ == "gloo", ErrorKind::Usage, "dist.backend", backend_,
         " does not connect host memory; allowed for device=cpu: auto, gloo");
@@ -302,7 +302,7 @@ std::string C10dGroup::transport(const c10::Device& device) {
   return name;
 }
 
-// Before a collective, in its sequence: each rank must be about to make the same one.
+// Checks before a collective, in its sequence, that every rank is about to call the same one.
 void C10dGroup::check_same(const Gloo& group, const std::string& operation, const at::Tensor& given) {
   std::array<char, 128> own{};
   const auto text = str_cat(operation, " ", given.scalar_type(), " ", given.sizes());

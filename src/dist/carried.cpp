@@ -26,7 +26,7 @@ void refuse(bool bad, const std::string& name, const at::Tensor& given, int64_t 
         " elements; hint: the checkpoint is of another model");
 }
 
-// Errors of ranks, of which this rank takes over its own row or several.
+// Loads the errors of ranks: this rank's own row, or all rows that it takes over.
 void add_rows(const at::Tensor& to, const at::Tensor& saved, const std::string& name, const ProcessGroup& group) {
   const bool own_row = saved.dim() == 1 && saved.numel() == to.numel();
   refuse(!own_row && (saved.dim() != 2 || saved.size(1) != to.numel()), name, saved, to.numel());
@@ -37,7 +37,7 @@ void add_rows(const at::Tensor& to, const at::Tensor& saved, const std::string& 
   for (int64_t row = group.rank(); row < saved.size(0); row += group.size()) to.add_(saved[row].to(to.device()));
 }
 
-// Errors of sums. A method without such errors takes them over on the main rank.
+// Loads the errors of sums. If the method has no such errors, the main rank adds them to its own error.
 void add_sums(const at::Tensor& to, const at::Tensor& all, const at::Tensor& saved, int64_t begin, const std::string& name,
               const ProcessGroup& group) {
   const bool complete = saved.dim() == 1 && saved.numel() == all.numel();
@@ -48,13 +48,13 @@ void add_sums(const at::Tensor& to, const at::Tensor& all, const at::Tensor& sav
     all.add_(saved.to(all.device()));
 }
 
-// Of the part of a piece whose sum this rank compresses.
+// Returns the first element of a piece in the part whose sum this rank compresses.
 int64_t begin_of(const Bucket& bucket, const FlatPiece& piece) {
   const auto& group = bucket.compressor()->group();
   return bucket.layout().range_of_rank(piece, group.rank(), group.size()).begin;
 }
 
-// Of what other ranks carry, so that this one reads none of it.
+// Adds empty slices for the errors that other ranks carry, so that this rank reads none of them.
 void add_empty(ParameterSet& slices, const Bucket& bucket, const ParameterSet& parameters) {
   const auto ranks = bucket.compressors_elsewhere();
   if (ranks == 0) return;

@@ -1,4 +1,4 @@
-// What compressed buckets carry from window to window.
+// Error feedback of compressed buckets, carried from window to window.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,29 @@
 
 namespace npu_train::detail {
 
-// In which fp32 gradients travel that no compressor takes.
+// Returns the dtype in which fp32 gradients without a compressor are sent.
 at::ScalarType travel_dtype(const DistOptions& options);
 
 class CarriedErrors {
  public:
-  // Compression begins when `start` steps have been taken.
+  // `start`: number of taken steps before compression begins.
   CarriedErrors(std::vector<Bucket>& buckets, const ParameterSet& parameters, int64_t start)
       : buckets_(buckets), parameters_(parameters), start_(start) {}
 
-  // The sums of a window are here. Whether its step is taken says settle(), of which only the first call counts.
+  // propose() is called when the sums of a window have arrived. The first settle() after it decides whether the step counts as taken.
   void propose() { settled_ = false; }
   void settle(bool taken);
 
-  // Of the losses of this window.
+  // Sets the scale of this window's losses.
   void set_scale(double scale) { scale_ = scale; }
-  // What one unit of the errors is in gradients of this window.
+  // Returns the factor from the scale of the errors to that of this window's gradients.
   double unit() const { return scale_ / errors_scale_; }
 
-  // By parameter, so independent of buckets. Slices: "rank/NAME", a row of [ranks, elements], the error of this rank; "sum/NAME", the error
-  // of the sum, in this rank's part. `ranks` are those that compress: with groups of ranks the first one of each. The slices of others are
-  // empty.
+  // State by parameter, independent of buckets. Slices: "rank/NAME" is the error of this rank, a row of [ranks, elements]; "sum/NAME" is
+  // the error of the sum, in this rank's part. `ranks` are those that compress, the first of each group; slices of others are empty.
   CarriedState state() const;
-  // One that any number of ranks saved. Rank r of N takes over the errors of the ranks r, r + N, r + 2N, ...; sums of errors stay what they
-  // are. What a state does not have begins at zero.
+  // Loads a state that any number of ranks saved. Rank r of N takes over the errors of the ranks r, r + N, r + 2N, ...; errors of sums are
+  // taken unchanged. Values that the state does not have begin at zero.
   void load(const State& saved);
 
  private:
@@ -42,12 +41,12 @@ class CarriedErrors {
 
   std::vector<Bucket>& buckets_;
   const ParameterSet& parameters_;
-  int64_t start_, steps_ = 0;  // that were taken
+  int64_t start_, steps_ = 0;  // steps_: number of taken steps
   bool settled_ = true;
-  double scale_ = 1, errors_scale_ = 1;  // of the losses of this window, and of those whose errors are carried
+  double scale_ = 1, errors_scale_ = 1;  // scales of the losses: of this window, and of the window that made the errors
 };
 
-// A state as CarriedErrors::load() takes it, of this rank alone.
+// Returns the state of this rank alone, for CarriedErrors::load().
 State own_state(const CarriedState& carried);
 
 }  // namespace npu_train::detail

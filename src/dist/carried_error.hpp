@@ -1,4 +1,4 @@
-// What compression does not send, until it is added to the gradients of the next window.
+// Error feedback: the part of the gradients that compression did not send, until it is added to those of the next window.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,17 +12,17 @@ class CarriedError {
   CarriedError() = default;
   CarriedError(int64_t numel, const at::TensorOptions& options);
 
-  // Of this window: one unit of the error is `unit` of its values.
+  // Begins a window; `unit` rescales the error to its values.
   void begin(double unit) { unit_ = unit; }
-  // A new tensor: `values` of a window that begins, and the error.
+  // Begins a window, and returns its values plus the error as a new tensor.
   at::Tensor added_to(const at::Tensor& values, double unit);
-  // The error of this window, in its unit. It replaces the error if the step is taken.
+  // Proposes the error of this window, in its scale. It replaces the stored error if the step is taken.
   void propose(at::Tensor left) { proposed_ = std::move(left); }
-  // Of these elements nothing was used: their error stays what it was.
+  // Keeps the stored error of elements whose sum is not used.
   void keep(int64_t begin, int64_t numel);
   void settle(bool taken);
 
-  // May be written by who loads a state.
+  // Code that loads a state may write to it.
   const at::Tensor& value() const { return error_; }
 
  private:

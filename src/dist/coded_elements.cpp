@@ -1,4 +1,4 @@
-// Every element travels, in a code of fewer bytes, or as it is.
+// Sends every element, unchanged or in an encoding with fewer bytes.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/sub.h>
@@ -12,16 +12,15 @@
 namespace npu_train::detail {
 namespace {
 
-// The mean absolute value of each element in recent sums, which all ranks know alike: in units of that, an element loses no more than its
-// neighbours when few bits code it, however small it is. Only operations whose bits are the same on every processor, so no roots.
+// Mean absolute value of each element in recent sums, equal on all ranks. Elements are divided by it before few bits encode them, so that a
+// small element loses no more of its value than a large one nearby. Only operations whose bits are equal on every processor, so no roots.
 class RecentSizes {
  public:
   RecentSizes() = default;
   RecentSizes(int64_t numel, const at::TensorOptions& options) : carried_(numel, options) {}
   bool defined() const { return value().defined(); }
 
-  // Of each element what one is in these units; at least a share of the largest one nearby, for elements that were zero, and so large that
-  // no gradient overflows in them.
+  // Returns the divisor of each element: at least a share of the largest one in its block, and so large that no gradient overflows.
   at::Tensor units() const {
     constexpr double kLeast = 0.05, kSmallest = 1e-18;
     const auto sizes = in_blocks(value().view({1, -1}));
@@ -30,7 +29,7 @@ class RecentSizes {
     return units.view({-1}).narrow(0, 0, value().numel());
   }
 
-  // The sums of this window count if its step is taken. One unit of earlier ones is `unit` of theirs.
+  // Adds the sums of this window if its step is taken. `unit` rescales earlier sums to them.
   void propose(const at::Tensor& sums, double unit) {
     constexpr double kKept = 0.95;
     carried_.begin(unit);
@@ -41,7 +40,7 @@ class RecentSizes {
   const at::Tensor& value() const { return carried_.value(); }
 
  private:
-  CarriedError carried_;  // what it does with errors from window to window is right for sizes too
+  CarriedError carried_;  // its handling of errors from window to window fits sizes, too
 };
 
 class CodedElements final : public Compressor {
@@ -56,7 +55,7 @@ class CodedElements final : public Compressor {
     unit_ = unit;
     if (sizes_.defined()) units_ = sizes_.units();
     const auto own = error_.added_to(flat, unit);
-    error_.propose(at::sub(own, as_read(sum_.send(in_units(own, units_)), units_)));  // not in place: fp32 travels from where it is
+    error_.propose(at::sub(own, as_read(sum_.send(in_units(own, units_)), units_)));  // not in place: fp32 is sent from this memory
   }
   bool arrived() override { return sum_.arrived(); }
   bool done() override { return sum_.done(); }
@@ -110,10 +109,10 @@ class CodedElements final : public Compressor {
   }
 
   CodedSum sum_;
-  CarriedError error_of_part_;  // of the sum of this rank's part, which is coded once more
-  RecentSizes sizes_;           // with few bits
-  at::Tensor units_;            // of this window
-  at::Tensor part_;             // with shards: the sum
+  CarriedError error_of_part_;  // error of the sum of this rank's part, which is encoded a second time
+  RecentSizes sizes_;           // only with few bits
+  at::Tensor units_;            // divisors of this window
+  at::Tensor part_;             // with shards: the sum of this rank's part
   double unit_ = 1;
 };
 

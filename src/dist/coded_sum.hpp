@@ -1,5 +1,4 @@
-// The sum over ranks of a vector that travels in a code: in parts to each rank, added in fp32 in the order of ranks, and coded again to
-// all.
+// Sum over ranks of an encoded vector: each rank adds its part of all ranks, in fp32 and in rank order, and sends the encoded sum to all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,18 +11,18 @@
 
 namespace npu_train::detail {
 
-// A tensor on its way. `in` and `out` are where the transport reads and writes: in host memory, or on a device that it connects.
+// A message in flight. The transport reads `in` and writes `out`, which are in host memory or on a device that it connects.
 class Message {
  public:
-  // `own` [ranks, n] to each rank its row, or `own` [1, n] to all.
+  // exchange() sends row r of `own` [ranks, n] to rank r; gather() sends `own` [1, n] to all ranks.
   static Message exchange(ProcessGroup& group, const at::Tensor& own, bool between_devices);
   static Message gather(ProcessGroup& group, const at::Tensor& own, bool between_devices);
   bool done() { return collective_->done(); }
-  // [ranks, n], on the device of what was sent.
+  // Blocks; returns [ranks, n] on the device of the sent tensor.
   at::Tensor wait();
-  // After wait().
+  // Valid after wait().
   ReductionTimes::Span span() const { return span_; }
-  // That this rank sends to others.
+  // Returns the bytes that this rank sends to others.
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -39,26 +38,26 @@ class CodedSum {
  public:
   CodedSum(ProcessGroup& group, ValueCode code, bool between_devices) : group_(group), code_(code), between_devices_(between_devices) {}
 
-  // fp32 [n], n a multiple of the number of ranks. Returns what the others read of it.
+  // Sends fp32 [n], with n a multiple of the number of ranks. Returns it as the others decode it.
   at::Tensor send(const at::Tensor& values);
   bool arrived() { return exchange_->done(); }
-  // Nothing is on its way.
+  // Whether no message is in flight.
   bool done() { return (exchange_ == nullptr || exchange_->done()) && (gather_ == nullptr || gather_->done()); }
-  // Waits: the sum of this rank's part [n / ranks].
+  // Blocks; returns the sum of this rank's part [n / ranks].
   at::Tensor add();
-  // To all ranks. Returns what they read of it.
+  // Sends `part` to all ranks. Returns it as they decode it.
   at::Tensor gather(const at::Tensor& part);
-  // Waits: the sums of all parts [n].
+  // Blocks; returns the sums of all parts [n].
   at::Tensor finish();
 
-  // Of the last sum; bytes of both messages.
+  // Timing of the last sum; bytes of both messages.
   const ReductionTimes::Bucket& times() const { return times_; }
 
  private:
   ProcessGroup& group_;
   ValueCode code_;
   bool between_devices_;
-  int64_t part_ = 0;  // number of elements
+  int64_t part_ = 0;  // elements of a part
   std::unique_ptr<Message> exchange_, gather_;
   ReductionTimes::Bucket times_;
 };

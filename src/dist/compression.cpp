@@ -13,7 +13,7 @@ constexpr const char* kWhere = "dist.compression";
 constexpr const char* kForms =
     "none, bf16, fp16, int8, topk:SHARE, ratio:R, topk:SHARE+ratio:R, powersgd:RANK; topk and ratio also with +bf16, +fp16 or +int8";
 
-// The number after "name:"; -1 if there is none.
+// Returns the number after "name:"; -1 if it is not a number.
 double number_of(const std::string& word) {
   const auto value = decimal_number(word.substr(word.find(':') + 1));
   return value && std::isfinite(*value) ? *value : -1;
@@ -51,7 +51,7 @@ Compression Compression::parse(const std::string& text) {
     const bool is_method = word.starts_with("topk:") || word.starts_with("ratio:") || word.starts_with("powersgd:");
     const bool is_code = word == "bf16" || word == "fp16" || word == "int8";
     check(is_method || is_code, ErrorKind::Usage, kWhere, "'", text, "' is not known; allowed: ", kForms);
-    const bool is_bound = word.starts_with("ratio:") && out.share > 0 && out.ratio == 0;  // of topk
+    const bool is_bound = word.starts_with("ratio:") && out.share > 0 && out.ratio == 0;  // upper bound of topk
     check(is_method ? out.method == Method::All || is_bound : out.values == "fp32", ErrorKind::Usage, kWhere, "'", text,
           "' names two of a kind; allowed: ", kForms);
     if (is_method)
@@ -65,7 +65,7 @@ Compression Compression::parse(const std::string& text) {
 }
 
 int64_t Compression::integer_bytes(int64_t n, int bits) {
-  constexpr int64_t kScaleBytes = 4, kTogether = 8;  // eight integers in as many bytes as each has bits
+  constexpr int64_t kScaleBytes = 4, kTogether = 8;  // eight integers are packed in `bits` bytes
   return kScaleBytes * ((n + kBlock - 1) / kBlock) + (bits == 8 ? n : (n + kTogether - 1) / kTogether * bits);
 }
 

@@ -1,4 +1,4 @@
-// How the gradients of one bucket are compressed on their way to the sums.
+// Compression of the gradients of one bucket.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,34 +30,34 @@ class Compressor {
   explicit Compressor(Place place) : place_(std::move(place)), error_(place_.layout.numel, place_.layout.options) {}
   virtual ~Compressor() = default;
 
-  // This rank's gradients, to which the error is added: one of its units is `unit` of theirs. Never waits.
+  // Sends this rank's gradients plus the error, which `unit` rescales to the gradients. Never waits.
   virtual void send(const at::Tensor& flat, double unit) = 0;
   virtual bool arrived() = 0;
   // Whether everything that was sent has arrived.
   virtual bool done() = 0;
-  // What has arrived is added, and sent on. Waits.
+  // Adds the received data, and sends the sum. Blocks.
   virtual void pass_on() {}
-  // After the first messages of all buckets: those who exchange twice begin the second one.
+  // Begins the second exchange of a method that exchanges twice (turns()), after the first messages of all buckets.
   virtual void turn() {}
   virtual bool turns() const { return false; }
-  // The sums [numel]; with shards those of this rank's part [numel / ranks].
+  // Returns the sums [numel]; with shards the sums of this rank's part [numel / ranks].
   virtual at::Tensor finish() = 0;
   const ReductionTimes::Bucket& times() const { return times_; }
-  // Those who compress.
+  // The ranks that compress.
   const ProcessGroup& group() const { return place_.group; }
 
-  // No rank has a gradient of the piece, so its sum is not used.
+  // Keeps the error of a piece, whose sum is not used because no rank has a gradient of it.
   virtual void keep(const FlatPiece& piece) { error_.keep(piece.offset, piece.numel); }
-  // Whether the step of the window was taken.
+  // Reports whether the step of the window was taken.
   virtual void settle(bool taken) { error_.settle(taken); }
 
-  // This rank's error of a piece, 1-D.
+  // Returns this rank's error of a piece, 1-D.
   at::Tensor error(const FlatPiece& piece) const { return error_.value().narrow(0, piece.offset, piece.numel); }
-  // The error of its sum, in this rank's part, 1-D; undefined for a method without one.
+  // Returns the error of a piece's sum in this rank's part, 1-D; undefined for a method without such an error.
   virtual at::Tensor error_of_sum(const FlatPiece& /*piece*/) const { return {}; }
-  // What all ranks share of a piece; undefined for a method that has nothing.
+  // Returns the state of a piece that is equal on all ranks; undefined for a method without such a state.
   virtual at::Tensor shared(const FlatPiece& /*piece*/) const { return {}; }
-  // As at the start.
+  // Returns to the state at the start.
   virtual void reset() { error_.value().zero_(); }
 
  protected:
@@ -65,15 +65,15 @@ class Compressor {
     return all.narrow(0, place_.group.rank() * place_.part_size(), place_.part_size()).clone();
   }
   Place place_;
-  CarriedError error_;  // of the elements of the bucket
+  CarriedError error_;  // for all elements of the bucket
   ReductionTimes::Bucket times_;
 };
 
-// nullptr for a bucket whose elements are not compressed by a method that carries errors: those of a dtype other than fp32. Until
-// compression `begins`, all elements travel as they are, and errors that were loaded with them.
+// Returns nullptr for a bucket that no method with error feedback compresses, such as one of a dtype other than fp32. Until compression
+// `begins`, all elements are sent unchanged, including errors that were loaded.
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, bool begins, Compressor::Place place);
 
-// One for each family.
+// Factories for each family of methods.
 std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Place place);
 std::unique_ptr<Compressor> make_largest_elements(const Compression& compression, Compressor::Place place);
 std::unique_ptr<Compressor> make_low_rank(const Compression& compression, Compressor::Place place);

@@ -22,7 +22,7 @@
 namespace npu_train {
 namespace {
 
-// What agree() gathers from each rank, before the sums.
+// Head of the message that agree() gathers from each rank; the sums follow.
 struct Agreement {
   float found_inf = 0;
   uint32_t bits = 0;
@@ -50,7 +50,7 @@ GradientReducer& DataParallelStrategy::reducer() const {
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
   const auto errors = carries_state() ? std::make_optional(reducer_->carried()) : std::nullopt;
   if (reducer_ != nullptr) reducer_->bring_parameters();
-  reducer_.reset();  // its hooks go first
+  reducer_.reset();  // removes its hooks before new ones are set
   const auto device = device_.is_cpu() ? std::nullopt : std::make_optional(device_);
   reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_, units_, device, /*equal_values=*/sent_);
   if (errors) reducer_->load_carried(detail::own_state(*errors));
@@ -61,7 +61,7 @@ ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
 void DataParallelStrategy::broadcast(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
   for (const auto& tensor : tensors) {
-    // Integers, such as counters, are few, and not every device sends them.
+    // Integer tensors, such as counters, are few, and not every device sends them.
     const bool between_devices = tensor.is_floating_point() && group_->transport(tensor.device()) != ProcessGroup::kHostTransport;
     auto sent = between_devices ? tensor.detach().contiguous() : tensor.detach().to(at::kCPU).contiguous();
     if (between_devices)
@@ -81,8 +81,8 @@ std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
 }
 
 void DataParallelStrategy::gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
-  if (!shards()) return Strategy::gather_slices(slices, whole);  // of this rank alone: other ranks need not make the call
-  group_->barrier("gather_slices");                              // names the call where another rank makes a different one
+  if (!shards()) return Strategy::gather_slices(slices, whole);  // on this rank alone: other ranks need not make the call
+  group_->barrier("gather_slices");                              // names the call if another rank makes a different one
   reducer().gather(slices, whole);
 }
 
@@ -98,14 +98,14 @@ void DataParallelStrategy::load_carried(const State& saved) {
 }
 
 void DataParallelStrategy::begin_window(int64_t micro_batches) {
-  reducer().settle(/*taken=*/false);  // a window that was given up
+  reducer().settle(/*taken=*/false);  // if the last window was abandoned
   taken_ = true;
   reducer().begin_window(micro_batches);
   in_window_ = true;
   does("forward and backward");
-  sequence_.reset();  // of a window that was given up
+  sequence_.reset();  // drops the record of an abandoned window
   if (is_checked() && shards() && !shards_parameters())
-    check_weights(steps_);  // after this step what the ranks have made of them is the same by itself
+    check_weights(steps_);  // before the step, which makes the weights of all ranks equal
   if (is_checked() && !operators_differ_) sequence_ = std::make_unique<detail::OperatorSequence>();
   window_begin_ = SteadyClock().now();
 }
@@ -117,7 +117,7 @@ at::Tensor DataParallelStrategy::run_unit(size_t unit, const UnitForward& forwar
 
 bool DataParallelStrategy::begin_forward(bool has_batch) {
   if (!shards_parameters() || reducer_ == nullptr) return has_batch;
-  if (in_window_) {  // whose number of passes all ranks know
+  if (in_window_) {  // all ranks know the number of passes in a window
     reducer().begin_forward();
     return has_batch;
   }
@@ -152,7 +152,7 @@ void DataParallelStrategy::agree(StepAgreement& step) {
   Agreement own{
       .found_inf = step.found_inf.defined() ? step.found_inf.item<float>() : 0, .bits = std::exchange(wanted_, 0), .seconds = computed_};
   std::string message(reinterpret_cast<const char*>(&own), sizeof own);
-  // Added in the order of ranks; those of squares without rounding. Without shards every rank has all squares.
+  // Sums are added in rank order; those of squares without rounding. Without shards every rank has all squares.
   std::vector<at::Tensor> added;
   if (shards() && step.squares.defined()) added.push_back(step.squares);
   added.push_back(step.sums);
@@ -180,7 +180,7 @@ void DataParallelStrategy::agree(StepAgreement& step) {
       const auto part = at::from_blob(at, added[i].sizes(), added[i].scalar_type()).clone();
       at += part.nbytes();
       const bool is_squares = i + 1 < added.size();
-      if (is_squares && !in_own_group) continue;  // other groups of ranks have the same shards
+      if (is_squares && !in_own_group) continue;  // other shard groups have the same shards
       sums[i] = sums[i].defined() ? sums[i].add_(part) : part;
     }
   }
@@ -201,7 +201,7 @@ void DataParallelStrategy::finish_step() {
 void DataParallelStrategy::check_weights(int64_t steps) {
   std::string own;
   for (const auto& p : trained_) {
-    const auto content = digest(shards() ? detail::in_model(p) : p.value);  // masters are in shards, or not rounded yet
+    const auto content = digest(shards() ? detail::in_model(p) : p.value);  // masters are sharded, or not rounded yet
     own.append(reinterpret_cast<const char*>(&content), sizeof content);
   }
   const auto all = group_->gather("check_every", own);
@@ -215,7 +215,7 @@ void DataParallelStrategy::check_weights(int64_t steps) {
   }
 }
 
-// A warning and no error: a model may choose operators by its input.
+// Logs a warning instead of an error: a model may choose operators by its input.
 void DataParallelStrategy::check_operators() {
   const auto all = group_->gather("operators", str_cat(own_weight_.samples, " ", own_weight_.micro_batches, " ", hash64(operators_)));
   const auto samples_of = [&](size_t r) { return all[r].substr(0, all[r].rfind(' ')); };

@@ -1,5 +1,4 @@
-// The transports that carry tensors from the memory of one device to that of another: NCCL between CUDA devices, HCCL between Ascend NPUs.
-// They are made from the store of c10d, as Gloo is.
+// Transports between the memories of devices: NCCL for CUDA devices, HCCL for Ascend NPUs. They use the store of c10d, as Gloo does.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -19,10 +18,10 @@ struct TransportPlace {
   std::chrono::milliseconds timeout{};
 };
 
-// What is missing, and what to do; "" if this process has the transport.
+// Returns what is missing, and what to do; "" if this process has the transport.
 std::string why_no_nccl();
 std::string why_no_hccl();
-// Only where nothing is missing. They may wait for the other ranks.
+// Creates a transport, if nothing is missing. May wait for the other ranks.
 BackendPtr make_nccl(const TransportPlace& place);
 BackendPtr make_hccl(const TransportPlace& place);
 

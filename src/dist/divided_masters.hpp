@@ -1,4 +1,4 @@
-// Masters of which each rank keeps a slice, while it has all of the tensors that the model computes with.
+// Sharded masters: each rank keeps a slice, while it has all of the tensors that the model computes with.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,17 +10,16 @@
 
 namespace npu_train::detail {
 
-// A tensor of the sizes and strides of `like`, with these options, that has no memory. What reads or writes it gets an error of libtorch
-// with the text `why_not`.
+// Returns a tensor with the sizes and strides of `like` but without memory; an access is an error of libtorch with the text `why_not`.
 at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options, const std::string& why_not);
 
-// The same for the master of a parameter, of which this rank keeps a slice.
+// Returns such a tensor in place of a parameter's master, of which this rank keeps a slice.
 at::Tensor divided_master(const Parameter& parameter, const at::TensorOptions& options);
 
-// The slices of masters get memory of their own, one after the other, and the masters that they are of give theirs up.
+// Copies the slices of masters to memory of their own, one after the other, and frees the memory of the masters.
 void divide_masters(const ParameterSet& parameters, ParameterSet& slices);
 
-// Gives masters memory again, with any content; returns, for each of `parameters`, its master, otherwise an undefined tensor.
+// Gives masters memory again, with undefined content. Returns the master of each parameter, or an undefined tensor if it has none.
 std::vector<at::Tensor> masters_with_memory(const ParameterSet& parameters);
 
 }  // namespace npu_train::detail

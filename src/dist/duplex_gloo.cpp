@@ -14,7 +14,7 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
-// A part for each rank, this one's included.
+// Messages to and from each rank, with a part for each, this rank included.
 class Messages final : public ProcessGroupGloo::AsyncWork {
  public:
   Messages(ProcessGroupGloo& group, std::shared_ptr<gloo::Context> context, c10d::OpType type, int tag, std::vector<at::Tensor> received,
@@ -25,7 +25,7 @@ class Messages final : public ProcessGroupGloo::AsyncWork {
         received_(std::move(received)),
         sent_(std::move(sent)) {}
 
-  // By the thread of the group.
+  // Called by the thread of the group.
   void run() override {
     const at::NoGradGuard no_grad;
     const int ranks = group_.getSize(), own = group_.getRank();

@@ -1,4 +1,4 @@
-// Gloo's process group of c10d, whose exchanges use both directions of a connection at the same time.
+// Process group of c10d for Gloo, with exchanges that use both directions of a connection at the same time.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -7,15 +7,15 @@
 
 namespace npu_train::detail {
 
-// A collective of Gloo posts what it sends before what it receives. The message that lets the other rank send then waits for its own
-// data, as far as that exceeds the buffers of the socket, and the two directions take turns. These post what they receive first.
+// Collectives of Gloo post their sends before their receives. The message that lets the other rank send then waits for this rank's data, as
+// far as they exceed the socket buffers, so the two directions alternate. The collectives of this class post their receives first.
 class DuplexGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
-  // `in` has a part for each rank, and `out` gets one of each.
+  // Sends part r of `in` to rank r; part r of `out` comes from rank r.
   c10::intrusive_ptr<c10d::Work> exchange(const at::Tensor& out, const at::Tensor& in);
-  // `out` gets `in` of each rank.
+  // Gathers `in` of all ranks in `out`.
   c10::intrusive_ptr<c10d::Work> gather_all(const at::Tensor& out, const at::Tensor& in);
 
  private:

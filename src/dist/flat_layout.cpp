@@ -16,7 +16,7 @@ constexpr int64_t kBlock = 64;
 
 int64_t padded(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Each piece into the part of its owner.
+// Places each piece in the part of its owner.
 void place_with_owners(FlatBucket& bucket, int ranks, const std::vector<int>& owners) {
   std::vector<int64_t> ends(static_cast<size_t>(ranks));
   for (auto& piece : bucket.pieces) {
@@ -36,7 +36,7 @@ int64_t FlatBucket::bytes_to_others(int ranks, size_t element_size) const {
 }
 
 at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter) {
-  const at::AutoDispatchBelowADInplaceOrView no_view;  // for autograd a tensor of its own: zero_grad() of torch::optim detaches in place
+  const at::AutoDispatchBelowADInplaceOrView no_view;  // not a view for autograd: zero_grad() of torch::optim detaches in place
   return flat.as_strided(parameter.sizes(), parameter.strides(), piece.offset);
 }
 
@@ -53,10 +53,10 @@ int64_t FlatBucket::offset_in_part(const FlatPiece& piece, int rank, int ranks) 
 
 namespace {
 
-// Of the parameters `indices`, in their order. The first bucket of all is closed at an eighth of `bucket_bytes`.
+// Adds buckets for the parameters `indices`, in their order. The first bucket of all is closed at an eighth of `bucket_bytes`.
 void add_buckets(const ParameterSet& parameters, const std::vector<size_t>& indices, int ranks, int64_t bucket_bytes,
                  const std::vector<int>& owners, std::vector<FlatBucket>& closed) {
-  std::vector<FlatBucket> open;  // at most one for each device and dtypes
+  std::vector<FlatBucket> open;  // at most one for each combination of device and dtypes
   const auto close = [&](FlatBucket bucket) {
     if (owners.empty())
       bucket.numel = padded(bucket.numel, kBlock * ranks);
@@ -101,7 +101,7 @@ std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, c
   const auto units = unit_of.empty() ? 0 : *std::max_element(unit_of.begin(), unit_of.end()) + 1;
   std::vector<FlatBucket> out;
   for (size_t unit = units; unit-- > 0;) {
-    std::map<std::pair<size_t, at::ScalarType>, std::vector<size_t>> backwards;  // the smallest elements first
+    std::map<std::pair<size_t, at::ScalarType>, std::vector<size_t>> backwards;  // smallest element sizes first
     for (size_t i = parameters.size(); i-- > 0;) {
       const auto& value = in_model(parameters[i]);
       if (unit_of[i] == unit) backwards[{value.element_size(), value.scalar_type()}].push_back(i);

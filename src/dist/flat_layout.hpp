@@ -1,4 +1,4 @@
-// Which gradients travel together: parameters in buckets, each a flat buffer.
+// Layout of gradient buckets: which parameters share a flat buffer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,43 +10,44 @@
 
 namespace npu_train::detail {
 
-// The tensor that the model computes with.
+// Returns the tensor that the model computes with.
 inline const at::Tensor& in_model(const Parameter& p) { return p.computed.defined() ? p.computed : p.value; }
 
 struct FlatPiece {
-  size_t parameter;  // its index in the set
-  int64_t offset;    // of its first element; a multiple of 64
+  size_t parameter;  // index in the parameter set
+  int64_t offset;    // position of the first element; a multiple of 64
   int64_t numel;
 };
 
 struct FlatBucket {
   at::TensorOptions options{};  // device and dtype of all its parameters
   std::vector<FlatPiece> pieces{};
-  int64_t numel = 0;  // padded: a multiple of 64 elements x ranks, so that the part of each rank starts at a block of 64
+  int64_t numel = 0;  // padded to a multiple of 64 elements x ranks, so that the part of each rank starts at a block of 64
 
-  // What part `rank` of `ranks` has of a piece, counted from the piece's first element; {0, 0} if it has none.
+  // The elements of a piece in part `rank` of `ranks`, counted from the piece's first element; {0, 0} if there are none.
   struct Range {
     int64_t begin, numel;
   };
   Range range_of_rank(const FlatPiece& piece, int rank, int ranks) const;
-  // Where the range is in a flat buffer of that part alone.
+  // Returns the offset of that range in a flat buffer of this part alone.
   int64_t offset_in_part(const FlatPiece& piece, int rank, int ranks) const;
 
-  // What a rank sends when each gives its part to all others, in elements of a size.
+  // Returns the bytes that a rank sends when it gives its part to all others, with elements of this size.
   int64_t bytes_to_others(int ranks, size_t element_size) const;
 
-  // The piece within `flat`, with the strides of the parameter.
+  // Returns a view of the piece in `flat`, with the strides of the parameter.
   static at::Tensor view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter);
 };
 
-// Buckets of parameters of one device and dtype, also of the tensors that the model computes with, in the reverse order of the set: the
-// order in which a backward pass gives gradients, nearly. A bucket is closed when it has `bucket_bytes`; the first one at an eighth of
-// that, so that sending starts early. The layout depends only on the arguments: it is the same on every rank. With `owners`, a rank for
-// each parameter, a piece is complete in the part of its owner; parts are padded to the largest one.
+// Divides parameters into buckets, each for one device, one dtype, and one dtype of the tensors that the model computes with. Buckets are
+// in the reverse order of the set, which is nearly the order in which a backward pass produces gradients. A bucket is closed at
+// `bucket_bytes`; the first one at an eighth of that, so that sending starts early. The layout depends only on the arguments, so it is the
+// same on every rank. With `owners`, a rank for each parameter, a piece is entirely in the part of its owner; parts are padded to the
+// largest one.
 std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes, const std::vector<int>& owners = {});
 
-// The same where parameters are brought and released by units: buckets of one unit each, in the reverse order of units. `unit_of` has an
-// index for each parameter.
+// Layout for parameters that are gathered and released by units: each bucket belongs to one unit, in the reverse order of units. `unit_of`:
+// the unit of each parameter.
 std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, const std::vector<size_t>& unit_of);
 
 }  // namespace npu_train::detail

@@ -12,22 +12,22 @@ class FlightRecorder {
  public:
   static constexpr size_t kKept = 64;
 
-  // Queued: this process waits no more, but the device does.
+  // Queued: only the device still waits, not this process.
   enum class State { Begun, Queued, Finished };
   struct Entry {
-    int64_t sequence = 0;  // counts the collectives of the process
+    int64_t sequence = 0;  // number of the collective in this process
     std::string operation{}, call{};
-    int64_t bytes = 0;  // that this rank gives
+    int64_t bytes = 0;  // given by this rank
     State state = State::Begun;
   };
 
-  // Returns the sequence number.
+  // Records a collective, and returns its sequence number.
   int64_t begin(std::string operation, std::string call, int64_t bytes);
   void set(int64_t sequence, State state);
-  // The device has finished this one, and with it all that was queued before.
+  // Marks this collective, and all that were queued before it, as finished.
   void device_reached(int64_t sequence);
   int64_t count() const;
-  // One line each, the newest last: "17 all_to_all, bucket 2, 1,048,576 bytes: not finished".
+  // Returns one line for each collective, the newest last: "17 all_to_all, bucket 2, 1,048,576 bytes: not finished".
   std::string str() const;
 
  private:

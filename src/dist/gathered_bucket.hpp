@@ -1,4 +1,4 @@
-// Slices of one bucket's parameters on their way to all ranks.
+// All-gather of the slices of one bucket's parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,12 +13,12 @@ namespace npu_train::detail {
 
 class GatheredBucket {
  public:
-  // Sends the `slices` of this rank, one for each parameter of the set, on any device, rounded to `dtype`. `between_devices`: from the
-  // device of the parameters to those of other ranks, without a copy in host memory.
+  // Sends this rank's `slices`, one for each parameter of the set and on any device, rounded to `dtype`. `between_devices`: between the
+  // devices of the parameters, without a copy in host memory.
   GatheredBucket(const FlatBucket& layout, const std::vector<at::Tensor>& slices, at::ScalarType dtype, ProcessGroup& group,
                  bool between_devices);
 
-  // Waits, and copies into each of the bucket's `whole` that is defined. `parameters` have the sizes and strides that the slices are of.
+  // Blocks, and copies the result to each defined tensor of `whole` in this bucket. `parameters` have the complete sizes and strides.
   void finish(const ParameterSet& parameters, const std::vector<at::Tensor>& whole);
 
  private:

@@ -1,4 +1,4 @@
-// What happens when the gradient of a parameter has been accumulated.
+// Hooks that run when the gradient of a parameter has been accumulated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,12 +9,12 @@
 
 namespace npu_train::detail {
 
-// Calls `fn` in each backward pass, after a hook that a program has set before.
+// Calls `fn` in each backward pass, after a hook that the program has set before.
 void hook_gradient(const at::Tensor& parameter, std::function<void()> fn);
-// Undoes it; the program's hook stays.
+// Removes the hook; the program's hook stays.
 void unhook_gradient(const at::Tensor& parameter);
 
-// Moves a gradient in low precision to the fp32 one of its master, so that several of them are added in fp32. Nothing without a master.
+// Moves a low-precision gradient to the fp32 gradient of its master, so that several are added in fp32. Does nothing without a master.
 void add_to_master(const Parameter& p);
 
 }  // namespace npu_train::detail

@@ -37,7 +37,7 @@ c10::Device place_of(const ParameterSet& parameters, Sharding sharding, std::opt
   return parameters.empty() ? c10::Device(c10::kCPU) : parameters[0].value.device();
 }
 
-// The options that take effect, the same on all ranks: before the first call for which ranks with others would wait in vain.
+// Returns the options that take effect, equal on all ranks. Called before any call in which ranks with different options would hang.
 DistOptions agreed(ProcessGroup& group, const DistOptions& given, const c10::Device& device, Sharding sharding) {
   bind<DistOptions>(to_node(given), "dist");
   check_collectives(group.local_size(), device_of(device), given);
@@ -102,19 +102,19 @@ class GradientReducer::Impl {
   bool carries_errors_ = false;
   std::vector<Bucket> buckets_;
   detail::BucketQueue queue_;
-  std::unique_ptr<detail::ParameterUnits> units_;  // with Sharding::Parameters
+  std::unique_ptr<detail::ParameterUnits> units_;  // only with Sharding::Parameters
   std::unique_ptr<detail::ParameterSlices> slices_;
-  std::unique_ptr<detail::CarriedErrors> errors_;  // of compression
-  int64_t passes_ = 0, passes_of_all_ = 1;         // forward passes of this window: of this rank so far, and of the rank that has most
-  bool in_pass_ = false;                           // one has begun, and its backward pass is to come
-  std::vector<at::Tensor> given_;                  // the gradients that finish() set: sums over all ranks
-  std::vector<bool> present_;                      // parameters that had a gradient on this rank, in this window
-  std::mutex mutex_;                               // hooks come from autograd's threads
-  bool armed_ = false;                             // hooks deliver
-  bool open_ = false;                              // a round is under way
+  std::unique_ptr<detail::CarriedErrors> errors_;  // error feedback of compression
+  int64_t passes_ = 0, passes_of_all_ = 1;         // forward passes of this window: on this rank so far, and the maximum over ranks
+  bool in_pass_ = false;                           // a forward pass has begun, and its backward pass is to come
+  std::vector<at::Tensor> given_;                  // gradients that finish() has set: sums over all ranks
+  std::vector<bool> present_;                      // parameters with a gradient on this rank, in this window
+  std::mutex mutex_;                               // hooks run in autograd's threads
+  bool armed_ = false;                             // hooks deliver gradients to buckets
+  bool open_ = false;                              // a round is in progress
   bool finished_ = true;                           // no round of a new window has begun
   int64_t round_ = 0, rounds_ = 1;
-  double begin_ = 0;  // of the backward pass, by SteadyClock
+  double begin_ = 0;  // start of the backward pass, by SteadyClock
   ReductionTimes times_;
 };
 
@@ -137,10 +137,10 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   if (between_devices_)
     for (const auto& part : {rank_groups_.members, rank_groups_.leaders})
       if (part != nullptr && part->size() > 1) part->transport(device);
-  // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters; with dist.debug an
-  // exchange waits for ranks that bring parameters meanwhile.
+  // Between devices, exchanges and gathers are one sequence, in which exchanges of gradients follow gathers of parameters. With dist.debug,
+  // an exchange waits for ranks that are still gathering parameters.
   overlap_ = options.overlap && !(sharding_ == Sharding::Parameters && (between_devices_ || options.debug));
-  // With groups of ranks, between them only.
+  // With groups of ranks, only messages between groups are compressed.
   const auto compression = options.has_groups() && rank_groups_.count == 1 ? Compression() : options.compressed();
   const Bucket::Travel travel{.dtype = detail::travel_dtype(options),
                               .between_devices = between_devices_,
@@ -150,8 +150,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   const detail::ReductionRules rules{options, compression, sharding_, groups_, rank_groups_, scatters};
   carries_errors_ = rules.carries_errors();
   rules.check_options();
-  // Not where exchanges and gathers are one sequence (with shards there are no gathers, unless of compressed gradients or between ranks
-  // with the same shard), nor where each collective waits for all (dist.debug).
+  // Not early if exchanges and gathers are one sequence (with shards there are no gathers, except of compressed gradients or between ranks
+  // with the same shard), nor if each collective waits for all ranks (dist.debug).
   const bool one_sequence = between_devices_ && (sharding_ == Sharding::None || carries_errors_ || rank_groups_.members != nullptr ||
                                                  groups_.replicas != nullptr);
   queue_.set({.ordered = ordered_, .early = !options.debug && !one_sequence, .in_flight = options.in_flight});
@@ -196,11 +196,11 @@ void GradientReducer::Impl::begin_window(int64_t micro_batches) {
   rounds_ = 1;
   present_.assign(present_.size(), false);
   for (const auto& p : parameters_)
-    if (p.computed.defined()) p.value.mutable_grad().reset();  // of a window that was given up
+    if (p.computed.defined()) p.value.mutable_grad().reset();  // drops gradients of an abandoned window
   passes_ = 0;
   passes_of_all_ = 1;
   finished_ = true;
-  if (units_ != nullptr) units_->take_traffic();  // of passes between windows
+  if (units_ != nullptr) units_->take_traffic();  // drops the traffic of passes between windows
   open_window();
   if (window_mode_ && units_ == nullptr) return;
   for (const auto& of_rank : group_->gather("begin_window", std::vector<double>{static_cast<double>(micro_batches)}))
@@ -219,7 +219,7 @@ void GradientReducer::Impl::begin_forward(bool backward) {
     const detail::OperatorSequence::Unseen unseen;
     open_window();
     units.end_pass();
-    if (in_pass_ && !window_mode_) begin_backward(false);  // the pass before had no loss: a round without gradients
+    if (in_pass_ && !window_mode_) begin_backward(false);  // the last pass had no loss: a round without gradients
     if (open_) send_round();                               // ranks with fewer passes wait for it before they take part in this one
     in_pass_ = true;
     ++passes_;
@@ -242,8 +242,8 @@ void GradientReducer::Impl::open_window() {
   for (auto& b : buckets_) b.begin_window();
 }
 
-// Sums of the last window that were not zeroed, to which autograd adds. They are the same on each rank, and are added over ranks again: so
-// they stay on one.
+// Handles sums of the last window that were not zeroed, to which autograd adds. They are equal on all ranks and will be added over ranks
+// again, so only rank 0 keeps them.
 void GradientReducer::Impl::keep_sums_once() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -287,7 +287,7 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
   present_[buckets_[bucket].layout().pieces[piece].parameter] = true;
 }
 
-// What the hooks did not deliver: gradients of other micro-batches, and none at all.
+// Delivers the pieces that the hooks did not: gradients of earlier micro-batches, or none. Then sends all buckets.
 void GradientReducer::Impl::send_round() {
   const at::NoGradGuard no_grad;
   armed_ = false;
@@ -314,14 +314,14 @@ void GradientReducer::Impl::end_round() {
   fold_round();
 }
 
-// Of another rank.
+// Takes part in a pass of another rank.
 void GradientReducer::Impl::idle_pass() {
   units_->idle_pass(/*backward=*/true);
   ++passes_;
 }
 
-// Also those that only other ranks have. These need the gradients of a round for their next backward pass and, with units, this rank for
-// the forward pass before it; so gradients are sent before that, and waited for after it.
+// Ends all rounds, including those that only other ranks have. Such a rank needs the gradients of a round for its next backward pass and,
+// with units, this rank for the forward pass before it. So gradients are sent before that forward pass, and awaited after it.
 void GradientReducer::Impl::end_rounds() {
   const auto others = [this] { return units_ != nullptr && passes_ < passes_of_all_; };
   if (passes_ == 0 && others()) idle_pass();
@@ -336,7 +336,7 @@ void GradientReducer::Impl::end_rounds() {
   if (units_ != nullptr) units_->end();
 }
 
-// The sums of `own`, and which parameters have a gradient on any rank.
+// Returns the sums of `own`; sets in `present` which parameters have a gradient on any rank.
 std::vector<double> GradientReducer::Impl::agree(const std::vector<double>& own, std::vector<bool>& present) {
   auto numbers = own;
   constexpr size_t kBits = 32;  // a double holds them exactly
@@ -354,7 +354,7 @@ std::vector<double> GradientReducer::Impl::agree(const std::vector<double>& own,
   return sums;
 }
 
-// A slice whose last sum was not zeroed gets both, as a parameter does.
+// A slice whose last sum was not zeroed gets both sums, as a parameter does.
 void GradientReducer::Impl::set_sum(size_t parameter, const at::Tensor& sum) {
   auto& gradient = slices_->own()[parameter].value.mutable_grad();
   if (sharding_ != Sharding::None && gradient.defined())
@@ -393,7 +393,7 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
 
 void GradientReducer::Impl::set_gradient_scale(double scale) {
   check(std::isfinite(scale) && scale > 0, ErrorKind::Usage, "GradientReducer", "a scale of ", scale, "; allowed: positive numbers");
-  settle(true);  // of the last window, in its scale
+  settle(true);  // settles the last window, in its scale
   errors_->set_scale(scale);
 }
 

@@ -78,13 +78,13 @@ bool GradientSharding::is_own(const at::Tensor& parameter) const {
               "make both of the same model");
 }
 
-// Parameters of one dtype and device in a buffer with an equal part for each rank.
+// Buffer for the parameters of one dtype and device, with an equal part for each rank.
 struct GradientSharding::Packed {
   at::TensorOptions options;
   struct Place {
     size_t parameter;
     int owner;
-    int64_t begin;  // in the part of its owner
+    int64_t begin;  // offset in the part of its owner
   };
   std::vector<Place> places;
   int64_t part = 0;
@@ -92,7 +92,7 @@ struct GradientSharding::Packed {
 
 std::vector<GradientSharding::Packed> GradientSharding::packed() const {
   std::vector<Packed> out;
-  std::vector<std::vector<int64_t>> ends;  // of the parts of each
+  std::vector<std::vector<int64_t>> ends;  // ends of the parts in each buffer
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& value = parameters_[i].value;
     const auto options = value.options().requires_grad(false);

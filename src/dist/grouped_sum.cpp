@@ -8,7 +8,7 @@ namespace {
 
 bool arrived(const std::unique_ptr<Collective>& collective) { return collective == nullptr || collective->done(); }
 
-// Waits; when it travelled.
+// Blocks until the collective has finished; returns its times.
 ReductionTimes::Span received(std::unique_ptr<Collective>& collective) {
   if (collective == nullptr) return {};
   collective->wait();
@@ -65,7 +65,7 @@ void GroupedSum::step() {
 void GroupedSum::send_between() {
   if (compressor_ != nullptr) return compressor_->send(content_, unit_);
   const auto bytes = static_cast<int64_t>(content_.nbytes());
-  times_.between_bytes = 2 * (bytes - bytes / groups_.leaders->size());  // as a ring does it
+  times_.between_bytes = 2 * (bytes - bytes / groups_.leaders->size());  // as a ring does
   between_ = groups_.leaders->all_reduce(content_);
 }
 

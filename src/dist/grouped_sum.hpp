@@ -1,5 +1,5 @@
-// The sum of a bucket over ranks in three steps: inside each group of ranks, between the first ranks of the groups, and back inside. Every
-// rank gets the bits of one sum.
+// Hierarchical sum of a bucket in three steps: inside each group of ranks, between the first ranks of the groups, and back inside each
+// group. Every rank gets the same bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,23 +18,22 @@ class GroupedSum {
  public:
   static constexpr int kEnd = 3;
 
-  // `compressor`: of what travels between groups, on a rank that leads one; nullptr: it travels as it is.
+  // `compressor`: compresses messages between groups, on a rank that leads one; nullptr: no compression.
   GroupedSum(const RankGroups& groups, std::unique_ptr<Compressor> compressor) : groups_(groups), compressor_(std::move(compressor)) {}
 
-  // `content`, where the transport reads it, is added inside the group, and becomes the sum over all ranks. Errors are in units of `unit`.
-  // Never waits.
+  // Begins to replace `content`, in memory of the transport, by its sum over all ranks. `unit` rescales the errors to it. Never waits.
   void begin(const at::Tensor& content, double unit);
-  // How many steps have been taken: each waits for what is on its way, and sends on.
+  // Returns the number of steps that have been taken. Each step waits for messages in flight, and sends the next ones.
   int steps() const { return steps_; }
   void step();
-  // Whether step() returns at once.
+  // Whether step() would return immediately.
   bool ready();
   // Whether everything that was sent has arrived.
   bool done();
-  // A compression that exchanges twice begins the second exchange: after two steps of all buckets, before the third.
+  // Begins the second exchange of a compression that exchanges twice (turns()): after two steps of all buckets, before the third.
   bool turns() const { return compressor_ != nullptr && compressor_->turns(); }
   void turn();
-  // Takes all steps that are left, and waits for the last one.
+  // Takes all remaining steps, and waits for the last one.
   void finish();
 
   Compressor* compressor() const { return compressor_.get(); }

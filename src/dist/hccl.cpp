@@ -1,4 +1,4 @@
-// HCCL of torch_npu, by the plugin plugins/hccl: only it is compiled with the headers of torch_npu, so that the library needs none.
+// HCCL of torch_npu, through the plugin plugins/hccl: only the plugin is compiled with the headers of torch_npu.
 #include <dlfcn.h>
 
 #include "dist/device_transport.hpp"
@@ -8,7 +8,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The plugin's function; nullptr with the reason if there is none.
+// Returns the plugin's function; nullptr, with the reason in `why_not`, if it is not found.
 npu_train_make_hccl_fn* find_plugin(std::string& why_not) {
   std::string tried;
   void* library = open_plugin("libnpu_train_hccl.so", tried);

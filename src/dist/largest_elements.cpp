@@ -1,5 +1,5 @@
-// Of each bucket the largest elements travel, with their places; the lists of all ranks are gathered (Aji & Heafield 2017,
-// arXiv:1704.05021; Lin et al. 2018, arXiv:1712.01887).
+// Sends the largest elements of each bucket with their indices; the lists of all ranks are gathered (Aji & Heafield 2017, arXiv:1704.05021;
+// Lin et al. 2018, arXiv:1712.01887).
 #include <ATen/TensorOperators.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/ops/cat.h>
@@ -40,14 +40,14 @@ class LargestElements final : public Compressor {
     const auto values = own.index_select(0, places);
     const auto coded = code_.encode(values.view({1, -1}));
     message_ = at::cat({places.to(at::kInt).view({1, -1}).view(at::kByte), coded}, 1);
-    if (place_.between_devices) gather();  // there, exchanges and gathers are one sequence
+    if (place_.between_devices) gather();  // between devices, exchanges and gathers are one sequence
     own.index_copy_(0, places, values - code_.decode(coded, chosen_).view({-1}));
     error_.propose(std::move(own));
   }
   bool arrived() override { return true; }
   bool done() override { return lists_ == nullptr || lists_->done(); }
   void pass_on() override {
-    if (lists_ == nullptr) gather();  // in the sequence of the gathers of all buckets
+    if (lists_ == nullptr) gather();  // in the order of the gathers of all buckets
   }
 
   at::Tensor finish() override {
@@ -58,7 +58,7 @@ class LargestElements final : public Compressor {
     const auto places = bytes.view({-1}).view(at::kInt).view({-1, chosen_}).to(at::kLong);
     const auto values = code_.decode(lists.narrow(1, chosen_ * kPlaceBytes, code_.bytes(chosen_)), chosen_);
     auto sums = at::zeros({place_.layout.numel}, place_.layout.options);
-    for (int r = 0; r < place_.group.size(); ++r) sums.index_add_(0, places[r], values[r]);  // no place twice in one list
+    for (int r = 0; r < place_.group.size(); ++r) sums.index_add_(0, places[r], values[r]);  // no index occurs twice in a list
     return place_.sharding == Sharding::None ? sums : of_part(sums);
   }
 
@@ -66,8 +66,8 @@ class LargestElements final : public Compressor {
   void gather() { lists_ = std::make_unique<Message>(Message::gather(place_.group, std::exchange(message_, {}), place_.between_devices)); }
   int64_t message_bytes(int64_t chosen) const { return kPlaceBytes * chosen + code_.bytes(chosen); }
 
-  // How many elements can travel in `ratio` of the bytes that fp32 needs: a list goes to each other rank, of the elements 1/N goes to each,
-  // and without shards the sums once more.
+  // Returns the number of elements that fit into `ratio` of the bytes that fp32 sends. A list is sent to each other rank; fp32 sends 1/N of
+  // the elements to each rank, and without shards the sums once more.
   int64_t most_within(double ratio, int64_t elements) const {
     const double times = place_.sharding == Sharding::None ? 2 : 1;
     const double budget = ratio * times * 4 * static_cast<double>(elements) / place_.group.size();

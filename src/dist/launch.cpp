@@ -18,8 +18,8 @@ constexpr const char* kLaunch = "launch";
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int kLargest = std::numeric_limits<int>::max();
 constexpr int kLargestPort = 65535;
-constexpr int kDefaultPort = 29500;  // as of torch.distributed
-// Ports below those that Linux gives to outgoing connections (32768 and above).
+constexpr int kDefaultPort = 29500;  // default of torch.distributed
+// Ports below the range that Linux uses for outgoing connections (32768 and above).
 constexpr int kFirstPort = 15000, kPorts = 15000;
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
@@ -37,7 +37,7 @@ int number_of(const char* variable, int lowest, int highest) {
   return static_cast<int>(*number);
 }
 
-/// The variables that describe a process.
+/// Names of the variables that describe a process.
 struct Names {
   const char *rank, *world_size, *local_rank, *local_world_size;
 };
@@ -81,7 +81,7 @@ Launch launch_of_torch() {
   return out;
 }
 
-/// The entry of a node in a list such as "2(x3),1": 2, 2, 2, 1. Nothing if the list is shorter or not of this form.
+/// Returns the entry of a node in a list such as "2(x3),1", which means 2, 2, 2, 1. nullopt if the list is too short or has another form.
 std::optional<int64_t> tasks_of_node(std::string_view list, int64_t node) {
   while (node >= 0 && !list.empty()) {
     const auto entry = list.substr(0, list.find(','));
@@ -114,7 +114,7 @@ Launch launch_of_slurm() {
   return out;
 }
 
-/// The first host of a list such as "node[01-04,7],other": node01.
+/// Returns the first host of a list such as "node[01-04,7],other": node01.
 std::string first_host(std::string_view list) {
   std::string host;
   for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
@@ -131,20 +131,20 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-/// Steps of one job, and jobs that follow each other, have different ports, which all tasks compute alike.
+/// Returns a port that differs between steps of a job and between successive jobs, and that all tasks compute alike.
 int port_of_step() {
   const auto job = whole_number(text_of("SLURM_JOB_ID")), step = whole_number(text_of("SLURM_STEP_ID"));
   if (!job || !step || *job < 0 || *step < 0) return kDefaultPort;
   return kFirstPort + static_cast<int>((*job % kPorts * 31 + *step % kPorts) % kPorts);
 }
 
-/// Open MPI names each job in PMIX_NAMESPACE; what MPICH sets does not differ between two jobs.
+/// Open MPI names each job in PMIX_NAMESPACE; the variables of MPICH do not differ between two jobs.
 int port_of_mpi() {
   if (!is_set("PMIX_NAMESPACE")) return kDefaultPort;
   return kFirstPort + static_cast<int>(hash64(text_of("PMIX_NAMESPACE")) % kPorts);
 }
 
-/// Where the store is unless MASTER_ADDR and MASTER_PORT name it.
+/// Sets the address of the store for when MASTER_ADDR and MASTER_PORT are not set.
 void place_store(Launch& out) {
   const bool one_host = out.local_world_size == out.world_size;
   if (out.launcher == "Slurm") {
@@ -171,8 +171,8 @@ void find_store(Launch& out) {
 Launch read_any() {
   if (is_set("RANK")) return launch_of_torch();
   if (is_set(kOpenMpi.rank)) return read(kOpenMpi, "Open MPI");
-  // mpirun starts its daemons as a step of Slurm: what the step says is not about their children. The other way round, Slurm's own PMI
-  // does not describe the processes of a host.
+  // mpirun starts its daemons as a step of Slurm, whose variables do not describe the children of the daemons. Conversely, the variables of
+  // Slurm's own PMI do not describe the processes of a host.
   if (is_set(kPals.rank) && is_set(kPals.local_rank)) return read(kPals, "MPI");
   const bool step = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
   if (is_set(kMpi.rank) && (is_set(kMpi.local_rank) || !step)) return read(kMpi, "MPI");

@@ -1,6 +1,6 @@
-// Matrices travel as two factors of few columns (PowerSGD: Vogels et al. 2019, arXiv:1905.13727), with a warm start and error feedback.
-// With M the matrix of a rank: P = M Q, added over ranks, made orthonormal; Q = M^T P, added over ranks; the sum of M is nearly P Q^T. The
-// first message has P of all matrices of the bucket and what is not worth factors, as it is; the second one has Q.
+// Sends matrices as two factors of few columns (PowerSGD: Vogels et al. 2019, arXiv:1905.13727), with a warm start and error feedback. With
+// M the matrix of a rank: P = M Q, added over ranks, made orthonormal; Q = M^T P, added over ranks; P Q^T approximates the sum of M. The
+// first message has P of all matrices of the bucket, and unchanged the pieces for which factors would not be smaller; the second has Q.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -30,8 +30,8 @@ struct Matrix {
   at::Tensor start{}, q{}, next_q{}, own_q{}, p{}, content{};
 };
 
-// Orthonormal columns, one after the other, each twice. One that the earlier ones span becomes zero: what rounding leaves of it is not
-// orthogonal to them. Numbers that are not finite make all of it so.
+// Makes the columns orthonormal, one after the other, in two passes each. A column that the earlier ones span becomes zero: its rounding
+// errors are not orthogonal to them. Numbers that are not finite make the entire result NaN.
 at::Tensor orthonormal(const at::Tensor& p) {
   constexpr double kSpanned = 1e-5;
   auto out = at::empty_like(p);
@@ -143,7 +143,7 @@ class LowRank final : public Compressor {
     Compressor::settle(taken);
     for (auto& m : matrices_) {
       const auto next = std::exchange(m.next_q, {});
-      // A column that has become zero would stay so.
+      // A column that has become zero would stay zero.
       if (taken && next.defined()) m.q = at::where(next.norm(2, {0}, /*keepdim=*/true) == 0, m.start, next);
     }
   }
@@ -167,9 +167,9 @@ class LowRank final : public Compressor {
   }
 
   std::vector<Matrix> matrices_;
-  std::vector<FlatPiece> others_;  // travel as they are
+  std::vector<FlatPiece> others_;  // sent unchanged
   CodedSum first_, second_;
-  at::Tensor own_, out_;  // gradients of this rank with the error, less what was sent; the sums
+  at::Tensor own_, out_;  // own_: this rank's gradients with the error, minus the sent part; out_: the sums
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// NCCL of c10d. Needs a libtorch with CUDA and the header of NCCL: CMake takes this file where both are found, else no_nccl.cpp.
+// NCCL of c10d. Needs a libtorch with CUDA and the header of NCCL: CMake uses this file if both are found, else no_nccl.cpp.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "dist/device_transport.hpp"

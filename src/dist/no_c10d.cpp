@@ -1,4 +1,4 @@
-// In place of c10d_group.cpp and store_server.cpp, for a libtorch without c10d (NPU_TRAIN_DIST=OFF).
+// Replaces c10d_group.cpp and store_server.cpp for a libtorch without c10d (NPU_TRAIN_DIST=OFF).
 #include "npu_train/core/error.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/dist/store_server.hpp"

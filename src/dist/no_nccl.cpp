@@ -1,4 +1,4 @@
-// In place of nccl.cpp.
+// Replaces nccl.cpp in a build without NCCL.
 #include "dist/device_transport.hpp"
 
 namespace npu_train::detail {

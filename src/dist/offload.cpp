@@ -10,14 +10,14 @@
 namespace npu_train {
 namespace {
 
-// Of the sizes and strides of a tensor, in its dtype or another one; page-locked where copies from and to its device are faster for it.
+// Returns host memory with the sizes and strides of a tensor, in `dtype`; page-locked if that makes copies from and to its device faster.
 at::Tensor host_memory_like(const at::Tensor& tensor, at::ScalarType dtype) {
   const auto device = device_of(tensor.device());
   const bool pinned = !tensor.is_cpu() && backend_of(device).capabilities(device).pinned_memory;
   return at::empty_like(tensor.detach(), at::TensorOptions(at::kCPU).dtype(dtype).pinned_memory(pinned).requires_grad(false));
 }
 
-// Queued if both are laid out alike; otherwise the copy goes through memory that is not pinned, and is waited for.
+// Queues the copy if both have the same strides; otherwise the copy goes through pageable memory, and blocks.
 void copy_between(const at::Tensor& from, const at::Tensor& to) { to.copy_(from, /*non_blocking=*/from.strides() == to.strides()); }
 
 }  // namespace
@@ -45,7 +45,7 @@ void OffloadedStrategy::parameters_loaded() {
   for (size_t i = 0; i < own_.size(); ++i) copies_[i].value.copy_(own_[i].value);
 }
 
-// Gradients that a window left on the device which was given up.
+// Drops gradients that an abandoned window left on the device.
 void OffloadedStrategy::begin_window(int64_t micro_batches) {
   own_.zero_grad();
   inner_->begin_window(micro_batches);
@@ -79,7 +79,7 @@ void OffloadedStrategy::finish_step() {
   inner_->finish_step();
 }
 
-// Copies are queued where memory is pinned. Those of a step to the device are done when the next gradients have arrived.
+// Waits for queued copies, which need pinned memory. Copies of a step to the device have ended when the next gradients have arrived.
 void OffloadedStrategy::synchronize() const {
   if (own_.empty() || own_[0].value.is_cpu()) return;
   const auto device = device_of(own_[0].value.device());

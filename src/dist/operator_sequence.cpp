@@ -5,7 +5,7 @@
 namespace npu_train::detail {
 namespace {
 
-// A slot that libtorch passes to the threads of autograd; of those that it has, one that it uses on phones only.
+// A slot that libtorch passes to the threads of autograd; libtorch itself uses this one only on phones.
 const auto kSlot = c10::DebugInfoKind::MOBILE_RUNTIME_INFO;
 
 }  // namespace
@@ -43,7 +43,7 @@ std::unique_ptr<at::ObserverContext> OperatorSequence::on_operator(const at::Rec
   return nullptr;
 }
 
-// DebugInfoGuard takes a null pointer for "nothing to set": what hides a record is another one, which records nothing.
+// DebugInfoGuard ignores a null pointer, so another record, which records nothing, hides the current one.
 OperatorSequence::Unseen::Unseen() : guard_(kSlot, Record::unseen()) {}
 
 LineDifference first_difference(const std::string& a, const std::string& b) {

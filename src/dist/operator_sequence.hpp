@@ -1,4 +1,4 @@
-// The operators of a step by name, in their order: what ranks compare that compute the same.
+// The names of the operators of a step, in their order, which ranks compare with each other.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-// Records the operators of this thread, and of the backward passes that it starts, from its construction to stop(). Both in one thread.
+// Records the operators of this thread, and of the backward passes that it starts, until stop() is called in the same thread.
 class OperatorSequence {
  public:
   OperatorSequence();
@@ -18,10 +18,10 @@ class OperatorSequence {
   OperatorSequence(const OperatorSequence&) = delete;
   OperatorSequence& operator=(const OperatorSequence&) = delete;
 
-  // The names, one a line; those of the parts of an operator follow it.
+  // Returns the names, one per line; an operator is followed by the operators that it calls.
   std::string stop();
 
-  // While it lives, operators of this thread are not recorded: those of the reduction, whose order depends on the other ranks.
+  // During its lifetime, operators of this thread are not recorded: the order of those of the reduction depends on the other ranks.
   class Unseen {
     c10::DebugInfoGuard guard_;
 
@@ -38,7 +38,7 @@ class OperatorSequence {
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
 };
 
-// The first line in which the texts differ: its number from 1, and both lines; "" past the last one.
+// The first line in which two texts differ: its number from 1, and both lines; "" past the end of a text.
 struct LineDifference {
   size_t number = 0;
   std::string a{}, b{};

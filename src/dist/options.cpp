@@ -11,7 +11,7 @@
 namespace npu_train {
 namespace {
 
-// The number that `text` is; 0 if it is none.
+// Returns the positive number in `text`; 0 if it is not one.
 int positive(const std::string& text) {
   int out = 0;
   const auto* const end = text.data() + text.size();
@@ -125,8 +125,8 @@ DistOptions DistOptions::of_preset(const std::string& preset) {
 DistOptions DistOptions::resolved(const std::string& transport, Sharding sharding) const {
   auto out = *this;
   const auto compressed = Compression::parse(compression);
-  // Between devices a native sum gives each rank its shard (reduce_scatter). In host memory it gives every rank all of it, and an ordered
-  // sum sends half of that.
+  // Between devices a native sum gives each rank only its shard (reduce_scatter). In host memory it gives every rank the complete sum, and
+  // an ordered sum sends half as much.
   const bool scatters = sharding != Sharding::None && transport != ProcessGroup::kHostTransport;
   const bool by_micro_batch =
       sharding >= Sharding::Gradients && (reduction != "native" || scatters) && !has_groups() && !compressed.carries_errors();

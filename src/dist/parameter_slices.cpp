@@ -49,7 +49,7 @@ int64_t ParameterSlices::gather_parameters() const {
   std::vector<at::Tensor> whole;
   for (const auto& p : parameters_) whole.push_back(in_model(p));
   const auto travels_in = [&](const FlatBucket& b) { return whole[b.pieces.front().parameter].scalar_type(); };
-  gather_buckets(own_.values(), whole, travels_in);  // masters are rounded where they are sent
+  gather_buckets(own_.values(), whole, travels_in);  // masters are rounded before they are sent
   int64_t bytes = 0;
   for (const auto& b : buckets_) bytes += b.layout().bytes_to_others(groups_.shards->size(), c10::elementSize(travels_in(b.layout())));
   return bytes;
@@ -73,7 +73,7 @@ void ParameterSlices::gather(const std::vector<at::Tensor>& slices, const std::v
 
 void ParameterSlices::gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
                                      const std::function<at::ScalarType(const FlatBucket&)>& travels_in) const {
-  constexpr size_t kUnderWay = 2;  // one travels while another is copied
+  constexpr size_t kUnderWay = 2;  // one is sent while another is copied
   std::deque<GatheredBucket> under_way;
   for (const auto& b : buckets_) {
     under_way.emplace_back(b.layout(), slices, travels_in(b.layout()), *groups_.shards, between_devices_);

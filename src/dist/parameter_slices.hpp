@@ -1,4 +1,4 @@
-// The slices of parameters that the optimizer of each rank updates, and how all ranks get complete ones again.
+// The slices of parameters that the optimizer of each rank updates, and the gathers that make parameters complete again on all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,20 +16,20 @@ namespace npu_train::detail {
 
 class ParameterSlices {
  public:
-  // `units`: what has divided the parameters; nullptr unless they are in shards.
+  // `units` has sharded the parameters; nullptr unless they are sharded.
   ParameterSlices(const ParameterSet& parameters, const std::vector<Bucket>& buckets, ParameterUnits* units, const ShardGroups& groups,
                   Sharding sharding, bool between_devices);
 
-  // In the order of the parameters: these themselves without shards.
+  // Returns the slices in the order of the parameters; without shards the parameters themselves.
   const ParameterSet& own() const { return own_; }
-  // GradientReducer's calls of the same names. Of gather_parameters(), the bytes that this rank sends.
+  // These implement the functions of GradientReducer. gather_parameters() returns the bytes that this rank sends.
   void bring_parameters() const;
   int64_t gather_parameters() const;
   void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) const;
 
  private:
   ParameterSet divided() const;
-  // `travels_in`: the dtype for a bucket.
+  // `travels_in` returns the dtype in which a bucket is sent.
   void gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
                       const std::function<at::ScalarType(const FlatBucket&)>& travels_in) const;
 

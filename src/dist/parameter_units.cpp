@@ -20,9 +20,9 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kUnits = "parameter units";
-constexpr size_t kKeptPieces = 2;  // one unit computes while the next is on its way
+constexpr size_t kKeptPieces = 2;  // one unit computes while the next one is gathered
 
-// Autocast keeps the low-precision copies of weights until the forward pass ends, and with them the memory of all units.
+// Disables autocast's cache of low-precision weights, which keeps the memory of all units until the forward pass ends.
 class NoAutocastCache {
  public:
   NoAutocastCache() : before_(at::autocast::is_autocast_cache_enabled()) { at::autocast::set_autocast_cache_enabled(false); }
@@ -74,7 +74,7 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
                     .shard = at::zeros({bucket->numel / group_.size()}, bucket->options),
                     .staged = {},
                     .gather = {}};
-    fill(storage, static_cast<size_t>(&unit - units_.data()));  // of one piece after the other: new memory for each leaves gaps in a heap
+    fill(storage, static_cast<size_t>(&unit - units_.data()));  // pieces are reused: new memory for each would leave gaps in the heap
     storage.flat.unsafeGetTensorImpl()->set_sizes_contiguous({bucket->numel});
     storage.flat.zero_();
     for (const auto& piece : bucket->pieces) {
@@ -93,7 +93,7 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
     }
     storages_.push_back(std::move(storage));
     release(static_cast<size_t>(&unit - units_.data()));
-    unit.place = Place::Here;  // another bucket may follow
+    unit.place = Place::Here;  // another bucket of the unit may follow
   }
   for (auto& unit : units_) unit.place = Place::Away;
   free_.clear();
@@ -121,7 +121,7 @@ void ParameterUnits::begin_pass(bool backward) {
   sent_ = 0;
 }
 
-// The last unit stays between the passes, so the backward pass does not bring it.
+// The last unit stays complete between the passes, so the backward pass does not gather it.
 size_t ParameterUnits::in_order() const { return direction_ == Direction::Backward && blocks() > 0 ? blocks() - 1 : blocks(); }
 
 size_t ParameterUnits::unit_at(size_t position) const { return direction_ == Direction::Backward ? blocks() - 1 - position : position + 1; }
@@ -140,7 +140,7 @@ void ParameterUnits::send(size_t unit) {
   units_[unit].place = Place::Coming;
 }
 
-// The units of this direction up to `position`, as far as there are such.
+// Sends the units of this direction up to `position`, as far as they exist.
 void ParameterUnits::send_up_to(size_t position) {
   for (; sent_ <= position && sent_ < in_order(); ++sent_) send(unit_at(sent_));
 }
@@ -162,10 +162,10 @@ void ParameterUnits::bring(size_t unit) {
 
 size_t ParameterUnits::bytes_of(const Storage& storage) { return static_cast<size_t>(storage.layout->numel) * storage.flat.element_size(); }
 
-// Whether units leave the memory to each other. A much smaller storage, of norms next to weights in low precision, has memory of its own.
+// Whether units share the memory. A much smaller storage, of norms next to weights in low precision, has memory of its own.
 bool ParameterUnits::is_shared(const Storage& storage, size_t unit) const { return unit != 0 && 2 * bytes_of(storage) > piece_bytes_; }
 
-// Gives flat storage its memory.
+// Gives flat storage its memory: a free piece, or a new one.
 void ParameterUnits::fill(Storage& storage, size_t unit) {
   auto* const impl = storage.flat.storage().unsafeGetStorageImpl();
   const auto bytes = bytes_of(storage);
@@ -174,15 +174,14 @@ void ParameterUnits::fill(Storage& storage, size_t unit) {
     impl->set_data_ptr_noswap(std::move(free_.back()));
     free_.pop_back();
   } else {
-    const c10::DeviceGuard guard(storage.flat.device());  // an allocator gives memory of the current device
+    const c10::DeviceGuard guard(storage.flat.device());  // the allocator uses the current device
     auto* const allocator = c10::GetAllocator(storage.flat.device().type());
     impl->set_data_ptr_noswap(allocator->allocate(shared ? piece_bytes_ : bytes));
   }
   impl->set_nbytes(bytes);
 }
 
-// The parameters of the model are views of flat storage while it has memory. Other tensors that share its memory, which autograd saves,
-// keep it in between.
+// Makes the model's parameters views of flat storage, which has memory now. Tensors saved by autograd share the storage at all times.
 void ParameterUnits::show(const Storage& storage) {
   for (const auto& piece : storage.layout->pieces) {
     const auto& parameter = in_model(parameters_[piece.parameter]);
@@ -209,7 +208,7 @@ void ParameterUnits::release(size_t unit) {
   units_[unit].place = Place::Away;
 }
 
-// One unit after the other, so that a rank without samples needs the memory of one.
+// Gathers one unit after the other, so that a rank without samples needs the memory of only one.
 void ParameterUnits::finish_direction() {
   while (sent_ < in_order()) {
     const auto unit = unit_at(sent_);
@@ -222,7 +221,7 @@ void ParameterUnits::finish_direction() {
 void ParameterUnits::turn_to_backward() {
   if (direction_ != Direction::Forward) return;
   finish_direction();
-  for (size_t unit = 1; unit < blocks(); ++unit) release(unit);  // sent ahead of a forward that did not need it
+  for (size_t unit = 1; unit < blocks(); ++unit) release(unit);  // sent ahead of a forward pass that did not need it
   direction_ = Direction::Backward;
   sent_ = 0;
 }
@@ -264,7 +263,7 @@ void ParameterUnits::bring_for_backward(size_t unit) {
   bring(unit);
 }
 
-// Before the backward pass of a unit; that of those after it is over.
+// Prepares the backward pass of a unit; the backward passes of the units after it have ended.
 void ParameterUnits::enter_backward(size_t unit) {
   const at::NoGradGuard no_grad;
   const OperatorSequence::Unseen unseen;
@@ -280,7 +279,7 @@ at::Tensor ParameterUnits::run(size_t index, const UnitForward& forward, const a
   check(unit < units_.size(), ErrorKind::Usage, kUnits, "there is no unit ", index, "; there are ", blocks());
   check(direction_ != Direction::None, ErrorKind::Usage, kUnits, units_[unit].name,
         " runs outside of a pass, where its parameters are in shards; hint: every rank calls begin_forward() before its forward pass");
-  const bool again = direction_ == Direction::Backward;  // what gradient checkpointing computes once more
+  const bool again = direction_ == Direction::Backward;  // recomputation by gradient checkpointing
   {
     const at::NoGradGuard no_grad;
     const OperatorSequence::Unseen unseen;

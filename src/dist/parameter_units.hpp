@@ -1,4 +1,4 @@
-// Parameters in shards: brought unit by unit for the forward and the backward pass, and released in between.
+// Sharded parameters: gathered unit by unit for the forward and the backward pass, and released in between.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,55 +17,55 @@
 
 namespace npu_train::detail {
 
-// The unit of each parameter, from 1; 0: none, the root. Error(Usage) for a parameter in two units.
+// Returns the unit of each parameter, from 1; 0: in no unit, that is in the root. Error(Usage) for a parameter in two units.
 std::vector<size_t> unit_of_each(const ParameterSet& parameters, const std::vector<ParameterUnit>& units);
 
-// Every pass brings every unit in one order, whatever it computes: forward from the first unit to the last, backward from the last to the
-// first. So ranks agree without a word, and one that has no samples takes part by bringing and releasing.
+// Every pass gathers every unit in one order, independent of the computation: forward from the first unit to the last, backward from the
+// last to the first. So ranks need no agreement, and a rank without samples takes part by gathering and releasing.
 class ParameterUnits {
  public:
   struct Options {
-    bool between_devices = false;  // without a copy in host memory
-    bool ahead = true;             // the next unit is on its way while one computes
+    bool between_devices = false;  // gathers without a copy in host memory
+    bool ahead = true;             // gathers the next unit while one computes
   };
 
-  // The parameters become views of flat storage and give their memory up, also masters and what is computed with in their place. `layout`
-  // and `unit_of` as unit_layout() has them: unit 0 is the root, `names` are those of the others, from 1. All but the parameters' own
-  // tensors must outlive this object.
+  // Moves the parameters to flat storage and frees their memory, including masters and the tensors that the model computes with.
+  // `layout` and `unit_of` are those of unit_layout(): unit 0 is the root, `names` belong to the others, from 1. All arguments must outlive
+  // this object, except the tensors of the parameters.
   ParameterUnits(const ParameterSet& parameters, const std::vector<size_t>& unit_of, std::vector<std::string> names,
                  std::vector<const FlatBucket*> layout, ProcessGroup& group, Options options);
 
-  // The slice of a piece of a bucket that is on this rank, in memory of its own.
+  // Returns this rank's slice of a piece of a bucket, in memory of its own.
   Parameter own(size_t bucket, size_t piece) const;
 
-  // A forward pass begins, and with `backward` a backward pass will follow: then the last unit is kept in between.
+  // Begins a forward pass. With `backward`, a backward pass will follow: then the last unit stays complete in between.
   void begin_pass(bool backward);
-  // forward(x) with the parameters of a unit (from 0, without the root), and the hook that brings them again for the backward pass.
+  // Runs forward(x) with the parameters of a unit (from 0, without the root), and sets the hook that gathers them for the backward pass.
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
-  // Units of the order that did not run in this pass are brought and released.
+  // Ends the pass: gathers and releases the units that did not run in it.
   void end_pass();
-  // A pass of a rank that computes nothing.
+  // Takes part in a pass without computing.
   void idle_pass(bool backward);
-  // end_pass(), and the root is released.
+  // Calls end_pass(), and releases the root.
   void end();
-  // Every parameter is complete, and stays so when this object is gone.
+  // Makes every parameter complete, also after this object is destroyed.
   void bring_all();
 
   struct Traffic {
     double waited = 0;  // seconds
     int64_t bytes = 0;  // sent to others
   };
-  // Since the last call.
+  // Returns the traffic since the last call.
   Traffic take_traffic() { return std::exchange(traffic_, {}); }
 
  private:
   struct Storage {
     const FlatBucket* layout;
-    at::Tensor flat;   // all of it, as the model computes with it; without memory while the unit is away
-    at::Tensor shard;  // this rank's part, which the optimizer updates: of masters, in fp32
+    at::Tensor flat;   // all elements, in the dtype that the model computes with; without memory while the unit is released
+    at::Tensor shard;  // this rank's part, which the optimizer updates; in fp32 if there are masters
     at::Tensor staged;
     std::unique_ptr<Collective> gather;
-    std::vector<at::Tensor> hidden{};  // what the parameters of its pieces are while the unit is away
+    std::vector<at::Tensor> hidden{};  // the tensors of its parameters while the unit is released
   };
   enum class Place { Away, Coming, Here };
   struct Unit {
@@ -97,13 +97,13 @@ class ParameterUnits {
   Options options_;
   std::vector<Unit> units_;
   std::vector<Storage> storages_;
-  std::mutex mutex_;  // hooks come from autograd's threads
+  std::mutex mutex_;  // hooks run in autograd's threads
   Direction direction_ = Direction::None;
   bool backward_follows_ = false;
-  size_t sent_ = 0;  // units of this direction that are on their way, or were
+  size_t sent_ = 0;  // number of units of this direction that have been sent
   Traffic traffic_;
 
-  // Memory that units leave to each other, in pieces of the size of the largest.
+  // Memory that units share, in pieces of the size of the largest bucket.
   size_t piece_bytes_ = 0;
   std::vector<c10::DataPtr> free_;
 };

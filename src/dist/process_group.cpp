@@ -64,7 +64,7 @@ std::unique_ptr<Collective> ProcessGroup::reduce(const at::Tensor& /*tensor*/) {
 
 namespace {
 
-// The part of a sum that belongs to this rank.
+// The part of an all-reduce that belongs to this rank.
 class PartOfSum final : public Collective {
  public:
   PartOfSum(std::unique_ptr<Collective> sum, at::Tensor part, at::Tensor out)
@@ -101,7 +101,7 @@ struct Finished final : Collective {
   void wait() override {}
 };
 
-// One process: every collective returns its input.
+// The group of one process: every collective returns its input.
 class GroupOfOne final : public ProcessGroup {
  public:
   int rank() const override { return 0; }

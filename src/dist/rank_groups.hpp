@@ -1,4 +1,4 @@
-// Groups of neighbouring ranks, whose first ranks lead them.
+// Groups of neighbouring ranks, each led by its first rank.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 namespace npu_train::detail {
 
 struct RankGroups {
-  int count = 1;                          // of groups; the last one may be smaller
-  std::shared_ptr<ProcessGroup> members;  // of this rank's group; nullptr if there is one group only
+  int count = 1;                          // number of groups; the last one may be smaller
+  std::shared_ptr<ProcessGroup> members;  // this rank's group; nullptr if there is only one group
   std::shared_ptr<ProcessGroup> leaders;  // the first rank of each group; nullptr on other ranks
 
-  // Every rank makes two groups, in the same order: a rank that does not lead makes one of its own meanwhile.
+  // Every rank creates two groups, in the same order: a rank that does not lead creates a second one with itself alone.
   RankGroups(ProcessGroup& all, int size) : count((all.size() + size - 1) / size) {
     if (count == 1) return;
     const int first = all.rank() / size * size;

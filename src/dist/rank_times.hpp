@@ -1,4 +1,4 @@
-// Which rank slows the others down.
+// Detection of a rank that slows the others down.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace npu_train::detail {
 
 class RankTimes {
  public:
-  static constexpr int64_t kSteps = 100;  // between reports
-  static constexpr double kRatio = 1.3;   // of the slowest rank to the median that is worth a warning
+  static constexpr int64_t kSteps = 100;  // steps between reports
+  static constexpr double kRatio = 1.3;   // ratio of the slowest rank to the median that is worth a warning
 
-  // The seconds that each rank computed in a step, without waits for others. After each kSteps steps: a sentence about the slowest rank if
-  // it is slow enough, otherwise "".
+  // Adds the compute seconds of each rank in a step, without waits for others. After each kSteps steps, returns a sentence about the
+  // slowest rank if it is slow enough, otherwise "".
   std::string add(const std::vector<double>& seconds);
 
  private:

@@ -1,4 +1,4 @@
-// Which options of a reduction go together, and the buckets that they need.
+// Rules for the options of a reduction: which of them may be combined, and the buckets that they need.
 #pragma once
 
 #include <vector>
@@ -13,16 +13,16 @@ namespace npu_train::detail {
 
 struct ReductionRules {
   const DistOptions& options;      // resolved
-  const Compression& compression;  // that takes place: with one group of ranks none
+  const Compression& compression;  // the effective one: none with a single group of ranks
   Sharding sharding;
   const ShardGroups& shards;
   const RankGroups& groups;
-  bool scatters;  // native sums of shards travel between devices: each rank gets its own
+  bool scatters;  // native sums between devices give each rank only its shard
 
   bool carries_errors() const { return compression.carries_errors() && shards.all->size() > 1; }
-  // Error(Usage) names the option, and what is allowed.
+  // Throws Error(Usage) if options contradict each other; it names the option and the allowed values.
   void check_options() const;
-  // `unit_of`: of each parameter, with Sharding::Parameters.
+  // `unit_of`: the unit of each parameter, with Sharding::Parameters.
   std::vector<FlatBucket> layout(const ParameterSet& parameters, const std::vector<size_t>& unit_of) const;
 };
 

@@ -23,7 +23,7 @@ double ReductionTimes::communication(double until) const {
     for (const auto& s : {b.exchange, b.between, b.gather})
       if (s.end > s.begin) spans.push_back({s.begin, std::min(s.end, until)});
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
-  double sum = 0, covered = 0;  // up to where spans are counted already
+  double sum = 0, covered = 0;  // covered: end of the time that has been counted
   for (const auto& s : spans) {
     sum += std::max(0.0, s.end - std::max(s.begin, covered));
     covered = std::max(covered, s.end);

@@ -30,14 +30,14 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kGroup = "process group";
-constexpr int kSequences = 3;        // each with connections of its own
-constexpr rlim_t kOtherFiles = 128;  // that a run opens: data, checkpoints, logs, devices
+constexpr int kSequences = 3;        // each has its own connections
+constexpr rlim_t kOtherFiles = 128;  // other files that a run opens: data, checkpoints, logs, devices
 
 std::string seconds(std::chrono::milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
 std::string place(const Launch& launch) { return launch.host + ":" + std::to_string(launch.port); }
 
-// Calls `work` in a thread, which is left to itself when the time is over: neither the store nor Gloo can be interrupted, so `work` owns
-// everything that it uses. `late` throws, and `look`, which is called meanwhile, if there is nothing to wait for any more.
+// Calls `work` in a thread, which is detached when the time is over: neither the store nor Gloo can be interrupted, so `work` owns
+// everything that it uses. `look` is called meanwhile, and throws if waiting has become useless. `late` throws at the timeout.
 template <class Fn>
 auto bounded(
     const Rendezvous& r, Fn work, const std::function<void()>& late, const std::function<void()>& look = [] {}) -> decltype(work()) {
@@ -45,7 +45,7 @@ auto bounded(
   auto result = task.get_future();
   std::thread thread(std::move(task));
   const auto end =
-      std::chrono::steady_clock::now() + r.timeout + std::chrono::seconds(5);  // the errors of `work` say more, and it tries in steps
+      std::chrono::steady_clock::now() + r.timeout + std::chrono::seconds(5);  // `work` has better errors, but checks at intervals
   while (result.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
     try {
       if (r.stopped && r.stopped()) throw stopped_while_waiting(r.shared->who);
@@ -65,7 +65,7 @@ Error store_has_ended(const Rendezvous& r, const std::string& how) {
           "another rank has failed; the first error among the messages of all ranks is the cause", std::current_exception()};
 }
 
-// The store of our launcher listens before any rank runs, and ends when a rank has failed. A client would try again until its timeout.
+// The store of our launcher listens before any rank runs, and ends when a rank has failed: then a client would retry until its timeout.
 void check_launcher_store(const Rendezvous& r) {
   if (r.launch.launcher != "npu_train" || r.launch.serves_store) return;
   sockaddr_in address{};
@@ -110,7 +110,7 @@ StorePtr store_of(const Rendezvous& r) {
 
 std::string here(int rank) { return "here/" + std::to_string(rank); }
 
-// The missing ranks; Error(Peer) if the store has ended meanwhile.
+// Returns the missing ranks; Error(Peer) if the store has ended meanwhile.
 std::vector<std::string> missing_ranks(const Rendezvous& r, const StorePtr& store) {
   std::vector<std::string> out;
   try {
@@ -122,7 +122,7 @@ std::vector<std::string> missing_ranks(const Rendezvous& r, const StorePtr& stor
   return out;
 }
 
-// Names the ranks that are missing, which a group of Gloo would not.
+// Waits for all ranks. Names those that are missing, which a group of Gloo would not do.
 StorePtr wait_for_all(const Rendezvous& r, StorePtr store) {
   const auto rank = std::to_string(r.launch.rank);
   const auto me = host_name() + ", process " + std::to_string(::getpid());
@@ -147,7 +147,7 @@ StorePtr wait_for_all(const Rendezvous& r, StorePtr store) {
   return store;
 }
 
-// Checks the limit before the first connection: Gloo would fail in the middle of it, on this rank and then on others.
+// Checks the limit before the first connection: Gloo would exceed it while it connects, on this rank and then on others.
 void check_descriptors(const Rendezvous& r) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
@@ -189,7 +189,7 @@ Connections connect(const Rendezvous& rendezvous, const StorePtr& store) {
 }
 
 Connections meet(const Rendezvous& rendezvous) {
-  check_descriptors(rendezvous);  // and not only when all have come
+  check_descriptors(rendezvous);  // before the wait for other ranks
   const auto silent = [&] {
     throw Error(ErrorKind::Device, kGroup,
                 rendezvous.shared->who + ": " + place(rendezvous.launch) + " accepts connections, but does not answer as a store within " +

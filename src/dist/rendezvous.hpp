@@ -1,4 +1,4 @@
-// How the processes of a launch find each other: by a store, through which Gloo connects each of them with all others.
+// Rendezvous of the processes of a launch: a store, through which Gloo connects each process with all others.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -16,16 +16,16 @@ namespace npu_train::detail {
 using Gloo = c10::intrusive_ptr<DuplexGloo>;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// A process on its way into a group. Nothing waits longer than `timeout`, or when `stopped` has become true.
+// A process that joins a group. No wait lasts longer than `timeout`, or continues after `stopped` has returned true.
 struct Rendezvous {
-  Launch launch{};  // of a part of its ranks too, which it counts then
+  Launch launch{};  // in a subgroup, rank and world_size are those in the subgroup
   bool on_one_host = false;
   std::shared_ptr<C10dShared> shared{};
   std::chrono::milliseconds timeout{};
   std::function<bool()> stopped{};  // empty: never
 };
 
-// What a group is made of.
+// The connections of a group.
 struct Connections {
   StorePtr store{};
   Gloo exchanges{}, gathers{}, agreements{};  // one for each sequence of collectives
@@ -33,7 +33,7 @@ struct Connections {
 
 // Connects all ranks of the launch. Processes may make several groups, in the same order on each rank.
 Connections meet(const Rendezvous& rendezvous);
-// Connects the ranks that share `store`: launch.rank and launch.world_size count them.
+// Connects the ranks that share `store`; launch.rank and launch.world_size are those among them.
 Connections connect(const Rendezvous& rendezvous, const StorePtr& store);
 
 }  // namespace npu_train::detail

@@ -1,4 +1,4 @@
-// Who divides what with whom.
+// Groups of ranks: those that divide the shards, and those that have the same shard.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,11 @@
 
 namespace npu_train::detail {
 
-// Of `size` neighbouring ranks each has a shard, and ranks that are `size` apart have the same one.
+// Each of `size` neighbouring ranks has its own shard; ranks that are `size` apart have the same one.
 struct ShardGroups {
   std::shared_ptr<ProcessGroup> all;
-  std::shared_ptr<ProcessGroup> shards;    // the neighbours
-  std::shared_ptr<ProcessGroup> replicas;  // those with the same shard; nullptr if there are none
+  std::shared_ptr<ProcessGroup> shards;    // neighbouring ranks, which divide the shards
+  std::shared_ptr<ProcessGroup> replicas;  // ranks with the same shard; nullptr if there are no others
 
   ShardGroups(std::shared_ptr<ProcessGroup> group, int size) : all(std::move(group)), shards(all) {
     if (size == all->size()) return;

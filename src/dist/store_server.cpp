@@ -28,7 +28,7 @@ uint16_t port_of(int listen_fd) {
 }  // namespace
 
 void serve_store(int listen_fd) {
-  const HoldSignal hold(SIGPIPE);  // a client that ends while it is answered does not end the server
+  const HoldSignal hold(SIGPIPE);  // a client that ends while it is served must not end the server
   c10d::TCPStoreOptions options;
   options.port = port_of(listen_fd);
   options.isServer = true;

@@ -13,10 +13,10 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr int64_t kTogether = 8;  // integers whose bits follow each other in one word
+constexpr int64_t kTogether = 8;  // number of integers that are packed in one word
 
 int64_t words_of(int64_t n) { return (n + kTogether - 1) / kTogether; }
-// That an integer of so many bits can be.
+// Returns the largest magnitude of an integer with so many bits.
 int64_t largest_of(int bits) { return (int64_t{1} << (bits - 1)) - 1; }
 
 int64_t blocks_of(int64_t n) { return (n + Compression::kBlock - 1) / Compression::kBlock; }
@@ -33,12 +33,12 @@ namespace {
 
 at::Tensor bytes_of(const at::Tensor& rows) { return rows.contiguous().view(at::kByte); }
 
-// Rows of bytes as rows of numbers.
+// Converts rows of bytes to rows of numbers.
 at::Tensor numbers_of(const at::Tensor& rows, at::ScalarType dtype) {
   return rows.contiguous().view({-1}).view(dtype).view({rows.size(0), -1});
 }
 
-// [rows, n] of kChar, in so many bits each. The word of eight, of 64 bits, begins with the first one's lowest.
+// Packs [rows, n] of kChar into `bits` bits each. Eight integers share a word of 64 bits, whose lowest bits are those of the first one.
 at::Tensor packed(const at::Tensor& codes, int bits) {
   if (bits == 8) return bytes_of(codes);
   const auto words = words_of(codes.size(1));
@@ -48,7 +48,7 @@ at::Tensor packed(const at::Tensor& codes, int bits) {
   return out.view(at::kByte).view({-1, words, kTogether}).narrow(2, 0, bits).reshape({codes.size(0), -1});
 }
 
-// [rows, n] of kFloat.
+// Returns [rows, n] of kFloat.
 at::Tensor unpacked(const at::Tensor& bytes, int64_t n, int bits) {
   if (bits == 8) return numbers_of(bytes, at::kChar).to(at::kFloat);
   const auto words = words_of(n);
@@ -60,14 +60,14 @@ at::Tensor unpacked(const at::Tensor& bytes, int64_t n, int bits) {
   return out.sub_(largest_of(bits)).view({bytes.size(0), -1}).narrow(1, 0, n);
 }
 
-// Integers that are not rounded to kChar yet. A block with infinities has an infinite scale, and zeros times that are NaN.
+// Returns integers that are not converted to kChar yet. In a block with infinities the scale is infinite, and its zeros are decoded as NaN.
 at::Tensor integers(const at::Tensor& values, const at::Tensor& scales, int bits) {
   const auto largest = static_cast<double>(largest_of(bits));
   return values.div(at::where(scales == 0, 1.0, scales)).round_().clamp_(-largest, largest).nan_to_num_(0);
 }
 
-// For each block: so that its largest element is the largest integer, or a smaller one where few bits lose less of the block by cutting off
-// its largest elements than by rounding its small ones to zero.
+// Returns the scale of each block. It maps the largest element to the largest integer. With few bits it may be smaller: that cuts off the
+// largest elements, if the block loses less by it than by rounding its small elements to zero.
 at::Tensor scales_of(const at::Tensor& values, int bits) {
   const auto full = values.abs().amax(-1, /*keepdim=*/true).div_(static_cast<double>(largest_of(bits)));
   if (bits == 8) return full;

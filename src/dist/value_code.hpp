@@ -1,4 +1,4 @@
-// Numbers in fewer bytes.
+// Encodings of numbers in fewer bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,28 +8,28 @@
 
 namespace npu_train::detail {
 
-// Rows of fp32 as rows of bytes. Integers: one fp32 scale for each block of 256 numbers, the last one shorter, and then the numbers, eight
-// of them in as many bytes as each has bits. A number that is not finite makes its block so, or itself.
+// Encodes rows of fp32 as rows of bytes. Integers: an fp32 scale for each block of 256 numbers, the last of which may be shorter, and then
+// the numbers, eight of them in as many bytes as each has bits. A non-finite number is decoded as non-finite, or makes its block so.
 class ValueCode {
  public:
-  // fp32 | bf16 | fp16 | int8
+  // `name`: fp32 | bf16 | fp16 | int8
   explicit ValueCode(const std::string& name);
   // Integers of 2 to 8 bits.
   explicit ValueCode(int bits) : dtype_(at::kChar), bits_(bits) {}
-  // Of a row of n numbers.
+  // Returns the encoded size of a row of n numbers.
   int64_t bytes(int64_t n) const;
-  // fp32 [rows, n] to uint8 [rows, bytes(n)].
+  // Converts fp32 [rows, n] to uint8 [rows, bytes(n)].
   at::Tensor encode(const at::Tensor& rows) const;
-  // And back.
+  // Converts uint8 [rows, bytes(n)] to fp32 [rows, n].
   at::Tensor decode(const at::Tensor& coded, int64_t n) const;
   bool has_few_bits() const { return bits_ < 8; }
 
  private:
   at::ScalarType dtype_;
-  int bits_ = 8;  // of integers
+  int bits_ = 8;  // only for integers
 };
 
-// [rows, n] as [rows, blocks, 256], zeros behind the end.
+// Returns [rows, n] as [rows, blocks, 256], padded with zeros.
 at::Tensor in_blocks(const at::Tensor& rows);
 
 }  // namespace npu_train::detail

@@ -1,4 +1,4 @@
-/// How gradients are compressed on their way between ranks (`dist.compression`), and what that carries from step to step.
+/// Compression of the gradients that ranks exchange (`dist.compression`), and the state that it carries from step to step.
 #pragma once
 
 #include <cstdint>
@@ -9,38 +9,39 @@
 
 namespace npu_train {
 
-/// The value of `dist.compression`: one method, one code of the values that travel, or both joined by "+", as in topk:0.01+int8. With topk
-/// also an upper bound: topk:0.01+ratio:0.1.
+/// The parsed value of `dist.compression`: a method, a value encoding, or both joined by "+" (topk:0.01+int8). topk also accepts an upper
+/// bound of the size: topk:0.01+ratio:0.1.
 struct Compression {
   enum class Method {
-    All,      ///< every element travels
-    Largest,  ///< the largest elements of each bucket travel, with their places: topk:SHARE, ratio:R with a code, or for less than 2 bits
-    LowRank,  ///< matrices travel as two factors: powersgd:RANK
+    All,      ///< every element is sent
+    Largest,  ///< only the largest elements of each bucket are sent, with their indices: topk:SHARE; ratio:R with a value encoding, or
+              ///< below 2 bits
+    LowRank,  ///< matrices are sent as two low-rank factors: powersgd:RANK
   };
   Method method = Method::All;
-  std::string values = "fp32";  ///< the code of values: fp32 | bf16 | fp16 | int8, with a scale for each block of 256
-  double share = 0;             ///< topk: of the elements of a bucket; 0: not given
-  double ratio = 0;             ///< ratio: at most this share of the bytes that fp32 sends, alone as integers of 2 to 8 bits; 0: not given
-  int64_t rank = 0;             ///< powersgd: columns of each factor
+  std::string values = "fp32";  ///< value encoding: fp32 | bf16 | fp16 | int8, with a scale for each block of 256
+  double share = 0;             ///< topk: share of the elements of a bucket; 0: not set
+  double ratio = 0;  ///< ratio: upper bound of the sent bytes, as a share of fp32; alone it sends integers of 2 to 8 bits; 0: not set
+  int64_t rank = 0;  ///< powersgd: columns of each factor
 
-  /// Error(Usage) names what is allowed.
+  /// Parses the value of `dist.compression`. Error(Usage) lists the allowed forms if it is not valid.
   static Compression parse(const std::string& text);
   bool none() const { return method == Method::All && values == "fp32"; }
-  /// Whether what a window leaves out is added to the gradients of the next one (Seide et al. 2014; Karimireddy et al. 2019,
-  /// arXiv:1901.09847).
+  /// Whether the compression error of a window is added to the gradients of the next one: error feedback (Seide et al. 2014; Karimireddy et
+  /// al. 2019, arXiv:1901.09847).
   bool carries_errors() const { return method != Method::All || values == "int8"; }
 
-  static constexpr int64_t kBlock = 256;  ///< integers that share a scale
-  /// Of n numbers as integers of 2 to 8 bits with their scales.
+  static constexpr int64_t kBlock = 256;  ///< number of integers that share a scale
+  /// Returns the encoded size in bytes of n integers of `bits` bits (2 to 8), scales included.
   static int64_t integer_bytes(int64_t n, int bits);
-  /// For a ratio alone: the most bits with which all of n numbers travel as integers; 0 if even 2 are too many, and for all else.
+  /// Returns the largest bit width (2 to 8) that keeps n values within `ratio`. Returns 0 if none does, or if topk or an encoding is set.
   int bits_within_ratio(int64_t n) const;
 };
 
-/// State that compression carries from step to step, as a checkpoint has it.
+/// Compression state that is carried from step to step, in the form that checkpoints save.
 struct CarriedState {
-  State shared;         ///< the same on every rank
-  ParameterSet slices;  ///< of this rank, each of a tensor that the ranks have together; Parameter::sliced_from is on device meta
+  State shared;         ///< equal on every rank
+  ParameterSet slices;  ///< this rank's slices of tensors that are divided among ranks; Parameter::sliced_from is on device meta
 };
 
 }  // namespace npu_train

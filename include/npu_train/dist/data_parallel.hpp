@@ -1,4 +1,4 @@
-/// Several processes, each with all parameters and a part of each global batch; the optimizer's state and the gradients may be in shards.
+/// Data parallelism: each process trains on a part of every global batch; optimizer state, gradients and parameters may be sharded.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ class OperatorSequence;
 class RankTimes;
 }  // namespace detail
 
-/// Without shards every rank has all parameters, gradients and optimizer state, and computes the same step (as DistributedDataParallel of
-/// PyTorch); with shards (ZeRO) it updates its part of the parameters and gets the rest from the others, or has only its part of them. With
-/// `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks. What reduces gradients or
-/// gathers parameters is Error(Usage) before setup().
+/// Without shards, every rank holds all parameters, gradients and optimizer state and computes the same step, as PyTorch's
+/// DistributedDataParallel does. With shards (ZeRO), a rank updates its part of the parameters, and gets the rest from the others or does
+/// not store it. With `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
+/// Functions that reduce gradients or gather parameters throw Error(Usage) before setup().
 class DataParallelStrategy final : public Strategy {
  public:
-  /// `device`: of the parameters, by which `reduction: auto` is decided; with Sharding::Parameters setup() moves parameters of the host
-  /// there, unit by unit. Error(Usage), Error(Device) as ProcessGroup::transport().
+  /// `device`: the device of the parameters, which decides `reduction: auto`. With Sharding::Parameters, setup() moves parameters from the
+  /// host to it, unit by unit. Throws Error(Usage) and Error(Device) as ProcessGroup::transport() does.
   DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device = c10::kCPU,
                        Sharding sharding = Sharding::None);
   ~DataParallelStrategy() override;
@@ -32,7 +32,7 @@ class DataParallelStrategy final : public Strategy {
   int world_size() const override { return group_->size(); }
   bool adds_in_order() const override { return options_.adds_in_order(); }
 
-  /// Error(Peer) for values that are not those of rank 0, unless broadcast() has sent them before.
+  /// Error(Peer) if parameter values differ from rank 0's. They are not compared if broadcast() has sent them before.
   ParameterSet setup(const ParameterSet& trained) override;
   bool shards() const override { return sharding_ != Sharding::None; }
   bool shards_parameters() const override { return sharding_ == Sharding::Parameters; }
@@ -58,11 +58,11 @@ class DataParallelStrategy final : public Strategy {
   void load_carried(const State& saved) override;
   void set_gradient_scale(double scale) override { reducer().set_gradient_scale(scale); }
   ReductionTimes reduction_times() const override { return reducer().times(); }
-  /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
+  /// Also exchanges the compute time of each rank: rank 0 logs a warning if one is much slower than the others.
   void agree(StepAgreement& step) override;
-  /// Every `dist.check_every` steps compares the weights, with shards at the step's begin, unless they are in shards themselves:
-  /// Error(CheckFailed) names a rank and the first parameter that differs from rank 0's. And the operators of forward and backward, among
-  /// ranks with as many samples: a warning names the first that differs, once.
+  /// Every `dist.check_every` steps, compares the weights of all ranks; with sharded optimizer state or gradients at the start of the step,
+  /// with sharded parameters not at all. Error(CheckFailed) names a rank and the first parameter that differs from rank 0's. Also compares
+  /// the operators of forward and backward among ranks with equal numbers of samples, and logs the first difference as a warning, once.
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override;
@@ -72,7 +72,7 @@ class DataParallelStrategy final : public Strategy {
 
  private:
   GradientReducer& reducer() const;
-  void does(const char* work);  // in the step that runs
+  void does(const char* work);  // reports `work` and the step, for the error messages of waiting ranks
   bool is_checked() const { return options_.check_every > 0 && (steps_ + 1) % options_.check_every == 0; }
   void check_weights(int64_t steps);
   void check_operators();
@@ -85,17 +85,17 @@ class DataParallelStrategy final : public Strategy {
   ParameterSet trained_;
   std::vector<ParameterUnit> units_;
   std::unique_ptr<GradientReducer> reducer_;
-  bool sent_ = false;       // broadcast() made the values of all ranks equal
+  bool sent_ = false;       // broadcast() has made the parameters of all ranks equal
   bool in_window_ = false;  // from begin_window() to finish_gradients()
   std::unique_ptr<detail::RankTimes> times_;
-  std::unique_ptr<detail::OperatorSequence> sequence_;  // in a step that is checked
-  std::string operators_;                               // of the step, one a line
-  bool operators_differ_ = false;                       // and the warning was logged
+  std::unique_ptr<detail::OperatorSequence> sequence_;  // records the operators of a checked step
+  std::string operators_;                               // names of the operators in the step, one per line
+  bool operators_differ_ = false;                       // a difference was found, and a warning was logged
   WindowWeight own_weight_;
   int64_t steps_ = 0;
   double window_begin_ = 0, computed_ = 0;  // seconds
   unsigned wanted_ = 0, decided_ = 0;
-  bool taken_ = true;  // the step that runs: no rank found an overflow
+  bool taken_ = true;  // no rank has found an overflow in the current step
 };
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Sums the gradients of several processes, while the backward pass runs: what DistributedDataParallel of PyTorch does, for C++.
+/// Sums gradients over several processes while the backward pass runs, as PyTorch's DistributedDataParallel does, for C++.
 ///
 ///   auto group = npu_train::ProcessGroup::from_environment();
 ///   npu_train::GradientReducer reducer(parameters, group);
@@ -10,11 +10,11 @@
 ///     optimizer.step();
 ///   }
 ///
-/// Gradients are copied into flat buffers (buckets) by a hook of each parameter; a complete bucket is sent at once, always in the same
-/// order of buckets. Sums are added in the order of ranks, so they have the bits of one process that accumulates the micro-batches of all
-/// ranks one after the other, whatever the number of ranks and the size of buckets (with `reduction: ordered`).
+/// A hook on each parameter copies its gradient into a flat buffer (a bucket). A complete bucket is sent immediately, and always in the
+/// same order of buckets. With `reduction: ordered`, gradients are added in rank order. The sums then have the bits of one process that
+/// accumulates the micro-batches of all ranks one after the other, for any number of ranks and any bucket size.
 ///
-/// With shards (ZeRO, see Sharding) each rank gets the sums of its part alone, and updates that:
+/// With shards (ZeRO, see Sharding) each rank gets only the sums of its part, and updates only that part:
 ///
 ///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Gradients);
 ///   npu_train::AdamW optimizer(reducer.own(), {.lr = 1e-3});  // slices of the parameters, with state of their size
@@ -26,8 +26,8 @@
 ///     reducer.gather_parameters();  // every rank has all of them again
 ///   }
 ///
-/// With Sharding::Parameters a rank has all of a parameter only while it is needed. A model names the units that are brought together, and
-/// runs them by run():
+/// With Sharding::Parameters a rank holds a complete parameter only while it is needed. The program declares the units that are gathered
+/// together, and runs each with run():
 ///
 ///   const std::vector<npu_train::ParameterUnit> units{{"0", {"0.weight"}}, {"1", {"1.weight"}}};
 ///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Parameters, units);
@@ -36,7 +36,7 @@
 ///     for (size_t i = 0; i < layers.size(); ++i) x = reducer.run(i, [&](const at::Tensor& in) { return layers[i]->forward(in); }, x);
 ///     reducer.begin_backward(/*last=*/true);
 ///     ...
-///     reducer.finish();  // from here on parameters have no memory; own() has this rank's slices, in memory of their own
+///   reducer.finish();  // from here on, parameters have no memory; own() has this rank's slices, in memory of their own
 ///     optimizer.step();
 ///   }
 #pragma once
@@ -58,11 +58,11 @@ namespace npu_train {
 
 class GradientReducer {
  public:
-  /// `parameters` must be equal on all ranks, also their values: Error(Peer) names the rank and the parameter that differ. Error(Usage) for
-  /// options that are not valid or not those of rank 0, which it names, or `units` that have a parameter in common. `units`: with
-  /// Sharding::Parameters, in the order in which a forward pass runs them. `device`: with Sharding::Parameters, where parameters of the
-  /// host move, unit by unit, when they are divided; none: they stay. `equal_values`: they are known to be equal and not compared, which
-  /// costs a pass over all of them.
+  /// `parameters` must be equal on all ranks, including their values: Error(Peer) names the rank and the parameter that differ.
+  /// Error(Usage) if options are not valid or differ from rank 0's, which the message names, or if `units` share a parameter. `units`: for
+  /// Sharding::Parameters, in the order in which a forward pass runs them. `device`: for Sharding::Parameters, the device to which host
+  /// parameters are moved, unit by unit, when they are sharded; without it they stay on the host. `equal_values`: the values are known to
+  /// be equal, which saves a comparison of all of them.
   GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options = {},
                   Sharding sharding = Sharding::None, const std::vector<ParameterUnit>& units = {},
                   std::optional<c10::Device> device = std::nullopt, bool equal_values = false);
@@ -70,64 +70,64 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Before the backward passes of a window, with the number of them on this rank; 0: this rank only takes part. Ranks may have different
-  /// numbers. Optional where each rank has one, or with `reduce: window`.
+  /// Begins a window with `micro_batches` backward passes on this rank (0: it only takes part); numbers may differ between ranks. Optional
+  /// if every rank has one pass, or with `reduce: window` unless parameters are sharded and the numbers differ.
   void begin_window(int64_t micro_batches);
-  /// With Sharding::Parameters, before each forward pass; parameters in no unit are complete from then on. `backward`: a backward pass
-  /// follows it; otherwise outside of windows.
+  /// Begins a forward pass with Sharding::Parameters; parameters that are in no unit are complete from then on. `backward`: a backward pass
+  /// follows. It is false only outside of windows.
   void begin_forward(bool backward = true);
-  /// forward(x) for a unit, by its index, with its parameters. Error(Usage) outside of a pass, and a second time in one.
+  /// Runs forward(x) with the parameters of the unit `unit`. Error(Usage) outside of a pass, or if the unit already ran in this one.
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
-  /// What a rank does that has no samples while others have a forward pass outside of a window.
+  /// Takes part in a forward pass of other ranks outside of a window (in validation, for example), on a rank that has no samples left.
   void idle_forward();
-  /// After the last forward pass outside of a window: parameters have no memory again.
+  /// Ends the forward passes outside of a window: parameters have no memory again.
   void end_forward();
-  /// Every rank gets all parameters, masters too, which stay complete when the reducer is gone. Every rank makes the call.
+  /// Gathers all parameters and masters on every rank; they stay complete after the reducer is destroyed. Every rank must call it.
   void bring_parameters();
-  /// Before each backward pass; `last`: of the window. Gradients of the passes before it are kept until then, or sent (`micro_batch`).
+  /// Begins a backward pass; `last`: the last one of the window. Gradients of earlier passes are kept until then or, with `reduce:
+  /// micro_batch`, sent in each pass.
   void begin_backward(bool last);
-  /// After each backward pass of a window whose passes wait for other ranks by themselves (SyncBatchNorm), and once for each pass that
-  /// other ranks have and this one does not. With `reduce: micro_batch` the gradients of the pass are added now, which otherwise the next
-  /// begin_backward() waits for, when a rank without a pass may wait for the next forward pass.
+  /// Ends a micro-batch in a window whose passes wait for other ranks themselves (SyncBatchNorm). Call it after each backward pass, and
+  /// once for each pass that other ranks have and this one does not. With `reduce: micro_batch` it finishes the sum of the pass
+  /// immediately. Otherwise the next begin_backward() waits for it, while a rank without that pass may wait for the next forward pass.
   void end_micro_batch();
 
-  /// After the last backward pass: the gradient of each parameter is the sum over all ranks and micro-batches, a view of a bucket that
-  /// stays valid until the next window begins. A parameter without a gradient on some ranks gets the sum of the others; one without a
-  /// gradient on any rank gets none. Gradients that were not zeroed since the last window are added, once and not for each rank; sparse
-  /// ones are Error(Usage). `own`: numbers that travel along; returns their sums, added in the order of ranks.
+  /// Finishes the reduction after the last backward pass. The gradient of each parameter becomes the sum over all ranks and micro-batches,
+  /// a view of a bucket that is valid until the next window begins. A parameter without a gradient on some ranks gets the sum of the
+  /// others; without a gradient on any rank it gets none. Gradients that were not zeroed since the last window are added once, not once per
+  /// rank. Error(Usage) for sparse gradients. `own`: numbers that are sent with the gradients; returns their sums, added in rank order.
   std::vector<double> finish(const std::vector<double>& own = {});
 
-  /// Of the last window, after finish().
+  /// Timing of the last window; valid after finish().
   const ReductionTimes& times() const;
 
-  /// With a compression that carries errors (Compression::carries_errors()): what the last window did not send is added to the gradients
-  /// of the next one, unless its step was not taken. To be called after finish(); without the call the next window begins as after
-  /// settle(true).
+  /// Reports, after finish(), whether the step was taken. Only then does error feedback (Compression::carries_errors()) add the compression
+  /// error of the window to the gradients of the next one. Without the call, the next window begins as after settle(true).
   void settle(bool taken);
-  /// What the losses of this window are multiplied by, such as the scale of a GradScaler: the errors of earlier windows are in proportion
-  /// to it. To be called before the first backward pass; 1 until then.
+  /// Sets the factor by which the losses of this window are multiplied, such as the scale of a GradScaler; the errors of earlier windows
+  /// are rescaled to it. Call it before the first backward pass; the default is 1.
   void set_gradient_scale(double scale);
-  /// What compression carries to the next window, for a checkpoint: see Strategy::carried().
+  /// State of the compression for a checkpoint, as in Strategy: carries_state(), carried() and load_carried().
   bool carries_errors() const;
   CarriedState carried() const;
   void load_carried(const State& saved);
 
-  /// What the optimizer of this rank updates, in the order of the parameters: they themselves; with shards a slice of each, which may be
-  /// empty and shares the parameter's memory. Of masters, and with Sharding::Parameters, a slice has memory of its own and the parameter
-  /// none. Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they give for complete parameters. With
-  /// shards finish() sets the gradients of the slices; parameters get none.
+  /// Returns the parameters that this rank's optimizer updates, in the order of the parameters: the parameters themselves or, with shards,
+  /// a slice of each, which may be empty. A slice shares the parameter's memory, except for masters and with Sharding::Parameters: there
+  /// the slice has its own memory and the parameter has none. Slices begin at multiples of 64 elements, so elementwise kernels give the
+  /// same bits as for complete parameters. With shards, finish() sets the gradients of the slices; parameters get none.
   const ParameterSet& own() const;
-  /// With shards, the number of ranks that divide them (dist.shard_size); ranks that are as many apart have the same slices.
+  /// Returns the number of ranks that divide the shards (dist.shard_size). Ranks r and r + shard_size() have the same slices.
   int shard_size() const;
-  /// The elementwise sum over the ranks that divide the shards, in place: a NormReduction, which the norm of gradients and an optimizer
-  /// that needs norms (Lamb) must be given if they see slices. Every rank makes the call.
+  /// Sums `own` elementwise over the ranks that divide the shards, in place. It is the NormReduction for gradient clipping, and for an
+  /// optimizer that needs norms (Lamb), if they get slices. Every rank must call it.
   void add_over_ranks(at::Tensor& own) const;
-  /// Every rank gets all parameters from the slices that each has updated; in the place of masters the tensors that the model computes
-  /// with, from slices that their rank rounds. With Sharding::Parameters nothing, since passes bring them.
+  /// Gathers all parameters on every rank from the slices that the ranks have updated. For a parameter with a master it gathers the tensor
+  /// that the model computes with; the owner of a slice rounds it. No effect with Sharding::Parameters, where passes gather.
   void gather_parameters();
-  /// The same for other tensors: `slices[i]` has the size of the i-th of own(), 1-D, and `whole[i]`, of the sizes of the parameter and of
-  /// any dtype, gets what all ranks have of it; where it is undefined, this rank does not need it. Every rank makes the call; `slices` have
-  /// one dtype for all parameters of a dtype. Without shards `whole[i]` becomes `slices[i]`.
+  /// Gathers other tensors in the same way: `slices[i]` is 1-D with the size of the i-th slice of own(). `whole[i]`, with the shape of the
+  /// parameter and any dtype, gets the content from all ranks; if it is undefined, this rank does not need it. `slices` must have one dtype
+  /// for all parameters of a dtype. Without shards, copies `slices[i]` to `whole[i]`. Every rank must call it.
   void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
 
  private:

@@ -1,4 +1,4 @@
-/// Complete parameters divided among ranks, without a Trainer: each rank sums, updates and keeps the state of the parameters of its shards.
+/// Sharding of complete parameters without a Trainer: each rank sums gradients, updates and keeps state only for its own parameters.
 ///
 ///   auto group = npu_train::ProcessGroup::from_environment();
 ///   npu_train::GradientSharding sharding(*model, /*num_shards=*/8, "layer", group);
@@ -6,14 +6,14 @@
 ///   for (...) {
 ///     optimizer.zero_grad();
 ///     (loss_fn(model->forward(x), y) / group->size()).backward();
-///     sharding.shard_gradients();        // this rank's are sums over ranks, others are dropped
+///     sharding.shard_gradients();        // this rank's gradients are sums over ranks, the others are dropped
 ///     optimizer.step();
-///     sharding.gather_parameters();      // every rank has all of them again
+///     sharding.gather_parameters();      // every rank has all parameters again
 ///     model->zero_grad();
 ///   }
 ///
-/// Rank r of N has the shards r, N + r, 2N + r, ... In a Trainer, `dist.shard_by` divides what `trainer.strategy: zero1` or `zero2` shards
-/// in the same way.
+/// Rank r of N owns the shards r, N + r, 2N + r, ... In a Trainer, `dist.shard_by` divides parameters in the same way for
+/// `trainer.strategy: zero1` and `zero2`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,17 +29,17 @@
 
 namespace npu_train {
 
-/// The shard of each parameter, in order. layer: the index of the layer (the module that a parameter belongs to, in the order of the set)
-/// modulo `shards`. parameter_size: from the largest parameter to the smallest, each to the shard with the fewest elements. Error(Usage)
-/// for another `shard_by` or less than one shard.
+/// Returns the shard of each parameter, in order. layer: the index of the layer (the module that a parameter belongs to, in the order of
+/// the set) modulo `shards`. parameter_size: assigns parameters from the largest to the smallest, each to the shard with the fewest
+/// elements. Error(Usage) for another `shard_by`, or unless `shards` is between 1 and 2^20.
 std::vector<int> shards_of(const ParameterSet& parameters, int shards, const std::string& shard_by);
 
 class GradientSharding {
  public:
-  /// Without a group, for one process, which has all shards.
+  /// Without a group: for one process, which owns all shards.
   explicit GradientSharding(ParameterSet parameters, int num_shards = 8, const std::string& shard_by = "layer",
                             std::shared_ptr<ProcessGroup> group = nullptr);
-  /// Of a torch::nn::Module: all its parameters.
+  /// Takes all parameters of a torch::nn::Module.
   template <class Model>
   requires requires(const Model& m) { m.named_parameters(); }
   explicit GradientSharding(const Model& model, int num_shards = 8, const std::string& shard_by = "layer",
@@ -47,26 +47,25 @@ class GradientSharding {
       : GradientSharding(named(model), num_shards, shard_by, std::move(group)) {}
 
   int num_shards() const { return num_shards_; }
-  /// By its name or another name of a tied parameter. Error(Usage) if there is none, in place of a shard that it is not in.
+  /// Returns the shard of a parameter; `name` may be any name of a tied parameter. Error(Usage) if there is no such parameter.
   int get_shard_for_param(const std::string& name) const;
-  /// Whether this rank updates it.
+  /// Whether this rank updates the parameter.
   bool is_own(const std::string& name) const { return owner(get_shard_for_param(name)) == rank(); }
-  /// The parameters of this rank.
+  /// Returns the parameters that this rank updates.
   ParameterSet own() const;
 
-  /// The optimizer updates the parameters of this rank from now on, with the options of their groups and the state that it has of them;
-  /// state of others is released. For an Optimizer of npu_train and one of torch::optim. Error(Usage) if it has a parameter that is not
-  /// known here.
+  /// Restricts an optimizer of npu_train or torch::optim to the parameters of this rank. Their group options and state are kept; the state
+  /// of all other parameters is released. Error(Usage) if the optimizer has a parameter that is not in this sharding.
   template <class Optimizer>
   void apply_sharding(Optimizer& optimizer) const;
-  /// Releases the state of parameters of other ranks in an optimizer of torch::optim.
+  /// Releases the state of other ranks' parameters in an optimizer of torch::optim.
   template <class Optimizer>
   void shard_optimizer_states(Optimizer& optimizer) const;
 
-  /// The gradients of this rank's parameters become the sums over ranks, added in the order of ranks; a parameter without a gradient on any
-  /// rank has none. Those of other parameters are released. Every rank makes the call.
+  /// Replaces the gradients of this rank's parameters by their sums over ranks, added in rank order; a parameter without a gradient on any
+  /// rank has none. Releases the gradients of other parameters. Every rank must call it.
   void shard_gradients() const;
-  /// Every rank gets all parameters from those that have updated them. Every rank makes the call.
+  /// Sends each parameter from the rank that updated it to all other ranks. Every rank must call it.
   void gather_parameters() const;
 
  private:
@@ -93,7 +92,7 @@ template <class Optimizer>
 void GradientSharding::apply_sharding(Optimizer& optimizer) const {
   if constexpr (requires { optimizer.param_groups(); }) {
     shard_optimizer_states(optimizer);
-    for (auto& group : optimizer.param_groups())  // whose options stay
+    for (auto& group : optimizer.param_groups())  // keeps the options of each group
       std::erase_if(group.params(), [&](const at::Tensor& p) { return !is_own(p); });
   } else {
     optimizer.set_parameters(optimizer.parameters().filter([&](const Parameter& p) { return is_own(p.value); }));

@@ -1,4 +1,4 @@
-/// The optimizer on the host, `dist.offload: optimizer` (ZeRO-Offload: Ren et al. 2021, arXiv:2101.06840).
+/// Optimizer on the host: `dist.offload: optimizer` (ZeRO-Offload: Ren et al. 2021, arXiv:2101.06840).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,13 +12,12 @@
 
 namespace npu_train {
 
-/// Another strategy whose optimizer is given copies in host memory of what this rank updates. So its state, and averages of what it
-/// updates, are in host memory too; the device has parameters and gradients. A step copies gradients to the host, where they are unscaled,
-/// clipped and used, and the new values to the device.
+/// Wraps another strategy so that the optimizer updates copies of this rank's parameters in host memory. Optimizer state and weight
+/// averages are therefore in host memory too; the device keeps parameters and gradients. Each step copies the gradients to the host, where
+/// they are unscaled, clipped and applied, and copies the new values to the device.
 ///
-/// Everything else is done by the strategy that it was made of. An optimizer and an Ema are given what setup() returns, and an Ema
-/// on_device() of it as its model where parameters are in shards. A program that sets parameters of the model itself calls
-/// parameters_loaded() afterwards.
+/// Forwards all other calls to the wrapped strategy. An optimizer and an Ema get the parameters that setup() returns; if parameters are
+/// sharded, an Ema gets on_device() as its model. A program that changes model parameters itself calls parameters_loaded() afterwards.
 class OffloadedStrategy final : public Strategy {
  public:
   /// Error(Usage) without a strategy.
@@ -28,9 +27,9 @@ class OffloadedStrategy final : public Strategy {
   int world_size() const override { return inner_->world_size(); }
   bool adds_in_order() const override { return inner_->adds_in_order(); }
 
-  /// The copies, pinned where the device has pinned memory: of the same names, groups and slices.
+  /// Returns the host copies, pinned if the device has pinned memory, with the names, groups and slices of the originals.
   ParameterSet setup(const ParameterSet& trained) override;
-  /// What setup() of the other strategy returned, of which they are copies; the same order.
+  /// The parameters that setup() of the wrapped strategy returned, in the order of their host copies.
   const ParameterSet& on_device() const { return own_; }
   bool shards() const override { return inner_->shards(); }
   bool shards_parameters() const override { return inner_->shards_parameters(); }
@@ -41,7 +40,7 @@ class OffloadedStrategy final : public Strategy {
   void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override {
     inner_->gather_slices(slices, whole);
   }
-  /// The copies get the values of the device.
+  /// Copies the values from the device to the host copies.
   void parameters_loaded() override;
 
   bool carries_state() const override { return inner_->carries_state(); }
@@ -60,11 +59,11 @@ class OffloadedStrategy final : public Strategy {
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override { inner_->backward(loss, last); }
   void end_micro_batch() override { inner_->end_micro_batch(); }
-  /// The gradients of the copies are the sums over ranks. Those of the device are dropped.
+  /// Sets the gradients of the host copies to the sums over ranks, and drops the gradients on the device.
   WindowWeight finish_gradients(const WindowWeight& own) override;
   ReductionTimes reduction_times() const override { return inner_->reduction_times(); }
   void agree(StepAgreement& step) override { inner_->agree(step); }
-  /// The device gets the values that the optimizer gave to the copies; then every rank has all parameters.
+  /// Copies the updated values from the host to the device, and then calls finish_step() of the wrapped strategy.
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override { return inner_->decide(wanted); }
@@ -76,13 +75,13 @@ class OffloadedStrategy final : public Strategy {
   void synchronize() const;
 
   std::shared_ptr<Strategy> inner_;
-  ParameterSet own_;                   // on the device
-  ParameterSet copies_;                // on the host
-  std::vector<at::Tensor> gradients_;  // memory of those of the copies, from step to step
+  ParameterSet own_;                   // on the device, updated by this rank
+  ParameterSet copies_;                // on the host, in the same order
+  std::vector<at::Tensor> gradients_;  // host memory for the gradients of the copies, reused in each step
 };
 
-/// Of `updated`, which setup() of `strategy` returned, the tensors on the device: `updated` itself, unless these are the copies of an
-/// OffloadedStrategy. Valid until the next setup().
+/// Returns the device tensors for `updated`, the result of setup() of `strategy`: the originals of an OffloadedStrategy's copies, otherwise
+/// `updated` itself. Valid until the next setup().
 const ParameterSet& on_device(const Strategy& strategy, const ParameterSet& updated);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Parts of a model whose parameters ranks hold in shards, and complete only while they are needed (ZeRO-3: Rajbhandari et al. 2020,
+/// Units of sharded parameters: parts of a model whose parameters are complete only while they are needed (ZeRO-3: Rajbhandari et al. 2020,
 /// arXiv:1910.02054; fully sharded data parallel: Zhao et al. 2023, arXiv:2304.11277).
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace npu_train {
 
-/// Parameters that are brought and released together. Parameters in no unit are there from a window's first forward to its end.
+/// Parameters that are gathered and released together. Parameters in no unit are complete from a window's first forward pass to its end.
 struct ParameterUnit {
   std::string name;                       ///< for messages: "blocks.3"
-  std::vector<std::string> parameters{};  ///< by name; those that are not trained stay complete on every rank
+  std::vector<std::string> parameters{};  ///< names; parameters that are not trained stay complete on every rank
 };
 
 /// The computation of a unit.

@@ -1,9 +1,9 @@
-/// The key-value store through which the ranks of a run find each other, served by a process that is no rank.
+/// Server of the key-value store through which the ranks of a run find each other, in a process that is not a rank.
 #pragma once
 
 namespace npu_train {
 
-/// Serves a c10d::TCPStore on a bound, listening TCP socket, which it takes over. Returns never: the process ends by a signal.
+/// Serves a c10d::TCPStore on a bound, listening TCP socket, and takes ownership of it. Never returns: the process ends by a signal.
 /// Error(Device) if the store cannot be served.
 [[noreturn]] void serve_store(int listen_fd);
 

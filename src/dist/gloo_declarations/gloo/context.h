@@ -4,7 +4,7 @@
 
 namespace gloo {
 
-// Made, sized and destroyed by libtorch alone.
+// Only libtorch creates and destroys it, and knows its size.
 class Context {
  public:
   void setTimeout(std::chrono::milliseconds timeout);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// ProcessGroupGloo.hpp then overrides the functions below has_v2_support() too.
+// With this macro, ProcessGroupGloo.hpp overrides the functions below has_v2_support() too.
 #define GLOO_STORE_HAS_STORE_V2 1
 
 namespace gloo {
