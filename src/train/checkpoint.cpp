@@ -168,7 +168,7 @@ RunState load_checkpoint(const std::string& dir, const std::vector<std::string>&
     detail::SlicedTensors sliced(manifest, detail::manifest_path(dir));
     sliced.select(wanted, own, own_model);
     RunState state;
-    // All but slices of other ranks are verified, whether they are read or not.
+    // All files except slices of other ranks are verified, whether they are read or not.
     const auto needed = [&](const std::string& name) { return !sliced.has_file(name) || sliced.needs_file(name); };
     for_each_file(dir, manifest, needed, [&](const std::string& name, const fs::path& path) {
       if (name == "state.json") {
@@ -193,7 +193,7 @@ ConfigNode load_checkpoint_config(const std::string& dir) {
     for_each_file(
         dir, detail::read_manifest(dir), [](const std::string& name) { return name == "config.yaml"; },
         [&](const std::string&, const fs::path& path) { config = load_yaml(path.string()); });
-    // The permission to run the code of a model is given by the user of a checkpoint, not by its author.
+    // The user of a checkpoint, not its author, gives the permission to run the code of a model.
     if (auto* model = config.find("model"); model != nullptr && model->is_map()) model->erase("allow_code");
     return config;
   });

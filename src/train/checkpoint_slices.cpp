@@ -20,7 +20,7 @@ std::vector<int64_t> integers(const Json& list, const std::string& where) {
   return out;
 }
 
-// The number of elements; -1 unless the strides place each of them once, without gaps.
+// Returns the number of elements; -1 unless the strides place each of them once, without gaps.
 int64_t dense_numel(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   constexpr int64_t kMost = int64_t{1} << 56;
   if (sizes.size() != strides.size()) return -1;
@@ -37,11 +37,11 @@ int64_t dense_numel(const std::vector<int64_t>& sizes, const std::vector<int64_t
 bool same_layout(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, const at::Tensor& tensor) {
   if (tensor.sizes() != sizes) return false;
   for (size_t d = 0; d < sizes.size(); ++d)
-    if (sizes[d] > 1 && tensor.strides()[d] != strides[d]) return false;  // of one element, the stride means nothing
+    if (sizes[d] > 1 && tensor.strides()[d] != strides[d]) return false;  // the stride of a single element has no meaning
   return true;
 }
 
-// The parameter that a tensor "<kind>/<parameter>", or of the model "<parameter>", belongs to; nullptr if there is no slice of it.
+// Returns the sliced parameter to which a tensor "<kind>/<parameter>", or in the model "<parameter>", belongs; nullptr if there is none.
 const Parameter* slice_of(const ParameterSet& own, const ParameterSet& own_model, const std::string& part, const std::string& name) {
   const auto slash = name.find('/');
   const Parameter* parameter = nullptr;
@@ -137,7 +137,7 @@ void SlicedTensors::give(RunState& state) {
       to = tensor.values.as_strided(tensor.sizes, tensor.strides).contiguous();
     else if (tensor.values.defined())
       to = tensor.values;
-    else  // an empty slice, of which no file has an element
+    else  // an empty slice: no file has an element of it
       to = at::empty({0});
     tensor.values.reset();
   }

@@ -1,4 +1,4 @@
-// Tensors of a checkpoint that ranks wrote in slices: found, joined, or read in part.
+// Tensors of a checkpoint that ranks wrote in slices; they are joined, or read in part.
 #pragma once
 
 #include <filesystem>
@@ -16,17 +16,17 @@ namespace npu_train::detail {
 
 class SlicedTensors {
  public:
-  // What the manifest lists. Error(Checkpoint) unless the slices of each tensor are all of it, once.
+  // Takes the list in the manifest. Error(Checkpoint) unless the slices of each tensor cover it exactly once.
   SlicedTensors(const Json& manifest, const std::string& where);
 
-  // To be called once, before the others: which parts are read, and the parameters of which this rank needs a slice only, of their state
-  // and of themselves.
+  // Called once, before the other functions. Selects the parts that are read, and the parameters of which this rank needs only a slice:
+  // `own` for their state, `own_model` for the parameters themselves.
   void select(const std::function<bool(const std::string& part)>& wanted, const ParameterSet& own, const ParameterSet& own_model);
   bool has_file(const std::string& file) const { return files_.contains(file); }
-  // Whether it has elements that are needed.
+  // Whether the file has elements that are needed.
   bool needs_file(const std::string& file) const;
   void read(const std::string& file, const std::filesystem::path& path);
-  // The tensors, when all files that are needed were read.
+  // Gives the tensors to `state`, after all needed files were read.
   void give(RunState& state);
 
  private:
@@ -38,8 +38,8 @@ class SlicedTensors {
     std::vector<int64_t> sizes, strides;
     std::vector<Piece> pieces;
     bool wanted = false, complete = true;
-    int64_t begin = 0, end = 0;  // of the elements that are needed
-    at::Tensor values;           // they
+    int64_t begin = 0, end = 0;  // range of the needed elements
+    at::Tensor values;           // the needed elements
     bool needs(const Piece& piece) const { return wanted && piece.begin < end && begin < piece.end; }
   };
   using Key = std::pair<std::string, std::string>;  // part and name
@@ -49,7 +49,7 @@ class SlicedTensors {
 
   std::string where_;
   std::map<Key, Tensor> tensors_;
-  std::map<std::string, std::vector<Key>> files_;  // the tensors that each has a slice of
+  std::map<std::string, std::vector<Key>> files_;  // tensors of which a file has a slice
 };
 
 }  // namespace npu_train::detail

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kStore = "CheckpointStore";
-constexpr int64_t kLargestSerial = int64_t{1} << 53;  // that a manifest may hold
+constexpr int64_t kLargestSerial = int64_t{1} << 53;  // largest value in a manifest
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
 
@@ -33,7 +33,7 @@ struct CheckpointStore::Entry {
 };
 
 CheckpointStore::CheckpointStore(std::string dir, CheckpointOptions options) : dir_(std::move(dir)), options_(std::move(options)) {
-  bind<CheckpointOptions>(to_node(options_), "checkpoint");  // the checks that a file's section gets
+  bind<CheckpointOptions>(to_node(options_), "checkpoint");  // the same checks as for a section of a file
 }
 
 std::vector<CheckpointStore::Entry> CheckpointStore::entries() const {
@@ -58,14 +58,14 @@ std::string CheckpointStore::link(const std::string& name) const {
   const auto path = fs::path(dir_) / name;
   std::error_code error;
   const auto target = fs::read_symlink(path, error);
-  if (error || target.has_parent_path()) return "";  // only a name inside the folder
+  if (error || target.has_parent_path()) return "";  // must be a name inside the folder
   const auto full = fs::path(dir_) / target;
   return is_checkpoint(full) ? full.string() : "";
 }
 
 int CheckpointStore::remove_leftovers() const {
   int removed = npu_train::remove_leftovers(dir_, [](std::string_view) { return true; });
-  // Links under construction had names of their own before: ".last.<process>".
+  // Older versions used other names for links under construction: ".last.<process>".
   std::vector<fs::path> links;
   std::error_code error;
   for (const auto& item : fs::directory_iterator(dir_, error)) {
@@ -176,8 +176,8 @@ void CheckpointStore::rotate(const std::string& newest) const {
 
 std::string CheckpointStore::newest_valid() const {
   wait();
-  // By the order of saving and not by the link `last`: a process may have been killed between the two. Nor by steps: a run that went back
-  // to an older checkpoint has left those ahead of it behind.
+  // In the order of saving, not by the link `last`: a process may have been killed between the two. Nor by steps: a run that returned to an
+  // older checkpoint has left those with more steps on the disk.
   for (const auto& e : entries()) {
     try {
       verify_checkpoint(e.path);
@@ -193,7 +193,7 @@ std::string CheckpointStore::resolve(const std::string& which) const { return wh
 
 namespace {
 
-// " by val/acc1"; "" if it is not known, as for a damaged one that is not read here.
+// Returns " by val/acc1"; "" if the monitor is not known, as for a damaged checkpoint.
 std::string by_monitor(const std::string& checkpoint) {
   try {
     const auto monitor = read_checkpoint_meta(checkpoint).monitor;

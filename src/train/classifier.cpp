@@ -11,13 +11,13 @@ namespace npu_train {
 
 namespace {
 
-/// Mean of per-sample values over the samples that the mask keeps.
+/// Returns the mean of per-sample values over the samples that the mask keeps.
 at::Tensor masked_mean(const at::Tensor& values, const at::Tensor& mask) {
   const auto m = mask.to(values.scalar_type());
   return (values * m).sum() / m.sum();
 }
 
-/// Classes out of range, which a device would not report. On the host only: a device is not asked in each step.
+/// Rejects classes out of range, which a device would not report. Only on the host, to avoid reading from a device in each step.
 void check_labels(const at::Tensor& target, int64_t classes, const Batch& batch) {
   constexpr int64_t kIgnored = -100;
   if (!target.is_cpu() || target.dim() != 1 || target.scalar_type() != at::kLong || !target.is_contiguous()) return;
@@ -47,7 +47,7 @@ class Classifier final : public ModelTask {
 
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override {
     if (!usual_metrics_) return ModelTask::metric_sums(output, batch);
-    const auto rank = detail::rank_of_target(output, batch);  // once for both
+    const auto rank = detail::rank_of_target(output, batch);  // once for both metrics
     return detail::unmasked(at::stack({rank.eq(1), rank.ge(1).logical_and_(rank.le(5))}).to(at::kFloat), batch).sum(1).mul_(100);
   }
 

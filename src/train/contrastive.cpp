@@ -30,7 +30,7 @@ class Contrastive final : public ModelTask, public ComparesRanks, public EpochMe
   StepOutput training_step(const Batch& batch) override { return step(batch); }
   StepOutput validation_step(const Batch& batch) override { return step(batch); }
 
-  // Nothing reads it: pair i of a batch belongs together.
+  // The targets are not used: pair i of a batch belongs together.
   at::Tensor example_target(const Batch& inputs) const override { return at::zeros({inputs.size}, at::kLong); }
 
   // The host may exchange rows with other ranks.
@@ -38,12 +38,12 @@ class Contrastive final : public ModelTask, public ComparesRanks, public EpochMe
 
   std::vector<std::string> epoch_metric_names() const override { return has_recalls_ ? metric_names() : std::vector<std::string>(); }
 
-  // Both features of each pair.
+  // Returns both features of each pair.
   at::Tensor epoch_rows(const StepOutput& output, const Batch&) const override {
     return at::cat({output.outputs.at(kImages), output.outputs.at(kTexts)}, 1);
   }
 
-  // In blocks: the products of all pairs would be the square of their number.
+  // Computed in blocks: the products of all pairs would need memory for the square of their number.
   std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const override {
     constexpr int64_t kAtOnce = 256;
     const auto halves = rows.chunk(2, 1);
@@ -65,13 +65,13 @@ class Contrastive final : public ModelTask, public ComparesRanks, public EpochMe
  private:
   static constexpr std::array<int64_t, 2> kRecalls = {1, 5};
 
-  // How many rows of `products` have that of the column `own` among their k largest; ties count against it.
+  // Returns in how many rows of `products` the element of the column `own` is among the k largest; ties count against it.
   static at::Tensor hits(const at::Tensor& products, const at::Tensor& own, int64_t k) {
     const auto rank = products.ge(products.gather(1, own.unsqueeze(1))).sum(1);  // 0 for a NaN
     return rank.ge(1).logical_and_(rank.le(k)).to(at::kFloat).sum();
   }
 
-  // Of the own images (or texts), those whose text is among the k most similar ones; ties count against it.
+  // Returns the metric: the share of this rank's images (or texts) whose text (or image) is among the k most similar ones.
   static Metric recall(const std::string& name, const char* logits, int64_t k) {
     const auto sums = [logits, k](const StepOutput& output, const Batch&) {
       const auto& all = output.outputs.at(logits);

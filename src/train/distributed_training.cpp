@@ -25,9 +25,9 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kTraining = "DistributedTraining";
-constexpr const char* kScaler = "scaler";  // a part of a checkpoint
+constexpr const char* kScaler = "scaler";  // name of its part in a checkpoint
 
-/// What is not in DistOptions, which the reducer compares.
+/// Returns the options that are not in DistOptions, which the reducer compares.
 std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimizer) {
   auto out = str_cat("clip_norm=", shortest(o.clip_norm), "\noptimizer=", optimizer.name(), " ", to_yaml(optimizer.options()));
   if (const auto& s = o.loss_scale)
@@ -47,7 +47,7 @@ void check_equal_on_ranks(Strategy& strategy, const std::string& options) {
 
 namespace detail {
 
-/// The model as a checkpoint sees it.
+/// Adapter of the model to the Task that checkpoints save.
 class ModuleState final : public Task {
  public:
   explicit ModuleState(torch::nn::Module& module) : module_(module) {}
@@ -97,7 +97,7 @@ struct DistributedTraining::Impl {
                         [this](at::Tensor& found_inf) { agree(found_inf); });
   }
 
-  // Before tensors of other sizes would be sent.
+  // Compares the models before tensors of different sizes would be sent.
   void check_same_model(const std::vector<at::Tensor>& weights) {
     std::string text;
     for (const auto& t : weights) text += str_cat(t.scalar_type(), " ", t.sizes(), "\n");
@@ -107,7 +107,7 @@ struct DistributedTraining::Impl {
             " has a model with other parameters or buffers than rank 0; hint: all ranks must run the same program with the same options");
   }
 
-  // The one agreement of a step, with unscaled gradients; `found_inf` may be undefined.
+  // The only agreement of a step, with unscaled gradients; `found_inf` may be undefined.
   void agree(at::Tensor& found_inf) {
     const at::NoGradGuard no_grad;
     const auto& own = optimizer->parameters();
@@ -166,7 +166,7 @@ struct DistributedTraining::Impl {
     } else if (strategy->is_main()) {
       save_checkpoint(dir, state, meta, {});
     }
-    strategy->barrier();  // the file is there for every rank
+    strategy->barrier();  // the file exists for every rank
   }
 
   void load(const std::string& dir) {
@@ -186,11 +186,11 @@ struct DistributedTraining::Impl {
   detail::ModuleState model;
   std::shared_ptr<DataParallelStrategy> strategy;
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Precision> precision;  // of checkpoints: parameters are saved as they are
+  std::unique_ptr<Precision> precision;  // only for checkpoints: parameters are saved unchanged
   GradScaler scaler;
   SquaredNorm squares;
   LoopPosition position;
-  int64_t micro_batches = 0, passes = 0;  // of the window
+  int64_t micro_batches = 0, passes = 0;  // counts of the current window
   bool in_window = false;
 };
 
@@ -203,7 +203,7 @@ DistributedTraining::~DistributedTraining() = default;
 void DistributedTraining::begin_window(int64_t micro_batches) {
   translated(kTraining, [&] {
     auto& self = *impl_;
-    self.optimizer->zero_grad();  // of a window that was given up
+    self.optimizer->zero_grad();  // drops gradients of an abandoned window
     self.model.parameters().zero_grad();
     self.strategy->begin_window(micro_batches);
     self.strategy->set_gradient_scale(self.scaler.get_scale());

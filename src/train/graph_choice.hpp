@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-// The reason against it goes to the log if graphs are requested or the device has them.
+// Logs the reason against it if graphs are requested, or on a CUDA device.
 bool captures_graphs(const TrainerOptions& options, const Device& device, const Task& task, const Strategy& strategy);
 
 }  // namespace npu_train::detail

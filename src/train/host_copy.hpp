@@ -1,11 +1,11 @@
-// What is written while the training continues: a copy of it in host memory, page-locked for a GPU.
+// Copies in host memory, page-locked for a GPU, of the state that is written while training continues.
 #pragma once
 
 #include "npu_train/train/checkpoint.hpp"
 
 namespace npu_train::detail {
 
-// In the memory that `copy` has from the last time, wherever that fits.
+// Reuses the memory that `copy` has from the last call, if it fits.
 void copy_to_host(const RunState& state, RunState& copy);
 void copy_to_host(const StateSlices& slices, StateSlices& copy);
 

@@ -1,4 +1,4 @@
-// Copies of a task's buffers, to go back to.
+// Copies of a task's buffers, from which they can be restored.
 #pragma once
 
 #include <vector>
@@ -12,9 +12,9 @@ class KeptBuffers {
   explicit KeptBuffers(Task& task) : task_(task) {}
   // Copies the buffers as they are now.
   void keep();
-  // Puts back what keep() copied; nothing before the first.
+  // Restores the buffers from the last keep(); does nothing before the first one.
   void restore() const;
-  // The live buffers, and copies of what is in them now.
+  // Returns the live buffers, as listed by the first keep().
   const std::vector<NamedTensor>& buffers() const { return buffers_; }
 
  private:

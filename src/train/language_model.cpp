@@ -45,11 +45,11 @@ class LanguageModel final : public ModelTask {
 
   std::string weight_unit() const override { return "tokens"; }
 
-  // The host counts the tokens.
+  // The host reads the number of tokens.
   bool capturable() const override { return false; }
 
  private:
-  // The first input of ids; nullptr if there is none.
+  // Returns the first input of token ids; nullptr if there is none.
   const InputSpec* text_input() const {
     const auto found = std::find_if(model_.inputs.begin(), model_.inputs.end(), [](const InputSpec& i) { return i.dtype == at::kLong; });
     return found != model_.inputs.end() ? &*found : nullptr;
@@ -61,7 +61,7 @@ class LanguageModel final : public ModelTask {
     return {detail::token_accuracy(options.ignore_index, targets), perplexity()};
   }
 
-  // The token that follows each of the input; ignored after the end of the text and inside its prompt.
+  // Returns the token that follows each input token; ignored after the end of the text and inside its prompt.
   static at::Tensor next_tokens(const Batch& batch, int64_t ignore) {
     const auto& tokens = batch.input();
     check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong, ErrorKind::Usage, kLanguageModel,
@@ -77,7 +77,7 @@ class LanguageModel final : public ModelTask {
     return target;
   }
 
-  // Without those of the samples that are padding.
+  // Returns the targets, without those of padded samples.
   static at::Tensor counted_targets(const Batch& batch, int64_t ignore) {
     const auto targets = batch.has("target") ? batch.target() : next_tokens(batch, ignore);
     return batch.has("mask") ? targets.masked_fill(batch.at("mask").eq(0).unsqueeze(1), ignore) : targets;

@@ -31,7 +31,7 @@ RunResult TrainLoop::fit() {
     struct End {
       detail::StopLimits& limits;
       ~End() { limits.drop_request(); }
-    } end{jobs_->limits};  // a request is for this fit, however it ends
+    } end{jobs_->limits};  // a request is for this fit() only, however it ends
     const auto& monitor = jobs_->early.options().monitor;
     check(!jobs_->early.options().enabled || monitor.starts_with("train/") || validates(), ErrorKind::Usage, "early_stopping.monitor", "'",
           monitor, "' is measured on validation data, and this run does not validate");
@@ -99,7 +99,7 @@ StepResult TrainLoop::step(std::vector<Batch>& window) {
   return result;
 }
 
-/// What the host knows after a step.
+/// Sets the values that the host knows after a step.
 void TrainLoop::describe(StepReport& report, const StepResult& result) const {
   report.global_step = at_.global_step;
   report.epoch = at_.epoch;
@@ -193,7 +193,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
   return std::nullopt;
 }
 
-/// False: a stop was requested during the validation. The epoch then still has its end before it, with the validation from the start.
+/// Returns false if a stop was requested during the validation: the epoch has then not ended, and the validation starts again later.
 bool TrainLoop::end_epoch(EpochReport& report) {
   report.epoch = at_.epoch;
   report.global_step = at_.global_step;
@@ -220,8 +220,8 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   return true;
 }
 
-/// The validation of trainer.val_check_interval, if one is due where the epoch is. False: the run stops, by a request during it or by early
-/// stopping after it.
+/// Runs the validation of trainer.val_check_interval, if one is due at this position. Returns false if the run stops, by a request during
+/// the validation or by early stopping after it.
 bool TrainLoop::validate_inside_epoch() {
   const bool due = validates_epoch() && at_.validated_batch != at_.batch_in_epoch && jobs_->windows.validation_is_due(at_.batch_in_epoch);
   if (!due) return true;
@@ -257,7 +257,7 @@ std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, 
   });
 }
 
-/// Of the weights as they are: only final_val follows from it.
+/// Validates the current weights; only final_val follows from the result.
 std::optional<Scalars> TrainLoop::measure_weights(bool stoppable) {
   check(parts_.val_loader != nullptr, ErrorKind::Usage, "Trainer::validate", "there is no validation data");
   const auto limit = options_.fast_dev_run ? 1 : options_.limit_val_batches;
@@ -280,7 +280,7 @@ std::optional<Scalars> TrainLoop::validate_weights(bool stoppable) {
   return metrics;
 }
 
-/// A run that is not stopped here has no such validation: its metrics give the checkpoint a score, and move no state.
+/// A run that is not stopped here has no such validation, so its metrics give the checkpoint a score and change no other state.
 void TrainLoop::validate_at_stop() {
   const auto val = measure_weights(/*stoppable=*/true);
   if (!val) return jobs_->limits.end_by_request();
@@ -288,7 +288,7 @@ void TrainLoop::validate_at_stop() {
   call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });
 }
 
-/// Averages that are empty are not of this place: those of the training inside an epoch, those of a validation in an epoch without one.
+/// Averages may be empty: those of the training inside an epoch, and those of a validation in an epoch without one.
 void TrainLoop::note(const Scalars& train, const Scalars& val) {
   jobs_->ranking.note(train, val);
   jobs_->early.note(train, val);

@@ -24,7 +24,7 @@
 
 namespace npu_train {
 
-// The order is a contract, and tests/train/loop_order_test.cpp fails if two of these are exchanged:
+// The order is a contract: tests/train/loop_order_test.cpp fails if two of these are exchanged.
 //
 //   a window            batches (overfit) -> copy to the device -> learning rate -> the ranking forgets its score
 //                       -> the step, retried if it runs out of memory -> counters
@@ -38,16 +38,16 @@ namespace npu_train {
 //   loading             which parameters are trained -> model -> optimizer -> scaler -> EMA -> random numbers -> loader -> counters and
 //                       parts of the loop -> callbacks, in the order in which they were added
 //
-// Callbacks come in the order in which they were added, in each of these places.
+// In each of these places, callbacks run in the order in which they were added.
 struct TrainLoop::Jobs {
-  // What parts need of the loop.
+  // Functions of the loop that its parts need.
   struct Hooks {
     std::function<double(size_t batches)> full_weight;
     std::function<RunState(StateSlices& own)> state;
     std::function<CheckpointMeta()> meta;
     std::function<void(const std::string& path)> checkpoint_written;
   };
-  // All is borrowed but the hooks and `early_stopping`.
+  // All arguments are borrowed, except the hooks and `early_stopping`.
   Jobs(const LoopParts& parts, const TrainerOptions& options, const CheckpointOptions& checkpoint,
        const EarlyStoppingOptions& early_stopping, TrainStep& step, const Observers& observers, Hooks hooks);
 
@@ -67,13 +67,13 @@ struct TrainLoop::Jobs {
   detail::Rollback rollback;
   detail::TrainedParameters trained;
 
-  // Throws Error(Diverged), with the broken state on the disk unless the run goes back.
+  // Throws Error(Diverged), after writing the broken state unless the run rolls back.
   [[noreturn]] void diverged(const detail::Divergence::Finding& found) {
     writer.settle_parts();
     rollback.diverged(found, writer.store(), [this] { return writer.save_diverged(); });
   }
 
-  // Those with a state in the checkpoint's part `loop`, each under keys of its own. `trained` is loaded before all others.
+  // Returns the parts with a state in the checkpoint's part `loop`, each under its own keys. `trained` is loaded before all of them.
   std::vector<Stateful*> with_state() { return {&rate, &memory, &sums, &divergence, &ranking, &early, &rollback}; }
 };
 

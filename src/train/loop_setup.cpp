@@ -1,4 +1,4 @@
-// How a loop is built from its parts.
+// Construction of a loop from its parts.
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/train/monitors.hpp"
@@ -9,7 +9,7 @@ namespace npu_train {
 
 TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping)
     : parts_(std::move(parts)), options_(std::move(options)), checkpoint_(std::move(checkpoint)) {
-  bind<TrainerOptions>(to_node(options_), "trainer");  // the checks that a file's sections get
+  bind<TrainerOptions>(to_node(options_), "trainer");  // the same checks as for sections of a file
   bind<CheckpointOptions>(to_node(checkpoint_), "checkpoint");
   bind<EarlyStoppingOptions>(to_node(early_stopping), "early_stopping");
   check(options_.on_oom != "retry" || parts_.strategy == nullptr || parts_.strategy->world_size() == 1, ErrorKind::Usage, "trainer.on_oom",

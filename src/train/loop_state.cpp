@@ -1,4 +1,4 @@
-// The state that a loop saves and resumes from, and the questions of programs to its parts.
+// The state that a loop saves and resumes from, and the functions by which programs query its parts.
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -23,7 +23,7 @@ RunState TrainLoop::state_with(StateSlices* own) const {
 void TrainLoop::load_state(const RunState& state, const std::vector<std::string>& leave_out) {
   const detail::SavedParts saved(state, leave_out);
   const auto* loop = saved.find("loop");
-  if (loop != nullptr) jobs_->trained.load_state(*loop);  // first: the other parts are of these parameters
+  if (loop != nullptr) jobs_->trained.load_state(*loop);  // first: the other parts depend on the trained parameters
   detail::load_training(parts_, at_, saved);
   if (loop != nullptr) {
     step_->set_attempts(loop->integer("attempts", "loop"));
@@ -38,7 +38,7 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
 
 void TrainLoop::load_checkpoint(const std::string& dir) {
   if (!parts_.strategy->writes_parts()) return load_state(npu_train::load_checkpoint(dir));
-  // Which parameters are trained decides which slices this rank has.
+  // The trained parameters decide which slices this rank has.
   const auto loop = npu_train::load_checkpoint(dir, {"loop"});
   jobs_->trained.load_state(*detail::SavedParts(loop, {}).find("loop"));
   auto own = parts_.optimizer->parameters();
@@ -77,8 +77,8 @@ std::optional<int64_t> TrainLoop::windows_per_epoch() const { return jobs_->wind
 
 int64_t TrainLoop::windows_done() const { return jobs_->windows.windows_done(at_.batch_in_epoch); }
 
-// What a full window weighs over all ranks, however it is cut. A batch that is a window by itself is its own measure, as is a longer window
-// than the options know, of a program that owns its loop.
+// Returns the weight of a full window over all ranks, however it is divided. 0: the window is its own measure, if it is a single batch, or
+// longer than the options say, in a program that owns its loop.
 double TrainLoop::full_weight(size_t batches) const {
   const auto micro_batches = options_.accumulate_grad_batches * parts_.strategy->world_size();
   const bool own_window = static_cast<int64_t>(batches) > options_.accumulate_grad_batches;

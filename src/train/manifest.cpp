@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The last member of a manifest whose text before it is `text`: a checksum of every byte of it.
+// Returns the last member of a manifest, after `text`: a checksum of every byte of it.
 std::string seal_of(std::string_view text) { return ",\n  \"manifest_checksum\": \"" + hex64(hash64(text)) + "\"\n}\n"; }
 
 void check_seal(const std::string& text, const std::string& path) {
@@ -21,7 +21,7 @@ void check_seal(const std::string& text, const std::string& path) {
         kCheckpointWhere, path, ": is damaged, its checksum is not that of its content; hint: ", kOlderCheckpoint);
 }
 
-// What any manifest must hold, so that nothing is loaded in part: counters that can be, and every file that it needs, once.
+// Checks what any manifest must contain, so that nothing is loaded in part: counters in range, and every needed file, once.
 void check_content(const Json& manifest, const std::string& path) {
   constexpr int64_t kLargest = int64_t{1} << 53;
   for (const char* key : {"epoch", "global_step", "batches_seen", "serial", "threads"}) {

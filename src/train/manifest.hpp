@@ -1,4 +1,4 @@
-// The manifest of a checkpoint: its text with the checksum of itself, and the files that it lists.
+// The manifest of a checkpoint: its text, with a checksum of itself, and the files that it lists.
 #pragma once
 
 #include <exception>
@@ -14,7 +14,7 @@ namespace npu_train::detail {
 constexpr const char* kCheckpointWhere = "Checkpoint";
 constexpr const char* kOlderCheckpoint = "take an older checkpoint of the run: --resume auto passes over damaged ones";
 
-// Whatever Error a damaged file causes becomes an Error(Checkpoint).
+// Converts every Error that a damaged file causes to an Error(Checkpoint).
 template <class Fn>
 auto reading_checkpoint(Fn&& fn) -> decltype(fn()) {
   try {
@@ -26,15 +26,15 @@ auto reading_checkpoint(Fn&& fn) -> decltype(fn()) {
 }
 
 std::string manifest_path(const std::string& dir);
-// The text of a manifest, whose last member is a checksum of all text before it.
+// Returns the text of a manifest, whose last member is a checksum of all text before it.
 std::string sealed(const Json& manifest);
-// Checked: format, checksum, counters, and that every file that is needed is listed, once. Error(Checkpoint).
+// Checks format, checksum and counters, and that every needed file is listed once. Error(Checkpoint).
 Json read_manifest(const std::string& dir);
-// The entry {name, bytes, checksum} of a file.
+// Returns the entry {name, bytes, checksum} of a file.
 Json file_entry(const std::string& name, const WrittenFile& written);
-// The path of a file after its size and checksum were verified; `file` is its entry in the manifest.
+// Verifies the size and checksum of a file, and returns its path; `file` is its entry in the manifest.
 std::filesystem::path verified_path(const std::string& dir, const Json& file);
-// A manifest of format 1, which has no checksum, may name another step than the state does.
+// Compares the counters of a manifest of format 1, which has no checksum, with those of the state. Error(Checkpoint) if they differ.
 void check_counters(const std::string& dir, const Json& manifest);
 
 }  // namespace npu_train::detail

@@ -35,7 +35,7 @@ class MaskedLanguageModel final : public ModelTask {
   }
 
   StepOutput training_step(const Batch& batch) override {
-    const auto micro_batch = PortableRandom::position().seed;  // of the attempt and the number over all ranks, whatever rng is
+    const auto micro_batch = PortableRandom::position().seed;  // derived from attempt and number over all ranks, for every rng option
     const auto drawn = derive_seed(options_.seed, "masked tokens", static_cast<uint64_t>(batch.epoch), static_cast<uint64_t>(batch.index));
     return step(batch, derive_seed(drawn, "training", micro_batch));
   }
@@ -49,12 +49,12 @@ class MaskedLanguageModel final : public ModelTask {
     return static_cast<double>(samples * tokens.value_or(1)) * options_.mask_probability;
   }
 
-  // Nothing reads it: the targets are the tokens.
+  // The targets are not used: the task predicts the tokens.
   at::Tensor example_target(const Batch& inputs) const override { return inputs.input(); }
 
   std::string weight_unit() const override { return "masked_tokens"; }
 
-  // The host counts the hidden tokens, and draws.
+  // The host counts the hidden tokens, and draws random numbers.
   bool capturable() const override { return false; }
 
  private:

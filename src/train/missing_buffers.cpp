@@ -10,12 +10,12 @@
 namespace npu_train::detail {
 namespace {
 
-// Running means that are no buffer of the task, with their values before.
+// Running means that are not among the task's buffers, with their previous values.
 class UnlistedMeans final : private NormWatch {
  public:
   explicit UnlistedMeans(Task& task) : buffers_(task.buffers()) {}
 
-  // Those of frozen layers stay as they are, and may belong to a network that is no part of the task.
+  // Returns how many means have changed. Those of frozen layers do not change, and may belong to a network outside of the task.
   int64_t moved() const {
     return std::count_if(means_.begin(), means_.end(), [](const auto& m) { return !m.first.equal(m.second); });
   }

@@ -30,7 +30,7 @@ class LossTask final : public ModelTask {
   LossFunction loss_;
 };
 
-// A sum or count that a metric's function gave, as fp32 [].
+// Returns a sum or count of a metric's function as fp32 [].
 at::Tensor number_of(const Metric& metric, const at::Tensor& given) {
   check(given.defined(), ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave an undefined tensor; it must give one number");
   check(given.numel() == 1, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave a tensor of ", given.sizes(),

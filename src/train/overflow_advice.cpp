@@ -19,13 +19,13 @@ std::string numbers(const std::vector<int64_t>& values) {
   return join(out);
 }
 
-// "layer1.0" of "after layer1.0"; "" of what is no layer.
+// Returns "layer1.0" for "after layer1.0"; "" if `place` is not a layer.
 std::string layer_itself(const std::string& place) {
   const std::string after = "after ";
   return place.starts_with(after) ? place.substr(after.size()) : place.starts_with("before ") ? "" : place;
 }
 
-// Only the model knows which block a layer belongs to.
+// Names the layer: only the model knows to which block it belongs.
 std::string in_fp32(const std::string& layer) {
   return (layer.empty() ? "compute the first block" : "compute the block of " + layer) +
          " in fp32: amp.fp32_modules (npu_tool summary names the blocks), or Fp32Region in your own forward";

@@ -1,4 +1,4 @@
-// What to try after an overflow, by what the report found.
+// Advice on what to do after an overflow, from the findings of its report.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Which skipped steps are explained, and how: StepOptions::on_overflow and detect_anomaly.
+// Decides which skipped steps are explained, and explains them: StepOptions::on_overflow and detect_anomaly.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@ namespace npu_train::detail {
 
 class OverflowForensics {
  public:
-  // The parts are borrowed. `buffers` holds those from before the window. `bring` gives a micro-batch on the device.
+  // The parts are borrowed. `buffers` has the values from before the window. `bring` returns a micro-batch on the device.
   OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, Strategy& strategy, const StepOptions& options, bool may_skip,
                     KeptBuffers& buffers, std::function<Batch(const Batch&)> bring);
 
-  // Whether an overflow may be explained later: then the buffers of each window's start are kept.
+  // Whether an overflow may be explained later: then the buffers of each window's start must be kept.
   bool watches() const;
-  // Before a window: what a replay of it needs.
+  // Called before a window: keeps the state that a replay needs.
   void begin();
-  // With the gradients of a step that cannot be skipped: explains those that are not finite.
+  // Explains gradients that are not finite, in a step that cannot be skipped.
   void look_at_gradients(const std::vector<Batch>& window, double full_weight, int64_t attempt);
-  // After the step, which was taken or not.
+  // Called after the step, whether it was taken or skipped.
   void end(bool taken, const std::vector<Batch>& window, double full_weight, int64_t attempt);
   void set_taken_one(bool taken_one) { taken_one_ = taken_one; }
 
  private:
-  at::Device device() const;  // of forward and backward
+  at::Device device() const;  // device of forward and backward
   bool is_due(int64_t streak) const;
   void explain(const std::vector<Batch>& window, double full_weight, int64_t attempt, int64_t streak);
 
@@ -42,9 +42,9 @@ class OverflowForensics {
   int64_t last_skip_;
   KeptBuffers& buffers_;
   std::function<Batch(const Batch&)> bring_;
-  RandomState random_;  // before the window
+  RandomState random_;  // states of the generators before the window
   bool taken_one_ = false;
-  bool explained_ = false;  // this row of skipped steps
+  bool explained_ = false;  // the current row of skipped steps was explained
 };
 
 }  // namespace npu_train::detail

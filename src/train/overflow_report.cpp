@@ -25,16 +25,16 @@ bool is_value(const at::Tensor& t) { return t.defined() && t.is_floating_point()
 
 double largest(const at::Tensor& t) { return t.detach().abs().max().to(at::kDouble).item<double>(); }
 
-// How an overflow shows on the device of the run.
+// Recognises overflows on the device of the run.
 class Overflows {
  public:
-  // `computes_in`: gradients in fp32 are copies of numbers of that dtype.
+  // `computes_in`: gradients in fp32 are copies of numbers in this dtype.
   Overflows(const Device& device, at::ScalarType computes_in)
       : device_(device), saturates_(backend_of(device).capabilities(device).saturating_overflow), computes_in_(computes_in) {
     raised();
   }
 
-  // Where an overflow saturates: whether the device's flag was raised since the last call. NaN became 0, and no value shows that.
+  // On a saturating device: whether its flag was raised since the last call. Values do not show an overflow if NaN became 0.
   bool raised() const {
     if (!saturates_) return false;
     const auto& backend = backend_of(device_);
@@ -44,17 +44,17 @@ class Overflows {
   }
 
   bool within(const at::Tensor& t) const { return largest(t) < limit(t.scalar_type()); }
-  // In fp32 a gradient may well be larger than an fp16 number: only the largest one itself, copied, gives an overflow away.
+  // An fp32 gradient may be larger than any fp16 number: only a copy of the largest fp16 number itself shows an overflow.
   bool gradient_within(const at::Tensor& t) const {
     const double value = largest(t);
     return value < limit(t.scalar_type()) && !(saturates_ && computes_in_ == at::kHalf && value == limit(at::kHalf));
   }
 
-  // Indices of the first dimension whose values are not all within, where that is at most an eighth of `samples` (at least one).
+  // Returns the indices in the first dimension with values beyond the limit, if they are at most an eighth of `samples` (at least one).
   std::vector<int64_t> blamed(const at::Tensor& t, int64_t samples) const;
 
  private:
-  // The first magnitude that is an overflow; a saturating device gives the largest number itself.
+  // Returns the smallest magnitude that is an overflow; on a saturating device, that is the largest number itself.
   double limit(at::ScalarType type) const {
     if (!saturates_) return std::numeric_limits<double>::infinity();
     if (type == at::kHalf) return 65504.0;
@@ -79,24 +79,24 @@ std::vector<int64_t> Overflows::blamed(const at::Tensor& t, int64_t samples) con
   return out;
 }
 
-// The layer, or the parameter itself where it is the model's own.
+// Returns the layer of a parameter, or the parameter itself if it belongs directly to the model.
 std::string owner_of(const std::string& parameter) {
   const auto layer = layer_of(parameter);
   return layer.empty() ? parameter : layer;
 }
 
-// What the observer notes of an operator.
+// Data of the observer about an operator.
 struct Step {
   std::string layer, op;
   bool has_parameter = false;
-  std::vector<const void*> inputs;  // of its tensors
+  std::vector<const void*> inputs;  // addresses of its input tensors
   const void* output = nullptr;
   double gradient = -1;
   bool gradient_within = true;
   std::vector<int64_t> gradient_samples;
 };
 
-// Memory that an operator has only reserved: its content is meaningless.
+// Whether an operator only reserves memory, whose content is undefined.
 bool is_unwritten(std::string_view op) { return op.starts_with("empty") || op.starts_with("new_empty"); }
 
 // One micro-batch under observation.
@@ -104,7 +104,7 @@ class Replay {
  public:
   Replay(OverflowReport& report, const Batch& batch, const Overflows& overflows) : report_(report), batch_(batch), overflows_(overflows) {}
 
-  // True: a value that is not finite was found.
+  // Returns true if a value that is not finite was found.
   bool run(Task& task, Precision& precision, const OverflowContext& context) {
     StepOutput output;
     {
@@ -120,7 +120,7 @@ class Replay {
     return finish(task);
   }
 
-  // Magnitudes by layer in fp32, for a model whose parameters are fp32.
+  // Measures the magnitudes by layer in fp32, for a model whose parameters are fp32.
   void run_in_fp32(Task& task, const OverflowContext& context) {
     std::map<std::string, double> seen;
     {
@@ -166,7 +166,7 @@ class Replay {
       if (weights_within) blame(overflows_.blamed(op.output, batch_.input().size(0)));
     }
     if (op.output.requires_grad() && !op.output.is_leaf()) watch_gradient(op.output, steps_.size());
-    kept_.push_back(op.output);  // so that no other tensor takes its place in memory, and its address
+    kept_.push_back(op.output);  // so that no other tensor gets its memory and its address
     steps_.push_back(std::move(step));
   }
 
@@ -197,7 +197,7 @@ class Replay {
     return source_.has_value();
   }
 
-  // The first gradient that is not finite was made by the backward of an operator that took this value and whose own gradient was.
+  // The first gradient that is not finite comes from the backward of an operator that took this value, and whose own gradient was finite.
   std::optional<OverflowSource> backward_source() {
     if (first_gradient_ >= 0) {
       const auto& broken = steps_[static_cast<size_t>(first_gradient_)];
@@ -231,14 +231,14 @@ class Replay {
   const Batch& batch_;
   const Overflows& overflows_;
   std::vector<Step> steps_;
-  std::map<size_t, size_t> ranges_;  // of steps, in report_.layers
+  std::map<size_t, size_t> ranges_;  // indices in report_.layers, by step
   std::vector<at::Tensor> kept_;
   std::optional<OverflowSource> source_;
   std::string last_layer_;
-  int64_t first_gradient_ = -1, first_raised_ = -1;  // steps
+  int64_t first_gradient_ = -1, first_raised_ = -1;  // indices of steps
 };
 
-// The optimizer may still need the gradients of the window that is replayed.
+// Keeps the gradients of the replayed window, which the optimizer may still need.
 class KeptGradients {
  public:
   explicit KeptGradients(ParameterSet parameters) : parameters_(std::move(parameters)) {

@@ -14,7 +14,7 @@ namespace {
 
 std::string prefix(int rank) { return "rank" + std::to_string(rank) + "/"; }
 
-// For each tensor a line with its name, dtype and length, and its content.
+// Returns, for each tensor, a line with its name, dtype and length, followed by its content.
 std::string to_text(const State& state) {
   std::string out;
   for (const auto& [name, tensor] : state.tensors) {

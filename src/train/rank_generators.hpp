@@ -1,4 +1,4 @@
-// The generators of all ranks in one state: those of rank 0 under their own names, those of rank R under "rank<R>/".
+// The random number generators of all ranks in one state: those of rank 0 under their own names, those of rank R under "rank<R>/".
 #pragma once
 
 #include "npu_train/base/state.hpp"
@@ -6,11 +6,11 @@
 
 namespace npu_train::detail {
 
-// Every rank calls it. The main rank gets those of all, the others their own.
+// Returns the generators of all ranks on the main rank, and those of this rank on the others. Every rank calls it.
 State generators_of_ranks(Strategy& strategy);
 
-// Sets those of this rank. Where another number of ranks saved them, rank 0 continues with its own and the others keep what they were
-// seeded with: the numbers of one rank must not be drawn on another one too. Error(Checkpoint) as set_rng_state().
+// Sets the generators of this rank. If another number of ranks saved them, rank 0 continues with its own, and the others keep their seeds:
+// a rank must not draw the numbers of another one. Error(Checkpoint) as set_rng_state().
 void set_generators_of_rank(const Strategy& strategy, const State& saved);
 
 }  // namespace npu_train::detail

@@ -19,7 +19,7 @@ namespace {
 
 bool is_counter(const NamedTensor& buffer) { return buffer.second.numel() == 1 && at::isIntegralType(buffer.second.scalar_type(), false); }
 
-// The moves of one rank, as own_moves() wrote them.
+// The moves of one rank, as own_moves() has written them.
 class Moves {
  public:
   Moves(std::vector<double> numbers, size_t rank) : numbers_(std::move(numbers)), rank_(rank) {}
@@ -70,7 +70,7 @@ void RunningStatistics::collect(const std::function<void()>& forward) {
   std::erase_if(taken, [&](const NormMove& move) { return index_of(move.running) < 0; });
 }
 
-// The numbers of every rank.
+// Gathers the numbers of every rank.
 std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<double>& own) const {
   std::string message(own.size() * sizeof(double), '\0');
   std::memcpy(message.data(), own.data(), message.size());
@@ -95,15 +95,15 @@ at::Tensor RunningStatistics::gather_rows(const at::Tensor& own) const {
   return at::stack(rows);
 }
 
-// -1: the task does not list it, of which the first step warns.
+// Returns -1 if the task does not list the buffer; the first step warns of that.
 ptrdiff_t RunningStatistics::index_of(const at::Tensor& running) const {
   const auto found =
       std::find_if(buffers_.begin(), buffers_.end(), [&](const NamedTensor& b) { return b.second.data_ptr() == running.data_ptr(); });
   return found == buffers_.end() ? -1 : found - buffers_.begin();
 }
 
-// For each counter its growth; then the number of micro-batches, and for each the number of its moves and these: the index of the buffer,
-// `keep`, the number of channels, `added`.
+// Returns the growth of each counter; then the number of micro-batches, and for each the number of its moves, followed by the moves: the
+// index of the buffer, `keep`, the number of channels, `added`.
 std::vector<double> RunningStatistics::own_moves() const {
   std::vector<double> out;
   for (const auto& buffer : buffers_)
@@ -119,7 +119,7 @@ std::vector<double> RunningStatistics::own_moves() const {
   return out;
 }
 
-// To the beginning of the window.
+// Restores the statistics of the window's start.
 void RunningStatistics::go_back() const {
   for (auto moves = micro_batches_.rbegin(); moves != micro_batches_.rend(); ++moves)
     for (auto move = moves->rbegin(); move != moves->rend(); ++move) move->running.data().copy_(move->before);

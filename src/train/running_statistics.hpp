@@ -1,4 +1,4 @@
-// Running statistics of normalisation layers, which every rank moves by the batches of all ranks.
+// Running statistics of normalisation layers, which every rank updates with the batches of all ranks.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace npu_train::detail {
 
-// With one process layers move their own statistics, and this does nothing. With several that add in the order of ranks, each collects the
-// moves of its micro-batches. apply() then moves the statistics by those of all ranks, micro-batch by micro-batch in the order of one
-// process that accumulates them. Counters of batches count those of all ranks. The bits are those of one process where npu_train's own
-// kernels move the statistics; where libtorch's do, the result alone is known, and what it added is computed from that.
+// With one process, layers update their own statistics, and this does nothing. With several ranks that add in rank order, each rank
+// collects the updates (moves) of its micro-batches. apply() then applies the moves of all ranks, micro-batch by micro-batch in the order
+// of one process that accumulates them. Counters count the batches of all ranks. The bits are those of one process if npu_train's own
+// kernels update the statistics; of libtorch's kernels only the result is known, from which the added part is computed.
 //
-// `synced`: layers normalise by the batches of all ranks (SyncBatchNorm), so each round of micro-batches is one move, the same on every
-// rank that has a batch. A task that compares samples across ranks (ComparesRanks) reaches them in its forward in the same way.
+// `synced`: layers normalise over the batches of all ranks (SyncBatchNorm), so each round of micro-batches is one move, equal on every rank
+// that has a batch. The forward pass of a task that compares samples across ranks (ComparesRanks) exchanges them in the same way.
 class RunningStatistics {
  public:
   RunningStatistics(Task& task, Strategy& strategy, bool synced)
@@ -31,21 +31,20 @@ class RunningStatistics {
           "sync_batchnorm, and a task that compares samples across ranks, need complete parameters; allowed with them: ddp, zero1, zero2");
   }
 
-  // `micro_batches`: of this rank.
+  // `micro_batches`: number on this rank.
   void begin_window(int64_t micro_batches);
   // Calls `forward` for one micro-batch.
   void collect(const std::function<void()>& forward);
-  // Where a forward waits for other ranks: how many micro-batches the rank has that has most; else those of this one.
+  // Returns the largest number of micro-batches on any rank if waits(), otherwise the number on this rank.
   int64_t rounds() const { return rounds_; }
-  // There, between the passes of each: whether this rank computes a backward pass too.
+  // If waits(), called between the passes of each micro-batch. `computes`: this rank computes a backward pass, too.
   void begin_backward(bool computes);
-  // There, after the backward pass of each, or in the place of one that this rank does not have: answers those that compute, until the
-  // passes of every rank are over.
+  // If waits(), called after the backward pass of each micro-batch, or in place of one that this rank does not have: answers the ranks that
+  // compute, until the passes of every rank have ended.
   void end_micro_batch();
-  // After the reduction of gradients: then every rank has computed all its passes, in which it may wait for this one (zero3). Waits for the
-  // other ranks.
+  // Called after the reduction of gradients: before that, a pass of another rank may wait for this one (zero3). Waits for other ranks.
   void apply();
-  // Whether a forward waits for the other ranks.
+  // Whether a forward pass waits for the other ranks.
   bool waits() const { return synced_ || compares_; }
 
  private:
@@ -58,11 +57,11 @@ class RunningStatistics {
   Task& task_;
   Strategy& strategy_;
   bool synced_, compares_;
-  int64_t rounds_ = 0, complete_rounds_ = 0, round_ = 0;  // `complete`: every rank has a micro-batch
-  bool all_compute_ = false;                              // every rank computes the present pass: numbers may travel between devices
-  std::vector<NamedTensor> buffers_;                      // none if there is nothing to do
-  std::vector<int64_t> counters_;                         // of integer buffers, at the beginning of the window
-  std::vector<std::vector<NormMove>> micro_batches_;      // moves of `buffers_` alone: what the task does not list, each rank keeps its own
+  int64_t rounds_ = 0, complete_rounds_ = 0, round_ = 0;  // complete: every rank has a micro-batch
+  bool all_compute_ = false;                              // every rank computes the current pass, so numbers may be sent between devices
+  std::vector<NamedTensor> buffers_;                      // empty if there is nothing to do
+  std::vector<int64_t> counters_;                         // values of integer buffers at the start of the window
+  std::vector<std::vector<NormMove>> micro_batches_;  // only moves of `buffers_`: each rank keeps statistics that the task does not list
 };
 
 }  // namespace npu_train::detail

@@ -109,14 +109,14 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   window.samples += static_cast<double>(batch.size);
 }
 
-// Where passes wait for other ranks, all ranks are in the same micro-batch.
+// If passes wait for other ranks, all ranks are in the same micro-batch.
 void TrainStep::end_micro_batch() {
   if (!statistics_->waits()) return;
   statistics_->end_micro_batch();
   strategy_.end_micro_batch();
 }
 
-// In the window of other ranks.
+// Takes part in the window of other ranks.
 void TrainStep::take_part(detail::WindowSums& window) {
   check(window.full_weight > 0 || !statistics_->waits(), ErrorKind::Usage, "TrainStep",
         "with sync_batchnorm, or a task that compares samples across ranks, a window without a batch on this rank needs the weight of a "
@@ -161,7 +161,7 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   phase_ = Phase::Transfer;
   micro_batch_ = 0;
   start_kept_ = false;
-  optimizer_.zero_grad();  // what the host, or a window that threw, left behind
+  optimizer_.zero_grad();  // gradients that the host, or a window that threw, has left
   parameters_.zero_grad();
   if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
@@ -200,7 +200,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   run_phase(Phase::Optimizer, [&] {
     gate = precision_.optimizer_gate({.inv_scale = gate.inv_scale, .found_inf = all.found_inf});
     optimizer_.step(gate);    // changes no bit if found_inf is set
-    strategy_.finish_step();  // all masters are here before they are rounded
+    strategy_.finish_step();  // all masters have arrived before they are rounded
     precision_.after_step(gate);
   });
 
@@ -219,8 +219,8 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
           .taken = taken};
 }
 
-// Of a window in which nothing counts, which has neither a mean loss nor a gradient: parameters, loss scale and averages stay. Ranks agree
-// as in a skipped step, so that errors of compressed gradients stay, too.
+// Ends a window in which nothing counts, which has neither a mean loss nor a gradient: parameters, loss scale and averages are unchanged.
+// Ranks agree as in a skipped step, so that the errors of compressed gradients are unchanged, too.
 StepResult TrainStep::leave_out(const detail::WindowSums& window, const WindowWeight& total) {
   StepAgreement all{.found_inf = at::ones({}, window.sums.options()), .squares = {}, .sums = window.sums};
   run_phase(Phase::Clip, [&] { strategy_.agree(all); });
@@ -236,14 +236,14 @@ StepResult TrainStep::leave_out(const detail::WindowSums& window, const WindowWe
           .empty = true};
 }
 
-// The norm as the report has it, next to `sums` and on their device: 0 if there is none.
+// Returns the norm for the report, on the device of `sums`; 0 if there is none.
 at::Tensor TrainStep::reported(const at::Tensor& norm, const at::Tensor& sums) {
   if (norm.defined()) return norm.to(sums.device(), at::kFloat).reshape({1});
   if (!no_norm_.defined()) no_norm_ = at::zeros({1}, sums.options());
   return no_norm_;
 }
 
-// Undefined if nothing is clipped by norm.
+// Returns undefined parts if nothing is clipped by norm.
 SquaredNorm TrainStep::own_squares() const {
   return options_.clip_value > 0 && options_.clip_by_norm ? squared_grad_norm(optimizer_.parameters()) : SquaredNorm{};
 }

@@ -24,13 +24,13 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kLoopState = "Checkpoint";
-constexpr const char* kCompression = "compression";  // the part of the strategy's own state
+constexpr const char* kCompression = "compression";  // name of the part with the strategy's own state
 
-/// Whether this rank has only a slice of a master, which is in shards.
+/// Whether this rank has only a slice of a master, because it is sharded.
 bool is_apart(const Parameter& p) { return p.is_slice() && p.sliced_from.numel() > 0 && p.sliced_from.storage().nbytes() == 0; }
 
-/// The parameters as this rank has them to save: fp32 master weights if there are any, so that a checkpoint fits every precision; slices
-/// where these, or the parameters themselves, are in shards.
+/// Returns the parameters as this rank saves them: fp32 masters if there are any, so that a checkpoint fits every precision; slices if
+/// these, or the parameters themselves, are sharded.
 ParameterSet saved_parameters(const LoopParts& parts) {
   ParameterSet out;
   const auto& all_updated = on_device(*parts.strategy, parts.optimizer->parameters());
@@ -55,18 +55,18 @@ State model_state(const LoopParts& parts) {
   return out;
 }
 
-/// The saved tensor with that name or alias; nullptr if there is none.
+/// Returns the saved tensor with that name or alias; nullptr if there is none.
 const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
   const auto alias = saved.values.find(kAliasKey + name);
   const auto found = saved.tensors.find(alias == saved.values.end() ? name : saved.text(kAliasKey + name, "model"));
   return found == saved.tensors.end() ? nullptr : &found->second;
 }
 
-/// The name of a parameter's tensor in a state; of the model, without a kind, that of the parameter.
+/// Returns the name of a parameter's tensor in a state; in the model, which has no kind, the name of the parameter.
 std::string state_name(const std::string& kind, const Parameter& p) { return kind.empty() ? p.name : kind + "/" + p.name; }
 
-/// The slices in a state whose tensors are named "<kind>/<parameter>", by kind: each has one of every parameter. Numbers and buffers of the
-/// model are no slices.
+/// Returns the slices in a state by kind, of tensors named "<kind>/<parameter>"; each kind has a slice of every parameter. Numbers, and
+/// buffers of the model, are not slices.
 std::map<std::string, std::vector<at::Tensor>> slices_of(const State& state, const ParameterSet& parameters) {
   std::set<std::string> kinds{""};
   for (const auto& entry : state.tensors) kinds.insert(entry.first.substr(0, entry.first.find('/')));
@@ -82,7 +82,7 @@ std::map<std::string, std::vector<at::Tensor>> slices_of(const State& state, con
   return out;
 }
 
-/// The state with its slices put together in host memory. Every rank makes the call.
+/// Returns the state with its slices joined in host memory. Every rank makes the call.
 State whole_state(State state, const ParameterSet& parameters, Strategy& strategy) {
   for (const auto& [kind, slices] : slices_of(state, parameters)) {
     std::vector<at::Tensor> whole;
@@ -94,8 +94,7 @@ State whole_state(State state, const ParameterSet& parameters, Strategy& strateg
   return state;
 }
 
-/// Where parameters are complete: puts the slices of masters together in host memory, on the main rank alone or everywhere; other ranks
-/// omit them. Every rank makes the call.
+/// If only masters are sharded: joins their slices in host memory, on the main rank or everywhere. Every rank makes the call.
 void complete_masters(const LoopParts& parts, bool everywhere, State& model) {
   const auto& updated = on_device(*parts.strategy, parts.optimizer->parameters());
   if (std::none_of(updated.begin(), updated.end(), is_apart)) return;
@@ -110,7 +109,7 @@ void complete_masters(const LoopParts& parts, bool everywhere, State& model) {
   parts.strategy->gather_slices(updated.values(), whole);
 }
 
-/// The state without its slices, which go to `out`.
+/// Returns the state without its slices, which are moved to `out`.
 State without_slices(State state, const ParameterSet& parameters, std::map<std::string, TensorSlice>& out) {
   for (const auto& [kind, slices] : slices_of(state, parameters))
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -126,7 +125,7 @@ TensorSlice slice_of(const Parameter& p) {
   return {.value = p.value.detach(), .begin = p.begin, .sizes = p.whole().sizes().vec(), .strides = p.whole().strides().vec()};
 }
 
-/// The state of the strategy. Without `slices` that of this rank alone.
+/// Saves the state of the strategy; without `slices` only that of this rank.
 void save_carried(const Strategy& strategy, StateSlices* slices, RunState& out) {
   if (!strategy.carries_state()) return;
   auto carried = strategy.carried();
@@ -167,7 +166,7 @@ void load_model(const LoopParts& parts, const State& saved) {
   };
   for (const auto& p : saved_parameters(parts)) load(p);
   if (!parts.strategy->shards_parameters())
-    for (const auto& p : parameters) load(p);  // of low precision, next to their masters
+    for (const auto& p : parameters) load(p);  // low-precision parameters next to their masters
   for (const auto& [name, buffer] : parts.task->buffers()) load({.name = name, .value = buffer});
   for (const auto& [alias, name] : parameters.aliases()) names.insert(alias);
   const bool known = std::all_of(saved.tensors.begin(), saved.tensors.end(), [&](const auto& t) { return names.count(t.first) != 0; });
@@ -205,7 +204,7 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
   out["rng"] = rng_state();
   out["loader"] = parts.train_loader != nullptr ? parts.train_loader->state() : State{};
   out["loader"].values["batch_in_epoch"] = position.batch_in_epoch;
-  if (position.batch_in_epoch == 0) out["loader"].values["cursor"] = int64_t{0};  // the next epoch starts afresh, with whatever batch size
+  if (position.batch_in_epoch == 0) out["loader"].values["cursor"] = int64_t{0};  // the next epoch starts afresh, with any batch size
   auto& loop = out["loop"].values;
   loop["epoch"] = position.epoch;
   loop["global_step"] = position.global_step;

@@ -12,7 +12,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Whatever decides which kernels run, and the numbers that the host makes of a window.
+// Returns everything that decides which kernels run, and the numbers that the host computes from a window.
 std::string shapes_of(const std::vector<Batch>& window, double full_weight) {
   auto out = str_cat(full_weight, ";");
   for (const auto& batch : window) {
@@ -43,7 +43,7 @@ bool WindowGraph::takes(const std::vector<Batch>& window, double full_weight) {
 
 bool WindowGraph::run(const std::vector<Batch>& window, double scale,
                       const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor& scale)>& compute, WindowSums& out) {
-  if (graph_ != nullptr && places_ != places()) graph_.reset();  // weights were given other memory, or frozen
+  if (graph_ != nullptr && places_ != places()) graph_.reset();  // weights have other memory, or were frozen
   if (graph_ == nullptr) {
     const RandomState before({device_.c10()});
     try {
@@ -66,7 +66,7 @@ bool WindowGraph::run(const std::vector<Batch>& window, double scale,
   graph_->replay();
   for (size_t i = 0; i < updated_.size(); ++i) updated_[i].value.mutable_grad() = gradients_[i];
   out = sums_;
-  out.sums = sums_.sums.clone();  // read when the next replay may have begun
+  out.sums = sums_.sums.clone();  // it may be read after the next replay has begun
   return true;
 }
 

@@ -1,4 +1,4 @@
-/// The checkpoints of one run: which are kept, which is last, which is best, which one to resume from.
+/// The checkpoints of one run: those that are kept, the last one, the best one, and the one to resume from.
 #pragma once
 
 #include <functional>
@@ -18,49 +18,47 @@ namespace npu_train {
 class CheckpointStore {
  public:
   CheckpointStore(std::string dir, CheckpointOptions options);
-  /// Waits for a save that is under way; its error goes to the log.
+  /// Waits for a save in progress, and logs its error.
   ~CheckpointStore();
 
-  /// What must hold before a complete checkpoint appears in the folder, or throws: that the folder still belongs to this run. Called in the
-  /// thread that writes.
+  /// Sets a check that is called, in the thread that writes, before a complete checkpoint appears in the folder. It throws if the folder no
+  /// longer belongs to this run.
   void set_before_commit(std::function<void()> check) { before_commit_ = std::move(check); }
 
-  /// Writes a checkpoint, moves the links, and removes those that are no longer among the top k. Returns its path. A save under way ends
-  /// before.
+  /// Waits for a save in progress, writes a checkpoint, moves the links, and removes checkpoints outside of the top k. Returns its path.
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
-  /// The same in a thread of its own: returns as soon as `state` is copied to host memory (page-locked for a GPU), which stays for the next
-  /// one. One save at a time: Error(Usage) without finish() between two. On disk it is as atomic as save().
+  /// Saves in a separate thread: returns as soon as `state` is copied to host memory (page-locked for a GPU), which the next call reuses.
+  /// One save at a time: Error(Usage) without finish() between two. On disk it is as atomic as save().
   void save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
-  /// The path of what save_later() wrote, once; "" where nothing is under way or, without `wait`, not done. Throws what the save threw.
+  /// Returns, once, the path that save_later() has written; "" without a save or, without `wait`, if it is not done. Throws its error.
   std::string finish(bool wait = true);
-  /// Waits for a save that is under way; its path, or what it threw, stays for finish().
+  /// Waits for a save in progress. Its path or error remains for finish().
   void wait() const;
 
-  /// Writes to `diverged/` next to the folder of checkpoints; `last` and `best` stay unchanged.
+  /// Writes to `diverged/` next to the folder of checkpoints; `last` and `best` are unchanged.
   std::string save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
-  /// The two ends of a checkpoint that several ranks write: a folder for it, and, when all is in it, what save() does after writing.
+  /// The two halves of save() for a checkpoint that several ranks write: open() creates its folder, and commit() does the rest.
   std::unique_ptr<CheckpointFolder> open(const CheckpointMeta& meta) const;
   std::string commit(CheckpointFolder& folder, const CheckpointMeta& meta) const;
 
-  /// The same for `diverged/`.
+  /// The two halves of save_diverged().
   std::unique_ptr<CheckpointFolder> open_diverged() const;
   std::string commit_diverged(CheckpointFolder& folder, const CheckpointMeta& meta) const;
 
-  /// Target of `last` or `best`; "" when there is none.
+  /// Returns the target of `last` or `best`; "" if there is none.
   std::string last() const { return link("last"); }
   std::string best() const { return link("best"); }
 
-  /// The checkpoint that was saved last and whose files all verify; damaged ones are named in the log and passed over. "" when there is
-  /// none.
+  /// Returns the checkpoint that was saved last and whose files all verify; damaged ones are logged and skipped. "" if there is none.
   std::string newest_valid() const;
 
-  /// By the names of --resume: auto (newest_valid()), last or best; "" when there is none.
+  /// Returns the checkpoint for a value of --resume: auto (newest_valid()), last or best; "" if there is none.
   std::string resolve(const std::string& which) const;
 
-  /// Removes what processes left here that were killed while they saved. To be called under the lock of the run's folder, before anything
-  /// is saved. Gives the number.
+  /// Removes the unfinished files of processes that were killed while they saved, and returns their number. Call it under the lock of the
+  /// run's folder, before anything is saved.
   int remove_leftovers() const;
 
   const std::string& dir() const { return dir_; }
@@ -78,22 +76,21 @@ class CheckpointStore {
   std::string dir_;
   CheckpointOptions options_;
   std::function<void()> before_commit_;
-  RunState copy_;  // of the state that is being written
+  RunState copy_;  // copy of the state that is being written
   std::future<std::string> under_way_;
 };
 
-/// A checkpoint, and why it is the one that a path means: "the last of this run; the best by val/acc1 is epoch=002-step=20".
+/// A checkpoint, and the reason why a path selects it: "the last of this run; the best by val/acc1 is epoch=002-step=20".
 struct FoundCheckpoint {
   std::string path;
   std::string why;
 };
 
-/// The checkpoint that `path` means: itself, or of a `checkpoints/` folder or a run folder the last one, without it the best one.
-/// Error(Checkpoint) when there is none.
+/// Returns the checkpoint that `path` selects: the path itself, or the last one of a `checkpoints/` folder or a run folder, or its best one
+/// if there is no last one. Error(Checkpoint) if there is none.
 FoundCheckpoint choose_checkpoint(const std::string& path);
 
-/// Puts the folder that `path` means (a checkpoint, a `checkpoints/` folder, or a run folder) into one form: the checkpoint itself.
-/// Error(Checkpoint) when there is none.
+/// Returns only the path of choose_checkpoint(path), with the same errors.
 std::string find_checkpoint(const std::string& path);
 
 }  // namespace npu_train

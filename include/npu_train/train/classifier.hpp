@@ -16,14 +16,15 @@ namespace npu_train {
 
 struct ClassifierOptions {
   double label_smoothing = 0;     ///< share of the target spread over all classes (Szegedy et al. 2016), in [0, 1)
-  std::vector<Metric> metrics{};  ///< instead of acc1 and acc5; in a configuration by name
+  std::vector<Metric> metrics{};  ///< used instead of acc1 and acc5; a configuration names them
 };
 
-/// Cross entropy on logits [N, classes] with targets [N] (int64) or [N, classes] (probabilities); metrics acc1 and acc5 in percent.
-/// A "mask" [N] in the batch leaves padded samples out of loss and metrics.
+/// Returns a task with cross entropy on logits [N, classes], for targets [N] (int64) or [N, classes] (probabilities), and metrics acc1 and
+/// acc5 in percent. A "mask" [N] in the batch excludes padded samples from loss and metrics.
 std::shared_ptr<Task> classifier(Model model, ClassifierOptions options = {});
 
-/// Mean squared error between outputs and targets of the same shape; metric mae, the mean absolute error, unless `metrics` are given.
+/// Returns a task with the mean squared error between outputs and targets of the same shape, and the metric mae (mean absolute error)
+/// unless `metrics` are given.
 std::shared_ptr<Task> regressor(Model model, std::vector<Metric> metrics = {});
 
 template <class Net>

@@ -3,9 +3,9 @@
 
 namespace npu_train {
 
-/// A Task that derives from this too may call gathered() (nn/rank_gather.hpp) in its training_step(), equally often for every micro-batch:
-/// a training over several ranks then has the rows of all of them there. A validation_step() sees its own batch alone, so the numbers of a
-/// validation do not depend on the number of ranks.
+/// Additional base class of a Task that calls gathered() (nn/rank_gather.hpp) in its training_step(), equally often for every micro-batch:
+/// in a training over several ranks, gathered() returns the rows of all ranks. A validation_step() sees only its own batch, so the results
+/// of a validation do not depend on the number of ranks.
 class ComparesRanks {
  public:
   virtual ~ComparesRanks() = default;

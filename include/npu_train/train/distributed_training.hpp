@@ -1,5 +1,5 @@
-/// A training loop of your own over several processes, with what a Trainer does for its own: weights that begin alike, options that are
-/// compared, overflows and norms on which ranks agree, and checkpoints that all ranks write.
+/// Your own training loop over several processes, with the functions that a Trainer has for them: equal initial weights, a comparison of
+/// options, agreement on overflows and norms, and checkpoints that all ranks write.
 ///
 ///   const auto group = npu_train::ProcessGroup::from_environment();
 ///   npu_train::DistributedTraining training(
@@ -41,49 +41,49 @@ namespace npu_train {
 
 struct DistributedTrainingOptions {
   std::string strategy = "ddp";                  ///< ddp | zero1 | zero2 | zero3
-  DistOptions dist{};                            ///< how gradients travel
-  double clip_norm = 0;                          ///< of all gradients; 0: they are not clipped
-  std::optional<LossScaleOptions> loss_scale{};  ///< for fp16 under Autocast; none: losses are not scaled
+  DistOptions dist{};                            ///< how gradients are reduced
+  double clip_norm = 0;                          ///< maximum norm of all gradients together; 0: no clipping
+  std::optional<LossScaleOptions> loss_scale{};  ///< for fp16 under Autocast; nullopt: losses are not scaled
   std::vector<ParameterUnit> units{};            ///< with zero3, in the order in which a forward pass runs them: see run()
 };
 
 class DistributedTraining {
  public:
-  /// Gets what this rank updates: all trained parameters, or with shards a slice of each.
+  /// Creates the optimizer for the parameters that this rank updates: all trained ones, or with shards a slice of each.
   using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(const ParameterSet& updated)>;
 
-  /// Every rank gets the parameters and buffers of rank 0 (of `model`, which is on its device). Error(Usage) names the rank whose options
-  /// differ, and the option; Error(Peer) the one whose parameters have other names or shapes. Error(Usage) for an optimizer that needs
-  /// complete parameters where they are divided.
+  /// Sends the parameters and buffers of rank 0 to all ranks; `model` is on its device. Error(Usage) names the rank whose options differ,
+  /// and the option; Error(Peer) names the rank whose parameters have other names or shapes. Error(Usage) for an optimizer that needs
+  /// complete parameters if they are sharded.
   DistributedTraining(torch::nn::Module& model, std::shared_ptr<ProcessGroup> group, const MakeOptimizer& make_optimizer,
                       DistributedTrainingOptions options = {});
   ~DistributedTraining();
   DistributedTraining(const DistributedTraining&) = delete;
   DistributedTraining& operator=(const DistributedTraining&) = delete;
 
-  /// Before the first forward pass of a step, with the number of backward passes of this rank; 0: it only takes part.
+  /// Begins a step, before its first forward pass. `micro_batches`: number of backward passes on this rank; 0: it only takes part.
   void begin_window(int64_t micro_batches = 1);
-  /// With zero3, before each forward pass of a window; and forward(x) for a unit, by its index. What reads a parameter outside of its unit
-  /// gets an error of libtorch that names both.
+  /// With zero3, begin_forward() comes before each forward pass of a window, and run() computes forward(x) for the unit with this index. An
+  /// access to a parameter outside of its unit is an error of libtorch that names both.
   void begin_forward();
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
-  /// Adds to the gradients those of `loss`, times the loss scale. Losses are summed over passes and ranks: divide each by their number.
+  /// Adds the gradients of `loss` times the loss scale. Losses are summed over passes and ranks: divide each by their number.
   void backward(const at::Tensor& loss);
-  /// The sums of gradients over ranks, their unscaling, clipping and the update, which no rank makes if a gradient of any rank is not
-  /// finite. Gradients are zeroed. False: the step was skipped.
+  /// Sums the gradients over ranks, unscales and clips them, and updates the parameters unless a gradient of any rank is not finite. Then
+  /// zeroes the gradients. Returns false if the step was skipped.
   bool step();
 
-  /// Of numbers of this rank, such as losses: their sums over ranks, added in the order of ranks.
+  /// Returns the sums over ranks of numbers such as losses, added in rank order.
   std::vector<double> sums(const std::vector<double>& own);
-  /// Steps that were taken, also before load().
+  /// Number of steps taken, including those before load().
   int64_t global_step() const;
-  double loss_scale() const;  ///< 1 without one
+  double loss_scale() const;  ///< 1 without loss scaling
   Optimizer& optimizer();
   Strategy& strategy();
 
-  /// Writes parameters, buffers of rank 0, optimizer state, loss scale and generators of random numbers as the checkpoint `dir`, which
-  /// appears complete or not at all. Each rank writes its own shards. load() continues from it, with any strategy and number of ranks.
-  /// Every rank makes the calls, between two steps. Error(Checkpoint).
+  /// Writes parameters, buffers of rank 0, optimizer state, loss scale and random number generators as the checkpoint `dir`, which appears
+  /// complete or not at all. Each rank writes its own shards. load() continues from it, with any strategy and number of ranks. Every rank
+  /// makes the calls, between two steps. Error(Checkpoint).
   void save(const std::string& dir);
   void load(const std::string& dir);
 

@@ -11,19 +11,18 @@
 
 namespace npu_train {
 
-/// A Task that derives from this too keeps a row of numbers of each sample of a validation. At its end every rank has the rows of all
-/// samples, and the metrics of these names replace those that metric_sums() gives of each batch. The rows of all samples are in the host
-/// memory of each rank.
+/// Additional base class of a Task that keeps a row of numbers for each sample of a validation. At the end of the validation, every rank
+/// has the rows of all samples in host memory, and the metrics named here replace those that metric_sums() gives for each batch.
 class EpochMetrics {
  public:
   virtual ~EpochMetrics() = default;
 
-  /// Some of the task's metric_names(); empty: none.
+  /// Returns a part of the task's metric_names(); empty: no such metrics.
   virtual std::vector<std::string> epoch_metric_names() const = 0;
-  /// The rows of a batch, floating point [samples, columns], without padding.
+  /// Returns the rows of a batch, floating point [samples, columns], without padding.
   virtual at::Tensor epoch_rows(const StepOutput& output, const Batch& batch) const = 0;
-  /// The sum of each of these metrics over the samples [first, first + count) of `rows`, which has those of all ranks, in fp32 on the
-  /// host. Divided by the number of all samples the ranks' sums are the metrics.
+  /// Returns the sum of each of these metrics over the samples [first, first + count) of `rows`, which has the rows of all ranks, in fp32
+  /// on the host. A metric is the sum of these numbers over ranks, divided by the number of all samples.
   virtual std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const = 0;
 };
 

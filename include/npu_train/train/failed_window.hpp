@@ -8,20 +8,20 @@
 
 namespace npu_train {
 
-/// What a loop runs batches for.
+/// The purposes for which a loop runs batches.
 enum class Pass { Training, Sanity, Validation, Prediction };
 
-/// What is kept of a failed step, validation or prediction for a report.
+/// Data of a failed step, validation or prediction, kept for a report.
 struct FailedWindow {
-  std::vector<Batch> batches{};  ///< those that there were; on the host if they were not copied yet
+  std::vector<Batch> batches{};  ///< loaded batches; on the host if they were not copied yet
   Phase phase = Phase::Forward;
-  int micro_batch = 0;  ///< in its window; of a validation the number of the batch
+  int micro_batch = 0;  ///< index in its window; in a validation, the number of the batch
   Pass pass = Pass::Training;
-  int micro_batches = 1;  ///< of the complete window
-  bool on_host = false;   ///< its micro-batches are copied one by one
+  int micro_batches = 1;  ///< number in the complete window
+  bool on_host = false;   ///< the window is on the host, and its micro-batches are copied one by one
 };
 
-/// A phase in a sentence: "copy to the device", "forward".
+/// Returns a phase as a part of a sentence: "copy to the device", "forward".
 const char* work_name(Phase phase);
 
 }  // namespace npu_train

@@ -1,5 +1,5 @@
-/// The loop over steps and epochs: validation, checkpoints, stopping. Built from parts by the Trainer; a host program that owns its loop
-/// calls train_step() or train_epoch() itself.
+/// The loop over steps and epochs, with validation, checkpoints and stopping. The Trainer builds it from parts; a host program that owns
+/// its loop calls train_step() or train_epoch() itself.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 
 namespace npu_train {
 
-/// What the loop runs on. Owned by its builder; `ema`, `val_loader` and `store` may be nullptr.
+/// The parts on which a loop runs, owned by its builder; `ema`, `val_loader` and `store` may be nullptr.
 struct LoopParts {
   Task* task = nullptr;
   Precision* precision = nullptr;
@@ -38,17 +38,17 @@ struct LoopParts {
   Device device;
   ConfigNode config;  ///< resolved, saved with every checkpoint
   std::string model_name;
-  std::string classes;          ///< names of the classes, one a line
-  double flops_per_sample = 0;  ///< of forward and backward; 0: not reported
-  double product_flops = 0;     ///< what the devices of all ranks reach in matrix products, per second
+  std::string classes;          ///< names of the classes, one per line
+  double flops_per_sample = 0;  ///< FLOP of forward and backward; 0: not reported
+  double product_flops = 0;     ///< measured speed of matrix products, summed over the devices of all ranks, in FLOP/s
   std::shared_ptr<const Clock> clock = steady_clock();
-  std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);  ///< true asks fit() to end after the current step
+  std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);  ///< true: fit() ends after the current step
 };
 
-/// Where a training is. Everything is saved in checkpoints.
+/// Progress of a training. Checkpoints contain all of it.
 struct LoopPosition {
-  int64_t epoch = 0;           ///< the current one
-  int64_t batch_in_epoch = 0;  ///< its micro-batches that all ranks have consumed: the next window begins there, on any number of ranks
+  int64_t epoch = 0;           ///< the current one, from 0
+  int64_t batch_in_epoch = 0;  ///< its micro-batches that all ranks have consumed; the next window begins there, on any number of ranks
   int64_t global_step = 0;
   int64_t batches_seen = 0;  ///< micro-batches of all ranks and epochs
   int64_t skipped = 0;
@@ -57,95 +57,94 @@ struct LoopPosition {
   int64_t effective_batch = 0;   ///< samples of a full window over all ranks; 0: not known
 };
 
-/// All jobs other than the steps are parts with state of their own; docs/rooms/train.md and src/train/loop_jobs.hpp define their order.
+/// The training loop. Its jobs, except the step, are parts with their own state; src/train/loop_jobs.hpp defines their order.
 class TrainLoop {
  public:
   TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping);
   ~TrainLoop();
 
-  /// Trains until a limit, early stopping or request_stop(). Error(Diverged) when the loss is not finite or the loss scale is at its
-  /// floor; the last good checkpoint is kept and the broken state is written to `diverged/`.
+  /// Trains until a limit, early stopping or request_stop(). Error(Diverged) if the loss is not finite, or if steps keep overflowing at the
+  /// floor of the loss scale; the last good checkpoint is kept, and the broken state is written to `diverged/`.
   RunResult fit();
 
-  /// The rest of the current epoch. nullopt: stopped on the way (call fit() or train_epoch() again to continue).
+  /// Trains for the rest of the current epoch. nullopt: stopped before its end (call fit() or train_epoch() again to continue).
   std::optional<EpochReport> train_epoch();
 
-  /// One window, on any device; the report is of this very step.
+  /// Trains on one window, whose batches may be on any device; the report describes this step, not the one before.
   StepReport train_step(const std::vector<Batch>& window);
 
-  /// Sets the epoch of train_step(), for schedules by epoch; a program that calls train_epoch() or fit() does not need it. Error(Usage)
-  /// if negative.
+  /// Sets the epoch of train_step(), for schedules by epoch; train_epoch() and fit() do not need it. Error(Usage) if negative.
   void set_epoch(int64_t epoch);
 
-  /// A factor on the schedule's learning rate, 1 at first, from the next step on: what a callback changes the rate by, since the schedule
-  /// sets the optimizer's own rate at every step. It holds until it is set again, goes into checkpoints and comes back with them; a
-  /// rollback (trainer.on_divergence) multiplies it by a tenth. Error(Usage) unless it is finite and at least 0.
+  /// Sets a factor on the schedule's learning rate, initially 1, from the next step on. Callbacks change the rate by it, since the schedule
+  /// sets the optimizer's own rate at every step. The factor is kept until it is set again, and is saved in checkpoints and restored from
+  /// them; a rollback (trainer.on_divergence) multiplies it by 0.1. Error(Usage) unless it is finite and at least 0.
   void set_lr_factor(double factor);
   double lr_factor() const;
 
-  /// To be called after parameters were frozen or thawed (requires_grad): from the next step on exactly those are trained that require a
-  /// gradient. Parameters that stay trainable keep their state, others begin with a new one. Checkpoints store which are trained and
-  /// restore it. Error(Usage) if none is left, and with trainer.strategy=zero1 to zero3.
+  /// Call it after parameters were frozen or thawed (requires_grad): from the next step on, exactly the parameters that require a gradient
+  /// are trained. Those that stay trainable keep their optimizer state, others begin with a new one. Checkpoints save and restore which
+  /// parameters are trained. Error(Usage) if none is left, and with trainer.strategy=zero1 to zero3.
   void refresh_parameters();
 
-  /// Averages over the validation data of all ranks ("loss" first), with the EMA's weights if the run has an EMA. Every rank calls it.
+  /// Returns averages over the validation data of all ranks ("loss" first), with the EMA's weights if there is an EMA. Every rank calls it.
   Scalars validate();
-  /// The same over any loader, at most `limit` batches (-1: all).
+  /// Evaluates any loader in the same way, on at most `limit` batches (-1: all).
   Scalars evaluate(Loader& loader, int64_t limit = -1);
 
-  /// Ends fit() after the current step, or batch of a validation, with a checkpoint. From any thread or, being one atomic store, from a
-  /// signal handler.
+  /// Ends fit() after the current step, or batch of a validation, with a checkpoint. May be called from any thread and, because it is one
+  /// atomic store, from a signal handler.
   void request_stop() noexcept { parts_.stop->store(true, std::memory_order_relaxed); }
 
-  /// Ends fit() when so many steps were taken, whatever trainer.max_steps says; schedules keep the length that the run was built for.
+  /// Ends fit() when this number of steps has been taken, instead of trainer.max_steps; schedules keep the run's original length.
   void set_max_steps(int64_t steps) { options_.max_steps = steps; }
 
-  /// Everything that changes the next step. With trainer.strategy=zero1 to zero3 every rank makes the call. load_state: Error(Checkpoint)
-  /// when it does not fit; `leave_out` names parts to skip. The state of a callback is the part `callbacks.NAME`, see Callback.
+  /// All state that changes the next step. With trainer.strategy=zero1 to zero3 every rank makes the call. load_state(): Error(Checkpoint)
+  /// if the state does not fit; `leave_out` names parts to skip. The state of a callback is the part `callbacks.NAME`, see Callback.
   RunState state() const;
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
-  /// The same from a checkpoint's folder, of which a rank that has slices of the state reads only these.
+  /// Loads the state from the folder of a checkpoint; a rank that has slices of the state reads only those.
   void load_checkpoint(const std::string& dir);
 
-  /// Writes a checkpoint now; refuses (Error(Diverged)) when a parameter is not finite. Returns its path, "" without a store.
+  /// Writes a checkpoint now, and returns its path; "" without a store. Error(Diverged) if a parameter is not finite.
   std::string save_checkpoint();
-  /// The same; if checkpoint.async is true, while training continues: returns when the state is copied, and callbacks are notified when the
-  /// file is written. A failure of the disk comes with the next step, save or end.
+  /// Writes a checkpoint. With checkpoint.async it returns when the state is copied, and callbacks are notified when the file is written;
+  /// an error of the disk is then thrown by the next step, save or end.
   void begin_checkpoint();
 
-  /// The model's first output for `input` [N, ...], in evaluation mode and with the EMA's weights if the run has an EMA; fp32 on the host.
-  /// With trainer.strategy=zero3, or zero1 or zero2 and an EMA, every rank makes the call.
+  /// Returns the model's first output for `input` [N, ...], in evaluation mode and with the EMA's weights if the run has an EMA; fp32 on
+  /// the host. With trainer.strategy=zero3, or zero1 or zero2 and an EMA, every rank makes the call.
   at::Tensor predict(const at::Tensor& input);
-  /// All outputs for the inputs of a batch.
+  /// Returns all outputs for the inputs of a batch.
   Outputs predict(const Batch& batch);
 
-  /// Where checkpoints go from now on; not owned.
+  /// Sets where checkpoints are written from now on; not owned.
   void set_store(CheckpointStore* store) { parts_.store = store; }
-  /// After the existing ones. Error(Usage) if one has the same name. Receives the state that a checkpoint has for that name.
+  /// Adds a callback after the existing ones; it receives the loaded state for its name. Error(Usage) if one has the same name.
   void add_callback(std::shared_ptr<Callback> callback);
   Observers& observers() { return observers_; }
 
-  /// Of the step, validation or prediction that just ended by Error(OutOfMemory); nullopt otherwise. Gives it away: it may hold memory of
-  /// the device.
+  /// Returns, and gives up, the window of the step, validation or prediction that just ended by Error(OutOfMemory); it may hold memory of
+  /// the device. nullopt otherwise.
   std::optional<FailedWindow> take_failed_window();
-  /// Samples of a micro-batch at most, after trainer.on_oom: retry made them smaller; 0: as the loader gives them.
+  /// Returns the maximum number of samples in a micro-batch after trainer.on_oom: retry has reduced it; 0: as the loader gives them.
   int64_t micro_batch_limit() const;
 
   int64_t epoch() const { return at_.epoch; }
   int64_t global_step() const { return at_.global_step; }
   int64_t batches_seen() const { return at_.batches_seen; }
   int64_t skipped_steps() const { return at_.skipped; }
-  /// global_step() at the last validation of the schedule (not one that a stop added); -1 before the first.
+  /// Returns global_step() at the last scheduled validation (not one that a stop added); -1 before the first.
   int64_t validated_step() const { return at_.validated_step; }
-  /// Windows of an epoch, the same on every rank; nullopt for data of unknown length.
+  /// Returns the number of windows in an epoch, the same on every rank; nullopt for data of unknown length.
   std::optional<int64_t> windows_per_epoch() const;
-  /// Windows of the current epoch that were processed, those before a resume included.
+  /// Returns the number of windows of the current epoch that were processed, including those before a resume.
   int64_t windows_done() const;
   const TrainerOptions& options() const { return options_; }
   const LoopParts& parts() const { return parts_; }
 
  private:
-  RunState state_with(StateSlices* own) const;  // shards: those of this rank apart, or, with nullptr, all of them joined
+  RunState state_with(StateSlices* own) const;  // `own` gets this rank's shards; nullptr: all shards are joined
   struct Jobs;
   template <class Fn>
   void call_back(Fn&& fn);

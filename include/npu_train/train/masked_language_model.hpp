@@ -10,13 +10,13 @@
 namespace npu_train {
 
 struct MaskedLanguageModelOptions {
-  int64_t mask_token = -1;                ///< in the place of a hidden token; must be given
+  int64_t mask_token = -1;                ///< replaces a hidden token; must be given
   std::vector<int64_t> special_tokens{};  ///< never hidden: beginning, end, padding
-  double mask_probability = 0.15;         ///< with which a token is to be predicted
-  double mask_share = 0.8;                ///< of those, the share that mask_token replaces
-  double random_share = 0.1;              ///< and the share that a random token replaces; the rest stays as it is
-  uint64_t seed = 0;                      ///< of the draws
-  std::vector<Metric> metrics{};          ///< instead of acc and perplexity; in a configuration by name
+  double mask_probability = 0.15;         ///< probability that a token is to be predicted
+  double mask_share = 0.8;                ///< share of those that mask_token replaces
+  double random_share = 0.1;              ///< share of those that a random token replaces; the rest is unchanged
+  uint64_t seed = 0;                      ///< seed of the draws
+  std::vector<Metric> metrics{};          ///< used instead of acc and perplexity; a configuration names them
 };
 
 struct MaskedTokens {
@@ -25,18 +25,18 @@ struct MaskedTokens {
 };
 
 /// Draws the tokens to predict among those where `maskable` (bool [batch, tokens]) is true: each with mask_probability, and at least one of
-/// every sequence that has such a token. The draws depend on `key` and the shape alone, not on the device. Random tokens are below
+/// every sequence that has such a token. The draws depend only on `key` and the shape, not on the device. Random tokens are below
 /// `vocabulary`.
 MaskedTokens mask_tokens(const at::Tensor& tokens, const at::Tensor& maskable, const MaskedLanguageModelOptions& options,
                          int64_t vocabulary, uint64_t key);
 
-/// Mean cross entropy over the hidden tokens of a batch. The model maps "input" [batch, tokens] to logits [batch, tokens, vocabulary].
-/// Special tokens, those whose "attention_mask" is 0 and padded samples ("mask" [batch]) are never hidden. Another choice is drawn for each
-/// micro-batch, keyed by the seed, the attempted window, the number of the micro-batch over all ranks, and the epoch and index of the
-/// batch: equal for every number of ranks and after a resume. A validation draws by the index of the batch, so each hides the same tokens.
-/// The weight of a batch is the number of its hidden tokens, so accumulation and ranks give the mean over all of them; on another device
-/// than the CPU, counting them waits for the device once per micro-batch. Metric acc: the percentage of hidden tokens whose logit is the
-/// largest, as the mean over samples. Metric perplexity: exp of the mean loss. Error(Usage) for other shapes and options out of range.
+/// Returns a task with the mean cross entropy over the hidden tokens of a batch. The model maps "input" [batch, tokens] to logits [batch,
+/// tokens, vocabulary]. Special tokens, those whose "attention_mask" is 0 and padded samples ("mask" [batch]) are never hidden. The choice
+/// for each micro-batch is keyed by the seed, the attempted window, the number of the micro-batch over all ranks, and the epoch and index
+/// of the batch: it is equal for every number of ranks and after a resume. A validation draws by the index of the batch, so all validations
+/// hide the same tokens. The weight of a batch is the number of its hidden tokens, so accumulation and ranks give the mean over all of
+/// them; on a device other than the CPU, counting them waits for the device once per micro-batch. Metric acc: the percentage of all hidden
+/// tokens whose logit is the largest. Metric perplexity: exp of the mean loss. Error(Usage) for other shapes and options out of range.
 std::shared_ptr<Task> masked_language_model(Model model, MaskedLanguageModelOptions options);
 
 }  // namespace npu_train

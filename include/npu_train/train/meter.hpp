@@ -12,7 +12,7 @@ namespace npu_train {
 /// Weighted mean.
 class MeanMeter {
  public:
-  /// A value without weight counts nothing, NaN included.
+  /// Adds a value; with weight 0 it is ignored, even if it is NaN.
   void add(double value, double weight = 1) {
     if (weight == 0) return;
     sum_ += value * weight;
@@ -36,7 +36,7 @@ class MeanMeter {
 class MetricMeter {
  public:
   void add(const Scalars& scalars, double weight) { add(scalars, std::vector<double>(scalars.size(), weight)); }
-  /// With a weight for each.
+  /// Adds each scalar with its own weight.
   void add(const Scalars& scalars, const std::vector<double>& weights) {
     for (size_t i = 0; i < scalars.size(); ++i) at(i, scalars[i].first).add(scalars[i].second, weights[i]);
   }
@@ -53,7 +53,7 @@ class MetricMeter {
   }
 
  private:
-  /// The meter of `name`, moved to place `i`, so that the order is that of the newest scalars.
+  /// Returns the meter of `name`, moved to position `i`, so that the order is that of the newest scalars.
   MeanMeter& at(size_t i, const std::string& name) {
     for (size_t k = i; k < meters_.size(); ++k)
       if (meters_[k].first == name) {

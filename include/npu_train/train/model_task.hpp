@@ -1,7 +1,9 @@
 /// Tasks around a Model: everything but the loss comes from the network itself.
 ///
-///   auto loss = [](const npu_train::Outputs& out, const npu_train::Batch& batch) { return torch::huber_loss(out.first(), batch.target());
-///   }; trainer.fit(npu_train::task(MyNet(), loss, {npu_train::mean_absolute_error()}), train_data, val_data);
+///   auto loss = [](const npu_train::Outputs& out, const npu_train::Batch& batch) {
+///     return torch::huber_loss(out.first(), batch.target());
+///   };
+///   trainer.fit(npu_train::task(MyNet(), loss, {npu_train::mean_absolute_error()}), train_data, val_data);
 #pragma once
 
 #include <functional>
@@ -17,15 +19,15 @@
 
 namespace npu_train {
 
-/// A base for tasks of your own: parameters, buffers, norm parameters and types of the layers are those of the model's module. Override
-/// training_step(), and the rest where it differs.
+/// Base class for your own tasks, with the parameters, buffers, norm parameters and layer types of the model's module. Override
+/// training_step(), and other functions if they differ.
 class ModelTask : public Task {
  public:
-  /// Error(Usage) for a model without module or forward, for metrics without a name or one function, and for two of one name.
+  /// Error(Usage) for a model without module or forward, a metric without name or without exactly one function, and a name used twice.
   explicit ModelTask(Model model, std::vector<Metric> metrics = {});
 
   at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
-  /// predict() for a model of one tensor, the model's forward for others.
+  /// Calls predict() if the model takes one tensor, otherwise the model's forward.
   Outputs forward(const Batch& batch) override;
   ParameterSet parameters() override;
   std::vector<NamedTensor> buffers() override;
@@ -36,7 +38,7 @@ class ModelTask : public Task {
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override;
   Scalars metrics_of_loss(double loss) const override;
   bool capturable() const override { return model_.capturable; }
-  /// Numbers of classes, int64 [batch].
+  /// Returns random class labels, int64 [batch].
   at::Tensor example_target(const Batch& inputs) const override;
   void set_training(bool on) override;
   void to(c10::Device device) override;
@@ -50,13 +52,13 @@ class ModelTask : public Task {
   std::vector<Metric> metrics_;
 };
 
-/// The mean loss over the samples of a batch: a scalar, attached to the graph.
+/// Returns the mean loss over the samples of a batch: a scalar, attached to the graph.
 using LossFunction = std::function<at::Tensor(const Outputs& outputs, const Batch& batch)>;
 
-/// A model, a loss and metrics. The loss is weighted by Batch::weight, the number of samples.
+/// Returns a task with a model, a loss and metrics. The loss is weighted by Batch::weight, the number of samples.
 std::shared_ptr<Task> task(Model model, LossFunction loss, std::vector<Metric> metrics = {});
 
-/// A Model over a module: a holder (TORCH_MODULE) or a shared_ptr, with `forward` of a tensor or of a Batch, and possibly units().
+/// Returns a Model for a module: a holder (TORCH_MODULE) or a shared_ptr, with `forward` of a tensor or of a Batch, and optionally units().
 template <class Net>
 Model as_model(Net net) {
   auto impl = [&net] {
@@ -66,7 +68,7 @@ Model as_model(Net net) {
       return net;
   }();
   Model model;
-  // A tensor first: the forward of torch::nn::Sequential can be called with anything.
+  // The tensor comes first: the forward of torch::nn::Sequential accepts any argument.
   if constexpr (requires(const at::Tensor& input) { impl->forward(input); })
     model.forward = [impl](const at::Tensor& input) -> at::Tensor { return impl->forward(input); };
   else

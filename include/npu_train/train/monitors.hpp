@@ -1,4 +1,4 @@
-/// Names of metrics that the configuration watches.
+/// Metrics that the configuration monitors.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace npu_train::detail {
 
-/// Error(Usage) for a checkpoint.monitor or, where it is on, an early_stopping.monitor of which a task with these metrics has no value. It
-/// would rank nothing and stop nothing, in silence.
+/// Throws Error(Usage) if checkpoint.monitor, or early_stopping.monitor while it is enabled, is not among the task's `metrics`. The monitor
+/// would silently have no effect.
 void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early);
 
 /// Whether `monitor` is measured on the training data, over an epoch.
 bool is_of_training(const std::string& monitor);
 
-/// The value of `monitor` ("train/loss", "val/acc1", "acc1" of validation) in the averages of an epoch; NaN if it has none, and if the loss
-/// next to it is not finite: such weights are good for nothing, whatever their accuracy.
+/// Returns the value of `monitor` ("train/loss", "val/acc1", "acc1" of validation) in the averages of an epoch. NaN if it is missing, or if
+/// the loss of the same data is not finite: such weights are useless, whatever their accuracy.
 double monitored(const std::string& monitor, const Scalars& train, const Scalars& val);
 
-/// Whether `value` is better than `best` by more than `delta`. Anything is better than NaN, and NaN is better than nothing.
+/// Whether `value` is better than `best` by more than `delta`. Every number is better than NaN; NaN is never better.
 bool improves(double value, double best, bool larger, double delta);
 
 }  // namespace npu_train::detail

@@ -6,8 +6,8 @@
 ///   -> gradients dropped, also after a skip
 ///   only if taken: EMA, schedule, global_step
 ///
-/// R is the weight of a full window over all ranks and W that of this one. So a scaled gradient is as large as after PyTorch's
-/// `loss / accumulation_steps`, whatever the number of micro-batches, and the update is right for uneven and partial windows.
+/// R is the weight of a full window over all ranks, W the weight of this one. So a scaled gradient is as large as after PyTorch's `loss /
+/// accumulation_steps`, for any number of micro-batches, and the update is right for uneven and partial windows.
 ///
 /// A skipped step changes only the scaler, the random number generators and the count of batches: parameters, optimizer state,
 /// learning rate, EMA and the model's buffers stay bit-identical. (An overflowing forward writes NaN into BatchNorm's running statistics,
@@ -34,35 +34,34 @@ namespace npu_train {
 
 struct StepOptions {
   double clip_value = 0;     ///< 0: no clipping
-  bool clip_by_norm = true;  ///< false: each element to [-clip_value, clip_value]
-  /// Gets the explanation of an overflow: of the third skipped step in a row, before the first taken step of the sixteenth, since a loss
-  /// scale that begins high is expected to overflow, and at the latest of the one that ends the run. Empty: nothing is explained, and
-  /// nothing kept for it.
+  bool clip_by_norm = true;  ///< false: clips each element to [-clip_value, clip_value]
+  /// Receives the explanation of an overflow: of the third skipped step in a row (before the first taken step of the sixteenth, since a
+  /// high initial loss scale is expected to overflow), and at the latest of the one that ends the run. Empty: nothing is explained, and
+  /// nothing is kept for it.
   std::function<void(const OverflowReport&)> on_overflow{};
-  /// Explains the first of each row of skipped steps, and gradients that are not finite in precisions that skip none. Costs a host read a
-  /// step.
+  /// Explains the first of each row of skipped steps or, in a precision without skips, non-finite gradients. Costs a host read per step.
   bool detect_anomaly = false;
-  bool keep_start = false;  ///< undo_window() may be called; costs a copy of the task's buffers a step
-  /// Copies a micro-batch that is still on the host to the device, just before it is run. Empty: all are on the device already.
+  bool keep_start = false;  ///< allows undo_window(); costs a copy of the task's buffers per step
+  /// Copies a micro-batch that is still on the host to the device, just before it is run. Empty: all batches are on the device already.
   std::function<Batch(const Batch&)> bring{};
   /// Captures forward and backward of full windows as graphs of the device (DeviceGraph), if the device supports them and no observer is
-  /// active. The most frequent shape is captured when enough windows of it have run; windows with other shapes run eagerly. For tasks that
-  /// are capturable().
+  /// active. The most frequent shape is captured after enough windows of it have run; windows with other shapes run eagerly. Only for tasks
+  /// that are capturable().
   bool graphs = false;
-  int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
-  /// With several ranks batch_norm normalises by the micro-batches of all of them (SyncBatchNorm): those of one round, the k-th of each.
+  int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: no limit
+  /// With several ranks, batch_norm normalises over the micro-batches of all ranks (SyncBatchNorm), the k-th of each rank together.
   bool sync_batchnorm = false;
 };
 
-/// The result of one window, over all ranks; the tensor is still on the device.
+/// The result of one window, over all ranks; `packed` is still on the device.
 struct StepResult {
   at::Tensor packed;       ///< fp32 [1 + 2 x metrics + 1]: loss sum, metric sums, their counts, gradient norm (0 without clipping by norm)
-  double loss_weight = 1;  ///< divides the loss sum: the window's weight in units of a full one
-  double weight = 1;       ///< of the window's loss among others: the sum of StepOutput::weight
-  double samples = 0;      ///< real ones
+  double loss_weight = 1;  ///< divisor of the loss sum: the window's weight in units of a full window
+  double weight = 1;       ///< weight of this window's loss in averages over windows: the sum of StepOutput::weight
+  double samples = 0;      ///< without padding
   int64_t micro_batches = 0;
   bool taken = true;
-  bool empty = false;  ///< not taken, because no batch of the window, on any rank, has a weight above 0
+  bool empty = false;  ///< not taken because no batch of the window, on any rank, has a weight above 0
 };
 
 namespace detail {
@@ -73,7 +72,7 @@ class WindowGraph;
 struct WindowSums;
 }  // namespace detail
 
-/// Runs windows. The parts are borrowed and must outlive it; `ema` may be nullptr.
+/// Runs windows. Its parts are borrowed and must outlive it; `ema` may be nullptr.
 class TrainStep {
  public:
   TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
@@ -81,25 +80,25 @@ class TrainStep {
   TrainStep(TrainStep&&) noexcept;
   ~TrainStep();
 
-  /// One update from `window`, whose batches are on the task's device unless StepOptions::bring is set. At least one rank has a batch; a
-  /// rank with an empty window takes part in the update of the others. `full_weight`: of a full window over all ranks, the same on each; 0:
-  /// as if all its micro-batches weighed what the first one does. Error(Usage) for a window without a batch on any rank or a loss that is
-  /// no scalar.
+  /// Makes one update from `window`, whose batches are on the task's device unless StepOptions::bring is set. A rank with an empty window
+  /// takes part in the update of the others. `full_weight`: weight of a full window over all ranks, equal on each rank; 0: computed as if
+  /// all micro-batches had the weight of the first one. Error(Usage) for a window without a batch on any rank, or a loss that is not a
+  /// scalar.
   StepResult run(const std::vector<Batch>& window, double full_weight = 0);
 
-  /// After run() threw before the optimizer's phase, with `keep_start`: restores gradients, buffers and all other state of the window's
-  /// start. The caller restores the random number generators.
+  /// Restores gradients, buffers and all other state of the window's start, after run() threw before the optimizer's phase; needs
+  /// `keep_start`. The caller restores the random number generators.
   void undo_window();
-  /// What run() was at when it ended.
+  /// Phase and micro-batch in which run() ended.
   Phase phase() const { return phase_; }
   int micro_batch() const { return micro_batch_; }
 
-  /// Windows processed, skipped ones included.
+  /// Number of processed windows, including skipped ones.
   int64_t attempts() const { return attempts_; }
   void set_attempts(int64_t attempts);
 
  private:
-  // `scale`: of the loss, fp32 on the device; undefined: what the precision multiplies by.
+  // `scale`: factor on the loss, fp32 on the device; undefined: the precision scales the loss.
   void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
   void end_micro_batch();
   void take_part(detail::WindowSums& window);
@@ -114,7 +113,7 @@ class TrainStep {
   decltype(auto) run_phase(Phase phase, Fn&& fn);
 
   Task& task_;
-  const ParameterSet parameters_;  // of the model: a set with its names, which would cost more than a step's own work to make each time
+  const ParameterSet parameters_;  // the model's; kept, because making it in each step would cost more than the work of the step itself
   Precision& precision_;
   Optimizer& optimizer_;
   Ema* ema_;
@@ -125,9 +124,9 @@ class TrainStep {
   int64_t attempts_ = 0;
   Phase phase_ = Phase::Transfer;
   int micro_batch_ = 0;
-  bool start_kept_ = false;  // of the window under way
+  bool start_kept_ = false;  // the buffers are kept from the current window's start
   bool buffers_checked_ = false;
-  at::Tensor no_norm_;  // the norm of a report if nothing is clipped by norm
+  at::Tensor no_norm_;  // reported as norm if nothing is clipped by norm
   std::unique_ptr<detail::KeptBuffers> buffers_;
   std::unique_ptr<detail::RunningStatistics> statistics_;
   std::unique_ptr<detail::OverflowForensics> forensics_;

@@ -1,4 +1,4 @@
-/// The seam between a model and the engine: what is trained, on which loss, measured how. The engine never sees a network.
+/// Interface between a model and the engine: the trained parameters, the loss and the metrics. The engine never sees a network.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,89 +19,87 @@ namespace npu_train {
 /// The result of a task for one micro-batch.
 struct StepOutput {
   at::Tensor loss;  ///< scalar: the mean loss over the batch, attached to the graph in training
-  /// What that mean counts for in its window (usually the number of samples). 0: the batch gives no gradient and no loss, whatever its
-  /// mean (that over no token is not a number).
+  /// Weight of that mean in its window (usually the number of samples). 0: the batch contributes no gradient and no loss, whatever its mean
+  /// is (the mean over no token is not a number).
   double weight = 0;
-  Outputs outputs{};  ///< what the metrics are computed from (logits, predictions); may be empty
+  Outputs outputs{};  ///< values from which metrics are computed (logits, predictions); may be empty
 };
 
-/// A named tensor of a model that is not trained but belongs to it (running statistics).
+/// A named tensor that belongs to a model but is not trained (running statistics).
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
 class Task {
  public:
   virtual ~Task() = default;
 
-  /// Loss on one batch, in training mode and under the precision's scope. The batch is on the task's device.
+  /// Returns the loss on one batch, in training mode and under the precision's scope. The batch is on the task's device.
   virtual StepOutput training_step(const Batch& batch) = 0;
-  /// The same for validation; called without gradients and in evaluation mode.
+  /// Returns the loss on a batch of a validation; called without gradients and in evaluation mode.
   virtual StepOutput validation_step(const Batch& batch) { return training_step(batch); }
-  /// The forward for prediction and export: the input alone, evaluation mode.
+  /// Runs the forward pass for prediction and export: on the input alone, in evaluation mode.
   virtual at::Tensor predict(const at::Tensor& input) = 0;
-  /// The same for the inputs of a batch, and with all outputs: for models that have several. ModelTask implements it.
+  /// Runs the forward pass on the inputs of a batch and returns all outputs, for models that have several. ModelTask implements it.
   virtual Outputs forward(const Batch& batch) { return predict(batch.input()); }
 
-  /// What a batch of `samples` weighs in its window, about: StepOutput::weight of a full one. A task whose loss is a mean over tokens
-  /// gives samples times tokens. With accumulation losses are divided by it before their backward, so it decides which gradients fit
-  /// fp16; the update does not depend on it.
+  /// Returns the approximate weight of a batch of `samples` in its window: StepOutput::weight of a full batch. A task whose loss is a mean
+  /// over tokens returns samples times tokens. With accumulation, losses are divided by it before their backward, so it decides which
+  /// gradients fit fp16; the update does not depend on it.
   virtual double weight_of(int64_t samples) const { return static_cast<double>(samples); }
 
-  /// The plural of what StepOutput::weight counts, if that is something else than samples: "tokens". Progress and logs then have its number
-  /// per second ("tokens_per_second").
+  /// Returns the plural of the unit of StepOutput::weight, if it is not samples: "tokens". Logs then report the rate "tokens_per_second".
   virtual std::string weight_unit() const { return {}; }
 
-  /// The trainable tensors. The same names in the same order at every call.
+  /// Returns the trainable tensors, with the same names in the same order at every call.
   virtual ParameterSet parameters() = 0;
-  /// Running statistics and other tensors that belong to the model. The tensors share memory with the model.
+  /// Returns running statistics and other tensors that belong to the model, and that share memory with it.
   virtual std::vector<NamedTensor> buffers() { return {}; }
 
-  /// Parts of the network whose parameters are brought together where ranks hold them in shards (trainer.strategy=zero3), in the order in
-  /// which a forward pass runs them: training_step() and the others call each as a function.
+  /// Returns the parts of the network whose sharded parameters are gathered together (trainer.strategy=zero3), in the order in which a
+  /// forward pass runs them. training_step() and the other functions call each part as a function.
   virtual std::vector<Unit> units() { return {}; }
 
-  /// Names of the parameters that stay fp32 where the others are cast ("bf16-true"): those of normalisation layers.
+  /// Returns the parameters that stay fp32 if the others are cast ("bf16-true"), by name: those of normalisation layers.
   virtual std::vector<std::string> norm_parameters() { return {}; }
 
-  /// Classes of the layers by path ("layer1.0.conv1" -> "Conv2d"; "" is the network), for reports and dumps. What is missing is named
-  /// after its operator.
+  /// Returns the classes of the layers by path ("layer1.0.conv1" -> "Conv2d"; "" is the network), for reports and dumps. A missing layer is
+  /// named after its operator.
   virtual std::map<std::string, std::string> module_types() { return {}; }
 
-  /// Names of the metrics in addition to the loss, such as "acc1".
+  /// Returns the names of the metrics in addition to the loss, such as "acc1".
   virtual std::vector<std::string> metric_names() const { return {}; }
-  /// Sum of each metric over a batch: fp32 [number of metrics] on the device, without gradients. Divided by the summed `Batch::size`, the
-  /// sums of many batches give the metric; sums add over ranks too. A task whose metrics are means over something else (tokens, detected
-  /// objects) returns [2, number of metrics]: the sums, and how much each of them is of. Those are summed and divide in place of the
-  /// samples.
+  /// Returns the sum of each metric over a batch: fp32 [number of metrics] on the device, without gradients. The sums are added over
+  /// batches and ranks, and divided by the summed `Batch::size`. A task whose metrics are means over something else (tokens, detected
+  /// objects) returns [2, number of metrics]: the sums and their counts, which are added and divide in place of the samples.
   virtual at::Tensor metric_sums(const StepOutput& /*output*/, const Batch& /*batch*/) { return {}; }
 
-  /// Further metrics, which follow from a mean loss, such as a perplexity: the same names in the same order for every loss. They are
-  /// computed from the mean over a step, an epoch or a validation, since their own means would be something else.
+  /// Returns further metrics that follow from a mean loss, such as a perplexity: the same names in the same order for every loss. They are
+  /// computed from the mean loss of a step, an epoch or a validation, since their own means would be something else.
   virtual Scalars metrics_of_loss(double /*loss*/) const { return {}; }
 
   /// Whether training_step() and metric_sums() queue the same work for every batch of a shape: the host reads no value of the device, draws
-  /// no random number and makes no decision that changes from step to step. Then a run may capture them (trainer.cuda_graphs).
+  /// no random number and makes no decision that differs between steps. A run may then capture them (trainer.cuda_graphs).
   virtual bool capturable() const { return false; }
 
-  /// Random targets for a batch of random inputs, for measurements that have no data. Error(Usage) for a task that cannot make them.
+  /// Returns random targets for a batch of random inputs, for measurements without data. Error(Usage) for a task that cannot make them.
   virtual at::Tensor example_target(const Batch& inputs) const;
 
-  /// Training mode (dropout, batch statistics) or evaluation.
+  /// Sets training mode (dropout, batch statistics) or evaluation mode.
   virtual void set_training(bool on) = 0;
   /// Moves parameters and buffers.
   virtual void to(c10::Device device) = 0;
 };
 
-/// The loss times weight / full_weight, in fp32 if it is of low precision; the loss itself if the two weights are equal or full_weight is
-/// 0.
+/// Returns the loss times weight / full_weight, in fp32 if it is of low precision; the loss itself if the two weights are equal or
+/// full_weight is 0.
 at::Tensor share_of_window(const StepOutput& output, double full_weight);
-/// Error(Usage) unless the loss is one number and the weight finite and at least 0.
+/// Throws Error(Usage) unless the loss is one number, and the weight finite and at least 0.
 void check_output(const StepOutput& output, const char* where);
-/// Names of all metrics in addition to the loss, in the order of reports: metric_names(), then those of metrics_of_loss().
+/// Returns the names of all metrics in addition to the loss, in the order of reports: metric_names(), then those of metrics_of_loss().
 std::vector<std::string> all_metric_names(const Task& task);
-/// Adds metrics_of_loss() to averages that begin with the loss; nothing to an empty list.
+/// Adds metrics_of_loss() to averages that begin with the loss; does nothing to an empty list.
 void add_metrics_of_loss(const Task& task, Scalars& averages);
-/// metric_sums() as [2 x number of metrics]: the sums, then their counts, which are the batch's samples where the task gives none.
-/// Undefined without metrics. Error(Usage) unless there is one number, or a sum and a count, for each of metric_names().
+/// Returns metric_sums() as [2 x number of metrics]: the sums, then their counts, which are the batch's samples unless the task gives
+/// counts. Undefined without metrics. Error(Usage) unless there is one number, or a sum and a count, for each of metric_names().
 at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch);
 
 }  // namespace npu_train

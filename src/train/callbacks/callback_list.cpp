@@ -24,7 +24,7 @@ void check_name(const std::string& name) {
         " letters, digits, '_', '-' and '.', because it is part of the name of a file");
 }
 
-// A copy that the owner of `state` does not change.
+// Returns a copy that the owner of `state` cannot change.
 State copied(const State& state) {
   auto out = state;
   for (auto& [name, tensor] : out.tensors) tensor = tensor.detach().clone();

@@ -1,4 +1,4 @@
-// The callbacks that programs add, in the order in which they were added, and their state by name.
+// Callbacks that programs add, in the order in which they were added, and their state by name.
 #pragma once
 
 #include <map>
@@ -13,34 +13,35 @@
 
 namespace npu_train::detail {
 
-// + the name of a callback: the part of a checkpoint that has its state.
+// Prefix of the part of a checkpoint with the state of a callback; the name of the callback follows.
 constexpr const char* kCallbackPart = "callbacks.";
 
 class CallbackList {
  public:
-  // Error(Usage) for nullptr, a name that another one has, or one that cannot be part of a file name. Loads the state that was kept for it.
+  // Adds a callback, and loads the state that was kept for it. Error(Usage) for nullptr, for a name that another one has, and for one that
+  // cannot be part of a file name.
   void add(std::shared_ptr<Callback> callback);
   bool empty() const { return callbacks_.empty(); }
-  // Each, in order; without those of the main rank if this is another. An exception that is no Error becomes one of the kind Usage.
+  // Calls `fn` with each callback, in order; without those for the main rank only, unless `is_main`. Other exceptions become Error(Usage).
   template <class Fn>
   void call(bool is_main, Fn&& fn) const {
     for (const auto& c : callbacks_)
       if (is_main || !c->main_rank_only()) translated("Callback", ErrorKind::Usage, [&] { fn(*c); });
   }
 
-  // Before an epoch. Error(Usage) if the state of a new callback cannot be saved; one warning for each state that no callback has taken.
+  // Called before an epoch. Error(Usage) if the state of a new callback cannot be saved. Logs one warning for each kept state.
   void check_states();
 
-  // Adds the part of each callback that has a name, and those that are kept.
+  // Adds the state of each callback that has a name, and the kept states.
   void save(RunState& out) const;
-  // Without the parts that `leave_out` names.
+  // Loads the states, except parts that `leave_out` names.
   void load(const RunState& saved, const std::vector<std::string>& leave_out);
 
  private:
   std::vector<std::shared_ptr<Callback>> callbacks_;
-  size_t checked_ = 0;                 // so many of them have a state that can be saved
-  std::map<std::string, State> kept_;  // by name, of callbacks that this run does not have
-  std::set<std::string> reported_;     // of them
+  size_t checked_ = 0;                 // number of callbacks that check_states() has checked
+  std::map<std::string, State> kept_;  // states by name, of callbacks that this run does not have
+  std::set<std::string> reported_;     // kept states with a warning
 };
 
 }  // namespace npu_train::detail

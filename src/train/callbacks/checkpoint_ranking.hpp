@@ -1,4 +1,4 @@
-// The score of the weights by checkpoint.monitor: what a checkpoint is saved with, and what the store ranks checkpoints by.
+// The score of the weights by checkpoint.monitor, which is saved in a checkpoint, and by which the store ranks checkpoints.
 #pragma once
 
 #include <cmath>
@@ -11,24 +11,24 @@ namespace npu_train::detail {
 
 class CheckpointRanking final : public Stateful {
  public:
-  // `options` with a monitor that is a metric, not "auto".
+  // `options.monitor` is a metric, not "auto".
   explicit CheckpointRanking(const CheckpointOptions& options)
       : monitor_(options.monitor), larger_(larger_is_better(options.monitor, options.mode)) {}
 
-  // Averages without the monitored one leave the score as it is.
+  // Notes the averages; if those of the monitored data are empty, the score is unchanged.
   void note(const Scalars& train, const Scalars& val) {
     if ((is_of_training(monitor_) ? train : val).empty()) return;
     score_only(train, val);
     best_ = best_so_far();
   }
-  // What the checkpoint of a stop gets: no state follows from it.
+  // Sets only the score, for the checkpoint of a stop; changes no saved state.
   void score_only(const Scalars& train, const Scalars& val) { score_ = monitored(monitor_, train, val); }
-  // A step is about to change the weights: their score is not known from here on.
+  // Called before a step changes the weights, whose score is then not known.
   void forget() { score_ = std::numeric_limits<double>::quiet_NaN(); }
 
   double score() const { return score_; }
   double best() const { return best_; }
-  // The newest weights included.
+  // Returns the best score, including the newest weights.
   double best_so_far() const { return improves(score_, best_, larger_, 0) ? score_ : best_; }
   const std::string& monitor() const { return monitor_; }
 

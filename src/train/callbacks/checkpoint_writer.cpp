@@ -46,7 +46,7 @@ std::string CheckpointWriter::finish_parts() {
 }
 
 void CheckpointWriter::note_parts(bool some_rank_is_writing) {
-  // A step agrees on what the ranks reported before it, so its result counts only if the parts were under way by then.
+  // A step agrees on what the ranks reported before it, so its result counts only if the parts were in progress by then.
   parts_are_written_ = parts_were_asked_ && !some_rank_is_writing;
   parts_were_asked_ = shared_.under_way();
 }
@@ -76,7 +76,7 @@ std::string CheckpointWriter::save() {
       const auto state = state_of_ranks(none);
       if (is_main) path = run_.store->save(state, meta, run_.config);
     }
-    run_.strategy.barrier();  // the file is there for every rank
+    run_.strategy.barrier();  // the file exists for every rank
     note(meta);
     if (is_main) run_.written(path);
     return path;

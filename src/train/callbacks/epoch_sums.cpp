@@ -63,7 +63,7 @@ void EpochSums::load_state(const State& state) {
     if (const auto key = "epoch/sum/" + name; state.values.count(key) > 0)
       loaded.metrics_.restore(name, state.number(key, "loop"), state.number("epoch/weight/" + name, "loop"));
   samples_ = state.integer("epoch/samples", "loop");
-  weight_ = state.values.count("epoch/weight") > 0 ? state.number("epoch/weight", "loop") : 0;  // as above
+  weight_ = state.values.count("epoch/weight") > 0 ? state.number("epoch/weight", "loop") : 0;  // saved only for tasks with a weight unit
   skipped_ = state.integer("epoch/skipped", "loop");
   seconds_ = state.number("epoch/seconds", "loop");
   data_wait_ = state.number("epoch/data_wait", "loop");

@@ -1,4 +1,4 @@
-// Sums over the steps of an epoch so far; a resumed epoch continues with those of its checkpoint.
+// Sums over the steps of an epoch so far; a resumed epoch continues with the sums in its checkpoint.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-// What the speed of an epoch is compared with, as in LoopParts; 0: not compared.
+// FLOP per sample, and measured FLOP/s of matrix products, as in LoopParts; 0: not reported.
 struct EpochFlops {
   double per_sample = 0, of_products = 0;
 };
@@ -20,18 +20,18 @@ class EpochSums final : public Stateful {
   explicit EpochSums(const Task& task, EpochFlops flops = {}) : task_(task), flops_(flops) {}
 
   void clear();
-  // A skipped step counts for the time and not for the averages.
+  // A skipped step counts for the time, but not for the averages.
   void add(const StepReport& report);
-  // Of the losses of all steps, skipped ones included.
+  // Weight of the losses of all steps, including skipped ones.
   double weight() const { return weight_; }
-  // Averages of the training metrics.
+  // Returns the averages of the training metrics.
   Scalars train() const;
-  // What it knows of the epoch.
+  // Fills in the members of `report` that follow from the sums.
   void describe(EpochReport& report) const;
 
   State state() const override;
   void load_state(const State& state) override;
-  // Warns of metrics that only the state of an epoch under way has, or only this run.
+  // Warns of metrics that only the saved state of an unfinished epoch has, and of those that only this run has.
   void report_other_names(const State& state) const;
 
  private:

@@ -18,7 +18,7 @@
 
 namespace npu_train::detail {
 
-// Evaluation mode, without gradients and with the EMA's weights if there are any; undone at the end.
+// Sets evaluation mode, without gradients and with the EMA's weights if there are any, and undoes this at the end.
 struct Evaluation::Mode {
   explicit Mode(const Context& run) : task(run.task) {
     if (run.ema != nullptr && run.ema->updates() > 0) {
@@ -35,14 +35,14 @@ struct Evaluation::Mode {
   std::optional<EmaSwap> averaged;
 };
 
-// Over the batches so far, on the device.
+// Sums over the batches so far.
 struct Evaluation::Sums {
-  // Loss times weight, the sums of the task's metrics, their counts. In fp64 on the host: there, sums of like fp32 values are exact, so
+  // Loss times weight, the sums of the task's metrics, their counts. In fp64 on the host, where sums of similar fp32 values are exact, so
   // that they do not depend on how the batches are divided among ranks.
   std::vector<double> packed;
-  std::vector<at::Tensor> on_device;  // of the newest batches, fp32
+  std::vector<at::Tensor> on_device;  // numbers of the newest batches, fp32
   double weight = 0;
-  std::vector<at::Tensor> rows;  // of EpochMetrics, fp32 on the host
+  std::vector<at::Tensor> rows;  // for EpochMetrics, fp32 on the host
 
   void read() {
     if (on_device.empty()) return;
@@ -54,7 +54,7 @@ struct Evaluation::Sums {
   }
 };
 
-// For a report; to be called from a handler of exceptions.
+// Keeps the batch for a report if memory ran out; called from an exception handler.
 void Evaluation::note_out_of_memory(FailedWindow failed) {
   if (translate_current_exception("Trainer").kind() == ErrorKind::OutOfMemory) run_.failed = std::move(failed);
 }
@@ -91,12 +91,12 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   sums.on_device.push_back(packed);
   if (const auto* task = dynamic_cast<const EpochMetrics*>(&run_.task); task != nullptr && !task->epoch_metric_names().empty())
     sums.rows.push_back(task->epoch_rows(output, here).detach().to(at::kCPU, at::kFloat).contiguous());
-  constexpr size_t kUnread = 256;  // bounds their memory, and lets the host run ahead
+  constexpr size_t kUnread = 256;  // limits their memory, and lets the host run ahead
   if (sums.on_device.size() >= kUnread) sums.read();
   sums.weight += output.weight;
 }
 
-// Metrics of all samples, whose rows travel as bytes.
+// Computes the metrics that need all samples, whose rows are gathered as bytes.
 void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own, Scalars& averages) {
   const auto names = task.epoch_metric_names();
   if (names.empty()) return;
@@ -126,7 +126,7 @@ void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own
       value = shares[static_cast<size_t>(found - names.begin())] / static_cast<double>(std::max<int64_t>(1, before));
 }
 
-// The agreement of a validation.
+// Returns the averages over all ranks; nullopt if one of them was stopped.
 std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   enum : size_t { kStopped, kWeight, kPacked };
   const auto names = run_.task.metric_names();
@@ -145,7 +145,7 @@ std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   return out;
 }
 
-// Running statistics are of each rank's own batches: all validate the model of the main rank, which is what its checkpoints contain.
+// Each rank's running statistics are from its own batches. All ranks validate with those of the main rank, which its checkpoints contain.
 void Evaluation::share_buffers() {
   std::vector<at::Tensor> buffers;
   for (const auto& [name, buffer] : run_.task.buffers()) buffers.push_back(buffer);

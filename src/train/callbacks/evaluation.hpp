@@ -28,25 +28,25 @@ class Evaluation {
     Strategy& strategy;
     Device device;
     const std::atomic<bool>& stop;
-    std::optional<FailedWindow>& failed;  // gets the batch that ran out of memory
+    std::optional<FailedWindow>& failed;  // receives the batch at which memory ran out
   };
   explicit Evaluation(Context context) : run_(std::move(context)) {}
 
-  // What to run over, and how far.
+  // The data of a run, and its limits.
   struct Options {
-    int64_t limit = -1;  // batches of each rank; -1: all
+    int64_t limit = -1;  // maximum number of batches on each rank; -1: all
     Pass pass = Pass::Validation;
-    int64_t attempt = 0;                // windows attempted so far: portable random numbers are keyed by it
-    bool stoppable = false;             // request_stop() ends it
+    int64_t attempt = 0;                // windows attempted so far, by which portable random numbers are keyed
+    bool stoppable = false;             // request_stop() ends the run
     OverfitBatches* overfit = nullptr;  // instead of the loader's batches; filled from `train_loader`
     Loader* train_loader = nullptr;
     std::function<void(int64_t done, std::optional<int64_t> total)> on_batch{};
   };
-  // Averages over the batches of all ranks, "loss" first; nullopt: a stop was requested on one of them before its end. Each rank runs over
-  // its part of the data, which may be empty.
+  // Returns averages over the batches of all ranks, "loss" first; nullopt if a stop was requested on a rank before its end. Each rank runs
+  // over its part of the data, which may be empty.
   std::optional<Scalars> run(Loader& loader, const Options& options);
 
-  // What `forward` returns for the batch on the device, on the host in fp32.
+  // Calls `forward` with the batch on the device; returns its result on the host, in fp32.
   Outputs predict(const Batch& batch, const std::function<Outputs(const Batch&)>& forward);
 
  private:

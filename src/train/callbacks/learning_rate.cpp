@@ -33,11 +33,11 @@ State LearningRate::state() const {
   return out;
 }
 
-// A schedule that takes its length from the run has another rate in a longer one.
+// Warns if the rate has changed: a schedule that takes its length from the run has other rates in a longer run.
 void LearningRate::load_state(const State& state) {
   factor_ = state.number("lr_factor", "loop");
   next_.reset();
-  if (state.values.count("lr_there") == 0) return;  // older ones have none
+  if (state.values.count("lr_there") == 0) return;  // older checkpoints do not have it
   next_ = state.number("lr_place", "loop");
   const auto before = state.number("lr_there", "loop"), now = base_lr_ * schedule_->factor(*next_);
   if (std::abs(now - before) > 1e-9 * std::max(std::abs(now), std::abs(before)))

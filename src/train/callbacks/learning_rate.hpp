@@ -1,4 +1,4 @@
-// The optimizer's learning rate: the schedule's, times a factor that callbacks set and rollbacks lower.
+// The optimizer's learning rate: the rate of the schedule, times a factor that callbacks set and rollbacks lower.
 #pragma once
 
 #include <optional>
@@ -14,9 +14,9 @@ class LearningRate final : public Stateful {
   LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer)
       : schedule_(schedule), base_lr_(base_lr), optimizer_(optimizer) {}
 
-  // Before each step. A rate that was set elsewhere in the meantime is overwritten, with one warning.
+  // Called before each step. A rate that other code has set in the meantime is overwritten, with one warning.
   void set(int64_t epoch, int64_t global_step);
-  // Error(Usage) unless it is finite and at least 0.
+  // Error(Usage) unless the factor is finite and at least 0.
   void set_factor(double factor);
   double factor() const { return factor_; }
 
@@ -29,7 +29,7 @@ class LearningRate final : public Stateful {
   Optimizer& optimizer_;
   double factor_ = 1;
   std::optional<double> next_;  // place in the schedule after the newest step
-  std::optional<double> last_;  // what the optimizer's rate was last set to
+  std::optional<double> last_;  // the rate that was set last
   bool warned_ = false;
 };
 

@@ -22,7 +22,7 @@ int64_t largest_of(const std::vector<Batch>& batches) {
   return rows;
 }
 
-// As a loader with batches of `limit` would have made them; batches of padding alone are omitted.
+// Returns the batches that a loader with batches of `limit` would have made; batches of only padding are omitted.
 std::vector<Batch> in_pieces(const std::vector<Batch>& window, int64_t limit) {
   if (limit == 0 || largest_of(window) <= limit) return window;
   std::vector<Batch> out;
@@ -78,15 +78,15 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
     try {
       auto result = run_.step.run(batches, run_.full_weight(window.size()));
       run_.failed.reset();
-      result.micro_batches += static_cast<int64_t>(window.size()) - static_cast<int64_t>(batches.size());  // of the loader, not its pieces
+      result.micro_batches += static_cast<int64_t>(window.size()) - static_cast<int64_t>(batches.size());  // the loader's, not the pieces
       return result;
     } catch (...) {
       const auto error = translate_current_exception("Trainer");
       out_of_memory = error.kind() == ErrorKind::OutOfMemory;
       if (out_of_memory) failure.emplace(error);
-      if (!failure) throw;  // else the model rejects so small a batch, as BatchNorm rejects one value: report the first failure
+      if (!failure) throw;  // otherwise the model rejects so small a batch, as BatchNorm rejects one value: report the first failure
     }
-    const bool whole = run_.step.phase() < Phase::Optimizer;  // else only some parameters may be updated
+    const bool whole = run_.step.phase() < Phase::Optimizer;  // otherwise some parameters may be updated already
     if (out_of_memory)
       run_.failed = FailedWindow{.batches = batches,
                                  .phase = run_.step.phase(),
@@ -117,7 +117,7 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
   }
 }
 
-// False where they cannot become smaller.
+// Returns false if the batches cannot become smaller.
 bool MemoryRetry::shrink(const std::vector<Batch>& batches, const Error& failure) {
   const auto rows = largest_of(batches);
   if (rows <= 1) return false;

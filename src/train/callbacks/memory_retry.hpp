@@ -1,5 +1,5 @@
-// Runs windows. With trainer.on_oom: retry a window that does not fit into memory is run again in smaller micro-batches, from the state
-// before it, and so are all later ones.
+// Runs windows. With trainer.on_oom: retry, a window that does not fit into memory is run again in smaller micro-batches, from the state
+// before it, and all later windows are, too.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@ class MemoryRetry final : public Stateful {
     const Observers& observers;
     Device device;
     bool enabled;                                       // trainer.on_oom: retry
-    std::function<double(size_t batches)> full_weight;  // of a window of so many batches, see TrainStep::run
+    std::function<double(size_t batches)> full_weight;  // for a window with this number of batches, see TrainStep::run
     const Loader* train_loader;                         // may be nullptr
-    int64_t accumulate;                                 // micro-batches of a window
-    std::optional<FailedWindow>& failed;                // gets the window that ends the run
+    int64_t accumulate;                                 // micro-batches per window
+    std::optional<FailedWindow>& failed;                // receives the window that ends the run
   };
   explicit MemoryRetry(Context context) : run_(std::move(context)) {}
 
-  // The newest micro-batch of `window` to the device. If there is no room for it the window goes back to the host: from then on each
-  // micro-batch is copied directly before it is run, and is cut if it still does not fit. `micro_batches`: of the complete window.
+  // Copies the newest micro-batch of `window` to the device. If it does not fit, the window returns to the host: from then on each
+  // micro-batch is copied just before it is run, and is divided if it still does not fit. `micro_batches`: number in the complete window.
   void copy_newest(std::vector<Batch>& window, int64_t micro_batches);
   StepResult run(std::vector<Batch>& window);
-  // Samples of a micro-batch at most; 0: as the loader gives them.
+  // Returns the maximum number of samples in a micro-batch; 0: as the loader gives them.
   int64_t limit() const { return limit_; }
 
   State state() const override { return {{}, {{"micro_batch_limit", limit_}}}; }

@@ -10,16 +10,16 @@ namespace npu_train::detail {
 
 class OverfitBatches {
  public:
-  // `rounds`: batches of each rank; 0: off.
+  // `rounds`: number of batches on each rank; 0: off.
   explicit OverfitBatches(int64_t rounds) : rounds_(rounds) {}
 
   bool enabled() const { return rounds_ > 0; }
-  // Reads them, once.
+  // Reads the batches, once.
   void fill(Loader& loader);
   int64_t size() const { return static_cast<int64_t>(batches_.size()); }
-  // nullopt after the last one.
+  // Returns nullopt after the last batch.
   std::optional<Batch> at(int64_t index) const;
-  // The first one whose number in the epoch is at least `micro_batch`.
+  // Returns the first batch whose number in the epoch is at least `micro_batch`.
   std::optional<Batch> first_from(int64_t micro_batch) const;
 
  private:

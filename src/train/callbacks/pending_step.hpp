@@ -1,5 +1,5 @@
-// A step whose numbers are on their way from the device, with what the host knew when it ran. They are read one step late, by a copy that
-// was queued directly after the step, so that the host does not wait for newer work.
+// A step whose numbers are still being copied from the device, with the values that the host knew when it ran. They are read one step late,
+// by a copy that was queued directly after the step, so that the host does not wait for newer work.
 #pragma once
 
 #include <string>
@@ -17,16 +17,16 @@ struct PendingStep {
     result = std::move(step);
     numbers = HostCopy(result.packed);
   }
-  // `report` with the numbers of the device.
+  // Returns `report` with the numbers of the device.
   StepReport read(const std::vector<std::string>& metric_names) const;
 
   StepResult result;
-  HostCopy numbers;  // of result.packed
+  HostCopy numbers;  // copy of result.packed
   StepReport report;
-  bool at_floor = false;  // the loss scale, before the step
+  bool at_floor = false;  // the loss scale was at its floor before the step
 };
 
-// The metrics of the task that follow from the loss, which they share the count of.
+// Adds the metrics of the task that follow from the loss, with the count of the loss.
 void add_metrics_of_loss(const Task& task, StepReport& report);
 
 }  // namespace npu_train::detail

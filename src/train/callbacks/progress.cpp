@@ -19,7 +19,7 @@ std::string clock_text(double seconds) {
 }
 
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
-constexpr size_t kUsualWidth = 80;  // of a terminal that does not report its width
+constexpr size_t kUsualWidth = 80;  // width of a terminal that does not report it
 constexpr size_t kWideBar = 20, kNarrowBar = 10;
 constexpr double kRefresh = 0.2;  // seconds
 
@@ -40,7 +40,7 @@ std::string metrics_text(const Scalars& scalars) {
 
 }  // namespace
 
-/// A value of the line. `rank` 0 is the most important; `brief` replaces `text` if there is little room.
+/// A value of the line. `rank` 0 is the most important; `brief` replaces `text` if there is not enough room.
 struct Progress::Part {
   int rank = 0;
   std::string text, brief{};
@@ -55,7 +55,7 @@ std::string joined(const Parts& parts) {
   return out;
 }
 
-// At most `width` columns: the parts with the highest rank are shortened first, then omitted.
+// Returns at most `width` columns: the parts with the highest rank are shortened first, then omitted.
 template <class Parts>
 std::string fitted(Parts parts, size_t width) {
   const auto too_wide = [&] { return detail::code_points(joined(parts)) > width; };
@@ -94,7 +94,7 @@ void Progress::on_epoch_start(TrainLoop& loop, int64_t) {
   average_.reset();
 }
 
-// From the mean time of a window so far, including validations and checkpoints between windows.
+// Estimates from the mean time of a window so far, including validations and checkpoints between windows.
 std::optional<double> Progress::run_eta(TrainLoop& loop, const StepReport& r) const {
   const auto& o = loop.options();
   constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -108,7 +108,7 @@ std::optional<double> Progress::run_eta(TrainLoop& loop, const StepReport& r) co
   return std::isfinite(out) ? std::optional(out) : std::nullopt;
 }
 
-// Of the epoch so far.
+// Returns the averages of the epoch so far.
 Scalars Progress::averages(const Task& task) const {
   auto out = average_.value();
   if (out.empty()) return out;
@@ -194,7 +194,7 @@ void Progress::on_validation_batch(TrainLoop& loop, int64_t done, std::optional<
 }
 
 void Progress::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
-  if (loop.windows_per_epoch() == in_epoch_) return clear_bar();  // the line of the epoch has them
+  if (loop.windows_per_epoch() == in_epoch_) return clear_bar();  // the line of the epoch shows them
   on_stop_validation(loop, metrics);
 }
 

@@ -1,5 +1,4 @@
-// What happens to a training that has diverged: it ends, or with trainer.on_divergence: rollback goes back to the last checkpoint with a
-// tenth of the learning rate.
+// Reaction to a divergence: the training ends or, with on_divergence: rollback, returns to the last checkpoint with a tenth of the rate.
 #pragma once
 
 #include <functional>
@@ -18,19 +17,19 @@ class Rollback final : public Stateful {
  public:
   Rollback(bool enabled, Strategy& strategy) : enabled_(enabled), strategy_(strategy) {}
 
-  // Throws Error(Diverged). Before that, `keep` writes the broken state and returns its folder, unless the run can go back.
+  // Throws Error(Diverged). If the run cannot roll back, `keep` first writes the broken state, and returns its folder.
   [[noreturn]] void diverged(const Divergence::Finding& found, const CheckpointStore* store,
                              const std::function<std::string()>& keep) const;
 
-  // After Error(Diverged): puts the run back with `load`, this object included; false if it cannot go back. The number of rollbacks and
-  // the factor on the rate are not those of the checkpoint, so that a second rollback lowers the rate once more.
+  // Called after Error(Diverged): restores the run with `load`, this object included; returns false if it cannot roll back. The number of
+  // rollbacks and the factor on the rate are not taken from the checkpoint, so that a second rollback lowers the rate again.
   bool run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const std::string& path)>& load);
 
   State state() const override { return {{}, {{"rollbacks", done_}}}; }
   void load_state(const State& state) override { done_ = state.integer("rollbacks", "loop"); }
 
  private:
-  // The checkpoint to go back to, which the main rank selects; "" if rollbacks are off or used up, or there is none.
+  // Returns the checkpoint to roll back to, which the main rank selects; "" if rollbacks are off or used up, or without a checkpoint.
   std::string target(const CheckpointStore* store) const;
 
   static constexpr int64_t kMost = 2;

@@ -12,7 +12,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The first character of the message of a rank to the others.
+// First character of a rank's message to the others.
 constexpr char kWritten = '+', kFailed = '-';
 
 }  // namespace
@@ -47,7 +47,7 @@ std::unique_ptr<CheckpointFolder> SharedSave::finish() {
     failure = std::current_exception();
     told = kFailed + std::string(e.what());
   }
-  if (!copied_) {  // the run's own tensors
+  if (!copied_) {  // these are the run's own tensors
     state_.clear();
     slices_.clear();
   }

@@ -1,4 +1,4 @@
-// A checkpoint that all ranks write: each its slices, the main rank also the rest and, when all of it is on the disk, the manifest.
+// A checkpoint that all ranks write: each its slices, and the main rank also the rest and, when everything is on the disk, the manifest.
 #pragma once
 
 #include <future>
@@ -14,16 +14,15 @@ class SharedSave {
  public:
   explicit SharedSave(Strategy& strategy) : strategy_(strategy) {}
 
-  // Every rank makes the call; only the main rank has a folder. With `async` what is to be written is copied first, and written by a
-  // thread.
+  // Begins to write; every rank makes the call, and the main rank has a folder. With `async`, a thread writes a copy of the data.
   void begin(std::unique_ptr<CheckpointFolder> folder, const RunState& state, const StateSlices& slices, const ConfigNode& config,
              bool async);
-  // Between begin() and finish(), alike on every rank.
+  // True between begin() and finish(), equally on every rank.
   bool under_way() const { return part_.valid(); }
   // Whether this rank is still writing its part.
   bool is_writing() const;
-  // Every rank makes the call; it waits for all parts. The folder with every part listed, on the main rank. Error(Checkpoint) on every rank
-  // if the part of one could not be written.
+  // Waits for the parts of all ranks; every rank makes the call. Returns, on the main rank, the folder with all parts listed.
+  // Error(Checkpoint) on every rank if one of them could not write its part.
   std::unique_ptr<CheckpointFolder> finish();
 
  private:
@@ -32,7 +31,7 @@ class SharedSave {
   RunState state_;
   StateSlices slices_;
   bool copied_ = false;
-  std::future<std::string> part_;  // the index of it; last: ends before what it writes from
+  std::future<std::string> part_;  // index of the part; last member, so that its thread ends before the data are destroyed
 };
 
 }  // namespace npu_train::detail

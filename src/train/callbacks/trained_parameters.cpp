@@ -27,7 +27,7 @@ void TrainedParameters::refresh() {
   change();
 }
 
-// The state of a strategy that shards begins afresh where slices change: the caller loads it.
+// If slices change, the state of a sharding strategy is reset; the caller loads it.
 void TrainedParameters::change() {
   const auto all = task_.parameters();
   check(std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,

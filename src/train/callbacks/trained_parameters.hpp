@@ -1,4 +1,4 @@
-// Which parameters are trained, if callbacks freeze some of them or make them trainable again.
+// The parameters that are trained, if callbacks freeze some of them or make them trainable again.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ namespace npu_train::detail {
 
 class TrainedParameters final : public Stateful {
  public:
-  // Borrowed; `ema` may be nullptr.
+  // All arguments are borrowed; `ema` may be nullptr.
   TrainedParameters(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy)
       : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), strategy_(strategy) {}
 
-  // From now on exactly those are trained that require a gradient. Error(Usage) if there is none, or ranks have shards of the state.
+  // From now on, exactly the parameters that require a gradient are trained. Error(Usage) if there are none, or if their state is sharded.
   void refresh();
-  // One warning for parameters that require a gradient and are not trained.
+  // Logs one warning for parameters that require a gradient and are not trained.
   void warn_of_untrained();
 
-  // Empty until refresh() is called: the parameters that the run was set up with.
+  // Empty until refresh() is called, which means the parameters that the run was set up with.
   State state() const override;
   void load_state(const State& state) override;
 
@@ -37,7 +37,7 @@ class TrainedParameters final : public Stateful {
   Optimizer& optimizer_;
   Ema* ema_;
   Strategy& strategy_;
-  std::string at_start_;  // parameters that were trained before the first refresh(); "" before it
+  std::string at_start_;  // names of the parameters that were trained before the first refresh(); "" until then
   bool warned_ = false;
 };
 

@@ -16,7 +16,7 @@ void WindowSource::begin_epoch(int64_t epoch, int64_t position) {
     run_.loader->begin_epoch(epoch, position);
 }
 
-// Micro-batches of an epoch. At most so many for a stream with a limit.
+// Returns the number of micro-batches in an epoch; for a stream with a limit, the maximum.
 std::optional<int64_t> WindowSource::length() const {
   if (run_.loader == nullptr) return std::nullopt;
   const auto data = run_.loader->micro_batches_per_epoch();
@@ -27,12 +27,12 @@ std::optional<int64_t> WindowSource::length() const {
   return std::min(data.value_or(limit), limit);
 }
 
-// Whether every rank knows when the epoch ends: streams, and data that a program divides among its ranks, may end anywhere.
+// Whether every rank knows when the epoch ends: streams, and data that a program divides among its ranks, may end at any point.
 bool WindowSource::length_is_agreed() const {
   return ranks() == run_.strategy.world_size() && run_.loader->micro_batches_per_epoch().has_value();
 }
 
-// The next one of this rank in [begin, end).
+// Returns the next batch of this rank in [begin, end).
 std::optional<Batch> WindowSource::next_batch(int64_t begin, int64_t end) {
   if (overfit_.enabled()) {
     auto batch = overfit_.first_from(begin);
@@ -67,7 +67,7 @@ std::optional<std::vector<Batch>> WindowSource::next(int64_t& position, double& 
       return std::nullopt;
     }
     auto window = take(position, data_wait);
-    if (agreed && !run_.loader->options().skip_bad_samples) return window;  // the rank whose turn it is has a batch
+    if (agreed && !run_.loader->options().skip_bad_samples) return window;  // at least one rank has a batch
     if (run_.strategy.any(!window.empty())) return window;
     if (!agreed && !run_.strategy.any(held_.has_value())) return std::nullopt;
   }
@@ -79,7 +79,7 @@ std::optional<int64_t> WindowSource::windows_per_epoch() const {
   return (*micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window();
 }
 
-// A run that continues on another number of ranks has larger or smaller windows from there on: those to come are counted back from the end.
+// After a resume with another number of ranks, windows are larger or smaller: the remaining ones are counted back from the end.
 int64_t WindowSource::windows_done(int64_t position) const {
   const auto windows = [&](int64_t micro_batches) { return (micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window(); };
   const auto all = length();
@@ -97,7 +97,7 @@ std::optional<int64_t> WindowSource::windows_between_validations() const {
 bool WindowSource::validation_is_due(int64_t position) const {
   const auto every = windows_between_validations().value_or(0);
   if (every == 0 || position == 0 || run_.options.fast_dev_run) return false;
-  if (!length_is_agreed()) return (position / micro_batches_per_window()) % every == 0;  // only the position is the same on every rank
+  if (!length_is_agreed()) return (position / micro_batches_per_window()) % every == 0;  // only the position is equal on every rank
   return !finished(position) && windows_done(position) % every == 0;
 }
 

@@ -17,38 +17,38 @@
 
 namespace npu_train::detail {
 
-// A position counts the micro-batches of an epoch that all ranks have consumed. The window at position p is the micro-batches
-// [p, p + ranks x accumulate_grad_batches), of which each rank has those that its loader gives. So the position is the same on every rank,
-// whether or not a rank had a batch, and another number of ranks can continue from it.
+// A position counts the micro-batches of an epoch that all ranks have consumed. The window at position p is the micro-batches [p, p + ranks
+// x accumulate_grad_batches); each rank has those of them that its loader gives. So the position is equal on every rank, whether or not a
+// rank had a batch, and a run with another number of ranks can continue from it.
 class WindowSource {
  public:
   struct Context {
-    Loader* loader;  // of the training; nullptr for a program that brings its batches
+    Loader* loader;  // loader of the training data; nullptr for a program that brings its own batches
     const TrainerOptions& options;
     const Clock& clock;
     const Observers& observers;
     const TrainStep& step;
-    MemoryRetry& memory;  // brings micro-batches to the device
+    MemoryRetry& memory;  // copies micro-batches to the device
     Strategy& strategy;
   };
   explicit WindowSource(Context context) : run_(context), overfit_(context.options.overfit_batches) {}
 
   void begin_epoch(int64_t epoch, int64_t position);
-  // This rank's part of the window at `position`, which moves to its end: empty if only other ranks have a batch in it; nullopt if the
-  // epoch has ended, on all ranks at once. Adds the seconds of waiting for data.
+  // Returns this rank's part of the window at `position`, which moves to the window's end. Empty if only other ranks have a batch in it;
+  // nullopt if the epoch has ended, on all ranks at once. Adds the seconds spent waiting for data.
   std::optional<std::vector<Batch>> next(int64_t& position, double& data_wait);
 
-  // nullopt for data of unknown length.
+  // Returns nullopt for data of unknown length.
   std::optional<int64_t> windows_per_epoch() const;
-  // Of the current epoch.
+  // Returns the number of windows of the current epoch before `position`.
   int64_t windows_done(int64_t position) const;
-  // Whether trainer.val_check_interval asks for a validation at `position`, which is not the epoch's end as far as its length is known.
+  // Whether trainer.val_check_interval requires a validation at `position`; not at the end of the epoch, if its length is known.
   bool validation_is_due(int64_t position) const;
-  // Error(Usage) for an interval that this data cannot have.
+  // Throws Error(Usage) for an interval that is not possible with this data.
   void check_validations() const;
   bool finished(int64_t position) const { return position >= length().value_or(position + 1); }
 
-  // nullptr: off.
+  // Returns nullptr without trainer.overfit_batches.
   OverfitBatches* overfit() { return overfit_.enabled() ? &overfit_ : nullptr; }
 
  private:
@@ -62,7 +62,7 @@ class WindowSource {
 
   Context run_;
   OverfitBatches overfit_;
-  std::optional<Batch> held_;  // of a later window: the loader omitted a batch without a readable sample before it
+  std::optional<Batch> held_;  // batch of a later window: the loader has omitted batches without a readable sample before it
 };
 
 }  // namespace npu_train::detail

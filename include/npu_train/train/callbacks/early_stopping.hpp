@@ -20,10 +20,10 @@ class EarlyStopping final : public Stateful {
  public:
   explicit EarlyStopping(EarlyStoppingOptions options) : options_(std::move(options)) {}
 
-  /// The averages of an epoch, or of a validation inside one. Empty averages do not count: an epoch without a validation counts only for a
-  /// monitor of the training data. A monitored value that is missing or NaN, or whose loss is not finite, is no improvement.
+  /// Notes the averages of an epoch, or of a validation inside one. Empty averages are ignored: an epoch without a validation counts only
+  /// for a monitor of the training data. A monitored value that is missing or NaN, or whose loss is not finite, is no improvement.
   void note(const Scalars& train, const Scalars& val);
-  /// There were `patience` validations (epochs, for a monitor of the training data) in a row without improvement.
+  /// Whether there were `patience` validations (epochs, for a monitor of the training data) in a row without improvement.
   bool is_due() const { return options_.enabled && without_improvement_ >= options_.patience; }
   const EarlyStoppingOptions& options() const { return options_; }
 

@@ -13,8 +13,8 @@
 
 namespace npu_train {
 
-/// Epoch, step, ETA of the run (and of the epoch), current loss (average), the task's metrics, lr, samples/s, share of time waiting for
-/// data, grad_norm, loss_scale, skipped, memory; during a validation its batches and ETA.
+/// Reports epoch, step, ETA of the run (and of the epoch), current loss (average), the task's metrics, lr, samples/s, share of time spent
+/// waiting for data, grad_norm, loss_scale, skipped steps and memory; during a validation its batches and ETA.
 class Progress final : public Callback {
  public:
   /// `write` receives text: complete lines, or with `bar` also lines that begin with a carriage return and replace the previous one.
@@ -47,11 +47,11 @@ class Progress final : public Callback {
   bool bar_;
   int64_t every_;
   std::function<size_t()> columns_;
-  double started_ = -1;      // of the run in this process
+  double started_ = -1;      // start of the run in this process
   int64_t windows_ = 0;      // processed since then
   int64_t in_epoch_ = 0;     // windows of the epoch, including those before a resume
-  int64_t steps_timed_ = 0;  // of these, timed in this process
-  int64_t skipped_ = 0;      // of the steps reported in this process
+  int64_t steps_timed_ = 0;  // windows of the epoch that were timed in this process
+  int64_t skipped_ = 0;      // skipped steps that were reported in this process
   double seconds_ = 0;
   double data_wait_ = 0;
   int64_t samples_ = 0;
