@@ -8,7 +8,7 @@ namespace {
 
 using Kind = StepCall::Kind;
 
-constexpr int64_t kPlaceBytes = 4;  // of an element that travels alone
+constexpr int64_t kPlaceBytes = 4;  // index of an element that is sent individually
 
 int64_t coded_bytes(const std::string& values, int64_t n) {
   if (values == "int8") return Compression::integer_bytes(n, 8);
@@ -17,7 +17,7 @@ int64_t coded_bytes(const std::string& values, int64_t n) {
 
 int64_t list_bytes(const std::string& values, int64_t n) { return kPlaceBytes * n + coded_bytes(values, n); }
 
-// The most elements whose list has at most `budget` bytes.
+// Returns the largest number of elements whose list has at most `budget` bytes.
 int64_t most_within(const std::string& values, double budget, int64_t elements) {
   int64_t low = 0, high = elements;
   while (low < high) {
@@ -43,7 +43,7 @@ BucketCalls::BucketCalls(const StepWork& work, const DistOptions& dist, const Pl
       dist_(dist),
       placement_(placement),
       in_shards_(sharding != Sharding::None),
-      // With groups of ranks between them only.
+      // With groups, only the exchange between groups is compressed; one group of all ranks has none.
       compression_(placement.group_size > 0 && placement.groups() == 1 ? Compression() : Compression::parse(dist.compression)) {}
 
 int BucketCalls::divided_by() const {
@@ -62,7 +62,7 @@ StepCall BucketCalls::call(Kind kind, int64_t bytes, const Adding& by) const {
   return {.kind = kind, .bytes = bytes, .ranks = by.ranks, .stride = by.stride, .of_leaders = by.leaders};
 }
 
-// Inside each group, between their first ranks, who get complete sums, and back.
+// Reduces inside each group, sums between the first ranks of the groups, and distributes the sums inside each group.
 std::vector<StepCall> BucketCalls::grouped(const BucketSize& size) const {
   const Adding members{.ranks = placement_.group_size, .stride = 1, .in_shards = false, .leaders = false};
   std::vector<StepCall> out;
@@ -89,7 +89,7 @@ std::vector<StepCall> BucketCalls::sum(const BucketSize& size, const Adding& by)
   return out;
 }
 
-// A reduce-scatter has the messages and bytes of a gather, in the other direction. Ranks with the same shard then add theirs.
+// Uses the all-gather model for a reduce-scatter: same messages and bytes, opposite direction. Ranks with the same shard then add theirs.
 std::vector<StepCall> BucketCalls::scattered(const BucketSize& size, const Adding& by) const {
   const int shards = placement_.shards();
   std::vector<StepCall> out{{.kind = Kind::AllGather, .bytes = size.bytes(), .ranks = shards}};
@@ -98,7 +98,7 @@ std::vector<StepCall> BucketCalls::scattered(const BucketSize& size, const Addin
   return out;
 }
 
-// `of_part` bytes to each rank.
+// Adds an exchange, and perhaps a gather, of `of_part` bytes per rank.
 void BucketCalls::add_coded(int64_t of_part, const Adding& by, bool gathers, std::vector<StepCall>& out) const {
   const auto bytes = of_part * by.ranks;
   out.push_back(call(Kind::AllToAll, bytes, by));
@@ -116,18 +116,18 @@ std::vector<StepCall> BucketCalls::compressed(const BucketSize& size, const Addi
   return out;
 }
 
-// Of a bucket, how many elements each rank sends to the others.
+// Returns the number of elements of a bucket that each rank sends to all others.
 int64_t BucketCalls::largest(const BucketSize& size, const Adding& by) const {
   const auto elements = elements_of(work_, size);
   auto out = elements;
   if (compression_.share > 0) out = static_cast<int64_t>(compression_.share * static_cast<double>(elements));
-  // A list goes to each other rank; of what is not compressed 1/N goes to each, and without shards the sums once more.
+  // A list is sent to each other rank. Uncompressed, each rank gets 1/N of the bucket and, without shards, all sums once more.
   const double budget = compression_.ratio * (by.in_shards ? 1 : 2) * 4 * static_cast<double>(elements) / by.ranks;
   if (compression_.ratio > 0) out = std::min(out, most_within(compression_.values, budget, elements));
   return std::clamp<int64_t>(out, 1, size.elements);
 }
 
-// One factor of each matrix with all that is no matrix, then the other factor.
+// Sends one factor of each matrix together with all parameters that are not matrices, then the other factor.
 std::vector<StepCall> BucketCalls::low_rank(const BucketSize& size, const Adding& by) const {
   int64_t first = 0, second = 0;
   for (const auto i : size.parameters) {

@@ -1,4 +1,4 @@
-// The collectives of one bucket of gradients, as Bucket, GroupedSum and the compressors of room dist call them.
+// The collectives of one gradient bucket, as called by Bucket, GroupedSum and the compressors of room dist.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ inline int64_t padded_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit
 
 class BucketCalls {
  public:
-  // `dist` is resolved.
+  // `dist` must be resolved.
   BucketCalls(const StepWork& work, const DistOptions& dist, const Placement& placement, Sharding sharding);
 
   StepCalls::Bucket of(const BucketSize& size) const;
-  // Buckets can be divided into as many equal parts.
+  // Returns the number of equal parts into which each bucket must be divisible.
   int divided_by() const;
 
  private:
-  // Who adds, and how many of them each has a part of the sums alone.
+  // The ranks that add. `in_shards`: each keeps only its part of the sums.
   struct Adding {
     int ranks, stride;
     bool in_shards, leaders;

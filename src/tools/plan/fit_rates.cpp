@@ -1,4 +1,4 @@
-// Least squares of logarithms by Levenberg and Marquardt, with weak priors, so that what the steps do not determine stays where it was.
+// Levenberg-Marquardt least squares of logarithms with weak priors, so that rates that the steps do not determine keep their start values.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,8 +11,8 @@ namespace {
 
 struct FittedRate {
   double StepRates::*rate;
-  double spread;  // of its logarithm, before anything was measured
-  double least;   // from which the logarithm begins
+  double spread;  // prior standard deviation of the logarithm
+  double least;   // lower limit; also keeps the logarithm finite
   double most;
 };
 
@@ -20,13 +20,13 @@ constexpr FittedRate kFitted[] = {{&StepRates::flops, 5, 1, 1e19},         {&Ste
                                   {&StepRates::link_share, 0.3, 0.01, 1},  {&StepRates::message, 2, 1e-7, 1},
                                   {&StepRates::contention, 1.5, 1e-3, 10}, {&StepRates::carrying, 2, 1e-12, 1e-6}};
 constexpr size_t kRates = std::size(kFitted);
-constexpr double kPrior = 0.02;  // of a spread, in logarithms of seconds
+constexpr double kPrior = 0.02;  // residual, in log(seconds), of a rate that deviates by its spread
 constexpr int kRounds = 60;
 constexpr size_t kParts = 5;
 
 using Vector = std::array<double, kRates>;
 
-// Steps with their calls, which no rate changes.
+// A step with its work and collectives, which do not depend on the rates.
 struct Prepared {
   const MeasuredStep* step;
   StepWork work;
@@ -55,7 +55,7 @@ double squares(const std::vector<double>& values) {
   return out;
 }
 
-// Gauss with pivots; the matrix is positive definite.
+// Gaussian elimination with pivoting; the matrix is positive definite.
 Vector solved(std::array<Vector, kRates> a, Vector b) {
   for (size_t k = 0; k < kRates; ++k) {
     size_t pivot = k;
@@ -76,7 +76,7 @@ Vector solved(std::array<Vector, kRates> a, Vector b) {
   return b;
 }
 
-// One step of the method: a damped solution of the linear problem.
+// One Levenberg-Marquardt step: solves the damped linear problem.
 Vector improved(const std::vector<const Prepared*>& steps, const Vector& logs, const Vector& start, double damping) {
   constexpr double kDelta = 1e-4;
   const auto here = residuals(steps, logs, start);
@@ -102,7 +102,7 @@ Vector improved(const std::vector<const Prepared*>& steps, const Vector& logs, c
 }
 
 Vector solution_from(const std::vector<const Prepared*>& steps, Vector logs, const Vector& start) {
-  constexpr double kWorthIt = 1e-7;  // of the squares, in one round
+  constexpr double kWorthIt = 1e-7;  // least relative improvement of the squares per round
   double damping = 1e-2, best = squares(residuals(steps, logs, start));
   for (int round = 0; round < kRounds && damping < 1e8; ++round) {
     const auto next = improved(steps, logs, start, damping);
@@ -115,7 +115,7 @@ Vector solution_from(const std::vector<const Prepared*>& steps, Vector logs, con
   return logs;
 }
 
-// Begins at the computation that the fastest of the steps allows.
+// Starts from the speed of computation that the fastest step implies.
 StepRates fitted(const std::vector<const Prepared*>& steps, const StepRates& given) {
   Vector start;
   for (size_t i = 0; i < kRates; ++i) start[i] = std::log(std::clamp(given.*kFitted[i].rate, kFitted[i].least, kFitted[i].most));

@@ -20,7 +20,7 @@ constexpr double kMost = 1e6;  // ranks, samples, seconds
 constexpr double kMostMicroBatches = 1e4;
 constexpr size_t kMostRows = 1000;
 
-// One row; every message names file, line and column.
+// One row; all its errors name file, line and column.
 class Row {
  public:
   Row(const CsvTable& table, size_t row) : table_(table), row_(row), where_(str_cat(table.source, ":", table.lines[row])) {}

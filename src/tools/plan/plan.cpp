@@ -9,7 +9,7 @@ namespace npu_train {
 namespace {
 
 constexpr int kMostRanks = 65536;
-constexpr double kPasses = 3;  // FLOPs of a step over those of a forward pass
+constexpr double kPasses = 3;  // FLOPs of a step over FLOPs of a forward pass
 
 void check_options(const PlanOptions& options) {
   for (const int ranks : options.ranks)
@@ -20,7 +20,7 @@ void check_options(const PlanOptions& options) {
         "the speed of the link between the ranks is not given; hint: --link 25GB/s,5us");
 }
 
-// Of parts of `ranks`: the ranks of a machine, and the smaller numbers of ranks in the options; the largest first.
+// Candidate sizes of parts of `ranks`: the ranks per machine and the smaller numbers of ranks in the options, largest first.
 std::vector<int> smaller_sizes(const PlanOptions& options, int ranks) {
   std::set<int, std::greater<>> out(options.ranks.begin(), options.ranks.end());
   out.insert(options.cluster.per_machine);
@@ -28,7 +28,7 @@ std::vector<int> smaller_sizes(const PlanOptions& options, int ranks) {
   return {out.begin(), out.end()};
 }
 
-// With a size of 0 for all.
+// Candidate shard sizes; 0: all ranks.
 std::vector<int> shard_sizes(const PlanOptions& options, const StepWork& work, const std::string& strategy, int ranks) {
   std::vector<int> out = {0};
   if (strategy == "ddp" || Compression::parse(work.dist.compression).carries_errors()) return out;
@@ -37,14 +37,14 @@ std::vector<int> shard_sizes(const PlanOptions& options, const StepWork& work, c
   return out;
 }
 
-// Whether nothing in the options contradicts dist.group_size, which they do not have.
+// Returns whether dist.group_size could be added to these options without a contradiction.
 bool could_have_groups(const DistOptions& dist) {
   const auto compression = Compression::parse(dist.compression);
   return dist.reduction != "ordered" && dist.reduce != "micro_batch" && dist.reduce_dtype == "fp32" &&
          (compression.none() || compression.carries_errors());
 }
 
-// That of the configuration; otherwise none, and sizes that might be better.
+// Returns the configured group size; if there is none, 0 (no groups) and candidate sizes.
 std::vector<int> group_sizes(const PlanOptions& options, const StepWork& work, int ranks) {
   if (work.dist.has_groups()) return {group_size_of(work.dist, ranks, options.cluster.per_machine)};
   std::vector<int> out = {0};
@@ -54,7 +54,6 @@ std::vector<int> group_sizes(const PlanOptions& options, const StepWork& work, i
   return out;
 }
 
-// The placements of a strategy from which its best one is chosen.
 std::vector<Placement> placements_of(const PlanOptions& options, const StepWork& work, const std::string& strategy, int ranks) {
   std::vector<Placement> out;
   for (const int group_size : group_sizes(options, work, ranks))
@@ -86,7 +85,7 @@ class Planner {
   }
 
  private:
-  // Faster, by more than rounding.
+  // A difference below 0.1 % is rounding.
   static bool is_better(const PlannedStep& a, const PlannedStep& b) {
     constexpr double kEqual = 1e-3;
     return a.time.seconds < b.time.seconds * (1 - kEqual);
@@ -109,7 +108,7 @@ class Planner {
     step.fits = options_.memory == 0 || step.memory <= options_.memory;
   }
 
-  // One that fits is better than one that does not; of two that do not, the smaller one.
+  // Adds the best placement: one that fits before one that does not; if none fits, the one with the least memory.
   void add_best(const std::vector<Placement>& placements) {
     std::optional<PlannedStep> best;
     for (const auto& placement : placements) {
@@ -119,7 +118,7 @@ class Planner {
                                                               : step.memory < best->memory);
       if (replaces) best = std::move(step);
     }
-    if (options_.memory == 0) add_memory(*best);  // without a limit the others' need not be known
+    if (options_.memory == 0) add_memory(*best);  // without a limit, only the chosen placement needs its memory
     plan_.steps.push_back(std::move(*best));
   }
 
@@ -139,7 +138,7 @@ const PlannedStep* Plan::best(int ranks) const {
 
 namespace {
 
-// What the rows leave open.
+// Adds notes on limits of the plan that the rows do not show.
 void add_notes(const StepWork& work, const std::set<int>& ranks, Plan& plan) {
   for (const int n : ranks)
     if (plan.best(n) == nullptr) plan.notes.push_back("no strategy fits with " + std::to_string(n) + (n == 1 ? " rank" : " ranks"));

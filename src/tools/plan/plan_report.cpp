@@ -20,7 +20,7 @@ std::string placed_text(const Placement& p) {
          (p.group_size > 0 ? ", groups of " + std::to_string(p.group_size) : "");
 }
 
-// What the numbers are computed from.
+// The model and speeds on which the numbers are based.
 std::string basis_text(const Plan& plan) {
   const auto& work = plan.work;
   std::string out = plan.model + ", batch " + with_commas(work.batch);
@@ -38,7 +38,7 @@ int64_t unfitted_of(const StepFit& fit) {
   return std::count_if(fit.steps.begin(), fit.steps.end(), [](const auto& s) { return !s.was_fitted; });
 }
 
-// The answer for the largest number of ranks, or how well the steps were fitted.
+// The best strategy for the largest number of ranks, or how well the steps were fitted.
 std::string verdict_of(const Plan& plan) {
   if (plan.steps.empty()) {
     const auto checked = unfitted_of(*plan.fit);
@@ -79,7 +79,7 @@ std::string fit_text(const StepFit& fit, size_t width) {
   return out;
 }
 
-// One sentence for all rows that have the same.
+// Combines rows with the same text into one sentence.
 std::string beyond_text(const Plan& plan) {
   std::vector<std::string> different;
   for (const auto& s : plan.steps)

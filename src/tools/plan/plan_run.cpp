@@ -1,4 +1,4 @@
-// From a configuration to the work and the memory of a step.
+// Derives the work and the memory of a step from a configuration.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -23,9 +23,9 @@
 namespace npu_train {
 namespace {
 
-constexpr int kMostSimulated = 32;  // ranks of a step whose memory is recorded
+constexpr int kMostSimulated = 32;  // largest world size whose memory is recorded; larger ones are extrapolated
 
-// The share of the backward pass after which the gradients of each layer are complete, by the path of the layer.
+// The share of the backward pass after which the gradients of each layer are complete, by layer path.
 std::map<std::string, double> ready_by_layer(const ModelSummary& summary) {
   std::map<std::string, double> out;
   int64_t before = 0;
@@ -36,7 +36,7 @@ std::map<std::string, double> ready_by_layer(const ModelSummary& summary) {
   return out;
 }
 
-// Of a parameter: that of the innermost module that is a layer; at the end if there is none.
+// Returns the share of a parameter's innermost enclosing layer; 1 if there is none.
 double ready_of(const std::map<std::string, double>& by_layer, std::string name) {
   for (auto dot = name.rfind('.'); dot != std::string::npos; dot = name.rfind('.')) {
     name.resize(dot);
@@ -51,27 +51,27 @@ size_t unit_of(const Model& model, const std::string& name) {
   return 0;
 }
 
-// Tensors that several blocks use belong to none.
+// Parameters that several blocks use belong to no block.
 bool is_shared(const Model& model, const ParameterSet& parameters, const std::string& name) {
   for (const auto& [alias, first] : parameters.aliases())
     if (first == name && unit_of(model, alias) != unit_of(model, first)) return true;
   return false;
 }
 
-// All blocks but the last one are computed again; with a budget perhaps fewer.
+// All blocks except the last one are recomputed; with a memory budget perhaps fewer.
 double recomputed_share(const std::string& checkpointing, const std::vector<double>& units) {
   if (CheckpointPlan::parse(checkpointing).kind == CheckpointPlan::Kind::None || units.empty()) return 0;
   return std::accumulate(units.begin(), units.end() - 1, 0.0);
 }
 
-// The limits of a card apply to the prediction, not to what it is made from.
+// Removes the limits of the simulated card, which must not affect the recorded steps.
 RunConfig without_limits(RunConfig config) {
   config.sim_npu.hbm = "1024TiB";
   config.sim_npu.unsupported_ops = "ignore";
   return config;
 }
 
-// Recorded for the fewest and the most shards; between and beyond these what is divided is in proportion to 1 / shards.
+// Records the memory with the fewest and with the most shards; the sharded part is interpolated in proportion to 1 / shards.
 class RecordedMemory {
  public:
   RecordedMemory(const RunConfig& config, const Parts& parts, const std::vector<int>& ranks)
@@ -83,10 +83,10 @@ class RecordedMemory {
     }
   }
 
-  // A group of ranks that has everything counts as all ranks.
+  // The ranks that hold all shards together are recorded as a world of their own.
   int64_t operator()(const Placement& placement) {
     const int shards = placement.shards();
-    // Of groups it matters whether there are any: this rank is one that leads.
+    // Only the presence of groups matters: the recorded rank is the first of its group.
     const std::string groups = placement.group_size == 0 ? "none" : placement.groups() > 1 ? "1" : std::to_string(kMostSimulated);
     const auto recorded = [&](const std::string& strategy, int ranks) { return this->recorded(strategy, ranks, groups); };
     if (placement.ranks == 1) return recorded("auto", 1);
@@ -161,7 +161,7 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
 Plan plan_run(const RunConfig& config, const PlanOptions& options, const Parts& parts) {
   const auto work = step_work(config, parts);
   if (!options.with_memory || options.ranks.empty()) return plan_steps(work, options);
-  // Tensors of the recorded steps for which half of the free memory is not enough are in files.
+  // Tensors of the recorded steps for which half of the free memory is not enough are stored in files.
   const auto folder = FileBackedMemory::temporary_folder();
   const auto files = folder.empty() ? nullptr : std::make_unique<FileBackedMemory>(folder, free_host_bytes() / 2);
   RecordedMemory memory(config, parts, options.ranks);

@@ -12,9 +12,9 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kBlock = 64;          // elements: parts of buckets begin at multiples
-constexpr int64_t kInlineBytes = 488;   // of an agreement that travel with its first collective
-constexpr int64_t kFlagsInNumber = 32;  // presence of gradients
+constexpr int64_t kBlock = 64;          // elements; parts of buckets begin at multiples of it
+constexpr int64_t kInlineBytes = 488;   // part of an agreement that its first collective carries
+constexpr int64_t kFlagsInNumber = 32;  // presence flags of gradients per number
 
 Sharding sharding_in(const std::string& strategy) {
   const auto named = sharding_of(strategy);
@@ -26,10 +26,10 @@ Sharding sharding_in(const std::string& strategy) {
 using detail::BucketSize;
 using detail::padded_to;
 
-// Sizes of buckets as flat_layout and unit_layout of room dist make them.
+// Computes bucket sizes as flat_layout and unit_layout of room dist do.
 void add_sizes(const StepWork& work, int divided_by, int64_t bucket_bytes, const std::vector<size_t>& indices,
                std::vector<BucketSize>& closed) {
-  std::vector<BucketSize> open;  // at most one for each size of elements, with masters and without
+  std::vector<BucketSize> open;  // at most one for each element size, with and without masters
   const auto close = [&](BucketSize size) {
     size.elements = padded_to(size.elements, kBlock * divided_by);
     closed.push_back(size);
@@ -68,11 +68,11 @@ std::vector<BucketSize> sizes_of(const StepWork& work, int divided_by, bool by_u
     add(std::max<int64_t>(1, static_cast<int64_t>(work.dist.bucket_mib * 1048576)), [](const auto& /*p*/) { return true; });
   }
   double ready = 0;
-  for (auto& size : out) ready = size.ready = std::max(ready, size.ready);  // sent in order
+  for (auto& size : out) ready = size.ready = std::max(ready, size.ready);  // buckets are sent in order
   return out;
 }
 
-// Those that `placement` has in place of dist.shard_size and dist.group_size.
+// Returns work.dist, resolved, with the group size of `placement`.
 DistOptions placed(const StepWork& work, const Placement& placement, Sharding sharding) {
   auto dist = work.dist;
   dist.group_size = placement.group_size > 0 ? std::to_string(placement.group_size) : "none";
@@ -92,7 +92,7 @@ void check_modelled(const StepWork& work, const Placement& placement) {
         placement.ranks, placement.ranks == 1 ? " rank" : " ranks", "; allowed: single with 1, ddp, zero1, zero2 and zero3 with more");
 }
 
-// What the engine refuses.
+// Checks for combinations that the engine refuses.
 void check_possible(const DistOptions& dist, const Placement& placement, Sharding sharding, bool between_devices) {
   const bool one_group = placement.group_size > 0 && placement.groups() == 1;
   const bool carries = !one_group && dist.compressed().carries_errors();

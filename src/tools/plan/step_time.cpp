@@ -11,15 +11,15 @@ namespace npu_train {
 namespace {
 
 constexpr double kBackward = 2;        // FLOPs of a backward pass over those of a forward pass
-constexpr double kOptimizerReads = 3;  // passes over a parameter: it, its gradient, and it again when written
+constexpr double kOptimizerReads = 3;  // accesses per parameter: weight and gradient read, weight written
 constexpr double kStateReads = 2;
-constexpr double kTcpLatency = 30e-6;   // seconds of a small message between machines, through the kernels of both
-constexpr size_t kAllCalls = SIZE_MAX;  // of a bucket
+constexpr double kTcpLatency = 30e-6;   // seconds of a small message between machines, through both kernels
+constexpr size_t kAllCalls = SIZE_MAX;  // "all calls of a bucket" for send_buckets()
 
-// A tree's rounds among n ranks.
+// Rounds of a tree among n ranks.
 double rounds_of(double n) { return std::ceil(std::log2(n)); }
 
-// By the first rank, which sends the most.
+// Returns the bytes that the first rank sends; it sends the most.
 double share_sent(const StepCall& call, bool between_devices) {
   using Kind = StepCall::Kind;
   const double bytes = static_cast<double>(call.bytes), sent = bytes * (call.ranks - 1) / call.ranks;
@@ -29,13 +29,13 @@ double share_sent(const StepCall& call, bool between_devices) {
   return sent;
 }
 
-// Of the time of a call, that in which the first rank sends. It receives all the time, unless it only distributes.
+// Returns the share of a call's time in which the first rank sends. It receives all the time, except in a Distribute.
 double sending_share(const StepCall& call, bool between_devices) {
   if (call.kind != StepCall::Kind::Reduce) return 1;
   return between_devices ? 0 : 0.5;
 }
 
-// One rank's connection, which sends and receives at the same time: what is given to it travels in the order of the calls.
+// The full-duplex connection of one rank; calls use it in the order in which they are made.
 class Connection {
  public:
   double send(const StepCall& call, double ready, double seconds, bool between_devices) {
@@ -54,7 +54,7 @@ class Connection {
   double sends_until_ = 0, receives_until_ = 0;
 };
 
-// How long something is under way.
+// Accumulates the time in which any data is in transit.
 class Travelling {
  public:
   void add(double begin, double end) { spans_.emplace_back(begin, end); }
@@ -72,20 +72,21 @@ class Travelling {
   std::vector<std::pair<double, double>> spans_;
 };
 
-// Of those who take part, how many are on one machine.
+// Returns how many of a call's ranks share one machine.
 int ranks_nearby(const StepCall& call, const Placement& placement, const Cluster& cluster) {
   const int per_machine = std::min(cluster.per_machine, placement.ranks);
   return std::min(call.ranks, std::max(1, per_machine / call.stride));
 }
 
-// Also if it is so in another group of as many ranks only, for which all wait.
+// Returns whether a call crosses machines, in this group or in any other group of the same size, because all ranks wait for the slowest
+// group.
 bool leaves_machine(const StepCall& call, const Placement& placement, const Cluster& cluster) {
   const int near = ranks_nearby(call, placement, cluster);
   const bool is_part = call.stride == 1 && call.ranks < placement.ranks;
   return near < call.ranks || (is_part && cluster.per_machine < placement.ranks && cluster.per_machine % call.ranks != 0);
 }
 
-// Plays a window on one rank. All ranks are alike, except that with groups the first rank of a group does what the others wait for.
+// Simulates a window on one rank. All ranks are alike, except that with groups the others wait for the first rank of their group.
 class Player {
  public:
   Player(const StepWork& work, const Placement& placement, const StepCalls& calls, const Cluster& cluster, const StepRates& rates)
@@ -95,7 +96,7 @@ class Player {
     memory_ = rates.memory / slow;
     carrying_ = rates.carrying * std::min(1.0, cluster.load) * slow;
     for (const auto& bucket : calls.buckets) bucket_bytes_ += static_cast<double>(bucket.bytes);
-    // What computes the sums and what the kernel copies is spread over the backward pass.
+    // The computation of the sums and the kernel's copies are spread over the backward pass.
     const auto is_native = [](const StepCall& call) {
       return call.kind == StepCall::Kind::AllReduce || call.kind == StepCall::Kind::Reduce;
     };
@@ -128,14 +129,14 @@ class Player {
   }
 
  private:
-  // Agreements travel by Gloo over TCP, whatever carries gradients.
+  // Agreements use Gloo over TCP, whatever transport carries gradients.
   double agreement_latency() const {
     return work_.between_devices && placement_.ranks > cluster_.per_machine ? std::max(cluster_.link.latency, kTcpLatency)
                                                                             : cluster_.link.latency;
   }
   double sent_by(const StepCall& call) const { return share_sent(call, work_.between_devices); }
 
-  // What stays in the machine has a connection of its own.
+  // Calls inside a machine use a separate connection.
   double send(const StepCall& call, double ready) {
     sent_ += sent_by(call);
     if (call.of_leaders) between_ += sent_by(call);
@@ -172,11 +173,11 @@ class Player {
   }
 
   void backward(bool sends, bool last) {
-    now_ = std::max(now_, arrived_);  // of the micro-batch before
+    now_ = std::max(now_, arrived_);  // sums of the previous micro-batch
     calls_.units.empty() ? complete_backward(sends, last) : backward_by_units(sends, last);
   }
 
-  // Parameters are complete; buckets are sent as they become complete.
+  // Runs the backward pass with complete parameters; buckets are sent as they become complete.
   void complete_backward(bool sends, bool last) {
     const double begin = now_;
     compute((kBackward + work_.recomputed) * forward_ + (sends ? reduced_ : 0));
@@ -186,12 +187,13 @@ class Player {
     send_buckets(std::move(complete), last ? kAllCalls : 1);
   }
 
-  // Of each bucket its calls, each when the one before has arrived; of what is ready the first. `ready`: of the exchanges.
+  // Sends up to `most` calls of each bucket; each call starts after the previous one of its bucket. The earliest call that is ready is sent
+  // first. `ready`: when the exchanges can start.
   void send_buckets(std::vector<double> ready, size_t most) {
     const auto& buckets = calls_.buckets;
     size_t longest = 1;
     for (const auto& b : buckets) longest = std::max(longest, 1 + b.then.size());
-    std::vector<size_t> next(std::min(longest, most));  // by the place of a call in its bucket: the first bucket whose call is to come
+    std::vector<size_t> next(std::min(longest, most));  // per position of a call in its bucket: the next bucket that makes this call
     const auto when = [&](size_t k) {
       const bool has_arrived = next[k] < buckets.size() && (k == 0 || next[k] < next[k - 1]);
       return has_arrived ? std::max(ready[next[k]], k == 0 || passes_on_early() ? 0 : now_) : INFINITY;
@@ -209,20 +211,21 @@ class Player {
     }
   }
 
-  // Between devices exchanges and gathers are one sequence, which waits for the end of the backward pass.
+  // Returns whether a bucket's later calls may start before the backward pass ends. Between devices, exchanges and gathers are one sequence
+  // after its end.
   bool passes_on_early() const {
     if (!work_.between_devices) return true;
     return placement_.strategy != "ddp" && placement_.group_size == 0 && !Compression::parse(work_.dist.compression).carries_errors();
   }
 
-  // Units are brought while the one behind computes; their gradients are sent when they are complete.
+  // Gathers each unit while the previous one computes; gradients of a unit are sent when they are complete.
   void backward_by_units(bool sends, bool last) {
     const auto& units = work_.units;
     const bool overlap = work_.dist.overlap, sends_early = sends && overlap && !work_.between_devices;
     const double reduced = sends ? reduced_ : 0;
     double root = 1, next = now_;
     for (const double share : units) root -= share;
-    const double again = root < 1 ? work_.recomputed / (1 - root) : 0;  // of the FLOPs of the units
+    const double again = root < 1 ? work_.recomputed / (1 - root) : 0;  // recomputation relative to the FLOPs of the units
     compute(std::max(0.0, root) * kBackward * forward_);
     for (size_t u = units.size(); u > 0; --u) {
       now_ = std::max(now_, next);
@@ -242,7 +245,7 @@ class Player {
       if (bucket.unit == unit) arrived_ = std::max(arrived_, send(bucket.exchange, ready));
   }
 
-  // What follows the exchanges of all buckets.
+  // Makes the calls that follow the exchanges of all buckets.
   void pass_on() {
     std::vector<double> ready(calls_.buckets.size(), arrived_);
     for (size_t k = 0, longest = 1; k < longest; ++k)

@@ -1,4 +1,4 @@
-/// Measured steps, and the rates under which the model of step_time.hpp gives their times.
+/// Measured steps, and the rates with which the model of step_time.hpp reproduces their times.
 #pragma once
 
 #include <filesystem>
@@ -9,34 +9,34 @@
 
 namespace npu_train {
 
-/// A step that was measured.
+/// One measured step.
 struct MeasuredStep {
   Placement placement{};
   LinkSpeed link{};
-  std::string link_text{}, options{};  ///< as in the file; `options`: "dist.reduction=native", several with blanks
-  int64_t batch = 0;                   ///< samples of a micro-batch; 0: the configuration's
-  int64_t micro_batches = 0;           ///< of a window; 0: the configuration's
-  double load = 0;                     ///< Cluster::load
+  std::string link_text{}, options{};  ///< as in the file; `options`: overrides such as "dist.reduction=native", separated by blanks
+  int64_t batch = 0;                   ///< samples per micro-batch; 0: as configured
+  int64_t micro_batches = 0;           ///< micro-batches per window; 0: as configured
+  double load = 0;                     ///< see Cluster::load
   double seconds = 0;
-  bool is_check = false;  ///< not fitted, but compared
+  bool is_check = false;  ///< excluded from the fit and compared with its prediction
 
   StepWork work_of(const StepWork& base) const;
-  /// `placement` with the group size of `options`, or else of `base`.
+  /// Returns `placement` with the group size that `options` set, or otherwise that of `base`.
   Placement placement_of(const StepWork& base) const;
   Cluster cluster() const { return {.link = link, .load = load}; }
   std::string name() const;  ///< "2 ranks, 1Gbit/s, zero1"
 };
 
-/// A file with the columns ranks, link, strategy and seconds, and if needed shard_size, options, batch, micro_batches, load and use (fit or
-/// check). Of lines that differ in `seconds` alone the shortest counts. Error(Data) names file and line for what is not valid, and for
+/// Reads a file with the columns ranks, link, strategy and seconds, and optionally shard_size, options, batch, micro_batches, load and use
+/// (fit or check). Of lines that differ only in `seconds`, the shortest counts. Error(Data) names file and line for invalid values and
 /// unknown columns.
 std::vector<MeasuredStep> read_measured(const std::filesystem::path& path);
 
-/// A measured step and its prediction by rates that were fitted without it.
+/// A measured step and its prediction.
 struct CheckedStep {
   MeasuredStep step{};
   double predicted = 0;
-  bool was_fitted = false;  ///< its time was among those that gave `predicted`
+  bool was_fitted = false;  ///< the rates behind `predicted` were fitted to this step as well
 
   double error() const { return predicted / step.seconds - 1; }
 };
@@ -44,18 +44,18 @@ struct CheckedStep {
 struct StepFit {
   StepRates rates{};
   std::vector<CheckedStep> steps{};
-  bool by_parts = false;  ///< no step was kept for checks, so each fifth was predicted from the others
+  bool by_parts = false;  ///< no step was marked as a check, so each fifth of the steps was predicted from the others
 
-  /// Of the steps that were not fitted: the mean and the largest absolute error; 0 if there are none.
+  /// Mean and largest absolute error over the steps that were not fitted; 0 if there are none.
   double mean_error() const;
   double largest_error() const;
 };
 
-/// The rates with the least squares of the logarithms of predicted over measured seconds. What the steps do not determine stays near
-/// `start`. Error(Data) if there is no step to fit.
+/// Returns the rates that minimise the squared logarithms of predicted over measured seconds. Rates that the steps do not determine stay
+/// near `start`. Error(Data) if there is no step to fit.
 StepFit fit_rates(const StepWork& base, const std::vector<MeasuredStep>& steps, const StepRates& start = {});
 
-/// In what a plan is beyond the measured steps of the work: "more than 4 ranks"; "" if in nothing.
+/// Describes how a plan extrapolates beyond the measured steps, for example "more than 4 ranks"; "" if it does not.
 std::string beyond_measured(const StepWork& work, const std::vector<MeasuredStep>& steps, const Placement& placement,
                             const LinkSpeed& link);
 

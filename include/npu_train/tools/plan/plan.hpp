@@ -1,4 +1,4 @@
-/// Plans a training of many ranks: for each number of ranks the time of a step, the memory of a rank, and the best strategy.
+/// Plans a training with several ranks: step time, memory per rank and the best strategy for each number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace npu_train {
 struct PlanOptions {
   std::vector<int> ranks{};
   Cluster cluster{};
-  int64_t memory = 0;                    ///< bytes of a device; 0: no limit
-  StepRates rates{};                     ///< without measured steps
-  double one_rank_seconds = 0;           ///< of a measured step of one process, from which rates.flops follows; 0: not given
-  std::vector<MeasuredStep> measured{};  ///< to which rates are fitted
-  bool with_memory = true;               ///< the memory of a rank is predicted, which takes some steps of the model
+  int64_t memory = 0;                    ///< bytes per device; 0: no limit
+  StepRates rates{};                     ///< used if there are no measured steps
+  double one_rank_seconds = 0;           ///< measured seconds of a step of one process, which determine rates.flops; 0: not given
+  std::vector<MeasuredStep> measured{};  ///< steps to which the rates are fitted
+  bool with_memory = true;               ///< predict the memory of a rank, which runs some steps of the model
 };
 
-/// One row.
+/// One row of the plan.
 struct PlannedStep {
   Placement placement{};
   StepTime time{};
   double samples_per_second = 0;
-  double efficiency = 1;  ///< of this many ranks without others
-  int64_t memory = 0;     ///< bytes of a rank; 0: not predicted
+  double efficiency = 1;  ///< throughput per rank, relative to one rank alone
+  int64_t memory = 0;     ///< bytes per rank; 0: not predicted
   bool fits = true;
-  bool is_best = false;  ///< the shortest step of those that fit, for its number of ranks
-  std::string beyond{};  ///< in what it is an extrapolation: beyond_measured()
+  bool is_best = false;  ///< has the shortest step among the rows that fit with this number of ranks
+  std::string beyond{};  ///< beyond_measured() of this row
 };
 
 struct Plan {
@@ -42,24 +42,24 @@ struct Plan {
   Cluster cluster{};
   StepRates rates{};
   int64_t memory_limit = 0;
-  std::vector<PlannedStep> steps{};  ///< by number of ranks; of each strategy with its best sizes of shards and groups
+  std::vector<PlannedStep> steps{};  ///< sorted by number of ranks; one per strategy, with its best shard and group sizes
   std::optional<StepFit> fit{};
   std::vector<std::string> notes{};
 
   const PlannedStep* best(int ranks) const;  ///< nullptr if none fits
 };
 
-/// The work of a step of the configuration. Builds the model; reads no data and writes nothing.
+/// Returns the work of a step of the configuration. Builds the model; reads no data and writes no file.
 StepWork step_work(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// The bytes of a rank by placement.
+/// Returns the bytes that a rank needs with a placement.
 using MemoryOfRank = std::function<int64_t(const Placement&)>;
 
-/// Compares the strategies for each number of ranks, with sizes of shards and, unless `work.dist` has one, of groups. `memory` may be
-/// empty.
+/// Compares the strategies for each number of ranks, with several shard sizes and, unless `work.dist` sets one, several group sizes.
+/// `memory` may be empty.
 Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOfRank& memory = {});
 
-/// The same for a configured run, with the memory that predict_memory gives. Error(Usage) for numbers of ranks out of 1 to 65536.
+/// Like plan_steps(), for a configured run, with memory from predict_memory(). Error(Usage) for numbers of ranks outside 1 to 65536.
 Plan plan_run(const RunConfig& config, const PlanOptions& options, const Parts& parts = builtin_parts());
 
 std::string to_text(const Plan& plan, size_t width = 0);
