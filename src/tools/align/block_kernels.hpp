@@ -1,4 +1,4 @@
-// Sums over blocks of plain memory, one thread each: of one tensor's values and of a pair's differences.
+// Single-threaded sums over blocks of plain memory: of the values of one tensor, and of the differences of a pair.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,10 +9,10 @@
 
 namespace npu_train::detail {
 
-// Values that one call takes: two such blocks and their widened copies stay in the first-level cache.
+// Values per call: two blocks and their widened copies fit into the first-level cache.
 constexpr int64_t kBlock = 2048;
 
-// What one tensor's statistics are made of. max and min pass over NaN; sum and squares do not.
+// Sums from which the statistics of one tensor are computed. max and min ignore NaN; sum and squares do not.
 struct ValueSums {
   double sum = 0, squares = 0;
   double max = -std::numeric_limits<double>::infinity(), min = std::numeric_limits<double>::infinity();
@@ -28,11 +28,11 @@ struct ValueSums {
   }
 };
 
-// The other sums of the metrics of a pair, if all values are finite.
+// The remaining sums for the metrics of a pair, if all values are finite.
 struct ErrorSums {
   double dot = 0, squares = 0, abs = 0;  // sums of ab, (a - b)^2, |a - b|
   double max_abs = 0, max_relative = 0;
-  int64_t one_thousandth = 0, five_thousandth = 0;  // relative errors below
+  int64_t one_thousandth = 0, five_thousandth = 0;  // numbers of relative errors below 0.001 and 0.005
   double ulp = 0, max_ulp = 0;
 
   void join(const ErrorSums& later) {
@@ -48,22 +48,23 @@ struct ErrorSums {
   }
 };
 
-// T is what values are widened to: float for float32, bfloat16 and float16, double for every real dtype. Products and sums are of
-// doubles: those of floats are exact before they are added, and cannot overflow.
+// T is the type to which values are widened: float for float32, bfloat16 and float16, double for any real dtype. Products and sums are
+// computed in double: products of floats are exact before they are added, and cannot overflow.
 template <class T>
 struct BlockKernels {
-  // `n` values of the dtype at `data`, at any address, as T: in `buffer`, or in place if they are already T.
+  // Returns `n` values of the dtype at `data`, at any address, as T: in `buffer`, or in place if they are already T.
   const T* (*widened)(at::ScalarType dtype, const void* data, int64_t n, T* buffer);
   ValueSums (*values)(const T* x, int64_t n);
-  // `epsilon` is the divisor where b is 0. ULP are those of the floating dtype `grid`; none are counted for another dtype.
+  // `epsilon` replaces the divisor where b is 0. ULPs are those of the dtype `grid`; for a `grid` that is not a float dtype, none are
+  // counted.
   ErrorSums (*errors)(const T* a, const T* b, int64_t n, double epsilon, at::ScalarType grid);
 };
 
-// The set for this machine; every set gives the same bits.
+// Returns the kernels for this machine. Their results are bit-equal for all instruction sets.
 template <class T>
 const BlockKernels<T>& block_kernels();
 
-// Whether `widened` knows the dtype: all real ones that NumPy has, and bfloat16.
+// Whether `widened` of BlockKernels<float> or <double> supports the dtype. Double: all real dtypes of NumPy, and bfloat16.
 bool widens_to_float(at::ScalarType dtype);
 bool widens_to_double(at::ScalarType dtype);
 

@@ -7,7 +7,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The bits of all that is known of a value: equal for one tensor.
+// A key made of all known numbers of a value: equal keys mean the same tensor.
 std::string key_of(const ItemComparison& item) {
   std::string key;
   for (const auto* i : {&item.item_a, &item.item_b})

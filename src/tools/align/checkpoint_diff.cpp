@@ -34,7 +34,7 @@ std::string sizes_text(const std::vector<int64_t>& shape) {
 
 bool near_number(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(std::abs(a), std::abs(b)); }
 
-// Orders in which programs keep the dimensions of one weight: rows and columns, OIHW and HWIO or OHWI.
+// Common orders of a weight's dimensions: rows and columns; OIHW, HWIO or OHWI.
 const std::vector<std::vector<int64_t>>& layouts() {
   static const std::vector<std::vector<int64_t>> out = {{1, 0},       {2, 1, 0},    {1, 0, 2},    {2, 3, 1, 0},
                                                         {3, 2, 0, 1}, {1, 0, 2, 3}, {0, 2, 3, 1}, {0, 3, 1, 2}};
@@ -117,7 +117,7 @@ class CheckpointComparer {
         compare(item);
         finish(item, call);
       }
-      item.item_a.data_name.clear();  // it named the entry, not a file
+      item.item_a.data_name.clear();  // it was the number of an entry, not a file
       item.item_b.data_name.clear();
       call.items.push_back(std::move(item));
     }
@@ -129,13 +129,13 @@ class CheckpointComparer {
     call.failed |= item.failed;
   }
 
-  // Of the model, which computes something else without it; a count of batches decides nothing.
+  // Whether the model computes something else without the entry; the batch count of a norm does not matter.
   static bool is_weight(const DumpItem& item, const StoredWeights& weights) {
     const auto& entry = entry_of(item, weights);
     return entry.part == "model" && !entry.name.ends_with("num_batches_tracked");
   }
 
-  // The name in its file, which a mapping may have replaced.
+  // Restores the name in the item's own file, which a mapping may have replaced.
   static DumpItem own_name(DumpItem item, const StoredWeights& weights) {
     const auto& entry = entry_of(item, weights);
     item.name = (entry.part == "model" ? "" : entry.part + " ") + entry.name;
@@ -184,10 +184,10 @@ class CheckpointComparer {
     }
   }
 
-  // What a difference of values of one shape looks like; "" where it looks like nothing special.
+  // Describes a characteristic difference between values of the same shape; "" if there is none.
   static std::string seen_in_values(const PairMetrics& m, const at::Tensor& a, const at::Tensor& b) {
     const auto zero = [](double max, double min) { return max == 0 && min == 0; };
-    if (m.nonfinite_mismatch > 0) return "";  // the judge reports the side
+    if (m.nonfinite_mismatch > 0) return "";  // the judge reports which side is not finite
     if (zero(m.max_a, m.min_a) != zero(m.max_b, m.min_b)) return std::string("all zero in ") + (zero(m.max_a, m.min_a) ? "A" : "B");
     if (m.relative_norm < 1e-3 || m.elements < 2) return "";
     if (m.max_a == m.min_a || !near_number(m.max_a, m.max_b) || !near_number(m.min_a, m.min_b) || !near_number(m.norm_a, m.norm_b))
@@ -243,7 +243,7 @@ std::set<std::string> parts_of_both(const StoredWeights& a, const StoredWeights&
   return parts;
 }
 
-// Names of the mapping, layers or tensors, that a side does not have.
+// Notes names of the mapping (layers or tensors) that a side does not have.
 void tell_unknown(const StoredWeights& a, const StoredWeights& b, const CompareOptions& options, DumpComparison& out) {
   const auto names_in = [](const StoredWeights& weights) {
     std::set<std::string> names;

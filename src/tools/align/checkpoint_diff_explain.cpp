@@ -42,7 +42,7 @@ class WeightExplainer {
     d_.advice.push_back(advice);
   }
 
-  // Items that differ.
+  // Whether `fn` holds for an item that differs.
   template <class Fn>
   bool any(Fn fn) const {
     return std::any_of(call_.items.begin(), call_.items.end(), [&](const ItemComparison& i) { return i.error > 0 && fn(i); });

@@ -1,4 +1,4 @@
-// The pieces of a comparison of weights.
+// Parts of the comparison of weights.
 #pragma once
 
 #include <filesystem>
@@ -12,14 +12,14 @@
 
 namespace npu_train::detail {
 
-// Tensors of a checkpoint or a file of weights, read on request if the format allows it.
+// Tensors of a checkpoint or a file of weights, each read only on request if the format allows it.
 class StoredWeights {
  public:
   struct Entry {
     std::string part;  // model | optimizer | ema
     std::string name;  // "conv1.weight"; for the optimizer, the parameter's name and the slot: "conv1.weight.momentum"
-    std::string key;   // in its file
-    size_t file = 0;   // of files_; unused for what is in memory
+    std::string key;   // name in its file
+    size_t file = 0;   // index into files_; unused for tensors in memory
     at::ScalarType dtype = at::kFloat;
     std::vector<int64_t> shape{};
   };
@@ -29,16 +29,16 @@ class StoredWeights {
   const std::vector<Entry>& entries() const { return entries_; }
   at::Tensor read(const Entry& entry) const;
   bool has(const std::string& part) const;
-  // Names of the model's tensors that are one tensor in memory, in groups of two and more. Of .safetensors none are known: that format
-  // keeps each name's values apart.
+  // Groups of two or more names of the model that share one tensor in memory. None are known for .safetensors, which stores the values of
+  // each name separately.
   std::vector<std::vector<std::string>> tied() const;
-  // What the checkpoint says of itself, and single values of its state ("scaler.scale").
+  // Metadata of the checkpoint, and single values of its state ("scaler.scale").
   const std::map<std::string, std::string>& facts() const { return facts_; }
 
  private:
   void open_checkpoint(const std::filesystem::path& folder);
   void add_safetensors(const std::filesystem::path& file, const std::string& part);
-  // A part of a checkpoint that ranks wrote in slices.
+  // Adds a part of a checkpoint that ranks wrote in slices.
   void add_joined(const std::filesystem::path& folder, const std::string& part);
   void add_pth(const std::filesystem::path& file);
   void drop_prefixes();
@@ -50,15 +50,15 @@ class StoredWeights {
   std::map<std::string, std::string> facts_;
 };
 
-// The layers of one side as calls of a dump, for the matching of dumps. Each item's data_name is the index of its entry.
-// `mapping`: layers and tensors that go by another name in B; `parts`: those that are compared.
+// Returns the layers of one side as calls of a dump, so that they can be matched like dumps. Each item's data_name is the index of its
+// entry. `mapping`: layers and tensors with another name in B; `parts`: the parts to compare.
 DumpStep layers_of(const StoredWeights& weights, const std::set<std::string>& parts, const std::map<std::string, std::string>& mapping);
 
-// What is one tensor in `here` and not in `there`.
+// Describes the names that share a tensor in `here` but not in `there`.
 std::vector<std::string> ties_broken(const StoredWeights& here, const StoredWeights& there, const std::string& here_name,
                                      const std::string& there_name);
 
-// The first layer that differs, and why.
+// The first layer that differs, with likely causes.
 Divergence first_difference_of(const StepComparison& step, const std::map<std::string, std::string>& facts_a,
                                const std::map<std::string, std::string>& facts_b);
 

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 4> kSharedPrefixes = {"module.", "model.", "_orig_mod.", "state_dict."};
 
-// "blocks.2" before "blocks.10".
+// Compares numbers in names by value: "blocks.2" before "blocks.10".
 bool natural_less(const std::string& a, const std::string& b) {
   const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   size_t i = 0, j = 0;
@@ -43,14 +43,14 @@ bool natural_less(const std::string& a, const std::string& b) {
   return a.size() - i < b.size() - j;
 }
 
-// "momentum/conv1.weight" of the optimizer's state and "average/conv1.weight" of the moving average.
+// Converts "momentum/conv1.weight" of the optimizer's state and "average/conv1.weight" of the moving average to names of weights.
 std::string name_in_part(const std::string& part, const std::string& key) {
   const auto slash = key.find('/');
   if (part == "model" || slash == std::string::npos) return key;
   return part == "ema" ? key.substr(slash + 1) : key.substr(slash + 1) + "." + key.substr(0, slash);
 }
 
-// The part that a name in a training script's file belongs to, which is then taken off it.
+// Removes a prefix that names a part from the name of a training script, and returns that part.
 std::string take_part(std::string& name) {
   static const std::array<std::pair<std::string_view, std::string_view>, 8> known = {{{"optimizer.", "optimizer"},
                                                                                       {"optimizer_state_dict.", "optimizer"},
@@ -68,7 +68,7 @@ std::string take_part(std::string& name) {
   return "model";
 }
 
-// A layer's kind as shown by its parameters, and their shapes: they distinguish layers with different names.
+// The kind of a layer, derived from its parameters, and their shapes: these distinguish layers with different names.
 std::string type_of_layer(const DumpCall& call) {
   std::string shapes;
   size_t weight_dims = 0;
@@ -85,7 +85,7 @@ std::string type_of_layer(const DumpCall& call) {
   return kind + shapes;
 }
 
-// Whether ranks wrote the part into files of their own.
+// Whether ranks wrote the part in separate files.
 bool is_in_slices(const fs::path& folder, const std::string& part) {
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
@@ -182,7 +182,7 @@ bool StoredWeights::has(const std::string& part) const {
 }
 
 std::vector<std::vector<std::string>> StoredWeights::tied() const {
-  std::map<std::pair<const void*, int64_t>, std::vector<std::string>> groups;  // a transposed view shares too
+  std::map<std::pair<const void*, int64_t>, std::vector<std::string>> groups;  // by data and size: a transposed view is shared, too
   for (const auto& entry : entries_) {
     const auto found = in_memory_.find(entry.key);
     if (entry.part != "model" || found == in_memory_.end() || found->second.numel() == 0) continue;
@@ -223,7 +223,7 @@ std::vector<std::string> ties_broken(const StoredWeights& here, const StoredWeig
   return out;
 }
 
-// "module." and similar prefixes, while all tensors of the model (or of the average) begin with it.
+// Removes "module." and similar prefixes, as long as all tensors of the model (or of the average) have them.
 void StoredWeights::drop_prefixes() {
   for (const char* part : {"model", "ema"}) {
     for (bool again = has(part); again;) {
@@ -239,7 +239,7 @@ void StoredWeights::drop_prefixes() {
   }
 }
 
-// A file in alphabetical order has lost that of the network.
+// Sorts by part; a file in alphabetical order is sorted naturally, since the network's order is lost.
 void StoredWeights::restore_order() {
   const auto by_part = [](const Entry& a, const Entry& b) {
     static const std::string order = "meo";  // model, ema, optimizer
@@ -262,7 +262,7 @@ DumpStep layers_of(const StoredWeights& weights, const std::set<std::string>& pa
     if (parts.count(entry.part) == 0) continue;
     auto name = entry.name;
     if (const auto mapped = mapping.find(name); mapped != mapping.end()) name = mapped->second;
-    // In "conv1.weight.momentum" of our optimizers the slot is no level of the network; torch's are "state.0.exp_avg".
+    // In "conv1.weight.momentum" of our optimizers, the slot is not a level of the network. torch's names are "state.0.exp_avg".
     const bool slot = entry.part == "optimizer" && !name.starts_with("state.");
     auto layer = layer_of(slot ? layer_of(name) : name);
     if (layer.empty()) layer = name;

@@ -1,4 +1,4 @@
-// Work over plain memory in chunks of a fixed size, so that nothing depends on the number of threads.
+// Parallel work over plain memory in chunks of a fixed size, so that results do not depend on the number of threads.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -11,7 +11,7 @@ namespace npu_train::detail {
 
 constexpr int64_t kChunk = int64_t{1} << 16;
 
-// part_of(start, count) for each chunk of n elements, by all threads; the parts in order.
+// Calls part_of(start, count) for each chunk of n elements on all threads; returns the results in order.
 template <class PartOf>
 auto parts_of_chunks(int64_t n, PartOf&& part_of) {
   std::vector<decltype(part_of(int64_t{0}, int64_t{0}))> parts(static_cast<size_t>((n + kChunk - 1) / kChunk));

@@ -13,7 +13,8 @@
 namespace npu_train {
 namespace {
 
-// Facts that older dumps and msprobe's lack may differ; they lack all of the second list, and most programs have no such options.
+// Whether two steps have the same facts. The first list must be known: older dumps and msprobe's may lack them. Facts of the second list
+// may be missing on both sides, since most programs have no such options.
 bool same_environment(const DumpStep& a, const DumpStep& b) {
   for (const char* fact : {"version", "libtorch", "device", "precision", "threads", "cpu"})
     if (detail::fact_of(a, fact).empty() || detail::fact_of(a, fact) != detail::fact_of(b, fact)) return false;
@@ -22,7 +23,7 @@ bool same_environment(const DumpStep& a, const DumpStep& b) {
   return true;
 }
 
-// Explicit options are applied literally.
+// Explicit tolerances are applied literally.
 bool given_tolerance(const CompareOptions& options) { return options.atol || options.rtol || !options.layer_tolerance.empty(); }
 
 bool is_sample(const DumpStep& step) {
@@ -71,7 +72,7 @@ void note_facts(const DumpStep& a, const DumpStep& b, DumpComparison& out) {
   }
 }
 
-// "0, 1 of rank0", shortened where there are many.
+// Lists steps by rank, "0, 1 of rank0"; abbreviated if there are many.
 std::string list_of(const Dump& dump) {
   constexpr size_t kMost = 10;
   std::map<std::string, std::vector<std::string>> by_rank;
@@ -100,7 +101,7 @@ void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& op
   }
 }
 
-// What a step leaves to the next.
+// Results of one step that the next step needs.
 struct Judged {
   Judged() = default;
   explicit Judged(const StepComparison& compared) : step(compared.step) {
@@ -149,8 +150,8 @@ class DumpComparer {
     tell_unknown(unknown_, options_, out_);
     detail::tell_unused_tolerances(options_, out_);
     out_.agrees &= out_.judged() > 0;
-    out_.first.within_tolerance &= out_.agrees;  // what is within it in one step may go beyond in the next
-    if (out_.first.within_tolerance) out_.first.likely.clear(), out_.first.advice.clear();  // nothing is wrong
+    out_.first.within_tolerance &= out_.agrees;  // a difference within the tolerance in one step may exceed it in the next
+    if (out_.first.within_tolerance) out_.first.likely.clear(), out_.first.advice.clear();  // the runs agree
     return std::move(out_);
   }
 
@@ -167,10 +168,10 @@ class DumpComparer {
     const auto before = judged_.find(a.rank);
     auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.carried(a.step));
     if (const auto drift = forgiving ? updates_[a.rank].judge(step) : std::nullopt) step.carried_error = *drift;
-    // a fault of a step continues in later steps, and is not rounding
+    // a fault of one step continues in later steps and is not rounding
     const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
     const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
-    // a reference does not show that a fused kernel shows another place
+    // a reference cannot show that a fused kernel's output is at another place
     if ((forgiving || (reference_ && !equal_environments)) && !faulty)
       detail::forgive_rounding(step, a, b, {.later = before != judged_.end(), .places_only = !forgiving, .strict = options_.strict});
     detail::tell_unproven(step);
@@ -211,7 +212,7 @@ class DumpComparer {
                                    : "; hint: they must be of the same network; --mapping FILE pairs different names");
   }
 
-  // A few values that one network more or less has are no other one.
+  // Rejects a reference of another network. A few values without a counterpart are accepted.
   void check_reference() {
     if (!reference_) return;
     check(use_.missing * 4 <= use_.values, ErrorKind::Usage, "compare", "--reference ", out_.reference, ": ", with_commas(use_.missing),
@@ -230,10 +231,10 @@ class DumpComparer {
   std::optional<Dump> reference_;
   DumpComparison out_;
   detail::NoiseSteps noise_;
-  std::string cut_;                           // a dump.json without a complete call
-  detail::StepComparer::ReferenceUse use_{};  // of all steps
-  std::set<std::string> unknown_;             // names of the mapping, in every step so far
-  std::map<std::string, Judged> judged_;      // by rank: the last step
+  std::string cut_;                           // the path of a dump.json without a complete call
+  detail::StepComparer::ReferenceUse use_{};  // over all steps
+  std::set<std::string> unknown_;             // names of the mapping that no step has had so far
+  std::map<std::string, Judged> judged_;      // by rank: the previous step
   std::map<std::string, detail::UpdateCheck> updates_;
   int64_t compared_ = 0, without_form_ = 0;
   bool no_calls_ = false;

@@ -1,4 +1,4 @@
-// msprobe's table of a comparison.
+// The table of a comparison in msprobe's format.
 #include <algorithm>
 #include <cmath>
 
@@ -23,7 +23,7 @@ CsvMode mode_of(const std::vector<detail::Row>& rows) {
   return any(Kind::Tensor) ? CsvMode::Tensor : any(Kind::Checksum) && !any(Kind::Statistics) ? CsvMode::Checksum : CsvMode::Statistics;
 }
 
-// As msprobe 26.2 writes them with its option for the stack, then ours.
+// The columns of msprobe 26.2 with its stack option, then ours.
 Cells columns_of(CsvMode mode) {
   Cells out = {"NPU Name",         "Bench Name",         "NPU Dtype",         "Bench Dtype",
                "NPU Tensor Shape", "Bench Tensor Shape", "NPU Requires_grad", "Bench Requires_grad"};
@@ -71,7 +71,7 @@ Cells difference_cells(const ItemComparison& item) {
   return out;
 }
 
-// Nothing was given on either side.
+// Whether no argument was given on either side.
 bool is_none(const ItemComparison& item) { return item.kind == Kind::Value && item.item_a.value == "None" && item.item_b.value == "None"; }
 
 Cells row_cells(const detail::Row& row, const detail::CsvResult& result, CsvMode mode) {
@@ -110,7 +110,7 @@ std::string to_csv(const DumpComparison& comparison) {
   const auto mode = mode_of(all);
   std::string out = csv_row(columns_of(mode));
   for (size_t begin = 0; begin < all.size();) {
-    std::vector<detail::Row> rows;  // of one call
+    std::vector<detail::Row> rows;  // rows of one call
     const auto* call = all[begin].call;
     for (; begin < all.size() && all[begin].call == call; ++begin)
       if (!is_none(*all[begin].item)) rows.push_back(all[begin]);

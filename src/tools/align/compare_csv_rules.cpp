@@ -16,7 +16,7 @@ constexpr const char* kError = "error";
 bool one_sided(const ItemComparison& item) { return item.a.empty() || item.b.empty(); }
 bool is_output(const ItemComparison& item) { return item.a.find(".output.") != std::string::npos; }
 
-// Operators of which msprobe judges no value, or no input: what they hold has not been written yet.
+// Operators for which msprobe judges no value, or no input: their tensors are not yet initialised.
 enum class JudgedRow { All, Outputs, Nothing };
 JudgedRow judged_of(const std::string& call) {
   static const std::set<std::string> nothing = {
@@ -60,7 +60,7 @@ class Rules {
     row.result->messages.push_back(std::string(level) + ": " + message);
   }
 
-  // What one row shows alone.
+  // Rules for a single row.
   static void single(const Judgement& row, CsvMode mode, bool input) {
     const auto &a = row.item->item_a, &b = row.item->item_b;
     if (input && !a.is_tensor() && !b.is_tensor() && a.value != b.value) say(row, kError, "different plain argument");
@@ -78,7 +78,7 @@ class Rules {
     if (a.shape != b.shape) say(row, kError, "different shape");
   }
 
-  // Tensors without a shape do not count.
+  // Returns the smallest value over rows of tensors with a shape; at most 1.
   template <class Fn>
   static double least(const std::vector<Judgement>& rows, Fn value) {
     double out = 1;

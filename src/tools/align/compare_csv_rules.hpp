@@ -1,4 +1,4 @@
-// What msprobe 26.2 says of the rows of a comparison in its columns Result and Err_message.
+// The columns Result and Err_message of a comparison, by the rules of msprobe 26.2.
 #pragma once
 
 #include <optional>
@@ -9,21 +9,21 @@
 
 namespace npu_train::detail {
 
-// Of a table: what was compared decides the columns.
+// The kind of the compared data, which determines the columns of a table.
 enum class CsvMode { Tensor, Statistics, Checksum };
 
 struct CsvResult {
-  std::string level = "pass";           // pass | warning | error; N/A of what is on one side only
-  std::vector<std::string> messages{};  // why, each with its level in front
+  std::string level = "pass";           // pass | warning | error; N/A for rows that only one side has
+  std::vector<std::string> messages{};  // the reasons, each with its level in front
 };
 
-// Of the rows of one call: some rules weigh its outputs against its inputs.
+// Returns the results for the rows of one call: some rules compare its outputs with its inputs.
 std::vector<CsvResult> results_of(const std::vector<Row>& rows, CsvMode mode);
 
-// Statistics as msprobe shows them: those of a plain number are the number.
+// Statistics as msprobe shows them: for a plain number, each is the number itself.
 enum class Statistic { Max, Min, Mean, Norm };
 std::optional<double> statistic_of(const DumpItem& item, Statistic which);
-// |a - b| / |b|; nothing where one is missing or B's is 0 and A's is not.
+// Returns |a - b| / |b|; nullopt if one is missing, or if B's is 0 and A's is not.
 std::optional<double> relative_of(const ItemComparison& item, Statistic which);
 
 }  // namespace npu_train::detail

@@ -15,7 +15,7 @@ using Kind = ItemComparison::Kind;
 
 bool compared(const CallComparison& call) { return !call.a.empty() && !call.b.empty(); }
 
-// The error of each call's outputs, in call order; the calls of one direction.
+// Plots the error of each call's outputs in call order, for the calls of one direction.
 BarPlot errors_by_layer(const StepComparison& step, const std::string& direction, const Divergence& first) {
   BarPlot plot{.title = "Error by layer, " + direction + " of step " + std::to_string(step.step),
                .x_label = "layer, in call order",
@@ -48,7 +48,7 @@ Histogram errors_by_size(const std::vector<detail::Row>& rows) {
   return out;
 }
 
-// What the dumps hold of loss and learning rate, by step.
+// Adds curves of the loss and the learning rate by step, as far as the dumps contain them.
 void add_curves(const DumpComparison& comparison, HtmlPage& page) {
   LinePlot loss{.title = "Loss", .x_label = "step", .y_label = "loss", .series = {{"A"}, {"B"}}};
   LinePlot rate{.title = "Learning rate", .x_label = "step", .y_label = "lr", .series = {{"A"}, {"B"}}};
@@ -75,7 +75,7 @@ bool any_crc(const std::vector<detail::Row>& rows) {
   });
 }
 
-// The most important columns are first; the table is wider than a page and scrolls.
+// The most important columns come first, since the table is wider than a page and scrolls.
 HtmlTable table_of(const std::vector<detail::Row>& rows) {
   HtmlTable table{.title = "Values, worst first",
                   .columns = {{"Step", true},

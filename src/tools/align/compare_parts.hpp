@@ -1,4 +1,4 @@
-// The pieces of a comparison of dumps.
+// Parts of the comparison of dumps.
 #pragma once
 
 #include <exception>
@@ -10,7 +10,8 @@
 
 namespace npu_train::detail {
 
-// What `read` gives. An input that it refuses, by whatever kind of error, is bad data to a comparison: Error(Data) of the same text.
+// Returns the result of `read`. An input that it rejects is bad data for a comparison, whatever the kind of error: rethrows Error(Data)
+// with the same text.
 template <class Read>
 auto as_input(Read&& read) -> decltype(read()) {
   try {
@@ -25,37 +26,38 @@ auto as_input(Read&& read) -> decltype(read()) {
 // Error(Usage) for numbers out of range.
 void check_options(const CompareOptions& options);
 
-// Behind "nothing was compared", where --layers is why.
+// Text after "nothing was compared" if --layers may be the reason.
 std::string chosen_layers_text(const CompareOptions& options);
 
-// Notes and warns of tolerances that fit no call: a slip of the pen.
+// Notes and logs tolerances that match no call, such as misspelt names.
 void tell_unused_tolerances(const CompareOptions& options, DumpComparison& out);
 
-// Notes and warns of what a part of the network leaves unproven.
+// Notes and logs results that a partial comparison cannot prove.
 void tell_unproven(StepComparison& step);
 
-// Error of the values as their statistics show it.
+// Returns the relative error of values, estimated from their statistics.
 double statistics_error(const DumpItem& a, const DumpItem& b);
-// The relative error that rounding alone may give a layer of this dtype.
+// Returns the relative error that rounding alone may cause in a layer of these dtypes.
 double noise_of(const std::string& dtype_a, const std::string& dtype_b);
-// By the digits of a dtype, fewer first: 0 bfloat16, 1 float16, 2 float32, 3 float64, 4 others.
+// Ranks a dtype by its precision, lowest first: 0 bfloat16, 1 float16, 2 float32, 3 float64, 4 others.
 int fineness(const std::string& dtype);
-// "torch.bfloat16" of it and "torch.float32".
+// Returns the dtype with less precision: "torch.bfloat16" for it and "torch.float32".
 std::string coarser_dtype(const std::string& a, const std::string& b);
 
-// Fills errors and verdicts of what was paired.
+// Computes errors and verdicts of paired items.
 class ItemJudge {
  public:
   ItemJudge(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
-  // Reads and compares; thread-safe. Gives the bytes that were read.
+  // Reads and compares the values; thread-safe. Returns the number of bytes read.
   int64_t compare(ItemComparison& item, const std::string& direction) const;
-  // With a reference, before values are judged.
+  // Collects the errors relative to a reference; call it before judge().
   void learn_costs(const StepComparison& step);
   void judge(ItemComparison& item, const CallComparison& call) const;
   double noise() const { return noise_of(run_dtype_, run_dtype_); }
 
  private:
-  // The error that the precision of A may cost a value, by what that of B costs it: a coarser precision costs more in proportion.
+  // Returns the error that the precision of A may cause in a value, estimated from the error of B: a lower precision causes proportionally
+  // more.
   double cost_of(const ItemComparison& item, const CallComparison& call) const;
   void judge_readable(ItemComparison& item, const CallComparison& call) const;
   Tolerance tolerance_of(const ItemComparison& item, const CallComparison& call) const;
@@ -66,67 +68,68 @@ class ItemJudge {
   const DumpStep& a_;
   const DumpStep& b_;
   const CompareOptions& options_;
-  std::string dtype_a_, dtype_b_, run_dtype_;  // what the runs compute in, and the coarser of the two
+  std::string dtype_a_, dtype_b_, run_dtype_;  // computing dtypes of the runs, and the coarser of the two
   std::map<std::string, double> scales_;       // by direction: largest magnitude of gradients
-  std::map<std::string, double> costs_;        // by kind of value: B's worst error to the reference
+  std::map<std::string, double> costs_;        // by kind of value: B's worst error relative to the reference
 };
 
-// A fact of a dump's head; "" if it has none.
+// Returns a fact from the head of a dump; "" if it is missing.
 std::string fact_of(const DumpStep& step, const std::string& name);
-// Whether a dump holds a part of what the run did: by its options (then calls in the middle are missing), or because it was killed.
+// Whether a dump lacks a part of the run: because its options exclude calls, also in the middle (has_gaps), or because the run was killed.
 bool is_part(const DumpStep& step);
 bool has_gaps(const DumpStep& step);
-// Whether kernels of the run may have done a norm and what follows it at once. Programs that note nothing of it, as those of PyTorch, do
-// not.
+// Whether kernels of the run may have fused a norm with the operators after it. Dumps without this fact, as those of PyTorch, count as not
+// fused.
 bool fuses_kernels(const DumpStep& step);
-// Whether these are running statistics, which a call updates: they count as its outputs.
+// Whether the item is a running statistic, which a call updates and which therefore counts as its output.
 bool is_moved(const ItemComparison& item);
-// Before the errors of a call are counted: what running statistics are off in proportion to the spread of their values.
+// Returns the error of running statistics in proportion to the spread of their values. Call it before the errors of a call are counted.
 double moved_error_of(const ItemComparison& item, const CallComparison& call);
 
 struct Forgiving {
-  bool later = false;        // after a step that was judged and had no fault
-  bool places_only = false;  // only outputs that fused kernels show at another place
+  bool later = false;        // an earlier step was judged and had no fault
+  bool places_only = false;  // forgive only outputs that fused kernels show at another place
   bool strict = false;       // see CompareOptions
 };
-// Between runs that may differ in rounding: reverses failures if no call differs by itself and rounding explains the error, and those whose
+// Reverses failures between runs that may differ in rounding: those that rounding explains, if no call differs by itself, and those whose
 // cause the compared calls cannot show.
 void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, const Forgiving& how);
 
-// Whether all values of a side are finite, as far as it is known.
+// Whether all values of a side are finite, as far as known.
 bool is_finite(const ItemComparison& item, bool in_a);
 bool is_nan_in_both(const ItemComparison& item);
-// "not finite in A alone", of an item that has no finite error.
+// Describes an item without a finite error: "not finite in A only".
 std::string not_finite_text(const ItemComparison& item);
-// Fails NaN on both sides that propagate to the loss, the parameters' gradients or the weights: they agree and prove nothing. Masked
-// values, and steps that the loss scale skips, do not propagate.
+// Fails values that are NaN on both sides if they propagate to the loss, the parameters' gradients or the weights: they agree, but prove
+// nothing. Masked values, and steps that the loss scale skips, do not propagate.
 void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b);
 
-// Layers with a call in the forward, without the optimizer's.
+// Layers with a forward call, except the optimizer.
 std::set<std::string> layers_of(const DumpStep& step);
-// Whether a side that has these layers and not that of `call` cuts the network otherwise there: finer, coarser, or without a name for it.
+// Whether a side with these layers, but without the layer of `call`, divides this part of the network differently: finer, coarser, or
+// without a name for it.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers);
-// Elements of the parameters that a call of a layer uses; 0 for other calls.
+// Returns the number of parameter elements that a call of a layer uses; 0 for other calls.
 int64_t parameter_elements(const DumpCall& call);
-// Modules with calls that one side has alone, of which both have as many elements of parameters in all.
+// Modules with calls that exist on one side only, but with the same number of parameter elements on both sides.
 std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b, const std::vector<std::pair<int64_t, int64_t>>& pairs);
-// Whether the layer, or the module that it is in, is one of them.
+// Whether the layer, or a module around it, is in step.regrouped.
 bool is_regrouped(const StepComparison& step, const std::string& layer);
-// A finding if a large part of the layers of one side has no counterpart of its shape: then no single layer is the cause.
+// Returns a finding if many layers of one side have no counterpart of the same shape: then no single layer is the cause.
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b);
-// A finding where one side has layers that the other lacks, or runs the network more often in a step.
+// Returns a finding if one side has layers that the other lacks, or runs the network more often per step.
 Divergence other_structure(const StepComparison& step, const DumpStep& a, const DumpStep& b);
 
-// How two runs are compared.
+// Conditions of a comparison.
 struct Setting {
   bool same_environment = false;  // no rounding is expected
   bool has_reference = false;
 };
-// The first call, in order, that differs by itself.
+// Finds the first call, in order, that differs by itself.
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting);
-// Likely causes and what to try.
+// Adds likely causes and advice.
 void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference);
-// The advice about rounding: a run in fp32 distinguishes it from faults, and one of the two may be such a run.
+// Returns the advice about rounding: a run in fp32 separates it from faults, and one of the two runs may already be in fp32.
 std::string reference_advice(const DumpStep& a, const DumpStep& b, bool has_reference);
 
 }  // namespace npu_train::detail

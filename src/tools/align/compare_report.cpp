@@ -16,7 +16,7 @@ using detail::json_texts;
 using detail::Row;
 using Kind = ItemComparison::Kind;
 
-// Names come from files: nothing in them may steer the terminal.
+// Replaces control characters: names come from files and must not control the terminal.
 std::string plain(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -33,14 +33,14 @@ void add_divergence(const Divergence& d, std::string& out) {
   for (size_t i = 0; i < d.advice.size(); ++i) out += (i == 0 ? "  try:    " : "      or: ") + d.advice[i] + "\n";
 }
 
-// The columns of numbers, and the texts that do not fit next to them.
+// Columns of numbers, and the texts that do not fit into the same line.
 struct TextRows {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> cells;
-  std::vector<std::pair<std::string, std::string>> names;  // with messages
+  std::vector<std::pair<std::string, std::string>> names;  // name and message
 };
 
-// Columns that are empty in every row are omitted.
+// Removes columns that are empty in every row.
 void drop_empty_columns(TextRows& rows) {
   for (size_t i = rows.columns.size(); i-- > 0;) {
     const auto at = static_cast<std::ptrdiff_t>(i);
@@ -53,7 +53,7 @@ void drop_empty_columns(TextRows& rows) {
 std::string cosine_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.cosine, 6) : "-"; }
 std::string max_abs_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.max_abs, 3) : "-"; }
 
-// Names are shown completely: after the numbers if a line has room for both, else on a separate line.
+// Shows names completely: after the numbers if a line has room for both, else on a separate line.
 std::string table_text(const std::vector<Row>& list, size_t width) {
   TextRows rows{{"verdict", "step", "error", "max abs", "cosine", "amplif.", "dtype", "shape"}, {}, {}};
   for (const auto& [step, call, item] : list) {
@@ -89,7 +89,7 @@ std::string table_text(const std::vector<Row>& list, size_t width) {
   size_t row = 0;
   for (std::string line; std::getline(lines, line); ++row) {
     out += line + "\n";
-    if (row < 2) continue;  // the head
+    if (row < 2) continue;  // the table's head
     const auto& [name, message] = rows.names[row - 2];
     out += "  " + detail::visible_text(name) + "\n" + (message.empty() ? "" : "  " + detail::visible_text(message) + "\n");
   }
@@ -159,7 +159,7 @@ std::string to_text(const DumpComparison& comparison, size_t most, size_t width)
   for (const auto& note : detail::notes_of(comparison)) out += "note: " + plain(note) + "\n";
   auto rows = detail::worst_first(detail::rows_of(comparison));
   const auto all = rows.size();
-  // agreement needs no rows of what is equal
+  // equal values need no row
   std::erase_if(rows, [](const Row& r) { return !r.item->failed && r.item->error == 0 && r.item->kind != Kind::OneSided; });
   if (most > 0 && rows.size() > most) rows.resize(most);
   if (rows.empty()) return out;

@@ -14,12 +14,12 @@
 namespace npu_train {
 namespace {
 
-// Sections and settings that no number depends on.
+// Sections and settings that do not affect results.
 constexpr std::array kSilentSections = {"output", "checkpoint", "dump", "early_stopping"};
 constexpr std::array kSilentSettings = {"trainer.max_time", "trainer.num_sanity_val_steps",  "trainer.detect_anomaly",
                                         "data.download",    "trainer.max_consecutive_skips", "sim_npu.devices",
                                         "sim_npu.hbm"};
-// Under whatever section: configurations of other programs have them too.
+// Ignored in any section, also in configurations of other programs.
 constexpr std::array kSilentNames = {"num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "log_every_n_steps"};
 
 template <class T>
@@ -33,7 +33,7 @@ std::optional<T> whole(std::string_view text) {
 bool same_scalar(const std::string& a, const std::string& b) {
   if (a == b) return true;
   const auto whole_a = whole<int64_t>(a), whole_b = whole<int64_t>(b);
-  if (whole_a && whole_b) return *whole_a == *whole_b;  // a seed of 64 bits has more digits than a double
+  if (whole_a && whole_b) return *whole_a == *whole_b;  // not as double, which cannot represent all 64-bit seeds
   const auto x = whole<double>(a), y = whole<double>(b);
   if (x && y) return *x == *y || (std::isnan(*x) && std::isnan(*y));
   const auto word = to_lower(a.size() <= 5 ? a : std::string());

@@ -1,14 +1,14 @@
-// CRC-32 as zlib computes it.
+// CRC-32 as computed by zlib.
 #pragma once
 
 #include <cstdint>
 
 namespace npu_train::detail {
 
-// Of memory; that of nothing is 0.
+// Returns the CRC-32 of memory; 0 for no bytes.
 uint32_t crc32_of_bytes(const void* data, int64_t bytes);
 
-// Of two pieces one behind the other, the second of `bytes`.
+// Combines the checksums of two consecutive pieces, the second with `bytes` bytes.
 uint32_t crc32_joined(uint32_t first, uint32_t second, int64_t bytes);
 
 }  // namespace npu_train::detail

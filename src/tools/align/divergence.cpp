@@ -11,7 +11,8 @@ namespace {
 using Cause = Divergence::Cause;
 using Kind = ItemComparison::Kind;
 
-// However large the error of the forward is: a tenth, or what kinks make of the rounding of one layer.
+// The largest gradient error that kinks explain, however large the forward error is: a tenth, or the effect of kinks on one layer's
+// rounding.
 double most_of_kinks(const StepComparison& step) {
   constexpr double kTenth = 0.1;
   double noise = 0;
@@ -19,7 +20,7 @@ double most_of_kinks(const StepComparison& step) {
   return std::max(kTenth, kink_error(noise, step.drifted));
 }
 
-// One side has what the other lacks, and should not.
+// Describes an entry that one side lacks but should have.
 Divergence lone_failure(const StepComparison& step, const CallComparison& call, const ItemComparison& item) {
   auto d = divergence_at(step, call);
   d.cause = call.direction == "forward" ? Cause::Layer : Cause::Gradient;
@@ -30,7 +31,7 @@ Divergence lone_failure(const StepComparison& step, const CallComparison& call, 
   return d;
 }
 
-// Files that cannot be read, where nothing else differs.
+// Reports unreadable files if all other values agree.
 Divergence unreadable(const StepComparison& step) {
   for (const auto& call : step.calls)
     for (const auto& item : call.items) {
@@ -46,7 +47,7 @@ Divergence unreadable(const StepComparison& step) {
   return {};
 }
 
-// Nothing stands out: the first value beyond its tolerance.
+// Reports the first value beyond its tolerance, if no call stands out.
 Divergence first_failure(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool has_reference) {
   const CallStructure structure(step, a);
   for (const auto& call : step.calls) {
@@ -83,7 +84,7 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a, const Du
   return {};
 }
 
-// The operators that one side alone runs right before `call`.
+// Adds the operators that only one side runs right before `call`.
 void tell_lone_operators(const StepComparison& step, const CallComparison& call, Divergence& d) {
   constexpr size_t kMost = 3;
   if (d.cause != Cause::Layer && d.cause != Cause::Before) return;
@@ -91,7 +92,7 @@ void tell_lone_operators(const StepComparison& step, const CallComparison& call,
   for (const auto& before : step.calls) {
     if (&before == &call) break;
     if (before.direction != "forward") continue;
-    if (two_sided(before) && before.output_error == 0) lone.clear();  // up to there both compute the same
+    if (two_sided(before) && before.output_error == 0) lone.clear();  // both compute the same up to here
     const auto& name = before.a.empty() ? before.b : before.a;
     if (!two_sided(before) && !name.starts_with("Module.")) lone.push_back(name + " in " + (before.a.empty() ? "B" : "A"));
   }
@@ -125,7 +126,7 @@ std::string sentence_of(const Divergence& d, const CallComparison& call) {
          (d.input_error == 0 ? "are equal" : apart_text(d.input_error, call, "input", true));
 }
 
-// Outputs of norms that the other side fuses with what follows them, and the gradients that come back to the same place.
+// Whether the item is the output of a norm that the other side fuses with the operators after it, or its gradient at the same place.
 bool at_vanished(const CallComparison& call, const ItemComparison& item, const Walk& seen) {
   const bool known = seen.vanished.count(call.layer) != 0 || seen.unproven.count(call.layer) != 0;
   return std::isfinite(item.error) && known && item.side == (in_forward(call) ? "output" : "input");

@@ -16,21 +16,22 @@ namespace {
 using Kind = ItemComparison::Kind;
 using Cause = Divergence::Cause;
 
-constexpr double kJump = 10;         // of the error, that rounding does not explain
-constexpr double kChaos = 30;        // the same where weights came in with what updates made of rounding
-constexpr double kOutlier = 1.4;     // amplification over what is usual for the class of layer
+constexpr double kJump = 10;         // factor of the error beyond which rounding does not explain a jump
+constexpr double kChaos = 30;        // like kJump, if the weights contain rounding that updates amplified
+constexpr double kOutlier = 1.4;     // amplification relative to the usual one of the layer's class
 constexpr double kVanished = 1e-3;   // remaining fraction of an error that does not propagate
-constexpr double kMostGain = 100;    // of a loss, over the error of what it is computed from
-constexpr double kCarried = 2;       // of the error of weights after an update, that they may have in the next step
-constexpr double kOptions = 1e-6;    // of numbers that an optimizer was given
-constexpr double kMostInGaps = 0.1;  // of a gradient, that rounding may make of it in calls that are not compared
-constexpr size_t kPeers = 4;         // layers that make it usual
+constexpr double kMostGain = 100;    // largest error of a loss relative to the error of its inputs
+constexpr double kCarried = 2;       // largest growth of the weights' error between an update and the next step
+constexpr double kOptions = 1e-6;    // tolerance for numeric options of an optimizer
+constexpr double kMostInGaps = 0.1;  // largest gradient error that rounding may cause in calls that are not compared
+constexpr size_t kPeers = 4;         // least number of layers of a class for a usual value
 
 bool has_kind(const CallComparison& call, Kind kind) {
   return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) { return i.kind == kind; });
 }
 
-// Where an activation changes sides few elements differ, by all they have; a loss that is another one changes many a little.
+// Whether few elements account for the difference. At a kink of an activation, few elements differ by their full size; a different loss
+// function changes many elements slightly.
 bool is_concentrated(const CallComparison& call, double forward_error) {
   constexpr double kTimes = 10;
   return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
@@ -41,7 +42,6 @@ bool is_concentrated(const CallComparison& call, double forward_error) {
   });
 }
 
-// Of outputs with this error.
 Cause cause_of(const CallComparison& call, double error) {
   const bool not_finite = std::any_of(call.items.begin(), call.items.end(), [](const ItemComparison& i) {
     return i.side != "input" && std::isinf(i.error) && (i.kind == Kind::Tensor || i.kind == Kind::Statistics);
@@ -71,13 +71,13 @@ class Walker {
     std::vector<double> weights;
     for (const auto& call : step.calls)
       if (in_network(call) && has_parameters(call)) {
-        if (!std::isfinite(call.parameter_error)) continue;  // no drift explains it
+        if (!std::isfinite(call.parameter_error)) continue;  // drift does not explain it
         weights.push_back(call.parameter_error);
         weight_error_ = std::max({weight_error_, call.parameter_error, call.noise_error});
       }
     if (!exact && step.carried_error > 0) {
       jump_back_ = kChaos;
-      if (part_) jump_forward_ = kChaos;  // the weights that carry the most may be among those that are not compared
+      if (part_) jump_forward_ = kChaos;  // weights that are not compared may carry more
     }
     if (!exact && step.step > 0) drift_ = upper_median(weights);
     find_outputs();
@@ -114,7 +114,7 @@ class Walker {
     return std::any_of(call.items.begin(), call.items.end(), [](const auto& i) { return i.side == "parameters" && !is_moved(i); });
   }
 
-  // The loss, and the values that it is computed from.
+  // Finds the loss and the values from which it is computed.
   void find_outputs() {
     double outputs = 0;
     for (const auto& call : step_.calls) {
@@ -128,15 +128,15 @@ class Walker {
     gain_ = std::min(kMostGain, std::max(1.0, outputs) / std::min(1.0, std::max(size, 1 / kMostGain)));
   }
 
-  // Errors that rounding explains.
+  // Returns the largest error that rounding explains.
   double limit(const CallComparison& call) const {
     if (exact_) return 0;
     const double rounding = kJump * call.noise;
     return call.direction == "forward" ? rounding : std::max(rounding, kink_error(forward_error(), step_.carried_error > 0));
   }
-  // The worst of the forward. What a part leaves out may be as far off as rounding goes.
+  // Returns the worst forward error. Calls that are not compared may be off by as much as rounding allows.
   double forward_error() const { return std::max(worst("forward"), unseen_); }
-  // The same of a loss and of the gradients that it begins: nothing between the outputs and the loss has a kink.
+  // Returns the same limit for the loss and the gradients that it starts: no operator between the outputs and the loss has a kink.
   double loss_limit(const CallComparison& call) const {
     return exact_ ? kJump * worst("forward") : kJump * gain_ * std::max(call.noise, worst("forward"));
   }
@@ -160,7 +160,7 @@ class Walker {
       const bool loss = direction == "forward" && of_loss(call);
       if (auto found = loss ? visit_loss(call) : visit(call, goes_on_[i]); found.found) return found;
       if (loss || vanishing_.count(&call) != 0) continue;
-      // noise of a weight that no loss depends on
+      // noise of a weight that does not affect the loss
       const bool noise = !exact_ && call.noise_error > structure_.into(call);
       auto& worst_yet = noise ? worst_noise_ : worst_output_[direction];
       worst_yet = std::max(worst_yet, structure_.out_of(call));
@@ -168,7 +168,7 @@ class Walker {
     return {};
   }
 
-  // An error in the loss is not rounding of the forward.
+  // Reports an error of the loss that rounding in the forward pass does not explain.
   Divergence visit_loss(const CallComparison& call) {
     const double in = takes_inputs(call) ? structure_.into(call) : worst("forward");
     const double out = structure_.out_of(call);
@@ -176,7 +176,7 @@ class Walker {
     return make(call, cause_of(call, out), in, out);
   }
 
-  // The gradient of the outputs, which the loss alone makes.
+  // Checks the gradient of the outputs, which only the loss computes.
   Divergence visit_first_gradient(const CallComparison& call, double in) const {
     if (exact_ || part_ || in <= loss_limit(call) || is_concentrated(call, worst("forward"))) return {};
     auto d = make(loss_ != nullptr ? *loss_ : call, loss_ != nullptr ? Cause::Layer : Cause::Before, worst("forward"), in);
@@ -190,8 +190,8 @@ class Walker {
   Divergence visit(const CallComparison& call, double later) {
     if (auto found = options(call); found.found) return found;
     const double most = of_loss(call) ? loss_limit(call) : limit(call);
-    // running errors replace inputs that are not shown (the loss), that are at another place of the network (see below), and those of which
-    // only statistics are known
+    // The worst error so far replaces inputs that are not shown (the loss), that are at another place of the network (see below), or of
+    // which only statistics are known.
     if (call.direction == "forward")
       shown_.insert(call.layer);
     else if (part_ && fused_on_one_side_ && !exact_ && is_batch_norm(call) && shown_.count(call.layer) == 0)
@@ -204,11 +204,11 @@ class Walker {
     if (call.direction == "forward") {
       if (auto found = this->weights(call); found.found) return found;
     }
-    // rounding amplified by updates has the direction of the inputs, so its effect on outputs exceeds its size
+    // rounding that updates amplified is aligned with the inputs, so its effect on outputs exceeds its size
     const double weights =
         exact_ || !has_parameters(call) ? call.parameter_error : std::max({call.parameter_error, call.noise_error, step_.carried_error});
     if (!exact_ && call.direction == "forward") in = std::max(in, weights);
-    // an error that came in with the input was made before, seen in an output or not
+    // an error in the input that already existed before, whether an output showed it or not
     const bool inherited = structure_.is_around(call) || !takes_inputs(call) || another_place ||
                            in <= kJump * std::max({worst(call.direction), worst("forward"), worst_noise_, weights});
     if (in > most && !inherited && !may_come_in(call, in)) return visit_input(call, in);
@@ -222,7 +222,7 @@ class Walker {
       return d;
     }
     if (out <= most || out <= explained) return {};
-    // a norm with and without the activation that a kernel fuses to it
+    // a norm with and without the activation that a kernel fuses with it
     const bool fused = fused_on_one_side_ && !exact_ && call.direction == "forward" && is_norm(call) && is_activated(call, a_fuses_);
     const bool vanishes = later >= 0 && later <= std::max(explained, kVanished * std::min(1.0, out));
     if (fused && std::isfinite(out) && (vanishes || (part_ && later < 0))) {
@@ -233,13 +233,13 @@ class Walker {
     return make(call, cause_of(call, out), in, out);
   }
 
-  // An error that calls outside the compared part may have made: rounding, and in a later step whatever updates amplified.
+  // Whether calls outside the compared part may have caused the error: as rounding, and in later steps as anything that updates amplified.
   bool may_come_in(const CallComparison& call, double in) const {
     if (!gaps_ || exact_ || !std::isfinite(in) || call.a == first_call_) return false;
     return step_.step > 0 || in <= (call.direction == "forward" ? kink_error(call.noise) : kMostInGaps);
   }
 
-  // An error that is in the input of a call, and in no output before.
+  // Reports an error that is in the input of a call but in no earlier output.
   Divergence visit_input(const CallComparison& call, double in) const {
     const bool within = gaps_ && call.a != first_call_;
     auto d = make(call, any_before_ || within ? Cause::Before : Cause::Input, in, call.output_error);
@@ -249,7 +249,7 @@ class Walker {
     return d;
   }
 
-  // Numbers and words that an operator was given.
+  // Checks the plain arguments of an operator.
   Divergence options(const CallComparison& call) const {
     if (call.direction != "forward") return {};
     const auto other = std::find_if(call.items.begin(), call.items.end(),
@@ -262,7 +262,7 @@ class Walker {
     return d;
   }
 
-  // Weights are not computed before the first update: they are equal, or rounded once.
+  // Checks the weights: before the first update they are not computed, so they are equal, or rounded once.
   Divergence weights(const CallComparison& call) const {
     const double drifted = step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kCarried * step_.carried_error}) : 0;
     const double most = exact_ ? 0 : std::max(drifted, weight_noise(call));
@@ -270,7 +270,7 @@ class Walker {
                ? make(call, Cause::Weights, call.parameter_error, call.output_error)
                : Divergence{};
   }
-  // Devices sum statistics of equal values in fp32, each in its own order.
+  // Returns the relative rounding error of statistics: devices sum equal values in fp32, each in its own order.
   static double summing_noise(const ItemComparison& item) {
     if (item.kind != Kind::Statistics) return 0;
     double elements = 1;
@@ -284,7 +284,8 @@ class Walker {
     return out;
   }
 
-  // A parameter without a gradient on one side. Only entries that the comparer has failed: the other side has the layer.
+  // Reports a parameter that has no gradient on one side. Considers only entries that the comparer has failed: the other side has the
+  // layer.
   Divergence missing_gradient() const {
     for (const auto& call : step_.calls) {
       if (call.direction == "forward") continue;
@@ -305,8 +306,8 @@ class Walker {
     return {};
   }
 
-  // The inputs of a layer; for a module without own calls, those of its submodules; for a parameter that is not a layer, those of its
-  // siblings.
+  // Returns the error of a layer's inputs; for a module without calls, of its submodules' inputs; for a parameter that is not a layer, of
+  // its siblings' inputs.
   static std::optional<double> error_into(const std::map<std::string, double>& into, const std::string& layer) {
     if (const auto found = into.find(layer); found != into.end()) return found->second;
     const auto worst_in = [&](const std::string& module) {
@@ -320,8 +321,8 @@ class Walker {
     return below ? below : worst_in(layer_of(layer));
   }
 
-  // A layer whose gradients differ though all that they are computed from agrees. Errors run from the loss to the first layer: the last of
-  // several is nearest to where it began.
+  // Finds a layer whose gradients differ although all values from which they are computed agree. Errors propagate from the loss to the
+  // first layer, so the last of several is nearest to the cause.
   Divergence gradients(bool only_zeros) const {
     std::map<std::string, double> into;
     bool know_backward = false;
@@ -348,7 +349,7 @@ class Walker {
     return out;
   }
 
-  // What one layer does not explain.
+  // Reports gradients that differ in nearly all layers, so that no single layer is the cause.
   void all_gradients(Divergence& d) const {
     d.sentence = "the gradients of the parameters of all layers differ in step " + std::to_string(step_.step) + ", in " + d.layer + " by " +
                  error_text(d.output_error) + ", although the values from which they are computed agree";
@@ -357,7 +358,7 @@ class Walker {
     d.advice = {"look for zero_grad, and for what happens to gradients between backward and the optimizer's step"};
   }
 
-  // The worst gradient among those that are compared.
+  // Returns the worst error of the compared gradients.
   double worst_gradient() const {
     double out = 0;
     for (const auto& call : step_.calls)
@@ -367,7 +368,7 @@ class Walker {
 
   Divergence optimizer() {
     const double gradient = worst_gradient();
-    // gradients that a part leaves out may be as far off as kinks make them
+    // gradients that are not compared may be off by as much as kinks allow
     const double unseen = part_ && !exact_ ? kink_error(forward_error(), step_.carried_error > 0) : 0;
     for (const auto& call : step_.calls) {
       if (!two_sided(call) || !of_optimizer(call)) continue;
@@ -385,7 +386,7 @@ class Walker {
     return {};
   }
 
-  // A fault that is hardly larger than the rounding of its inputs: the one layer that amplifies unlike the others of its class.
+  // Finds a fault that is hardly larger than the rounding of its inputs: the only layer that amplifies more than the others of its class.
   Divergence outlier() const {
     if (step_.carried_error > 0 && !exact_) return {};  // weights differ, each in its own way; they were judged above
     struct Amplification {
@@ -425,20 +426,20 @@ class Walker {
   bool any_before_ = false, any_backward_ = false;
   bool fused_on_one_side_ = false, a_fuses_ = false;
   bool part_ = false;       // not all calls of the step are compared
-  bool gaps_ = false;       // there are others between them
-  std::string first_call_;  // of the network, which takes the data; "" if it is not known
-  double unseen_ = 0;       // what rounding may have done to those that are not
+  bool gaps_ = false;       // calls between the compared ones are missing
+  std::string first_call_;  // first call of the network, which receives the data; "" if unknown
+  double unseen_ = 0;       // rounding error of calls that are not compared
   const CallComparison* loss_ = nullptr;
-  double gain_ = 1;  // of the loss, see loss_limit
+  double gain_ = 1;  // gain of the loss, see loss_limit
   double weight_error_ = 0, worst_noise_ = 0;
-  double drift_ = 0;  // of the weights, by steps before
+  double drift_ = 0;  // usual drift of the weights in earlier steps
   double jump_forward_ = kJump;
-  double jump_back_ = kJump;     // behind the forward
-  std::vector<double> goes_on_;  // by call, see visit
+  double jump_back_ = kJump;     // after the forward pass
+  std::vector<double> goes_on_;  // by call: the largest input error of later forward calls, see visit
   std::map<std::string, double> worst_output_;
-  std::set<const CallComparison*> vanishing_;  // whose errors do not propagate
-  std::set<std::string> vanished_, unproven_;  // their layers
-  std::set<std::string> shown_;                // layers with a forward so far
+  std::set<const CallComparison*> vanishing_;  // calls whose errors do not propagate
+  std::set<std::string> vanished_, unproven_;  // layers of such calls
+  std::set<std::string> shown_;                // layers with a forward call so far
   bool unproven_update_ = false;               // see Walk
 };
 

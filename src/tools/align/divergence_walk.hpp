@@ -1,4 +1,4 @@
-// How an error runs through the calls of a step.
+// The propagation of an error through the calls of a step.
 #pragma once
 
 #include <map>
@@ -12,63 +12,63 @@ namespace npu_train::detail {
 bool two_sided(const CallComparison& call);
 bool of_optimizer(const CallComparison& call);
 bool of_loss(const CallComparison& call);
-// Of the model's forward, the loss too.
+// Whether the call is in the forward pass, including the loss.
 bool in_forward(const CallComparison& call);
-// Forward and backward calls of the model.
+// Whether the call is in the forward or backward pass and exists on both sides.
 bool in_network(const CallComparison& call);
-// Zeros on one side alone are no rounding.
+// Whether all values are zero on only one side, which rounding does not explain.
 bool zero_on_one_side(const CallComparison& call);
 bool is_norm(const CallComparison& call);
-// The norm that kernels fuse with what follows it.
+// The kind of norm that kernels fuse with the operators after it.
 bool is_batch_norm(const CallComparison& call);
-// The side that fuses kernels gives the value behind the ReLU.
+// Whether the outputs of one side are all >= 0: a fused kernel shows the value after the ReLU.
 bool is_activated(const CallComparison& call, bool in_a);
-// An error in words.
 std::string error_text(double error);
-// "differs by 0.3" for the values of a call on this side, or the reason of an unbounded error: "is differently shaped ([2] and [3])".
-// `many`: "differ".
+// Returns "differs by 0.3" for the values of a call on this side, or the reason of an unbounded error: "is differently shaped ([2] and
+// [3])". `many`: "differ" and "are".
 std::string apart_text(double error, const CallComparison& call, const std::string& side, bool many);
 // "layer1.0.conv1 (Conv2d, forward, step 0)".
 std::string place_of(const Divergence& divergence);
-// The first value that fail_unproven failed.
+// Returns the first value that fail_unproven() failed.
 Divergence first_unproven(const StepComparison& step);
-// A finding at this call, without its cause.
+// Returns a finding at this call, without its cause.
 Divergence divergence_at(const StepComparison& step, const CallComparison& call);
 
-// How calls hang together: which run inside which, and which gradients are one tensor.
+// The structure of calls: which run inside others, and which gradients are the same tensor.
 class CallStructure {
  public:
   CallStructure(const StepComparison& step, const DumpStep& a);
   bool is_around(const CallComparison& call) const { return inside_.count(call.a) != 0; }
-  // The error that reaches what a call does itself: with its inputs, or out of the calls inside it.
+  // Returns the error that reaches the call's own computation: of its inputs, or of the outputs of calls inside it.
   double into(const CallComparison& call) const;
-  // The error that a call causes. If a value feeds several layers, each of them shows the complete gradient, which only the last one
-  // completes.
+  // Returns the error that a call causes. If a value feeds several layers, each shows the complete gradient, which only the last one
+  // completes; only that one counts.
   double out_of(const CallComparison& call) const;
 
  private:
-  std::map<std::string, double> inside_;               // by the call around: worst output of those inside
-  std::map<std::string, const CallComparison*> last_;  // that shows a gradient
+  std::map<std::string, double> inside_;               // by enclosing call: worst output error of the calls inside
+  std::map<std::string, const CallComparison*> last_;  // by gradient: the last call that shows it
 };
 
 struct Walk {
   Divergence first;                // the first call that differs by itself
-  double forward_error = 0;        // the worst of the forward up to there, without that of the loss
-  double weight_error = 0;         // the worst that weights come in with, noise included
+  double forward_error = 0;        // the worst forward error up to there, without the loss
+  double weight_error = 0;         // the worst error of weights at the start of the step, including noise
   std::set<std::string> vanished;  // norms whose output is another place of the network on the side that fuses kernels
-  std::set<std::string> unproven;  // those of which a part of the network does not show it
-  bool unproven_update = false;    // only gradients that a part leaves out can explain the optimizer's step
+  std::set<std::string> unproven;  // norms for which this is likely, but no later compared layer proves it
+  bool unproven_update = false;    // only gradients that are not compared can explain the optimizer's step
 };
 
-// Whether calls between those that are compared are missing.
+// Whether calls are missing between the compared ones.
 bool leaves_gaps(const StepComparison& step, const DumpStep& a, const DumpStep& b);
 
-// Walks the calls in order and stops at the first that differs by itself. `exact`: no rounding is expected, every difference counts.
+// Walks the calls in order and stops at the first that differs by itself. `exact`: rounding is not expected, so that every difference
+// counts.
 Walk walk(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact);
 
-// The error of gradients that rounding of the forward explains. They jump where an activation has a kink: of a relative error e of the
-// forward about a share e of the elements change sides (ReLU, max pooling), which is an error of sqrt(e) in the norm.
-// `later`: in a step whose weights came in with rounding of their own, which flips more of them.
+// Returns the error of gradients that rounding in the forward pass explains. Gradients jump at kinks of activations: with a relative
+// forward error e, about a share e of the elements changes sides (ReLU, max pooling), which is a relative error of sqrt(e) in the norm.
+// `later`: for a step whose weights already contain rounding, which flips more elements.
 double kink_error(double forward_error, bool later = false);
 
 }  // namespace npu_train::detail

@@ -10,7 +10,8 @@ namespace npu_train::detail {
 
 namespace {
 
-// msprobe's complete names, such as "Module.conv1.Conv2d.forward.0" and "Functional.relu.0.forward", mean the call in both directions.
+// Removes the direction from msprobe's complete names, such as "Module.conv1.Conv2d.forward.0" and "Functional.relu.0.forward", which
+// select the call in both directions.
 std::vector<std::string> without_direction(std::vector<std::string> patterns) {
   for (auto& p : patterns)
     for (const std::string word : {".forward", ".backward", ".parameters_grad"})
@@ -50,7 +51,7 @@ void DumpFilter::note(const std::string& base) const {
     if (call_matches(base, scope_[i])) scope_fits_[i] = true;
 }
 
-// The hint for a name without calls: "; did you mean 'head'?", else some existing names.
+// Returns the hint for a name without calls: "; did you mean 'head'?", or some existing names.
 std::string DumpFilter::nearest(const std::string& pattern) const {
   std::string bare = pattern;
   std::erase(bare, '*');
@@ -61,7 +62,7 @@ std::string DumpFilter::nearest(const std::string& pattern) const {
     names.push_back(base);
     names.push_back(base.substr(first + 1));
     if (first == last) continue;
-    const auto path = base.substr(first + 1, last - first - 1);  // of a layer; of an operator its name
+    const auto path = base.substr(first + 1, last - first - 1);  // the path of a layer, or an operator's name
     for (size_t begin = 0; begin != std::string::npos; begin = path.find('.', begin), begin += begin != std::string::npos)
       names.push_back(path.substr(begin)), names.push_back(path.substr(begin, path.find('.', begin) - begin));
     names.push_back(path.substr(0, path.rfind('.')));
@@ -74,7 +75,7 @@ std::string DumpFilter::nearest(const std::string& pattern) const {
 bool DumpFilter::enter(const std::string& base) {
   note(base);
   if (!scope_.empty() && call_matches(base, scope_.front())) scope_open_ = true;
-  const bool listed = has(base);  // also outside the scope: the list's names are still known
+  const bool listed = has(base);  // also outside the scope: unmatched() needs the names
   return scope_open_ && listed;
 }
 

@@ -21,7 +21,7 @@ constexpr size_t kFlushAt = size_t{1} << 16;
               "free some space, or choose another folder with dump.dir=...");
 }
 
-// Only what a dump is made of: a folder of that name may hold other things.
+// Removes only files of a dump: the folder may contain other files.
 std::filesystem::path emptied(std::filesystem::path folder) {
   std::error_code ignored;
   for (const char* name : {"dump.json", "stack.json", "construct.json", kRankNotes}) std::filesystem::remove(folder / name, ignored);

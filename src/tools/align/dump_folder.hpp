@@ -1,4 +1,4 @@
-// The folder of one step and rank: dump.json, stack.json, construct.json, written as calls come in.
+// The folder of one step and rank: dump.json, stack.json and construct.json, written call by call.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace npu_train::detail {
 
-// A JSON object in a file that is a complete document after every flush: each flush overwrites the old end of the document with its members
-// and a new end. A process that is killed leaves its flushed members.
+// A JSON object in a file that is a complete document after every flush: each flush overwrites the end of the document with new members and
+// a new end. If the process is killed, the flushed members are readable.
 class JsonStream {
  public:
   // `head` opens the object, `tail` closes it.
@@ -27,17 +27,18 @@ class JsonStream {
   std::string tail_;
   std::string pending_;
   int fd_ = -1;
-  int64_t end_ = 0;  // of the members
+  int64_t end_ = 0;  // end of the members
   bool first_ = true;
 };
 
-// Removes the folders of `rank` in the steps from `step` on: what an earlier, longer run left there. Returns their number. Only names are
-// read, since other ranks write at the same time.
+// Removes the folders of `rank` in the steps from `step` on, which an earlier, longer run may have left. Returns their number. Reads only
+// names, since other ranks write at the same time.
 int remove_later_steps(const std::filesystem::path& dir, int64_t step, int rank);
 
 class DumpFolder {
  public:
-  // Makes the folder; what an earlier run left in it is removed. `head`: members of dump.json before "data", as JSON with a comma behind.
+  // Creates the folder and removes the files of an earlier run from it. `head`: members of dump.json before "data", as JSON with a trailing
+  // comma.
   DumpFolder(std::filesystem::path folder, const std::string& head);
 
   void add(const DumpEntry& entry);

@@ -1,4 +1,4 @@
-// The half of DumpRecorder that sees what comes back: gradients, the loss, the optimizer.
+// The part of DumpRecorder that records gradients, the loss and the optimizer.
 #include <ATen/ops/add.h>
 
 #include <unordered_map>
@@ -13,7 +13,7 @@ namespace npu_train::detail {
 
 namespace {
 
-// momentum, weight_decay, betas, eps ...: what must be alike in two runs. The rate is that of the step.
+// Adds momentum, weight_decay, betas, eps and so on, which must be equal in two runs. The learning rate is recorded per step.
 void add_options(const ConfigNode& options, DumpNode& to) {
   const auto leaf = [](const std::string& text) {
     const auto number = decimal_number(text);
@@ -51,7 +51,7 @@ void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& ou
   if (filter_.side("input"))
     for (size_t i = 0; i < outputs.size(); ++i) backward.watched_outputs += watch(outputs[i], index, i);
   backward.missing += backward.watched_outputs;
-  if (!filter_.side("output")) return;  // of the backward: the gradients of the inputs
+  if (!filter_.side("output")) return;  // "output" of the backward pass: the gradients of the inputs
   graph.follow(outputs, [&](size_t position) -> CallGraph::Listener {
     backward.missing += backward.shares[position].edges++ == 0;
     return [weak = weak_from_this(), index, position](const at::Tensor& gradient) {
@@ -60,7 +60,7 @@ void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& ou
   });
 }
 
-// Not for leaves: their hooks would stay permanently, and parameters have separate entries.
+// Leaves are excluded: their hooks would stay permanently, and parameters have separate entries.
 bool DumpRecorder::watch(const at::Tensor& value, size_t index, size_t position) {
   if (!value.defined() || !value.requires_grad() || value.is_leaf()) return false;
   value.register_hook([weak = weak_from_this(), index, position, generation = backwards_[index].generation](const at::Tensor& gradient) {
@@ -118,7 +118,7 @@ void DumpRecorder::end_backward(bool all) {
 }
 
 void DumpRecorder::write_backward(Backward& backward) {
-  for (size_t i = 0; i < backward.shares.size(); ++i)  // of which some edges were not used
+  for (size_t i = 0; i < backward.shares.size(); ++i)  // some of their edges may not have been used
     if (auto& sum = backward.shares[i].sum; sum.defined())
       backward.of_inputs[i] = gradient_node(backward, ".output.", i, std::exchange(sum, {}));
   if (options_.task == "overflow_check" && !backward.overflowed) return;
@@ -152,7 +152,7 @@ void DumpRecorder::parameter_gradients(const ParameterSet& parameters) {
   std::vector<DumpEntry> entries;
   std::unordered_map<std::string, size_t> by_layer;
   for (const auto& p : parameters) {
-    const auto layer = layer_of(p.name);  // complete, as in msprobe; a parameter of the model itself is a separate layer
+    const auto layer = layer_of(p.name);  // complete path, as in msprobe; a parameter of the model itself is a separate layer
     const auto base = base_of(layer.empty() ? p.name : layer, "layer");
     const auto wanted = [&](const std::string& name) { return options_.scope.empty() ? filter_.has(name) : wanted_.count(name) != 0; };
     if (!wanted(base) && !wanted(base_of(owner_of(p.name), "layer"))) continue;

@@ -11,7 +11,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Operators that Python reaches through torch.nn.functional.
+// Operators that Python calls as functions of torch.nn.functional.
 const std::set<std::string>& functional() {
   static const std::set<std::string> names = {"adaptive_avg_pool1d",
                                               "adaptive_avg_pool2d",

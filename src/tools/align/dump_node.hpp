@@ -1,4 +1,4 @@
-// What a dump says of one call, before it becomes JSON.
+// The dump of one call as a tree, before it becomes JSON.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@ struct DumpLeaf {
   std::string dtype;  // "torch.float32"
   std::vector<int64_t> shape;
   bool requires_grad = false;
-  std::string parameter;  // of an operator's input that is one: its name
+  std::string parameter;  // name of the parameter, if this is an operator's input that is one
   std::optional<TensorStatistics> statistics;
   std::optional<uint32_t> crc;
   std::string data_name;
-  int64_t sampled = 0;  // elements that the file holds, where it holds a sample
+  int64_t sampled = 0;  // number of elements in the file if it contains a sample
 };
 
-// A tree as msprobe writes it: null, leaf, list or map.
+// A tree in msprobe's format: null, leaf, list or map.
 struct DumpNode {
   enum class Kind { Null, Leaf, List, Map };
   Kind kind = Kind::Null;
-  std::shared_ptr<DumpLeaf> leaf;  // shared: the statistics of a device tensor come later
+  std::shared_ptr<DumpLeaf> leaf;  // shared: the statistics of a device tensor are filled in later
   struct Item;
   std::vector<Item> items;
 
-  // Defined below: while Item is incomplete, a vector of it may be named but not made.
+  // Defined below: a vector of the incomplete type Item may be declared but not constructed.
   static DumpNode of(DumpLeaf leaf);
   static DumpNode list();
   static DumpNode map();
@@ -54,14 +54,14 @@ inline void DumpNode::set(const std::string& key, DumpNode node) { items.push_ba
 
 struct DumpEntry {
   std::string name;    // "Module.conv1.Conv2d.forward.0"
-  std::string parent;  // name of the call around it; "" at the top
+  std::string parent;  // name of the enclosing call; "" at the top
   std::string stack;   // where it was called
   DumpNode content = DumpNode::map();
 };
 
 std::string to_json(const DumpNode& node);
 std::string json_string(const std::string& text);
-// As Python's json writes it: NaN and Infinity are words.
+// Returns a number as Python's json writes it: NaN and Infinity are words.
 std::string json_number(double value);
 
 }  // namespace npu_train::detail

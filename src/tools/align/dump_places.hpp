@@ -11,7 +11,7 @@
 
 namespace npu_train::detail {
 
-// The N of "<word>N"; nullopt for anything else, such as "step3_kept".
+// Returns the N of "<word>N"; nullopt for anything else, such as "step3_kept".
 inline std::optional<int64_t> number_after(std::string_view name, std::string_view word) {
   if (!name.starts_with(word)) return std::nullopt;
   const auto number = whole_number(name.substr(word.size()));

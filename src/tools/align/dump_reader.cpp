@@ -17,8 +17,8 @@ namespace {
 using detail::number_after;
 
 constexpr JsonLimits kLimits{.values = 20'000'000, .max_bytes = uint64_t{1} << 30};
-constexpr int64_t kMostItems = 1'000'000;             // calls and values of a step: an item takes some 300 bytes, a null of the file 5
-constexpr size_t kMostNameBytes = size_t{128} << 20;  // of all of them: each value has its call's name in its own
+constexpr int64_t kMostItems = 1'000'000;  // calls and values of a step: in memory an item needs some 300 bytes, in the file a null needs 5
+constexpr size_t kMostNameBytes = size_t{128} << 20;  // sum over all names: the name of a value includes that of its call
 constexpr size_t kMostSteps = 100'000;
 constexpr size_t kDeepestItem = 16;
 
@@ -38,7 +38,7 @@ void add_ranks(const fs::path& step_folder, int64_t step, std::vector<Dump::Plac
     const bool known = name == "rank" || number_after(name, "rank") || number_after(name, "proc");
     if (known && fs::exists(folder / "dump.json")) found.push_back({step, name, folder});
   }
-  // of a run that is not distributed msprobe names it after the process, or "rank"
+  // for a run that is not distributed, msprobe names the folder after the process, or "rank"
   if (found.size() == 1 && !number_after(found[0].rank, "rank")) found[0].rank = "rank0";
   places.insert(places.end(), found.begin(), found.end());
 }
@@ -60,7 +60,7 @@ std::vector<Dump::Place> places_in(const fs::path& path) {
   return out;
 }
 
-// Of a dump.json its folder.
+// Returns the folder if `path` is a dump.json, otherwise `path`.
 fs::path folder_of(const fs::path& path) {
   std::error_code error;
   if (path.filename() != "dump.json" || !fs::is_regular_file(path, error)) return path;
@@ -77,7 +77,7 @@ std::vector<std::string> split(const std::string& text) {
   return out;
 }
 
-// Module.{path}.{Class}.{direction}.{number}; {Prefix}.{api}.{number}.{direction}. Other names are unchanged.
+// Parses Module.{path}.{Class}.{direction}.{number} and {Prefix}.{api}.{number}.{direction}. Other names are unchanged.
 void read_name(DumpCall& call) {
   const auto parts = split(call.name);
   const auto n = parts.size();
@@ -106,12 +106,12 @@ std::optional<double> number_of(const Json* value) {
   if (value->kind() == Json::Kind::Boolean) return value->boolean("") ? 1.0 : 0.0;
   try {
     return value->number("dump.json");
-  } catch (const Error&) {  // msprobe writes text where it has no number
+  } catch (const Error&) {  // msprobe writes text for a missing number
     return std::nullopt;
   }
 }
 
-// -1 for what is no size.
+// Returns -1 for a value that is not a size.
 int64_t size_of(const Json* value) {
   const auto n = number_of(value).value_or(-1);
   return n >= 0 && n < 0x1p53 ? static_cast<int64_t>(n) : -1;
@@ -122,7 +122,7 @@ std::string text_of(const Json& value) {
   return value.is_null() ? "None" : value.dump(0).substr(0, 200);
 }
 
-// What a small file may make of itself in memory.
+// Limits on the memory that a small file can make a reader allocate.
 class ItemBudget {
  public:
   explicit ItemBudget(const std::string& source) : source_(source) {}
@@ -170,7 +170,7 @@ class CallReader {
       for (const auto& [key, item] : value.members(source_)) visit(item, name + "." + key, side, depth + 1);
     } else if (value.is_array()) {
       const auto& items = value.items(source_);
-      // parameters_grad: {"weight": [leaf]}, whose file has no ".0"
+      // parameters_grad: {"weight": [leaf]}; the name of its file has no ".0"
       if (side == "parameters_grad" && items.size() == 1) return visit(items[0], name, side, depth + 1);
       for (size_t i = 0; i < items.size(); ++i) visit(items[i], name + "." + std::to_string(i), side, depth + 1);
     }
@@ -233,7 +233,7 @@ void read_parents(const fs::path& path, std::vector<DumpCall>& calls) {
   }
 }
 
-/// Whether a text that was cut ends between the calls: inside "data" of the document, and in nothing deeper.
+/// Whether a truncated text ends between two calls: inside "data" of the document, and not deeper.
 bool ends_between_calls(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   int depth = 0;
@@ -321,7 +321,7 @@ DumpStep read_dump_step(const Dump::Place& place) {
       read_name(call);
       CallReader(call, source, budget).read(content);
     }
-  if (!out.complete && !out.calls.empty() && !ends_between_calls(path)) out.calls.pop_back();  // half a call is another call
+  if (!out.complete && !out.calls.empty() && !ends_between_calls(path)) out.calls.pop_back();  // it would be another call
   read_parents(place.folder / "construct.json", out.calls);
   return out;
 }

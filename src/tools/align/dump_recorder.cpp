@@ -25,12 +25,12 @@ DumpRecorder::DumpRecorder(const DumpOptions& options, const DumpedModel& model,
       folder_(std::move(folder)),
       leaves_(options, sink, folder_->tensors(), saturates) {
   for (const auto& p : model.parameters) is_leaf_.emplace(layer_of(p.name), true);
-  for (const auto& [layer, leaf] : is_leaf_)  // everything above a layer has one below it
+  for (const auto& [layer, leaf] : is_leaf_)  // an enclosing layer has other layers inside it
     for (auto above = layer; !above.empty();)
       if (const auto found = is_leaf_.find(above = layer_of(above)); found != is_leaf_.end()) found->second = false;
 }
 
-// The layer, or the parameter itself where its layer has others below: then the operator is not all that the layer does.
+// Returns the layer, or the parameter itself if its layer contains other layers: then the layer is more than this operator.
 std::string DumpRecorder::owner_of(const std::string& parameter) const {
   const auto layer = layer_of(parameter);
   const auto found = is_leaf_.find(layer);
@@ -67,13 +67,13 @@ DumpNode DumpRecorder::argument(const SeenOp& op, const c10::IValue& value, cons
   const auto seen = std::find_if(op.tensors.begin(), op.tensors.end(), [&](const SeenInput& t) { return t.value.is_same(tensor); });
   if (seen == op.tensors.end() || seen->known.empty()) return out;
   const auto* parameter = model_.parameters.find(seen->known);
-  // a view in another order has its elements in other places
+  // in a view with another order, elements are at other places
   if (parameter != nullptr && parameter->value.sizes() == tensor.sizes() && parameter->value.strides() == tensor.strides())
     out.leaf->parameter = seen->known;
   return out;
 }
 
-// Each as the model has it, whatever view or cast of it the operator was given: it is the same in every precision.
+// Records each parameter as the model stores it, not the view or cast that the operator received: it is the same in every precision.
 DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
   auto out = DumpNode::map();
   for (const auto& input : op.tensors) {
@@ -82,7 +82,7 @@ DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
     const auto* parameter = model_.parameters.find(input.known);
     const auto buffer = std::find_if(model_.buffers.begin(), model_.buffers.end(), [&](const auto& b) { return b.first == input.known; });
     const auto& value = parameter != nullptr ? parameter->value : buffer != model_.buffers.end() ? buffer->second : input.value;
-    if (parameter == nullptr) leaves_.forget(value);  // running statistics move without a new version
+    if (parameter == nullptr) leaves_.forget(value);  // running statistics change without a new version
     out.set(key, leaves_.tensor(value, call.name + ".parameters." + key));
   }
   return out;
@@ -143,7 +143,7 @@ void DumpRecorder::finish(OpenCall& call) {
   if (options_.task != "overflow_check" || call.overflowed) emit(std::move(call.entry));
 }
 
-// At once: the next operator may change the values in place.
+// Runs immediately, because the next operator may change the values in place.
 void DumpRecorder::keep_overflow(OpenCall& call) {
   call.overflowed = leaves_.overflowed(tensors(call.outputs, call.name + ".output"));
   if (!call.overflowed) return;
@@ -174,7 +174,7 @@ void DumpRecorder::op_ended(const SeenOp& op) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   const bool values = !makes_no_values(op);
-  const bool goes_on = call_ && is_cast(op) && !op.tensors.empty() && call_->gave(op.tensors[0].value);  // in another dtype
+  const bool goes_on = call_ && is_cast(op) && !op.tensors.empty() && call_->gave(op.tensors[0].value);  // a cast of its output
   if (goes_on && values) call_->casts.push_back(op.output);
   if (op.parameter.empty() && values && !goes_on) close_call();
   if (filter_.modules() && !op.parameter.empty()) module_op(op);
@@ -183,7 +183,7 @@ void DumpRecorder::op_ended(const SeenOp& op) {
 
 void DumpRecorder::module_op(const SeenOp& op) {
   const auto owner = owner_of(op.parameter);
-  if (!layers_.empty() && layers_.back().owner == owner) return;  // declared, so dumped as one layer
+  if (!layers_.empty() && layers_.back().owner == owner) return;  // a declared layer is dumped as one
   auto inputs = data_inputs(op);
   const bool again =
       call_ && std::any_of(op.tensors.begin(), op.tensors.end(), [&](const auto& t) { return call_->used.count(t.known) != 0; });
@@ -268,7 +268,7 @@ void DumpRecorder::layer_ended(const SeenLayer& layer) {
 void DumpRecorder::end_forward() {
   const std::lock_guard lock(mutex_);
   close_call();
-  layers_.clear();  // of a forward that threw
+  layers_.clear();  // a forward pass that threw leaves open layers
   folder_->flush();
 }
 
@@ -276,7 +276,7 @@ void DumpRecorder::emit(DumpEntry entry) {
   const auto& words = options_.data_mode;
   const bool optimizer = entry.name.starts_with("Module.optimizer."),
              wanted = std::find(words.begin(), words.end(), "optimizer") != words.end();
-  empty_ &= entry.name.starts_with("Module.loss.") || (optimizer && !wanted);  // which are in every dump
+  empty_ &= entry.name.starts_with("Module.loss.") || (optimizer && !wanted);  // every dump has these entries
   pending_.push_back(std::move(entry));
   if (!leaves_.has_pending()) write_pending();
 }

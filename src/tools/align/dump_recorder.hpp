@@ -1,4 +1,4 @@
-// One step of a run as entries of a dump: calls of layers and operators, and the gradients that come back to them.
+// Records one step of a run as entries of a dump: calls of layers and operators, and their gradients.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,21 @@
 
 namespace npu_train::detail {
 
-// Which calls a dump holds.
+// Decides which calls a dump contains.
 class DumpFilter {
  public:
   explicit DumpFilter(const DumpOptions& options);
   bool modules() const { return options_.level != "op"; }
   bool operators() const { return options_.level != "module"; }
-  // `base` is the name of a call without direction and number: "Module.conv1.Conv2d". Walks through the scope, so once for each call.
+  // `base` is the name of a call without direction and number: "Module.conv1.Conv2d". enter() advances through the scope, so call it once
+  // per call.
   bool enter(const std::string& base);
   void leave(const std::string& base);
   bool has(const std::string& base) const;
-  // "dump.list: 'haed' matches no layer or operator of this dump; did you mean 'head'?" for each name of list and scope without a call so
-  // far.
+  // Returns, for each name of list and scope that no call has matched so far: "dump.list: 'haed' matches no layer or operator at
+  // dump.level=module; did you mean 'head'?".
   std::vector<std::string> unmatched() const;
-  // Words of data_mode: a group without any of its words is complete.
+  // Words of data_mode: if no word of a group is given, the complete group is selected.
   bool direction(const char* word) const { return open(word, {"forward", "backward"}); }
   bool side(const char* word) const { return open(word, {"input", "output"}); }
   bool extra(const char* word) const;
@@ -44,14 +45,14 @@ class DumpFilter {
   std::string nearest(const std::string& pattern) const;
   const DumpOptions& options_;
   std::vector<std::string> scope_, list_;
-  mutable std::vector<bool> fits_, scope_fits_;  // by name of the list and of the scope
-  mutable std::set<std::string> seen_;           // bases, for advice
+  mutable std::vector<bool> fits_, scope_fits_;  // by name of the list and of the scope: whether a call has matched
+  mutable std::set<std::string> seen_;           // base names, for hints
   bool scope_open_ = true;
 };
 
 class DumpRecorder : public OpListener, public std::enable_shared_from_this<DumpRecorder> {
  public:
-  // `folder` is the step's; all are borrowed but the folder.
+  // `folder` is the step's folder, which the recorder owns; the others are borrowed.
   DumpRecorder(const DumpOptions& options, const DumpedModel& model, TensorSink& sink, std::unique_ptr<DumpFolder> folder, bool saturates);
 
   void op_begins(const SeenOp& op) override;
@@ -61,39 +62,39 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
 
   void end_forward();
   void loss(const at::Tensor& loss);
-  // Writes what came back so far; `all`: what did not come will not.
+  // Writes the gradients that have arrived so far; `all`: no more will arrive.
   void end_backward(bool all);
   void parameter_gradients(const ParameterSet& parameters);
   void optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale);
   void close();
-  // Whether none of the requested entries was dumped so far: no layer, no operator, and no optimizer if data_mode names it.
+  // Whether no requested entry has been dumped so far: no layer, no operator, and no optimizer if data_mode names it.
   bool empty() const { return empty_; }
   std::vector<std::string> unmatched() const { return filter_.unmatched(); }
 
  private:
-  // A call of a layer: a declared one, or one that is known by its parameters and may continue with the next operator.
+  // A call of a layer: a declared layer, or one known by its parameters, which may continue with the next operator.
   struct OpenCall {
-    std::string owner, base, name;  // path; "Module.conv1.Conv2d"; with direction and number
+    std::string owner, base, name;  // path; "Module.conv1.Conv2d"; the same with direction and number
     bool wanted = false, overflowed = false;
     std::set<std::string> used;  // parameters
     DumpEntry entry;
-    std::vector<at::Tensor> inputs, outputs, casts;  // casts: of outputs
+    std::vector<at::Tensor> inputs, outputs, casts;  // casts: copies of outputs in another dtype
     size_t backward = kNone;
     CallGraph graph{};
     bool gave(const at::Tensor& value) const;
   };
-  // The gradient that a call gives to one input.
+  // The gradient that a call contributes to one of its inputs.
   struct Share {
     at::Tensor sum;
     size_t edges = 0, came = 0;
   };
-  // Gradients of one call.
+  // The gradients of one call.
   struct Backward {
     DumpEntry entry;
     std::vector<DumpNode> of_outputs, of_inputs;
-    std::vector<Share> shares;  // by input
+    std::vector<Share> shares;  // per input
     size_t missing = 0, watched_outputs = 0;
-    int generation = 0;  // of the outputs: what an operator gave may be changed by the next of the same layer
+    int generation = 0;  // generation of the outputs: the next operator of the same layer may change the result of an operator
     bool came = false, overflowed = false;
   };
   static constexpr size_t kNone = static_cast<size_t>(-1);
@@ -112,12 +113,12 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   int64_t next_number(const std::string& base) { return calls_[base]++; }
   DumpNode tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep = false);
   static std::vector<at::Tensor> data_inputs(const SeenOp& op);
-  // An argument of an operator, with the parameter's name if it is one.
+  // Returns an argument of an operator, with the parameter's name if it is one.
   DumpNode argument(const SeenOp& op, const c10::IValue& value, const std::string& name, bool keep);
   DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
-  // Those that a declared layer owns itself.
+  // Returns the parameters that a declared layer owns itself.
   DumpNode own_parameters(const OpenCall& call);
-  // False where only overflows are dumped and there is none.
+  // Returns false if only overflows are dumped and there is none.
   bool interesting(const DumpNode& outputs) { return options_.task != "overflow_check" || leaves_.overflowed(outputs); }
   void emit(DumpEntry entry);
   void write_pending();
@@ -127,7 +128,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void gradient_came(size_t index, size_t position, int generation, const at::Tensor& gradient);
   void share_came(size_t index, size_t position, const at::Tensor& gradient);
   DumpNode gradient_node(Backward& backward, const std::string& side, size_t position, const at::Tensor& gradient);
-  // `whole`: a value is complete, and not a part of its sum.
+  // `whole`: the value is complete, not one part of a sum.
   void note_arrival(size_t index, bool whole = true);
   void write_backward(Backward& backward);
 
@@ -136,20 +137,20 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   DumpFilter filter_;
   std::unique_ptr<DumpFolder> folder_;
   LeafMaker leaves_;
-  std::recursive_mutex mutex_;  // hooks come from autograd's threads
+  std::recursive_mutex mutex_;  // hooks run in autograd's threads
   bool closed_ = false;
   bool empty_ = true;
 
-  std::map<std::string, bool> is_leaf_;  // layers that own parameters: whether no other layer is below them
+  std::map<std::string, bool> is_leaf_;  // layers that own parameters: whether no other layer is inside them
   std::map<std::string, int64_t> calls_;
-  std::set<std::string> wanted_;  // bases
+  std::set<std::string> wanted_;  // base names
   std::optional<OpenCall> call_;
   std::vector<OpenCall> layers_;
-  DumpNode before_;     // inputs of an operator that changes them
-  uint64_t begin_ = 0;  // of the operator under way, see CallGraph
+  DumpNode before_;     // inputs of an operator that changes them in place
+  uint64_t begin_ = 0;  // start of the current operator, see CallGraph
   std::deque<Backward> backwards_;
-  std::vector<size_t> order_;      // of arrival
-  size_t written_ = 0;             // of order_
+  std::vector<size_t> order_;      // indices of backwards_ in order of arrival
+  size_t written_ = 0;             // number of entries of order_ that were written
   std::deque<DumpEntry> pending_;  // entries whose statistics are still on the device
 };
 

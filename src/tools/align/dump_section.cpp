@@ -17,7 +17,7 @@ namespace {
 
 using Facts = std::map<std::string, std::string>;
 
-/// What decides the rounding of a run.
+/// Returns the facts that determine the rounding of a run.
 Facts facts_of(const RunView& run) {
   const auto dtype = run.precision->low_precision_dtype();
   Facts facts = {{"device", run.device.str()},
@@ -48,14 +48,14 @@ class DumpObserver final : public RunObserver {
           "records gradients of complete parameters, and trainer.strategy=", run.config.trainer.strategy,
           " gives each rank a part of them; hint: trainer.strategy=ddp, which has the same bits with the same dist.reduce and "
           "dist.reduction");
-    // of the main rank, which alone has a run folder
+    // only the main rank has a run folder
     if (options_.dir.empty()) options_.dir = run.strategy->from_main(run_dir.empty() ? "dump" : run_dir + "/dump");
     for (const auto rank : options_.ranks)
       if (rank >= run.strategy->world_size())
         log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.strategy->world_size());
     dumper_.emplace(options_, dumped_model(*run.task), run.strategy->rank(), facts_of(run));
     dumper_->watch(*run.optimizer, run.precision);
-    if (run.strategy->world_size() > 1)  // before the dumper, whose folders it would take for those of an earlier run
+    if (run.strategy->world_size() > 1)  // before the dumper, whose folders it would otherwise take for those of an earlier run
       run.loop->observers().add(&ranks_.emplace(options_, *run.strategy, *run.task, *run.optimizer, run.precision));
     run.loop->observers().add(&*dumper_);
     log_info("dump: ", options_.level, " ", options_.task, " in ", options_.dir);

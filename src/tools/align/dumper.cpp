@@ -32,7 +32,7 @@ DumpedModel dumped_model(Task& task) { return {.parameters = task.parameters(), 
 
 namespace {
 
-// The part that the options select, in words: calls outside it are not missing. "" for a dump of everything.
+// Describes the part that the options select, so that a comparison does not report calls outside it as missing. "": everything is dumped.
 std::string part_of(const DumpOptions& options) {
   std::vector<std::string> out;
   const std::pair<const char*, const std::vector<std::string>*> parts[] = {
@@ -62,18 +62,18 @@ struct Dumper::Impl {
   bool rank_wanted;
   int rank;
   bool begun = false;
-  int64_t first_step = -1, last_step = -1;  // that the run had; -1 before
+  int64_t first_step = -1, last_step = -1;  // first and last step of the run; -1 before
   std::map<std::string, std::string> facts;
   const Optimizer* watched = nullptr;
   const Precision* precision = nullptr;
   detail::TensorSink sink;
-  std::shared_ptr<detail::DumpRecorder> recorder;  // of the step under way
+  std::shared_ptr<detail::DumpRecorder> recorder;  // records the current step
   std::unique_ptr<OpObserver> observer;
 };
 
 Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::string, std::string> facts)
     : options_(std::move(options)), model_(std::move(model)) {
-  bind<DumpOptions>(to_node(options_), "dump");  // the checks that a file's section gets
+  bind<DumpOptions>(to_node(options_), "dump");  // applies the checks of a section in a file
   check(options_.scope.size() <= 2, ErrorKind::Usage, "dump.scope", options_.scope.size(),
         " names; allowed: one, or the first and the last");
   const auto& words = options_.data_mode;
@@ -98,7 +98,7 @@ Dumper::~Dumper() {
     if (const auto missed = impl_->steps.outside(impl_->first_step, impl_->last_step); !missed.empty())
       log_warning("dump.steps: ", join(missed), missed.size() == 1 ? " was" : " were", " not reached; the run had steps ",
                   impl_->first_step, " to ", impl_->last_step);
-  } catch (...) {  // a failed disk was reported before, or the run ends with another exception
+  } catch (...) {  // a failed disk was reported before, or another exception ends the run
   }
 }
 
@@ -107,7 +107,7 @@ void Dumper::watch(const Optimizer& optimizer, const Precision* precision) {
   impl_->precision = precision;
 }
 
-// What a comparison must know of a step, as JSON.
+// Facts of a step that a comparison needs, as JSON.
 std::map<std::string, std::string> Dumper::own_facts() const {
   using detail::json_number, detail::json_string;
   auto environment = npu_train::environment();
@@ -183,7 +183,7 @@ void Dumper::finish_step() {
 }
 
 void Dumper::start() {
-  stop_observing();  // for a forward without a loss
+  stop_observing();  // ends a forward pass without a loss
   if (begin_step()) observe();
 }
 

@@ -1,4 +1,4 @@
-// From observations to likely causes.
+// Derives likely causes from observations.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -52,7 +52,7 @@ class Explainer {
       case Cause::NotProven:
       case Cause::Model:
       case Cause::Unreadable:
-        break;  // they bring their own
+        break;  // their findings already contain causes
     }
   }
 
@@ -62,15 +62,15 @@ class Explainer {
     d_.advice.push_back(advice);
   }
 
-  // An error that the coarser of two precisions explains, and no other fault.
+  // Whether the difference of two precisions explains the error, so that it is no fault.
   bool precisions_differ() const {
     constexpr double kMost = 0.1;
     const bool numbers = d_.cause != Cause::Weights && d_.cause != Cause::Optimizer && d_.cause != Cause::NotFinite;
     const bool small = d_.output_error <= kMost && d_.input_error <= kMost;
-    return numbers && differs("precision") && (small || d_.cause == Cause::Before);  // casts change what the calls between layers take
+    return numbers && differs("precision") && (small || d_.cause == Cause::Before);  // casts change the values between layers
   }
 
-  // The same inputs, of which one side keeps fewer digits.
+  // Detects equal inputs that one side stores with fewer digits.
   bool rounded_inputs() {
     for (const auto& i : call_.items) {
       if (i.side != "input" || i.error == 0 || !i.item_a.is_tensor() || i.item_a.dtype == i.item_b.dtype) continue;
@@ -89,7 +89,7 @@ class Explainer {
       return i.side == side && i.item_a.is_tensor() && i.item_b.is_tensor() && i.error > error && fn(i.item_a, i.item_b);
     });
   }
-  // Of values, on one side.
+  // Returns an item of this side whose non-finite values do not match.
   const ItemComparison* not_finite(const char* side) const {
     const auto found = std::find_if(call_.items.begin(), call_.items.end(), [&](const ItemComparison& i) {
       return i.side == side && std::isinf(i.error) &&
@@ -101,7 +101,7 @@ class Explainer {
   static bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max({std::abs(a), std::abs(b), 1e-30}); }
 
   void weights() {
-    constexpr double kOtherOrder = 0.1;  // what is exchanged differs by all it has
+    constexpr double kOtherOrder = 0.1;  // exchanged elements differ by their full size
     if (const auto* item = not_finite("parameters"); item != nullptr)
       say("a weight that is " + not_finite_text(*item) + ": caused by an earlier step, or read from the checkpoint",
           "compare the earlier steps, and the checkpoints: npu_tool compare A B");
@@ -125,7 +125,7 @@ class Explainer {
   }
 
   void gradient() {
-    constexpr double kOfTies = 0.1;  // another layer's gradient is no rounding
+    constexpr double kOfTies = 0.1;  // the gradient of another layer differs by more than rounding
     if (const auto* item = not_finite("parameters_grad"); item != nullptr)
       say("a gradient that is " + not_finite_text(*item) + ": an overflow in the backward pass (the largest fp16 number is 65504)",
           "use bf16 or a smaller grad_scaler.init_scale; train with --detect-anomaly to find the operator");
@@ -165,7 +165,7 @@ class Explainer {
         "compare trainer.gradient_clip_val and the configurations: npu_tool compare A.yaml B.yaml");
   }
 
-  // Gradients are dumped before they are clipped; what an optimizer keeps of them shows it.
+  // Detects different clipping. Gradients are dumped before clipping; the optimizer's state shows its effect.
   void clipping() {
     const char* advice = "compare trainer.gradient_clip_val and gradient_clip_algorithm: npu_tool compare A.yaml B.yaml";
     if (differs("gradient_clip"))
@@ -176,7 +176,7 @@ class Explainer {
           advice);
   }
 
-  // What all means of the gradients are in A, times B's; 0 where they have no such number in common, or it is one.
+  // Returns the common factor of A's gradient means relative to B's; 0 if there is no common factor or it is 1.
   double scaled_state() const {
     constexpr double kAlike = 1e-3;
     double least = std::numeric_limits<double>::infinity(), most = 0;
@@ -194,7 +194,7 @@ class Explainer {
   bool has_loss_scale() const {
     const auto scaled = [](const DumpStep& step) {
       const auto scale = fact_of(step, "loss_scale");
-      return scale.empty() || decimal_number(scale).value_or(0) != 1;  // of other programs it is not known
+      return scale.empty() || decimal_number(scale).value_or(0) != 1;  // unknown for other programs
     };
     return scaled(a_) || scaled(b_);
   }
@@ -217,7 +217,7 @@ class Explainer {
     return !x.empty() && !y.empty() && x != y;
   }
 
-  // Values beyond which one side never goes, though the other does.
+  // Whether one side never exceeds a typical limit that the other side exceeds.
   bool saturates() const {
     return any("output", [](const DumpItem& a, const DumpItem& b) {
       if (!a.max || !b.max || !a.min || !b.min) return false;
@@ -257,7 +257,7 @@ class Explainer {
           "compare eps and momentum, and whether both are in training mode");
     else if (is("norm"))
       say("different eps, or statistics computed in low precision", "compare eps; compute norms in fp32 (amp.fp32_ops)");
-    if (type == "layer")  // a declared one: several operators
+    if (type == "layer")  // a declared layer, with several operators
       say("an operator inside it: dropout (random masks) if the model has it, an embedding, an activation or pooling",
           "dump with level: mix to see the operators; compare without dropout, or with rng: portable, which draws the same masks on every "
           "device");

@@ -1,4 +1,4 @@
-// The gradient of a tensor that a call contributes: if a value feeds several layers, each of them contributes a share.
+// The gradient that a call contributes to a tensor: if a value feeds several layers, each contributes a share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,26 +11,26 @@
 
 namespace npu_train::detail {
 
-// The number that autograd gives to the next node of this thread.
+// Returns the sequence number of the next autograd node of this thread.
 uint64_t next_autograd_node();
 
-// The part of autograd's graph that one call made: the nodes between its outputs and its inputs.
+// The part of autograd's graph that one call created: the nodes between its outputs and its inputs.
 class CallGraph {
  public:
-  // Receives the gradient along one edge, undefined if there is none, each time that the edge's node runs.
+  // Receives the gradient along one edge each time that the edge's node runs; undefined if there is none.
   using Listener = std::function<void(const at::Tensor&)>;
 
   CallGraph() = default;
-  // `begin`: next_autograd_node() before the call. `inputs` as they are before it; they must live as long as the graph.
+  // `begin`: next_autograd_node() before the call. `inputs` must be taken before the call and live as long as the graph.
   CallGraph(const std::vector<at::Tensor>& inputs, uint64_t begin);
 
-  // Follows the outputs back to the inputs, over unvisited nodes of the call. `found` is called once for each edge that
-  // leads to an input, with the input's position, and its result observes that edge.
+  // Follows the outputs back to the inputs, through unvisited nodes of the call. Calls `found` once for each edge that leads to an input,
+  // with the input's position; the returned listener observes that edge.
   void follow(const std::vector<at::Tensor>& outputs, const std::function<Listener(size_t)>& found);
 
  private:
   uint64_t begin_ = 0;
-  std::vector<std::pair<const void*, uint32_t>> inputs_;  // the node that made each, and the number of its output; none of leaves
+  std::vector<std::pair<const void*, uint32_t>> inputs_;  // for each input, its node and the number of the node's output; none for leaves
   std::unordered_set<const void*> met_;
 };
 

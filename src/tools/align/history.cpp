@@ -23,7 +23,7 @@ constexpr double kNotLogged = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kMostOtherValues = 16'000'000;
 constexpr uint64_t kLargestLog = uint64_t{256} << 20;
 
-// Names that programs use, the surest first.
+// Common names of columns, the most reliable first.
 constexpr std::array kStepNames = {"step",
                                    "global_step",
                                    "iter",
@@ -107,11 +107,11 @@ HistoryColumns find_columns(const HistoryTable& table, const std::string& source
   return out;
 }
 
-// The cells of a column by row.
+// Reads the cells of a column row by row.
 class CellsByRow {
  public:
   explicit CellsByRow(const HistoryTable::Column* column) : column_(column) {}
-  // For rising rows.
+  // Must be called with ascending rows.
   std::optional<double> at(size_t row) {
     if (column_ == nullptr) return std::nullopt;
     while (next_ < column_->cells.size() && column_->cells[next_].first < row) ++next_;
@@ -161,7 +161,7 @@ class HistoryBuilder {
     return static_cast<int64_t>(value);
   }
 
-  // The phase of the rows to read; "" if they have none of these.
+  // Returns the phase of the rows to read; "" if the rows have none of these.
   static std::string phase_of(const HistoryTable& table, HistoryRows rows) {
     const auto has = [&](const char* phase) { return std::find(table.phases.begin(), table.phases.end(), phase) != table.phases.end(); };
     if (rows == HistoryRows::Epochs && has("epoch")) return "epoch";
@@ -170,7 +170,7 @@ class HistoryBuilder {
     return "";
   }
 
-  // Those of one phase, with a step.
+  // Selects the rows of one phase that have a step.
   void choose_rows() {
     const bool phases = !phase_.empty();
     if (phase_ == "epoch") out_.notes.emplace_back("only the rows of complete epochs are used");
@@ -186,7 +186,7 @@ class HistoryBuilder {
       if (!step) {
         without_step += loss.has_value();
       } else if (phase_ == "train" && skipped == 1) {
-        out_.skipped.push_back(whole_step(*step));  // the loss of an attempt, which did not become a step
+        out_.skipped.push_back(whole_step(*step));  // an attempt that did not become a step
       } else {
         rows_.push_back({row, whole_step(*step), loss.has_value(), epoch});
       }
@@ -196,7 +196,7 @@ class HistoryBuilder {
     note(out_.skipped.size(), "attempt", " skipped (overflow)");
   }
 
-  // A count of batches that restarts whenever, and only when, the epoch increases.
+  // Numbers batches consecutively if their count restarts whenever, and only when, the epoch increases.
   void make_epochs_go_on() {
     size_t restarts = 0;
     const Row* before = nullptr;
@@ -277,7 +277,7 @@ class HistoryBuilder {
   std::vector<size_t> place_of_row_;
 };
 
-// The file in a run's folder; `path` itself if it is not a folder.
+// Returns the log in a run's folder; `path` itself if it is not a folder.
 fs::path log_of(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return path;

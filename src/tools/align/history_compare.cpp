@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int64_t kLargestShift = int64_t{1} << 40;
-constexpr double kFloorShare = 0.01;  // of the level of B: below this a loss counts as this much
+constexpr double kFloorShare = 0.01;  // of B's level: smaller losses are replaced by this in denominators
 
 double floor_of(const History& b) {
   std::vector<double> sizes;
@@ -32,7 +32,7 @@ double relative_loss(double a, double b, double floor) {
   return std::abs(a - b) / std::max({std::abs(b), floor, std::numeric_limits<double>::min()});
 }
 
-// Calls fn(i, j) for places with step_a[i] == step_b[j] + shift, and only_a(i), only_b(j) for the others.
+// Calls both(i, j) for steps with step_a[i] == step_b[j] + shift, and only_a(i) or only_b(j) for the others.
 template <class Both, class OnlyA, class OnlyB>
 void align_steps(const History& a, const History& b, int64_t shift, Both&& both, OnlyA&& only_a, OnlyB&& only_b) {
   size_t i = 0, j = 0;
@@ -118,7 +118,7 @@ void note_one_sided(HistoryComparison& c, int64_t shift) {
   };
   const auto last = c.rows.back().step;
   tell(c.only_a, last, "A", "B");
-  tell(c.only_b, last - shift, "B", "A");  // as B counts
+  tell(c.only_b, last - shift, "B", "A");  // in B's numbering
 }
 
 std::string range_of(const History& h) {

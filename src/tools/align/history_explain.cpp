@@ -1,4 +1,4 @@
-// From the form of two curves to likely causes.
+// Derives likely causes from the shape of two curves.
 #include <algorithm>
 #include <cmath>
 
@@ -10,9 +10,9 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr double kRounding = 1e-4;      // of a loss in fp32 before the first update
-constexpr double kLowPrecision = 1e-2;  // the same in bf16, fp16 or TF32
-constexpr size_t kLeastRows = 8;        // to judge the form of a curve
+constexpr double kRounding = 1e-4;      // relative error of an fp32 loss before the first update
+constexpr double kLowPrecision = 1e-2;  // like kRounding, in bf16, fp16 or TF32
+constexpr size_t kLeastRows = 8;        // needed to judge the shape of a curve
 
 std::string share_text(double relative) {
   if (std::isinf(relative)) return "without bound";
@@ -51,7 +51,7 @@ class HistoryExplainer {
     return static_cast<size_t>(std::count_if(c_.rows.begin(), c_.rows.end(), [](const auto& row) { return std::isfinite(row.relative); }));
   }
 
-  // NaN in both is no agreement: two runs that both failed may have failed in other ways.
+  // NaN on both sides is no agreement: two failed runs may have failed in different ways.
   void unproven() {
     if (!c_.first_unproven) return;
     int64_t n = 0, behind = 0;
@@ -112,7 +112,7 @@ class HistoryExplainer {
         "compare lr, warm-up, interval (epoch or step), total steps, and batch size if lr is scaled by it");
   }
 
-  // 1 or -1: B's rates are those of A so many rows later.
+  // Returns 1 or -1 if B's learning rates are those of A this many rows later; otherwise 0.
   int lr_shift() const {
     const auto& rows = c_.rows;
     for (const int shift : {1, -1}) {
@@ -134,7 +134,7 @@ class HistoryExplainer {
         "use a fixed loss scale on both sides (grad_scaler.dynamic=false); read the overflow reports of the runs");
   }
 
-  // Whether B counts its steps from another number than A. The curves must move for that to be seen.
+  // Whether B counts its steps from another number than A. The curves must change for this to be visible.
   bool renumbered() {
     if (c_.rows.size() < kLeastRows || !(c_.mean_relative > kRounding)) return false;
     for (const int64_t by : {int64_t{1}, int64_t{-1}}) {
@@ -167,7 +167,7 @@ class HistoryExplainer {
     return true;
   }
 
-  // The first step at which a column of both differs by more than `rtol`.
+  // Returns the first step at which a column of both logs differs by more than `rtol`.
   std::optional<int64_t> first_difference(const char* name, double rtol) const {
     const auto x = a_.others.find(name), y = b_.others.find(name);
     if (x == a_.others.end() || y == b_.others.end()) return std::nullopt;
@@ -209,10 +209,10 @@ class HistoryExplainer {
           "compare once with both in fp32: precision 32-true, TF32 off");
       say("augmentation or dropout with different random numbers", "compare without them, or with rng: portable");
     }
-    return false;  // what comes after it may say more
+    return false;  // later checks may find a more specific cause
   }
 
-  // One step at which agreeing curves part.
+  // Detects one step at which curves that agreed before diverge.
   bool jump() {
     double before = 0;
     for (size_t i = 0; i < c_.rows.size(); ++i) {

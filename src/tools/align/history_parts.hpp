@@ -1,14 +1,15 @@
-// The pieces of a comparison of histories.
+// Parts of the comparison of histories.
 #pragma once
 
 #include "npu_train/tools/align/history.hpp"
 
 namespace npu_train::detail {
 
-// Fills sentences, likely and advice of what was compared.
+// Fills sentences, likely and advice of a finished comparison.
 void explain_histories(HistoryComparison& comparison, const History& a, const History& b, const HistoryOptions& options);
 
-// The mean relative difference of A's steps to B's that are `shift` later, by the same rule; nullopt where fewer than `least` are in both.
+// Returns the mean relative difference of A's steps to B's with step_a = step_b + shift, by the same rule; nullopt if there are fewer than
+// `least`.
 std::optional<double> mean_relative_at(const History& a, const History& b, int64_t shift, size_t least);
 
 }  // namespace npu_train::detail

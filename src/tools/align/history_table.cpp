@@ -13,7 +13,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr size_t kMostCells = 16'000'000;
-constexpr size_t kLongestName = 1'000;  // of a column; a name is copied for every cell
+constexpr size_t kLongestName = 1'000;  // bytes; every cell copies the name of its column
 constexpr JsonLimits kHistoryJson{.values = 16'000'000, .max_bytes = uint64_t{256} << 20};
 constexpr std::array kPhaseColumns = {"phase", "mode", "split"};
 constexpr std::array kLists = {"log_history", "history", "epochs", "logs", "metrics"};
@@ -65,7 +65,7 @@ class JsonHistory {
     for (const auto& item : list.items(source_)) row(item);
   }
 
-  // Our history.json of a run that ended in its first epoch has the validation at the end alone.
+  // Reads our history.json of a run that ended in its first epoch, which only contains the validation at its end.
   void end_of_run(const Json& document) {
     const auto *final = document.find("final_val"), *step = document.find("global_step");
     const bool validated = final != nullptr && final->is_object() && final->find("loss") != nullptr && step != nullptr;
@@ -99,11 +99,11 @@ class JsonHistory {
       case Json::Kind::Text:
         return table_.set_text(name, value.text(source_));
       default:
-        return;  // null was not measured; lists are no numbers
+        return;  // null: not measured; lists are not numbers
     }
   }
 
-  // {"loss": [2.3, 2.1], "lr": [0.1, 0.1]}
+  // Reads {"loss": [2.3, 2.1], "lr": [0.1, 0.1]}.
   void lists(const Json& object) {
     size_t rows = 0;
     for (const auto& [key, value] : object.members(source_))
@@ -124,7 +124,7 @@ class JsonHistory {
   const std::string& source_;
 };
 
-// The separator of the header's names. A comma in a file with semicolons is a decimal comma.
+// Returns the separator of the header. In a file with semicolons, a comma is a decimal comma.
 char separator_of(std::string_view text) {
   const auto header = text.substr(0, text.find_first_of("\r\n"));
   char best = ',';
@@ -176,7 +176,7 @@ std::string_view next_line(std::string_view& rest) {
   return trimmed(line);
 }
 
-// More than one object, each on a line of its own.
+// Whether the text has several objects, each on its own line.
 bool is_json_lines(std::string_view text, const std::string& source) {
   const auto line = next_line(text);
   const auto next = trimmed(text);
@@ -214,12 +214,12 @@ void HistoryTable::set(const std::string& name, double value) {
   auto found = index_.find(name);
   if (found == index_.end()) {
     found = index_.emplace(name, columns.size()).first;
-    columns.push_back({name == "images_per_second" ? "samples_per_second" : name, {}});  // as our earlier versions called it
+    columns.push_back({name == "images_per_second" ? "samples_per_second" : name, {}});  // name in earlier versions of npu_train
     index_.emplace(columns.back().name, found->second);
   }
   auto& cells = columns[found->second].cells;
   if (!cells.empty() && cells.back().first == row_)
-    cells.back().second = value;  // two columns of one name: the last counts
+    cells.back().second = value;  // the last of two columns with one name counts
   else
     cells.emplace_back(row_, value);
 }
@@ -241,7 +241,7 @@ const HistoryTable::Column* HistoryTable::find(const std::string& name) const {
 HistoryTable parse_history(std::string_view text, const std::string& source) {
   HistoryTable table;
   if (const auto end = text.find_last_not_of('\0'); end + 1 < text.size()) {
-    text = text.substr(0, end + 1);  // what a crash of the machine leaves
+    text = text.substr(0, end + 1);  // a crash of the machine may leave such bytes
     table.notes.push_back("zero bytes at the end were ignored");
   }
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";

@@ -1,4 +1,4 @@
-// A log as it was read, before steps and losses are found in it.
+// The content of a log, before steps and losses are identified.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +10,30 @@
 
 namespace npu_train::detail {
 
-// Rows of numbers by name. Columns are sparse: a row of a log has what was measured then.
+// Rows of numbers by column name. Columns are sparse: a row contains only the values that were logged in it.
 struct HistoryTable {
   struct Column {
     std::string name;
-    std::vector<std::pair<size_t, double>> cells;  // by row, rising
+    std::vector<std::pair<size_t, double>> cells;  // by row, ascending
   };
-  std::vector<Column> columns;      // in the order in which they were seen
-  std::vector<std::string> texts;   // names of columns that hold no number
-  std::vector<std::string> phases;  // of each row: "train", "val" ...; "" if it has none
+  std::vector<Column> columns;      // in order of their first appearance
+  std::vector<std::string> texts;   // names of columns without numbers
+  std::vector<std::string> phases;  // of each row: "train", "val" ...; "" if there is none
   std::vector<std::string> notes;
-  bool numbered = false;   // rows have positions and no column of steps: lists of an object
-  bool of_epochs = false;  // rows are complete epochs
-  bool of_end = false;     // the one row is the validation at the run's end
+  bool numbered = false;   // rows have positions but no column of steps: lists of an object
+  bool of_epochs = false;  // each row is a complete epoch
+  bool of_end = false;     // the only row is the validation at the run's end
 
   size_t rows() const { return phases.size(); }
-  // The last row is the one that is filled, until go_to names another: within a column rows must rise.
+  // Appends a row and makes it current. go_to() makes another row current; within a column, rows must ascend.
   void add_row() {
     phases.emplace_back();
     row_ = rows() - 1;
   }
   void go_to(size_t row) { row_ = row; }
-  // A cell of this row. Error(Data) beyond the limit of cells, or for a name of more than 1,000 bytes.
+  // Sets a cell of the current row. Error(Data) beyond the limit of cells, or for a name of more than 1,000 bytes.
   void set(const std::string& name, double value);
-  // Text of this row: a number, a phase, or something that is not looked at.
+  // Reads a text of the current row: a number, a phase, or something that is ignored.
   void set_text(const std::string& name, std::string_view text);
   const Column* find(const std::string& name) const;
 
@@ -44,7 +44,7 @@ struct HistoryTable {
   size_t row_ = 0;
 };
 
-// Reads the text of any of the formats.
+// Parses a log in any of the formats.
 HistoryTable parse_history(std::string_view text, const std::string& source);
 
 }  // namespace npu_train::detail

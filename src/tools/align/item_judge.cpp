@@ -15,8 +15,8 @@ namespace npu_train {
 namespace detail {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 15;  // elements: both sides stay in the cache
-constexpr double kSums = 1e-6;                // of the largest value: what the order of a sum in fp32 makes of statistics
+constexpr int64_t kPiece = int64_t{1} << 15;  // elements; both sides fit into the cache
+constexpr double kSums = 1e-6;                // relative to the largest value: effect of the order of fp32 sums on statistics
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -47,7 +47,7 @@ std::string shape_cause(const DumpItem& a, const DumpItem& b) {
   return out + "a different network or image size";
 }
 
-// Of dtypes that TensorFile does not read there are statistics and checksums alone.
+// Whether TensorFile can read the values. Of other dtypes, only statistics and checksums are compared.
 bool has_readable_values(const DumpItem& item) {
   static constexpr const char* unread[] = {"complex", "float8", "uint16", "uint32", "uint64"};
   const auto dtype = to_lower(item.dtype);
@@ -55,7 +55,7 @@ bool has_readable_values(const DumpItem& item) {
          std::none_of(std::begin(unread), std::end(unread), [&](const char* word) { return dtype.find(word) != std::string::npos; });
 }
 
-// A file with a different shape stores its elements in a different order, like that of a transposed tensor.
+// Checks the shape of a file. If it differs, the elements are stored in a different order, for example transposed.
 void check_shape(const TensorFile& file, const DumpItem& item) {
   const auto expected = item.sampled > 0 ? std::vector<int64_t>{item.sampled} : item.shape;
   const bool one_order = file.numel() <= 1 && count(expected) == file.numel();
@@ -63,7 +63,7 @@ void check_shape(const TensorFile& file, const DumpItem& item) {
         shape_text(file.sizes()), ", that in dump.json is ", shape_text(expected), item.sampled > 0 ? " (a sample)" : "");
 }
 
-// Other seeds draw other elements: then the statistics, which are of all, are what both have.
+// Whether two samples contain the same elements. If not, the statistics, which cover all elements, are compared.
 bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, const DumpStep& step_b) {
   if (a.sampled == 0 && b.sampled == 0) return true;
   if (a.sampled != b.sampled) return false;
@@ -74,7 +74,7 @@ bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, c
   return equal("seed") && equal("sample_elements");
 }
 
-// Elements of one side, divided by its loss scale.
+// The elements of one side, divided by its loss scale.
 class Side {
  public:
   Side(TensorFile file, double scale) : file_(std::move(file)), scale_(scale) {
@@ -148,7 +148,7 @@ std::string fact_of(const DumpStep& step, const std::string& name) {
 
 bool is_moved(const ItemComparison& item) { return item.a.ends_with(".running_mean") || item.a.ends_with(".running_var"); }
 
-// A mean may be negligible compared with the spread of its values, and as uncertain as that spread.
+// Scales the error of a mean: a mean may be negligible compared with the spread of its values, and is as uncertain as that spread.
 double moved_error_of(const ItemComparison& item, const CallComparison& call) {
   if (!std::isfinite(item.error) || !item.a.ends_with(".running_mean")) return item.error;
   const auto spread = std::find_if(call.items.begin(), call.items.end(), [](const auto& i) { return i.b.ends_with(".running_var"); });
@@ -171,13 +171,13 @@ double statistics_error(const DumpItem& a, const DumpItem& b) {
 
 namespace {
 
-// Of values. Where B is zero and A is not, A is the measure, as it is of statistics.
+// Returns the error of values. If B is zero and A is not, the error is relative to A, as for statistics.
 double error_of(const PairMetrics& m) {
   if (m.nonfinite_mismatch > 0 || std::isnan(m.relative_norm)) return kNever;
   return std::isinf(m.relative_norm) ? m.euclidean / m.norm_a : m.relative_norm;
 }
 
-// The coarsest dtype of a good part of the outputs; one layer that falls out of the frame is no precision of a run.
+// Returns the coarsest dtype of at least a quarter of the outputs, so that a single exceptional layer does not decide.
 std::string dtype_of_run(const DumpStep& step) {
   std::map<std::string, int64_t> counts;
   int64_t all = 0;
@@ -189,7 +189,7 @@ std::string dtype_of_run(const DumpStep& step) {
           ++counts[item.dtype], ++all;
   };
   count_items(true);
-  if (all == 0) count_items(false);  // a dump of gradients alone
+  if (all == 0) count_items(false);  // a dump with only gradients
   std::string out = "torch.float64";
   for (const auto& [dtype, n] : counts)
     if (n * 4 >= all && fineness(dtype) < fineness(out)) out = dtype;
@@ -297,7 +297,7 @@ int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double sc
   }
 }
 
-// What the table shows of scaled gradients is what was compared.
+// Shows scaled gradients in the table as they were compared.
 void ItemJudge::compare_statistics_of(ItemComparison& item) {
   const auto& m = item.metrics;
   item.item_a.max = m.max_a, item.item_a.min = m.min_a, item.item_a.mean = m.mean_a, item.item_a.norm = m.norm_a;
@@ -306,7 +306,7 @@ void ItemJudge::compare_statistics_of(ItemComparison& item) {
 
 Tolerance ItemJudge::tolerance_of(const ItemComparison& item, const CallComparison& call) const {
   auto dtype = coarser_dtype(item.item_a.dtype, item.item_b.dtype);
-  const bool computed = item.side != "parameters" || is_moved(item);  // weights are stored, running statistics are not
+  const bool computed = item.side != "parameters" || is_moved(item);  // weights are stored, running statistics are computed
   if (computed && fineness(dtype) < 4) dtype = coarser_dtype(dtype, run_dtype_);
   auto out = default_tolerance(dtype, dtype);
   out.atol = options_.atol.value_or(out.atol);
@@ -321,7 +321,7 @@ void ItemJudge::judge(ItemComparison& item, const CallComparison& call) const {
   const auto why = std::exchange(item.message, "");
   item.failed = false;
   judge_readable(item, call);
-  item.unreadable = !item.failed;  // otherwise the statistics alone show that the runs differ
+  item.unreadable = !item.failed;  // otherwise, the statistics show that the runs differ
   item.failed = true;
   item.message = why + (item.message.empty() ? "" : "; its statistics: " + item.message);
 }
@@ -351,8 +351,8 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
   const auto scale = scales_.find(call.direction);
   double largest_b = item.kind == Kind::Tensor ? std::max(std::abs(item.metrics.max_b), std::abs(item.metrics.min_b))
                                                : std::max(std::abs(item.item_b.max.value_or(0)), std::abs(item.item_b.min.value_or(0)));
-  if (!std::isfinite(
-          largest_b))  // of values that are masked with -inf the largest is not known: it is at least the root of the mean square
+  // The largest of values that are masked with -inf is unknown: it is at least the root of the mean square.
+  if (!std::isfinite(largest_b))
     largest_b = item.kind == Kind::Tensor && item.metrics.elements > 0
                     ? item.metrics.norm_b / std::sqrt(static_cast<double>(item.metrics.elements))
                     : 0;
@@ -364,9 +364,9 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
       return a && b && !(*a == *b) && !(std::isnan(*a) && std::isnan(*b)) ? std::abs(*a - *b) : 0;
     };
     const auto &a = item.item_a, &b = item.item_b;
-    // a norm may differ by as much as its largest element may, in proportion
+    // the relative error of a norm may be as large as that of the largest element
     const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
-    const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are still rounded
+    const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are rounded, too
     const double sums = std::max(apart(a.mean, b.mean), norm);
     seen = std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
   }

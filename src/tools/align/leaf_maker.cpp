@@ -16,7 +16,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr size_t kRowsAtOnce = 256;
-constexpr size_t kMostLeafItems = 64;  // of a list among the arguments of an operator
+constexpr size_t kMostLeafItems = 64;  // items of a list among an operator's arguments
 
 DumpNode plain(const std::string& type, const std::string& json) {
   DumpLeaf leaf;
@@ -25,7 +25,7 @@ DumpNode plain(const std::string& type, const std::string& json) {
   return DumpNode::of(std::move(leaf));
 }
 
-// The first magnitude that is an overflow.
+// Returns the smallest magnitude that is an overflow.
 double limit_of(const std::string& dtype, bool saturates) {
   if (!saturates) return std::numeric_limits<double>::infinity();
   if (dtype == "torch.float16") return 65504.0;
@@ -43,7 +43,7 @@ at::Tensor sample_positions(int64_t n, double share, uint64_t seed) {
   auto* p = out.mutable_data_ptr<int64_t>();
   Philox random(derive_seed(seed, "dump elements", static_cast<uint64_t>(n)));
   const double step = static_cast<double>(n) / static_cast<double>(out.numel());
-  for (int64_t i = 0; i < out.numel(); ++i)  // one in each of `count` equal pieces
+  for (int64_t i = 0; i < out.numel(); ++i)  // one in each of equal pieces
     p[i] = std::min(n - 1, static_cast<int64_t>((static_cast<double>(i) + random.uniform()) * step));
   return out;
 }
@@ -57,7 +57,7 @@ DumpNode LeafMaker::text(const std::string& value) { return plain("str", json_st
 std::string LeafMaker::file_of(const std::string& name) const {
   std::string file = name + "." + options_.format;
   for (char& c : file)
-    if (c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = '_';  // names are the user's
+    if (c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = '_';  // names are chosen by the user
   return file;
 }
 
@@ -154,7 +154,7 @@ bool LeafMaker::overflowed(const DumpNode& node) {
   if (node.kind == DumpNode::Kind::Leaf && node.leaf->statistics) {
     const auto& s = *node.leaf->statistics;
     const double limit = limit_of(node.leaf->dtype, saturates_);
-    const auto beyond = [&](const std::optional<double>& v) { return v && !(std::abs(*v) < limit); };  // NaN is not less
+    const auto beyond = [&](const std::optional<double>& v) { return v && !(std::abs(*v) < limit); };  // true for NaN, too
     return beyond(s.max) || beyond(s.min);
   }
   for (const auto& [key, item] : node.items)

@@ -1,4 +1,4 @@
-// Turns values into leaves of a dump: statistics, checksums, files.
+// Converts values to leaves of a dump: statistics, checksums, files.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -15,27 +15,27 @@ namespace npu_train::detail {
 
 class LeafMaker {
  public:
-  // `tensors`: the folder of their files. `saturates`: an overflow gives the largest number. Options and sink are borrowed.
+  // `tensors`: folder of tensor files. `saturates`: an overflow results in the largest number. Options and sink are borrowed.
   LeafMaker(const DumpOptions& options, TensorSink& sink, std::filesystem::path tensors, bool saturates);
 
-  // `name` is that of the item ("Module.conv1.Conv2d.forward.0.input.0"). With `keep` its values go to a file, whatever the task.
+  // `name` is the item's name ("Module.conv1.Conv2d.forward.0.input.0"). `keep`: writes the values to a file, whatever the task.
   DumpNode tensor(const at::Tensor& value, const std::string& name, bool keep = false);
-  // Any argument of an operator: tensors, lists of them, numbers, text.
+  // Converts any argument of an operator: tensors, lists of tensors, numbers, text.
   DumpNode value(const c10::IValue& value, const std::string& name, bool keep = false);
   static DumpNode number(double value);
   static DumpNode text(const std::string& value);
 
-  // The requested statistics of device tensors, read together. Calls that are written before lack them.
+  // Reads the pending statistics of device tensors, all at once. Calls that are written before lack them.
   void resolve();
-  // Values may have changed in ways that no version counter shows, as fused optimizers do.
+  // Forgets known tensors, since values may have changed without a new version, for example by fused optimizers.
   void forget() { known_.clear(); }
   void forget(const at::Tensor& value) { known_.erase(value.unsafeGetTensorImpl()); }
   bool has_pending() const { return !rows_.empty(); }
-  // Whether a value in it is not finite, or at the limit of its type where overflows saturate.
+  // Whether the node contains a value that is not finite or, where overflows saturate, at the limit of its type.
   bool overflowed(const DumpNode& node);
 
  private:
-  // A tensor that was seen already, as long as it is the same and unchanged.
+  // A tensor that was dumped before; valid while it is the same and unchanged.
   struct Known {
     c10::weak_intrusive_ptr<at::TensorImpl> tensor;
     int64_t version;
@@ -51,10 +51,10 @@ class LeafMaker {
   std::filesystem::path tensors_;
   bool saturates_;
   std::unordered_map<const at::TensorImpl*, Known> known_;
-  std::vector<std::pair<at::Tensor, std::shared_ptr<DumpLeaf>>> rows_;  // of device_statistics
+  std::vector<std::pair<at::Tensor, std::shared_ptr<DumpLeaf>>> rows_;  // rows of device_statistics
 };
 
-// Positions of a sample of `share` of n elements, ascending; the same for the same n and seed.
+// Returns the positions of a sample with `share` of n elements, ascending; the same for equal n and seed.
 at::Tensor sample_positions(int64_t n, double share, uint64_t seed);
 
 }  // namespace npu_train::detail

@@ -14,7 +14,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Classes that do the same under other names.
+// Maps classes with the same function to one name.
 std::string plain_type(const DumpCall& call) {
   std::string type = call.type;
   if (type.ends_with("Impl")) type.erase(type.size() - 4);
@@ -29,25 +29,26 @@ std::string without_call(const DumpCall& call, const DumpItem& item) {
 
 bool is_optimizer_step(const DumpCall& call) { return call.is_module && call.layer.starts_with("optimizer"); }
 
-// Where the parameter begins in the name of an optimizer's item without its call: ".output.momentum/head.weight". Its end if there is none.
+// Returns the position of the parameter in the name of an optimizer's item without its call: ".output.momentum/head.weight". The end if
+// there is none.
 size_t parameter_begin(const std::string& name) {
   constexpr std::string_view kParameters = ".parameters.";
   const auto slash = name.find('/');
   return name.starts_with(kParameters) ? kParameters.size() : slash == std::string::npos ? name.size() : slash + 1;
 }
 
-// ".output.momentum/head.weight" as B calls it: ".output.momentum/classifier.weight".
+// Returns the name that B uses: ".output.momentum/classifier.weight" for ".output.momentum/head.weight".
 std::string name_in_b(const DumpCall& call, const DumpItem& item, const std::map<std::string, std::string>& layers) {
   auto name = without_call(call, item);
   if (layers.empty() || !is_optimizer_step(call)) return name;
   const auto at = parameter_begin(name);
   const auto parameter = name.substr(at);
-  for (const auto& layer : {parameter, layer_of(parameter)})  // a separate one is a layer
+  for (const auto& layer : {parameter, layer_of(parameter)})  // a parameter outside of layers is a layer itself
     if (const auto found = layers.find(layer); found != layers.end()) return name.replace(at, layer.size(), found->second);
   return name;
 }
 
-// Whether the inputs and outputs that both show are of one shape.
+// Whether the inputs and outputs that both calls show have the same shapes.
 bool shapes_fit(const DumpCall& a, const DumpCall& b) {
   std::map<std::string, const DumpItem*> of_b;
   for (const auto& item : b.items) of_b.emplace(without_call(b, item), &item);
@@ -57,7 +58,7 @@ bool shapes_fit(const DumpCall& a, const DumpCall& b) {
   });
 }
 
-// The tensors of a call, as they are in every run of a network.
+// Returns the sides and shapes of a call's tensors, which are the same in every run of a network.
 std::string shapes_of(const DumpCall& call) {
   std::string out;
   for (const auto& item : call.items)
@@ -74,14 +75,14 @@ class Matcher {
  public:
   Matcher(const DumpStep& a, const DumpStep& b) : a_(a), b_(b), of_a_(a.calls.size(), -1), of_b_(b.calls.size(), -1) {}
 
-  // Pairs what has the same key on both sides, in order where several have.
+  // Pairs calls with the same key, in order if several have it.
   template <class KeyA, class KeyB>
   void by(KeyA key_a, KeyB key_b) {
     for (const auto& [key, sides] : groups(key_a, key_b))
       for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) pair(sides.first[i], sides.second[i]);
   }
 
-  // The same for calls of the same class, or whose values have the same shapes.
+  // The same for calls that also have the same class or values of the same shapes.
   template <class Key>
   void by_fitting(Key key) {
     for (const auto& [name, sides] : groups(key, key))
@@ -91,7 +92,7 @@ class Matcher {
       }
   }
 
-  // Layers with other names on the two sides. Returns the pairs.
+  // Pairs layers with different names on the two sides. Returns the pairs.
   IndexPairs by_structure() {
     const auto open = [](const std::vector<int64_t>& of, const std::set<size_t>& alone) {
       std::vector<char> out;
@@ -103,7 +104,8 @@ class Matcher {
     return out;
   }
 
-  // Operators of a kind that the sides call another number of times: a number in the name counts those of one side. In order, by shape.
+  // Pairs operators of a kind that the sides call different numbers of times, so that the numbers in their names do not correspond: in
+  // order, by shape.
   void shifted_operators() {
     const auto key = [](const DumpCall& call) { return call.is_module ? std::string() : plain_type(call) + "|" + call.direction; };
     for (const auto& [name, sides] : groups(key, key)) {
@@ -117,7 +119,7 @@ class Matcher {
     }
   }
 
-  // The same if no name shows that two calls correspond: both sides must have equally many, with matching shapes. Returns the pairs.
+  // The same if no name shows that two calls correspond: both sides must have equally many calls, with matching shapes. Returns the pairs.
   template <class Key>
   std::vector<std::pair<size_t, size_t>> by_order(Key key) {
     std::vector<std::pair<size_t, size_t>> out;
@@ -133,7 +135,7 @@ class Matcher {
 
   CallPairs pairs() const {
     CallPairs out;
-    std::map<int64_t, std::vector<int64_t>> behind;  // what only B has, by the last paired call of B before it
+    std::map<int64_t, std::vector<int64_t>> behind;  // calls that only B has, by the last paired call of B before them
     int64_t last = -1;
     for (size_t j = 0; j < of_b_.size(); ++j) {
       if (of_b_[j] >= 0)
@@ -153,7 +155,7 @@ class Matcher {
   }
 
  private:
-  // The remaining calls, by key; in order.
+  // Groups the calls that are not yet paired by key, in order.
   template <class KeyA, class KeyB>
   Groups groups(KeyA key_a, KeyB key_b) const {
     Groups groups;
@@ -174,14 +176,14 @@ class Matcher {
   const DumpStep& a_;
   const DumpStep& b_;
   std::vector<int64_t> of_a_, of_b_;
-  std::set<size_t> alone_a_, alone_b_;  // settled; those without a pair have none
+  std::set<size_t> alone_a_, alone_b_;  // calls that are excluded from further pairing
 };
 
 std::string with_number(const DumpCall& call, const std::string& layer) {
   return layer + "|" + call.direction + "|" + std::to_string(call.number);
 }
 
-// Parameters that the sides call differently, "in_proj_weight" and "weight": those of as many elements, in order.
+// Pairs parameters with different names, such as "in_proj_weight" and "weight", by their number of elements, in order.
 void pair_parameters(const DumpCall& a, const DumpCall& b, CallPairs& pairs, std::vector<bool>& taken) {
   const auto elements = [](const DumpItem& item) {
     int64_t n = item.side == "parameters" || item.side == "parameters_grad" ? 1 : -1;
@@ -200,7 +202,7 @@ void pair_parameters(const DumpCall& a, const DumpCall& b, CallPairs& pairs, std
   }
 }
 
-// A name of the mapping that neither layer nor call has is a slip of the pen.
+// Returns sentences about names of the mapping that are neither layer nor call: probably misspelt.
 std::set<std::string> unknown_names(const DumpStep& a, const DumpStep& b, const std::map<std::string, std::string>& mapping) {
   const auto names_in = [](const DumpStep& step) {
     std::set<std::string> names;
@@ -274,7 +276,7 @@ CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::
   std::vector<size_t> open;
   for (size_t i = 0; i < a.items.size(); ++i) {
     auto found = by_name.find(name_in_b(a, a.items[i], layers));
-    if (found == by_name.end()) found = by_name.find(without_call(a, a.items[i]));  // of calls that were paired by another's name
+    if (found == by_name.end()) found = by_name.find(without_call(a, a.items[i]));  // paired by another name
     if (found != by_name.end() && !taken[found->second]) {
       taken[found->second] = true;
       out.emplace_back(static_cast<int64_t>(i), static_cast<int64_t>(found->second));
@@ -303,7 +305,7 @@ ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : 
   }
 }
 
-// A number from 0 to 1 for each layer, by its name and the seed: a sample has the layers below its share.
+// Returns a number from 0 to 1 for each layer, by name and seed: a sample contains the layers whose number is below its share.
 double ChosenCalls::draw(const std::string& layer) const {
   return static_cast<double>(derive_seed(static_cast<uint64_t>(options_.seed), "compare " + layer) >> 11) * 0x1.0p-53;
 }

@@ -1,4 +1,4 @@
-// Which calls of two dumps belong together, and which of them are read.
+// Pairs the calls of two dumps, and selects which calls are read.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,24 @@
 
 namespace npu_train::detail {
 
-// Indices of corresponding calls; -1 if there is none on the other side. In the order of A; calls that only B has follow their neighbour.
+// Indices of corresponding calls in the order of A; -1 if the other side has none. Calls that only B has follow their neighbour.
 using CallPairs = std::vector<std::pair<int64_t, int64_t>>;
 
 struct CallMatch {
   CallPairs pairs;
-  std::vector<std::string> notes{};             // pairs that no name speaks for
-  std::set<std::string> unknown{};              // names of the mapping that are in neither layer nor call, as sentences
-  std::map<std::string, std::string> layers{};  // of A -> of B, where the names of what was paired differ
-  std::set<int64_t> by_size{};                  // calls of A that were paired by the sizes of parameters and outputs alone
+  std::vector<std::string> notes{};             // about pairs without a corresponding name
+  std::set<std::string> unknown{};              // sentences about names of the mapping that are neither layer nor call
+  std::map<std::string, std::string> layers{};  // of paired calls whose layers have different names: A's name -> B's
+  std::set<int64_t> by_size{};                  // calls of A that were paired only by the sizes of parameters and outputs
 };
 CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
 
-// The same for the items of two calls. `layers`: see CallMatch; parameters of an optimizer's call go by them.
+// Pairs the items of two calls. `layers`: see CallMatch; used for the parameters of an optimizer's call.
 CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::string, std::string>& layers = {});
 
-// Which calls of a step are read, see CompareOptions::sample and layers. Both are borrowed. A layer is drawn with all its calls, so that
-// the inputs, weights and gradients that prove a value are read with it; of the optimizer's step, the parameters of the drawn layers.
+// Selects the calls of a step that are read, see CompareOptions::sample and layers. Both arguments are borrowed. A layer is drawn with all
+// its calls, so that the inputs, weights and gradients that explain a value are read with it; of the optimizer's step, the parameters of
+// drawn layers are read.
 class ChosenCalls {
  public:
   ChosenCalls(const DumpStep& step, const CompareOptions& options);
@@ -42,8 +43,8 @@ class ChosenCalls {
   const DumpStep& step_;
   const CompareOptions& options_;
   std::string last_layer_;
-  std::set<std::string> layers_;  // of a sample
-  std::string always_drawn_;      // the one that the smallest sample has
+  std::set<std::string> layers_;  // layers of the step, if only a sample is read
+  std::string always_drawn_;      // the layer that even the smallest sample contains
 };
 
 }  // namespace npu_train::detail

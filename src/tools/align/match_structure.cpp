@@ -18,7 +18,7 @@ std::string elements_of(const DumpItem& item) {
   return std::to_string(n);
 }
 
-// The sizes of the parameters, in any order; "" for a call without parameters.
+// Returns the sorted sizes of the parameters; "" for a call without parameters.
 std::string sizes_of_parameters(const DumpCall& call) {
   std::vector<std::string> sizes;
   for (const auto& item : call.items)
@@ -33,7 +33,8 @@ std::string size_of_output(const DumpCall& call) {
   return found == call.items.end() ? "" : elements_of(*found);
 }
 
-// What layers of both networks have in common. The output of a separate parameter is the parameter, not that of the module around it.
+// Returns a key for layers with the same structure. A separate parameter has its own key: its output is the parameter, not the output of a
+// module.
 std::string structure_of(const DumpCall& call) { return (call.type == "Parameter" ? "alone " : "") + sizes_of_parameters(call); }
 
 bool is_forward_of_layer(const DumpCall& call) {
@@ -94,7 +95,7 @@ class StructureMatcher {
     }
   }
 
-  // By their parameters: a separate parameter has its gradient in the module around it.
+  // Pairs gradients by their parameters: the gradient of a separate parameter belongs to the module around it.
   void pair_gradients() {
     std::map<std::string, std::string> partners;  // parameter of A -> of B
     for (const auto& [i, j] : pairs_) {
@@ -119,7 +120,7 @@ class StructureMatcher {
     }
   }
 
-  // Elements and name of each.
+  // Returns the number of elements and the name of each parameter.
   static std::vector<std::pair<std::string, std::string>> parameters(const DumpCall& call) {
     std::vector<std::pair<std::string, std::string>> out;
     for (const auto& item : call.items)
@@ -139,7 +140,7 @@ IndexPairs longest_common(const std::vector<std::string>& a, const std::vector<s
   IndexPairs out;
   if (a.size() * b.size() > kMostAligned) return out;
   const size_t columns = b.size() + 1;
-  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // of the part after (i, j)
+  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // length of the common subsequence of the parts after (i, j)
   for (size_t i = a.size(); i-- > 0;)
     for (size_t j = b.size(); j-- > 0;)
       length[i * columns + j] =

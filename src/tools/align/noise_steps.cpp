@@ -19,17 +19,17 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-constexpr double kAgrees = 10;      // times the noise
-constexpr double kTimesNoise = 1;   // of the largest gradient of the layer
-constexpr double kMomentum = 10;    // steps of SGD that momentum puts together
-constexpr double kFew = 2e-3;       // share of the elements of a weight
-constexpr double kTimesRate = 2.1;  // how far two steps of Adam can part, each of about the learning rate
+constexpr double kAgrees = 10;      // multiple of the noise
+constexpr double kTimesNoise = 1;   // multiple of the noise, relative to the largest gradient of the layer
+constexpr double kMomentum = 10;    // steps of SGD that momentum accumulates
+constexpr double kFew = 2e-3;       // share of a weight's elements
+constexpr double kTimesRate = 2.1;  // largest distance between two Adam steps, in learning rates
 
 double largest(const DumpItem& item) { return std::max(std::abs(item.max.value_or(0)), std::abs(item.min.value_or(0))); }
 
 std::string behind(const std::string& text, const std::string& front) { return text.starts_with(front) ? text.substr(front.size()) : ""; }
 
-// The values of an item in row-major order; undefined where they cannot be read.
+// Reads the values of an item in row-major order; undefined if they cannot be read.
 at::Tensor read_values(const DumpStep& step, const DumpItem& item) {
   try {
     const auto file = TensorFile::open(step.file_of(item));
@@ -56,9 +56,9 @@ class StepNoise {
   }
 
   double rate = 0;
-  bool adaptive = false;  // divides gradients by their size
+  bool adaptive = false;  // divides gradients by their magnitude
 
-  // The parameter that a weight, its gradient or its state belongs to; "" for other values.
+  // Returns the parameter to which a weight, its gradient or its state belongs; "" for other values.
   std::string parameter_of(const CallComparison& call, const ItemComparison& item) const {
     if (of_optimizer(call)) {
       if (item.side == "parameters") return behind(item.a, call.a + ".parameters.");
@@ -75,7 +75,7 @@ class StepNoise {
     return "";
   }
 
-  // Fills `known` from the gradients of this step, for the parameters of which something differs.
+  // Fills `known` from the gradients of this step, for parameters with differences.
   template <class Known>
   void learn(Known& known) const {
     std::set<std::string> needed;
@@ -116,7 +116,7 @@ class StepNoise {
   void learn_from(const std::string& name, const ItemComparison& item, double limit, Elements& known) const {
     known.limit = std::max(known.limit, limit);
     known.few |= adaptive && item.kind == Kind::Statistics && item.error <= kAgrees * noise_;
-    if (item.kind == Kind::Statistics) {  // the complete tensor, or the known third of it: the key's
+    if (item.kind == Kind::Statistics) {  // the complete tensor, or a known third of it: the bias of the key
       const bool whole = std::max(largest(item.item_a), largest(item.item_b)) <= limit && item.error > 0;
       const bool third = name.ends_with("in_proj_bias") && item.error <= kAgrees * noise_;
       if (whole || third) known.noise.assign(1, true);
@@ -129,7 +129,7 @@ class StepNoise {
     const auto x = a.to(at::kFloat), y = b.to(at::kFloat);
     known.noise.resize(static_cast<size_t>(x.numel()));
     const auto *p = x.const_data_ptr<float>(), *q = y.const_data_ptr<float>();
-    for (size_t i = 0; i < known.noise.size(); ++i)  // equal ones make equal steps
+    for (size_t i = 0; i < known.noise.size(); ++i)  // equal gradients cause equal steps
       if (p[i] != q[i] && std::abs(p[i]) <= limit && std::abs(q[i]) <= limit) known.noise[i] = true;
   }
 
@@ -150,11 +150,12 @@ class StepNoise {
     const double all = item.metrics.norm_b;
     item.metrics = compare_tensors(a.masked_select(keep), b.masked_select(keep));
     if (item.metrics.nonfinite_mismatch > 0 || !std::isfinite(item.metrics.relative_norm)) return;
-    // of all values: the rest may be negligible, and its error not that of the layer
+    // relative to all values: the remaining ones may be negligible, and their error not representative
     item.error = all > 0 ? item.metrics.euclidean / all : item.metrics.relative_norm;
   }
 
-  // Of statistics, after so many steps: a weight of which a few elements went other ways. All others went the same, so the norm stays.
+  // With statistics, after `steps` steps: accepts a weight of which a few elements moved differently. All others moved alike, so the norm
+  // agrees.
   template <class Elements>
   static void leave_out_few(ItemComparison& item, const Elements& known, double most, int64_t steps) {
     const auto &a = item.item_a, &b = item.item_b;
@@ -170,7 +171,7 @@ class StepNoise {
     item.error = 0;
   }
 
-  // For statistics: a parameter that is noise completely, or in a part that they do not show.
+  // With statistics: accepts a parameter that is noise completely, or in a part that the statistics do not separate.
   template <class Elements>
   static void leave_out_whole(ItemComparison& item, const Elements& known, double most) {
     const auto near = [&](const std::optional<double>& a, const std::optional<double>& b) { return a && b && std::abs(*a - *b) <= most; };

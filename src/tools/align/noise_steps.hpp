@@ -1,8 +1,8 @@
-// The steps of an optimizer for gradients that are only rounding.
+// Detects optimizer steps that are caused by gradients that are only rounding.
 //
-// The true gradient of a key's bias in attention is zero, as is that of a bias before a norm: softmax and norm remove a constant.
-// The computed gradient is rounding, tiny compared with the other gradients of the layer and different in each run. Adam divides gradients
-// by their magnitude and turns it into full steps, in any direction; the loss does not depend on their direction.
+// The true gradient of a key's bias in attention is zero, and so is that of a bias before a norm: softmax and norm remove a constant. The
+// computed gradient is rounding, tiny compared with the other gradients of the layer and different in each run. Adam divides gradients by
+// their magnitude and turns it into full steps in any direction; the loss does not depend on their direction.
 #pragma once
 
 #include <map>
@@ -13,19 +13,19 @@
 
 namespace npu_train::detail {
 
-// Goes along the steps of one comparison. To be asked between runs that may differ in rounding alone.
+// Follows the steps of one comparison. Use it for runs that may differ only by rounding.
 class NoiseSteps {
  public:
-  // After the values of `step` were compared and before they are judged: leaves elements out whose gradient is rounding on both sides, in
-  // this step or in one before, and that differ by no more than the steps of an optimizer. `noise`: relative, of the runs' precision.
+  // Call it after the values of `step` are compared and before they are judged. Omits elements whose gradient is rounding on both sides, in
+  // this or an earlier step, and that differ by no more than the optimizer's steps. `noise`: relative, for the runs' precision.
   void set_aside(StepComparison& step, const DumpStep& a, const DumpStep& b, double noise);
 
  private:
   struct Elements {
     std::vector<bool> noise{};
-    double limit = 0;   // of gradients that are noise
-    int64_t share = 1;  // for statistics: 1 for the complete tensor, or one in this many
-    bool few = false;   // of statistics: the gradient agrees, and single elements of it may be noise
+    double limit = 0;   // largest gradient that counts as noise
+    int64_t share = 1;  // with statistics only: one in this many elements is noise (1: all)
+    bool few = false;   // with statistics only: the gradient agrees, but single elements of it may be noise
   };
   struct Rank {
     double rate = 0;                          // the largest learning rate so far

@@ -1,4 +1,4 @@
-// Values that cannot be measured: non-finite values, and those with a different shape or kind.
+// Values without a measurable difference: non-finite values, and values with different shapes or kinds.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -20,9 +20,9 @@ bool has_nan(const ItemComparison& item, bool in_a) {
   return item.kind == Kind::Statistics && max && std::isnan(*max);
 }
 
-// The result of a step. NaN that does not reach it was masked, or belongs to a step that the loss scale skips.
+// The results of a step. NaN that does not reach them was masked, or belongs to a step that the loss scale skips.
 struct Results {
-  bool finite_loss = false, gradients = true;  // of parameters: free of NaN
+  bool finite_loss = false, gradients = true;  // gradients: the parameters' gradients contain no NaN
   bool scaled = false;
 };
 
@@ -48,7 +48,7 @@ Results results_of(const StepComparison& step, const DumpStep& a, const DumpStep
   return out;
 }
 
-// Equal NaN prove nothing if they propagate to the result of the step.
+// Whether a value that is NaN on both sides propagates to the result of the step, so that the agreement proves nothing.
 bool is_unproven(const CallComparison& call, const ItemComparison& item, const Results& results) {
   if (!two_sided(call) || !has_values(item)) return false;
   if (of_loss(call) && call.direction == "forward" && item.side == "output")

@@ -1,4 +1,4 @@
-// Whether two dumps are of one network at all.
+// Detects dumps of different networks.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -17,24 +17,24 @@ bool is_of_layer(const DumpCall& call) {
   return call.is_module && call.direction == "forward" && !call.layer.starts_with("optimizer") && parameter_elements(call) > 0;
 }
 
-// Elements of the parameters of a call, by their names: a separate parameter belongs to the module around it.
+// Adds the number of elements of a call's parameters, by name; a separate parameter belongs to the module around it.
 void add_parameters(const DumpCall& call, std::map<std::string, int64_t>& out) {
   const auto module = call.type == "Parameter" ? layer_of(call.layer) : call.layer;
   for (const auto& item : call.items) {
     if (item.side != "parameters" || !item.is_tensor() || is_running_statistic(item.name)) continue;
     int64_t n = 1;
     for (const auto size : item.shape)
-      if (__builtin_mul_overflow(n, size, &n)) n = 0;  // no shape of this world
+      if (__builtin_mul_overflow(n, size, &n)) n = 0;  // not a valid shape
     out.emplace(module + item.name.substr(item.name.rfind('.')), std::max<int64_t>(n, 0));
   }
 }
 
-// Layers with parameters of one side.
+// The layers with parameters of one side.
 struct Outline {
   std::set<std::string> layers;
-  std::map<std::string, int64_t> parameters;  // elements
-  std::set<std::string> alike;                // layers that the other side has in the same shape
-  std::string first;                          // call of the first layer that the other lacks
+  std::map<std::string, int64_t> parameters;  // number of elements by name
+  std::set<std::string> alike;                // layers that the other side has with the same shape
+  std::string first;                          // name of the first layer's call that the other side lacks
   int64_t unlike() const { return static_cast<int64_t>(layers.size() - alike.size()); }
   std::string text(const DumpStep& step) const {
     int64_t elements = 0;
@@ -103,7 +103,7 @@ bool is_regrouped(const StepComparison& step, const std::string& layer) {
 }
 
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b) {
-  constexpr int64_t kShare = 4;  // one in so many layers: beyond a layer that was exchanged
+  constexpr int64_t kShare = 4;  // more than one in so many layers: a single exchanged layer is not another network
   if (step.failed == 0 || is_part(a) || is_part(b)) return {};
   const auto of_a = outline_of(step, a, b, true), of_b = outline_of(step, b, a, false);
   const auto all = static_cast<int64_t>(of_a.layers.size() + of_b.layers.size());

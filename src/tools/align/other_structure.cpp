@@ -1,4 +1,4 @@
-// Networks that are alike, of which one side has more layers, or runs them more often in a step.
+// Detects similar networks of which one side has more layers, or runs them more often per step.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -29,7 +29,7 @@ bool has_part_of(const std::set<std::string>& layers, const std::string& module)
 struct LoneLayers {
   int64_t count = 0;
   const CallComparison* first = nullptr;
-  std::string module;  // the outermost one around the first of which the other side has nothing
+  std::string module;  // the outermost module around the first layer that the other side lacks completely
   std::string text(const char* side) const {
     return counted(count, "layer") + " with parameters " + (count == 1 ? "is" : "are") + " in " + side + " only, " +
            (count == 1 ? "in " : "the first in ") + module;
@@ -50,10 +50,10 @@ LoneLayers lone_layers(const StepComparison& step, const std::set<std::string>& 
   return out;
 }
 
-// How often a side ran the network, and with what.
+// The number of a side's passes through the network, and their input.
 struct Runs {
   std::map<std::string, int64_t> calls;  // by layer with parameters
-  std::vector<int64_t> input;            // shape of the first
+  std::vector<int64_t> input;            // shape of the first input
 };
 
 Runs runs_of(const DumpStep& step) {
@@ -68,7 +68,7 @@ Runs runs_of(const DumpStep& step) {
   return out;
 }
 
-// The calls of each layer, where they are as many times as often in A as in B for all; {1, 1} else.
+// Returns the numbers of calls of a layer in A and B if their ratio is the same for all layers; otherwise {1, 1}.
 std::pair<int64_t, int64_t> times_of(const Runs& a, const Runs& b) {
   std::optional<std::pair<int64_t, int64_t>> out;
   int64_t alike = 0;
@@ -115,8 +115,8 @@ std::set<std::string> layers_of(const DumpStep& step) {
   return out;
 }
 
-// Declared layers and separate parameters are our own way to divide a network. A module without a layer inside it is shown as one:
-// Python's attention, whose projections are not calls.
+// Whether the other side divides the network differently at this call. Declared layers and separate parameters exist only in our dumps. A
+// module without a layer inside it is shown as one layer: for example Python's attention, whose projections are not calls.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers) {
   if (call.type == "Layer" || call.type == "Parameter" || has_below(layers, call.layer)) return true;
   for (auto above = layer_of(call.layer); !above.empty(); above = layer_of(above))

@@ -1,4 +1,4 @@
-// What must be equal, or right, in one step of several ranks.
+// Checks of one step of several ranks: values that must be equal, or correct.
 #include "tools/align/rank_checks.hpp"
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 namespace npu_train::detail {
 namespace {
 
-// The ranks whose value is not that of most ranks; without a majority, those that differ from the lowest rank.
+// The ranks whose value differs from that of most ranks; without a majority, from that of the lowest rank.
 struct OddOnes {
   std::vector<int> ranks{};
-  std::string common{};  // the value of the others
+  std::string common{};  // value of the other ranks
   bool by_majority = false;
 };
 
@@ -85,7 +85,7 @@ class StepChecks {
                        .advice = advice_for(kind)});
   }
 
-  // A digest of each parameter; the first parameter that differs is named, and the number of the others.
+  // Compares a digest of each parameter. Reports the first parameter that differs, and the number of others.
   void equal(const std::string& kind, const std::string& what, std::string RankParameter::*digest) {
     OddOnes first;
     std::string name;
@@ -134,14 +134,14 @@ class StepChecks {
     }
   }
 
-  // Half of a rank's samples, or more, are also those of another rank.
+  // Reports ranks that share half or more of their samples with another rank.
   void samples() {
     const auto shared = [&](const char* what, const std::function<std::vector<std::string>(const RankNotes&)>& names_of) {
       std::map<std::string, int> owner;
       for (const auto& [rank, notes] : ranks_) {
         const auto names = names_of(notes);
         const std::set<std::string> distinct(names.begin(), names.end());
-        if (2 * distinct.size() < names.size()) return;  // equal samples within a rank prove nothing
+        if (2 * distinct.size() < names.size()) return;  // a rank that repeats its own samples proves nothing
         size_t common = 0;
         int other = rank;
         for (const auto& name : distinct)
@@ -180,7 +180,7 @@ class StepChecks {
     return high < 0 ? "" : " (its ids are " + std::to_string(low) + " to " + std::to_string(high) + ")";
   }
 
-  // In a step that changed the weights: a skipped one may overflow.
+  // Checks that losses and gradients are finite, except in a skipped step, which may overflow.
   void finite() {
     for (const auto& [rank, notes] : ranks_)
       for (const auto& batch : notes.batches)
@@ -206,7 +206,7 @@ class StepChecks {
     }
   }
 
-  // Sums of elements are linear: that of a reduced gradient must be the sum over ranks of those of their own gradients.
+  // Sums of elements are linear: the sum of a reduced gradient must be the sum of all ranks' own sums.
   void sums_of_gradients() {
     if (has("reduced gradient") || has("gradient norm") || has("loss")) return;
     for (size_t i = 0; i < first_.parameters.size(); ++i) {

@@ -1,4 +1,4 @@
-// The two halves of compare_ranks(): what must be equal in a step, and what must be alike over all steps.
+// The two parts of compare_ranks(): checks of a single step, and statistics over all steps.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace npu_train::detail {
 
-// The ranks of one step, by rank.
+// The notes of one step, by rank.
 using RanksOfStep = std::map<int, RankNotes>;
 
-// The kinds of faults in the order of cause and effect.
+// The kinds of faults in order of cause and effect.
 inline constexpr const char* kFaultKinds[] = {"weights before the step",
                                               "random numbers",
                                               "data",
@@ -25,7 +25,7 @@ inline constexpr const char* kFaultKinds[] = {"weights before the step",
                                               "clip factor",
                                               "schedule",
                                               "weights after the step"};
-// The place of a kind among them.
+// Returns the position of a kind in kFaultKinds.
 size_t order_of(const std::string& kind);
 std::string advice_for(const std::string& kind);
 
@@ -33,7 +33,7 @@ std::vector<RankFault> faults_of_step(int64_t step, const RanksOfStep& ranks);
 std::vector<RankFault> faults_over_steps(const std::map<int64_t, RanksOfStep>& steps, const RankLimits& limits);
 
 RankSummary summary_of(int rank, const std::map<int64_t, RanksOfStep>& steps);
-// Of one rank in one step: the mean over its micro-batches, and the norm over all parameters; NaN without a batch.
+// Loss: mean over a rank's micro-batches in one step, NaN without a batch. Gradient: norm over all its parameters.
 double loss_of(const RankNotes& notes);
 double gradient_of(const RankNotes& notes);
 

@@ -10,7 +10,7 @@ namespace {
 template <class S, class T>
 concept Is = std::same_as<std::remove_const_t<S>, T>;
 
-// The members of each object under their names in the file, once for writing and reading.
+// Lists the members of each object with their names in the file, for both writing and reading.
 void for_each_field(Is<Spread> auto& s, auto&& fn) {
   fn("count", s.count);
   fn("mean", s.mean);

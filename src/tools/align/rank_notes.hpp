@@ -1,4 +1,4 @@
-// What one rank did in one step, as far as ranks that train together can be compared by it: rank.json next to a dump.json.
+// Notes of one rank on one step, by which ranks that train together can be compared: rank.json next to a dump.json.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ struct Spread {
 };
 
 struct RankBatch {
-  std::vector<int64_t> ids;           // of the samples; may be empty
+  std::vector<int64_t> ids;           // ids of the samples; may be empty
   std::vector<std::string> contents;  // digests of the samples' inputs
-  Spread means, deviations;           // over samples: of the mean, and of the standard deviation of a sample's input
+  Spread means, deviations;           // over samples: of the mean and of the standard deviation of each input
   double loss = 0;
 };
 
 struct RankParameter {
   std::string name;
   int64_t numel = 0;
-  std::string dtype;                            // of the reduced gradient
+  std::string dtype;                            // dtype of the reduced gradient
   int64_t passes = 0;                           // backward passes in which it had a gradient on this rank
-  double local_square = 0, local_sum = 0;       // of its own gradients, before the reduction: squared norm and sum of elements
-  double reduced_norm = 0, reduced_sum = 0;     // after the reduction
-  std::string before, reduced, clipped, after;  // digests: of the weight, of the gradient (reduced, clipped), of the weight; "" for none
+  double local_square = 0, local_sum = 0;       // squared norm and sum of elements of its own gradients, before the reduction
+  double reduced_norm = 0, reduced_sum = 0;     // norm and sum of elements of the gradient after the reduction
+  std::string before, reduced, clipped, after;  // digests of the weight (before, after) and gradient (reduced, clipped); "": none
 };
 
 struct RankNotes {
@@ -38,12 +38,12 @@ struct RankNotes {
   int rank = 0, ranks = 1;
   std::string host, version, cpu;
   int64_t threads = 0;
-  bool portable = false;  // random numbers: by seed and position, equal on all ranks; else seeded by rank
-  std::string seed;       // of the portable numbers, or of the CPU's generator
+  bool portable = false;  // random numbers depend on seed and position and are equal on all ranks; otherwise seeded by rank
+  std::string seed;       // seed of the portable numbers, or of the CPU's generator
   std::vector<RankBatch> batches;
   std::vector<RankParameter> parameters;
-  std::vector<double> known_sums, summed;  // sums over ranks of known values: what they must be, and what came
-  double norm = 0, clipped_norm = 0;       // of all gradients before and after clipping
+  std::vector<double> known_sums, summed;  // sums over ranks of known values: expected and received
+  double norm = 0, clipped_norm = 0;       // norms of all gradients before and after clipping
   double lr = 0, loss_scale = 1;
   bool taken = true;
 };
@@ -51,7 +51,7 @@ struct RankNotes {
 inline constexpr const char* kRankNotes = "rank.json";
 
 Json to_json(const RankNotes& notes);
-// Error(Data) names the file and what is missing or wrong in it.
+// Error(Data) names the file and the missing or invalid entry.
 RankNotes read_rank_notes(const std::filesystem::path& file);
 
 }  // namespace npu_train::detail

@@ -31,7 +31,7 @@ namespace npu_train::detail {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kMostSamples = 4096;  // whose content is noted in each micro-batch
+constexpr int64_t kMostSamples = 4096;  // per micro-batch, whose content is recorded
 
 std::string digest_text(const at::Tensor& t) { return t.defined() ? hex64(digest(t)) : std::string(); }
 
@@ -51,7 +51,7 @@ Spread spread_of(const at::Tensor& values) {
   return out;
 }
 
-// What the network gets: "input", or the first field of that many rows.
+// Returns the input of the network: "input", or the first field with one row per sample.
 const at::Tensor* input_of(const Batch& batch) {
   if (batch.has("input")) return &batch.input();
   for (const auto& [name, tensor] : batch.fields())
@@ -76,7 +76,7 @@ RankBatch note_of(const Batch& given) {
   return out;
 }
 
-// Distinct for every rank; their sums are exact.
+// Different for every rank; their sums are exact.
 std::vector<double> known_values(int rank) { return {1, rank + 1.0, -0.5 * rank, std::ldexp(1, rank % 40)}; }
 
 double total_norm(const ParameterSet& parameters) {
@@ -103,7 +103,7 @@ RankParameter* RankRecorder::parameter(const std::string& name) {
   return found == index_.end() ? nullptr : &notes_.parameters[found->second];
 }
 
-// What an earlier run left behind would be taken for steps and ranks of this one.
+// Removes files of an earlier run, which would be taken for steps and ranks of this one.
 void RankRecorder::remove_earlier(int64_t attempt) const {
   remove_later_steps(options_.dir, attempt, strategy_.rank());
   for (int r = strategy_.world_size(); strategy_.is_main() && remove_later_steps(options_.dir, attempt, r) > 0; ++r) {
@@ -132,7 +132,7 @@ void RankRecorder::begin(int64_t attempt) {
   watch_gradients();
 }
 
-// A hook of a leaf gets the gradient of one backward pass, before it is added to others and sent.
+// The hook of a leaf receives the gradient of one backward pass, before it is accumulated and reduced.
 void RankRecorder::watch_gradients() {
   remove_hooks();
   for (const auto& p : task_.parameters()) {
@@ -166,7 +166,7 @@ void RankRecorder::phase_begin(Phase phase, int64_t attempt, int micro_batch) {
     if (micro_batch == 0) begin(attempt);
     notes_.batches.push_back(batch == nullptr ? RankBatch() : note_of(*batch));
   }
-  if (phase == Phase::Reduce && steps_.contains(attempt) && (!open_ || notes_.step != attempt)) begin(attempt);  // without a batch
+  if (phase == Phase::Reduce && steps_.contains(attempt) && (!open_ || notes_.step != attempt)) begin(attempt);  // this rank has no batch
   if (phase != Phase::Optimizer || !open_) return;
   notes_.lr = optimizer_.lr();
   notes_.loss_scale = precision_ != nullptr ? precision_->scale() : 1;

@@ -1,4 +1,4 @@
-// Writes what compare --ranks needs: for each step that is dumped and each rank, rank.json.
+// Writes rank.json for each dumped step and each rank, which compare --ranks reads.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ class Task;
 
 namespace npu_train::detail {
 
-// Of a run with several ranks, on each of them, also on those whose dump is not wanted: a sum over ranks of known values is part of it.
+// Observes a run with several ranks, on every rank: also on those without a dump, since a sum of known values over ranks is part of it.
 class RankRecorder final : public StepObserver {
  public:
-  // All are borrowed but the options, whose `dir` is set.
+  // All arguments are borrowed except the options, whose `dir` must be set.
   RankRecorder(DumpOptions options, Strategy& strategy, Task& task, const Optimizer& optimizer, const Precision* precision);
   ~RankRecorder() override { remove_hooks(); }
   RankRecorder(const RankRecorder&) = delete;
@@ -52,11 +52,11 @@ class RankRecorder final : public StepObserver {
   Task& task_;
   const Optimizer& optimizer_;
   const Precision* precision_;
-  bool begun_ = false, open_ = false;  // the run; a step
+  bool begun_ = false, open_ = false;  // begun_: the run; open_: a step
   RankNotes notes_;
-  std::map<std::string, size_t> index_;                 // of the parameters of notes_
-  std::vector<std::pair<at::Tensor, unsigned>> hooks_;  // of the parameters
-  std::mutex mutex_;                                    // hooks come from autograd's threads
+  std::map<std::string, size_t> index_;                 // index of a parameter in notes_
+  std::vector<std::pair<at::Tensor, unsigned>> hooks_;  // hooks of the parameters
+  std::mutex mutex_;                                    // hooks run in autograd's threads
 };
 
 }  // namespace npu_train::detail

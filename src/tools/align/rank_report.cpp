@@ -38,7 +38,7 @@ std::string tolerance(const RankLimits& limits) {
          " (norm of a rank's own gradients)";
 }
 
-// What to look at if all ranks agree and the result still differs from that of one device.
+// Hints for ranks that agree with each other but not with a run on one device.
 const std::vector<std::string>& if_it_still_differs() {
   static const std::vector<std::string> advice = {
       "the loss of a rank is that of its own batches: compare means over all ranks",
@@ -75,7 +75,7 @@ std::string ranks_table(const RankComparison& c, size_t width) {
   return table.str(width);
 }
 
-// A row for each step: the loss of each rank. More ranks than columns: the rest is in the JSON document.
+// One row per step with the loss of each rank. Ranks beyond the last column are only in the JSON document.
 std::string losses_table(const RankComparison& c, size_t rows, size_t width) {
   constexpr size_t kMostRanks = 8;
   std::vector<std::string> head{"step"};

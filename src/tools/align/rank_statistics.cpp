@@ -1,4 +1,4 @@
-// What must be alike over all steps of several ranks: inputs, losses, norms of gradients.
+// Statistics over all steps of several ranks that must be alike: inputs, losses, norms of gradients.
 #include "tools/align/rank_checks.hpp"
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace npu_train::detail {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kLeastValues = 4;  // below, nothing is said
+constexpr int64_t kLeastValues = 4;  // with fewer values, nothing is reported
 
-// Of two sets of values (Chan's formula).
+// Combines the spreads of two sets of values (Chan's formula).
 Spread merged(const Spread& a, const Spread& b) {
   if (a.count == 0 || b.count == 0) return a.count == 0 ? b : a;
   const auto na = static_cast<double>(a.count), nb = static_cast<double>(b.count), n = na + nb, gap = b.mean - a.mean;
@@ -30,7 +30,7 @@ Spread spread_of(const std::vector<double>& values) {
   return out;
 }
 
-// The limit of |difference| in standard errors: few values make large ones likely.
+// Returns the limit of |difference| in standard errors: with few values, large differences are likely.
 double limit_of(int64_t least_count, const RankLimits& limits) {
   return limits.errors * (1 + 8 / static_cast<double>(std::max<int64_t>(1, least_count - 1)));
 }
@@ -41,7 +41,7 @@ struct Outlier {
   double own = 0, others = 0, errors = 0;
 };
 
-// The rank that is farthest from the mean of all the others, if that is beyond the limit and by more than `least`.
+// Returns the rank that is farthest from the mean of all other ranks, if it is beyond the limit and by more than `least`.
 Outlier outlier_of(const std::map<int, Spread>& ranks, double least, const RankLimits& limits) {
   Outlier out;
   for (const auto& [rank, own] : ranks) {
@@ -103,7 +103,8 @@ class Likeness {
       add("data", deviation, sentence("the standard deviation of the inputs", deviation, ranks_.size()));
   }
 
-  // All ranks have the same weights in a step, so the differences to the mean of the other ranks in the same step are compared with zero.
+  // All ranks have the same weights in a step, so each step gives one difference to the mean of the other ranks; these are compared with
+  // zero.
   void paired(const std::string& kind, const std::string& what, double (*value)(const RankNotes&), double fraction) {
     Outlier worst;
     for (const int rank : ranks_) {
@@ -134,7 +135,7 @@ class Likeness {
         parameter);
   }
 
-  // The parameter whose own gradients have the largest ratio to those of the other ranks.
+  // Returns the parameter with the largest ratio of this rank's own gradients to those of the other ranks.
   std::string farthest_parameter(int rank) const {
     std::string out;
     double most = 0;

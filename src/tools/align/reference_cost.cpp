@@ -1,4 +1,4 @@
-// Tolerance in proportion: what a precision costs a value, by a third run in fp32.
+// Proportional tolerances: the error that a precision causes in a value, measured with a third run in fp32.
 #include <algorithm>
 #include <cmath>
 
@@ -9,13 +9,13 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-// Values that are alike in what precision costs them.
+// Returns the group of values with similar errors from precision.
 std::string group_of(const ItemComparison& item, const CallComparison& call) {
   return (of_optimizer(call) ? "optimizer" : call.direction) + " " + item.side;
 }
 
-// Statistics may agree by chance, and an optimizer turns negligible gradients into full steps: one such value is no measure of the cost,
-// but the worst of its kind is.
+// Whether the worst error of the group is used. Statistics may agree by chance, and an optimizer turns negligible gradients into full
+// steps, so that a single such value does not measure the error.
 bool by_group(const ItemComparison& item, const CallComparison& call) {
   return item.kind == Kind::Statistics || of_optimizer(call) || item.side == "parameters";
 }
@@ -29,11 +29,12 @@ void ItemJudge::learn_costs(const StepComparison& step) {
 }
 
 double ItemJudge::cost_of(const ItemComparison& item, const CallComparison& call) const {
-  constexpr double kMost = 0.1;  // beyond it errors do not grow in proportion
+  constexpr double kMost = 0.1;  // larger errors do not grow in proportion
   constexpr double kEpsilons[] = {0x1p-8, 0x1p-11, 0x1p-24, 0x1p-53, 1};
   const auto group = costs_.find(group_of(item, call));
   const double cost = by_group(item, call) && group != costs_.end() ? group->second : item.reference_error_b;
-  const double times = kEpsilons[fineness(dtype_a_)] / kEpsilons[fineness(dtype_b_)];  // of the runs: one layer that falls out may not
+  // By the dtypes of the runs: a single layer with another dtype does not count.
+  const double times = kEpsilons[fineness(dtype_a_)] / kEpsilons[fineness(dtype_b_)];
   return std::max(cost, std::min(kMost, times * cost));
 }
 

@@ -74,7 +74,7 @@ namespace {
 struct Totals {
   int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, unproven_places = 0, not_judged = 0;
   bool unproven_update = false;
-  int64_t drifted_from = -1;  // the first step whose weights came in with what updates made of rounding
+  int64_t drifted_from = -1;  // the first step whose weights contain rounding that updates amplified
 
   explicit Totals(const DumpComparison& comparison) {
     for (const auto& step : comparison.steps) {
@@ -98,7 +98,7 @@ std::string explained_text(const Totals& n, const char* more) {
          (n.drifted_from < 0 ? "" : " (from step " + std::to_string(n.drifted_from) + " on, smaller faults would not be detected)");
 }
 
-// The text of a share that is not 1, which is never shown as 100 %.
+// Formats a share below 1, which is never shown as 100 %.
 std::string percent_text(double share) { return printed("%.3g %%", std::min(100 * share, 99.9)); }
 
 std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
@@ -159,7 +159,7 @@ std::string noise_text(const StepComparison& step) {
   return join(parts);
 }
 
-// Notes of steps, those of one kind as one: "steps 0 to 2: 12 to 15 values ...".
+// Combines notes of the same kind on several steps: "steps 0 to 2: 12 to 15 values ...".
 class StepNotes {
  public:
   void add(const StepComparison& step, const std::string& text) {
@@ -187,7 +187,7 @@ class StepNotes {
 
  private:
   struct Group {
-    std::string rest;  // behind the number that the note begins with
+    std::string rest;  // text after the leading number
     std::vector<std::string> numbers;
     std::vector<int64_t> steps;
     std::string rank;

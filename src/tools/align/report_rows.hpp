@@ -1,4 +1,4 @@
-// Values that tables, CSV and pages share.
+// Values that text tables, CSV and pages have in common.
 #pragma once
 
 #include <string>
@@ -21,18 +21,18 @@ struct Row {
   const ItemComparison* item;
 };
 
-// In call order; what was compared, and what is on one side only.
+// Returns compared and one-sided items in call order.
 std::vector<Row> rows_of(const DumpComparison& comparison);
-// The worst first: failures by error, then what is on one side, then the rest by error.
+// Sorts the worst first: failures by error, then one-sided items, then the others by error.
 std::vector<Row> worst_first(std::vector<Row> rows);
 
 // agrees | differs | A only | B only | not compared
 std::string verdict_of(const ItemComparison& item);
 std::string name_of(const ItemComparison& item);
 std::string shape_of(const DumpItem& item);
-// "float32" of "torch.float32"; whatever a dump calls it.
+// "float32" for "torch.float32".
 std::string short_dtype(const DumpItem& item);
-// CRC-32 of both sides in 8 digits, of the values or as the dumps have it; "" where it is not known.
+// Returns the CRC-32 of both sides in 8 digits, of the values or from the dump; "" if unknown.
 std::pair<std::string, std::string> crc_of(const ItemComparison& item);
 std::string kind_name(ItemComparison::Kind kind);
 std::string cause_name(Divergence::Cause cause);

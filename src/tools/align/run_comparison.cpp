@@ -33,7 +33,8 @@ bool any_numeric(const std::optional<std::vector<ConfigDifference>>& list) {
   return list && std::any_of(list->begin(), list->end(), [](const auto& d) { return d.numeric; });
 }
 
-// A default that one side spells out is no difference, as far as both are of the program that has these defaults.
+// Reads both configurations and completes them with defaults if both are configurations of this program, so that an explicit default is no
+// difference.
 void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
   const auto read = [](const fs::path& path) { return detail::as_input([&] { return load_yaml(path.string()); }); };
   auto config_a = read(a), config_b = read(b);
@@ -51,7 +52,8 @@ void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptio
   out.config = compare_configs(config_a, config_b);
 }
 
-// A mean of an epoch is no loss of a step: where one side has epochs alone, those of the other are taken.
+// Reads both histories. A mean over an epoch is not comparable with the loss of a step: if one side has only epochs, the epochs of the
+// other are read.
 void read_histories(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
   auto history_a = read_history(a, options.columns_a), history_b = read_history(b, options.columns_b);
   for (const auto* h : {&history_a, &history_b})
@@ -148,7 +150,7 @@ void add_history(const HistoryComparison& h, size_t most, size_t width, std::str
     out += "  likely: " + h.likely[i] + (i < h.advice.size() ? "; try: " + h.advice[i] : "") + "\n";
 }
 
-// "2 keys of the configuration and 1 of the environment that may change numbers are not equal"; "" where none is.
+// Returns "settings that may change numbers differ: 2 of the configuration and 1 of the environment"; "" if none differ.
 std::string told_differences(const RunComparison& c) {
   const auto count = [](const std::optional<std::vector<ConfigDifference>>& list) {
     return list ? std::count_if(list->begin(), list->end(), [](const auto& d) { return d.numeric; }) : 0;
@@ -159,7 +161,7 @@ std::string told_differences(const RunComparison& c) {
   return parts.empty() ? "" : "settings that may change numbers differ: " + join(parts, " and ");
 }
 
-// Fewer than half of the steps are common.
+// Whether fewer than half of the steps are common.
 bool has_few_steps(const HistoryComparison& h) { return !h.complete && h.rows.size() < h.only_a.size() + h.only_b.size(); }
 
 std::string few_steps_text(const HistoryComparison& h) {

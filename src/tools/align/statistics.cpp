@@ -22,7 +22,7 @@
 namespace npu_train {
 namespace {
 
-// An ordinary strided tensor without autograd of the same values.
+// Returns a strided tensor with the same values, without autograd.
 at::Tensor dense_values(const at::Tensor& t, const char* where) {
   check(t.defined(), ErrorKind::Usage, where, "the tensor is undefined; any other is allowed");
   check(!t.is_meta(), ErrorKind::Usage, where, "the tensor is on the meta device and has no values; hint: compute it on a real device");
@@ -51,7 +51,7 @@ detail::ValueSums sums_of_memory(at::ScalarType dtype, const char* data, int64_t
 }
 
 detail::ValueSums sums_of(at::Tensor t) {
-  if (!detail::widens_to_double(t.scalar_type())) t = t.to(at::kFloat);  // the 8-bit floats
+  if (!detail::widens_to_double(t.scalar_type())) t = t.to(at::kFloat);  // 8-bit floats
   if (!t.is_non_overlapping_and_dense()) t = t.contiguous();
   const auto* data = static_cast<const char*>(t.const_data_ptr());
   return detail::widens_to_float(t.scalar_type()) ? sums_of_memory<float>(t.scalar_type(), data, t.numel())
@@ -100,10 +100,10 @@ at::Tensor device_statistics(const at::Tensor& t) {
     if (x.scalar_type() == at::kBool) return row_of(x.any(), x.all(), constant(-1), constant(-2));
     const bool complex = x.is_complex();
     if (complex) x = at::abs(x);
-    // The reductions widen as they read, so bf16 and fp16 need no copy.
+    // Reductions widen while they read, so bf16 and fp16 need no copy.
     if (!detail::widens_to_float(x.scalar_type())) x = x.to(at::kFloat);
     if (x.dim() == 0) return row_of(x, x, x, complex ? constant(-1) : x);
-    // max and min, not aminmax: torch_npu has no bf16 for that.
+    // max and min instead of aminmax, which torch_npu lacks for bf16.
     return row_of(at::max(x), at::min(x), at::mean(x, at::kFloat),
                   complex ? constant(-1) : at::linalg_vector_norm(x, 2, {}, false, at::kFloat));
   });
@@ -119,7 +119,7 @@ TensorStatistics from_device(const at::Tensor& row_on_host) {
   if (values[0] < values[1]) return out;
   out.max = values[0];
   out.min = values[1];
-  const bool has_norm = !(values[3] < 0) || values[3] == values[2];  // equal: a negative element without a shape
+  const bool has_norm = !(values[3] < 0) || values[3] == values[2];  // equal for a negative element without a shape
   if (has_norm || !(values[2] < 0)) out.mean = values[2];
   if (has_norm) out.norm = values[3];
   return out;

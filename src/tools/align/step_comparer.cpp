@@ -16,7 +16,7 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-// What dump.level says for msprobe's word.
+// Maps msprobe's name of a level to that of dump.level.
 std::string level_word(const std::string& level) { return level == "L0" ? "module" : level == "L1" ? "op" : level; }
 
 std::string one_sided_cause(const DumpCall& call, const DumpStep& here, const DumpStep& other, const char* absent_in) {
@@ -92,12 +92,12 @@ bool StepContent::shows_shares(const DumpCall& backward) const {
 
 bool StepContent::lost_gradients(const DumpCall& call) const {
   if (!step_.complete || !call.is_module || call.direction == "forward" || layers_.count(call.layer) == 0) return false;
-  // A program that changes the output in place hides what came back to it from hooks; the parameters' gradients show that it came.
+  // If a program changes the output in place, hooks do not receive its gradient; the gradients of the parameters show that it existed.
   const bool hidden = call.direction == "backward" && graded_.count(call.layer) != 0;
   return directions_.count(call.direction) != 0 && !hidden;
 }
 
-// Operators and layers without parameters have many names and may be fused: their effects show in later layers.
+// Only layers with parameters count: operators and other layers have many names and may be fused, and their effects show in later layers.
 bool StepContent::lost_layer(const DumpCall& call, const DumpStep& other) const {
   if (!call.is_module || call.direction != "forward" || !has_parameters(call) || call.layer.starts_with("optimizer")) return false;
   return directions_.count("forward") != 0 && !is_cut_otherwise(call, layers_) && !is_part(step_) && step_.level == other.level;
@@ -161,7 +161,7 @@ void StepComparer::note_parameters(const CallPairs& pairs) {
   }
 }
 
-// Whether the parameters of a call without a partner are compared in other calls: a module around them shows them too.
+// Whether the parameters of a call without a partner are compared in other calls, because a module around them shows them, too.
 bool StepComparer::shares_parameters(const DumpCall& call, bool in_a) const {
   const auto& paired = in_a ? paired_a_ : paired_b_;
   const auto is_elsewhere = [&](const DumpItem& item) {
@@ -247,7 +247,7 @@ const DumpItem* StepComparer::reference_of(size_t call, const ItemComparison& it
 }
 
 int64_t StepComparer::compare_one(const Job& job) const {
-  const auto dumped = *job.item;  // before the loss scale is divided out
+  const auto dumped = *job.item;  // values before they are divided by the loss scale
   auto bytes = judge_.compare(*job.item, job.call->direction);
   if (job.reference == nullptr || (job.item->kind != Kind::Tensor && job.item->kind != Kind::Statistics)) return bytes;
   ItemComparison a{.a = dumped.a, .b = job.reference->name, .side = dumped.side};
@@ -266,7 +266,7 @@ int64_t StepComparer::compare_one(const Job& job) const {
   return bytes;
 }
 
-// Values that the reference should have, and is finite in where both runs are.
+// Counts values that are missing in the reference, and those that are not finite there but are in both runs.
 void StepComparer::note_reference(const Job& job) {
   const auto& item = *job.item;
   if ((item.kind != Kind::Tensor && item.kind != Kind::Statistics) || item.unreadable) return;
@@ -332,7 +332,7 @@ void StepComparer::finish(CallComparison& call) {
     add_error(item, call);
   }
   call.amplification = std::max(call.output_error, call.noise) / std::max(call.input_error, call.noise);
-  if (std::isnan(call.amplification)) call.amplification = 1;  // inf over inf
+  if (std::isnan(call.amplification)) call.amplification = 1;  // inf / inf
 }
 
 }  // namespace npu_train::detail

@@ -1,4 +1,4 @@
-// One step of two dumps: pairs, errors and verdicts.
+// Compares one step of two dumps: pairs, errors and verdicts.
 #pragma once
 
 #include <map>
@@ -17,13 +17,14 @@ namespace npu_train::detail {
 class StepContent {
  public:
   explicit StepContent(const DumpStep& step);
-  // It has the layer and other gradients, but not those of `call`, which the other side has.
+  // Whether this side should have the gradients of `call`, a call of the other side: it has the layer and other gradients.
   bool lost_gradients(const DumpCall& call) const;
-  // It should have the layer of `call`, which the other side has: one with parameters, in a dump of everything.
+  // Whether this side should have the layer of `call`, a call of the other side: one with parameters, in a dump without omissions.
   bool lost_layer(const DumpCall& call, const DumpStep& other) const;
-  // It has tensors of this side (output, parameters) in other calls of its kind, but not in `own`, where the other dump has some.
+  // Whether tensors of this side (output, parameters) are missing in `own` although the other dump has them, and other calls of this dump
+  // do, too.
   bool lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const;
-  // `backward` is of a call that was given one tensor several times, and shows the gradient of each place.
+  // Whether `backward` belongs to a call that received one tensor several times, and shows the gradient for each position.
   bool shows_shares(const DumpCall& backward) const;
 
  private:
@@ -32,26 +33,26 @@ class StepContent {
   std::map<std::string, const DumpCall*> forwards_;             // by layer and number
 };
 
-// All are borrowed. `noise`: nullptr where no rounding is expected.
+// All arguments are borrowed. `noise`: nullptr if no rounding is expected.
 class StepComparer {
  public:
   StepComparer(const DumpStep& a, const DumpStep& b, const DumpStep* reference, const CompareOptions& options, NoiseSteps* noise);
 
   // `carried_error`: see StepComparison.
   StepComparison run(int64_t& bytes, double carried_error = 0);
-  // That were compared.
+  // Number of compared tensors.
   int64_t tensors() const { return tensors_; }
-  // How far the reference went.
+  // How many values had a usable counterpart in the reference.
   struct ReferenceUse {
     int64_t values = 0, missing = 0, not_finite = 0;
     std::string first_not_finite{};
   };
   const ReferenceUse& reference_use() const { return reference_use_; }
-  // Of the mapping, see CallMatch.
+  // Unknown names of the mapping, see CallMatch.
   const std::set<std::string>& unknown_names() const { return unknown_; }
 
  private:
-  // Everything that is compared, in one list, so that threads share it evenly.
+  // One pair of items; a single list of all pairs lets threads share the work evenly.
   struct Job {
     ItemComparison* item;
     const CallComparison* call;
@@ -77,12 +78,12 @@ class StepComparer {
   StepContent in_a_, in_b_;
   ChosenCalls chosen_a_, chosen_b_;
   std::optional<ItemJudge> to_reference_a_, to_reference_b_;
-  std::map<size_t, const DumpCall*> references_;  // by the index in A
-  std::vector<size_t> from_a_;                    // by call of out_
+  std::map<size_t, const DumpCall*> references_;  // calls of the reference, by index of the call in A
+  std::vector<size_t> from_a_;                    // index of the call in A, per call of out_
   std::set<std::string> unknown_;
   std::map<std::string, std::string> layers_;  // see CallMatch
-  std::set<int64_t> by_size_;                  // the same
-  std::set<std::string> paired_a_, paired_b_;  // parameters of the forward calls that have a partner
+  std::set<int64_t> by_size_;                  // see CallMatch
+  std::set<std::string> paired_a_, paired_b_;  // parameters of paired forward calls
   ReferenceUse reference_use_;
   StepComparison out_;
   int64_t tensors_ = 0;

@@ -86,7 +86,7 @@ void TensorSink::work() {
       error = std::current_exception();
     }
     const auto bytes = job.bytes;
-    job = {};  // the tensor goes before its bytes count as free
+    job = {};  // releases the tensor before its bytes count as free
     lock.lock();
     waiting_ -= bytes;
     busy_ = false;

@@ -1,4 +1,4 @@
-// Writes the tensors of a dump, in the caller's thread or in one of its own.
+// Writes the tensors of a dump, in the caller's thread or in a thread of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,11 +21,11 @@ class TensorSink {
   TensorSink(const TensorSink&) = delete;
   TensorSink& operator=(const TensorSink&) = delete;
 
-  // `tensor` must not change any more. What went wrong with an earlier file is thrown here or by wait().
+  // `tensor` must not change afterwards. write() or wait() throws the error of an earlier file.
   void write(const std::filesystem::path& path, at::Tensor tensor);
-  // A second name for a file of before.
+  // Creates a second name for an existing file.
   void link(const std::filesystem::path& existing, const std::filesystem::path& path);
-  // Until all is on its way to the disk.
+  // Blocks until all files are written; does not sync the disk.
   void wait();
 
  private:
@@ -40,7 +40,7 @@ class TensorSink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
-  int64_t waiting_ = 0;  // bytes, those of the job under way included
+  int64_t waiting_ = 0;  // bytes in the queue, including the current job
   bool busy_ = false, ends_ = false;
   std::exception_ptr error_;
   std::thread thread_;

@@ -13,19 +13,19 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-constexpr double kLeastMove = 1e-5;  // of statistics in fp32, beyond their own rounding
-constexpr size_t kLeast = 3;         // parameters that say something of an update
-constexpr double kUnknown = 0.3;     // of an update, where the gradients are not known
+constexpr double kLeastMove = 1e-5;  // of fp32 statistics; smaller moves may be rounding
+constexpr size_t kLeast = 3;         // parameters that are needed for a verdict
+constexpr double kUnknown = 0.3;     // share of an update, if the gradients are unknown
 
 bool is_weight(const CallComparison& call, const ItemComparison& item) {
   return two_sided(call) && in_forward(call) && item.side == "parameters" && !is_moved(item) &&
          (item.kind == Kind::Tensor || item.kind == Kind::Statistics) && item.item_a.max && item.item_b.max && std::isfinite(item.error);
 }
 
-// The share of an update that rounding of its gradients may make.
+// Returns the share of an update that rounding of its gradients may cause.
 double share_of_rounding(double gradient_error) { return std::clamp(30 * gradient_error, 0.02, kUnknown); }
 
-// How far one parameter moved in both runs, and how far apart they are then.
+// How far one parameter moved in both runs, and the difference between the runs relative to that.
 struct Move {
   CallComparison* call = nullptr;
   ItemComparison* item = nullptr;

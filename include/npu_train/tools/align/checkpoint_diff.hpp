@@ -7,11 +7,11 @@
 
 namespace npu_train {
 
-/// Compares two files of weights. Each side is a checkpoint of ours (its folder, the folder `checkpoints`, or the run's: its last), a
-/// .safetensors file, or a .pth, .pt, .bin or .ckpt of torch.save (read without executing code).
+/// Compares two files of weights. Each side is one of our checkpoints (its folder, the folder `checkpoints`, or a run's folder: the last
+/// one), a .safetensors file, or a .pth, .pt, .bin or .ckpt of torch.save (read without executing code).
 ///
-/// The result is one StepComparison. Its calls are layers in the order of A (for a file in alphabetical order, with numbers by value, since
-/// the network's order is lost), of direction "forward" and side "parameters"; a tensor outside all layers is a separate layer. The
+/// The result is one StepComparison. Its calls are layers, with direction "forward" and side "parameters", in the order of A (for a file in
+/// alphabetical order: with numbers by value, since the network's order is lost). A tensor outside all layers is a separate layer. The
 /// optimizer's tensors and the moving average are further layers, "optimizer conv1" and "ema conv1", if both sides have them.
 ///
 ///   names           module., model., _orig_mod. and state_dict. are ignored if all tensors of one side have them. CompareOptions::mapping

@@ -26,24 +26,24 @@ struct Tolerance {
   double rtol = 1e-3;
 };
 
-/// The default for a pair: that of the coarser of two dtypes ("torch.float32"), or of the run's computing dtype if that is even coarser
-/// (fp32 gradients of a bf16-mixed run are sums of bf16 numbers). fp32 (1e-5, 1e-3), fp16 (1e-3, 1e-2), bf16 (1e-2, 5e-2),
+/// Returns the default tolerance of a pair: that of the coarser of two dtypes ("torch.float32"), or of the run's computing dtype if that is
+/// even coarser (fp32 gradients of a bf16-mixed run are sums of bf16 numbers). fp32 (1e-5, 1e-3), fp16 (1e-3, 1e-2), bf16 (1e-2, 5e-2),
 /// fp64 (1e-8, 1e-6), others 0.
 Tolerance default_tolerance(const std::string& dtype_a, const std::string& dtype_b);
 
 struct CompareOptions {
   std::optional<double> atol{}, rtol{};                              ///< for all dtypes, instead of the default
   std::vector<std::pair<std::string, Tolerance>> layer_tolerance{};  ///< by pattern of the call's name; the last match is used
-  bool exact = false;                                                ///< only equal bits agree
-  bool fuzzy = true;                                                 ///< match the remaining calls by layer, class or order alone
-  std::map<std::string, std::string> mapping{};                      ///< layer or call of A -> of B
+  bool exact = false;                                                ///< only equal bits count as agreement
+  bool fuzzy = true;                                                 ///< match the remaining calls only by layer, class or order
+  std::map<std::string, std::string> mapping{};                      ///< layer or call of A -> its name in B
   double sample = 1.0;                                               ///< fraction of the layers to read, drawn by name and seed
   int64_t seed = 0;
   std::string layers{};               ///< last | sensitive (norms, softmax, loss, first and last layer) | a pattern; "" all
   std::vector<int64_t> steps{};       ///< empty: all
-  std::string rank{};                 ///< "rank3"; "" all
+  std::string rank{};                 ///< "rank3"; "": all
   std::filesystem::path reference{};  ///< a third dump, in fp32, for a proportional tolerance; empty: none
-  double proportion = 2.0;            ///< largest allowed ratio to the other run's error relative to the reference
+  double proportion = 2.0;            ///< largest allowed ratio of A's error to B's, both relative to the reference
   bool strict = false;                ///< values that cannot be judged count as different
 };
 
@@ -54,35 +54,35 @@ struct ItemComparison {
   DumpItem item_a{}, item_b{};
   enum class Kind { Tensor, Statistics, Checksum, Value, OneSided, Unmatched, NotCompared } kind = Kind::Value;
   PairMetrics metrics{};  ///< Kind::Tensor
-  /// The error for amplification: |a - b| / |b| in the L2 norm, or the largest estimate from the statistics; inf if one is finite and the
-  /// other is not. 0: equal.
+  /// The error for amplification: |a - b| / |b| in the L2 norm, or the largest estimate from the statistics; inf if only one side is
+  /// finite. 0: equal.
   double error = 0;
-  double reference_error_a = -1, reference_error_b = -1;  ///< of each relative to the reference; -1: none
-  bool transposed = false;  ///< a weight that one side keeps as [inputs, outputs] (Conv1D of transformers): its statistics are compared
+  double reference_error_a = -1, reference_error_b = -1;  ///< errors of A and B relative to the reference; -1: none
+  bool transposed = false;  ///< one side stores this weight as [inputs, outputs] (Conv1D of transformers): its statistics are compared
   bool failed = false;
   bool rounding = false;  ///< beyond its tolerance, but not by more than rounding explains (see docs/compare.md); does not count as failed
-  /// Beyond what rounding explains, but no compared call causes it: it comes from calls outside the part that is compared, or from rounding
-  /// that updates amplified. Does not count as failed.
+  /// The error exceeds rounding, but no compared call causes it: it comes from calls that are not compared, or from rounding that updates
+  /// amplified. Does not count as failed.
   bool not_judged = false;
-  bool unreadable = false;  ///< a file of its values is damaged, missing or not a file; counts as failed
-  bool unproven = false;    ///< not finite on both sides, and neither is the result of the step; counts as failed
-  /// Elements that `metrics` omits: their gradient is only rounding on both sides, and so is the optimizer's result for them.
+  bool unreadable = false;  ///< a file with its values is damaged, missing or not a file; counts as failed
+  bool unproven = false;    ///< not finite on both sides, like the result of the step; counts as failed
+  /// Elements that `metrics` omits: on both sides, their gradient is only rounding, and so is the optimizer's result for them.
   int64_t noise_elements = 0;
-  std::string message{};  ///< why it failed, or was not compared
+  std::string message{};  ///< the reason why it failed or was not compared
 };
 
 /// One call on both sides.
 struct CallComparison {
   std::string a, b;
   std::string layer, type, direction;
-  std::string layer_b{};  ///< what B calls the layer, if that is another name
+  std::string layer_b{};  ///< the layer's name in B, if it differs
   double input_error = 0, parameter_error = 0, output_error = 0;
-  double moved_error = 0;  ///< of running statistics, relative to the spread of their values
-  double noise_error = 0;  ///< of parameters with ItemComparison::noise_elements, these included
+  double moved_error = 0;  ///< error of running statistics, relative to the spread of their values
+  double noise_error = 0;  ///< error of parameters with ItemComparison::noise_elements, before these were omitted
   std::vector<ItemComparison> items{};
   bool failed = false;
-  double noise = 0;  ///< the relative error that rounding may give a call in the precision of these runs
-  /// Error of the outputs divided by that of the inputs, each at least the noise.
+  double noise = 0;  ///< the relative error that rounding may cause in one call, in the precision of these runs
+  /// Error of the outputs divided by the error of the inputs, both at least the noise.
   double amplification = 1;
 };
 
@@ -93,11 +93,11 @@ struct Divergence {
   std::string rank;
   std::string call, layer, type, direction;
   std::string layer_b{};  ///< see CallComparison
-  /// NotProven: both runs have NaN from here on. Model: they have different networks. Unreadable: files of values cannot be read, and
-  /// nothing else differs.
+  /// NotProven: both runs have NaN from here on. Model: they have different networks. Unreadable: files of values cannot be read; all other
+  /// values agree.
   enum class Cause { Input, Weights, Layer, Before, Gradient, Optimizer, NotFinite, NotProven, Model, Unreadable } cause = Cause::Layer;
   double input_error = 0, output_error = 0;
-  bool within_tolerance = false;  ///< the runs agree, and this is the first place where they are not equal
+  bool within_tolerance = false;  ///< the runs agree; this is the first place where they are not equal
   std::string sentence;           ///< the observation
   std::vector<std::string> likely{}, advice{};
 };
@@ -108,20 +108,21 @@ struct StepComparison {
   std::vector<CallComparison> calls{};  ///< in the order of A
   bool complete_a = true, complete_b = true;
   int64_t compared = 0, failed = 0, rounding = 0, one_sided = 0, skipped = 0, not_compared = 0;
-  int64_t unproven = 0, unreadable = 0;  ///< of `failed`
-  int64_t not_judged = 0;                ///< of `compared`, see ItemComparison
-  int64_t other_places = 0;              ///< of `rounding`: values that fused kernels show at another place of the network
+  int64_t unproven = 0, unreadable = 0;  ///< part of `failed`
+  int64_t not_judged = 0;                ///< part of `compared`, see ItemComparison
+  int64_t other_places = 0;              ///< part of `rounding`: values that fused kernels show at another place of the network
   /// Number of ItemComparison::noise_elements of weights (before and after the step), of the optimizer's state and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
   double carried_error = 0;  ///< the worst relative error of a weight that earlier steps explain
   bool drifted = false;      ///< updates amplified the rounding of weights; see docs/compare.md
-  /// Norms for which one side shows another place of the network, as fused kernels do, although the compared calls do not prove it.
+  /// Norms for which one side shows another place of the network, as fused kernels do, but without compared calls that prove it.
   std::set<std::string> unproven_places{};
-  /// The optimizer's step differs by more than the compared gradients explain, and the part that is compared leaves others out.
+  /// The optimizer's step differs by more than the compared gradients explain, but other gradients are not compared.
   bool unproven_update = false;
-  /// Modules whose parameters both have, in layers that are divided differently: one fused weight here, three weights there.
+  /// Modules whose parameters exist on both sides, in layers that are divided differently: one fused weight on one side, three on the
+  /// other.
   std::vector<std::string> regrouped{};
-  Divergence update{};  ///< of the optimizer's update before this step, if dumps without it show that it differs
+  Divergence update{};  ///< difference of the optimizer's update before this step, found in dumps that do not contain the update
   std::vector<std::string> notes{};
 };
 
@@ -130,19 +131,19 @@ struct DumpComparison {
   std::map<std::string, std::string> facts_a{}, facts_b{};
   std::vector<StepComparison> steps{};
   std::vector<std::string> notes{};  ///< steps on one side only, truncated dumps, samples
-  int64_t lone_steps = 0;            ///< that one side has alone, among those requested
+  int64_t lone_steps = 0;            ///< number of requested steps that only one side has
   Divergence first;
   bool agrees = true;    ///< no compared value differs, and no gradient and no layer with parameters is missing
   bool complete = true;  ///< both have the same calls and steps, and all were compared
   bool sampled = false;  ///< only a part was read: agreement applies to that part
-  int64_t bytes = 0;     ///< of values that were read, both sides
+  int64_t bytes = 0;     ///< bytes of values read from both sides
 
   /// The share of the compared values that could be judged, from 0 to 1.
   double judged() const;
 };
 
-/// Error(Data) for paths that are not dumps, Error(Usage) for a reference of another network or with non-finite values; values that cannot
-/// be compared are reported in the result.
+/// Compares two dumps. Error(Data) for paths that are not dumps, Error(Usage) for a reference of another network or with non-finite values.
+/// Values that cannot be compared are reported in the result.
 DumpComparison compare_dumps(const std::filesystem::path& a, const std::filesystem::path& b, const CompareOptions& options = {});
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Reports of a comparison of dumps: for the terminal, for programs, for users of msprobe, and as a page.
+/// Reports of a comparison of dumps: for terminals, programs and users of msprobe, and as a page.
 #pragma once
 
 #include <string>
@@ -8,20 +8,21 @@
 
 namespace npu_train {
 
-/// The verdict, the first difference and its cause, then the worst rows first, at most `rows` (0: all). `width`: of the terminal, 0:
+/// Prints the verdict, the first difference and its cause, and the worst `rows` rows (0: all), worst first. `width`: of the terminal; 0:
 /// unlimited.
 std::string to_text(const DumpComparison& comparison, size_t rows = 20, size_t width = 0);
 
-/// Everything, one document.
+/// Returns the complete comparison as one document.
 Json to_json(const DumpComparison& comparison);
 
-/// One row for each pair in call order, with the columns of msprobe 26.2 in its order (MindStudio Probe, msprobe/core/common/const.py,
-/// CompareConst): those of its mode "tensor" if values were compared, otherwise of "statistics" or "md5". A is msprobe's "NPU" side, B its
+/// Writes one row for each pair in call order, with the columns of msprobe 26.2 in its order (MindStudio Probe,
+/// msprobe/core/common/const.py, CompareConst): those of its mode "tensor" if values were compared, otherwise of "statistics" or "md5". A
+/// is msprobe's "NPU" side, B its
 /// "Bench"; columns that only msprobe has (NPU_Stack_Info) are N/A. Our own columns follow, from Step to Message.
 /// Result (pass, warning, error; N/A for entries on one side only) follows msprobe's rules, Verdict ours.
 std::string to_csv(const DumpComparison& comparison);
 
-/// A self-contained page: error by layer in call order, histogram of the errors, a table to sort.
+/// Writes a self-contained page: error by layer in call order, histogram of the errors, sortable table.
 std::string to_html(const DumpComparison& comparison);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// The differences of two configurations, by meaning and not by notation.
+/// The differences of two configurations by meaning, not by notation.
 #pragma once
 
 #include <map>
@@ -9,29 +9,29 @@
 
 namespace npu_train {
 
-/// The text for a value on the side that has none.
+/// The text for a missing value.
 inline constexpr const char* kNotGiven = "(not given)";
 
-/// One setting that is not the same on both sides.
+/// One setting that differs.
 struct ConfigDifference {
   std::string path;     ///< dotted: "optimizer.lr", "data.train_transforms.0.size"
   std::string a, b;     ///< as YAML in one line, or kNotGiven
-  bool numeric = true;  ///< may change the numbers of a run, see changes_numbers
+  bool numeric = true;  ///< may change the results of a run, see changes_numbers
 };
 
-/// False for settings that affect only output, storage and display, the speed of the data, or the end of a run: output, checkpoint, dump,
+/// Returns false for settings that affect only output, storage, display, data loading speed or the end of a run: output, checkpoint, dump,
 /// early_stopping, numbers of workers and similar keys. All others may change the results of a run, including paths of data and weights.
 bool changes_numbers(const std::string& path);
 
-/// All differences, in the order of A; keys that only B has follow the rest of their section.
+/// Returns all differences in the order of A; keys that only B has follow the other keys of their section.
 ///
-/// Numbers are equal by value ("0.1" and "1e-1", 1 and 1.0), integers to the last digit; "true" and "True" are one; quotes do not count.
-/// Lists are equal when their items are; lists of as many sections (transforms) are compared item by item, others as one value. A part
-/// given by its name alone is the part without options ("sgd" and {name: sgd}). null differs from a missing key. Both should be complete
-/// (see engine's comparable_config): a default that one side omits counts as not given.
+/// Numbers are equal by value ("0.1" and "1e-1", 1 and 1.0), integers exactly; "true" equals "True"; quotes are ignored. Lists are equal if
+/// their items are; lists of equally many sections (transforms) are compared item by item, others as one value. A part given only by its
+/// name is the part without options ("sgd" and {name: sgd}). null differs from a missing key. Both sides should be complete (see engine's
+/// comparable_config): a default that one side omits counts as not given.
 std::vector<ConfigDifference> compare_configs(const ConfigNode& a, const ConfigNode& b);
 
-/// Differences between two environment()s, by name; all of them may change numbers.
+/// Returns the differences of two environment()s by name; all of them may change results.
 std::vector<ConfigDifference> compare_environments(const std::map<std::string, std::string>& a,
                                                    const std::map<std::string, std::string>& b);
 

@@ -9,19 +9,19 @@
 
 namespace npu_train {
 
-/// Names and meaning follow Ascend's msprobe if it has them. All draws depend only on `seed` and names, so that two
-/// runs select the same.
+/// Names and meanings follow Ascend's msprobe if it has them. All random draws depend only on `seed` and names, so that two runs select the
+/// same.
 struct DumpOptions {
   std::string level = "module";      ///< module (L0): layers; op (L1): operators; mix: both, operators under their layers
   std::string task = "statistics";   ///< statistics | tensor: also the values | overflow_check: only non-finite tensors, with their values
   std::vector<std::string> steps{};  ///< windows, from 0: "0", "4-6"; empty: all
-  std::vector<std::string> scope{};  ///< [first, last]: from the first call of a name to the last's end, in call order
+  std::vector<std::string> scope{};  ///< [first, last]: from the first call with the first name to the end of the last one, in call order
   std::vector<std::string> list{};   ///< names or parts of names, "*" matches anything: "layer1", "*.conv2", "layer1.*"; empty: all
   std::vector<int64_t> ranks{};      ///< empty: all
-  std::vector<std::string> data_mode{};  ///< of forward, backward, input, output, parameters_grad, optimizer; empty: all
+  std::vector<std::string> data_mode{};  ///< words of forward, backward, input, output, parameters_grad, optimizer; empty: all
   double sample = 1.0;                   ///< fraction of layers, drawn by name and seed
   double sample_elements = 1.0;          ///< task tensor: fraction of the elements of each tensor, drawn by seed
-  int64_t seed = 0;                      ///< of both samples
+  int64_t seed = 0;                      ///< seed of both samples
   std::string summary = "statistics";    ///< statistics: max, min, mean and L2 norm | crc32: the checksum of the bytes instead
   std::string format = "pt";             ///< task tensor: pt (torch.save) | npy (bf16 as fp32)
   bool async = true;                     ///< task tensor: a separate thread writes, with at most 512 MiB queued
@@ -29,24 +29,24 @@ struct DumpOptions {
   static const ConfigTable<DumpOptions>& config_table();
 };
 
-/// Steps as written in DumpOptions::steps.
+/// Steps, as written in DumpOptions::steps.
 class StepRanges {
  public:
   /// Error(Usage) unless the text is "N" or "N-M" with N <= M.
   explicit StepRanges(const std::vector<std::string>& texts);
   bool contains(int64_t step) const;
-  /// The ranges that have no step from `first` to `last`, as written.
+  /// Returns the ranges without a step from `first` to `last`, as written.
   std::vector<std::string> outside(int64_t first, int64_t last) const;
 
  private:
   std::vector<std::pair<int64_t, int64_t>> ranges_;
 };
 
-/// Whether `name` matches `pattern`: "*" matches any text; without one, any part of the name matches.
+/// Whether `name` matches `pattern`: "*" matches any text; a pattern without "*" matches any part of the name.
 bool name_matches(const std::string& name, const std::string& pattern);
 
-/// The same for a call of a dump, with direction and number ("Module.layer1.0.conv1.Conv2d.forward.0") or without them: "*" may match a
-/// part of the complete name, of the name without "Module.", or of the layer's path alone ("layer1.*", "*.conv1").
+/// Whether a call of a dump matches, with direction and number ("Module.layer1.0.conv1.Conv2d.forward.0") or without them: a pattern with
+/// "*" may match the complete name, the name without "Module.", or only the layer's path ("layer1.*", "*.conv1").
 bool call_matches(const std::string& name, const std::string& pattern);
 
 }  // namespace npu_train

@@ -20,25 +20,25 @@ struct DumpItem {
   std::string dtype;  ///< "torch.float32"; "" for an item that is not a tensor
   std::vector<int64_t> shape{};
   bool requires_grad = false;
-  /// Name of the parameter that an operator's input is; such an item belongs to side parameters. "" otherwise and in older dumps.
+  /// For an operator's input that is a parameter: its name, and the item has the side "parameters". "" otherwise and in older dumps.
   std::string parameter{};
   std::optional<double> max{}, min{}, mean{}, norm{};
   std::string crc{};        ///< 8 hexadecimal digits; "": none
   std::string data_name{};  ///< file of the values; "": none
   int64_t sampled = 0;      ///< elements in the file, if it contains a sample; 0: all
-  std::string type{};       ///< for an item that is not a tensor, Python's name of its class ("float"); "" if unknown
-  std::string value{};      ///< for an item that is not a tensor, as text ("0.1", "true"); "None" if nothing was given
+  std::string type{};       ///< Python's class of an item that is not a tensor ("float"); "" if unknown
+  std::string value{};      ///< text of an item that is not a tensor ("0.1", "true"); "None" if no argument was given
   bool is_tensor() const { return !dtype.empty(); }
 };
 
 /// One call of a layer or an operator in one direction.
 struct DumpCall {
   std::string name;       ///< "Module.conv1.Conv2d.forward.0", "Functional.relu.0.forward"
-  std::string layer;      ///< "conv1" of a module; "relu.0" of an operator
+  std::string layer;      ///< "conv1" for a module; "relu.0" for an operator
   std::string type;       ///< "Conv2d"; "relu"
   std::string direction;  ///< forward | backward | parameters_grad
   int64_t number = 0;     ///< number of the call
-  std::string parent{};   ///< name of the call around it; "" at the top level or if unknown
+  std::string parent{};   ///< name of the enclosing call; "" at the top level or if unknown
   bool is_module = false;
   std::vector<DumpItem> items{};
 };
@@ -47,17 +47,17 @@ struct DumpCall {
 struct DumpStep {
   int64_t step = 0;
   std::string rank;              ///< "rank3"; "rank0" for a run that is not distributed
-  std::filesystem::path folder;  ///< of its dump.json
+  std::filesystem::path folder;  ///< folder of its dump.json
   std::string task, level;
   std::map<std::string, std::string> facts{};  ///< recorded by our dumps: device, precision, libtorch, threads, loss_scale, seed ...
-  bool complete = true;                        ///< false: the file ends in the middle
+  bool complete = true;                        ///< false: the file is truncated
   std::vector<DumpCall> calls{};
 
-  /// The file of an item's values. Error(Data) if the dump has none or its name leads out of the folder.
+  /// Returns the path of an item's values. Error(Data) if the dump has none or the name points outside the folder.
   std::filesystem::path file_of(const DumpItem& item) const;
 };
 
-/// The locations of the steps of a dump.
+/// The locations of a dump's steps.
 class Dump {
  public:
   struct Place {
@@ -65,10 +65,10 @@ class Dump {
     std::string rank;
     std::filesystem::path folder;
   };
-  /// `path`: the dump's folder, one step of it, a folder with a dump.json, or that file. Error(Data) if there is no dump.json in it.
+  /// Opens the dump at `path`: its folder, one step of it, a folder with a dump.json, or that file. Error(Data) if there is no dump.json.
   static Dump open(const std::filesystem::path& path);
 
-  /// By step, then rank.
+  /// Sorted by step, then rank.
   const std::vector<Place>& places() const { return places_; }
   const std::filesystem::path& path() const { return path_; }
 
@@ -77,14 +77,14 @@ class Dump {
   std::vector<Place> places_;
 };
 
-/// Error(Data) if it is not a dump.json.
+/// Reads one step. Error(Data) if it is not a dump.json.
 DumpStep read_dump_step(const Dump::Place& place);
 
-/// Whether `path` is or holds a dump.
+/// Whether `path` is or contains a dump.
 bool is_dump(const std::filesystem::path& path);
 
-/// The folder with the dump.json that a file or folder belongs to without being a dump (stack.json, construct.json, dump_tensor_data); ""
-/// for everything else.
+/// Returns the folder whose dump.json belongs to `path`, a file or folder of a dump that is not itself one (stack.json, construct.json,
+/// dump_tensor_data); "" for any other path.
 std::filesystem::path dump_around(const std::filesystem::path& path);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Section `dump` of a configuration: a Dumper that observes the run.
+/// The section `dump` of a configuration: a Dumper that observes the run.
 #pragma once
 
 #include "npu_train/engine/parts.hpp"
@@ -6,7 +6,7 @@
 
 namespace npu_train {
 
-/// Adds the section `dump`. A run that has it writes its dump into `dump.dir`, from the first step of a call on.
+/// Adds the section `dump`. A run with this section writes a dump into `dump.dir`, starting with the first step of a call.
 void add_dump(Parts& parts);
 
 }  // namespace npu_train

@@ -14,9 +14,10 @@
 ///     dumper.step();                   // the files are complete
 ///   }
 ///
-/// Layers are known without changing the model: an operator that receives a parameter belongs to the parameter's layer, and a Model's
-/// blocks and the scopes that a forward declares (nn/layer_scope.hpp) are also layers. Not observed: undeclared layers without parameters
-/// (their operators are, at level op or mix), a second backward pass, and operators in the model's own threads. If a value feeds several
+/// Layers are found without changes to the model: an operator that receives a parameter belongs to the parameter's layer, and a Model's
+/// blocks and the scopes that a forward pass declares (nn/layer_scope.hpp) are layers, too. Not observed: undeclared layers without
+/// parameters (only their operators, at level op or mix), a second backward pass, and operators in the model's own threads. If a value
+/// feeds several layers, each shows its own share of the gradient, as in msprobe: their sum is the gradient of the value.
 /// layers, each shows its own share of the gradient, as in msprobe: their sum is the gradient of the value.
 #pragma once
 
@@ -42,43 +43,43 @@ class Optimizer;
 class Precision;
 class Task;
 
-/// The facts about a model that a dump needs. Tensors are shared.
+/// The facts about a model that a dump needs. It shares the model's tensors.
 struct DumpedModel {
   ParameterSet parameters{};
   std::vector<std::pair<std::string, at::Tensor>> buffers{};
-  std::map<std::string, std::string> types{};  ///< class by path; a missing one is named after its operator
+  std::map<std::string, std::string> types{};  ///< class name by path; without an entry, the layer is named after its operator
 };
 DumpedModel dumped_model(const torch::nn::Module& module);
 DumpedModel dumped_model(Task& task);
 
-/// Writes the steps that `options` select; every other step costs one comparison. One thread at a time; gradients may come from others.
-/// Errors of the disk and of options are thrown where they occur: Error(Checkpoint), Error(Usage).
+/// Writes the steps that `options` select; every other step costs one comparison. Not thread-safe; only gradients may arrive from other
+/// threads. Errors of the disk and of options are thrown where they occur: Error(Checkpoint), Error(Usage).
 class Dumper : public StepObserver {
  public:
   /// `facts` are recorded in dump.json. A comparison uses "device", "precision", "fused_kernels", "memory_format" and "cpu_low_precision":
-  /// runs that differ in one of them may differ in rounding. "fused_kernels" is "false" if none ran, whatever the model requested,
-  /// and "gradient_clip" ("none", "norm 1") explains different updates by clipping. Error(Usage) for options out of range and a `dir` that
-  /// is a file.
+  /// runs that differ in one of them may differ in rounding. "fused_kernels" is recorded as "false" if none ran, whatever the model
+  /// requested. "gradient_clip" ("none", "norm 1") explains different updates by clipping. Error(Usage) for options out of range and if
+  /// `dir` is a file.
   Dumper(DumpOptions options, DumpedModel model, int rank = 0, std::map<std::string, std::string> facts = {});
   ~Dumper() override;
 
-  /// Also dumps learning rate, weights after the update, state and loss scale of a step; and the gradients of the fp32 masters if there are
-  /// any. Both must outlive the dumper; `precision` may be nullptr.
+  /// Also dumps the learning rate, the weights after the update, the optimizer's state and the loss scale of each step, and the gradients
+  /// of fp32 masters if there are any. Both must outlive the dumper; `precision` may be nullptr.
   void watch(const Optimizer& optimizer, const Precision* precision = nullptr);
 
-  /// Observes the operators of this thread until loss() or stop(). Called again within a step (micro-batches, two losses), it continues the
+  /// Observes the operators of this thread until loss() or stop(). If called again within a step (micro-batches, two losses), continues the
   /// step.
   void start();
-  /// Dumps the loss, or one of several, and ends the forward: later operators belong to the backward and the loop.
+  /// Dumps the loss, or one of several, and ends the forward pass: later operators belong to the backward pass and the loop.
   void loss(const at::Tensor& loss);
-  /// Dumps the current gradients of the parameters. Called again within a step, it dumps them again.
+  /// Dumps the current gradients of the parameters; if called again within a step, dumps them again.
   void stop();
   /// Ends the step.
   void step();
-  /// The number of the next step; 0 at first.
+  /// Sets the number of the next step; 0 at first.
   void set_step(int64_t step) { step_ = step; }
 
-  /// Folder of the complete dump.
+  /// The folder of the complete dump.
   const std::string& dir() const { return options_.dir; }
 
   void phase_begin(Phase phase, int64_t attempt, int micro_batch) override;

@@ -10,16 +10,16 @@
 
 namespace npu_train {
 
-/// The columns of a log. "" selects a common name, in any case: step, global_step, iter, iteration, it,
-/// _step, batch, epoch ...; loss, train_loss, train/loss, training_loss, loss/train ...; lr, learning_rate, lr-SGD, train/lr ...
+/// The columns of a log. "" selects a common name, in any letter case: step, global_step, iter, iteration, it, _step, batch, epoch ...;
+/// loss, train_loss, train/loss, training_loss, loss/train ...; lr, learning_rate, lr-SGD, train/lr ...
 struct HistoryColumns {
   std::string step{}, loss{}, lr{};
 };
 
-/// Reads "step=iter,loss=train_loss". Error(Usage) for other texts.
+/// Parses "step=iter,loss=train_loss". Error(Usage) for other texts.
 HistoryColumns parse_history_columns(const std::string& text);
 
-/// The rows to read from a log that has both: our metrics.csv.
+/// The rows to read from a log with both kinds: our metrics.csv.
 enum class HistoryRows { Steps, Epochs };
 
 /// The training steps of one run that have a loss.
@@ -27,16 +27,16 @@ struct History {
   std::string source;
   HistoryColumns columns;                             ///< the names that were found; "" if there is none
   std::vector<int64_t> step;                          ///< ascending and unique
-  std::vector<double> loss;                           ///< one per step; NaN and infinities as logged
+  std::vector<double> loss;                           ///< one per step; NaN and infinities as in the log
   std::vector<double> lr;                             ///< one per step, NaN if not logged; empty without such a column
-  std::map<std::string, std::vector<double>> others;  ///< every other column of numbers; one per step, NaN if not logged
+  std::map<std::string, std::vector<double>> others;  ///< all other numeric columns; one value per step, NaN if not logged
   bool of_epochs = false;                             ///< the losses are means over complete epochs
   bool of_end = false;             ///< the only loss is the validation loss at the end of the run, which ended in its first epoch
-  std::vector<int64_t> skipped;    ///< our metrics.csv: steps taken before each skipped attempt
-  std::vector<std::string> notes;  ///< omitted, sorted and truncated rows
+  std::vector<int64_t> skipped;    ///< for each skipped attempt in our metrics.csv: the steps taken before it
+  std::vector<std::string> notes;  ///< about rows that were omitted, sorted or truncated
 };
 
-/// Reads a log; the content determines the format:
+/// Reads a log. Its content determines the format:
 ///
 ///   CSV             with a header, separated by commas, semicolons (with decimal points or commas) or tabs; blank cells were not measured
 ///   JSON            an array of objects; an object of arrays; an object with such a list as log_history (trainer_state.json of Hugging
@@ -45,29 +45,28 @@ struct History {
 ///   a run's folder  its metrics.csv, history.json or trainer_state.json
 ///
 /// If a column phase, mode or split contains "train" in some rows, the other rows are omitted; `rows` selects those of "epoch" instead,
-/// which are also used if there are no others. Our history.json of a run that ended in its first epoch has the loss of the validation at
-/// its end. Values of one step in several rows are merged, and the last one is used; rows out of order are sorted. Steps that restart with
-/// each epoch are continued. A truncated file is read up to its last complete row. All of this is recorded in notes. Error(Data): no such
-/// file; no column of steps or losses (the message lists the existing ones); steps that are not integers; no row.
+/// which are also used if there are no others. Our history.json of a run that ended in its first epoch contains only the validation loss at
+/// its end. If a step has several rows, they are merged, and the last value is used; rows out of order are sorted. Steps that restart in
+/// each epoch are numbered consecutively. A truncated file is read up to its last complete row. `notes` records all of this. Error(Data) if
+/// there is no such file, no column of steps or losses (the message lists the existing ones) or no row, and if steps are not integers.
 History read_history(const std::filesystem::path& path, const HistoryColumns& columns = {}, HistoryRows rows = HistoryRows::Steps);
 
 /// The condition under which two curves agree.
 ///
-/// Differences are relative to B: |a - b| / max(|b|, 0.01 * level), `level` being the larger of B's first and median |loss|, so that the
-/// noise of losses that are nearly 0 does not decide. The usual rule for accepting a port of a training to other hardware: the
-/// mean over all steps is at most 2 %. It is also required of the last quarter alone, where errors have accumulated.
+/// Differences are relative to B: |a - b| / max(|b|, 0.01 * level), where `level` is the larger of B's first and median |loss|, so that the
+/// noise of losses near 0 does not decide. This is the usual rule for accepting a port of a training to other hardware: the mean over all
+/// steps is at most 2 %. It must also hold for the last quarter alone, where errors have accumulated.
 struct HistoryOptions {
-  double mean_rtol = 0.02;  ///< for the mean over all common steps, and for that over the last quarter; these two decide
-  double step_rtol = 0.05;  ///< for one step; determines where curves diverge, not the verdict: single batches scatter once weights differ
-  double lr_rtol =
-      1e-6;           ///< for a learning rate, relative to the larger of the two; they are computed and do not scatter, so each one decides
-  int64_t shift = 0;  ///< added to the steps of B: 1 if B counts from 0 and A from 1
+  double mean_rtol = 0.02;  ///< for the means over all common steps and over the last quarter; these two decide
+  double step_rtol = 0.05;  ///< for one step; shows where curves diverge, but does not decide: single batches scatter once weights differ
+  double lr_rtol = 1e-6;    ///< relative to the larger rate; each one decides, since rates are computed and do not scatter
+  int64_t shift = 0;        ///< added to the steps of B: 1 if B counts from 0 and A from 1
 };
 
 struct HistoryRow {
   int64_t step = 0;
   double loss_a = 0, loss_b = 0;
-  double absolute = 0;        ///< |a - b|; 0 for the same infinity or two NaN, inf if one side is not finite
+  double absolute = 0;        ///< |a - b|; 0 for two equal infinities or two NaN, inf if only one side is finite
   double relative = 0;        ///< see HistoryOptions
   double lr_a = 0, lr_b = 0;  ///< NaN if not logged
 };
@@ -75,30 +74,30 @@ struct HistoryRow {
 /// Two curves, aligned by step.
 struct HistoryComparison {
   std::string a, b;
-  std::vector<HistoryRow> rows;             ///< steps of both
+  std::vector<HistoryRow> rows;             ///< steps that both have
   std::vector<int64_t> only_a, only_b;      ///< steps of one side only
   double mean_relative = 0;                 ///< over the rows that are finite on both sides; NaN if there are none
   double last_quarter_relative = 0;         ///< the same over the last quarter of all rows
-  double max_relative = 0;                  ///< inf if one side is not finite
+  double max_relative = 0;                  ///< inf if only one side is finite at a step
   int64_t max_step = 0;                     ///< step of the maximum
   double last_mean_a = 0, last_mean_b = 0;  ///< mean losses of the last quarter
-  std::optional<int64_t> first_unequal;     ///< first step that is not equal in all digits
+  std::optional<int64_t> first_unequal;     ///< first step whose losses are not exactly equal
   std::optional<int64_t> first_beyond;      ///< first step beyond step_rtol
-  std::optional<int64_t> diverged;          ///< the step from which on at least nine in ten are beyond step_rtol, up to the last
+  std::optional<int64_t> diverged;          ///< the step from which on at least nine in ten are beyond step_rtol, up to the end
   std::optional<int64_t> first_not_finite;  ///< first step where only one side is not finite
   std::optional<int64_t> first_unproven;    ///< first step where neither side is finite
   std::optional<int64_t> first_lr;          ///< first step whose learning rates differ
   bool lr_compared = false;                 ///< both log it
-  /// Both means are within mean_rtol, every loss is finite on both sides (NaN in both proves nothing) and every learning rate that
-  /// both log is the same.
+  /// Both means are within mean_rtol, all losses are finite on both sides (NaN on both proves nothing), and all learning rates that both
+  /// sides log are equal.
   bool agrees = true;
   bool complete = true;                     ///< both have the same steps; otherwise agreement applies to `rows`
   std::vector<std::string> sentences;       ///< observations, the most important first
-  std::vector<std::string> likely, advice;  ///< causes, and the remedy for each
-  std::vector<std::string> notes;           ///< about reading, and about steps on one side only
+  std::vector<std::string> likely, advice;  ///< causes, and a remedy for each
+  std::vector<std::string> notes;           ///< about reading the logs, and about steps on one side only
 };
 
-/// Error(Usage) for options that are not positive; Error(Data) if they have no common step.
+/// Compares two curves. Error(Usage) for options that are not positive; Error(Data) if there is no common step.
 HistoryComparison compare_histories(const History& a, const History& b, const HistoryOptions& options = {});
 
 }  // namespace npu_train

@@ -11,12 +11,12 @@ namespace npu_train {
 
 /// Metrics of a (the judged tensor) relative to b (the reference), with all sums in double precision.
 ///
-/// The compared elements are pairs in which both are finite, or both NaN, or both the same infinity; such a non-finite pair counts as two
-/// zeros. All other pairs are nonfinite_mismatch: they are excluded from sums, norms and means, and count as outside every thousandth.
+/// The compared elements are pairs in which both are finite, both NaN, or both the same infinity; such a non-finite pair counts as two
+/// zeros. All other pairs are counted in nonfinite_mismatch, excluded from sums, norms and means, and count as outside every thousandth.
 struct PairMetrics {
   int64_t elements = 0;
-  /// a.b / (|a| |b|): 1 if both norms are at most the epsilon of float64 (2.2e-16), NaN if one is. (msprobe returns none for a
-  /// single element; this is then 1 or -1.)
+  /// a.b / (|a| |b|): 1 if both norms are at most the epsilon of float64 (2.2e-16), NaN if only one is. (msprobe returns none for a single
+  /// element; this is then 1 or -1.)
   double cosine = 1;
   double euclidean = 0;  ///< L2 norm of a - b
   double max_abs = 0;    ///< largest |a - b|
@@ -26,49 +26,49 @@ struct PairMetrics {
   /// epsilon of the coarser floating dtype of the two (bfloat16 2^-7, float16 2^-10, float32 2^-23; float64 2^-52, for integers too).
   double max_relative = 0;
   double one_thousandth = 1;      ///< fraction of all elements whose relative error is below 0.001
-  double five_thousandth = 1;     ///< the same below 0.005
+  double five_thousandth = 1;     ///< fraction of all elements whose relative error is below 0.005
   double norm_a = 0, norm_b = 0;  ///< L2 norms of the compared elements
   double norm_ratio = 1;          ///< norm_a / norm_b; 1 if both are 0
   double relative_norm = 0;       ///< euclidean / norm_b; 0 if both are 0
-  /// Distance in units in the last place: the number of values of the coarser floating dtype between a and b, both rounded to it, with the
-  /// end included; -0 and 0 are the same number. NaN if neither dtype is a floating one.
+  /// Distance in units in the last place: the number of steps from a to b among the values of the coarser floating dtype, both rounded to
+  /// it; -0 and 0 are the same number. NaN if neither dtype is a floating one.
   double max_ulp = 0, mean_ulp = 0;
-  /// For each tensor unchanged, including non-finite elements; as in torch, NaN if there is a NaN. NaN for no elements.
+  /// Of the complete tensors, including non-finite elements; as in torch, NaN if there is a NaN. NaN for no elements.
   double max_a = 0, min_a = 0, mean_a = 0, max_b = 0, min_b = 0, mean_b = 0;
   int64_t nan_a = 0, nan_b = 0, inf_a = 0, inf_b = 0;
   int64_t nonfinite_mismatch = 0;
   /// Same dtype and same bytes: NaN equals a NaN of the same bits, and -0 is not 0.
   bool identical = true;
-  /// CRC-32 of each one's bytes (see crc32_of), if requested.
+  /// CRC-32 of the bytes of a and b (see crc32_of), if requested.
   std::optional<uint32_t> crc_a, crc_b;
 };
 
-/// Accepts a pair of tensors in pieces, so that neither must be completely in memory.
+/// Compares a pair of tensors piece by piece, so that neither must be completely in memory.
 ///
 ///   PairAccumulator pair(at::kFloat, at::kBFloat16);
 ///   while (read(a, b, n)) pair.add(a, b, n);
 ///   const PairMetrics metrics = pair.result();
 ///
-/// float32, bfloat16 and float16 are compared as float32, a pair with any other dtype as float64 (which rounds integers of more than
-/// 53 bits). Pieces with equal bits use a faster path. The result depends on neither the number of
-/// threads nor the instruction set; other piece sizes may change the last bits of sums.
+/// float32, bfloat16 and float16 are compared as float32, a pair with any other dtype as float64 (which rounds integers of more than 53
+/// bits). Pieces with equal bits use a faster path. The result depends neither on the number of threads nor on the instruction set; other
+/// piece sizes may change the last bits of sums.
 class PairAccumulator {
  public:
-  /// Error(Usage) for dtypes that are not real numbers (complex, quantised, 8-bit floats). `with_crc`: compute crc_a and crc_b, which
+  /// Error(Usage) for dtypes that are not real numbers (complex, quantised, 8-bit floats). `with_crc`: also computes crc_a and crc_b, which
   /// takes longer than everything else.
   PairAccumulator(at::ScalarType a, at::ScalarType b, bool with_crc = false);
   ~PairAccumulator();
   PairAccumulator(PairAccumulator&&) noexcept;
   PairAccumulator& operator=(PairAccumulator&&) noexcept;
 
-  /// The next `n` elements of both, at any address, by all threads of at::parallel_for (by one inside a parallel region).
-  /// Pieces of 1 MB and more keep them busy.
+  /// Adds the next `n` elements of both, at any address, on all threads of at::parallel_for (on one inside a parallel region). Pieces of 1
+  /// MB or more keep all threads busy.
   void add(const void* a, const void* b, int64_t n);
 
-  /// Adds the elements of `later` as if they had been added here last. Error(Usage) if it was made for different dtypes.
+  /// Appends the elements of `later`. Error(Usage) if it was constructed for different dtypes.
   void merge(const PairAccumulator& later);
 
-  /// The metrics of all elements so far.
+  /// Returns the metrics of all elements so far.
   PairMetrics result() const;
 
  private:
@@ -76,7 +76,7 @@ class PairAccumulator {
   std::unique_ptr<State> state_;
 };
 
-/// Metrics of two CPU tensors with the same number of elements, compared in C order. Error(Usage) otherwise.
+/// Returns the metrics of two CPU tensors with equal numbers of elements, compared in C order. Error(Usage) otherwise.
 PairMetrics compare_tensors(const at::Tensor& a, const at::Tensor& b, bool with_crc = false);
 
 }  // namespace npu_train

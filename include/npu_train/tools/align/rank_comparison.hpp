@@ -1,7 +1,7 @@
-/// Compares the ranks of one run, each with the others, by the dump that each of them wrote.
+/// Compares the ranks of one run with each other, by the dumps that they wrote.
 ///
 ///   must have equal bits: weights before and after a step, reduced and clipped gradients, clip factor, learning rate, loss scale
-///   must be right:        sums over ranks of known values, and the sums of gradients: reduced = sum of those of all ranks
+///   must be right:        sums over ranks of known values; the sum of a reduced gradient = the sum over all ranks' gradients
 ///   must be alike:        mean and standard deviation of the inputs, loss, norm of a rank's own gradients (see RankLimits)
 ///   may differ:           inputs, activations, losses and gradients of single micro-batches, running statistics
 #pragma once
@@ -16,28 +16,29 @@
 
 namespace npu_train {
 
-/// The difference beyond which numbers that are only alike count as different: the mean of a rank differs from that of the other ranks by
-/// more than `errors` standard errors (times 1 + 8 / degrees of freedom), and by more than the fraction.
+/// Limits for values that must only be alike. A rank differs if its mean differs from that of the other ranks by more than `errors`
+/// standard errors (times 1 + 8 / degrees of freedom) and by more than the fraction below.
 struct RankLimits {
   double errors = 6;
-  double input = 0.1;     ///< of the standard deviation of a sample
-  double loss = 0.05;     ///< of the mean loss
-  double gradient = 0.5;  ///< of the norm of a rank's own gradients
+  double input = 0.1;     ///< relative to the standard deviation of a sample
+  double loss = 0.05;     ///< relative to the mean loss
+  double gradient = 0.5;  ///< relative to the norm of a rank's own gradients
 };
 
-/// A difference between ranks. `kind` is the cause, in the order in which one follows from the other: "weights before the step", "random
-/// numbers", "data", "loss", "gradient norm", "all-reduce", "reduced gradient", "clip factor", "schedule", "weights after the step".
+/// A difference between ranks. `kind` is the cause; the kinds, each of which may cause the following ones: "weights before the step",
+/// "random numbers", "data", "loss", "gradient norm", "all-reduce", "reduced gradient", "clip factor", "schedule", "weights after the
+/// step".
 struct RankFault {
   int64_t step = 0;
   int rank = 0;
   std::string kind;
-  std::string layer{};     ///< of the first parameter that differs; "" if no layer is concerned
+  std::string layer{};     ///< layer of the first parameter that differs; "" if no layer is involved
   std::string text;        ///< one sentence
-  std::string advice;      ///< what to do
+  std::string advice;      ///< the recommended action
   int64_t more_steps = 0;  ///< later steps with the same kind of fault
 };
 
-/// Of one rank in all steps.
+/// Summary of one rank over all steps.
 struct RankSummary {
   int rank = 0;
   std::string host;
@@ -51,21 +52,21 @@ struct RankComparison {
   std::string path;
   std::vector<int64_t> steps{};
   std::vector<RankSummary> ranks{};
-  std::vector<RankFault> faults{};  ///< the first one is where the ranks part
+  std::vector<RankFault> faults{};  ///< the first one is where the ranks begin to differ
   std::vector<std::string> notes{};
   RankLimits limits{};
   bool complete = true;  ///< every rank has every step
   bool agrees() const { return faults.empty(); }
 };
 
-/// `path`: the folder of a dump that several ranks wrote (stepN/rankR/rank.json). `steps`: only these; empty: all. Error(Data) if there
-/// are fewer than two ranks, a file cannot be read, or the ranks have no step in common.
+/// Compares the ranks in the dump at `path`, a folder that several ranks wrote (stepN/rankR/rank.json). `steps`: only these; empty: all.
+/// Error(Data) if there are fewer than two ranks, a file cannot be read, or the ranks have no step in common.
 RankComparison compare_ranks(const std::filesystem::path& path, const std::vector<int64_t>& steps = {}, const RankLimits& limits = {});
 
-/// The verdict, the faults with advice, the ranks, and a curve of losses with at most `rows` steps (0: all).
+/// Prints the verdict, the faults with advice, the ranks, and the losses of at most `rows` steps (0: all).
 std::string to_text(const RankComparison& comparison, size_t rows = 20, size_t width = 0);
 Json to_json(const RankComparison& comparison);
-/// A self-contained page with the curve of each rank.
+/// Writes a self-contained page with the curves of each rank.
 std::string to_html(const RankComparison& comparison);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Compares the files of two runs: loss history, configuration, environment; any one of them, or two run folders.
+/// Compares the files of two runs: loss history, configuration, environment, or complete run folders.
 #pragma once
 
 #include <filesystem>
@@ -19,23 +19,22 @@ struct RunComparison {
   std::optional<std::vector<ConfigDifference>> config{}, environment{};
   std::vector<std::string> notes{};
 
-  /// If there is a history, it decides: runs with different configurations may agree, and the verdict reports the differences. Otherwise
-  /// whether no difference may change numbers.
+  /// With a history, the history decides: runs with different configurations may agree, and the verdict reports the differences. Without
+  /// one, the runs agree if no difference may change numbers.
   bool agrees() const;
 };
 
-/// Fills in the defaults of a configuration; nullopt, and the reason, for one of another program.
+/// Completes a configuration with defaults; returns nullopt and sets the reason for a configuration of another program.
 using CompleteConfig = std::function<std::optional<ConfigNode>(const ConfigNode& config, std::string& why)>;
 
-/// Column names of each side, the rules for losses, and how configurations are completed: if both sides can be; otherwise they are compared
-/// as written.
+/// Options of compare_runs(). Configurations are completed if both can be; otherwise they are compared as written.
 struct RunComparisonOptions {
   HistoryColumns columns_a{}, columns_b{};
   HistoryOptions history{};
   CompleteConfig complete_config{};
 };
 
-/// The kind of a path, in words: "a run folder", "a loss history", "a configuration", "an environment"; "" for other paths.
+/// Returns the kind of a path in words: "a run folder", "a loss history", "a configuration", "an environment"; "" for other paths.
 std::string kind_of_run_file(const std::filesystem::path& path);
 
 /// Compares two paths of the same kind: run folders, histories (.csv, .json, .jsonl), configurations (.yaml), environments
@@ -44,9 +43,9 @@ RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem
 
 std::string to_text(const RunComparison& comparison, size_t rows = 20, size_t width = 0);
 Json to_json(const RunComparison& comparison);
-/// Step, loss and learning rate of both sides, one row per step.
+/// Writes step, loss and learning rate of both sides, one row per step.
 std::string to_csv(const RunComparison& comparison);
-/// A self-contained page with the curves.
+/// Writes a self-contained page with the curves.
 std::string to_html(const RunComparison& comparison);
 
 }  // namespace npu_train

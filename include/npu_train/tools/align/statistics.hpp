@@ -1,4 +1,4 @@
-/// Statistics of one tensor as in dumps of Ascend's msprobe, for logs of all tensors of a training step.
+/// Statistics of one tensor as in dumps of Ascend's msprobe, cheap enough for all tensors of a training step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,43 +8,43 @@
 
 namespace npu_train {
 
-/// The values that msprobe writes as Max, Min, Mean and Norm. They exist by msprobe's rule:
+/// The values that msprobe writes as Max, Min, Mean and Norm, and by its rules:
 ///
 ///   no elements                  none
 ///   bool                         max = any, min = all, as 0 or 1; no mean, no norm
-///   complex                      of |x|; no norm
+///   complex                      those of |x|; no norm
 ///   one element without a shape  all four are the value (norm too, with its sign)
 ///   others                       norm is the L2 norm
 ///
-/// As in torch, one NaN makes all four NaN, and an inf stays what it is (a mean of inf and -inf is NaN).
+/// As in torch, one NaN makes all four NaN, and infinities are kept (the mean of inf and -inf is NaN).
 struct TensorStatistics {
   std::optional<double> max, min, mean, norm;
   /// Elements that are NaN, inf or -inf; complex ones are counted by |x|. 0 if computed on a device.
   int64_t nan = 0, inf = 0;
 };
 
-/// Statistics of any tensor. On the CPU they are computed in double precision, never in the tensor's own: squares of float32, bfloat16
-/// and float16 cannot overflow; those of float64 above 1e154 give inf, as in torch. (msprobe computes in float32, so that its mean and
-/// norm may differ from these in the last digits.) Integers of more than 53 bits are rounded.
+/// Returns the statistics of any tensor. On the CPU they are computed in double precision, never in the tensor's dtype: squares of float32,
+/// bfloat16 and float16 cannot overflow; those of float64 above 1e154 give inf, as in torch. (msprobe computes in float32, so that its mean
+/// and norm may differ from these in the last digits.) Integers of more than 53 bits are rounded.
 ///
-/// One pass over memory by all threads for any layout without gaps, contiguous and channels_last alike; others are copied first. The
-/// result does not depend on the number of threads. It may differ by a rounding of double between layouts of the same values.
+/// Makes one pass over memory on all threads for any layout without gaps, including channels_last; other layouts are copied first. The
+/// result does not depend on the number of threads. It may differ by rounding in double between layouts of the same values.
 ///
-/// For a device tensor: from_device(device_statistics(t)), which waits for the device. Sparse and quantised tensors are made dense
+/// For a device tensor, equals from_device(device_statistics(t)), which waits for the device. Sparse and quantised tensors are made dense
 /// first. Error(Usage) for an undefined tensor and one on the device "meta".
 TensorStatistics statistics_of(const at::Tensor& t);
 
-/// The statistics as float32 [4] (max, min, mean, norm) on the tensor's own device, without a read by the host: stack the rows of many
-/// tensors and read them at once. In float32, since an NPU computes float64 slowly: squares above 3e38 give a norm of inf. Statistics that
-/// do not exist are encoded by impossible values: max below min for no elements; for no norm, a negative norm and a different mean; for no
-/// mean as well, also a negative mean.
+/// Returns the statistics as float32 [4] (max, min, mean, norm) on the tensor's device, without a read by the host: stack the rows of many
+/// tensors and read them at once. In float32, since an NPU computes float64 slowly: squares above 3e38 give a norm of inf. Missing
+/// statistics are encoded by impossible values: max below min for no elements; for no norm, a negative norm that differs from the mean; for
+/// no mean either, also a negative mean.
 at::Tensor device_statistics(const at::Tensor& t);
 
-/// Reads one row of device_statistics, which must be on the CPU. Error(Usage) unless it is float32 [4].
+/// Decodes one row of device_statistics, which must be on the CPU. Error(Usage) unless it is float32 [4].
 TensorStatistics from_device(const at::Tensor& row_on_host);
 
-/// CRC-32 (that of zlib, PNG and msprobe's mode "md5") of the elements' bytes in C order, in the tensor's own dtype, by all threads.
-/// A device tensor is copied first. Error(Usage) for sparse, quantised and undefined tensors.
+/// Returns the CRC-32 (as in zlib, PNG and msprobe's mode "md5") of the elements' bytes in C order, in the tensor's dtype, computed on all
+/// threads. A device tensor is copied first. Error(Usage) for sparse, quantised and undefined tensors.
 uint32_t crc32_of(const at::Tensor& t);
 
 }  // namespace npu_train
