@@ -17,10 +17,10 @@ namespace {
 constexpr const char* kBaselineFormat = "npu_train baseline 1";
 constexpr int64_t kLeastWarmup = 2;
 
-// What a device's peak memory is of.
+// Returns the kind of memory that a device's peak describes.
 const char* kind_of_memory(const std::string& device) { return device.starts_with("cpu") ? "process" : "tensors"; }
 
-// What can be known before the run.
+// Checks the configured length of the run.
 void check_long_enough(const RunConfig& config) {
   check(!config.trainer.fast_dev_run, ErrorKind::Usage, "baseline",
         "trainer.fast_dev_run runs only one step, but the first two are warm-up; hint: trainer.fast_dev_run=false, and for a short run "

@@ -99,7 +99,7 @@ std::vector<CardRow> read_cards(const std::filesystem::path& path) {
 }
 
 double relative_speed(const CardRow& card, const CardRow& first) {
-  // cut, not rounded: no card is said to be faster than it was; the summand is for 0.1, which is no binary number
+  // truncated, not rounded, so that no card seems faster than it was; 1e-9 compensates that 0.1 is not a binary number
   return std::floor(1e3 * card.samples_per_s / first.samples_per_s + 1e-9) / 10;
 }
 

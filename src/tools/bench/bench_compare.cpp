@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-/// By which factor the machine itself differed: 1 where it was not measured.
+/// Returns the factor by which the machine's own speed differed between the reports; 1 if it was not measured.
 double drift(const BenchReport& a, const BenchReport& b) {
   double out = 1;
   for (const auto& [x, y] : {std::pair{a.gemm_flops, b.gemm_flops}, std::pair{a.copy_bytes_per_second, b.copy_bytes_per_second}})
@@ -50,7 +50,7 @@ void note_environments(const BenchReport& a, const BenchReport& b, BenchComparis
 }  // namespace
 
 bool same_work(const BenchReport& a, const BenchReport& b) {
-  // a report whose sections read no data does not always know how much there is
+  // A report whose sections read no data may not know the number of samples.
   const auto name = [](const std::string& data) { return data.substr(0, data.find(", ")); };
   const bool same_data = a.data == b.data || (name(a.data) == name(b.data) && (a.data == name(a.data) || b.data == name(b.data)));
   return same_data && a.model == b.model && a.device == b.device && a.precision == b.precision && a.parameters == b.parameters &&

@@ -1,4 +1,4 @@
-// The steps of the ranks that this process belongs to: speed, bytes, and what of the communication the backward pass hides.
+// Steps of the ranks that include this process: speed, bytes, and the share of communication that the backward pass hides.
 #include <algorithm>
 #include <cmath>
 
@@ -20,7 +20,7 @@ namespace {
 
 std::string ranks_text(int ranks) { return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"); }
 
-// Means over the steps, of one bucket.
+// The means of one bucket over the steps.
 BenchRow bucket_row(const Reductions& reductions, size_t index, const std::string& name) {
   ReductionTimes::Bucket sum;
   for (const auto& times : reductions.all) {
@@ -43,7 +43,7 @@ BenchRow bucket_row(const Reductions& reductions, size_t index, const std::strin
   return row;
 }
 
-// As chrome://tracing and Perfetto read it: the last step of each rank, from the beginning of its backward pass.
+// Writes a trace for chrome://tracing and Perfetto: the last step of each rank, from the beginning of its backward pass.
 void write_trace(const std::string& path, const std::vector<std::string>& ranks) {
   write_file_atomic(path, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + join(ranks, ",\n") + "\n]}\n");
 }

@@ -23,7 +23,7 @@ void add_latencies(BenchRow& row, const Samples& times, int64_t batch) {
   row.samples = times;
 }
 
-// The same model twice, one of them fused, interleaved.
+// Measures the same model plain and fused, interleaved.
 void infer_fused(const Bench& bench, int64_t batch, BenchReport& out) {
   BenchStep plain(bench.config, bench.parts, batch), other(bench.config, bench.parts, batch);
   const at::Tensor x = other.input();
@@ -107,7 +107,7 @@ void bench_checkpoint(const Bench& bench, BenchReport& out) {
   config.checkpoint.async = true;
   BenchStep run(config, bench.parts, bench.options.batch);
   auto& loop = run.trainer().loop();
-  for (int i = 0; i < 2; ++i) run.train();  // the optimizer's state is there
+  for (int i = 0; i < 2; ++i) run.train();  // allocates the optimizer's state
   const ScratchFolder folder("bench");
   CheckpointStore store((folder.path / "checkpoints").string(), {.save_top_k = 0});
   loop.set_store(&store);
@@ -120,7 +120,7 @@ void bench_checkpoint(const Bench& bench, BenchReport& out) {
     loop.begin_checkpoint();
     const double took = clock.now() - start;
     if (i == 0)
-      first = took;  // makes the copy's memory
+      first = took;  // allocates the memory of the copy
     else
       beside.seconds.push_back(took);
     store.finish();

@@ -13,15 +13,15 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr double kLoaderTime = 1;  // seconds that a loader is measured at least
+constexpr double kLoaderTime = 1;  // seconds for which a loader is measured at least
 
 struct LoaderSize {
-  int64_t batch, workers;  // 0: as the configuration has it
+  int64_t batch, workers;  // 0: as configured
 };
 constexpr LoaderSize kLoaderSizes[] = {{0, 0}, {64, 2}, {128, 4}, {256, 8}, {512, 16}};
 
-/// Images per second over complete epochs; the first is not measured: it fills the page cache and starts workers. `use` receives every
-/// batch, `done` ends an epoch.
+/// Returns images per second over complete epochs. The first epoch is not counted: it fills the page cache and starts workers. `use`
+/// receives every batch, `done` ends an epoch.
 double epoch_speed(const Bench& bench, Loader& loader, BenchRow& row, const std::function<void(const Batch&)>& use,
                    const std::function<void()>& done) {
   const SteadyClock clock;
@@ -44,7 +44,8 @@ double epoch_speed(const Bench& bench, Loader& loader, BenchRow& row, const std:
   return static_cast<double>(images) / seconds;
 }
 
-/// What a batch still needs before a step can take it: nothing, or the changes that `data.augment_on: device` leaves to the device.
+/// Returns a function that makes a batch ready for a step: it applies transforms that `data.augment_on: device` leaves to the device, if
+/// any.
 std::function<void(const Batch&)> make_ready(const Bench& bench) {
   const auto device = run_device(bench.config);
   return [device](const Batch& batch) {
@@ -54,7 +55,7 @@ std::function<void(const Batch&)> make_ready(const Bench& bench) {
   };
 }
 
-/// Images per second that reach the device ready for training, transformed there, and for comparison transformed on the host.
+/// Compares augmentation on the device and on the host: images per second that reach the device ready for training.
 void add_device_augmentation(const Bench& bench, BenchReport& out) {
   BenchRow row{.section = "loader", .name = "device augmentation"};
   const auto device = run_device(bench.config);
@@ -80,7 +81,7 @@ void add_device_augmentation(const Bench& bench, BenchReport& out) {
     out.notes.push_back("loader: device augmentation on " + device.str() + " processes " + short_number(on_device / on_host, 2) +
                         " times as many images as augmentation on the host; both include the copies to the device");
   } catch (const Error& e) {
-    row.failure = failure_of(e);  // a chain that has no form for devices
+    row.failure = failure_of(e);  // a chain of transforms without a device version
   }
   out.rows.push_back(std::move(row));
 }
@@ -104,7 +105,7 @@ BenchRow loader_row(const Bench& bench, int64_t batch, int64_t workers) {
     row.numbers.emplace_back("samples_per_s", speed);
     row.numbers.emplace_back("ms_per_batch", 1e3 * row.numbers.front().second / speed);
   } catch (const Error& e) {
-    if (batch == 0 && workers == 0) throw;  // the configuration's own must work
+    if (batch == 0 && workers == 0) throw;  // the configuration's own values must work
     row.failure = failure_of(e);
   }
   return row;

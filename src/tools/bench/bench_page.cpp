@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-/// Numbers of a section over the first number of each row ("batch", "threads", "workers").
+/// A curve of the numbers `key` of a section over the first number of each row ("batch", "threads", "workers").
 LinePlot::Series curve(const BenchReport& report, const std::string& section, const std::string& key) {
   LinePlot::Series out{.name = key};
   for (const auto& row : report.rows) {
@@ -29,7 +29,7 @@ void add_curve(HtmlPage& page, const BenchReport& report, const std::string& sec
   if (!plot.series.empty()) page.plot(plot);
 }
 
-/// Samples per second over the number of ranks, next to what one rank times that number would give.
+/// Plots samples per second over the number of ranks, and linear growth from one rank.
 void add_ranks(HtmlPage& page, const BenchReport& report) {
   LinePlot plot{.title = "Throughput by ranks", .x_label = "ranks", .y_label = "samples/s"};
   LinePlot::Series weak{.name = "batch per rank"}, strong{.name = "batch shared"}, linear{.name = "linear"};
@@ -50,7 +50,7 @@ void add_ranks(HtmlPage& page, const BenchReport& report) {
   if (!plot.series.empty()) page.plot(plot);
 }
 
-/// The stages of this machine, and next to them those that others published of another one.
+/// Adds the stages of this machine, and published stages of another machine.
 void add_stage_tables(HtmlPage& page, const BenchReport& report) {
   if (report.row("stages") == nullptr) return;
   HtmlTable table{.title = "Stages, each on top of the one before",
@@ -119,7 +119,7 @@ Tone tone_of(const BenchRow& row) {
 HtmlTable rows_table(const BenchReport& report) {
   HtmlTable table{.title = "Measurements", .columns = {{"section"}, {"what"}, {"number"}, {"value", true}}};
   for (const auto& row : report.rows) {
-    if (row.section == "power") continue;  // a sentence of its own
+    if (row.section == "power") continue;  // shown as a sentence instead
     if (!row.failure.empty()) table.rows.push_back({{row.section}, {row.name}, {"failed"}, {row.failure, {}, Tone::Warn}});
     if (row.ratio) table.rows.push_back({{row.section}, {row.name}, {"ratio"}, {row.ratio->str(), row.ratio->value, tone_of(row)}});
     for (const auto& [key, value] : row.numbers)
@@ -131,7 +131,7 @@ HtmlTable rows_table(const BenchReport& report) {
   return table;
 }
 
-/// Curves of the sweeps whose sections begin with "scaling": the second number of a row over the first, next to linear growth.
+/// Plots the sweeps whose sections begin with "scaling": the second number of a row over the first, and linear growth.
 void add_scaling(HtmlPage& page, const BenchReport& report) {
   std::vector<std::string> done;
   HtmlTable table{.title = "Growth", .columns = {{"sweep"}, {"exponent", true}, {"from", true}, {"to", true}, {"of larger half", true}}};
@@ -162,7 +162,7 @@ void add_scaling(HtmlPage& page, const BenchReport& report) {
   if (!table.rows.empty()) page.table(table);
 }
 
-/// Which share of a step each phase takes.
+/// Adds a table with each phase's share of a step.
 void add_phases(HtmlPage& page, const BenchReport& report) {
   HtmlTable table{.title = "Phases of a step", .columns = {{"steps"}, {"phase"}, {"share", true}, {"ms per step", true}}};
   for (const auto& row : report.rows) {
@@ -179,7 +179,7 @@ void add_phases(HtmlPage& page, const BenchReport& report) {
   if (!table.rows.empty()) page.table(table);
 }
 
-/// Numbers under `keys` of the rows that have the last of them.
+/// Adds a table of the numbers `keys`, for rows that have any of them except initial values.
 void add_numbers(HtmlPage& page, const BenchReport& report, const std::string& title,
                  const std::vector<std::pair<std::string, std::string>>& keys) {
   HtmlTable table{.title = title, .columns = {{"section"}, {"what"}}};
@@ -200,14 +200,14 @@ void add_numbers(HtmlPage& page, const BenchReport& report, const std::string& t
   if (!table.rows.empty()) page.table(table);
 }
 
-/// How a row came out against the same row of an earlier report.
+/// Compares a row with the same row of an earlier report.
 BenchDifference difference(BenchReport report, const BenchRow& row, BenchReport before, const BenchRow& row_before) {
   report.rows = {row};
   before.rows = {row_before};
   return compare_bench_reports(report, before).rows.at(0);
 }
 
-/// Speeds of the report's first row of `section` over the runs; a run that is slower than the one before it is marked.
+/// Plots the speed of the report's first row of `section` over the runs; marks runs that are slower than the one before.
 void add_history(HtmlPage& page, const BenchReport& report, const std::vector<BenchReport>& history, const std::string& section) {
   const auto* newest = report.row(section);
   if (newest == nullptr) return;

@@ -1,4 +1,4 @@
-// What the phases of training steps take.
+// The time of the phases of training steps.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace npu_train::detail {
 
-/// A profiler that looks away from the windows before `from`: it neither times them nor waits for the device in them. The window `from`
-/// is the one that a Profiler does not count.
+/// A profiler that ignores the windows before `from`: it neither times them nor waits for the device in them. Window `from` is the one that
+/// a Profiler does not count.
 class LateProfiler final : public StepObserver {
  public:
   LateProfiler(const Device& device, const ParameterSet& parameters, int64_t from) : profiler_(device, parameters), from_(from) {}
@@ -29,8 +29,7 @@ class LateProfiler final : public StepObserver {
   int64_t from_;
 };
 
-/// The row of section "phases": shares of the time of the counted windows, in the order of the step, and the rest. `of`: "train batch
-/// 32".
+/// Returns the row of section "phases": shares of the time of the counted windows in step order, and the rest. `of`: "train batch 32".
 BenchRow phase_row(const std::string& of, const Profile& profile);
 
 }  // namespace npu_train::detail

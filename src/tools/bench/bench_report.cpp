@@ -13,7 +13,7 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kLogWidth = 120;  // where there is no terminal: a row has dozens of numbers
+constexpr size_t kLogWidth = 120;  // without a terminal: a row has dozens of numbers
 constexpr const char* kFormat = "npu_train bench 1";
 
 std::string shown(const std::string& key, double value) {
@@ -60,7 +60,7 @@ Json to_json(const BenchRow& row) {
   return out;
 }
 
-// Reports of earlier versions counted images where others count samples.
+// Reports of earlier versions count images instead of samples.
 std::string new_name(const std::string& key) {
   if (key == "img_per_s") return "samples_per_s";
   return key == "img_per_s_host" ? "samples_per_s_host" : key;
@@ -109,7 +109,7 @@ std::string to_text(const BenchReport& report, size_t width) {
   TextTable table({"section", "what", "measured"});
   bool others = false;
   for (const auto& row : report.rows) {
-    if (row.section == "stages") continue;  // a table of their own
+    if (row.section == "stages") continue;  // in a separate table
     table.add_row({row.section, row.name, numbers_text(row)});
     others = true;
   }
@@ -148,7 +148,7 @@ BenchReport read_bench_report(const std::filesystem::path& path) {
   const auto text = [&](const char* key) { return json.at(key, where).text(where + ": " + key); };
   BenchReport out{.model = text("model"), .device = text("device"), .precision = text("precision")};
   for (const auto& [key, into] : {std::pair{"input", &out.input}, std::pair{"data", &out.data}})
-    if (const auto* found = json.find(key)) *into = found->text(where + ": " + key);  // older reports have neither
+    if (const auto* found = json.find(key)) *into = found->text(where + ": " + key);  // missing in older reports
   out.parameters = json.at("parameters", where).integer(where + ": parameters");
   out.flops_per_image = json.at("flops_per_image", where).integer(where + ": flops_per_image");
   out.gemm_flops = json.at("gemm_flops", where).number(where + ": gemm_flops");

@@ -25,9 +25,9 @@ namespace {
 
 using namespace detail;
 
-constexpr int64_t kPhaseSteps = 10;  // whose phases are recorded separately, so as not to disturb the measurement
+constexpr int64_t kPhaseSteps = 10;  // phases are recorded in separate steps, so as not to disturb the measurement
 
-/// Times of `steps` windows after `warmup`. Later windows are for `profiler`, if there is one.
+/// Times `steps` windows after `warmup`. Later windows are for `profiler`, if any.
 struct StepTimes final : Callback {
   explicit StepTimes(const Bench& run) : bench(run), warmup(run.options.warmup), steps(run.options.steps) {}
   void on_step_end(TrainLoop& loop, const StepReport& report) override {
@@ -41,7 +41,7 @@ struct StepTimes final : Callback {
     if (index + 1 == warmup + steps) end(loop);
   }
   void on_fit_end(TrainLoop& loop, const RunResult& /*result*/) override {
-    if (!ended && seen >= warmup) end(loop);  // a run of fewer steps
+    if (!ended && seen >= warmup) end(loop);  // a run with fewer steps
   }
   void end(TrainLoop& loop) {
     ended = true;
@@ -64,12 +64,12 @@ void train(const Bench& bench, BenchReport& out) {
   const auto counted = bench.options.warmup + bench.options.steps;
   const auto device = run_device(config);
   const auto& backend = backend_of(device);
-  // A profiler waits for such a device after each phase, so there it sees steps of its own.
+  // On such a device a profiler waits after each phase, so it gets separate steps.
   const bool apart = backend.capabilities(device).streams;
   config.trainer.max_steps = counted + (apart && bench.options.phases ? std::min(kPhaseSteps, bench.options.steps) + 2 : 0);
   const auto before = backend.memory(device).allocated;
   backend.reset_peak(device);
-  std::optional<LateProfiler> profiler;  // outlives the trainer that it watches
+  std::optional<LateProfiler> profiler;  // outlives the trainer that it observes
   Trainer trainer(config, bench.parts);
   trainer.setup();
   profiler.emplace(device, trainer.task().parameters(), apart ? counted : bench.options.warmup - 1);
@@ -126,7 +126,7 @@ void step(const Bench& bench, BenchReport& out) {
   if (bench.options.phases) out.rows.push_back(run.phases("step " + out.rows.back().name, std::min(kPhaseSteps, bench.options.steps)));
 }
 
-/// Why there is no figure of power where one might be looked for.
+/// Adds rows with the reason why power figures are missing.
 void tell_power(const Bench& bench, BenchReport& out) {
   const auto measured = [](const BenchRow& r) {
     return r.section == "step" || r.section == "train" || r.section == "infer" || r.section == "batch" || r.section == "infer-batch";
@@ -176,8 +176,8 @@ void check_options(const RunConfig& config, const BenchOptions& o) {
         "bench", "batch, warm-up, steps and pairs must be at least 1");
 }
 
-/// The configuration with the model that a training of it would take: the data determine the image size and the number of classes.
-/// `samples`: the size of the data, -1 if unknown. The data are opened only for a section that reads them.
+/// Returns the configuration with the model that a training would use: the data determine the image size and the number of classes.
+/// `samples`: number of samples, -1 if unknown. The data are opened only for sections that read them.
 RunConfig with_data_of(const RunConfig& config, const std::vector<std::string>& what, const Parts& parts, BenchReport& out,
                        int64_t& samples) {
   auto full = config;
@@ -197,7 +197,7 @@ RunConfig with_data_of(const RunConfig& config, const std::vector<std::string>& 
   return full;
 }
 
-/// The model, its size and speed limits.
+/// Describes the model, its size and the machine's speed.
 void describe(const Bench& bench, BenchReport& out) {
   out.model = bench.config.model.name;
   BenchStep run(bench.config, bench.parts, 1);
@@ -220,7 +220,7 @@ void describe(const Bench& bench, BenchReport& out) {
   out.copy_bytes_per_second = copy_bandwidth(run.device());
 }
 
-/// The requested sections. One that fails is a row, unless it is the only one or nothing was measured before it.
+/// Runs the requested sections. A section that fails is reported as a row, unless it is the only one or nothing was measured before it.
 void run_sections(const Bench& bench, BenchReport& out) {
   const auto& what = bench.options.what;
   for (const auto& section : kSections) {
@@ -255,7 +255,7 @@ BenchReport run_bench(const RunConfig& config, const BenchOptions& options, cons
   return translated("bench", [&] {
     check_options(config, options);
     BenchReport out{.device = run_device(config).str(), .precision = config.precision};
-    const ThreadCount threads(static_cast<int>(config.trainer.threads));  // of what is measured outside of a trainer too
+    const ThreadCount threads(static_cast<int>(config.trainer.threads));  // also for measurements outside of a trainer
     PowerMeter power(options.host, run_device(config));
     int64_t samples = -1;
     const auto full = with_data_of(config, options.what, parts, out, samples);

@@ -25,7 +25,7 @@ bool has_option(const Bench& bench, const std::string& name) {
   return std::any_of(fields.begin(), fields.end(), [&](const FieldInfo& field) { return field.name == name; });
 }
 
-/// The configuration's model in another size, with drawn weights: those of a file fit one size alone.
+/// Returns the configuration with another model size and random weights, since those of a file fit only one size.
 RunConfig resized(const Bench& bench, const char* option, int64_t value) {
   auto config = bench.config;
   if (has_option(bench, "weights")) config.model.options.erase("weights");
@@ -33,22 +33,22 @@ RunConfig resized(const Bench& bench, const char* option, int64_t value) {
   return config;
 }
 
-/// One sweep. Sizes are measured once in their order and once against it, so that a machine that becomes slower meanwhile widens the
-/// intervals and does not look like growth.
+/// One sweep. Sizes are measured in ascending and then in descending order, so that a machine that slows down widens the intervals instead
+/// of looking like growth.
 class Sweep {
  public:
-  /// `key`: of the size among the numbers of a row; `cost_key`: of the median time in milliseconds.
+  /// `key`: name of the size among a row's numbers; `cost_key`: name of the median time in milliseconds.
   Sweep(GrowthSweep what, std::string key, std::string cost_key, BenchReport& out)
       : what_(std::move(what)), key_(std::move(key)), cost_key_(std::move(cost_key)), out_(out) {}
 
-  /// `times` measures half of the repetitions; the second call is of the second pass.
+  /// `times` measures half of the repetitions; it is called again in the second pass.
   void add(int64_t size, std::function<Samples()> times) {
     rows_.push_back(
         {.section = what_.section, .name = what_.size + " " + std::to_string(size), .numbers = {{key_, static_cast<double>(size)}}});
     times_.push_back(std::move(times));
   }
 
-  /// An impossible size is recorded, and the sweep continues.
+  /// Runs the sweep. A size that fails is recorded, and the sweep continues.
   void run() {
     for (size_t i = 0; i < rows_.size(); ++i) measure_once(i);
     for (size_t i = rows_.size(); i-- > 0;) measure_once(i);
@@ -85,7 +85,7 @@ class Sweep {
 
 int64_t half_of_steps(const Bench& bench) { return (bench.options.scaling.steps + 1) / 2; }
 
-/// Training steps of `config`.
+/// Times training steps of `config`.
 Samples timed_steps(const Bench& bench, const RunConfig& config, int64_t batch) {
   BenchStep run(config, bench.parts, batch);
   return measured(
@@ -208,7 +208,7 @@ class Chain {
       model_.parameters.add({.name = "layer" + std::to_string(i) + ".weight", .value = weight.requires_grad_()});
     }
   }
-  /// Times of `steps` dumped steps.
+  /// Times `steps` dumped steps.
   Samples dump(const std::string& dir, int64_t steps) const {
     Dumper dumper({.dir = dir}, model_);
     const at::Tensor x = at::ones({4, kChainWidth});
@@ -237,7 +237,7 @@ void by_layers(const Bench& bench, BenchReport& out) {
   const auto dir = [&](const char* name, int64_t layers) { return (folder.path / (name + std::to_string(layers))).string(); };
   Sweep dumps({.section = "scaling dump", .cost = "time of a dumped step", .size = "layers"}, "layers", "dump_ms_median", out);
   for (const auto layers : bench.options.scaling.layers)
-    dumps.add(layers, [&, layers] {  // each pass leaves a dump, and the two are compared below
+    dumps.add(layers, [&, layers] {  // each pass writes a dump; the two are compared below
       const bool first = !std::filesystem::exists(dir("a", layers));
       return Chain(layers).dump(dir(first ? "a" : "b", layers), steps);
     });

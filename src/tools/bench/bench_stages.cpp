@@ -1,4 +1,4 @@
-// One training of a stage: the ranks that this process belongs to train the configuration on its data.
+// One training of a stage: the ranks that include this process train the configuration on its data.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -25,11 +25,11 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr int64_t kLossSteps = 10;   // whose mean is the loss at the end
-constexpr int64_t kObserved = 1;     // the window whose operators are observed, which is not measured
-constexpr int64_t kLeastWarmup = 3;  // the windows before, at and after it
+constexpr int64_t kLossSteps = 10;   // steps over which the final loss is averaged
+constexpr int64_t kObserved = 1;     // the window whose operators are observed; it is not measured
+constexpr int64_t kLeastWarmup = 3;  // the window before, the observed one, and the one after it
 
-// Bytes per second that a rank sends while all exchange parts of 4 MiB with each other, the best of five times; NaN for one rank.
+// Returns the bytes per second that a rank sends while all ranks exchange parts of 4 MiB, the best of five times; NaN for one rank.
 double link_speed(const DistOptions& options, const Device& device) {
   const auto launch = launch_of_environment();
   if (launch.world_size == 1) return std::nan("");
@@ -39,7 +39,7 @@ double link_speed(const DistOptions& options, const Device& device) {
   const auto where = at::TensorOptions().dtype(at::kByte).device(between_devices ? device.c10() : c10::Device(at::kCPU));
   const auto in = at::ones({kPart * group->size()}, where), out = at::empty_like(in);
   double best = 0;
-  for (int64_t i = 0; i <= kTimes; ++i) {  // the first one connects
+  for (int64_t i = 0; i <= kTimes; ++i) {  // the first one opens connections
     group->barrier("link");
     const auto seconds = measure(
         [&] {
@@ -62,7 +62,7 @@ struct StageRun final : Callback, StepObserver {
     seconds.seconds.push_back(report.seconds);
     if (loop.parts().strategy->world_size() == 1) return;
     const auto times = loop.parts().strategy->reduction_times();
-    // Reports are a step late, and at the end of an epoch they are not.
+    // Reports are one step late, except at the end of an epoch.
     if (reductions.all.empty() || times.end != reductions.all.back().end) reductions.all.push_back(times);
   }
   void phase_begin(Phase /*phase*/, int64_t attempt, int /*micro_batch*/) override {
@@ -112,7 +112,7 @@ void bench_stages(const Bench& bench, BenchReport& out) {
   bool diverged = false;
   try {
     trainer.fit();
-  } catch (const Error& e) {  // on all ranks alike
+  } catch (const Error& e) {  // thrown on all ranks
     if (e.kind() != ErrorKind::Diverged) throw;
     diverged = true;
   }

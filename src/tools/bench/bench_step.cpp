@@ -21,8 +21,8 @@ namespace {
 
 RunConfig step_config(RunConfig config, int64_t batch_size) {
   config = bench_config(std::move(config));
-  config.model.options.erase("weights");  // nor their values
-  config.data = {};                       // no data set: only the size of a batch counts
+  config.model.options.erase("weights");  // weight values do not matter, either
+  config.data = {};                       // no data set: only the batch size matters
   config.data.options.set("batch_size", ConfigNode(batch_size));
   config.data.options.set("num_workers", ConfigNode("0"));
   return config;
@@ -35,8 +35,8 @@ RunConfig bench_config(RunConfig config) {
   config.trainer.max_epochs = -1;
   config.trainer.max_steps = -1;
   config.trainer.accumulate_grad_batches = 1;
-  config.dist.compression_start = 0;           // steps as most of a run has them
-  config.lr_scheduler = {.name = "constant"};  // a curve needs the length of a real run
+  config.dist.compression_start = 0;           // most steps of a run are compressed
+  config.lr_scheduler = {.name = "constant"};  // a schedule needs the length of a real run
   return config;
 }
 
@@ -46,18 +46,18 @@ BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
   trainer_.setup(nullptr, std::make_shared<TensorDataset>(at::zeros({batch_size, 1}), at::zeros({batch_size})));
   const auto& model = trainer_.model();
   device_ = trainer_.loop().parts().device;
-  at::manual_seed(static_cast<uint64_t>(trainer_.config().seed));  // so that two runs can be compared
+  at::manual_seed(static_cast<uint64_t>(trainer_.config().seed));  // makes runs comparable
   batch_ = example_batch(model.inputs, {.samples = batch_size});
   batch_.set("target", trainer_.task().example_target(batch_));
   if (trainer_.loop().parts().train_loader->options().channels_last)
     batch_.set("input", batch_.input().contiguous(at::MemoryFormat::ChannelsLast));
-  // parameters in shards have no memory between steps
+  // sharded parameters have no memory between steps
   const bool is_complete = !trainer_.loop().parts().strategy->shards_parameters();
   flops_ = npu_train::flops_per_sample(is_complete ? model : parts.models.make(trainer_.config().model, "model"));
   const auto& backend = backend_of(device_);
-  if (backend.capabilities(device_).pinned_memory) batch_ = pin(batch_);  // as the batches of a loader are
+  if (backend.capabilities(device_).pinned_memory) batch_ = pin(batch_);  // like batches of a loader
   inputs_ = batch_;
-  inputs_.erase("target");  // a prediction copies no targets to the device
+  inputs_.erase("target");  // a prediction does not copy targets to the device
   before_ = backend.memory(device_).allocated;
   backend.reset_peak(device_);
 }
@@ -90,7 +90,7 @@ int64_t BenchStep::activation_bytes() {
     const auto scope = parts.precision->forward_scope();
     parts.task->training_step(parts.precision->cast_input(batch)).loss.backward();
   };
-  pass();  // gradients are there before
+  pass();  // allocates gradients before the measurement
   const int64_t peak = peak_bytes_of(device_, pass);
   parts.task->parameters().zero_grad();
   return peak;
@@ -134,7 +134,7 @@ BenchRow BenchStep::phases(const std::string& of, int64_t steps) {
   auto& observers = trainer_.loop().observers();
   observers.add(&profiler);
   try {
-    for (int64_t i = 0; i <= steps; ++i) train();  // the first does not count
+    for (int64_t i = 0; i <= steps; ++i) train();  // the first step is not counted
   } catch (...) {
     observers.remove(&profiler);
     throw;

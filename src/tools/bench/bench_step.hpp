@@ -10,39 +10,39 @@
 
 namespace npu_train::detail {
 
-inline constexpr double kPasses = 3;  ///< FLOPs of a step over those of a forward: the backward computes two products for each
+inline constexpr double kPasses = 3;  ///< FLOPs of a step over those of a forward pass: the backward pass computes two products for each
 
-/// A run that writes nothing and has no end, no data of its own and a constant learning rate.
+/// A run without output files, end and data set, with a constant learning rate.
 class BenchStep {
  public:
-  /// Equal configurations and sizes give equal weights and batches.
+  /// Equal configurations and sizes result in equal weights and batches.
   BenchStep(RunConfig config, const Parts& parts, int64_t batch_size);
 
-  /// One update; returns when the device is done.
+  /// Runs one update; returns when the device has finished.
   void train();
-  /// One prediction, in evaluation mode.
+  /// Runs one prediction in evaluation mode.
   void predict();
-  /// The loss of a step, from now on.
+  /// Runs a step and returns its loss.
   double loss();
-  /// The loss of the batch in evaluation mode.
+  /// Returns the loss of the batch in evaluation mode.
   double validation_loss();
-  /// Peak bytes of a forward and a backward pass in addition to the memory before; -1: the device does not report it.
+  /// Returns the peak bytes of a forward and backward pass beyond the memory before; -1: not reported by the device.
   int64_t activation_bytes();
 
-  /// Speed, latency and memory from the times of steps.
+  /// Adds speed, latency and memory, derived from the times of steps.
   void describe(BenchRow& row, const Samples& samples, double gemm_flops) const;
-  /// Bytes before the first call, at the peak, and their difference.
+  /// Adds the bytes before the first step and at the peak, and their difference.
   void add_memory(BenchRow& row) const;
-  /// Bytes that the operators of an update read and write, each operator for itself; takes a step.
+  /// Runs a step and returns the bytes that its operators read and write, summed over operators.
   int64_t bytes_moved();
-  /// The row "phases" of some more steps, with `of` as its name.
+  /// Runs more steps and returns their row "phases", named `of`.
   BenchRow phases(const std::string& of, int64_t steps);
 
   Trainer& trainer() { return trainer_; }
   const Device& device() const { return device_; }
   int64_t flops_per_sample() const { return flops_; }
   int64_t batch_size() const { return batch_.size; }
-  /// The images, on the device.
+  /// The images on the device.
   at::Tensor input() const;
 
  private:
@@ -53,10 +53,10 @@ class BenchStep {
   int64_t before_ = -1;  // bytes before the first step
 };
 
-/// `config` as a benchmark runs it: nothing is written, validated or stopped early.
+/// Returns `config` for a benchmark: it writes no files, runs no validation and does not stop early.
 RunConfig bench_config(RunConfig config);
 
-/// The three numbers of memory, of those that are not negative.
+/// Adds the memory before, the peak and their difference, except unknown (negative) values.
 void add_memory_numbers(BenchRow& row, int64_t before, int64_t peak);
 
 }  // namespace npu_train::detail

@@ -25,9 +25,9 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr double kKnee = 0.95;  // of the best throughput: larger batches gain little
+constexpr double kKnee = 0.95;  // share of the best throughput: larger batches increase it only slightly
 
-/// The first losses of a configuration, and the memory of its predictions and steps with nothing else on the device.
+/// The first losses of a configuration, and the memory of its predictions and steps while it is alone on the device.
 struct Side {
   double loss = 0, validation_loss = 0;
   double bytes = 0, predict_bytes = 0;
@@ -40,12 +40,12 @@ struct Side {
     const auto& backend = backend_of(run.device());
     backend.reset_peak(run.device());
     run.train();
-    // The resident set of a process does not describe one side.
+    // The resident set of a process covers both sides.
     bytes = static_cast<double>(run.device().is_cpu() ? run.activation_bytes() : backend.memory(run.device()).peak);
   }
 };
 
-/// Losses of both precisions, and bytes if the device reports them.
+/// Adds the losses of both precisions, and the bytes if the device reports them.
 void add_sides(BenchRow& row, double low_loss, double full_loss, const std::string& what, double low_bytes, double full_bytes) {
   row.numbers.insert(row.numbers.end(),
                      {{"loss", low_loss}, {"loss_32_true", full_loss}, {"loss_difference", std::abs(low_loss - full_loss)}});
@@ -94,7 +94,7 @@ void bench_amp(const Bench& bench, BenchReport& out) {
   auto full = bench.config, low = bench.config;
   full.precision = "32-true";
   low.precision = out.precision == "32-true" ? "bf16-mixed" : out.precision;
-  const Side low_alone(bench, low), full_alone(bench, full);  // of equal weights and batch
+  const Side low_alone(bench, low), full_alone(bench, full);  // with equal weights and batches
   BenchStep one(low, bench.parts, bench.options.batch), other(full, bench.parts, bench.options.batch);
   const auto name = low.precision + " beside 32-true";
   const auto train = measured_in_turn(
@@ -124,7 +124,7 @@ void bench_batches(const Bench& bench, BenchReport& out) {
           bench, [&] { run.train(); }, bench.options.sweep_steps, bench.options.warmup, energy);
       run.describe(row, times, out.gemm_flops);
       add_energy(row, energy, static_cast<double>(batch * bench.options.sweep_steps));
-      // The resident set shows no increase where an earlier size or section took as much.
+      // The resident set shows no increase if an earlier size or section needed as much.
       if (const auto bytes = run.device().is_cpu() ? run.activation_bytes() : -1; bytes > 0)
         row.numbers.emplace_back("activations_bytes", static_cast<double>(bytes));
       speeds.emplace_back(batch, row.number("samples_per_s"));

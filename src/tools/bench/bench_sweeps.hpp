@@ -1,4 +1,4 @@
-// The sections of a benchmark that are more than steps and the loop.
+// Sections of a benchmark other than step and train.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,28 @@
 
 namespace npu_train::detail {
 
-/// What every section is given.
+/// The arguments of every section.
 struct Bench {
   const RunConfig& config;
   const BenchOptions& options;
   const Parts& parts;
   PowerMeter& power;
-  int64_t samples;  ///< that the data has; -1: not known
+  int64_t samples;  ///< number of samples in the data; -1: unknown
 
   bool is_stopped() const { return options.stopped && options.stopped(); }
-  /// Ends the benchmark here if requested.
+  /// Throws Interrupted if the caller stopped the benchmark.
   void go_on() const {
     if (is_stopped()) throw Interrupted();
   }
   struct Interrupted {};
 };
 
-/// measure() and measure_alternately() that can be ended between two repetitions.
+/// Like measure() and measure_alternately(), but can be stopped between two repetitions.
 Samples measured(const Bench& bench, const std::function<void()>& fn, int64_t count, int64_t warmup);
 PairedSamples measured_in_turn(const Bench& bench, const std::function<void()>& one, const std::function<void()>& other, int64_t pairs,
                                int64_t warmup = 1);
 
-/// What a size that cannot be measured says in its row.
+/// Returns the text for the row of a size that cannot be measured.
 std::string failure_of(const Error& error);
 
 inline constexpr int64_t kLargestSweep = 64;  // samples: 1, 2, 4 ...
@@ -51,19 +51,19 @@ void bench_null(const Bench& bench, BenchReport& out);
 void bench_dist(const Bench& bench, BenchReport& out);
 void bench_stages(const Bench& bench, BenchReport& out);
 
-/// Images per second of the data's loader alone, over epochs of at least a second. `batch`, `workers` 0: the configuration's values,
-/// which must work; a failure with another size is recorded.
+/// Measures images per second of the data loader alone, over epochs of at least a second in total. `batch`, `workers`: 0 is the
+/// configuration's value, which must work; with other sizes a failure is recorded.
 BenchRow loader_row(const Bench& bench, int64_t batch, int64_t workers);
 
-/// CPU threads of a sweep: 1, 2, 4 ... and the number that there is.
+/// Returns the thread counts of a sweep: 1, 2, 4 ... and `most`.
 std::vector<int64_t> doubled_up_to(int64_t most);
 
-/// measure(), with what it draws meanwhile added to `energy`.
+/// Like measure(); adds the consumed energy to `energy`.
 Samples measure_with_energy(const Bench& bench, const std::function<void()>& fn, int64_t count, int64_t warmup, EnergyReading& energy);
-/// Mean power and energy per sample, as far as they were read.
+/// Adds mean power and energy per sample, as far as they were read.
 void add_energy(BenchRow& row, const EnergyReading& energy, double samples);
 
-/// Seconds since the kernel started this process: loading libraries counts too. 0 where that cannot be read.
+/// Returns the seconds since the kernel started this process, including the loading of libraries. 0 if unknown.
 double since_process_start();
 
 }  // namespace npu_train::detail

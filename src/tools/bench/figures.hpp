@@ -1,4 +1,4 @@
-// Figures that may be unknown: NaN, "-" in a table.
+// Figures that may be unknown: NaN, shown as "-" in tables.
 #pragma once
 
 #include <charconv>
@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-// NaN for a text that is not a number.
+// Returns NaN for text that is not a number.
 inline double number_or_nan(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

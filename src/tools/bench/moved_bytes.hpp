@@ -1,4 +1,4 @@
-// The bytes that operators read and write, each operator for itself.
+// The bytes that operators read and write, summed over operators.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-// Sums what operators receive and give. What only looks at a tensor in another shape moves nothing.
+// Sums the sizes of inputs and outputs. Views move no bytes.
 struct MovedBytes final : OpListener {
   int64_t bytes = 0;
   void op_ended(const SeenOp& op) override {

@@ -26,7 +26,7 @@ std::optional<uint64_t> whole_number(const std::optional<std::string>& text) {
   return error == std::errc() ? std::optional(out) : std::nullopt;
 }
 
-/// The number that `text` begins with after blanks.
+/// Parses the number at the start of `text`, after blanks.
 std::optional<double> leading_number(const std::string& text) {
   std::istringstream in(text);
   std::string word;
@@ -51,16 +51,16 @@ std::string why_failed(const std::string& program, const CommandResult& result) 
   return program + " reports no power: '" + said + "'";
 }
 
-/// Entry `index` of a list of visible devices; `index` itself where none is set.
+/// Returns entry `index` of a list of visible devices; `index` itself if no list is set.
 std::string visible(const std::string& list, int index) {
   std::istringstream in(list);
   std::string entry;
   for (int i = 0; std::getline(in, entry, ','); ++i)
-    if (i == index && list.find('-') == std::string::npos) return entry;  // names of GPUs and ranges are not counted out
+    if (i == index && list.find('-') == std::string::npos) return entry;  // names of GPUs and ranges are not resolved
   return std::to_string(index);
 }
 
-/// Watts in what `npu-smi info -t power` prints: "NPU Real-time Power(W) : 161.2", "Power Dissipation(W) : 12.8".
+/// Returns the watts in the output of `npu-smi info -t power`: "NPU Real-time Power(W) : 161.2", "Power Dissipation(W) : 12.8".
 std::optional<double> npu_watts(const std::string& output) {
   std::istringstream in(output);
   for (std::string line; std::getline(in, line);) {
@@ -73,8 +73,8 @@ std::optional<double> npu_watts(const std::string& output) {
   return std::nullopt;
 }
 
-/// Card and chip of a logical number, by the rows "NPU ID, Chip ID, Chip Logic ID, name" of `npu-smi info -m`; the number itself, 0
-/// without.
+/// Returns card and chip of a logical number, from the rows "NPU ID, Chip ID, Chip Logic ID, name" of `npu-smi info -m`; without a matching
+/// row, the number itself and 0.
 std::pair<std::string, std::string> card_and_chip(const std::string& mapping, const std::string& logical) {
   std::istringstream in(mapping);
   for (std::string line; std::getline(in, line);) {
@@ -97,7 +97,7 @@ struct PowerMeter::Impl {
   std::chrono::milliseconds period;
   std::string host_why, device_why;
   std::vector<RaplZone> zones;
-  std::vector<std::string> command;  // reports the device's power; empty: none
+  std::vector<std::string> command;  // command that reports the device's power; empty: none
 
   std::shared_ptr<const Clock> clock;
   double begun = 0;
@@ -158,7 +158,7 @@ struct PowerMeter::Impl {
     return device.kind == "cuda" ? leading_number(result.output) : npu_watts(result.output);
   }
 
-  /// Adds what the counters moved by since the last look.
+  /// Adds the increase of the counters since the previous reading.
   void read_zones(bool first) {
     for (auto& zone : zones) {
       const auto now = whole_number(host.read(zone.file));
@@ -176,7 +176,7 @@ struct PowerMeter::Impl {
     while (!ends.wait_for(lock, period, [&] { return ending; })) {
       read_zones(false);
       if (command.empty()) continue;
-      lock.unlock();  // stop() does not wait for the tool before it reads the counters
+      lock.unlock();  // while the tool runs, stop() can already read the counters
       const auto seen = power(host.run(command));
       lock.lock();
       if (seen && !ending) watts.push_back(*seen);

@@ -1,4 +1,4 @@
-// What travelled between ranks in measured steps.
+// The communication between ranks in measured steps.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 namespace npu_train::detail {
 
 struct Reductions {
-  std::vector<ReductionTimes> all{};  // of the steps
+  std::vector<ReductionTimes> all{};  // one per step
 
-  // sent_bytes and, with groups of ranks, between_bytes (of the last step), and means over the steps: communication_ms, parameters_ms
-  // (waiting for parameters in shards), exposed_ms and share_exposed (of gradients and parameters, what the step waited for), share_hidden
-  // (of gradients). `steps` took these seconds.
+  // Adds sent_bytes and, with groups of ranks, between_bytes of the last step, and means over the steps: communication_ms; parameters_ms
+  // (waiting for sharded parameters); exposed_ms and share_exposed (time for which the step waited for gradients or parameters);
+  // share_hidden (of the gradients' communication). `steps`: the times of these steps.
   void describe(BenchRow& row, const Samples& steps) const;
 };
 

@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kOutside = 0.025;  // probability that the median is beyond one end: 2^-5 is more than twice that, 2^-6 is less
+constexpr double kOutside = 0.025;  // probability that the median is beyond one end: it is reached with 6 values (2^-6), not with 5 (2^-5)
 
 double timed(const std::function<void()>& fn) {
   const SteadyClock clock;
@@ -24,7 +24,7 @@ std::vector<double> sorted(std::vector<double> values) {
   return values;
 }
 
-/// The largest k for which at most `kOutside` of the cases have k or fewer of n fair coins heads; -1: none.
+/// Returns the largest k for which at most a share `kOutside` of throws of n fair coins has k or fewer heads; -1: none.
 int64_t sign_test_rank(int64_t n) {
   double tail = 0, term = std::exp2(-static_cast<double>(std::min<int64_t>(n, 1000)));
   if (n > 1000) return static_cast<int64_t>(static_cast<double>(n) / 2 - 0.98 * std::sqrt(static_cast<double>(n))) - 1;

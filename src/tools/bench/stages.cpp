@@ -44,7 +44,7 @@ void describe_losses(BenchRow& row, const Stage& stage) {
   row.numbers.emplace_back("loss_high", *high);
 }
 
-// `run`: the fastest of the stage.
+// `run`: the fastest run of the stage.
 void describe_use(BenchRow& row, const BenchRow& run, const MachineSpeed& machine, double link, bool low_precision) {
   const double seconds = run.number("step_ms_median") / 1e3;
   const auto add = [&](const char* key, double value) {
@@ -78,14 +78,14 @@ BenchRow row_of(const Stage& stage, size_t number, double first_ms, const Machin
   return row;
 }
 
-constexpr double kMostOfAll = 1.05;  // above it, a share of what the machine reaches is no measurement of the training
+constexpr double kMostOfAll = 1.05;  // a larger share of the machine's speed cannot be right
 
-// "262 % (!)": the notes give the cause.
+// Returns "262 % (!)" for a doubtful share; a note names the cause.
 std::string percent(double share) {
   return std::isnan(share) ? "-" : short_number(100 * share, 3) + " %" + (share > kMostOfAll ? " (!)" : "");
 }
 
-// Why a stage is faster than the machine; nothing if it is not.
+// Adds notes on shares above kMostOfAll, with a likely cause.
 void doubt(BenchReport& report, const BenchRow& row, const MachineSpeed& machine, bool low_precision) {
   const auto add = [&](const char* key, const std::string& what, const std::string& cause) {
     if (row.number(key) > kMostOfAll)
@@ -119,7 +119,7 @@ std::vector<Stage> training_stages(const RunConfig& config, int ranks, const Par
     fusion.settings.emplace_back("model.fused_kernels=auto");
   else
     fusion.failure = config.model.name + " has no option fused_kernels";
-  // Each value by itself, since a preset sets only what a configuration does not give.
+  // Lists each value separately, since a preset sets only values that a configuration does not set.
   Stage communication{.name = "+ communication", .settings = {"dist.preset=communication"}};
   auto preset = DistOptions::preset_values("communication");
   constexpr int kGroup = 8;

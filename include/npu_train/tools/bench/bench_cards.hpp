@@ -1,4 +1,4 @@
-/// Comparison of cards: measurements of benchmark reports, and figures from other sources.
+/// Comparison of cards: measurements from benchmark reports, and figures from other sources.
 #pragma once
 
 #include <filesystem>
@@ -9,31 +9,31 @@
 
 namespace npu_train {
 
-/// One card at one batch. NaN: unknown.
+/// One card with one batch size. NaN: unknown.
 struct CardRow {
-  std::string device, cann;  ///< cann: "" if there is none, or it is unknown
+  std::string device, cann;  ///< cann: "" if not installed or unknown
   double batch = 0, seconds_per_step = 0, samples_per_s = 0;
   double memory_gb = 0;    ///< peak, 1e9 bytes
-  double power_w = 0;      ///< mean of the device; of the host if the device is a CPU
-  std::string source;      ///< the report; for a figure from elsewhere, its publisher
+  double power_w = 0;      ///< mean power of the device; of the host if the device is a CPU
+  std::string source;      ///< the report; for an external figure, its publisher
   bool elsewhere = false;  ///< not measured by npu_train
 };
 
-/// The rows of a report's sections train, step and batch; for equal batches, the first in this order.
-/// Error(Usage) if it has none of them.
+/// Returns the rows of a report's sections train, step and batch; for equal batches, only the first in this order. Error(Usage) if there
+/// are none.
 std::vector<CardRow> card_rows(const BenchReport& report, const std::string& source);
 
-/// Figures that others published (src/tools/bench/facts/cards.tsv).
+/// Returns figures that others published (src/tools/bench/facts/cards.tsv).
 std::vector<CardRow> cards_from_elsewhere();
 
-/// The same from a CSV file with the columns device, batch, samples_per_s and any of cann, seconds_per_step, memory_gb, power_w, source.
-/// Error(Data) for a file without these columns, or with invalid numbers.
+/// Reads such figures from a CSV file with the columns device, batch, samples_per_s and any of cann, seconds_per_step, memory_gb, power_w,
+/// source. Error(Data) for a file without these columns, or with invalid numbers.
 std::vector<CardRow> read_cards(const std::filesystem::path& path);
 
-/// Speed relative to the first row, in percent, truncated after one digit: 108.86 is 108.8. NaN if one of them is unknown.
+/// Returns the speed relative to the first row in percent, truncated after one digit: 108.86 is 108.8. NaN if one of them is unknown.
 double relative_speed(const CardRow& card, const CardRow& first);
 
-/// A table; speeds are relative to the first row. Rows with different batches are marked: their speeds are hardly comparable.
+/// Returns a table with speeds relative to the first row. Rows with different batches are marked, since their speeds are hardly comparable.
 std::string cards_text(const std::vector<CardRow>& cards, size_t width = 0);
 Json cards_json(const std::vector<CardRow>& cards);
 std::string cards_html(const std::vector<CardRow>& cards);

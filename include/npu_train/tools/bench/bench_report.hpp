@@ -1,5 +1,4 @@
-/// The results of a benchmark: rows of numbers with the underlying times, as text, JSON, CSV and a page; and the comparison of two
-/// reports.
+/// The results of a benchmark: rows of numbers with the underlying times, as text, JSON, CSV and a page; and the comparison of two reports.
 #pragma once
 
 #include <cstdint>
@@ -18,66 +17,66 @@ namespace npu_train {
 /// One measurement.
 struct BenchRow {
   std::string section;  ///< step | train | infer | forward | amp | batch | loader | checkpointing | threads | phases | power | scaling ...
-  std::string name;     ///< the measurement in the section: "batch 32", "2 threads"
+  std::string name;     ///< name within the section: "batch 32", "2 threads"
   /// Named numbers with their unit in the name: samples_per_s, step_ms_median, latency_ms_p95, peak_memory_bytes, share_of_gemm ...
   std::vector<std::pair<std::string, double>> numbers{};
-  Samples samples{};                  ///< seconds of the repetitions; empty if the row is a comparison
-  std::optional<SpeedRatio> ratio{};  ///< of an interleaved comparison
-  std::string failure{};              ///< the reason for missing numbers: "out of memory"
+  Samples samples{};                  ///< seconds per repetition; empty if the row is a comparison
+  std::optional<SpeedRatio> ratio{};  ///< result of an interleaved comparison
+  std::string failure{};              ///< reason for missing numbers: "out of memory"
 
-  /// The number under `key`, NaN if there is none.
+  /// Returns the number under `key`; NaN if there is none.
   double number(const std::string& key) const;
 };
 
 struct BenchReport {
   std::string model{}, device{}, precision{};
-  std::string input{};  ///< of the model: "3x32x32, 10 classes"; "" if none was measured
+  std::string input{};  ///< input of the model: "3x32x32, 10 classes"; "" if no model was measured
   std::string data{};   ///< "cifar10, 50,000 samples"; "": none
   int64_t parameters = 0;
-  int64_t flops_per_image = 0;                       ///< forward
-  double gemm_flops = 0, copy_bytes_per_second = 0;  ///< of the machine, see machine_speed.hpp; 0: not measured
+  int64_t flops_per_image = 0;                       ///< forward pass
+  double gemm_flops = 0, copy_bytes_per_second = 0;  ///< speed of the machine, see machine_speed.hpp; 0: not measured
   std::map<std::string, std::string> environment{};
   std::vector<BenchRow> rows{};
   std::vector<std::string> notes{};  ///< sentences to read with the numbers: the best configuration, the knee, doubts
-  int exit_code = 0;                 ///< of the first error that ended a section; 0: none. Not written to files
+  int exit_code = 0;                 ///< exit code of the first error that ended a section; 0: none. Not written to files
 
-  /// The first row of a section, or the one with that name in it; nullptr if there is none.
+  /// Returns the first row of a section, or the one with that name in it; nullptr if there is none.
   const BenchRow* row(const std::string& section, const std::string& name = "") const;
 };
 
-/// `width` > 0: the width of a line; longer ones are wrapped.
+/// `width` > 0: longer lines are wrapped.
 std::string to_text(const BenchReport& report, size_t width = 0);
 Json to_json(const BenchReport& report);
-/// One line for each number: section, name, number, value. For a ratio also its interval, pairs and verdict.
+/// Writes one line per number: section, name, number, value. For a ratio also its interval, pairs and verdict.
 std::string to_csv(const BenchReport& report);
-/// A self-contained page. `history` are earlier reports, the oldest first: their speeds become curves and tables in which regressions are
-/// marked: runs that are slower than the previous one, by the rules of compare_bench_reports(). Reports of other work are omitted.
+/// Writes a self-contained page. `history`: earlier reports, the oldest first. Their speeds become curves and tables that mark regressions,
+/// runs that are slower than the previous one by the rules of compare_bench_reports(). Reports of other work are omitted.
 std::string to_html(const BenchReport& report, const std::vector<BenchReport>& history = {});
-/// Error(Data) for a file that is missing or not a report.
+/// Reads a report. Error(Data) for a file that is missing or not a report.
 BenchReport read_bench_report(const std::filesystem::path& path);
 
-/// Whether two reports measure the same model with equal size and FLOPs, the same kind of device, precision and kind of data.
+/// Whether two reports measure the same model with equal size and FLOPs, and the same kind of device, precision and kind of data.
 bool same_work(const BenchReport& a, const BenchReport& b);
 
 /// One row that both reports have.
 struct BenchDifference {
   std::string section, name;
   double a_ms = 0, b_ms = 0;  ///< median times
-  double value = 0;           ///< speed of A divided by that of B: median time of B divided by that of A
+  double value = 0;           ///< speed of A relative to B: median time of B divided by that of A
   double low = 0, high = 0;   ///< from the intervals of both medians, widened by the difference of the machine's speed between the runs
-  SpeedRatio::Verdict verdict = SpeedRatio::Verdict::NoDifference;  ///< TooFewPairs below six times on either side
+  SpeedRatio::Verdict verdict = SpeedRatio::Verdict::NoDifference;  ///< TooFewPairs with fewer than six times on a side
 };
 
 struct BenchComparison {
   std::string a, b;
   std::vector<BenchDifference> rows{};
   std::vector<std::string> notes{};  ///< rows on one side only, different environments
-  /// No row of A is slower.
+  /// Returns whether no row of A is slower.
   bool passed() const;
 };
 
-/// Rows with times that both have. Runs at different times are less certain than interleaved runs: the difference of the machine's own
-/// speed (products, copies) counts as scatter. Error(Usage) if no row with times is in both, or same_work() returns false.
+/// Compares rows with times that both reports have. Runs at different times are less certain than interleaved runs: the difference of the
+/// machine's own speed (products, copies) counts as scatter. Error(Usage) if there is no such row, or same_work() returns false.
 BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b);
 std::string to_text(const BenchComparison& comparison, size_t width = 0);
 Json to_json(const BenchComparison& comparison);

@@ -1,4 +1,4 @@
-/// The measured speed of this machine's copies, for comparison with a training step; that of its products is in device/product_speed.hpp.
+/// The measured copy speed of this machine, for comparison with a training step; for matrix products see device/product_speed.hpp.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace npu_train {
 
-/// Bytes per second, counting read and written bytes, of the best of `repeats` copies of `bytes` in the device's memory. Use more
-/// bytes than its caches hold.
+/// Returns bytes per second, read and written, of the best of `repeats` copies of `bytes` in device memory. `bytes` should exceed the
+/// caches.
 double copy_bandwidth(const Device& device, int64_t bytes = int64_t{256} << 20, int64_t repeats = 5);
 
 }  // namespace npu_train

@@ -15,17 +15,17 @@ namespace npu_train {
 /// Energy between start() and stop().
 struct EnergyReading {
   double seconds = 0;
-  std::optional<double> host_joules{};    ///< of all processor packages and their memory: of all running programs, not only of this process
-  std::optional<double> device_joules{};  ///< of the complete device: mean power times seconds
+  std::optional<double> host_joules{};    ///< all processor packages and their memory, for all running programs, not only this process
+  std::optional<double> device_joules{};  ///< the complete device: mean power times seconds
 };
 
-/// The host through the RAPL counters of Linux's powercap (package and dram zones; https://docs.kernel.org/power/powercap/powercap.html),
-/// including their wrap-around. A GPU through `nvidia-smi --query-gpu=power.draw`, an NPU through `npu-smi info -t power`, polled twice per
-/// second in parallel with the work: they return an average over about a second, so nothing is reported for less than two seconds. Energy
-/// is that of the machine, including other programs. One thread calls start() and stop() alternately.
+/// Measures energy of the complete machine, including other programs. Host: RAPL counters of Linux's powercap (package and dram zones;
+/// https://docs.kernel.org/power/powercap/powercap.html), including their wrap-around. GPU: `nvidia-smi --query-gpu=power.draw`; NPU:
+/// `npu-smi info -t power`; both are polled twice per second in parallel with the work. These tools report an average over about a second,
+/// so that shorter measurements than two seconds have no result. Call start() and stop() alternately on one thread.
 class PowerMeter {
  public:
-  /// `period`: time between two readings; 0: half a second if a device is polled, else ten seconds.
+  /// `period`: time between two readings; 0: half a second if a device is polled, otherwise ten seconds.
   PowerMeter(HostView host, Device device, std::chrono::milliseconds period = std::chrono::milliseconds(0),
              std::shared_ptr<const Clock> clock = steady_clock());
   ~PowerMeter();
@@ -35,9 +35,9 @@ class PowerMeter {
   void start();
   EnergyReading stop();
 
-  /// The reason why the host's energy cannot be read; "" if it can.
+  /// Returns why the host's energy cannot be read; "" if it can.
   const std::string& host_why() const;
-  /// The same for the device; also "" if the device is the host itself.
+  /// Returns the same for the device; also "" if the device is the host itself.
   const std::string& device_why() const;
 
  private:
