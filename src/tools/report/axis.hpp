@@ -11,7 +11,7 @@ struct Tick {
   std::string text;
 };
 
-/// The values that an axis must hold. Grows by include(); values that are not finite do not count.
+/// The range of values on an axis. include() extends it; values that are not finite are ignored.
 struct Extent {
   double low = 0, high = 0;
   bool empty = true;
@@ -20,18 +20,18 @@ struct Extent {
   void include(double value);
 };
 
-/// Maps values to 0 (begin) .. 1 (end). Any finite doubles do, also denormal ones and those whose difference overflows.
+/// Maps values to 0 (begin) .. 1 (end). Accepts any finite doubles, including denormal ones and those whose difference overflows.
 class Axis {
  public:
-  /// From the extent's smallest to its largest value, or, `rounded`, from a tick below to a tick above.
+  /// From the extent's smallest to its largest value or, if `rounded`, from a tick below to a tick above.
   static Axis linear(Extent extent, bool rounded);
-  /// For positive values, between round numbers; `zero` gives 0 a place of its own at the begin.
+  /// For positive values, between round numbers; `zero` reserves a separate place at the begin for 0.
   static Axis logarithmic(Extent positive, bool zero);
 
   double at(double value) const;
   const std::vector<Tick>& ticks() const { return ticks_; }
   bool has_zero() const { return floor_ > 0; }
-  /// Where the logarithmic part begins.
+  /// Returns the position where the logarithmic part begins.
   double floor() const { return floor_; }
 
  private:

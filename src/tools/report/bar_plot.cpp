@@ -15,15 +15,15 @@ using detail::Axis;
 using detail::escape_html;
 using Bar = BarPlot::Bar;
 
-constexpr size_t kNamed = 24;       // so many bars are rows with names; more are drawn side by side, the largest named below
-constexpr size_t kLargestBar = 8;   // that are named there
-constexpr size_t kMostBars = 1000;  // side by side; of more, the largest of each run of neighbours
-constexpr size_t kThick = 100;      // side by side with space between them
+constexpr size_t kNamed = 24;       // up to this many bars are rows with names; more are drawn side by side
+constexpr size_t kLargestBar = 8;   // number of bars that are named below bars drawn side by side
+constexpr size_t kMostBars = 1000;  // drawn side by side; of more bars, the largest of each run of neighbours
+constexpr size_t kThick = 100;      // up to this many bars have space between them
 constexpr size_t kBarColors = 8;
 
 bool drawable(const Bar& bar) { return std::isfinite(bar.value) && bar.value >= 0; }
 
-// A value that is not finite is what a reader must see first.
+// Readers must see values that are not finite first.
 double rank_of(const Bar& bar) { return drawable(bar) ? bar.value : HUGE_VAL; }
 
 /// Draws one plot.
@@ -111,7 +111,7 @@ class BarPainter {
       const auto of_run = [&](size_t k) { return order_.begin() + static_cast<std::ptrdiff_t>(k * count / runs); };
       const auto i = *std::max_element(of_run(run), of_run(run + 1),
                                        [&](size_t a, size_t b) { return rank_of(plot_.bars[a]) < rank_of(plot_.bars[b]); });
-      constexpr double kThinnest = 0.006;  // every value is visible
+      constexpr double kThinnest = 0.006;  // keeps every value visible
       const double height = plot_.bars[i].value == 0 ? 0 : std::max(length(i), kThinnest);
       const auto& bar = plot_.bars[i];
       const auto text = escape_html(bar.name + (bar.group.empty() ? "" : " \u00b7 " + bar.group) + ": " + short_number(bar.value, 6));

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool needs_quotes(const std::string& cell, bool alone) {
-  if (cell.empty()) return alone;  // an empty line is no row
+  if (cell.empty()) return alone;  // an empty line is not a row
   return cell.find_first_of(",\"\r\n") != std::string::npos || cell.front() == ' ' || cell.back() == ' ' ||
          cell.starts_with(kByteOrderMark);
 }
@@ -112,14 +112,14 @@ class CsvParser {
   std::string_view text_;
   const CsvLimits& limits_;
   char separator_;
-  std::string ends_;  // of a plain cell
+  std::string ends_;  // characters that end a plain cell
   CsvTable table_;
   size_t at_ = 0;
   size_t line_ = 1;
   size_t count_ = 0;
 };
 
-// A number as logs write it; blanks around it do not count.
+// Reads a number as logs write it; ignores blanks around it.
 bool read_number(std::string_view cell, double& out) {
   const auto first = cell.find_first_not_of(" \t");
   if (first == std::string_view::npos) {
@@ -141,7 +141,7 @@ bool read_number(std::string_view cell, double& out) {
   return true;
 }
 
-// Spreadsheets compute what begins so.
+// Whether a spreadsheet would compute the cell.
 bool begins_formula(std::string_view cell) {
   double number = 0;
   return !cell.empty() && std::string_view("=+-@").find(cell[0]) != std::string_view::npos && !read_number(cell, number);

@@ -1,17 +1,17 @@
-// Finite numbers with a given number of digits.
+// Formats finite numbers with a given number of digits.
 #pragma once
 
 #include <string>
 
 namespace npu_train::detail {
 
-/// At most `decimals` digits behind the point, without zeros at the end; commas between thousands. |value| < 1e15.
+/// At most `decimals` digits after the point, without trailing zeros; commas between thousands. |value| < 1e15.
 std::string fixed(double value, int decimals);
 
-/// As fixed(), without commas: for machines.
+/// Like fixed(), without commas: for machines.
 std::string fixed_plain(double value, int decimals);
 
-/// At most `digits` significant digits, without zeros at the end: "1.2e-5".
+/// At most `digits` significant digits, without trailing zeros: "1.2e-5".
 std::string scientific(double value, int digits);
 
 }  // namespace npu_train::detail

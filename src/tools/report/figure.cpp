@@ -9,17 +9,17 @@
 namespace npu_train::detail {
 namespace {
 
-// About the width of a digit of the axes' font, in pixels.
+// Approximate width of a digit in the axes' font, in pixels.
 constexpr double kDigit = 6.6;
 // The width of a plot area on a telephone, in pixels.
 constexpr double kNarrowArea = 270;
 
 std::string caption(const std::string& title) { return title.empty() ? "" : "<figcaption>" + escape_html(title) + "</figcaption>\n"; }
 
-// As long as a telephone is wide.
+// Limits a label to the width of a telephone.
 std::string label(const std::string& text) { return escape_html(shorten_middle(visible_text(text), 40)); }
 
-// Labels that would touch at the width of a telephone are omitted.
+// Omits labels that would touch at the width of a telephone.
 std::string x_ticks(const Axis& axis) {
   std::string out;
   double free_from = -1;

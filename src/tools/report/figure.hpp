@@ -1,5 +1,4 @@
-// What plots share: a plot area of fixed height and any width. Lines and bars are stretched with it, text and strokes
-// are not.
+// Common parts of plots: a plot area of fixed height and any width. Lines and bars are stretched with it; text and strokes are not.
 #pragma once
 
 #include <string>
@@ -9,27 +8,27 @@
 
 namespace npu_train::detail {
 
-/// Data is drawn in a box of kBox by kBox units, y downwards.
+/// Data is drawn in a box of kBox by kBox units, with y downwards.
 inline constexpr double kBox = 1000;
 
 /// The height of a row of text above the plot area, in pixels.
 inline constexpr int kRowAbove = 15;
 
-/// A coordinate of that box with one decimal.
+/// Returns a coordinate of that box with one decimal.
 std::string in_box(double share);
-/// The same place as a length of SVG: "12.5%".
+/// Returns the same place as an SVG length: "12.5%".
 std::string percent(double share);
 
 struct Figure {
   std::string title, x_label, y_label;
-  std::string summary;  ///< what a reader without eyes gets
+  std::string summary;  ///< text for screen readers
   std::string legend;   ///< `<li>` elements
   std::string behind;   ///< SVG in percent, under the data
   std::string above;    ///< SVG in percent, text above the plot area
   std::string data;     ///< SVG in units of the box
   std::string below{};  ///< HTML under the plot area
-  int rows_above = 0;   ///< rows of text in it
-  bool wide = false;    ///< takes a row of the page alone
+  int rows_above = 0;   ///< rows of text in `above`
+  bool wide = false;    ///< occupies a complete row of the page
 };
 
 /// A vertical line at a share of the width, with text above it.
@@ -38,15 +37,15 @@ struct PlacedMark {
   std::string text;
 };
 
-/// Texts are put into rows where they do not cover each other at the width of a telephone; text without room is shown on hover only.
+/// Arranges the texts in rows so that they do not overlap at the width of a telephone; text without room is shown only on hover.
 void add_marks(Figure& figure, std::vector<PlacedMark> marks);
 
-/// The `<figure>`.
+/// Returns the `<figure>` with a plot area.
 std::string figure_html(const Figure& figure, const Axis& x, const Axis& y);
-/// The same without a plot area.
+/// Returns the `<figure>` without a plot area.
 std::string figure_html(const Figure& figure);
 
-/// A figure that says why nothing is drawn.
+/// Returns a figure that states why no data is drawn.
 std::string empty_figure_html(const std::string& title, const std::string& legend);
 
 }  // namespace npu_train::detail

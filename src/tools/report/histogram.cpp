@@ -53,7 +53,7 @@ std::string to_html(const Histogram& h) {
                    short_number(h.edges.back());
   for (size_t i = 0; i < h.counts.size(); ++i) {
     if (h.counts[i] == 0) continue;
-    constexpr double kThinnest = 0.006;  // every value is visible
+    constexpr double kThinnest = 0.006;  // keeps every value visible
     const double begin = x.at(h.edges[i]), end = x.at(h.edges[i + 1]);
     const double height = std::max(y.at(static_cast<double>(h.counts[i])), kThinnest);
     const auto text =

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kWideFact = 18, kFullFact = 40;
 
-// Long names break behind the characters that separate their words, not inside a word.
+// Lets long names break after the characters that separate words, not inside a word.
 std::string breakable(const std::string& text) {
   if (detail::code_points(text) <= kWideFact) return escape_html(text);
   std::string out, word;
@@ -74,7 +74,8 @@ void HtmlPage::add_plot(const std::string& html) {
 
 std::string HtmlPage::str() const {
   const auto title = escape_html(title_);
-  // If text ever bypassed the escaping: nothing is fetched, and only a script with a hash of the complete content runs.
+  // Defence in case text ever bypasses the escaping: no resources are fetched, and only a script with the hash of the complete content
+  // runs.
   const auto nonce = hex64(hash64(title + body_));
   std::string out = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   out +=
@@ -85,7 +86,7 @@ std::string HtmlPage::str() const {
   out += "<link rel=\"icon\" href=\"data:,\">\n<title>" + title + "</title>\n<style>\n";
   out += detail::kPageStyle;
   const auto script = "<script nonce=\"" + nonce + "\">";
-  // Before the body, so that long tables are never laid out completely.
+  // Before the body, so that the browser never lays out long tables completely.
   out += "</style>\n" + script + "document.documentElement.classList.add('js')</script>\n</head>\n<body>\n<main>\n<h1>" + title + "</h1>\n";
   out += body_ + (in_plots_ ? "</div>\n" : "") + "</main>\n" + script + "\n";
   out += detail::kPageScript;

@@ -11,13 +11,13 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kFirstRows = 200;  // as in the script
+constexpr size_t kFirstRows = 200;  // must equal the number in the script
 constexpr size_t kWorthAFilter = 8;
-constexpr size_t kShownComplete = 100;  // rows of a table that is shown without a scrollbar of its own
+constexpr size_t kShownComplete = 100;  // most rows of a table without its own scrollbar
 constexpr size_t kShortText = 14;       // stays on one line
 constexpr size_t kLongText = 40;        // gets a wide column
 
-// What the row is sorted by; "" for none.
+// Returns the sort key of a cell; "" for none.
 std::string sort_key(const HtmlTable::Cell& cell, bool numeric) {
   if (cell.sort) return shortest(*cell.sort);
   if (!numeric) return "";
@@ -40,7 +40,7 @@ std::string cell_html(const HtmlTable::Cell& cell, bool numeric) {
          (cell.tone == Tone::Plain ? text : "<span class=\"" + detail::tone_class(cell.tone) + "\">" + text + "</span>") + "</td>";
 }
 
-// Those that hold something.
+// Returns the columns with at least one cell that is not empty or "-".
 std::vector<size_t> filled_columns(const HtmlTable& table) {
   std::vector<size_t> out;
   for (size_t column = 0; column < table.columns.size(); ++column)
@@ -93,7 +93,7 @@ std::string table_html(const HtmlTable& table) {
            escape_html(table.columns[column].name) + "</button></th>";
   out += "</tr></thead>\n<tbody>\n";
   for (size_t i = 0; i < rows; ++i) {
-    if (i == kFirstRows) out += "</tbody>\n<tbody class=\"rest\">\n";  // not laid out until it is shown
+    if (i == kFirstRows) out += "</tbody>\n<tbody class=\"rest\">\n";  // rendered only when it is shown
     out += "<tr>";
     for (const auto column : columns) out += cell_html(table.rows[i][column], table.columns[column].numeric);
     out += "</tr>\n";

@@ -7,7 +7,7 @@
 
 namespace npu_train::detail {
 
-/// "good", "warn" or "bad"; "" for Plain.
+/// Returns "good", "warn" or "bad"; "" for Plain.
 std::string tone_class(Tone tone);
 
 std::string table_html(const HtmlTable& table);

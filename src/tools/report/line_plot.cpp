@@ -18,7 +18,7 @@ using detail::escape_html;
 using detail::Extent;
 
 constexpr size_t kMostPoints = 2000;
-constexpr size_t kMostDots = 100;  // without labels; more would hide the curve
+constexpr size_t kMostDots = 100;  // dots of a series without labels; more would hide the curve
 constexpr size_t kColors = 8;
 
 struct Lost {
@@ -31,10 +31,10 @@ struct Point {
   bool after_gap = false;
 };
 
-/// A series sorted into what can be drawn and what cannot.
+/// The points of a series, separated into drawable ones and gaps.
 struct Curve {
   std::vector<Point> points;
-  std::vector<size_t> gaps;  // indices with a place on the x axis
+  std::vector<size_t> gaps;  // indices of points with a position on the x axis
 };
 
 bool drawable(double y, bool log_y) { return std::isfinite(y) && !(log_y && y < 0); }
@@ -58,12 +58,12 @@ Curve split(const LinePlot::Series& series, bool log_y, Lost& lost) {
   return out;
 }
 
-// The extremes of each run of neighbours, the first and the last point; a gap between two that stay is kept.
+// Keeps the extremes of each run of neighbours and the first and last point; a gap between two kept points is kept.
 std::vector<Point> thinned(const std::vector<Point>& points, const std::vector<double>& y) {
   if (points.size() <= kMostPoints) return points;
   constexpr size_t kRuns = kMostPoints / 2;
   std::vector<Point> out;
-  size_t next = 0;  // the first point that is not looked at yet
+  size_t next = 0;  // the first point that was not processed yet
   const auto keep = [&](size_t at) {
     if (at < next) return;
     bool gap = false;
@@ -178,7 +178,7 @@ class Painter {
            escape_html(series.name) + "\" data-t=\"" + texts + "\">\n<path class=\"line\" d=\"" + line + "\"/>\n" + dots + "</g>\n";
   }
 
-  // One stroke for all gaps at one place.
+  // Draws one stroke for all gaps at the same place.
   std::string gaps(size_t s) const {
     const auto& series = plot_.series[s];
     std::string out, last;

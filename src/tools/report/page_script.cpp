@@ -2,8 +2,8 @@
 
 namespace npu_train::detail {
 
-// Without it all is there to be read; it adds sorting, filtering and the values under the pointer. Text enters the page by textContent
-// only.
+// The page is readable without the script, which adds sorting, filtering and the values under the pointer. Text enters the page only by
+// textContent.
 const std::string_view kPageScript = R"js(
 (() => {
 'use strict';

@@ -2,7 +2,7 @@
 
 namespace npu_train::detail {
 
-// Text and strokes keep their size at every width: only the box of the data is stretched.
+// Text and strokes keep their size at every width: only the data box is stretched.
 const std::string_view kPageStyle = R"css(
 :root {
   color-scheme: light dark;

@@ -11,10 +11,10 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kNarrowest = 10;  // of a column of text
+constexpr size_t kNarrowest = 10;  // narrowest column of text
 constexpr size_t kBetween = 2;
 
-// A number, with commas and with a short unit ("98.2 %", "3.1 GiB").
+// Whether the text is a number, with commas and a short unit ("98.2 %", "3.1 GiB").
 bool shows_number(std::string text) {
   std::erase(text, ',');
   size_t at = text.starts_with('+') || text.starts_with('-') ? 1 : 0;
@@ -37,7 +37,7 @@ bool all_numbers(const std::vector<std::vector<std::string>>& rows, size_t colum
   return any;
 }
 
-// The end of the piece of `text` that goes into a line of `width`: a blank, else behind a separator of a path, else where it is full.
+// Returns where a line of `width` ends: at a blank, otherwise after a path separator, otherwise where the line is full.
 size_t break_of(const std::string& text, size_t width) {
   const auto full = detail::byte_of_point(text, width);
   if (full >= text.size()) return text.size();
@@ -50,8 +50,8 @@ std::vector<std::string> lines_of(const std::string& text, size_t width) {
   std::vector<std::string> out;
   size_t at = 0;
   do {
-    const auto rest =
-        text.substr(at, detail::byte_of_point(text.substr(at, 4 * width + 4), width + 1));  // a long cell costs its length and no more
+    // A bounded piece, so that a long cell takes linear time.
+    const auto rest = text.substr(at, detail::byte_of_point(text.substr(at, 4 * width + 4), width + 1));
     const auto end = at + break_of(rest, width);
     out.push_back(text.substr(at, end - at));
     out.back().erase(out.back().find_last_not_of(' ') + 1);
@@ -60,7 +60,7 @@ std::vector<std::string> lines_of(const std::string& text, size_t width) {
   return out;
 }
 
-// Takes from the widest columns of text until the line fits; false where none can give more.
+// Narrows the widest text columns until the line fits; returns false if none can become narrower.
 bool make_fit(std::vector<size_t>& widths, const std::vector<bool>& numeric, size_t width) {
   const size_t total = std::accumulate(widths.begin(), widths.end(), kBetween * (widths.size() - 1));
   for (size_t excess = total > width ? total - width : 0; excess > 0; --excess) {
@@ -87,7 +87,7 @@ void TextTable::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-// Where the line is too long the headers of numbers are broken first, so that their columns are as narrow as the numbers.
+// If the line is too long, the headers of numeric columns are broken first, so that these columns are as narrow as their numbers.
 TextTable::Layout TextTable::layout(size_t width) const {
   Layout out;
   std::vector<size_t> narrow;

@@ -10,10 +10,10 @@
 
 namespace npu_train {
 
-/// One line with its line end (a plain "\n", which readers of the RFC accept), for reports that people open in a terminal or a spreadsheet.
-/// Cells with commas, quotes or blanks at an end are quoted. Characters that control a terminal are escaped ("\x1b"), and a cell that a
-/// spreadsheet would compute (one that begins with = + - or @ and is not a number) is prefixed with "'"; read_csv returns all other cells
-/// unchanged.
+/// Returns one line with its line end (a plain "
+/// ", which readers of the RFC accept), for reports that people open in a terminal or a spreadsheet. Cells with commas, quotes, or blanks
+/// at an end are quoted. Characters that control a terminal are escaped ("\x1b"), and a cell that a spreadsheet would compute (one that
+/// begins with = + - or @ and is not a number) is prefixed with "'"; read_csv returns all other cells unchanged.
 std::string csv_row(const std::vector<std::string>& cells);
 
 /// Limits for reading untrusted files.
@@ -22,28 +22,28 @@ struct CsvLimits {
   size_t cells = 4'000'000;
 };
 
-/// A header and rows with as many cells.
+/// A header, and rows with one cell per column.
 struct CsvTable {
   std::string source;                          ///< file name, for messages
   std::vector<std::string> columns;            ///< the header
   std::vector<std::vector<std::string>> rows;  ///< each with columns.size() cells
-  std::vector<size_t> lines;                   ///< the line of the file, from 1, on which each row begins
+  std::vector<size_t> lines;                   ///< line number in the file, from 1, at which each row begins
 
   bool has(std::string_view column) const;
-  /// The index of a column. Error(Data) if no column or more than one has this name.
+  /// Returns the index of a column. Error(Data) if no column or more than one has this name.
   size_t index(std::string_view column) const;
-  /// A column as numbers. Blank cells become NaN, as in logs for values that were not measured; "nan" and "inf" are accepted in upper and
-  /// lower case. Error(Data) with the line for other text.
+  /// Returns a column as numbers. Blank cells, as logs have them for values that were not measured, become NaN; "nan" and "inf" are
+  /// accepted in any letter case. Error(Data) with the line for other text.
   std::vector<double> numbers(std::string_view column) const;
 };
 
-/// Reads text with a header. Quoted cells may contain commas, doubled quotes and line ends; lines end with LF, CRLF or CR; a byte order
-/// mark and blank lines are skipped. Error(Data) with the line: a row whose length differs from the header's, text after a closing quote,
-/// an unterminated quote, a NUL byte, no header, or exceeded limits. `separator`: the character between cells, for the CSV variants of
-/// other programs (semicolons, tabs).
+/// Parses text with a header. Quoted cells may contain commas, doubled quotes and line ends; lines end with LF, CRLF or CR; a byte order
+/// mark and blank lines are skipped. Error(Data), with the line, for a row whose length differs from the header's, text after a closing
+/// quote, an unterminated quote, a NUL byte, a missing header, or exceeded limits. `separator`: the character between cells, for the CSV
+/// variants of other programs (semicolons, tabs).
 CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits = {}, char separator = ',');
 
-/// Reads a file; as parse_csv.
+/// Reads a file like parse_csv().
 CsvTable read_csv(const std::filesystem::path& path, const CsvLimits& limits = {});
 
 }  // namespace npu_train

@@ -17,15 +17,14 @@ enum class Tone { Plain, Good, Warn, Bad };
 struct HtmlTable {
   struct Column {
     std::string name;
-    bool numeric = false;  ///< aligned to the right, sorted by value
+    bool numeric = false;  ///< right-aligned, sorted by value
   };
   struct Cell {
     std::string text;
-    std::optional<double> sort{};  ///< sort key of the row; without it the text, in a numeric column as the number that it shows
+    std::optional<double> sort{};  ///< sort key of the row; default: the text or, in a numeric column, the number in it
     Tone tone = Tone::Plain;
 
-    /// Shown as short_number(value, digits), sorted by the value itself. NaN counts as larger than all numbers, since it is what users look
-    /// for.
+    /// Shown as short_number(value, digits), sorted by the value itself. NaN sorts as larger than all numbers, since users look for it.
     static Cell number(double value, Tone tone = Tone::Plain, int digits = 4);
   };
 
@@ -34,8 +33,8 @@ struct HtmlTable {
   std::vector<std::vector<Cell>> rows{};
 };
 
-/// A page that grows from top to bottom. All text is escaped, whatever its source; it cannot become markup or code.
-/// Plots that follow each other directly share a row if there is room for two.
+/// A page that grows from top to bottom. All text is escaped, whatever its source; it cannot become markup or code. Consecutive plots share
+/// a row if there is room for two.
 class HtmlPage {
  public:
   struct Fact {
@@ -46,19 +45,19 @@ class HtmlPage {
   explicit HtmlPage(std::string title);
 
   void heading(const std::string& text);
-  /// A tone other than Plain makes it a coloured note.
+  /// A tone other than Plain makes the paragraph a coloured note.
   void paragraph(const std::string& text, Tone tone = Tone::Plain);
-  /// Short facts side by side.
+  /// Adds short facts side by side.
   void facts(const std::vector<Fact>& facts);
   void plot(const LinePlot& plot);
   void bars(const BarPlot& plot);
   void histogram(const Histogram& histogram);
-  /// Columns that are empty or "-" in every row are omitted; on a narrow screen a table that does not fit shows its rows as blocks. Of
-  /// more than 200 rows the first 200 are shown until the reader requests all. Error(Usage) if the number of cells of a row differs from
-  /// the number of columns.
+  /// Omits columns that are empty or "-" in every row; on a narrow screen, a table that does not fit shows its rows as blocks. Of more than
+  /// 200 rows, the first 200 are shown until the reader requests all. Error(Usage) if the number of cells of a row differs from the number
+  /// of columns.
   void table(const HtmlTable& table);
 
-  /// The complete document, the same bytes for the same content.
+  /// Returns the complete document, the same bytes for the same content.
   std::string str() const;
 
  private:

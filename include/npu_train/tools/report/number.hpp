@@ -5,8 +5,8 @@
 
 namespace npu_train {
 
-/// `value` with at most `digits` significant digits: "0.1235", "12.3", "1.2e-5". Integers below 1e15 keep all their digits: "1,234,567".
-/// Up to a million, all digits before the decimal point are kept: "123,457", not "1.235e5". Also "nan", "inf" and "-inf".
+/// Returns `value` with at most `digits` significant digits: "0.1235", "12.3", "1.2e-5". Integers below 1e15 keep all their digits:
+/// "1,234,567". Up to a million, all digits before the decimal point are kept: "123,457", not "1.235e5". Also "nan", "inf" and "-inf".
 std::string short_number(double value, int digits = 4);
 
 }  // namespace npu_train

@@ -8,17 +8,17 @@ namespace npu_train {
 
 struct PageOrigin {
   std::string date;     ///< "2026-05-31 17:04 UTC"
-  std::string command;  ///< that wrote the page; may be empty
-  std::string version;  ///< of the library
+  std::string command;  ///< command that wrote the page; may be empty
+  std::string version;  ///< version of the library
 
-  /// Of this process, now.
+  /// Returns the origin of this process at this time.
   static PageOrigin here();
 };
 
-/// HtmlPage::str() with a footer that names the origin.
+/// Returns HtmlPage::str() with a footer that names the origin.
 std::string with_origin(const std::string& page, const PageOrigin& origin);
 
-/// Writes a page with the origin of this process; as write_file_atomic().
+/// Writes a page with the origin of this process, like write_file_atomic().
 void write_page(const std::filesystem::path& path, const std::string& page);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Plots as pieces of HTML with inline SVG, in the style of HtmlPage.
+/// Plots as HTML fragments with inline SVG, in the style of HtmlPage.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct LinePlot {
   struct Series {
     std::string name;
     std::vector<double> x{}, y{};       ///< equally many; connected in this order
-    std::vector<std::string> labels{};  ///< none, or one for each point: shown next to its values on hover
+    std::vector<std::string> labels{};  ///< none, or one per point: shown next to its values on hover
   };
   /// A vertical line.
   struct Mark {
@@ -26,7 +26,7 @@ struct LinePlot {
   std::vector<Mark> marks{};
 };
 
-/// Counts of values between edges: counts[i] belongs to [edges[i], edges[i + 1]).
+/// Counts of values between edges: counts[i] counts values in [edges[i], edges[i + 1]).
 struct Histogram {
   std::string title{}, x_label{};
   std::vector<double> edges{};  ///< finite and ascending, one more than counts
@@ -39,27 +39,28 @@ struct BarPlot {
   struct Bar {
     std::string name;
     double value = 0;     ///< 0 or larger
-    std::string group{};  ///< bars of a group have a colour; the legend names it
+    std::string group{};  ///< bars of a group share a colour, which the legend names
   };
-  std::string title{}, x_label{}, y_label{};  ///< the labels are captions: the meaning of a bar, and the unit of its value
+  std::string title{}, x_label{}, y_label{};  ///< captions: the meaning of a bar, and the unit of its value
   bool log_y = false;
-  std::vector<Bar> bars{};  ///< in the order in which they are drawn
+  std::vector<Bar> bars{};  ///< in drawing order
 };
 
-/// A `<figure>` as wide as its container, with the same text size at every width.
+/// Draws a `<figure>` as wide as its container, with the same text size at every width.
 ///
 /// Points that cannot be drawn are never silently lost: a point with y = NaN or +-inf (on a log axis also y < 0) is a gap in its curve with
-/// a stroke at the upper edge, counted in the legend; points without a finite x are also counted there. On a log axis y = 0 is on a
-/// separate line, labelled 0, below the smallest positive value. Of a series with more than 2,000 points the smallest and the largest y of
-/// each of 1,000 runs are drawn. Error(Usage) if x, y and labels differ in length.
+/// a stroke at the upper edge, counted in the legend; points without a finite x are also counted there. On a log axis, y = 0 is on a
+/// separate line, labelled 0, below the smallest positive value. A series with more than 2,000 points is divided into 1,000 runs, of which
+/// the smallest and the largest y are drawn. Error(Usage) if x, y and labels differ in length.
 std::string to_html(const LinePlot& plot);
 
-/// Up to 24 bars are rows, each with its name and value. More are drawn side by side, and the largest 8 are numbered and named below; of
-/// more than 1,000 the largest of each run of neighbours is drawn. Bars of values that are not finite or below 0 have the full length and
-/// the colour of an error, count as the largest and are counted in the legend.
+/// Draws up to 24 bars as rows, each with its name and value. More bars are drawn side by side, and the largest 8 are numbered and named
+/// below; of more than 1,000 bars, only the largest of each run of neighbours is drawn. Bars with a value that is not finite or below 0
+/// have full length and the error colour, rank as the largest, and are counted in the legend.
 std::string to_html(const BarPlot& plot);
 
-/// With `log_x` the first edge may be 0. Error(Usage) if edges are not finite, not ascending or do not match the counts.
+/// Draws a histogram. With `log_x`, the first edge may be 0. Error(Usage) if edges are not finite, not ascending or do not match the
+/// counts.
 std::string to_html(const Histogram& histogram);
 
 }  // namespace npu_train
