@@ -41,7 +41,7 @@ Finding chip_finding(const AscendFacts& ascend) {
   return f;
 }
 
-// What an overflow gives, by the chip and the two variables that torch_npu reads.
+// Reports the result of an overflow, by the chip and the two variables that torch_npu reads.
 Finding overflow_finding(const HostView& host, const AscendFacts& ascend) {
   const auto enable = host.variable("INF_NAN_MODE_ENABLE"), force = host.variable("INF_NAN_MODE_FORCE_DISABLE");
   Finding f{kAscend, "overflow mode", Verdict::Ok, "",
@@ -142,7 +142,7 @@ bool is_stub_folder(const std::string& folder) {
   return has_part(folder, "devlib") || has_part(folder, "stub") || has_part(folder, "stubs");
 }
 
-// Which CANN a folder belongs to: ".../ascend-toolkit/8.5.0/..." or ".../cann-9.1.0/...". "" for none.
+// Returns the version of CANN that a folder belongs to: ".../ascend-toolkit/8.5.0/..." or ".../cann-9.1.0/..."; "" for none.
 std::string cann_of(const HostView& host, const std::string& folder) {
   const auto parts = split(host.resolved(folder), '/');
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMuchMemory = 2;  // a card is taken when others hold more than 1 / this of its memory
+constexpr int64_t kMuchMemory = 2;  // a card counts as busy if other processes use more than 1 / this of its memory
 
 std::string node_list(const AscendFacts& ascend) {
   std::vector<std::string> out;
@@ -106,7 +106,7 @@ Finding npu_smi_finding(const AscendFacts& ascend) {
   return f;
 }
 
-// Health as npu-smi words it.
+// Reports the health that npu-smi prints.
 Finding health_finding(const AscendFacts& ascend) {
   std::vector<std::string> sick, seen;
   Verdict verdict = Verdict::Ok;
@@ -129,7 +129,7 @@ Finding health_finding(const AscendFacts& ascend) {
           "ASCEND_RT_VISIBLE_DEVICES, let an administrator reset it, or have it replaced"};
 }
 
-// Processes that have a device node open, by the links in /proc. Those of other users are only seen by root.
+// Returns the processes that have a device node open, by the links in /proc. Only root sees the processes of other users.
 std::map<int64_t, std::string> holders(const HostView& host) {
   std::map<int64_t, std::string> out;
   for (const auto& name : host.list("/proc")) {

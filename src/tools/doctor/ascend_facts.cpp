@@ -19,7 +19,7 @@ const std::vector<std::vector<std::string>>& chip_rows() {
   return rows;
 }
 
-// The default locations of CANN.
+// Returns the default locations of CANN.
 std::vector<std::string> cann_places(const HostView& host) {
   std::vector<std::string> bases = {"/usr/local/Ascend"};
   if (const auto home = host.variable("HOME"); home.starts_with("/")) bases.push_back(home + "/Ascend");
@@ -33,7 +33,7 @@ std::vector<std::string> cann_places(const HostView& host) {
   return out;
 }
 
-// Files ascend_*_install.info have a line version=9.1.0; they are in the folder or in the architecture's subfolder.
+// Reads the line version=9.1.0 of a file ascend_*_install.info, which is in the folder or in the architecture's subfolder.
 void read_cann_version(const HostView& host, CannFacts& cann) {
   const auto home = host.resolved(cann.home);
   std::vector<std::string> folders = {home};
@@ -125,7 +125,7 @@ bool has_part(const std::string& path, std::string_view name) {
 namespace npu_train {
 namespace {
 
-// What is installed of the software that guides name, and what is older than any of them allows.
+// Reports the installed software that guides name, and versions that are older than any of the guides allows.
 Finding matrix_finding(const std::vector<MatrixRow>& rows) {
   std::vector<std::string> here, old;
   for (const auto& r : rows) {

@@ -1,4 +1,4 @@
-// What of Ascend NPUs and their software is on a machine.
+// Facts about the Ascend NPUs of a machine and their software.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,9 @@ struct AscendChipFacts {
   std::string overflow;  // ieee, saturates, choice
 };
 
-// A CANN that was found.
+// An installed CANN.
 struct CannFacts {
-  std::string home;  // "" without one
+  std::string home;  // "" if not installed
   bool from_environment = false;
   std::string version;  // "" if no file contains it
   std::string version_file;
@@ -32,9 +32,9 @@ struct CannFacts {
 struct AscendFacts {
   std::vector<int> nodes;  // N of /dev/davinciN
   std::vector<std::string> pci;
-  std::string driver;          // folder
+  std::string driver;          // installation folder
   std::string driver_version;  // "" if the driver is not installed
-  CommandResult smi_result;    // NotFound when it was not asked
+  CommandResult smi_result;    // NotFound if npu-smi was not called
   NpuSmi smi;
   CannFacts cann;
 
@@ -44,17 +44,17 @@ struct AscendFacts {
 AscendFacts ascend_facts(const HostView& host);
 CannFacts cann_facts(const HostView& host);
 
-// Version of the torch_npu that device npu would load; "" if there is none, or if no file contains it.
+// Returns the version of the torch_npu that device npu would load; "" if it is not installed, or if no file contains its version.
 std::string torch_npu_here(const HostView& host, const ProcessFacts& process);
 
-// By CANN's name or npu-smi's ("Ascend910B3", "910B3"). Cards of Atlas A3 report only "Ascend910", which `physical_ids` distinguishes from
-// the first generation.
+// Looks a chip up by CANN's name or npu-smi's ("Ascend910B3", "910B3"). Cards of Atlas A3 report only "Ascend910", which `physical_ids`
+// distinguishes from the first generation.
 std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids);
 std::vector<std::string> chip_families();
 
-// Folders of LD_LIBRARY_PATH in their order; empty ones are omitted.
+// Returns the folders of LD_LIBRARY_PATH in their order, without empty entries.
 std::vector<std::string> library_path(const HostView& host);
-// Whether a part of the path is named so: "/a/devlib/b" has "devlib".
+// Whether a component of the path has this name: "/a/devlib/b" has "devlib".
 bool has_part(const std::string& path, std::string_view name);
 
 // The findings of the sources ascend_*_checks.cpp.

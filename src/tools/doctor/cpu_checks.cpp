@@ -44,7 +44,7 @@ Finding model_finding(const CpuFacts& cpu, const ProcessFacts& process) {
 
 int rank_of_kernels(const std::string& name) { return name == "AVX512" ? 2 : name == "AVX2" ? 1 : 0; }
 
-// Whether libtorch uses the available vector instructions.
+// Checks whether libtorch uses the available vector instructions.
 Finding kernels_finding(const HostView& host, const CpuFacts& cpu, const ProcessFacts& process) {
   const auto& chosen = process.cpu_capability;
   std::string best;
@@ -91,7 +91,7 @@ Finding cores_finding(const CpuFacts& cpu) {
   return f;
 }
 
-// Different files of OpenMP runtimes that this process has loaded.
+// Returns the different OpenMP runtimes that this process has loaded, by file.
 std::vector<std::string> openmp_runtimes(const HostView& host) {
   std::vector<std::string> out;
   for (const auto& line : detail::split(host.read("/proc/self/maps", size_t{4} << 20).value_or(""), '\n')) {

@@ -5,7 +5,7 @@
 namespace npu_train::detail {
 namespace {
 
-// ARM cores report numbers; these are the ones of common hosts of NPUs.
+// ARM cores report numbers; names are known for common hosts of NPUs.
 std::string arm_model(std::string_view cpuinfo) {
   const auto maker = value_of(cpuinfo, "CPU implementer", ':').value_or(""), part = value_of(cpuinfo, "CPU part", ':').value_or("");
   if (maker.empty()) return "";
@@ -23,7 +23,7 @@ int CpuFacts::usable() const {
 
 CpuFacts cpu_facts(const HostView& host) {
   CpuFacts out;
-  const auto cpuinfo = host.read("/proc/cpuinfo", size_t{16} << 20).value_or("");  // 2 KiB for each of the processors
+  const auto cpuinfo = host.read("/proc/cpuinfo", size_t{16} << 20).value_or("");  // 2 KiB per processor
   for (const auto& line : split(cpuinfo, '\n'))
     if (line.starts_with("processor") && line.find(':') != std::string::npos && trimmed(line.substr(0, line.find(':'))) == "processor")
       ++out.online;

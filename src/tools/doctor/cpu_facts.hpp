@@ -1,4 +1,4 @@
-// The facts about the processors of a machine, from /proc and /sys.
+// Facts about the processors of a machine, from /proc and /sys.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@ namespace npu_train::detail {
 
 struct CpuFacts {
   std::string model;                        // "" if unknown
-  std::set<std::string> flags;              // as /proc/cpuinfo names them: avx2, asimd
+  std::set<std::string> flags;              // names as in /proc/cpuinfo: avx2, asimd
   int online = 0;                           // processors in /proc/cpuinfo; 0: unreadable
-  std::optional<std::vector<int>> allowed;  // that this process may run on
+  std::optional<std::vector<int>> allowed;  // processors on which this process may run
   CgroupLimits limits;
-  std::vector<std::vector<int>> nodes;  // processors of each NUMA node that has some
+  std::vector<std::vector<int>> nodes;  // processors of each NUMA node with processors
 
-  // How many may work at once for this process, at least 1.
+  // Number of processors that can work for this process at the same time, at least 1.
   int usable() const;
 };
 

@@ -14,11 +14,11 @@ constexpr const char* kCuda = "cuda";
 constexpr const char* kNvidiaVersion = "/proc/driver/nvidia/version";
 
 struct Gpu {
-  std::string index, name, driver, total, used, capability;  // MiB, "8.0"; "" if nvidia-smi does not report it
+  std::string index, name, driver, total, used, capability;  // memory in MiB, capability as "8.0"; "" if nvidia-smi does not report it
 };
 
 struct CudaFacts {
-  std::string driver;  // version of the kernel module; "" without one
+  std::string driver;  // version of the kernel module; "" if not loaded
   std::string driver_source;
   std::vector<std::string> pci;
   std::vector<std::string> nodes;  // /dev/nvidia0, ...
@@ -27,7 +27,7 @@ struct CudaFacts {
   bool wsl = false;
 };
 
-// Lines "0, NVIDIA H200, 550.54.15, 143771, 512, 9.0" without units; "[N/A]" and similar texts count as unknown.
+// Parses lines "0, NVIDIA H200, 550.54.15, 143771, 512, 9.0" without units; "[N/A]" and similar texts count as unknown.
 std::vector<Gpu> parse_gpus(const std::string& text) {
   std::vector<Gpu> out;
   for (const auto& line : detail::split(text, '\n')) {
@@ -49,11 +49,12 @@ void ask_nvidia_smi(const HostView& host, CudaFacts& out) {
   };
   const std::string fields = "index,name,driver_version,memory.total,memory.used";
   query(fields + ",compute_cap");
-  // drivers before 510 do not know compute_cap
+  // drivers before 510 do not support compute_cap
   if (out.smi.end == CommandResult::End::Exited && out.smi.output.find("compute_cap") != std::string::npos) query(fields);
 }
 
-// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023`: the first word with two numbers.
+// Returns the version in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023`: the first word with
+// two numbers.
 std::string module_version(const std::string& text) {
   for (const auto& word : detail::words(detail::first_line(text)))
     if (std::isdigit(static_cast<unsigned char>(word[0])) != 0 && word.find('.') != std::string::npos && Version::parse(word)) return word;
@@ -79,7 +80,7 @@ CudaFacts cuda_facts(const HostView& host) {
 
 std::string cuda_name(int runtime) { return std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10); }
 
-// Of this CUDA, or of the newest one of its major version that the table has.
+// Returns the rule for this CUDA, or for the newest CUDA of the same major version in the table.
 std::optional<VersionRule> rule_for_cuda(const char* what, int runtime) {
   if (auto exact = version_rule(what, cuda_name(runtime))) return exact;
   const auto major = std::to_string(runtime / 1000) + ".";
@@ -89,11 +90,11 @@ std::optional<VersionRule> rule_for_cuda(const char* what, int runtime) {
   return out;
 }
 
-// The verdict below a rule, and the remark if the rule is not verified.
+// The verdict for a version below a rule, and a remark if the rule is not verified.
 Verdict below(const VersionRule& rule) { return rule.checked ? Verdict::Fail : Verdict::Warn; }
 const char* doubt(const VersionRule& rule) { return rule.checked ? "" : " (this row of the table is not verified)"; }
 
-// What stops a GPU from being used fails only where libtorch could use one.
+// The verdict for a problem that makes a GPU unusable: it fails only if libtorch could use a GPU.
 Verdict as_bad_as(const ProcessFacts& process) { return process.cuda_runtime > 0 ? Verdict::Fail : Verdict::Warn; }
 
 Finding driver_finding(const CudaFacts& cuda, const ProcessFacts& process) {

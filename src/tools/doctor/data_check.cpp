@@ -12,7 +12,7 @@
 namespace npu_train {
 namespace {
 
-/// The class of a sample; -1 where its target is none.
+/// Returns the class of a sample; -1 if its target is not a class.
 int64_t label_of(const Sample& sample, int64_t classes) {
   for (const auto& [name, value] : sample.fields)
     if (name == "target" && value.numel() == 1 && value.scalar_type() == at::kLong)
@@ -20,7 +20,7 @@ int64_t label_of(const Sample& sample, int64_t classes) {
   return -1;
 }
 
-/// All samples of one split.
+/// Reads all samples of one split.
 class SplitReader {
  public:
   SplitReader(std::string split, int64_t classes) : split_(std::move(split)), counts_(static_cast<size_t>(classes)) {}
@@ -71,7 +71,7 @@ class SplitReader {
   std::string split_;
   std::vector<int64_t> counts_;
   std::vector<BadSample> bad_;
-  int64_t samples_ = 0;  // of a stream those up to the first that cannot be read
+  int64_t samples_ = 0;  // for a stream, the samples before the first unreadable one
   std::mutex mutex_;
 };
 

@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDisk = "disk";
 constexpr uint64_t kDiskMiB = uint64_t{1} << 20, kDiskGiB = uint64_t{1} << 30;
-constexpr double kSlow = 50e6;  // bytes a second: a checkpoint of 1 GB then holds training up for 20 s
+constexpr double kSlow = 50e6;  // bytes per second, at which a checkpoint of 1 GB interrupts training for 20 s
 
-// As seen from the root of the view.
+// Returns the absolute path of the folder inside the view's root.
 std::string absolute_folder(const HostView& host, const std::string& folder) {
   std::error_code none;
   const auto path =
@@ -29,7 +29,7 @@ std::string absolute_folder(const HostView& host, const std::string& folder) {
   return out;
 }
 
-// The folder itself or its nearest existing parent.
+// Returns the folder itself or its nearest existing parent.
 std::string nearest_folder(const HostView& host, const std::string& folder) {
   fs::path path = folder;
   while (!host.exists(path.string()) && path.has_relative_path()) path = path.parent_path();
@@ -41,7 +41,7 @@ struct Mount {
   bool read_only = false;
 };
 
-// The file system that holds `folder`, by /proc/self/mounts: "device point type options 0 0".
+// Returns the file system that contains `folder`, from /proc/self/mounts: "device point type options 0 0".
 std::optional<Mount> mount_of(const HostView& host, const std::string& folder) {
   std::optional<Mount> out;
   const auto real = host.resolved(folder);
@@ -50,7 +50,7 @@ std::optional<Mount> mount_of(const HostView& host, const std::string& folder) {
     if (cells.size() < 4) continue;
     const auto& point = cells[1];
     const bool holds = real == point || real.starts_with(point == "/" ? point : point + "/");
-    if (!holds || (out && out->point.size() > point.size())) continue;  // of two at one place the later one is seen
+    if (!holds || (out && out->point.size() > point.size())) continue;  // the last of several mounts at the same point is visible
     const auto options = detail::split(cells[3], ',');
     out = Mount{point, cells[2], !options.empty() && options[0] == "ro"};
   }
@@ -93,10 +93,10 @@ Finding file_system_finding(const HostView& host, const std::string& there) {
   return f;
 }
 
-// Bytes a second, with the wait for the disk. Error(Checkpoint) as the disk fails.
+// Returns bytes per second, including the synchronisation with the disk. Throws Error(Checkpoint) of the disk.
 double write_speed(const fs::path& folder, uint64_t bytes) {
   std::string block(kDiskMiB, '\0');
-  uint64_t state = 1;  // numbers that no file system can compress
+  uint64_t state = 1;  // random numbers, which no file system can compress
   for (auto& c : block) c = static_cast<char>((state = state * 6364136223846793005u + 1442695040888963407u) >> 56);
   const auto name = folder / (".npu_train_doctor." + std::to_string(::getpid()));
   const auto start = std::chrono::steady_clock::now();

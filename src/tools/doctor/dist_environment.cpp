@@ -35,7 +35,7 @@ std::string address_of(const std::string& host) {
   return known ? text.data() : "";
 }
 
-// Whether the flags of an interface, hexadecimal as in /sys/class/net/NAME/flags, contain IFF_UP.
+// Whether the flags of an interface (hexadecimal, as in /sys/class/net/NAME/flags) contain IFF_UP.
 bool is_up(const std::string& flags) { return (std::strtoul(flags.c_str(), nullptr, 16) & 1) != 0; }
 
 Finding launch(const NetworkFacts& facts) {

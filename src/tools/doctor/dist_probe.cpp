@@ -16,8 +16,8 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kElements = 67;     // of a rank's part: no multiple of a vector
-constexpr int64_t kLargestSum = 120;  // of all ranks: int8 and bf16 hold it exactly
+constexpr int64_t kElements = 67;     // elements of a rank's part; not a multiple of a vector's length
+constexpr int64_t kLargestSum = 120;  // over all ranks: int8 and bf16 represent it exactly
 
 struct NamedType {
   const char* name;
@@ -39,7 +39,7 @@ struct Size {
 constexpr std::array<Size, 4> kSizes = {{{512, 50}, {1 << 16, 20}, {1 << 20, 8}, {1 << 24, 3}}};
 const std::array<const char*, 4> kCollectives = {"all_to_all", "all_reduce", "all_gather", "broadcast"};
 
-// Element i that rank `from` has for rank `to`: not negative, and such that the sum over all ranks is exact in every dtype.
+// Returns element i of the data from rank `from` to rank `to`: not negative, and such that sums over all ranks are exact in every dtype.
 int64_t value(int ranks, int from, int to, int64_t i) {
   if (from >= kLargestSum) return 0;
   const auto values = std::clamp<int64_t>(kLargestSum / std::min<int64_t>(ranks, kLargestSum) + 1, 2, 13);
@@ -52,7 +52,7 @@ at::Tensor part(const NamedType& type, const std::function<int64_t(int64_t)>& el
   return at::tensor(at::ArrayRef<int64_t>(values)).to(type.type);
 }
 
-// The first element that is not as it must be.
+// Describes the first element with a wrong value; "" if there is none.
 std::string difference(const at::Tensor& got, const at::Tensor& expected) {
   const auto a = got.to(at::kDouble), b = expected.to(at::kDouble);
   for (int64_t i = 0; i < a.numel(); ++i) {
@@ -62,7 +62,7 @@ std::string difference(const at::Tensor& got, const at::Tensor& expected) {
   return "";
 }
 
-// The problem of this rank with a collective; "" if the values are right.
+// Returns this rank's problem with a collective; "" if the values are right.
 std::string values_of(ProcessGroup& group, const std::string& collective, const NamedType& type) {
   const int n = group.size(), me = group.rank();
   const auto own = part(type, [&](int64_t i) { return value(n, me, 0, i); });
@@ -91,7 +91,7 @@ std::string values_of(ProcessGroup& group, const std::string& collective, const 
   return difference(out, all([&](int r, int64_t i) { return value(n, r, me, i); }));
 }
 
-// Texts of several lengths, the first one empty: what ranks agree by.
+// Gathers texts of several lengths, the first one empty: ranks agree by such texts.
 std::string texts_of(ProcessGroup& group) {
   const auto text = [](size_t r) { return std::string(r * 700, static_cast<char>('a' + r % 26)); };
   const auto all = group.gather("doctor texts", text(static_cast<size_t>(group.rank())));
@@ -100,7 +100,7 @@ std::string texts_of(ProcessGroup& group) {
   return "";
 }
 
-// After each check all ranks learn its result; a rank that cannot is lost.
+// Runs a check and shares its result with all ranks; a rank that cannot share it is lost.
 template <class Fn>
 void add_check(ProcessGroup& group, DistProbe& probe, CollectiveCheck check, Fn&& fn) {
   std::string problem;

@@ -1,4 +1,4 @@
-// The results of dist_probe.cpp as findings, tables and JSON.
+// Converts the results of dist_probe.cpp to findings, tables and JSON.
 #include <algorithm>
 #include <map>
 #include <set>

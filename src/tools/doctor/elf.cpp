@@ -28,7 +28,7 @@ struct Segments {
   Elf64_Phdr dynamic{};
   bool has_dynamic = false;
 
-  // The offset of an address in the file.
+  // Returns the file offset of an address.
   std::optional<uint64_t> offset(uint64_t address) const {
     for (const auto& s : loads)
       if (address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz) return s.p_offset + (address - s.p_vaddr);
@@ -62,7 +62,7 @@ Segments read_segments(const ReadableFile& file, const Elf64_Ehdr& header) {
   return out;
 }
 
-// Names by their place in the string table.
+// Names, by their offset in the string table.
 struct Strings {
   const ReadableFile& file;
   uint64_t start = 0, size = 0;

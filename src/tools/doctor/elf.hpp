@@ -1,5 +1,4 @@
-// The dynamic section of a 64-bit little-endian ELF file: its needed libraries and search paths. Bounded, for untrusted
-// files.
+// Reads the dynamic section of a 64-bit little-endian ELF file: needed libraries and search paths. Limited, for untrusted files.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +15,13 @@ struct ElfFacts {
   std::vector<std::string> rpath;    // folders of DT_RPATH
   std::vector<std::string> runpath;  // folders of DT_RUNPATH, which makes the loader ignore DT_RPATH
   std::string soname;
-  bool cxx11_names = false;  // a name in its string table is of the C++11 ABI ("__cxx11")
+  bool cxx11_names = false;  // a name in its string table uses the C++11 ABI ("__cxx11")
 
   // "x86_64", "aarch64", or "machine 8".
   std::string machine_name() const;
 };
 
-// Nothing, with the reason in `why`, for a file that is missing or is no such ELF file.
+// Returns nullopt, with the reason in `why`, for a file that is missing or not such an ELF file.
 std::optional<ElfFacts> read_elf(const std::filesystem::path& file, std::string& why);
 
 }  // namespace npu_train::detail

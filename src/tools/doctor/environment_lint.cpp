@@ -26,7 +26,7 @@ struct Range {
   int64_t from, to;
 };
 
-// "120..7200", "0..", "1..".
+// Parses "120..7200", "0..", "1..".
 Range range_of(const std::string& allowed) {
   const auto dots = allowed.find("..");
   return {detail::whole_number(allowed.substr(0, dots)).value_or(INT64_MIN),
@@ -38,7 +38,7 @@ bool has_choice(const std::string& choices, const std::string& value) {
   return !choices.empty() && std::find(all.begin(), all.end(), value) != all.end();
 }
 
-// Ascending numbers with commas and nothing else, of NPUs that are here; "" when right.
+// Checks a list of devices: ascending numbers of existing NPUs, with commas only. "" if valid.
 std::string wrong_devices(const HostView& host, const std::string& value) {
   int64_t before = -1;
   for (const auto& part : detail::split(value, ',')) {
@@ -50,14 +50,14 @@ std::string wrong_devices(const HostView& host, const std::string& value) {
   int64_t nodes = 0;
   for (const auto& name : host.list("/dev"))
     if (name.starts_with("davinci") && detail::whole_number(name.substr(7))) ++nodes;
-  // the numbers are logical: 0 to count - 1, whatever the nodes are called
+  // the numbers are logical: 0 to count - 1, whatever the names of the nodes
   return nodes > 0 && before >= nodes
              ? "there is no NPU " + std::to_string(before) + "; the number of NPUs on this machine is " + std::to_string(nodes)
              : "";
 }
 
 struct AllocKey {
-  double from, to;  // of a number; from > to: other values
+  double from, to;  // range of a number; from > to: other values
 };
 
 const std::map<std::string, AllocKey>& alloc_keys() {
@@ -76,7 +76,7 @@ const std::map<std::string, AllocKey>& alloc_keys() {
   return keys;
 }
 
-// "expandable_segments:True,max_split_size_mb:128"; "" when right.
+// Checks "expandable_segments:True,max_split_size_mb:128"; "" if valid.
 std::string wrong_alloc(const std::string& text) {
   std::string flat;  // a list in brackets belongs to its key
   int depth = 0;
@@ -109,7 +109,7 @@ std::string wrong_alloc(const std::string& text) {
   return "";
 }
 
-// Why the value is not allowed; "" when it is.
+// Returns why the value is not allowed; "" if it is.
 std::string wrong_value(const HostView& host, const KnownVariable& v, const std::string& value) {
   if (v.kind == "choice") return has_choice(v.allowed, value) ? "" : "'" + value + "' is not one of " + join(detail::split(v.allowed, '|'));
   if (v.kind == "int") {
@@ -127,7 +127,7 @@ std::string wrong_value(const HostView& host, const KnownVariable& v, const std:
 
 std::string shown(const HostView& host, const std::string& name) { return name + "=" + detail::shortened(host.variable(name)); }
 
-// The same of a variable that may not be set, with what holds then.
+// Like shown(), for a variable that may not be set, with the default in that case.
 std::string shown_or(const HostView& host, const std::string& name, const std::string& otherwise) {
   return host.variable(name).empty() ? name + " is not set" + (otherwise.empty() ? "" : " (default: " + otherwise + ")")
                                      : shown(host, name);
@@ -135,7 +135,7 @@ std::string shown_or(const HostView& host, const std::string& name, const std::s
 
 void lint_value(const HostView& host, const KnownVariable& v, bool ascend, std::vector<Finding>& out) {
   const auto value = host.variable(v.name);
-  if (value.empty()) return;  // the same as not set, but for CUDA_VISIBLE_DEVICES, which the CUDA checks judge
+  if (value.empty()) return;  // equivalent to not set, except for CUDA_VISIBLE_DEVICES, which the CUDA checks judge
   const auto wrong = wrong_value(host, v, value);
   if (!wrong.empty()) {
     const bool stops = v.wrong == "fail" && (ascend || !is_ascend_variable(v.name));
@@ -155,7 +155,7 @@ int64_t number_or(const HostView& host, const std::string& name, int64_t otherwi
   return host.variable(name).empty() ? otherwise : detail::whole_number(host.variable(name)).value_or(otherwise);
 }
 
-// Variables that contradict each other.
+// Checks for variables that contradict each other.
 void lint_pairs(const HostView& host, bool ascend, std::vector<Finding>& out) {
   const auto fails = ascend ? Verdict::Fail : Verdict::Warn;
   const auto is_set = [&](const char* name) { return !host.variable(name).empty(); };

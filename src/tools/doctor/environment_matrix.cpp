@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kMatrixVariables[] = {"ASCEND_HOME",       "ASCEND_HOME_PATH", "TOOLCHAIN_HOME", "ASCEND_OPP_PATH",
                                             "ASCEND_AICPU_PATH", "LD_LIBRARY_PATH",  "PYTHONPATH"};
 
-// The first version in the first line that a command prints: "Python 3.11.2", "cmake version 3.25.1", "12.2.0".
+// Returns the first version in the first line that a command prints: "Python 3.11.2", "cmake version 3.25.1", "12.2.0".
 std::string printed_version(const HostView& host, const std::string& command) {
   const auto result = host.run ? host.run(detail::words(command)) : CommandResult();
   if (!result.ok()) return "";

@@ -23,7 +23,7 @@ void add_once(std::vector<KnownProblem>& out, const KnownProblem& problem) {
   if (std::none_of(out.begin(), out.end(), [&](const KnownProblem& a) { return a.name == problem.name; })) out.push_back(problem);
 }
 
-// "0x7BC8A" as "507018"; the text itself otherwise.
+// Returns "507018" for "0x7BC8A"; other text unchanged.
 std::string decimal(const std::string& text) {
   if (!text.starts_with("0x")) return text;
   uint32_t number = 0;
@@ -33,7 +33,7 @@ std::string decimal(const std::string& text) {
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-// Chinese as the table writes it: no blanks next to its characters, brackets and colons of half width.
+// Normalises Chinese text as in the table: no blanks next to Chinese characters, half-width brackets and colons.
 std::string plain_chinese(std::string text) {
   for (const auto& [wide, narrow] : {std::pair{"\uFF08", "("}, {"\uFF09", ")"}, {"\uFF1A", ":"}, {"\uFF0C", ","}})
     for (size_t at = 0; (at = text.find(wide, at)) != std::string::npos;) text.replace(at, std::string(wide).size(), narrow);
@@ -46,7 +46,7 @@ std::string plain_chinese(std::string text) {
   return out;
 }
 
-// Chinese without the words that say how often or how much, and with one word for "without".
+// Removes Chinese words of frequency and degree, and unifies the words for "without".
 std::string without_fillers(std::string text) {
   static const std::pair<const char*, const char*> words[] = {
       {"总是", ""}, {"经常", ""},   {"突然", ""}, {"特别", ""}, {"非常", ""}, {"一直", ""}, {"出现", ""}, {"发生", ""},
@@ -56,7 +56,7 @@ std::string without_fillers(std::string text) {
   return text;
 }
 
-// Chinese without the words that many questions have, with a blank in their places.
+// Replaces Chinese words that occur in many questions by a blank.
 std::string without_common(std::string text) {
   for (const std::string_view word :
        {"失败", "错误", "报错", "异常", "问题", "训练", "模型", "程序", "无法", "不能", "运行", "安装", "编译", "加载"})
@@ -64,27 +64,27 @@ std::string without_common(std::string text) {
   return text;
 }
 
-// "diverge" of "diverges" and "diverged", as far as it takes to compare them.
+// Returns an approximate stem for comparisons: "diverg" for "diverges" and "diverged".
 std::string root_of(const std::string& word) {
   for (const std::string_view end : {"ing", "ed", "es", "s", "e"})
     if (word.size() >= end.size() + 4 && word.ends_with(end)) return word.substr(0, word.size() - end.size());
   return word;
 }
 
-// The bytes of a character in UTF-8 that begins at `at`.
+// Returns the length in bytes of the UTF-8 character at `at`.
 size_t bytes_of_character(const std::string& text, size_t at) {
   size_t end = at + 1;
   while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
   return end - at;
 }
 
-// Words of at least two letters that say something, and pairs of Chinese characters, which are written without blanks.
+// Returns the distinctive words of at least two letters, and pairs of Chinese characters, which are written without blanks.
 std::set<std::string> telling_words(const std::string& text) {
   static const std::set<std::string> empty = {"the", "is",  "are", "not", "no",   "an",   "on",  "of",   "it",   "in",  "my",
                                               "to",  "and", "at",  "was", "with", "does", "why", "for",  "have", "be",  "by",
                                               "we",  "has", "or",  "had", "when", "from", "but", "this", "that", "than"};
   std::set<std::string> out;
-  std::string word, before;  // before: the Chinese character in front
+  std::string word, before;  // before: the previous Chinese character
   const auto lower = without_common(to_lower(text)) + " ";
   const auto add = [&](const std::string& one) {
     if (one.size() >= 2 && !empty.contains(one)) out.insert(root_of(one));
@@ -107,11 +107,11 @@ std::set<std::string> telling_words(const std::string& text) {
 
 struct Vocabulary {
   const KnownProblem* problem;
-  std::set<std::string> named, words;  // of its name and patterns; of these and its meaning
+  std::set<std::string> named, words;  // named: words of its name and patterns; words: also of its meaning
 };
 
-// Problems by the words that they share with the question. A word counts the more, the fewer problems have it; one that none has counts
-// most. At least `kEnough` of the question must be shared: a wrong answer is worse than none.
+// Finds problems by the words that they have in common with the question. A word has more weight the fewer problems contain it, and most if
+// none does. At least `kEnough` of the total weight must be shared: a wrong answer is worse than none.
 std::vector<KnownProblem> by_words(const std::string& question) {
   constexpr double kEnough = 0.6, kOfMeaning = 0.8;
   std::vector<Vocabulary> all;
@@ -140,7 +140,7 @@ std::vector<KnownProblem> by_words(const std::string& question) {
     most = shared / asked;
     best.push_back(*one.problem);
   }
-  // several that are as near are an answer only to words that few others have
+  // several equally near problems are an answer only if all words are rare
   constexpr size_t kFew = 3;
   const bool rare = std::all_of(words.begin(), words.end(), [&](const auto& word) { return problems_with[word] <= kFew; });
   return best.size() == 1 || (rare && best.size() <= kFew) ? best : std::vector<KnownProblem>();
@@ -185,7 +185,7 @@ std::vector<KnownProblem> explain(const std::string& text) {
       detail::find_known_problems(text_of, false, [&](const detail::Hit& hit) {
         if (hit.problem != nullptr) add_once(out, *hit.problem);
       });
-  // what names a cause before what wraps it
+  // causes before problems that wrap them
   std::stable_sort(out.begin(), out.end(), [](const KnownProblem& a, const KnownProblem& b) { return a.rank < b.rank; });
   if (!out.empty()) return out;
   for (const auto& word : detail::words(question))

@@ -45,7 +45,7 @@ HostView HostView::live() {
   HostView out;
   for (const auto& known : known_variables())
     if (const char* value = std::getenv(known.name.c_str())) out.environment[known.name] = std::string(value).substr(0, kLongestValue);
-  if (const char* home = std::getenv("HOME")) out.environment["HOME"] = home;  // a user's CANN is installed there
+  if (const char* home = std::getenv("HOME")) out.environment["HOME"] = home;  // a user's CANN may be installed there
   out.run = [](const std::vector<std::string>& words) { return run_command(words); };
   out.space = space_of;
   out.may_use = [](const fs::path& path) { return ::access(path.c_str(), R_OK | W_OK) == 0; };

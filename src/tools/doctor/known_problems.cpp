@@ -13,7 +13,7 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kContext = 64;  // bytes before a number in which a word of an error makes it a code
+constexpr size_t kContext = 64;  // look-behind distance in bytes for an error word before a numeric code
 
 bool is_word_byte(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
@@ -21,7 +21,7 @@ bool all_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// "507000-507008" as each of its numbers; a single code as itself.
+// Expands "507000-507008" to its numbers; returns a single code unchanged.
 std::vector<std::string> code_patterns(const std::string& code) {
   const auto dash = code.find('-');
   if (dash == std::string::npos) return {to_lower(code)};
@@ -44,9 +44,9 @@ std::vector<KnownProblem> read_known_problems() {
   return out;
 }
 
-// All that is looked for, in one pass.
+// All patterns, matched in one pass.
 struct Matcher {
-  std::vector<detail::Hit> hits;  // of each pattern, without a place
+  std::vector<detail::Hit> hits;  // one per pattern, without a place
   detail::PatternMatcher patterns;
 
   static Matcher make() {
@@ -68,7 +68,7 @@ struct Matcher {
 bool stands_alone(std::string_view line, size_t place, size_t length) {
   const bool before = place > 0 && is_word_byte(line[place - 1]),
              after = place + length < line.size() && is_word_byte(line[place + length]);
-  // not a piece of a decimal number either: 0.507018, 507018.5
+  // also not a part of a decimal number: 0.507018, 507018.5
   const bool fraction = (place > 1 && line[place - 1] == '.' && is_word_byte(line[place - 2])) ||
                         (place + length + 1 < line.size() && line[place + length] == '.' &&
                          std::isdigit(static_cast<unsigned char>(line[place + length + 1])) != 0);
@@ -94,7 +94,7 @@ namespace detail {
 
 namespace {
 
-// A text inside a longer one of another problem does not count: "溢出" in "显存溢出".
+// Removes texts inside a longer one of another problem: "溢出" in "显存溢出".
 void drop_contained(std::vector<Hit>& hits) {
   const auto inside = [](const Hit& a, const Hit& b) {
     return a.problem != nullptr && b.problem != nullptr && a.problem != b.problem && a.length < b.length && b.place <= a.place &&
@@ -119,7 +119,7 @@ void find_known_problems(std::string_view line, bool context, const std::functio
     }
     hits.push_back(hit);
   });
-  constexpr size_t kMostCompared = 1000;  // of a line of 64 KiB
+  constexpr size_t kMostCompared = 1000;  // hits in a line of 64 KiB
   if (hits.size() <= kMostCompared) drop_contained(hits);
   for (const auto& hit : hits) found(hit);
 }

@@ -1,4 +1,4 @@
-// The tables of codes and symptoms, ready to be looked for in a text.
+// Finds the codes and symptoms of the tables in a text.
 #pragma once
 
 #include <functional>
@@ -12,18 +12,19 @@ namespace npu_train::detail {
 
 // One place in a text with a known problem, or with a word that indicates one.
 struct Hit {
-  enum class Kind { KnownProblem, ErrorWord, CodeFollows };  // "error", "fatal", "exception"; "error code is", "errcode"
+  // ErrorWord: "error", "fatal", "exception"; CodeFollows: "error code is", "errcode".
+  enum class Kind { KnownProblem, ErrorWord, CodeFollows };
   Kind kind = Kind::KnownProblem;
-  const npu_train::KnownProblem* problem = nullptr;  // for an `KnownProblem`
+  const npu_train::KnownProblem* problem = nullptr;  // only for KnownProblem
   size_t place = 0, length = 0;
 };
 
-// Calls `found` for every code, symptom and indicating word in `line`. Codes are separate words (no adjacent letter or digit). Numbers
-// count only with `context`: a word of an error ("error", "code", "ret", "acl", "status") occurs shortly before; without it, every number
-// of a code counts.
+// Calls `found` for every code, symptom and indicating word in `line`. Codes are separate words (no adjacent letter or digit). With
+// `context`, a number counts only if a word such as "error", "code", "ret", "acl" or "status" occurs shortly before it; without `context`,
+// every number that is a code counts.
 void find_known_problems(std::string_view line, bool context, const std::function<void(const Hit&)>& found);
 
-// By the family of a code, if the table does not contain the code itself: ERR and five digits, or six digits as in CANN.
+// Returns the family of a code that is not in the table: ERR and five digits, or six digits as in CANN.
 std::optional<KnownProblem> family_of(std::string_view code);
 
 }  // namespace npu_train::detail

@@ -13,7 +13,7 @@ constexpr size_t kMostFiles = 400;
 
 std::string folder_of(const std::string& path) { return path.substr(0, std::max<size_t>(1, path.rfind('/'))); }
 
-// Folders of a file of ld.so.conf and of the files that it includes, one level deep ("include /etc/ld.so.conf.d/*.conf").
+// Returns the folders in a file of ld.so.conf and in the files that it includes, one level deep ("include /etc/ld.so.conf.d/*.conf").
 std::vector<std::string> configured_folders(const HostView& host, const std::string& file, bool may_include) {
   std::vector<std::string> out;
   for (const auto& line : split(host.read(file, 65536).value_or(""), '\n')) {
@@ -68,7 +68,7 @@ std::vector<MissingLibrary> LibrarySearch::missing(const std::string& path) cons
   for (size_t i = 0; i < todo.size() && i < kMostFiles; ++i) {
     std::string why;
     const auto facts = read_elf(host_.path(todo[i]), why);
-    if (!facts) continue;  // a linker script, or what is not readable: the loader will say
+    if (!facts) continue;  // a linker script, or unreadable: the loader will report it
     for (const auto& name : facts->needed) {
       if (!seen.insert(name).second) continue;
       const auto found = find(name, todo[i], *facts);

@@ -1,4 +1,4 @@
-// Where the loader would find a shared library, without loading it.
+// Finds where the loader would find a shared library, without loading it.
 #pragma once
 
 #include <string>
@@ -9,22 +9,22 @@
 
 namespace npu_train::detail {
 
-// A library that is not found, and which one needs it.
+// A library that was not found, and the library that needs it.
 struct MissingLibrary {
   std::string name, needed_by;
 };
 
 class LibrarySearch {
  public:
-  // `loaded` are folders of libraries that the process has already loaded (libtorch's): libraries there are found by name.
+  // `loaded`: folders of libraries that the process has already loaded (libtorch's); libraries in them are found by name.
   LibrarySearch(const HostView& host, const std::string& machine, std::vector<std::string> loaded);
 
-  // The path of `name` for a library at `from` with `facts`: DT_RPATH without DT_RUNPATH, LD_LIBRARY_PATH, DT_RUNPATH, folders of
-  // ld.so.conf, the system's. "" when it is nowhere.
+  // Returns the path of `name` for a library at `from` with `facts`: searches DT_RPATH if there is no DT_RUNPATH, LD_LIBRARY_PATH,
+  // DT_RUNPATH, the folders of ld.so.conf and of the system. "" if not found.
   std::string find(const std::string& name, const std::string& from, const ElfFacts& facts) const;
   std::string find(const std::string& name) const { return find(name, "/", {}); }
 
-  // All that is missing for `path` and for the libraries below it. Of at most 400 files.
+  // Returns all libraries that `path` and its dependencies need and that are missing. Reads at most 400 files.
   std::vector<MissingLibrary> missing(const std::string& path) const;
 
  private:

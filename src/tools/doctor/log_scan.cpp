@@ -1,4 +1,4 @@
-// explain_log(): a log of any size in blocks of 64 KiB.
+// explain_log(): scans a log of any size in blocks of 64 KiB.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kLongestLine = 64 * 1024;
 constexpr size_t kExcerpt = 240;
 
-// The part of a line around `place`.
+// Returns the part of a line around `place`.
 std::string excerpt_of(std::string_view line, size_t place) {
   const size_t from = place > kExcerpt / 2 && line.size() > kExcerpt ? std::min(place - kExcerpt / 2, line.size() - kExcerpt) : 0;
   return std::string(line.substr(from, kExcerpt));
@@ -30,7 +30,7 @@ bool starts_compressed(std::string_view head) {
 
 class LogScan {
  public:
-  // Complete lines, or pieces of a line that is too long. `line_ends`: the next one has a new line number.
+  // Scans a complete line, or a piece of one that is too long; end_line() increases the line number.
   void take(std::string_view line) {
     detail::find_known_problems(line, true, [&](const detail::Hit& hit) {
       switch (hit.kind) {
@@ -83,7 +83,7 @@ class LogScan {
     std::transform(s.shown.begin(), s.shown.end(), s.shown.begin(), [](unsigned char c) { return std::tolower(c); });
   }
 
-  // "error code is 512345" for codes that are not in the table; at most 64 different ones.
+  // Notes "error code is 512345" for codes that are not in the table; at most 64 different ones.
   void note_unknown_code(std::string_view line, size_t place) {
     const auto from = line.find_first_of("0123456789", place);
     if (from == std::string_view::npos || from - place > 24) return;
@@ -123,7 +123,7 @@ LogReport explain_log(std::istream& log) {
       const auto piece = rest.substr(0, std::min(end, kLongestLine - line.size()));
       line += piece;
       open = true;
-      if (piece.size() < end || (piece.size() == rest.size() && line.size() == kLongestLine)) {  // too long: judged in pieces
+      if (piece.size() < end || (piece.size() == rest.size() && line.size() == kLongestLine)) {  // too long: scanned in pieces
         long_lines += cut ? 0 : 1;
         cut = true;
         take();

@@ -88,12 +88,12 @@ Finding shm_finding(const HostView& host) {
 }
 
 struct LimitRule {
-  const char* line;  // of /proc/self/limits
-  const char* flag;  // of ulimit
+  const char* line;  // name in /proc/self/limits
+  const char* flag;  // flag of ulimit
   const char* what;
-  int64_t warn, fail;  // below these
+  int64_t warn, fail;  // thresholds: smaller limits warn or fail
   const char* why;
-  int64_t unit;        // that ulimit counts in
+  int64_t unit;        // unit of ulimit
   const char* docker;  // docker run --ulimit NAME=
 };
 
@@ -108,10 +108,10 @@ constexpr LimitRule kLimits[] = {
 };
 
 struct Limit {
-  int64_t soft, hard;  // INT64_MAX for unlimited
+  int64_t soft, hard;  // INT64_MAX: unlimited
 };
 
-// Of a line "Max open files            1024                 524288               files".
+// Parses a line "Max open files            1024                 524288               files".
 std::optional<Limit> limit_of(std::string_view limits, const char* name) {
   const auto number = [](const std::string& text) { return text == "unlimited" ? std::optional(INT64_MAX) : detail::whole_number(text); };
   for (const auto& line : detail::split(limits, '\n')) {
@@ -128,7 +128,7 @@ std::string limit_text(int64_t value, const LimitRule& rule) {
   return value == INT64_MAX ? "unlimited" : rule.unit > 1 ? bytes(value) : std::to_string(value);
 }
 
-// A user can raise a limit up to the hard one, and not that.
+// Returns how to raise a limit: a user can raise it up to the hard limit, but not the hard limit itself.
 std::string limit_fix(const Limit& limit, const LimitRule& rule) {
   if (limit.hard == INT64_MAX) return std::string("ulimit ") + rule.flag + " unlimited";
   if (limit.hard >= rule.warn) return std::string("ulimit ") + rule.flag + " " + std::to_string(limit.hard / rule.unit);
@@ -154,7 +154,7 @@ Finding limits_finding(const HostView& host) {
     wrong.push_back(std::string("ulimit ") + rule.flag + " (" + rule.what + ") is " + shown + ": " + rule.why);
     fixes.push_back(limit_fix(*limit, rule));
   }
-  // RDMA pins memory, and only it counts here: pages that CUDA pins do not
+  // Only RDMA needs locked memory here: pages that CUDA pins do not count.
   const bool rdma = !host.list("/dev/infiniband").empty() || host.exists("/dev/davinci_manager");
   const auto locked = limit_of(*text, "Max locked memory");
   if (rdma && locked && locked->soft < kGiB) {

@@ -1,4 +1,4 @@
-// What `npu-smi info` prints, read leniently: its columns have changed with the versions.
+// Parses the output of `npu-smi info`, leniently, since its columns change between versions.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct NpuProcess {
 };
 
 struct NpuSmi {
-  std::string version;        // of npu-smi, which is that of the driver
-  bool physical_ids = false;  // the layout of cards with two chips (Atlas A3)
+  std::string version;        // version of npu-smi, which is also the driver's
+  bool physical_ids = false;  // layout of cards with two chips (Atlas A3)
   std::vector<NpuChip> chips;
   std::vector<NpuProcess> processes;
 };
 
-// At most 1,024 chips and processes; invalid rows are omitted.
+// Reads at most 1,024 chips and processes; invalid rows are omitted.
 NpuSmi parse_npu_smi(std::string_view text);
 
 }  // namespace npu_train::detail

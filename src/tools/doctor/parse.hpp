@@ -1,4 +1,4 @@
-// Small readers for what systems write about themselves. Nothing here throws for what it is given.
+// Small parsers for texts that systems provide. They do not throw for any input.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,27 @@
 
 namespace npu_train::detail {
 
-// Parts between separators, empty ones too; at most 100,000, the last one then holds the rest.
+// Splits at separators and keeps empty parts; at most 100,000 parts, of which the last contains the rest.
 std::vector<std::string> split(std::string_view text, char separator);
-// Parts between runs of blanks.
+// Splits at runs of blanks.
 std::vector<std::string> words(std::string_view text);
 std::string trimmed(std::string_view text);
 
-// The value in a line "key<separator> value", blanks around both ignored: cpuinfo, meminfo, version.info, os-release (quotes are removed).
-// Nothing without such a line.
+// Returns the value of a line "key<separator> value", without surrounding blanks: cpuinfo, meminfo, version.info, os-release (quotes are
+// removed). nullopt without such a line.
 std::optional<std::string> value_of(std::string_view text, std::string_view key, char separator);
 
-// A complete decimal number, surrounded only by blanks.
+// Parses a complete decimal number, surrounded only by blanks.
 std::optional<int64_t> whole_number(std::string_view text);
-// The number that the text begins with.
+// Parses the number at the start of the text.
 std::optional<int64_t> leading_number(std::string_view text);
-// Bytes of "123 kB".
+// Returns the bytes of "123 kB" in the line of `key`.
 std::optional<int64_t> kib_value(std::string_view text, std::string_view key);
 
-// CPUs or nodes of a list "0-3,8,10-11"; nothing for what is no list, or names more than 65,536.
+// Parses a list of CPUs or nodes, "0-3,8,10-11"; nullopt for other text, and for more than 65,536 of them.
 std::optional<std::vector<int>> number_list(std::string_view text);
 
-// At most `longest` bytes, the rest replaced by "...".
+// Returns at most `longest` bytes, with the rest replaced by "...".
 std::string shortened(std::string_view text, size_t longest = 200);
 
 }  // namespace npu_train::detail

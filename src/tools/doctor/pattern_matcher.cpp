@@ -43,7 +43,7 @@ void PatternMatcher::link_states() {
   stops_.resize(next_.size());
   shorter_.resize(next_.size());
   std::vector<uint16_t> fail(next_.size()), queue = {0};
-  for (size_t i = 0; i < queue.size(); ++i) {  // by distance from the root: the state to fall back to is finished before
+  for (size_t i = 0; i < queue.size(); ++i) {  // breadth first: a state's fallback state is nearer to the root and already finished
     const auto state = queue[i];
     shorter_[state] = here_[fail[state]].empty() ? shorter_[fail[state]] : fail[state];
     stops_[state] = !here_[state].empty() || shorter_[state] != 0 ? 1 : 0;

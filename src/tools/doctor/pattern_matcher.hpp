@@ -1,4 +1,4 @@
-// Many words found in one pass over a text, whatever its case (Aho and Corasick 1975).
+// Finds many patterns in one pass over a text, ignoring case (Aho and Corasick 1975).
 #pragma once
 
 #include <array>
@@ -12,10 +12,11 @@ namespace npu_train::detail {
 
 class PatternMatcher {
  public:
-  // In lower case; ASCII letters of a text match in either case. At most 65,535 bytes and 127 different ones.
+  // `patterns` must be in lower case; ASCII letters of a text match in either case. At most 65,535 bytes in total, with 127 different
+  // values.
   explicit PatternMatcher(const std::vector<std::string>& patterns);
 
-  // Calls found(pattern index, place of its first byte) for every occurrence, in the order of their last bytes.
+  // Calls found(pattern index, position of its first byte) for every occurrence, ordered by the last byte.
   template <class Fn>
   void each(std::string_view text, Fn&& found) const {
     uint16_t state = 0;
@@ -30,10 +31,10 @@ class PatternMatcher {
  private:
   void link_states();
 
-  std::array<uint8_t, 256> column_{};  // of a byte; 0: in no pattern. Few columns keep the table in the cache
+  std::array<uint8_t, 256> column_{};  // column of each byte; 0: in no pattern. Few columns keep the table in the cache
   std::vector<std::array<uint16_t, 128>> next_;
-  std::vector<uint8_t> stops_;             // whether a pattern ends in this state, or in a shorter one
-  std::vector<uint16_t> shorter_;          // the nearest state with a pattern that ends here too; 0: none
+  std::vector<uint8_t> stops_;             // whether a pattern ends in this state or in a suffix of it
+  std::vector<uint16_t> shorter_;          // the longest suffix state in which a pattern ends; 0: none
   std::vector<std::vector<size_t>> here_;  // patterns that end in a state
   std::vector<size_t> lengths_;
 };

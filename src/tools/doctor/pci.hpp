@@ -1,4 +1,4 @@
-// Cards on the PCI bus, with or without a driver.
+// Finds cards on the PCI bus, with or without a driver.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace npu_train::detail {
 
-// Addresses with device numbers ("0000:c1:00.0 (0xd802)") of the cards of `vendor` whose class begins with one of `classes`; at most 64.
+// Returns addresses with device numbers ("0000:c1:00.0 (0xd802)") of the cards of `vendor` whose class begins with one of `classes`; at
+// most 64.
 std::vector<std::string> pci_devices(const HostView& host, const std::string& vendor, const std::vector<std::string>& classes);
 
 }  // namespace npu_train::detail

@@ -41,7 +41,7 @@ void read_cuda(ProcessFacts& out) {
     out.cuda_runtime = static_cast<int>(at::detail::getCUDAHooks().versionCUDART());
     out.cuda_devices = at::detail::getCUDAHooks().getNumGPUs();
   } catch (const std::exception&) {
-    // built with CUDA, but its driver does not answer: no devices
+    // built with CUDA, but the driver does not respond: no devices
   }
   using Backend = at::Float32Backend;
   const auto& context = at::globalContext();

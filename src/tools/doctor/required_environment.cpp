@@ -12,28 +12,28 @@
 namespace npu_train {
 namespace {
 
-// For a shell, whatever is in it.
+// Quotes any text for a shell.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
 }
 
-// For a line of comment, whatever a value was.
+// Makes any value safe for a comment line.
 std::string one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
   return text;
 }
 
-// Lines of a script with the reason before each.
+// A script whose lines are preceded by their reasons.
 class Script {
  public:
   void line(const std::string& why, const std::string& command) { text_ += "\n# " + why + "\n" + command + "\n"; }
   void set(const HostView& host, const std::string& name, const std::string& value, const std::string& why) {
     if (host.variable(name) != value) line(why, "export " + name + "=" + quoted(value));
   }
-  // Problems that a line of the script cannot fix.
+  // Adds a problem that a line of the script cannot fix.
   void by_hand(const Finding& f) { text_ += "\n# By hand: " + one_line(f.name + ": " + f.finding + "; " + f.fix) + "\n"; }
   const std::string& str() const { return text_; }
 
@@ -51,7 +51,7 @@ std::vector<std::string> without_stubs(const std::vector<std::string>& folders) 
   return out;
 }
 
-// Where CANN's script and the driver's folders are needed, since the loader finds their libraries nowhere.
+// Adds CANN's script and the driver's folders if the loader does not find their libraries.
 void want_libraries(const HostView& host, const detail::AscendFacts& ascend, const ProcessFacts& process, Script& out) {
   auto folders = without_stubs(detail::library_path(host));
   auto clean = host;
@@ -80,7 +80,7 @@ void want_ascend(const HostView& host, const detail::AscendFacts& ascend, const 
   }
 }
 
-// Unsets what is wrong or harmful, and gives the machine without it.
+// Unsets invalid and harmful variables, and returns the machine without them.
 HostView without_wrong(const HostView& host, const ProcessFacts& process, Script& out) {
   auto clean = host;
   const auto drop = [&](const std::string& why, const std::vector<std::string>& names) {

@@ -22,7 +22,7 @@ std::string wanted_torch_npu(const ProcessFacts& process) {
          ".0) and set NPU_TRAIN_TORCH_NPU to the file";
 }
 
-// In the order in which device npu looks (docs/npu.md).
+// Returns the places in the order in which device npu searches them (docs/npu.md).
 std::vector<std::string> places(const HostView& host, const ProcessFacts& process) {
   if (const auto named = host.variable("NPU_TRAIN_TORCH_NPU"); !named.empty())
     return {host.is_folder(named) ? named + "/" + kLibrary : named};
@@ -40,7 +40,7 @@ std::string torch_npu_path(const HostView& host, const LibrarySearch& search, co
   return host.variable("NPU_TRAIN_TORCH_NPU").empty() ? search.find(kLibrary) : "";
 }
 
-// By the wheel's folder torch_npu-2.11.0.dist-info, or version.py and version.txt of the package. "" if unknown.
+// Returns the version from version.py or version.txt of the package, or from the wheel's folder torch_npu-2.11.0.dist-info. "" if unknown.
 std::string torch_npu_version(const HostView& host, const std::string& library) {
   auto path = std::filesystem::path(host.resolved(library)).parent_path().parent_path();
   for (const char* file : {"version.py", "version.txt", "build-version"}) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostVersionParts = 16;
 
-// "9", "RC1", "alpha002", "post4"; nothing for what is none of them.
+// Parses "9", "RC1", "alpha002", "post4"; nullopt for other text.
 std::optional<Version::Part> version_part(const std::string& text) {
   const std::pair<std::string_view, int> ranks[] = {{"alpha", 0}, {"beta", 1}, {"rc", 3}, {"t", 2}, {"post", 5}, {"", 4}};
   for (const auto& [prefix, rank] : ranks) {

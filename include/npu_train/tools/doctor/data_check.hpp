@@ -14,11 +14,11 @@ namespace npu_train {
 struct BadSample {
   std::string split;  ///< train | val
   int64_t index = 0;
-  std::string place;    ///< its file, if the data set knows it
+  std::string place;    ///< file of the sample, if the data set knows it
   std::string message;  ///< the reason
 };
 
-/// Samples of one class.
+/// Numbers of samples of one class.
 struct ClassCount {
   std::string name;
   int64_t train = 0, val = 0;
@@ -28,12 +28,12 @@ struct DataCheck {
   std::string summary;  ///< DatasetPair::summary()
   int64_t train = 0, val = 0;
   std::vector<ClassCount> classes;  ///< readable samples; empty if targets are not classes
-  std::vector<BadSample> bad;       ///< in order
+  std::vector<BadSample> bad;       ///< in order of the samples
   bool passed() const { return bad.empty(); }
 };
 
-/// Opens the configuration's data set and gets every sample, on all cores; images are decoded, but not transformed. For a stream, one epoch
-/// up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown.
+/// Opens the configuration's data set and reads every sample, on all cores; images are decoded, but not transformed. A stream is read for
+/// one epoch, up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown.
 DataCheck check_data(const RunConfig& config, const Parts& parts = builtin_parts());
 
 std::string to_text(const DataCheck& check, size_t width = 0);

@@ -1,4 +1,4 @@
-/// The environment that several ranks need to find each other.
+/// The environment that ranks need to find each other.
 #pragma once
 
 #include <map>
@@ -10,20 +10,20 @@
 
 namespace npu_train {
 
-/// What a process knows about its network.
+/// Facts about the network, as a process sees it.
 struct NetworkFacts {
   std::string host;                                ///< name of this machine
-  std::string address;                             ///< to which the name resolves; "" if it does not
+  std::string address;                             ///< address to which the host name resolves; "" if it does not
   std::string launch;                              ///< "started alone", "rank 1 of 4, started by torchrun"
-  std::string launch_problem{};                    ///< contradictory variables of a launcher
-  std::map<std::string, std::string> variables{};  ///< those that are set and begin with GLOO_, HCCL_ or NCCL_
-  int processors = 1;                              ///< for this process
+  std::string launch_problem{};                    ///< contradictory variables of a launcher; "": none
+  std::map<std::string, std::string> variables{};  ///< set variables that begin with GLOO_, HCCL_ or NCCL_
+  int processors = 1;                              ///< processors that this process may use
 };
 
-/// Of this process.
+/// Returns the facts of this process.
 NetworkFacts network_facts();
 
-/// Area "dist": variables of a launcher, loopback interface, name of the host, network card for Gloo, variables without an effect,
+/// Checks area "dist": variables of a launcher, loopback interface, host name, network card for Gloo, variables without an effect,
 /// processors for `most_ranks` ranks.
 std::vector<Finding> check_dist_environment(const HostView& host, const NetworkFacts& facts, int most_ranks);
 

@@ -1,5 +1,5 @@
-/// The collectives between the ranks of a run: which work, with which dtypes, and how fast. Every result is compared with the values that
-/// it must have.
+/// Tests the collectives between the ranks of a run: which work, with which dtypes, and how fast. Every result is compared with the
+/// expected values.
 #pragma once
 
 #include <cstddef>
@@ -18,38 +18,38 @@ namespace npu_train {
 struct CollectiveCheck {
   std::string collective;  ///< "all_to_all", "all_reduce", "all_gather", "broadcast", "gather" (of texts)
   std::string dtype;       ///< "fp32", "int8"; "text"
-  std::string problem;     ///< "": every rank got the right values; otherwise the first rank with a problem, and the problem
+  std::string problem;     ///< "" if every rank got the right values; otherwise the first rank with a problem, and the problem
 };
 
 /// The time of one collective.
 struct CollectiveSpeed {
   std::string collective;
-  int64_t bytes = 0;   ///< of the largest tensor that it has on a rank, up to a multiple of the number of ranks
-  double seconds = 0;  ///< the median of several, on the slowest rank
+  int64_t bytes = 0;   ///< size of its largest tensor on a rank, before rounding to a multiple of the number of ranks
+  double seconds = 0;  ///< median of several calls, on the slowest rank
 };
 
-/// The results of a world of some size, equal on each of its ranks.
+/// The results for one world size, equal on all ranks.
 struct DistProbe {
   int ranks = 1;
-  std::string failure{};  ///< why the ranks did not finish: names a rank; "" if they did
+  std::string failure{};  ///< why the ranks did not finish, with the failed rank; "" if they did
   std::vector<CollectiveCheck> checks{};
-  std::vector<CollectiveSpeed> speeds{};  ///< none for one rank, which sends nothing
+  std::vector<CollectiveSpeed> speeds{};  ///< empty for one rank, which sends no data
 
   bool ok() const;
 };
 
-/// Calls every collective of `group` that training uses. Each rank calls this function. `progress` gets the name of each part before it
-/// begins. A collective that refuses a dtype, or gives wrong values, is a check with a problem; Error(Peer) if a rank is lost.
+/// Calls every collective of `group` that training uses. Every rank must call this function. `progress` receives the name of each part
+/// before it begins. A collective that refuses a dtype, or returns wrong values, is a check with a problem; Error(Peer) if a rank is lost.
 DistProbe probe_collectives(ProcessGroup& group, const std::function<void(const std::string& part)>& progress = {});
 
-/// {ranks, failure, collectives: [{collective, dtype, ok, problem}], speeds: [{collective, bytes, us, mb_per_s}]}.
+/// Returns {ranks, failure, collectives: [{collective, dtype, ok, problem}], speeds: [{collective, bytes, us, mb_per_s}]}.
 Json to_json(const DistProbe& probe);
-/// The counterpart. Error(Data) names `source`.
+/// Reads the document of to_json(). Error(Data) names `source`.
 DistProbe dist_probe_from(const Json& json, const std::string& source);
 
-/// A finding for each world (area "collectives").
+/// Returns a finding for each world size (area "collectives").
 std::vector<Finding> judge_collectives(const std::vector<DistProbe>& worlds);
-/// Two tables: the numbers of ranks at which each collective works with each dtype, and speeds. At most `width` columns.
+/// Returns two tables: the world sizes at which each collective works with each dtype, and speeds. At most `width` columns.
 std::string collectives_text(const std::vector<DistProbe>& worlds, size_t width);
 
 }  // namespace npu_train

@@ -16,22 +16,22 @@ namespace npu_train {
 struct KnownVariable {
   std::string name;
   std::string kind;      ///< choice, int, folder, file, devices, alloc, text
-  std::string allowed;   ///< for a choice "0|1"; for int "120..7200", the end may be open
-  std::string fallback;  ///< the value if it is not set
+  std::string allowed;   ///< for a choice "0|1"; for an int "120..7200", where the upper end may be missing
+  std::string fallback;  ///< the default value
   std::string harmful;   ///< values that are unsuitable for production runs, "1|2"
-  std::string wrong;     ///< the effect of an invalid value: "fail" ends a run, "warn" is ignored or misread
-  std::string says;      ///< its effect; for harmful values, the reason
-  std::string instead;   ///< for a variable that was replaced: the one to use
+  std::string wrong;     ///< consequence of an invalid value: "fail" ends a run, "warn" is ignored or misread
+  std::string says;      ///< effect of the variable; for harmful values, the reason
+  std::string instead;   ///< the variable that replaced it, if any
 };
 
 const std::vector<KnownVariable>& known_variables();
 
-/// Judges the variables that are set: first one finding for each invalid one, then one that lists the valid ones. Values of other
+/// Judges the variables that are set: returns one finding for each invalid one, then one that lists the valid ones. Values of other
 /// variables are never read.
 std::vector<Finding> lint_environment(const HostView& host);
 
-/// The recommended environment of this machine, as a file for `source`: each line sets or removes a variable, with a comment that gives the
-/// reason. Variables that are already correct are not repeated.
+/// Returns the recommended environment of this machine as a file for `source`: each line sets or removes a variable, with a comment that
+/// gives the reason. Variables that are already correct are not repeated.
 std::string required_environment(const HostView& host, const ProcessFacts& process);
 
 }  // namespace npu_train

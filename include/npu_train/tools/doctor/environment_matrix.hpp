@@ -1,4 +1,4 @@
-/// The software of a machine for Ascend NPUs, next to the recommended and required versions: by the guides of CANN 7 (2023) and today.
+/// The installed software of a machine for Ascend NPUs, with recommended and required versions: by the guides of CANN 7 (2023) and today.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,15 @@ namespace npu_train {
 /// A row of src/tools/doctor/facts/matrix.tsv with the installed version.
 struct MatrixRow {
   std::string component;                         ///< "CANN", "Python", "atc"
-  std::string here;                              ///< version or path on this machine; "" if it is not installed
-  std::string recommended_cann7, minimum_cann7;  ///< "" if there is none
-  std::string recommended, minimum;              ///< today
+  std::string here;                              ///< version or path on this machine; "" if not installed
+  std::string recommended_cann7, minimum_cann7;  ///< "": none
+  std::string recommended, minimum;              ///< for today's CANN
   std::string note;
   /// Whether `here` is a version below the older of the two minima.
   bool too_old() const;
 };
 
-/// Runs `python3 --version`, `cmake --version` and `gcc -dumpfullversion`.
+/// Returns the table. Runs `python3 --version`, `cmake --version` and `gcc -dumpfullversion`.
 std::vector<MatrixRow> environment_matrix(const HostView& host, const ProcessFacts& process);
 
 /// Facts about a card in addition to its kind.
@@ -31,10 +31,10 @@ struct CardFacts {
   std::string cann;  ///< version of CANN, for NPUs
 };
 
-/// From npu-smi and the files of CANN for kind "npu", from nvidia-smi for "cuda"; empty for other kinds.
+/// Reads npu-smi and the files of CANN for kind "npu", nvidia-smi for "cuda"; empty for other kinds.
 CardFacts card_facts(const HostView& host, const std::string& kind, int index);
 
-/// A table for a terminal, and the related variables.
+/// Returns a table for a terminal, and the related variables.
 std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host, size_t width = 100);
 Json matrix_json(const std::vector<MatrixRow>& rows, const HostView& host);
 

@@ -1,4 +1,4 @@
-/// Error codes and symptoms: meaning, causes, remedy; for one, or for all in a log.
+/// Error codes and symptoms: meaning, causes and remedy, for one of them or for all in a log.
 #pragma once
 
 #include <cstddef>
@@ -19,46 +19,46 @@ struct KnownProblem {
   std::string meaning;  ///< one sentence
   std::string causes;   ///< the most likely first
   std::string fix;
-  int rank = 2;                         ///< 1: the cause; 2: a failed operation; 3: repeats or wraps another one; 4: no error
-  std::vector<std::string> patterns{};  ///< its texts in a log, in lower case; for codes the code itself
+  int rank = 2;                         ///< 1: a cause; 2: a failed operation; 3: repeats or wraps another problem; 4: no error
+  std::vector<std::string> patterns{};  ///< its texts in a log, in lower case; for a code, the code itself
   bool is_code = false;
 };
 
 const std::vector<KnownProblem>& known_problems();
 
-/// The entries that match `text`: a code (507018, 0x7BC8A, EI0006, "error code is 507018"), a symptom by name or in words. Codes that the
-/// table contains only as a family (507057 in 507053-507059) are also found. Error(Usage) with the nearest ones and a list of symptoms if
-/// none matches.
+/// Returns the entries that match `text`: a code (507018, 0x7BC8A, EI0006, "error code is 507018"), or a symptom by name or in words. Codes
+/// that the table contains only as a family (507057 in 507053-507059) are also found. Error(Usage) with the nearest entries and a list of
+/// symptoms if none matches.
 std::vector<KnownProblem> explain(const std::string& text);
 
 /// One code or symptom in a log.
 struct Sighting {
   KnownProblem problem;
   std::string shown;        ///< the code as written in the log, or the pattern
-  uint64_t count = 0;       ///< lines
+  uint64_t count = 0;       ///< number of lines
   uint64_t first_line = 0;  ///< from 1
-  std::string excerpt;      ///< of that line, at most 240 bytes
+  std::string excerpt;      ///< part of that line, at most 240 bytes
 };
 
 struct LogReport {
-  std::vector<Sighting> sightings;  ///< the most important first: by rank, then by the first line, since the cause comes before its effects
+  std::vector<Sighting> sightings;  ///< the most important first: by rank, then by first line, since causes come before their effects
   uint64_t lines = 0;
   uint64_t bytes = 0;
   uint64_t long_lines = 0;   ///< lines longer than 64 KiB, which were read in pieces
   uint64_t error_lines = 0;  ///< lines with "error", "fatal" or "exception"
   uint64_t first_error_line = 0;
-  std::string first_error{};  ///< its excerpt; reported if nothing is known
-  bool compressed = false;    ///< the stream begins like gzip, zip, xz or zstd: unpack it first
+  std::string first_error{};  ///< excerpt of that line; reported if no known problem was found
+  bool compressed = false;    ///< the stream begins like gzip, zip, xz, zstd or bzip2: unpack it first
 
   std::string str(size_t width = 100) const;
   Json to_json() const;
 };
 
-/// Reads a log of any size, line by line, with bounded memory. Carriage returns also end a line (progress bars), and all bytes are allowed.
+/// Reads a log of any size, line by line, with bounded memory. Carriage returns also end a line (progress bars); all bytes are allowed.
 /// Numbers count as codes only in lines that report an error.
 LogReport explain_log(std::istream& log);
 
-/// For a terminal and as JSON.
+/// Format problems for a terminal and as JSON.
 std::string explanation_text(const std::vector<KnownProblem>& problems, size_t width = 100);
 Json explanation_json(const std::vector<KnownProblem>& problems);
 

@@ -1,4 +1,4 @@
-/// The result of a check of a machine: the fact, its source, the verdict, and the remedy.
+/// The result of a check: the fact, its source, the verdict, and the remedy.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ enum class Verdict {
   Ok,
   Warn,     ///< training works, but slower, less safely or differently than expected
   Fail,     ///< training fails, or computes wrong numbers
-  NotHere,  ///< nothing to judge: this machine has no such part
+  NotHere,  ///< not applicable: this machine has no such part
 };
 
 /// "OK", "WARN", "FAIL", "-".
@@ -22,8 +22,8 @@ const char* verdict_name(Verdict verdict);
 
 /// One check.
 struct Finding {
-  std::string area;  ///< "cpu", "memory", "disk", "system", "cuda", "ascend", "hello": findings of an area are adjacent
-  std::string name;  ///< of the check, unique in its area: "cores", "/dev/shm"
+  std::string area;  ///< such as "cpu", "memory", "disk", "system", "cuda", "ascend", "hello"; findings of an area are adjacent
+  std::string name;  ///< name of the check, unique in its area: "cores", "/dev/shm"
   Verdict verdict = Verdict::Ok;
   std::string finding;   ///< the fact, one sentence
   std::string evidence;  ///< the data that were read, and their source
@@ -34,24 +34,24 @@ struct Finding {
 struct DoctorReport {
   std::vector<Finding> findings;
 
-  /// Checks that are OK.
+  /// Number of checks that are OK.
   size_t passed() const { return count(Verdict::Ok); }
-  /// Checks that judged something: all except NotHere.
+  /// Number of checks with a verdict: all except NotHere.
   size_t total() const { return findings.size() - count(Verdict::NotHere); }
   size_t count(Verdict verdict) const;
-  /// Fail if a check fails, else Warn if one warns, else Ok.
+  /// Returns Fail if a check fails, else Warn if one warns, else Ok.
   Verdict worst() const;
 
   void add(std::vector<Finding> more);
 
-  /// "31 of 34 checks passed, 2 warnings, 1 failed".
+  /// Returns "31 of 34 checks passed, 2 warnings, 1 failed".
   std::string summary() const;
-  /// For a terminal: areas, findings with evidence and fix, the summary last. Lines are wrapped at `width` > 0 columns. Texts from the
-  /// machine cannot control the terminal.
+  /// Formats for a terminal: areas, findings with evidence and fix, and the summary at the end. Lines are wrapped at `width` > 0 columns.
+  /// Texts from the machine cannot control the terminal.
   std::string str(size_t width = 100) const;
-  /// {passed, total, warnings, failures, verdict, findings: [{area, name, verdict, finding, evidence, fix}]}.
+  /// Returns {passed, total, warnings, failures, verdict, findings: [{area, name, verdict, finding, evidence, fix}]}.
   Json to_json() const;
-  /// One self-contained HTML page.
+  /// Returns one self-contained HTML page.
   std::string to_html() const;
 };
 

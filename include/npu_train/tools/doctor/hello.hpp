@@ -16,21 +16,20 @@ namespace npu_train {
 
 /// The result of a matrix product.
 struct MatmulResult {
-  double milliseconds = 0;    ///< the best of the repetitions
+  double milliseconds = 0;    ///< best of the repetitions
   double norm = 0;            ///< Frobenius norm of the product
   double relative_error = 0;  ///< |product - reference| / |reference|, Frobenius norms
   bool finite = true;         ///< no inf and no NaN in the product
 };
 
-/// Multiplies two matrices [size, size] of fixed uniform numbers in [-1, 1) on `device`. The reference is the product of the same rounded
-/// numbers on the CPU in double. Error(Device) and Error(OutOfMemory) are rethrown.
+/// Multiplies two [size, size] matrices of fixed pseudo-random numbers in [-1, 1) on `device`. The reference is the product of the same
+/// rounded numbers on the CPU in double. Error(Device) and Error(OutOfMemory) are rethrown.
 MatmulResult hello_matmul(const Device& device, c10::ScalarType dtype, int64_t size = 1000, int repetitions = 5);
 
-/// The allowed relative error: 1e-4 in fp32 (TF32 has about 3e-4 and does not pass); in other dtypes twice the dtype's epsilon:
-/// rounding the product causes at most half of it, and hardware may also accumulate partial sums in the dtype.
+/// Returns the allowed relative error: 1e-4 in fp32 (TF32 has about 3e-4 and does not pass); in other dtypes twice the dtype's epsilon,
+/// since rounding the product causes at most half an epsilon, and hardware may also accumulate partial sums in the dtype.
 double hello_tolerance(c10::ScalarType dtype);
 
-/// Judges a product.
 Finding judge_matmul(const Device& device, c10::ScalarType dtype, const MatmulResult& result);
 
 /// One training step in a precision ("bf16-mixed") on a device; returns its finding. An Error becomes a finding that fails.
@@ -38,15 +37,16 @@ using TrainingStep = std::function<Finding(const Device& device, const std::stri
 
 struct HelloOptions {
   int64_t size = 1000;
-  std::vector<std::string> precisions{};  ///< for `step`
-  TrainingStep step{};                    ///< none: products only
+  std::vector<std::string> precisions{};  ///< precisions in which `step` is run
+  TrainingStep step{};                    ///< empty: only products are checked
 };
 
-/// fp32, fp16 and bf16 on every device, then the training steps. A device that fails or disappears is a finding; the others continue.
+/// Checks products in fp32, fp16 and bf16 on every device, then the training steps. A device that fails or disappears is a finding; the
+/// others continue.
 std::vector<Finding> check_hello(const std::vector<Device>& devices, const HelloOptions& options = {});
 
-/// All devices that this process can use: of npu, cuda and cpu. A kind with signs of a device that does not start is reported in
-/// `problems`.
+/// Returns all npu, cuda and cpu devices that this process can use. If there are signs of a device that does not start, `problems` reports
+/// its kind.
 std::vector<Device> usable_devices(std::vector<Finding>& problems);
 
 }  // namespace npu_train
