@@ -1,7 +1,7 @@
-// libtorch's caching allocator for CUDA, and torch_npu's, which follows it, as a plan on paper: which segments a row of requests takes from
-// the device. (c10/cuda/CUDACachingAllocator.cpp: sizes in steps of 512 bytes; up to 1 MiB from segments of 2 MiB, below 10 MiB from
-// segments of 20 MiB, above from one of its own in steps of 2 MiB; the smallest free block that is large enough is taken and split; a full
-// device gives its free segments back first.)
+// Simulates libtorch's caching allocator for CUDA, and torch_npu's, which follows it: which segments a sequence of requests takes from the
+// device. (c10/cuda/CUDACachingAllocator.cpp: sizes are multiples of 512 bytes; requests up to 1 MiB use segments of 2 MiB, those below 10
+// MiB segments of 20 MiB, larger ones a segment of their own in steps of 2 MiB; the smallest sufficient free block is taken and split; a
+// full device first frees its unused segments.)
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ class CachingAllocatorModel {
  public:
   explicit CachingAllocatorModel(int64_t capacity = std::numeric_limits<int64_t>::max()) : capacity_(capacity) {}
 
-  // A handle, or -1 where it does not fit.
+  // Returns a handle; -1 if the request does not fit.
   int64_t take(int64_t bytes);
   void give_back(int64_t handle);
 
   int64_t allocated() const { return allocated_; }  // in complete blocks
   int64_t reserved() const { return reserved_; }
-  int64_t largest_free() const;  // bytes of the largest block that a tensor may get
+  int64_t largest_free() const;  // bytes of the largest block that a tensor can get
   int64_t peak_allocated() const { return peak_allocated_; }
   int64_t peak_reserved() const { return peak_reserved_; }
   void reset_peak() { peak_allocated_ = allocated_, peak_reserved_ = reserved_; }
@@ -46,7 +46,7 @@ class CachingAllocatorModel {
 
   int64_t capacity_;
   std::vector<Block> blocks_;
-  std::vector<int64_t> unused_;  // places in blocks_
+  std::vector<int64_t> unused_;  // free indices of blocks_
   std::set<FreeKey> free_;
   int64_t segments_ = 0;
   int64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;

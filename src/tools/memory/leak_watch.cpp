@@ -20,11 +20,11 @@ namespace {
 
 constexpr int64_t kEvery = 10, kLaterEvery = 50, kWarmUp = 20, kSteps = 200;
 constexpr size_t kSamples = kSteps / kEvery;
-constexpr double kLargestRest = 0.15;  // of the growth, that a straight line may leave unexplained
+constexpr double kLargestRest = 0.15;  // share of the growth that a straight line may leave unexplained
 
 struct Kind {
   const char* name;
-  double least;  // a step
+  double least;  // per step
   bool bytes;
   const char* hint;
   bool lists_handles = false;
@@ -36,7 +36,8 @@ constexpr Kind kKindsOfLeaks[] = {
     {"file handles", 0.05, false, "ls -l /proc/PID/fd lists them; a data set or a callback opens files without closing them", true},
     {"threads", 0.05, false, "a data set or a callback starts threads and does not end them"}};
 
-// What most of the open handles are of, as "; 180 of 207 are /dev/null"; "" where no two are alike. Sockets and pipes count by kind.
+// Returns the most frequent target of open handles, as "; 180 of 207 are /dev/null"; "" if no two are alike. Sockets and pipes are counted
+// by kind.
 std::string most_handles() {
   std::map<std::string, int64_t> targets;
   int64_t all = 0;

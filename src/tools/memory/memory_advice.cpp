@@ -36,15 +36,14 @@ class Advice {
   MemoryTrace trace(Task& task, Precision& precision, int64_t micro_batches, int64_t rows, bool on_host) {
     forget_gradients(run_);
     auto few = rows_of(failed_.samples, rows);
-    if (training() && !on_host)
-      few = to_device(few, run_.device);  // all micro-batches of a window are on the device, and are counted with the rest
+    if (training() && !on_host) few = to_device(few, run_.device);  // all micro-batches of a window are on the device; counted separately
     const std::vector<Batch> batches(training() && micro_batches > 1 ? 2 : 1, few);
     MemoryRecorder recorder(task, run_.device, on_device(*run_.strategy, run_.optimizer->parameters()));
     run_again(task, precision, run_.device, failed_.pass, batches, recorder, on_host);
     return recorder.take();
   }
 
-  // From windows of few samples with the run's own tensors; the second micro-batch of one finds gradients.
+  // Measures windows of few samples with the run's own tensors; the second micro-batch of a window finds existing gradients.
   std::optional<MemoryModel> measure(const std::string& change, Task& task, Precision& precision, int64_t micro_batches) {
     return measure(change, task, precision, micro_batches, failed_.on_host);
   }
@@ -74,7 +73,8 @@ class Advice {
 
   bool fits(const MemoryModel& model, int64_t rows) const { return model.fits(rows, failed_.room, failed_.exact); }
 
-  // The largest micro-batch up to `most` that divides the window and fits; 0: none. Of a validation a power of two.
+  // Returns the largest micro-batch up to `most` that divides the window and fits; 0: none. For other passes than training, the largest
+  // power of two.
   int64_t fitting_rows(const MemoryModel& model) const { return fitting_rows(model, failed_.rows - 1); }
   int64_t fitting_rows(const MemoryModel& model, int64_t most) const {
     if (!training()) return power_below(std::min(failed_.rows - 1, model.largest_batch(failed_.room, failed_.exact)));
@@ -101,7 +101,7 @@ class Advice {
     return str_cat("data.val_batch_size=", rows);
   }
 
-  // Of normalisation layers that see smaller batches.
+  // Warns if normalisation layers would see smaller batches.
   std::string note_of_pieces() const {
     return run_.task->buffers().empty() ? "" : "; normalisation layers compute their statistics over smaller batches";
   }
@@ -141,7 +141,7 @@ class Advice {
       propose(change + " " + fewer_samples(rows), *in_pieces, rows, cost + note_of_pieces());
   }
 
-  // If the inputs of a window fill the device: they can be kept on the host, or there can be fewer of them.
+  // Proposes remedies if the inputs of a window fill the device: to keep them on the host, or to make windows smaller.
   void propose_windows_on_host() {
     const std::string change = "windows that are kept on the host";
     if (run_.loop->parts().strategy->world_size() == 1) {

@@ -1,4 +1,4 @@
-// Changes of a run under which the failed work would fit into memory.
+// Proposes changes of a run with which the failed work would fit into memory.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace npu_train::detail {
 
-// What failed, in numbers.
+// The failed work, in numbers.
 struct FailedWork {
   Pass pass = Pass::Training;
-  Batch samples;                                         // a few, on the host
-  int64_t rows = 0, window_rows = 0, micro_batches = 1;  // of a micro-batch; of the complete window
-  int64_t room = 0;                                      // bytes that the device can give
-  bool exact = false;                                    // they are those of tensors, without an allocator's gaps
-  bool on_host = false;                                  // the window waits there; `resident` has none of it
+  Batch samples;                                         // a few samples, on the host
+  int64_t rows = 0, window_rows = 0, micro_batches = 1;  // rows: of a micro-batch; window_rows: of the complete window
+  int64_t room = 0;                                      // bytes that are available on the device
+  bool exact = false;                                    // `room` is for tensors, without gaps of an allocator
+  bool on_host = false;                                  // the window waits on the host and is not part of `resident`
   ResidentMemory resident;
 };
 
@@ -27,15 +27,15 @@ struct MemoryChange {
 };
 
 struct MemoryAdvice {
-  std::vector<MemoryChange> changes;    // that fit, the cheapest first
-  std::vector<std::string> unmeasured;  // why others are not known, a sentence each
-  int64_t few = kFewSamples;            // samples of the smaller step that the prediction is from; the larger one has one more
+  std::vector<MemoryChange> changes;    // changes that fit, the cheapest first
+  std::vector<std::string> unmeasured;  // reasons why other changes were not measured, one sentence each
+  int64_t few = kFewSamples;            // samples of the smaller recorded step; the larger one has one more
 };
 
-// Runs steps of few samples as they are, in lower precision, and with checkpointing. Gradients are dropped.
+// Runs steps with few samples: unchanged, in lower precision, and with checkpointing. Drops the gradients.
 MemoryAdvice changes_that_fit(const RunView& run, const FailedWork& failed);
 
-// Drops the gradients and what the device's allocator keeps.
+// Drops the gradients and the cached memory of the device's allocator.
 void forget_gradients(const RunView& run);
 
 }  // namespace npu_train::detail

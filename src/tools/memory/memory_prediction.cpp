@@ -71,7 +71,7 @@ int64_t MemoryModel::waiting_bytes(int64_t batch) const {
   int64_t bytes = 0;
   for (size_t i = 0; i < small_.blocks.size(); ++i)
     if (small_.blocks[i].use == MemoryUse::Batch) bytes += small_.blocks[i].bytes;
-  return bytes * batch / small_batch_ / 2 * waiting_;  // the recorded window has two
+  return bytes * batch / small_batch_ / 2 * waiting_;  // the recorded window has two batches
 }
 
 int64_t MemoryModel::allocated_peak(int64_t batch) const {
@@ -105,7 +105,7 @@ MemoryPeak MemoryModel::straight_lines(int64_t batch) const {
 
 namespace {
 
-// A row of blocks in a caching allocator.
+// Replays a sequence of blocks in a caching allocator.
 class Play {
  public:
   Play(const std::vector<std::pair<MemoryUse, int64_t>>& resident, int64_t waiting, size_t blocks, int64_t capacity)
@@ -126,7 +126,7 @@ class Play {
       allocator_.give_back(std::exchange(handle, -1));
     }
   }
-  // What a step leaves is freed by the next one, which does not see the block.
+  // Frees blocks that remain after a step; in reality the next step frees them, but its recording does not contain them.
   void end_step() {
     for (auto& handle : handles_)
       if (handle >= 0) allocator_.give_back(std::exchange(handle, -1));
@@ -141,7 +141,7 @@ class Play {
   bool failed_ = false;
 };
 
-constexpr int kStepsOnPlan = 2;  // the second finds the blocks as the first left them
+constexpr int kStepsOnPlan = 2;  // the second step starts with the free blocks of the first
 
 }  // namespace
 

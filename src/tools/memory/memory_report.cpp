@@ -20,7 +20,7 @@ std::string percent_text(int64_t part, int64_t whole) {
 
 using Row = std::pair<std::string, int64_t>;
 
-// Of the peak, what is worth a row; the slack of the allocator last.
+// Returns the parts of the peak that are worth a row, and the allocator's slack as the last one.
 std::vector<Row> components(const MemoryPrediction& p) {
   std::vector<Row> out;
   for (size_t i = 0; i < kMemoryUses; ++i)
@@ -29,14 +29,14 @@ std::vector<Row> components(const MemoryPrediction& p) {
   return out;
 }
 
-// The first `depth` parts of a path: "layer1.0" of "layer1.0.conv1".
+// Returns the first `depth` parts of a path: "layer1.0" of "layer1.0.conv1".
 std::string shortened(const std::string& path, int depth) {
   size_t end = 0;
   for (int i = 0; i < depth && end != std::string::npos; ++i) end = path.find('.', end == 0 ? 0 : end + 1);
   return path.substr(0, end);
 }
 
-// Layers in forward order, grouped by their paths if there are too many.
+// Returns the layers in forward order, grouped by path if there are too many.
 std::vector<Row> layer_groups(const MemoryPrediction& p) {
   std::vector<Row> out = p.peak.activations;
   for (int depth = 6; depth >= 1 && out.size() > kRowsOfLayers; --depth) {

@@ -13,7 +13,7 @@ Batch bring(const Observers& observers, const Batch& batch, const Device& device
   return observers.run(Phase::Transfer, 0, static_cast<int>(k), [&] { return to_device(batch, device); });
 }
 
-// Batches that are kept on the host are copied one at a time.
+// Copies batches that are kept on the host one at a time.
 void forward_backward(Task& task, Precision& precision, const Device& device, const std::vector<Batch>& batches,
                       const Observers& observers) {
   for (size_t k = 0; k < batches.size(); ++k) {

@@ -1,4 +1,4 @@
-// What the prediction of memory and the report of its end share.
+// Common parts of the prediction of memory and the report when memory runs out.
 #pragma once
 
 #include "npu_train/tools/memory/memory_prediction.hpp"
@@ -6,17 +6,17 @@
 
 namespace npu_train::detail {
 
-// Batches that are run to know all others. Not 1: sums over the batch vanish there, and BatchNorm may have no variance.
+// Batches that are recorded to predict all others. Not 1: sums over the batch are trivial there, and BatchNorm may have no variance.
 constexpr int64_t kFewSamples = 2, kMoreSamples = 3;
 
-// The tensors between the steps of a loop, and those of `waiting` batches on its device.
+// Returns the tensors that persist between the steps of a loop, and the tensors of `waiting` batches on its device.
 ResidentMemory resident_memory(const LoopParts& parts, const std::vector<Batch>& waiting = {});
 
-// Rows of a batch, in separate memory on its device; repeated if it has too few.
+// Returns `count` rows of a batch, in separate memory on its device; rows are repeated if it has too few.
 Batch rows_of(const Batch& batch, int64_t count);
 
-// Copies `batches` to the device and does with them what a loop does, without the optimizer, as far as memory goes. `on_host`: a training
-// copies one when the one before is done.
+// Copies `batches` to the device and runs them like a loop, but without the optimizer. `on_host`: copies each batch only after the previous
+// one is done.
 void run_again(Task& task, Precision& precision, const Device& device, Pass pass, const std::vector<Batch>& batches,
                MemoryRecorder& recorder, bool on_host = false);
 

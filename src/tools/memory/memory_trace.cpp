@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLastLayers = 5;
 
-// Without the check of data(), which is an error for a parameter in shards.
+// Avoids data(), which throws for a sharded parameter.
 const void* memory_of(const at::Tensor& t) {
   return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() : nullptr;
 }
@@ -72,7 +72,7 @@ MemoryByUse ResidentMemory::by_use() const {
   return out;
 }
 
-// The allocators report every block, from the thread of the step and from those of its backward passes.
+// Receives every block from the allocators, in the thread of the step and those of its backward passes.
 class MemoryRecorder::Sink final : public HostBlockWatcher {
  public:
   Sink(c10::DeviceType type, int index, int64_t resident) : type_(type), index_(index), allocated_(resident) {}
@@ -91,7 +91,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
       return;
     }
     const auto found = live_.find(pointer);
-    if (found == live_.end()) return;  // of before
+    if (found == live_.end()) return;  // allocated before the recording
     const auto block = found->second.back();
     found->second.pop_back();
     if (found->second.empty()) live_.erase(found);
@@ -118,7 +118,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
     first_of_phase_ = trace_.blocks.size();
     if (phase == Phase::Forward || phase == Phase::Backward) layer_ = -1;
   }
-  // Blocks that the forward allocated and did not free are kept for the backward.
+  // Ends a phase. Blocks that the forward pass allocated and did not free are kept for the backward pass.
   void leave() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (phases_.empty()) return;
@@ -187,7 +187,8 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
         if (made_in_[static_cast<size_t>(block)] == phase() && block >= static_cast<int64_t>(first_of_phase_))
           trace_.blocks[static_cast<size_t>(block)].use = MemoryUse::Activations;
   }
-  // Few operators of a backward pass have a parameter of their layer among their inputs; the blocks that they free show their position.
+  // Enters the layer whose activations are freed. Few operators of a backward pass have a parameter of their layer as an input, so the
+  // freed blocks show the position.
   void enter_backward(int number) {
     if (layer_ == number) return;
     layer_ = number;
@@ -206,8 +207,8 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
   MemoryTrace trace_;
   std::vector<int> made_in_;                              // phase of each block
   std::unordered_map<void*, std::vector<int64_t>> live_;  // two tensors may share memory that both count
-  std::unordered_map<std::string, int> numbers_;          // of layers
-  std::map<int, LayerRecord> seen_;                       // by layer, of the forward
+  std::unordered_map<std::string, int> numbers_;          // numbers of layers
+  std::map<int, LayerRecord> seen_;                       // by layer, in the forward pass
   std::vector<int> phases_;
   size_t first_of_phase_ = 0;
   int layer_ = -1;
@@ -223,7 +224,7 @@ MemoryRecorder::MemoryRecorder(Task& task, const Device& device, const Parameter
       sink_(std::make_shared<Sink>(device.c10().type(), device.index, resident)),
       guard_(c10::DebugInfoKind::PROFILER_STATE, sink_) {
   for (const auto& p : parameters_) storages_[storage_of(p.value)] = p.name;
-  observer_.reset(new OpObserver(parameters_, *this, /*every=*/true));  // make_unique does not see the base
+  observer_.reset(new OpObserver(parameters_, *this, /*every=*/true));  // make_unique has no access to the private base class
 }
 
 MemoryRecorder::~MemoryRecorder() = default;
@@ -251,7 +252,7 @@ std::string MemoryRecorder::parameter_of(const SeenOp& op) const {
   return "";
 }
 
-// What the layer is applied to; nullptr for an operator on parameters alone, as the transposition of a weight.
+// Returns the value to which the layer is applied; nullptr for an operator on parameters only, such as the transposition of a weight.
 const at::Tensor* MemoryRecorder::value_in(const SeenOp& op) const {
   for (const auto& value : op.inputs)
     if (value.isTensor() && value.toTensor().defined() && storages_.count(storage_of(value.toTensor())) == 0) return &value.toTensor();

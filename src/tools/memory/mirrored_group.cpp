@@ -23,7 +23,7 @@ class MirroredGroup final : public ProcessGroup {
     return through_host_ || device.is_cpu() ? kHostTransport : "its own transport";
   }
 
-  // The others send the part that this rank sends to itself.
+  // Every other rank sends the part that this rank sends to itself.
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
     return all_gather(out, in.narrow(0, 0, in.numel() / size_));
   }

@@ -1,4 +1,4 @@
-// Ranks that do not exist: for the memory of one of many, on a machine that has no room for them.
+// Simulated ranks, to predict the memory of one rank on a machine without room for all ranks.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace npu_train::detail {
 
-// Rank 0 of `size` ranks, whose tensors all others have too. Gradients travel between the memories of devices, unless dist.backend is
-// gloo: then through the host's.
+// Returns rank 0 of `size` ranks, all with the same tensors. Gradients are exchanged between device memories, or through host memory if
+// dist.backend is gloo.
 std::shared_ptr<ProcessGroup> mirrored_group(int size, const DistOptions& options);
 
 }  // namespace npu_train::detail

@@ -32,7 +32,7 @@ std::string indented(const std::string& lines) {
   return out;
 }
 
-// Without the place and the hint that the translation put around it.
+// Returns the text without the place and the hint that the translation added.
 std::string said(const Error& cause) {
   auto text = without_hint(cause.what());
   if (const auto end = text.find("] "); end != std::string::npos && text.starts_with("[")) text.erase(0, end + 2);
@@ -51,7 +51,7 @@ std::string share_text(int64_t part, int64_t whole) {
          " %)";
 }
 
-// "tensors hold 2.0 GiB of 2.0 GiB"
+// Returns "tensors use 2.0 GiB of 2.0 GiB".
 std::string filled_text(int64_t allocated, int64_t total) {
   return "tensors use " + memory_text(allocated) + " of " + (total > 0 ? memory_text(total) : "the device");
 }
@@ -61,12 +61,12 @@ Error report(const std::string& text, const std::string& hint, const Error& caus
                cause.cause());
 }
 
-// Why trainer.on_oom=retry did not help; "" if it was not requested.
+// Explains why trainer.on_oom=retry did not help; "" if it was not requested.
 std::string no_retry(const RunConfig& config, const std::string& reason) {
   return config.trainer.on_oom == "retry" ? "  trainer.on_oom=retry did not help: " + reason + "\n" : "";
 }
 
-// The failed work again.
+// Runs the failed work again and explains it.
 class Explanation {
  public:
   Explanation(const RunView& run, FailedWindow failed) : run_(run), config_(run.config), failed_(std::move(failed)), random_(rng_state()) {
@@ -86,7 +86,7 @@ class Explanation {
     observe();
     const auto text = place() + "\n" + holdings() + fragmentation() + layers();
     {
-      const ScopedLogSilence silence;  // trials of other precisions warn of their operators
+      const ScopedLogSilence silence;  // trials of other precisions log warnings about operators
       advice_ = changes_that_fit(run_, work_);
     }
     return report(text + changes() + no_retry(config_, reason()), hint(), cause);
@@ -103,7 +103,7 @@ class Explanation {
     MemoryRecorder recorder(*run_.task, device(), updated, resident_.total());
     try {
       run_again(*run_.task, *run_.precision, device(), failed_.pass, failed_.batches, recorder, failed_.on_host);
-    } catch (...) {  // as it was to be expected
+    } catch (...) {  // expected
       if (translate_current_exception("").kind() != ErrorKind::OutOfMemory) throw;
       again_ = true;
     }
@@ -114,7 +114,7 @@ class Explanation {
     work_.room = total > 0 ? std::min(total, seen) : seen;
   }
 
-  // Sizes of the work, and the other memory on the device.
+  // Determines the sizes of the work, and the other memory on the device.
   void size_up() {
     std::vector<Batch> there;
     int64_t bytes = 0, bytes_there = 0;
@@ -133,7 +133,7 @@ class Explanation {
     work_.resident = resident_;
     if (!training()) return;
     const auto loaded_rows = work_.window_rows;
-    const auto* loader = run_.loop->parts().train_loader;  // the last window of an epoch may be short, or only partly there
+    const auto* loader = run_.loop->parts().train_loader;  // the last window of an epoch may be shorter, or only partially loaded
     if (const auto full = loader != nullptr ? loader->options().batch_size : 0; work_.rows <= full)
       work_.window_rows = full * config_.trainer.accumulate_grad_batches;
     if (failed_.on_host) return;
@@ -158,7 +158,7 @@ class Explanation {
     return out + ": " + memory_text(trace_.refused) + " more were requested; " + filled_text(trace_.refused_allocated, total);
   }
 
-  // The allocator's memory without tensors, and the largest piece of it. Only a simulation of the allocator can determine that piece.
+  // Describes the allocator's memory without tensors, and its largest gap, which only a simulation of the allocator can determine.
   std::string fragmentation() const {
     if (trace_.refused == 0) return "";
     const std::string begin = "  fragmentation: ";
@@ -222,7 +222,7 @@ class Explanation {
     return out;
   }
 
-  // Why there was no retry, or not a further one.
+  // Returns why there was no retry, or no further one.
   std::string reason() const {
     if (!training()) return "it repeats only windows of the training; a validation or a prediction keeps its batch size";
     if (failed_.phase >= Phase::Optimizer) return "the optimizer had begun, and parameters may be partially updated";
@@ -255,7 +255,7 @@ class Explanation {
   MemoryAdvice advice_;
 };
 
-// Memory ran out where no batch was computed.
+// Reports that memory ran out while no batch was computed.
 Error explain_between_steps(const RunView& run, const Error& cause) {
   const auto memory = backend_of(run.device).memory(run.device);
   auto text = std::string(
@@ -266,7 +266,7 @@ Error explain_between_steps(const RunView& run, const Error& cause) {
                 "between steps no activations are held: check your own callbacks, and other users of the device", cause);
 }
 
-// Memory ran out in a run that is half built.
+// Reports that memory ran out during setup.
 Error explain_in_setup(const RunView& run, const Error& cause) {
   const auto memory = backend_of(run.device).memory(run.device);
   auto text = std::string("out of memory during setup, while ") + run.building + " on " + run.device.str();
@@ -292,7 +292,7 @@ class MemoryReport final : public RunObserver {
       if (run.loop == nullptr) return explain_in_setup(run, error);
       if (!failed || failed->batches.empty()) return explain_between_steps(run, error);
       return Explanation(run, std::move(*failed)).error(error);
-    } catch (...) {  // a device that is full, or broken, may not take part in an explanation
+    } catch (...) {  // a full or broken device may make an explanation impossible
       return std::nullopt;
     }
   }

@@ -28,7 +28,7 @@ struct Measured {
   int64_t batch = 0;
 };
 
-// Where a card would be used the simulated one is, when there is none.
+// Returns the device; `auto` is the simulated card if there is no real one.
 std::string device_for(const RunConfig& config) {
   if (config.device != "auto") return config.device;
   const auto here = resolve_device("auto");
@@ -56,7 +56,7 @@ Batch first_batch(Trainer& trainer, int64_t size) {
   return *batch;
 }
 
-// Samples are repeated where the data set has too few.
+// Repeats samples if the data set has too few.
 Batch batch_of(Trainer& trainer, int64_t size) {
   const auto& loader = *trainer.loop().parts().train_loader;
   const auto there = loader.samples_per_epoch().value_or(size);
@@ -83,8 +83,8 @@ Measured measure(const RunConfig& given, const Parts& parts) {
   config.device = device_for(given);
   config.trainer.profiler = "none";
   config.trainer.on_oom = "stop";
-  if (parts.process_group && config.trainer.strategy == "auto") config.trainer.strategy = "ddp";  // whatever memory there is here
-  if (config.grad_scaler.dynamic) {                                                               // skipped steps are not to be measured
+  if (parts.process_group && config.trainer.strategy == "auto") config.trainer.strategy = "ddp";  // independent of this machine's memory
+  if (config.grad_scaler.dynamic) {                                                               // avoids skipped steps
     config.grad_scaler.init_scale = 1;
     config.grad_scaler.min_scale = std::min(config.grad_scaler.min_scale, 1.0);
   }
@@ -93,9 +93,10 @@ Measured measure(const RunConfig& given, const Parts& parts) {
   const auto& run = trainer.loop().parts();
   const auto large = batch_of(trainer, kMoreSamples);
   const auto small = large.pending.empty() ? large.narrow(0, kFewSamples) : batch_of(trainer, kFewSamples);
-  const auto recorded = static_cast<size_t>(std::min<int64_t>(2, config.trainer.accumulate_grad_batches));  // the others are as the second
+  // Later micro-batches equal the second.
+  const auto recorded = static_cast<size_t>(std::min<int64_t>(2, config.trainer.accumulate_grad_batches));
   const std::vector<Batch> small_window(recorded, small), large_window(recorded, large);
-  trainer.train_step(small_window);  // the first step sets up kernels and state
+  trainer.train_step(small_window);  // the first step initialises kernels and state
   auto resident = detail::resident_memory(run);
   const auto large_trace = record(trainer, large_window), small_trace = record(trainer, small_window);
   Measured out{.model = MemoryModel(std::move(resident), small_trace, kFewSamples, large_trace, kMoreSamples),
@@ -122,7 +123,7 @@ std::string strategy_of(const RunConfig& config, int ranks) {
   return config.trainer.strategy == "auto" ? "ddp" : config.trainer.strategy;
 }
 
-// What may be chosen instead: precisions of one process, strategies of several, each with and without checkpointing.
+// Returns the alternatives: precisions for one process, strategies for several, each with and without checkpointing.
 std::vector<RunConfig> alternatives(const RunConfig& given, int ranks) {
   std::vector<RunConfig> out;
   const auto add = [&](const auto& change) {
@@ -141,7 +142,7 @@ std::vector<RunConfig> alternatives(const RunConfig& given, int ranks) {
   return out;
 }
 
-// In the order of the lists; the configuration's own first where it is in none.
+// Returns the variants in the order of the lists; the configuration's own comes first if it is not listed.
 std::vector<MemoryPrediction::Variant> variants_of(const RunConfig& given, const Measured& own, const MemoryPredictionOptions& options,
                                                    const Parts& parts) {
   std::vector<MemoryPrediction::Variant> out;
@@ -174,7 +175,7 @@ std::vector<MemoryPrediction::Variant> variants_of(const RunConfig& given, const
   return out;
 }
 
-// `parts` with ranks that exist in this process alone.
+// Returns `parts` with simulated ranks in this process.
 Parts with_ranks(Parts parts, int ranks) {
   constexpr int kMost = 65536;
   check(ranks >= 1 && ranks <= kMost, ErrorKind::Usage, "memory", ranks, " ranks; allowed: 1 to ", kMost);
@@ -254,7 +255,7 @@ MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionO
 std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& parts) {
   return translated("memory", [&] {
     auto config = given;
-    // two micro-batches are recorded: the second of a window finds gradients
+    // Two micro-batches are recorded: the second one of a window finds existing gradients.
     config.trainer.accumulate_grad_batches = std::max<int64_t>(2, given.trainer.accumulate_grad_batches);
     const auto in_pieces = [&](bool on_host = false) -> std::string {
       auto [model, device, precision, batch] = measure(config, parts);
@@ -266,7 +267,7 @@ std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& 
       }
       return "";
     };
-    const auto on_host = [&](const std::string& before) {  // the batches of a window, which may fill the card
+    const auto on_host = [&](const std::string& before) {  // for batches of a window that may fill the card
       const auto pieces = in_pieces(true);
       return pieces.empty() ? pieces : before + "trainer.on_oom=retry " + pieces;
     };

@@ -1,4 +1,4 @@
-/// Detects resources that grow from step to step without end: memory, file handles, threads.
+/// Detects resources that grow steadily from step to step: memory, file handles, threads.
 #pragma once
 
 #include <array>
@@ -18,29 +18,29 @@ namespace npu_train {
 
 /// The resources of this process; -1 if unknown.
 struct ProcessUse {
-  int64_t device_bytes = -1;  ///< of tensors on the device; not on a CPU
-  int64_t host_bytes = -1;    ///< anonymous memory: mapped files do not count
+  int64_t device_bytes = -1;  ///< bytes of tensors on the device; -1 on a CPU
+  int64_t host_bytes = -1;    ///< anonymous memory, without mapped files
   int64_t handles = -1;       ///< open files, sockets, pipes
   int64_t threads = -1;
 };
 
-/// Reads /proc/self, and the device's allocator. Well below a millisecond.
+/// Reads /proc/self and the device's allocator. Takes well below a millisecond.
 ProcessUse process_use(const Device& device);
 
-/// Growth per step of the readings at `steps`, if it is steady: the medians of all four quarters rise, a straight line explains it, and
-/// it is at least `least`. nullopt for a resource that only warms up, jumps once or oscillates. Theil and Sen's slope: the median over all
-/// pairs.
+/// Returns the growth per step of the readings (step, value) if it is steady: the medians of all four quarters rise, a straight line
+/// explains it, and it is at least `least`. nullopt for a resource that only warms up, jumps once or oscillates. Uses the Theil-Sen slope:
+/// the median over all pairs.
 std::optional<double> steady_growth(const std::vector<std::pair<double, double>>& samples, double least);
 
-/// Reads every tenth of the first 200 steps and every fiftieth later, and from step 200 on warns about each kind that grew steadily over
-/// the last 20 readings, once.
+/// Reads the resources every 10 steps (every 50 after step 200). From step 200 on, warns once about each kind that grew steadily over the
+/// last readings, at most 20.
 class LeakWatch final : public Callback {
  public:
   using Read = std::function<ProcessUse(const Device&)>;
   explicit LeakWatch(Read read = process_use) : read_(std::move(read)) {}
 
   void on_step_end(TrainLoop& loop, const StepReport& report) override;
-  /// The warnings so far: "file handles grow by 1 per step (41 at step 20, 221 at step 200)".
+  /// Returns the warnings so far: "file handles grow by 1 per step (41 at step 20, 221 at step 200)".
   const std::vector<std::string>& findings() const { return findings_; }
 
  private:

@@ -1,6 +1,6 @@
-/// Predicts the memory of a training with a batch that was never run: one step with each of two small batches is recorded
+/// Predicts the memory of a training for a batch that was never run. One step with each of two small batches is recorded
 /// (memory_trace.hpp). Both allocate and free the same blocks in the same order, and the size of each block is a linear function of the
-/// batch; so the sequence of blocks of any batch is known, and is replayed through a model of the device's allocator.
+/// batch. So the sequence of blocks is known for any batch, and is replayed through a model of the device's allocator.
 #pragma once
 
 #include <cstdint>
@@ -15,44 +15,44 @@ namespace npu_train {
 
 /// The peak memory of a step.
 struct MemoryPeak {
-  int64_t allocated = 0;  ///< bytes of tensors, including those that live between steps
+  int64_t allocated = 0;  ///< bytes of tensors, including those that persist between steps
   int64_t reserved = 0;   ///< bytes that a caching allocator reserves on the device for them
   std::string phase, layer;
-  MemoryByUse uses{};                                        ///< of `allocated`
-  std::vector<std::pair<std::string, int64_t>> activations;  ///< kept by the forward, by layer, in its order
-  std::vector<std::pair<std::string, int64_t>> phases;       ///< the peak in each phase
-  std::vector<std::pair<std::string, int64_t>> timeline;     ///< phase and bytes, block by block
+  MemoryByUse uses{};                                        ///< parts of `allocated`
+  std::vector<std::pair<std::string, int64_t>> activations;  ///< kept by the forward pass, by layer in forward order
+  std::vector<std::pair<std::string, int64_t>> phases;       ///< peak in each phase
+  std::vector<std::pair<std::string, int64_t>> timeline;     ///< phase and allocated bytes, block by block
 };
 
 /// The reserved memory of a caching allocator.
 struct AllocatorGaps {
-  int64_t reserved = 0;  ///< bytes that it has reserved on the device
-  int64_t gaps = 0;      ///< of them without a tensor
+  int64_t reserved = 0;  ///< bytes that the allocator has reserved on the device
+  int64_t gaps = 0;      ///< reserved bytes without a tensor
   int64_t largest = 0;   ///< the largest gap
 };
 
-/// For libtorch's caching allocator, on a device without a limit, after the first `events` events of a step: simulated, not measured.
+/// Simulates libtorch's caching allocator, on a device without a limit, up to the first `events` events of a step.
 AllocatorGaps planned_gaps(const ResidentMemory& resident, const MemoryTrace& trace, size_t events);
 
 /// The memory of a step as a function of its batch.
 class MemoryModel {
  public:
   MemoryModel() = default;
-  /// From two steps. Error(Usage) unless small_batch < large_batch.
+  /// Builds the model from two recorded steps. Error(Usage) unless small_batch < large_batch.
   MemoryModel(ResidentMemory resident, MemoryTrace small, int64_t small_batch, MemoryTrace large, int64_t large_batch);
 
-  /// Both steps allocated the same blocks in the same order. If not, only the peak of each phase is extrapolated linearly.
+  /// Returns whether both steps allocated the same blocks in the same order. If not, only the peak of each phase is extrapolated linearly.
   bool matched() const { return matched_; }
-  /// Number of batches that each window keeps on the device in addition to those of the recorded ones.
+  /// Sets the number of batches that a window keeps on the device in addition to the recorded ones.
   void add_waiting_batches(int64_t batches) { waiting_ = batches; }
-  /// Additional bytes that live between steps, independent of the batch.
+  /// Adds bytes that persist between steps, independent of the batch.
   void add_resident(MemoryUse use, int64_t bytes) { resident_.tensors.emplace_back(use, bytes); }
 
   MemoryPeak peak(int64_t batch) const;
-  /// Whether it fits on a device with `bytes`: by blocks of a caching allocator that frees its unused blocks before it fails, or with
-  /// `exact` only by the bytes of tensors.
+  /// Whether the step fits on a device with `bytes`: counting blocks of a caching allocator that frees its unused blocks before it fails,
+  /// or with `exact` only the bytes of tensors.
   bool fits(int64_t batch, int64_t bytes, bool exact = false) const;
-  /// The largest batch that fits; 0: not even one sample.
+  /// Returns the largest batch that fits; 0: not even one sample.
   int64_t largest_batch(int64_t bytes, bool exact = false) const;
 
  private:
@@ -71,38 +71,38 @@ class MemoryModel {
 
 /// The result of npu_tool memory.
 struct MemoryPrediction {
-  /// The same run in another precision, with another strategy of several ranks, or with other checkpointing.
+  /// The same run in another precision, with another strategy for several ranks, or with other checkpointing.
   struct Variant {
     std::string precision{}, strategy{}, checkpointing{};
     int64_t allocated = 0, reserved = 0;
-    int64_t largest = 0;    ///< 0: no limit
-    std::string problem{};  ///< the reason if it is impossible; otherwise ""
-    bool chosen = false;    ///< it is the configuration's
+    int64_t largest = 0;    ///< largest batch that fits; 0: no limit
+    std::string problem{};  ///< the reason if the variant is impossible; otherwise ""
+    bool chosen = false;    ///< the variant of the configuration
   };
   std::string model{}, device{}, precision{}, checkpointing{}, optimizer{};
   int64_t batch = 0, accumulate = 1;
   int ranks = 1;
-  std::string strategy{};                    ///< of several ranks
-  int64_t small_batch = 0, large_batch = 0;  ///< of the recorded steps
+  std::string strategy{};                    ///< with several ranks
+  int64_t small_batch = 0, large_batch = 0;  ///< samples of the recorded steps
   bool matched = true;
   MemoryPeak peak{};
-  int64_t hbm = 0;      ///< bytes of the card; 0: not judged
-  int64_t largest = 0;  ///< batch that fits into hbm
+  int64_t hbm = 0;      ///< bytes of the card; 0: no verdict
+  int64_t largest = 0;  ///< largest batch that fits into `hbm`
   std::vector<Variant> variants{};
   std::vector<std::string> notes{};
 
-  /// Whether it fits into `hbm`; true if there is no limit.
+  /// Whether the configured batch fits into `hbm`; true if there is no limit.
   bool fits() const { return hbm == 0 || largest >= batch; }
 };
 
-/// The largest multiple of `step` up to `batch`; 0 if there is none.
+/// Returns the largest multiple of `step` up to `batch`; 0 if there is none.
 inline int64_t multiple_below(int64_t batch, int64_t step) { return batch / step * step; }
-/// The largest power of two up to `batch`; 0 for 0.
+/// Returns the largest power of two up to `batch`; 0 for 0.
 int64_t power_below(int64_t batch);
 
 std::string to_text(const MemoryPrediction& prediction, size_t width = 0);
 Json to_json(const MemoryPrediction& prediction);
-/// A self-contained page.
+/// Returns a self-contained page.
 std::string to_html(const MemoryPrediction& prediction);
 
 }  // namespace npu_train

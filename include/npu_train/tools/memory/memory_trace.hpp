@@ -1,4 +1,4 @@
-/// Every block of memory that a training step allocates and frees, in order: its size, its use, and its phase and layer.
+/// Records every block of memory that a training step allocates and frees, in order: its size, use, phase and layer.
 ///
 ///   MemoryRecorder recorder(*task, device, optimizer.parameters());
 ///   trainer.loop().observers().add(&recorder);
@@ -28,27 +28,27 @@
 
 namespace npu_train {
 
-/// The use of memory. The first six outlive a step; `Fixed` is kept by the forward for the backward independent of the batch, such as casts
-/// of weights; `Workspace` is freed by the same phase: temporaries, gradients of activations, recomputed activations.
+/// The use of memory. The first six outlive a step. The forward pass keeps `Fixed` for the backward pass, independent of the batch, for
+/// example casts of weights. `Workspace` is freed in the same phase: temporaries, gradients of activations, recomputed activations.
 enum class MemoryUse { Parameters, Buffers, Masters, Optimizer, Averages, Other, Batch, Gradients, Activations, Fixed, Workspace };
 constexpr size_t kMemoryUses = 11;
 using MemoryByUse = std::array<int64_t, kMemoryUses>;
 
-/// The name in reports and in JSON ("master weights").
+/// Returns the name in reports and in JSON ("master weights").
 const char* memory_use_name(MemoryUse use);
 
 struct MemoryBlock {
   int64_t bytes = 0;
   MemoryUse use = MemoryUse::Workspace;
-  int layer = -1;  ///< in MemoryTrace::layers; -1: none
+  int layer = -1;  ///< index in MemoryTrace::layers; -1: none
 };
 
 /// An allocation or a free of a block.
 struct MemoryEvent {
-  int64_t block = 0;  ///< in MemoryTrace::blocks
+  int64_t block = 0;  ///< index in MemoryTrace::blocks
   bool frees = false;
-  int phase = -1;  ///< a Phase; -1: outside all
-  int layer = -1;  ///< the running layer; in a backward pass the one whose activations are consumed
+  int phase = -1;  ///< a Phase; -1: outside of all phases
+  int layer = -1;  ///< running layer; in a backward pass, the layer whose activations are consumed
 };
 
 /// The state of memory when a layer ran.
@@ -56,28 +56,28 @@ struct LayerRecord {
   std::string layer, type, phase;
   std::string shapes;     ///< "[8, 64, 56, 56] -> [8, 128, 28, 28]"
   int64_t allocated = 0;  ///< bytes on the device
-  int64_t reserved = -1;  ///< of the device's allocator; -1 if there is none
+  int64_t reserved = -1;  ///< bytes reserved by the device's allocator; -1: no such allocator
 };
 
 struct MemoryTrace {
   std::vector<MemoryBlock> blocks;
   std::vector<MemoryEvent> events;
   std::vector<std::string> layers;
-  std::vector<LayerRecord> last_layers;                 ///< the last five, the newest last
-  int64_t refused = 0;                                  ///< bytes that the device's allocator refused; 0: none
-  size_t refused_at = 0;                                ///< events before the refusal
-  int64_t refused_allocated = 0, refused_reserved = 0;  ///< of the allocator at that time
+  std::vector<LayerRecord> last_layers;                 ///< the last five, the latest one last
+  int64_t refused = 0;                                  ///< bytes of the request that the device's allocator refused; 0: none
+  size_t refused_at = 0;                                ///< number of events before the refusal
+  int64_t refused_allocated = 0, refused_reserved = 0;  ///< state of the allocator at that time
   int phase = -1;                                       ///< at the end, or when memory was refused
-  std::string layer;                                    ///< the same
+  std::string layer;                                    ///< layer at that time
 
-  /// Sums over the blocks that are live after the first `events` events.
+  /// Returns the sums over the blocks that are live after the first `events` events.
   MemoryByUse live_after(size_t events) const;
-  /// Index of the event after which the live memory is largest; 0 without events.
+  /// Returns the index of the event after which the live memory is largest; 0 without events.
   size_t peak_event() const;
 };
 
-/// The tensors that live between steps, each memory once: of the task, of the optimizer's parameters if those are other tensors, of
-/// its state, and of averages.
+/// The tensors that persist between steps, each memory once: those of the task, the optimizer's parameters if they are other tensors, the
+/// optimizer's state, and averages.
 struct ResidentMemory {
   std::vector<std::pair<MemoryUse, int64_t>> tensors;
 
@@ -89,12 +89,11 @@ struct ResidentMemory {
   std::vector<const void*> seen_;
 };
 
-/// Records from now on the memory of `device` that the constructing thread, and the backward passes that it starts, allocate. Destroy it
-/// in the same thread. A thread can have only one OpObserver.
+/// Records the memory of `device` that the constructing thread, and the backward passes that it starts, allocate during this object's
+/// lifetime. Destroy it in the same thread. A thread can have only one OpObserver.
 class MemoryRecorder : public StepObserver, private OpListener {
  public:
-  /// `updated`: the optimizer's parameters, if they are not the task's. `resident`: bytes from which LayerRecord::allocated counts
-  /// on the CPU.
+  /// `updated`: the optimizer's parameters, if they are not the task's. `resident`: on the CPU, initial value of LayerRecord::allocated.
   MemoryRecorder(Task& task, const Device& device, const ParameterSet& updated = {}, int64_t resident = 0);
   ~MemoryRecorder() override;
 
@@ -102,7 +101,7 @@ class MemoryRecorder : public StepObserver, private OpListener {
   void phase_end(Phase phase, int64_t attempt, int micro_batch) override;
   void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) override;
 
-  /// The recorded trace. Blocks of the optimizer's phase that are still live count as its state.
+  /// Returns the recorded trace. Blocks of the optimizer phase that are still live count as the optimizer's state.
   MemoryTrace take();
 
  private:
@@ -117,7 +116,7 @@ class MemoryRecorder : public StepObserver, private OpListener {
   ParameterSet parameters_, updated_;
   std::map<std::string, std::string> types_;
   std::unordered_map<const void*, std::string> storages_;
-  std::optional<HostBlocks> blocks_;  // of a CPU
+  std::optional<HostBlocks> blocks_;  // on a CPU
   std::shared_ptr<Sink> sink_;
   c10::DebugInfoGuard guard_;
   std::unique_ptr<OpObserver> observer_;

@@ -8,34 +8,34 @@
 namespace npu_train {
 
 struct MemoryPredictionOptions {
-  int64_t hbm = 0;       ///< bytes of the card; 0: no largest batch is computed
-  bool variants = true;  ///< also other precisions, or with several ranks other strategies, with and without checkpointing
-  int ranks = 1;         ///< processes that train together, each on a device of its own: the memory is that of one of them
+  int64_t hbm = 0;       ///< bytes of the card; 0: the largest batch is not computed
+  bool variants = true;  ///< also predict other precisions (with several ranks: other strategies), with and without checkpointing
+  int ranks = 1;         ///< world size, with one device per rank; the prediction is for one of them
 };
 
-/// Takes three steps of 2 or 3 samples on the configuration's device (`auto`: an accelerator if there is one, else the simulated NPU)
-/// and writes nothing. Not 1 sample: sums over the batch and BatchNorm are special cases. If the simulated NPU is not loaded yet, call
-/// it before the first backward pass of the process: autograd counts devices at that time. Errors of the configuration, the data and the
-/// model are rethrown; those of a variant are reported in its row.
+/// Predicts the memory of a run. Runs three steps with 2 or 3 samples on the configuration's device (`auto`: an accelerator if available,
+/// otherwise the simulated NPU) and writes no file. A step with 1 sample would not be typical: sums over the batch and BatchNorm are
+/// special cases. If the simulated NPU is not loaded yet, call this before the first backward pass of the process, when autograd counts
+/// devices. Errors of the configuration, the data and the model are rethrown; those of a variant are reported in its row.
 MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionOptions& options = {}, const Parts& parts = builtin_parts());
 
-/// The memory of one configuration's step as a function of its batch.
+/// Returns the memory of one configuration's step as a function of its batch.
 MemoryModel measure_memory(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// The cheapest overrides under which the training fits into `hbm` bytes with the same update: smaller micro-batches, checkpointing, or
-/// both; "" if none of them is sufficient.
+/// Returns the cheapest overrides with which the training fits into `hbm` bytes with the same update: smaller micro-batches, checkpointing,
+/// or both; "" if none of them is sufficient.
 std::string fitting_overrides(const RunConfig& config, int64_t hbm, const Parts& parts = builtin_parts());
 
 /// The predicted and the measured memory of a run.
 struct MemoryCheck {
   int64_t batch = 0, predicted = 0, measured = 0;  ///< peak bytes of tensors on the device
 
-  /// Relative to the measured memory: 0.05 is 5 % too much.
+  /// Error relative to the measured memory: 0.05 is 5 % too much.
   double error() const { return static_cast<double>(predicted) / static_cast<double>(measured) - 1; }
 };
 
-/// Trains two steps with each of `batches` on the configuration's device, and compares. Error(Usage) on a CPU, whose allocator records no
-/// peak.
+/// Trains two steps with each of `batches` on the configuration's device, and compares the memory with the prediction. Error(Usage) on a
+/// CPU, whose allocator records no peak.
 std::vector<MemoryCheck> check_memory(const RunConfig& config, const std::vector<int64_t>& batches, const Parts& parts = builtin_parts());
 
 }  // namespace npu_train
