@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kValidator = "PrecisionValidator";
 
-/// What a side runs: no files, masks from the host, and `auto` decided, so that equal sides are seen to be equal.
+/// Returns the configuration of a side: it writes no files, draws masks on the host, and has `auto` resolved so that equal sides are
+/// recognised.
 RunConfig side_of(RunConfig config) {
   config = detail::without_side_effects(std::move(config));
   config.rng = "portable";

@@ -1,4 +1,4 @@
-// Two forms of one model.
+// The comparison of two forms of one model.
 #include <algorithm>
 #include <cmath>
 
@@ -29,9 +29,9 @@ namespace {
 using detail::SeenOutput, detail::ValidationSide;
 
 constexpr const char* kForms = "PrecisionValidator";
-constexpr double kLossTolerance = 1e-2;  // relative, of an epoch: AdamW makes a step of a gradient that is all rounding
+constexpr double kLossTolerance = 1e-2;  // relative, per epoch: AdamW turns a gradient that is only rounding into a full step
 
-/// As `config` says where and how; the rest is that of the comparison.
+/// Returns the configuration of a side: device and precision from `config`, all other settings from the comparison.
 RunConfig side_config(RunConfig config, const FormsOptions& options) {
   config = detail::without_side_effects(std::move(config));
   if (config.precision == "auto") config.precision = "32-true";  // forms are compared, not precisions
@@ -58,7 +58,7 @@ NamedTensors copied(const NamedTensors& tensors) {
   return out;
 }
 
-/// The original's weights in the form.
+/// Copies the original's weights into the form; returns the names of those that were converted.
 std::vector<std::string> convert(Model form, const NamedTensors& weights) {
   const auto report = load_weights(form, weights);
   check(report.complete() && report.fresh_head.empty(), ErrorKind::Checkpoint, kForms,
@@ -136,7 +136,7 @@ class FormsRun {
     report_.outputs_agree = metrics.max_abs < options_.forms.limit && metrics.nonfinite_mismatch == 0;
   }
 
-  /// The name that a layer of the form has in the original.
+  /// Returns the original's name for a layer of the form.
   std::string name_in_original(const std::string& name) const {
     for (const auto& pair : options_.layer_names)
       if (const auto equal = pair.find('='); equal != std::string::npos && pair.substr(0, equal) == name) return pair.substr(equal + 1);
@@ -192,7 +192,7 @@ class FormsRun {
   FormsReport report_;
 };
 
-/// The model of a configuration, of the size and classes that its data has; the data is not opened.
+/// Returns the model of a configuration, with the size and classes of its data; the data are not opened.
 Model model_of(const RunConfig& config, const Parts& parts) {
   check(!config.model.name.empty(), ErrorKind::Usage, kForms, "no model is named");
   return model_from({.model = detail::model_for_data(config, parts),
@@ -229,7 +229,7 @@ FormsReport PrecisionValidator::compare_forms(const RunConfig& form, const RunCo
   return translated(kForms, [&] {
     const auto b = model_of(original, parts);
     auto given = form;
-    given.model.options.erase("weights");  // they are the original's
+    given.model.options.erase("weights");  // the original's weights are used
     auto report = compare_forms(model_of(given, parts), form, b, original, parts);
     if (const auto x = option_of(form, parts, "gelu"), y = option_of(original, parts, "gelu"); x != y)
       report.notes.push_back("the forms have different GELUs (" + x + " and " + y + "), which differ by up to 5e-4 in each layer");

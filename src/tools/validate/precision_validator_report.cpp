@@ -22,7 +22,7 @@ namespace {
 
 using detail::shape_text;
 
-constexpr size_t kMostRows = 10;  // of flagged tensors, for people
+constexpr size_t kMostRows = 10;  // flagged tensors in the text for people
 
 void add_flagged(std::string& out, const char* what, const std::vector<ValidatedTensor>& tensors, size_t width) {
   TextTable table({what, "type", "shape", "max_diff", "mean_diff", "max|b|", "allowed"});

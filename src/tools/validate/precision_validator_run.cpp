@@ -12,10 +12,10 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr const char* kFusedNorm = "batch_norm_act";  // gives what comes after the shortcut and the ReLU
+constexpr const char* kFusedNorm = "batch_norm_act";  // its output is after the shortcut and the ReLU
 
-// Products of low precision are summed in fp32, so that each operand is rounded once. A sum of n terms in fp32 itself has
-// an error of about sqrt(n) roundings, here taken for 16.
+// Low-precision products are summed in fp32, so each operand is rounded once. In fp32, a sum of n terms itself has an error of about
+// sqrt(n) roundings; 16 are assumed.
 double shake_of(at::ScalarType dtype) { return dtype == at::kFloat ? 16 * epsilon_of(dtype) : epsilon_of(dtype); }
 
 const char* torch_name(at::ScalarType dtype) {
@@ -113,7 +113,7 @@ ValidationReport ValidationRun::run() {
   return std::move(report_);
 }
 
-// All samples of one batch have the same allowance, that of the complete tensor.
+// All samples of a batch have the tolerance of the complete tensor.
 void ValidationRun::outputs() {
   auto& loader = evaluation_loader();
   loader.begin_epoch(0);
@@ -121,7 +121,7 @@ void ValidationRun::outputs() {
   while (report_.samples < options_.samples) {
     const auto given = loader.next();
     if (!given) break;
-    const auto batch = given->finished();  // on the host: the sides get the same
+    const auto batch = given->finished();  // on the host, so that all sides get the same
     if (!first_) first_ = batch;
     const auto three = predict(batch.input());
     const auto whole = judge(three);
@@ -172,7 +172,7 @@ void ValidationRun::layers(const at::Tensor& sample) {
     }
     if (!row.note.empty()) continue;
     const auto verdict = judge({judged->value, reference.value, shaken == c.end() ? at::Tensor() : shaken->value});
-    // atol and rtol are for outputs: a layer has a limit of its own, which only what rounding explains can raise
+    // atol and rtol are for outputs: a layer has a separate limit, which only explained rounding can raise
     const bool low = judged_.dtype() != at::kFloat || reference_.dtype() != at::kFloat;
     const auto noise = verdict.allowed > tolerance_.atol + tolerance_.rtol * verdict.reference_max ? verdict.allowed : 0;
     const double allowed = std::max({options_.flag_above, noise, low ? verdict.allowed : 0});
@@ -203,7 +203,7 @@ void ValidationRun::judge_layers() {
     ++compared;
     flagged += layer.flagged ? 1 : 0;
     const double near = layer.flagged ? std::numeric_limits<double>::infinity() : layer.max_diff / layer.allowed;
-    if (near <= worst) continue;  // of flagged ones the first
+    if (near <= worst) continue;  // the first of several flagged layers counts
     worst = near;
     row.max_diff = layer.max_diff, row.mean_diff = layer.mean_diff, row.allowed = layer.allowed, row.worst = layer.name;
     row.relative = layer.max_diff == 0 ? 0 : layer.max_diff / layer.reference_max;

@@ -1,4 +1,4 @@
-// The checks of a PrecisionValidator, in the order in which they run.
+// The checks of a PrecisionValidator, in execution order.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,11 @@ class ValidationRun {
   ValidationReport run();
 
  private:
-  // What both sides and the shaken reference give for the same.
+  // The results of both sides and of the perturbed reference for the same input.
   struct Three {
     at::Tensor judged, reference, shaken;
   };
-  // The worst verdict of several.
+  // Collects verdicts and keeps the worst.
   struct Worst {
     void add(const Verdict& verdict, const std::string& name);
     ValidationCheck row(const std::string& check) const;
@@ -56,10 +56,10 @@ class ValidationRun {
 
   const PrecisionValidatorOptions& options_;
   ValidationSide reference_, judged_;
-  std::unique_ptr<ValidationSide> shaken_;  // nullptr without noise
-  double shake_ = 0;                        // of its weights
-  Tolerance tolerance_;                     // for what the forward and the backward compute
-  std::optional<Batch> first_;              // of the evaluation
+  std::unique_ptr<ValidationSide> shaken_;  // the reference with perturbed weights; nullptr without noise
+  double shake_ = 0;                        // relative perturbation of its weights
+  Tolerance tolerance_;                     // for results of the forward and backward pass
+  std::optional<Batch> first_;              // first batch of the evaluation
   int64_t layer_samples_ = 0;
   bool epoch_open_ = false;
   int64_t epoch_ = 0;

@@ -12,14 +12,14 @@
 
 namespace npu_train::detail {
 
-// Distance from 1 to the next number of a dtype.
+// Returns the distance from 1 to the next number of a dtype.
 double epsilon_of(at::ScalarType dtype);
 at::ScalarType coarser(at::ScalarType a, at::ScalarType b);
 
 // "8x3x224x224".
 std::string shape_text(const std::vector<int64_t>& shape);
 
-// On the host, fp32, by name.
+// Tensors by name, on the host, fp32.
 using HostTensors = std::map<std::string, at::Tensor>;
 
 struct SeenOutput {
@@ -27,14 +27,14 @@ struct SeenOutput {
   at::Tensor value;  // on the host, fp32
 };
 
-// Gradients of each step as the optimizer is to see them: the loss scale removed, before clipping.
+// Records the gradients of each step as the optimizer receives them: without the loss scale, before clipping.
 class GradientTap : public StepObserver {
  public:
   explicit GradientTap(Trainer& trainer) : trainer_(trainer) {}
   void phase_begin(Phase phase, int64_t attempt, int micro_batch) override;
   HostTensors seen;
-  const HostTensors* instead = nullptr;    // put in place of the run's own, once they are seen
-  at::ScalarType rounded_to = at::kFloat;  // and those that the optimizer gets
+  const HostTensors* instead = nullptr;    // replace the run's own gradients after they are recorded
+  at::ScalarType rounded_to = at::kFloat;  // dtype to which the recorded and the optimizer's gradients are rounded
 
  private:
   Trainer& trainer_;
@@ -43,7 +43,7 @@ class GradientTap : public StepObserver {
 struct TakenStep {
   double loss = 0;
   bool taken = false;
-  int64_t skipped = 0;  // before it, by overflows under a high loss scale
+  int64_t skipped = 0;  // steps before it that overflowed because of a high loss scale
   double loss_scale = 1;
   HostTensors gradients;
 };
@@ -51,33 +51,33 @@ struct TakenStep {
 class ValidationSide {
  public:
   ValidationSide(const RunConfig& config, const Parts& parts);
-  // A task that is given, in place of the configuration's model and data.
+  // Uses a given task and data set instead of the configuration's model and data.
   ValidationSide(const RunConfig& config, const Parts& parts, std::shared_ptr<Task> task, std::shared_ptr<const Dataset> data);
   ValidationSide(const ValidationSide&) = delete;
   ValidationSide& operator=(const ValidationSide&) = delete;
 
-  // Takes the weights of `state`, and its moving average where both have one.
+  // Loads the weights of `state`, and its moving average if both have one.
   void take_weights(const RunState& state);
-  // Each parameter times 1 + eps * u with u drawn evenly from [-1, 1].
+  // Multiplies each parameter by 1 + eps * u, with u uniform in [-1, 1].
   void shake(RunState state, double eps);
 
-  // Evaluation mode; logits on the host, fp32.
+  // Returns the logits in evaluation mode, on the host, fp32.
   at::Tensor predict(const at::Tensor& input);
-  // The same with the outputs of the layers of these classes, in order of their last calls.
+  // Like predict(), but returns the outputs of the layers of these classes, in order of their last calls.
   std::vector<SeenOutput> layers(const at::Tensor& input, const std::vector<std::string>& types);
-  // The same of the layers that `wanted` takes by path and class.
+  // Returns the outputs of the layers that `wanted` accepts by path and class.
   using Wanted = std::function<bool(const std::string& path, const std::string& type)>;
   std::vector<SeenOutput> layers(const at::Tensor& input, const Wanted& wanted);
-  // Whether the device's flag says that the last predict() overflowed; false where overflows give inf.
+  // Whether the device's flag reports that the last predict() overflowed; false if overflows result in inf.
   bool overflowed() const { return overflowed_; }
 
-  // One optimizer step. A step that the loss scale skips is repeated with the same random numbers. `gradients` replace its own; the
-  // optimizer's input is rounded to `rounded_to`.
+  // Takes one optimizer step. A step that the loss scale skips is repeated with the same random numbers. `gradients` replace the step's
+  // own; the optimizer's input is rounded to `rounded_to`.
   TakenStep step(const Batch& batch, at::ScalarType rounded_to = at::kFloat, const HostTensors* gradients = nullptr);
 
-  // The coarsest dtype that the optimizer updates.
+  // Returns the coarsest dtype that the optimizer updates.
   at::ScalarType updated_dtype();
-  // Parameters (fp32 masters where there are some) and buffers, copied to the host.
+  // Copies parameters (fp32 masters if any) and buffers to the host.
   HostTensors weights();
   Trainer& trainer() { return trainer_; }
   const ValidatedSide& facts() const { return facts_; }
@@ -97,7 +97,7 @@ class ValidationSide {
   bool overflowed_ = false;
 };
 
-// Layers by layer_names, or by layer_types if there are none. `options` must outlive it.
+// Selects layers by layer_names, or by layer_types if there are none. `options` must outlive the result.
 ValidationSide::Wanted wanted_layers(const PrecisionValidatorOptions& options);
 
 }  // namespace npu_train::detail

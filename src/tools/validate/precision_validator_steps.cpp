@@ -1,4 +1,4 @@
-// The checks on other inputs and on training.
+// Checks on other inputs and on training.
 #include <algorithm>
 #include <cmath>
 
@@ -57,7 +57,7 @@ void ValidationRun::input_kinds() {
   if (first_->input().is_floating_point()) large_inputs();
 }
 
-/// The data's own last batch where it is not full, else a full one without its last sample.
+/// Returns the data's own last batch if it is not full, otherwise a full one without its last sample.
 Batch ValidationRun::partial_batch(std::string& note) {
   auto& loader = evaluation_loader();
   if (const auto n = loader.batches_per_epoch(); n && *n > 1) {
@@ -73,7 +73,7 @@ Batch ValidationRun::partial_batch(std::string& note) {
   return narrowed(*first_, n);
 }
 
-// An overflow of fp16 is no fault: what must agree is that it happened, where both sides compute in fp16.
+// An overflow of fp16 is not a fault: if both sides compute in fp16, both must overflow.
 void ValidationRun::large_inputs() {
   const auto three = predict(first_->input() * options_.large);
   const bool judged_flag = judged_.overflowed(), reference_flag = reference_.overflowed();
@@ -112,7 +112,7 @@ Batch ValidationRun::next_training_batch() {
   return batch->finished();
 }
 
-/// All sides on the same batch. `share`: the judged side's optimizer gets the reference's gradients.
+/// Takes a step on all sides with the same batch. `share`: the judged side's optimizer gets the reference's gradients.
 bool ValidationRun::take_step(bool share) {
   const auto batch = next_training_batch();
   const auto dtype = share ? coarser(judged_.updated_dtype(), reference_.updated_dtype()) : at::kFloat;
@@ -133,8 +133,9 @@ void ValidationRun::first_step() {
   statistics_after(after);
 }
 
-/// A gradient that is 0 but for rounding, as that of a bias before a normalisation, is judged by the size of the others. Where the input of
-/// a ReLU is all but 0, or a maximum all but tied, rounding decides and single elements jump: then the norm of the difference speaks.
+/// Compares the gradients. A gradient that is 0 except for rounding, such as that of a bias before a normalisation, is judged relative to
+/// the others. If the input of a ReLU is nearly 0, or a maximum nearly tied, rounding decides and single elements jump: then the norm of
+/// the difference decides.
 void ValidationRun::gradients() {
   double scale = 0;
   for (const auto& [name, b] : reference_step_.gradients) scale = std::max(scale, largest(b));
@@ -170,7 +171,8 @@ void ValidationRun::gradients() {
   report_.checks.push_back(std::move(row));
 }
 
-/// Both optimizers had the same gradients, so that their updates agree to rounding: also Adam's, which make much of a tiny difference.
+/// Compares the weights. Both optimizers had the same gradients, so their updates agree except for rounding, including Adam's, which would
+/// amplify a tiny difference.
 void ValidationRun::weights_after(const HostTensors& before, const HostTensors& after) {
   const auto judged = judged_.weights();
   const auto dtype = coarser(judged_.updated_dtype(), reference_.updated_dtype());
@@ -192,7 +194,7 @@ void ValidationRun::weights_after(const HostTensors& before, const HostTensors& 
   report_.checks.push_back(std::move(row));
 }
 
-/// A mean near 0 is one of values that are not, so that all are judged by the size of the largest.
+/// Compares the running statistics. A mean near 0 averages values that are not, so all statistics are judged relative to the largest.
 void ValidationRun::statistics_after(const HostTensors& after) {
   const auto judged = judged_.weights();
   const auto shaken = shaken_ != nullptr ? shaken_->weights() : HostTensors();
@@ -211,7 +213,7 @@ void ValidationRun::statistics_after(const HostTensors& after) {
   if (worst.count > 0) report_.checks.push_back(worst.row("running statistics"));
 }
 
-/// Both sides evaluate what the judged one has trained: their own weights have parted by now, by more than an evaluation could show.
+/// Both sides evaluate the weights of the judged side: by now their own weights differ by more than an evaluation could show.
 void ValidationRun::training() {
   for (int64_t i = 0; i < options_.train_steps; ++i) stepped_ &= take_step(/*share=*/false);
   if (options_.train_steps > 0) losses();
@@ -222,8 +224,8 @@ void ValidationRun::training() {
             str_cat("weights of the judged side after ", report_.judged_losses.size(), " steps"));
 }
 
-/// Differences grow: each step adds the tolerance once more, or allows the difference of the perturbed reference so far. At most half
-/// of the loss, since a run that differs by more has learned something else, whatever the reason.
+/// Compares the losses. Differences grow: each step adds the tolerance once more, or allows the difference that the perturbed reference has
+/// reached. The limit is half of the loss, since a run that differs by more has learned something else.
 void ValidationRun::losses() {
   Worst worst;
   double moved = 0;

@@ -1,5 +1,5 @@
-/// Proof that a device, or a precision, computes the same as another: the same weights and inputs on both, compared from the outputs
-/// down to single layers, gradients and the weights after a step.
+/// Proves that a device or a precision computes the same as another: the same weights and inputs on both, compared from the outputs down to
+/// single layers, gradients and the weights after a step.
 ///
 ///   PrecisionValidator validator({.samples = 100});
 ///   RunConfig npu = config, cpu = config;
@@ -12,11 +12,11 @@
 ///     max|a - b| <= max(atol + rtol * max|b|, max|b' - b|)
 ///
 /// and non-finite values are at the same positions. The scale is the largest magnitude of the tensor, not the single element: an element
-/// near 0 is a sum whose terms cancelled, and its rounding error has the size of the terms. b' is the result of the reference with
-/// every weight moved at random by up to `noise` roundings: units in the last place of the coarser dtype of the two, times 16 in fp32,
-/// whose sums are rounded as well. Other kernels may change this network by this amount, however badly conditioned a gradient is; a fault
-/// is larger. (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5: the forward error is at most the condition times the backward
-/// error.)
+/// near 0 is a sum whose terms cancelled, and its rounding error has the size of the terms. b' is the result of the reference after a
+/// random change of every weight by up to `noise` roundings. A rounding is a unit in the last place of the coarser of the two dtypes, times
+/// 16 in fp32, whose sums are rounded as well. Other kernels may change this network by this amount, however badly conditioned a gradient
+/// is; a fault is larger. (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5: the forward error is at most the condition times
+/// the backward error.)
 #pragma once
 
 #include <cstdint>
@@ -30,44 +30,44 @@
 
 namespace npu_train {
 
-/// Options of the comparison of two forms of one model: PrecisionValidator::compare_forms.
+/// Options for the comparison of two forms of one model: PrecisionValidator::compare_forms.
 struct FormsOptions {
   int64_t batch = 8;    ///< samples of the random input
-  int64_t image = 0;    ///< its height and width; 0: the model's, and 224 if it accepts any
-  double limit = 1e-4;  ///< largest |a - b| of the outputs, and of a layer
+  int64_t image = 0;    ///< height and width of the input; 0: the model's, or 224 if it accepts any
+  double limit = 1e-4;  ///< largest |a - b| of the outputs and of each layer
   int64_t pairs = 10;   ///< timed predictions of each form, interleaved
-  int64_t epochs = 3;   ///< of the training after it; 0: none
-  int64_t batches = 4;  ///< of an epoch
-  double lr = 1e-4;     ///< of AdamW
+  int64_t epochs = 3;   ///< epochs of training after it; 0: none
+  int64_t batches = 4;  ///< batches per epoch
+  double lr = 1e-4;     ///< learning rate of AdamW
 };
 
 struct PrecisionValidatorOptions {
-  int64_t samples = 100;      ///< whose outputs are compared; fewer if the data set has fewer
-  int64_t layers_every = 10;  ///< interval of samples that run alone and whose layers are compared; 0: none
-  std::vector<std::string> layer_types = {"Linear", "Conv2d"};  ///< classes of these layers, with the names of Task::module_types()
-  /// Layers by name instead of by class; '*' matches anything. For two forms of a model "NAME=OTHER" compares layer NAME of the judged
-  /// one with OTHER of the reference.
+  int64_t samples = 100;                                        ///< samples whose outputs are compared; fewer if the data set has fewer
+  int64_t layers_every = 10;                                    ///< every n-th sample runs alone and has its layers compared; 0: none
+  std::vector<std::string> layer_types = {"Linear", "Conv2d"};  ///< classes of the compared layers, with the names of Task::module_types()
+  /// Layers by name instead of by class; '*' matches anything. For two forms of a model, "NAME=OTHER" compares layer NAME of the judged one
+  /// with OTHER of the reference.
   std::vector<std::string> layer_names{};
-  double flag_above = 1e-4;  ///< |a - b| of a layer that is flagged, unless rounding explains more
+  double flag_above = 1e-4;  ///< |a - b| above which a layer is flagged, unless rounding explains more
   double rtol = 1e-5;
   double atol = 1e-8;
-  /// If a side computes in bf16 or fp16: default_tolerance() of align/compare.hpp for it, instead of rtol and atol.
+  /// If a side computes in bf16 or fp16, uses default_tolerance() of align/compare.hpp for it instead of rtol and atol.
   bool tolerance_by_dtype = true;
-  double noise = 8;         ///< roundings by which the weights are changed for b', see above; 0: rounding explains nothing
-  int64_t train_steps = 5;  ///< of the short training run, after the step whose gradients and weights are compared
+  double noise = 8;         ///< roundings by which the weights are changed for b', see above; 0: rounding explains no difference
+  int64_t train_steps = 5;  ///< steps of the short training run, after the step whose gradients and weights are compared
   double large = 1e4;       ///< factor of the large inputs
-  FormsOptions forms{};     ///< for the comparison of two forms of a model
+  FormsOptions forms{};     ///< for comparisons of two forms of a model
 };
 
-/// One row of the report. For a check of several tensors: the one nearest to the allowed difference, or farthest beyond it.
+/// One row of the report. If a check compares several tensors: the one nearest to the allowed difference, or farthest beyond it.
 struct ValidationCheck {
   std::string name;
   double max_diff = 0;   ///< largest |a - b|
   double mean_diff = 0;  ///< mean |a - b|
   double relative = 0;   ///< max_diff / max|b|; 0 if both are 0
-  double allowed = 0;    ///< for max_diff
+  double allowed = 0;    ///< limit of max_diff
   bool passed = true;
-  std::string worst{};  ///< the tensor, sample or step of these numbers
+  std::string worst{};  ///< tensor, sample or step of these numbers
   std::string note{};   ///< facts that the numbers do not show
 };
 
@@ -78,16 +78,16 @@ struct ValidatedTensor {
   std::vector<int64_t> shape{};
   double max_diff = 0, mean_diff = 0;
   double reference_max = 0;  ///< largest |b|
-  double allowed = 0;        ///< at the place where max_diff was nearest to it
+  double allowed = 0;        ///< at the sample where max_diff was nearest to it
   bool flagged = false;
-  std::string note{};  ///< the reason if it was not compared; otherwise ""
+  std::string note{};  ///< the reason if the tensor was not compared; otherwise ""
 };
 
 /// One side of a comparison.
 struct ValidatedSide {
   std::string device, precision;
-  std::string dtype;       ///< in which the forward computes: fp32, bf16, fp16
-  bool emulated = false;   ///< that dtype, by fp32 kernels that round
+  std::string dtype;       ///< dtype in which the forward pass computes: fp32, bf16, fp16
+  bool emulated = false;   ///< fp32 kernels that round emulate that dtype
   bool saturates = false;  ///< an overflow results in the largest number, not inf
   std::string str() const;
 };
@@ -95,81 +95,81 @@ struct ValidatedSide {
 struct ValidationReport {
   ValidatedSide judged, reference;
   double rtol = 0, atol = 0;     ///< the values used
-  std::string tolerance_source;  ///< their source: "given", or the dtype
+  std::string tolerance_source;  ///< "given", or the dtype that determined the values
   double noise = 0;
-  int64_t samples = 0;  ///< compared
-  /// Over the samples: mean of the largest difference of each, mean of the mean difference, and the largest of all.
+  int64_t samples = 0;  ///< number of compared samples
+  /// Over the samples: mean of each sample's largest difference, mean of the mean differences, and the largest difference.
   double avg_max_diff = 0, avg_mean_diff = 0, max_max_diff = 0;
   double pass_rate = 0;  ///< fraction of the samples whose outputs agree
   bool all_passed = false;
   std::vector<ValidationCheck> checks{};
   std::vector<ValidatedTensor> layers{};                ///< in forward order
-  std::vector<ValidatedTensor> gradients{};             ///< in the order of the parameters
-  std::vector<double> judged_losses, reference_losses;  ///< of the first step and the short training run
+  std::vector<ValidatedTensor> gradients{};             ///< in parameter order
+  std::vector<double> judged_losses, reference_losses;  ///< for the first step and the short training run
   std::vector<std::string> notes{};
 
-  /// The first flagged layer in forward order, where the sides begin to differ; nullptr if there is none.
+  /// Returns the first flagged layer in forward order, where the sides begin to differ; nullptr if there is none.
   const ValidatedTensor* first_flagged() const;
-  /// For people: the verdict, both sides, a table of the checks, flagged layers and gradients; `width`: of a terminal.
+  /// Formats for people: the verdict, both sides, a table of the checks, flagged layers and gradients; `width`: of a terminal.
   std::string str(size_t width = 0) const;
   Json to_json() const;
 };
 
-/// Mean losses of one epoch of both forms.
+/// Mean losses of both forms over one epoch.
 struct FormsEpoch {
   double form = 0, original = 0;
 };
 
-/// A comparison of an original model with another form of it, for example one that NPUs prefer.
+/// The comparison of an original model with another form of it, for example one that NPUs prefer.
 struct FormsReport {
   ValidatedSide form, original;
-  std::vector<int64_t> input;             ///< shape
-  double max_diff = 0, mean_diff = 0;     ///< of the outputs, in evaluation mode
+  std::vector<int64_t> input;             ///< shape of the input
+  double max_diff = 0, mean_diff = 0;     ///< over the outputs, in evaluation mode
   double reference_max = 0;               ///< largest |output| of the original
-  double limit = 0;                       ///< for max_diff
-  double form_ms = 0, original_ms = 0;    ///< median of a prediction, including the copies of its input and output
+  double limit = 0;                       ///< limit of max_diff
+  double form_ms = 0, original_ms = 0;    ///< median time of a prediction, including the copies of its input and output
   SpeedRatio speed;                       ///< speed of the form relative to the original
   std::vector<std::string> converted{};   ///< weights of the form that were converted from other weights of the original
-  std::vector<ValidatedTensor> layers{};  ///< layers of both, in forward order
-  std::vector<FormsEpoch> epochs{};       ///< of the training with AdamW
-  double largest_loss_difference = 0;     ///< of the epochs, relative to the original's loss
+  std::vector<ValidatedTensor> layers{};  ///< layers of both forms, in forward order
+  std::vector<FormsEpoch> epochs{};       ///< training with AdamW
+  double largest_loss_difference = 0;     ///< over the epochs, relative to the original's loss
   bool outputs_agree = false, layers_agree = true, training_agrees = true;
   std::vector<std::string> notes{};
 
   bool passed() const { return outputs_agree && layers_agree && training_agrees; }
-  /// For people; the verdict is the first line. `width` > 0 is the longest line of its table.
+  /// Formats for people; the verdict is the first line. `width` > 0 is the longest line of its table.
   std::string str(size_t width = 0) const;
   Json to_json() const;
 };
 
-/// Runs the checks: outputs, layers, inputs of other kinds (a batch of one, the last partial batch, zeros, large values), gradients, one
+/// Runs the checks: outputs, layers, other kinds of inputs (a batch of one, the last partial batch, zeros, large values), gradients, one
 /// optimizer step, a short training run and an evaluation after it. docs/validate.md explains them.
 class PrecisionValidator {
  public:
   /// Error(Usage) for invalid numbers.
   explicit PrecisionValidator(PrecisionValidatorOptions options = {});
 
-  /// Builds both runs, gives them the reference's weights and the reference's data, and compares. They may differ in any option that leaves
-  /// the model's parameters unchanged: device, precision, kernels. Nothing is written. Both draw their random masks on the host (rng:
-  /// portable), since otherwise dropout would differ between devices.
+  /// Builds both runs, gives them the weights and the data of the reference, and compares them. They may differ in any option that leaves
+  /// the model's parameters unchanged: device, precision, kernels. No file is written. Both draw random masks on the host (rng: portable),
+  /// since otherwise dropout would differ between devices.
   ///
-  /// Error(Usage) if both configurations are the same, and if the model has no layer of `layer_types`; Error(Checkpoint) if
-  /// their models differ; a device's own errors are rethrown.
+  /// Error(Usage) if both configurations are the same, or if the model has no layer of `layer_types`; Error(Checkpoint) if their models
+  /// differ; errors of a device are rethrown.
   ValidationReport validate(const RunConfig& judged, const RunConfig& reference, const Parts& parts = builtin_parts()) const;
 
-  /// Compares `form` with `original`, two models that compute the same with different layers (a fused projection of query, key and value
-  /// and three separate ones): the original's weights are converted (models/weights.hpp) and copied into the form, both get one random
-  /// batch, their outputs and layers are compared, both are timed alternately, and both are trained on the same random batches with AdamW.
-  /// `config` says the device, precision, task, seed and threads; `original_config` those of the original, if they differ. No data are
-  /// opened.
+  /// Compares `form` with `original`, two models that compute the same with different layers (for example one fused projection of query,
+  /// key and value, or three separate ones). The original's weights are converted (models/weights.hpp) and copied into the form, both get one
+  /// random batch, their outputs and layers are compared, both are timed alternately, and both are trained on the same random batches with
+  /// AdamW. `config` determines device, precision, task, seed and threads; `original_config` those of the original, if they differ. No data
+  /// are opened.
   ///
-  /// The original keeps its weights, the form the converted ones; both modules stay on the device. Error(Checkpoint) if the weights
-  /// cannot be converted; Error(Usage) for `layer_names` that match nothing.
+  /// The original keeps its weights, the form has the converted ones; both modules stay on the device. Error(Checkpoint) if the weights
+  /// cannot be converted; Error(Usage) for `layer_names` that match no layer.
   FormsReport compare_forms(const Model& form, const Model& original, const RunConfig& config = {},
                             const Parts& parts = builtin_parts()) const;
   FormsReport compare_forms(const Model& form, const RunConfig& form_config, const Model& original, const RunConfig& original_config,
                             const Parts& parts = builtin_parts()) const;
-  /// The same for the models of two configurations.
+  /// Like the above, for the models of two configurations.
   FormsReport compare_forms(const RunConfig& form, const RunConfig& original, const Parts& parts = builtin_parts()) const;
 
   const PrecisionValidatorOptions& options() const { return options_; }

@@ -1,5 +1,5 @@
-/// Proof that a configuration is repeatable: two runs with one seed end with the same bits, and the number of loader workers changes
-/// nothing.
+/// Proves that a configuration is repeatable: two runs with the same seed have bit-equal results, and the number of loader workers has no
+/// effect.
 #pragma once
 
 #include <string>
@@ -10,22 +10,22 @@
 namespace npu_train {
 
 struct VerifyDeterminismOptions {
-  int64_t steps = 3;          ///< optimizer steps of each run
-  int64_t other_workers = 3;  ///< loader workers of the third run; 0 loads in the training thread
+  int64_t steps = 3;          ///< optimizer steps per run
+  int64_t other_workers = 3;  ///< loader workers of the third run; 0: loads in the training thread
 };
 
 struct VerifyDeterminismReport {
   bool passed = false;
-  std::vector<std::string> repeat;   ///< parts of the state that a second run does not repeat
+  std::vector<std::string> repeat;   ///< parts of the state that differ in a second run
   std::vector<std::string> workers;  ///< parts that change with the number of workers
   int64_t steps = 0;
-  std::string digest;  ///< of the final weights of the first run
+  std::string digest;  ///< digest of the final weights of the first run
   /// A few lines for people, with a remedy if it failed.
   std::string str() const;
 };
 
-/// Runs the configuration three times for a few steps; nothing is written. A different number of CPU threads changes sums, so all runs use
-/// that of the configuration.
+/// Runs the configuration three times for a few steps, without output files. All runs use the configuration's number of CPU threads, since
+/// another number would change sums.
 VerifyDeterminismReport verify_determinism(const RunConfig& config, const Parts& parts = builtin_parts(),
                                            const VerifyDeterminismOptions& options = {});
 
