@@ -1,4 +1,4 @@
-// CMake files and shell scripts.
+// Scans CMake files and shell scripts.
 #include <algorithm>
 #include <set>
 
@@ -9,14 +9,14 @@
 namespace npu_train::detail::scan {
 namespace {
 
-// "CUDA_LIBRARIES" of "${CUDA_LIBRARIES}".
+// Returns "CUDA_LIBRARIES" for "${CUDA_LIBRARIES}".
 std::string_view plain_word(std::string_view word) {
   if (word.starts_with("${") && word.ends_with('}')) return word.substr(2, word.size() - 3);
   if (word.starts_with("$ENV{") && word.ends_with('}')) return word.substr(5, word.size() - 6);
   return word;
 }
 
-constexpr size_t kLongestCommand = 200;  // of CMake; a longer one is in no table
+constexpr size_t kLongestCommand = 200;  // length of a CMake command's name; longer names are in no table
 
 class CMakeScan {
  public:
@@ -40,7 +40,7 @@ class CMakeScan {
  private:
   std::string_view word(size_t i) const { return tokens_[i].kind == TokenKind::Text ? tokens_[i].body_in(text_) : tokens_[i].in(text_); }
 
-  // One finding for each rule in a command: it is one place to work on.
+  // Adds at most one finding per rule to a command, which is one place to work on.
   void command(size_t name, size_t first, size_t end) {
     const auto called = to_lower(tokens_[name].in(text_).substr(0, kLongestCommand));
     std::set<const Rule*> told;
@@ -81,12 +81,12 @@ class CMakeScan {
   bool knows_npu_ = false;
 };
 
-// "${X:-cuda}" and "$X" are split by the tokens already.
+// "${X:-cuda}" and "$X" are already split by the tokenizer.
 bool is_env(const Token& token, std::string_view next) { return !token.prose || token.formatted || next == "="; }
 
 std::string as_it_is(std::string_view text) { return std::string(text); }
 
-// Between double quotes a shell takes a backslash off.
+// Decodes Python code in an argument: between double quotes, a shell removes backslashes.
 EmbeddedCode python_of(const Token& token, std::string_view text) {
   EmbeddedCode out;
   const auto body = token.body_in(text);
@@ -119,7 +119,7 @@ void scan_shell(FileScan& scan, const IsLocalModule& is_local) {
       if (scan.add_environment(name, token.begin)) continue;
     }
     if (token.prose || token.formatted) continue;
-    // --runtime=nvidia is one option.
+    // --runtime=nvidia is a single option.
     if (word.starts_with("--") && next == "=" && i + 2 < tokens.size())
       if (const auto* row = rows.find(text.substr(token.begin, tokens[i + 2].end() - token.begin))) {
         scan.add(*row, token.begin, tokens[i + 2].end() - token.begin);

@@ -1,4 +1,4 @@
-// Tokens of languages that are made of commands: CMake and shells.
+// Tokenizers for languages of commands: CMake and shells.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -20,7 +20,7 @@ Token text_at(size_t begin, size_t end, size_t body, size_t body_end) {
   return token;
 }
 
-// "[==[" at `i`: the number of its '=' , or -1.
+// Returns the number of '=' in a "[==[" at `i`; -1 if there is none.
 int bracket_level(std::string_view text, size_t i) {
   if (i >= text.size() || text[i] != '[') return -1;
   size_t at = i + 1;
@@ -28,7 +28,7 @@ int bracket_level(std::string_view text, size_t i) {
   return at < text.size() && text[at] == '[' ? static_cast<int>(at - i - 1) : -1;
 }
 
-// Behind the "]==]" that closes a bracket of this level.
+// Returns the position after the "]==]" that closes a bracket of this level.
 size_t bracket_end(std::string_view text, size_t i, int level) {
   std::string closing(static_cast<size_t>(level) + 2, '=');
   closing.front() = closing.back() = ']';
@@ -88,7 +88,7 @@ class ShellTokenizer {
     return stop;
   }
 
-  // Words inside of quotes; with blanks among them they are prose.
+  // Adds the words inside quotes; if blanks separate them, they are prose.
   size_t quoted(size_t i) {
     const char mark = text_[i];
     size_t end = i + 1;
@@ -108,10 +108,10 @@ class ShellTokenizer {
     while (i < end) i = is_word(text_[i]) ? word(i, end, prose) : i + 1;
   }
 
-  // "python", "/usr/bin/python3.11", "$PYTHON".
+  // Whether the word calls Python: "python", "/usr/bin/python3.11", "$PYTHON".
   static bool calls_python(std::string_view word) { return to_lower(word.substr(word.rfind('/') + 1).substr(0, 6)) == "python"; }
 
-  // By the command before << and by the last one of the line: cat <<EOF | python.
+  // A here-document is Python if the command before << or the last one of the line is: cat <<EOF | python.
   void note_heredoc() { heredoc_is_python_ = !heredoc_.empty() && (heredoc_is_python_ || line_calls_python_ || line_names_python_file_); }
 
   size_t remember_heredoc(size_t i) {
@@ -126,7 +126,7 @@ class ShellTokenizer {
     return marked && stop < text_.size() ? stop + 1 : stop;
   }
 
-  // Reads the input that the last line requested, as prose.
+  // Reads the here-document that the last line requested, as prose.
   size_t heredoc(size_t i) {
     if (heredoc_.empty()) return i;
     const auto mark = std::exchange(heredoc_, {});
@@ -151,7 +151,7 @@ class ShellTokenizer {
   std::string_view text_;
   std::string_view heredoc_{};
   bool heredoc_is_python_ = false;
-  bool line_calls_python_ = false, line_names_python_file_ = false;  // a word of the line so far
+  bool line_calls_python_ = false, line_names_python_file_ = false;  // whether a word of the line so far does so
   std::vector<Token> out_;
 };
 

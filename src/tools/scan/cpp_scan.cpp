@@ -7,7 +7,7 @@
 namespace npu_train::detail::scan {
 namespace {
 
-constexpr size_t kMostOpened = 16;  // namespaces, each looked through for every name
+constexpr size_t kMostOpened = 16;  // opened namespaces, in each of which every name is looked up
 constexpr size_t kLongestName = 400;
 
 class CppScan {
@@ -26,7 +26,8 @@ class CppScan {
     scan_.add(row, tokens_[first].begin, tokens_[last].end() - tokens_[first].begin, std::move(edits));
   }
 
-  // "a::b::c" at `i`, with or without "::" before it; `last` is its last token. Of a name that no table can have, the start.
+  // Reads "a::b::c" at `i`, with or without a leading "::"; `last` is its last token. Of a name that is too long for any table, returns
+  // only the start.
   std::string read_name(size_t i, size_t& last) const {
     std::string name(tokens_[i].in(text_).substr(0, kLongestName));
     last = i;
@@ -37,7 +38,7 @@ class CppScan {
     return name;
   }
 
-  // namespace a = b::c; using a = b::c; using b::c; using namespace b;
+  // Finds `namespace a = b::c;`, `using a = b::c;`, `using b::c;` and `using namespace b;`.
   void find_aliases() {
     size_t last = 0;
     for (size_t i = 0; i + 2 < tokens_.size(); ++i) {
@@ -87,12 +88,12 @@ class CppScan {
     if (row != nullptr) scan_.add(*row, tokens_[i].body, tokens_[i].body_length);
   }
 
-  // .cuda(), ->is_cuda()
+  // Scans members: `.cuda()`, `->is_cuda()`.
   size_t member(size_t i) {
     if (!is(i + 1, "(")) return i + 1;
     const auto* row = scan_.facts().table("cpp.method").exact(tokens_[i].in(text_));
     if (row == nullptr) return i + 1;
-    const bool whole_call = row->replacement.ends_with(')');  // takes the place of the arguments too
+    const bool whole_call = row->replacement.ends_with(')');  // the replacement includes the arguments
     const bool mechanical = !row->replacement.empty() && (!whole_call || is(i + 2, ")"));
     const size_t last = whole_call && mechanical ? i + 2 : i;
     std::vector<Edit> edits;
@@ -101,7 +102,7 @@ class CppScan {
     return last + 1;
   }
 
-  // The name before "<<<", which template arguments may follow.
+  // Returns the name before "<<<", which may have template arguments.
   size_t launched(size_t i) const {
     constexpr size_t kFarthest = 40;
     size_t at = i;
@@ -130,7 +131,7 @@ class CppScan {
     auto found = table.find_dotted(full, "::");
     const bool as_written = found.row != nullptr && alias == aliases_.end();
     bool whole = found.length == full.size();
-    const bool plain_word = first == last && !is(last + 1, "(");  // after `using namespace torch` a variable may be called `mode`
+    const bool plain_word = first == last && !is(last + 1, "(");  // after `using namespace torch`, a variable may be called `mode`
     for (size_t k = 0; found.row == nullptr && !plain_word && k < opened_.size(); ++k) {
       const auto inside = opened_[k] + "::" + written;
       const auto match = table.find_dotted(inside, "::");
@@ -145,14 +146,14 @@ class CppScan {
     if (whole && !row.replacement.empty() && as_written) {
       edits.push_back({tokens_[first].begin, tokens_[last].end() - tokens_[first].begin, row.replacement});
     } else if (whole && !row.replacement.empty()) {
-      // Through an alias only the last component changes its name: kCUDA, DeviceType::CUDA.
+      // With an alias, only the last component changes: kCUDA, DeviceType::CUDA.
       edits.push_back({tokens_[last].begin, tokens_[last].length, row.replacement.substr(row.replacement.rfind(':') + 1)});
     }
     add(row, first, last, std::move(edits));
     return true;
   }
 
-  // __global__, cudaMalloc(...), cudaStream_t
+  // Scans words: `__global__`, `cudaMalloc(...)`, `cudaStream_t`.
   void word(size_t i) {
     const auto text = tokens_[i].in(text_);
     // TORCH_LIBRARY_IMPL(project, CUDA, m)
@@ -169,7 +170,7 @@ class CppScan {
     if (const auto* row = scan_.facts().table("cpp.prefix").exact(text.substr(0, upper))) add(*row, i, i);
   }
 
-  // A qualifier indicates a kernel if a function follows; shown up to its name.
+  // A qualifier indicates a kernel if a function follows; the finding extends to the function's name.
   void kernel(const Pattern& row, size_t i) {
     constexpr size_t kFarthest = 60;
     size_t name = i;
@@ -184,7 +185,7 @@ class CppScan {
     }
     const bool function = name != i;
     if (!function && row.rule->id == "cuda-kernel") return;
-    // `__constant__ __device__` is one place.
+    // `__constant__ __device__` is a single place.
     if (i > 0 && scan_.facts().table("cpp.kernel").exact(tokens_[i - 1].in(text_)) != nullptr) return;
     add(row, i, std::max(i, name));
   }

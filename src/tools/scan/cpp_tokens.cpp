@@ -52,7 +52,7 @@ class CppTokenizer {
     token.body_length = static_cast<uint32_t>(end - begin);
   }
 
-  // Of a line that backslashes may continue.
+  // Returns the end of a line, which backslashes may continue.
   size_t line_end(size_t i) const {
     for (;;) {
       const auto end = text_.find('\n', i);
@@ -63,7 +63,7 @@ class CppTokenizer {
     }
   }
 
-  // The path of an #include; the tokens of other directives are ordinary ones.
+  // Reads the path of an #include; tokens of other directives are ordinary ones.
   size_t directive(size_t i) {
     size_t at = i + 1;
     const auto blanks = [&] {
@@ -73,7 +73,7 @@ class CppTokenizer {
     const size_t word = at;
     while (at < text_.size() && is_name(text_[at])) ++at;
     const auto name = text_.substr(word, at - word);
-    if (name == "error" || name == "warning" || name == "pragma") return line_end(at);  // prose, or not about CUDA
+    if (name == "error" || name == "warning" || name == "pragma") return line_end(at);  // prose, or unrelated to CUDA
     if (name != "include" && name != "include_next" && name != "import") {
       add(TokenKind::Symbol, i, i + 1);
       return word;
@@ -129,7 +129,7 @@ class CppTokenizer {
     return stop;
   }
 
-  // R"mark( ... )mark"
+  // Reads R"mark( ... )mark".
   size_t raw(size_t begin, size_t quote) {
     constexpr size_t kLongestMark = 16;
     const auto mark = text_.substr(quote + 1, kLongestMark + 1);
@@ -144,7 +144,7 @@ class CppTokenizer {
     return stop;
   }
 
-  // A literal in quotes; a character is a Number, since it names no device. Ends at the end of the line at the latest.
+  // Reads a quoted literal, up to the end of the line at most. A character literal is a Number, since it cannot name a device.
   size_t quoted(size_t begin, size_t quote) {
     const char mark = text_[quote];
     size_t i = quote + 1;

@@ -18,15 +18,15 @@ class EmbeddedCode {
     code_ += decoded;
     places_.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
   }
-  /// Bytes as they are.
+  /// Adds bytes that are not encoded.
   void add(std::string_view text, size_t begin) {
     for (const char c : text) add(c, begin, begin + 1), ++begin;
   }
   const std::string& code() const { return code_; }
-  /// Where byte `i` of the code begins and ends.
+  /// Returns where byte `i` of the code begins and ends in the file.
   std::pair<size_t, size_t> place(size_t i) const { return {places_[i].begin, places_[i].end}; }
 
-  /// How an edit's text is written in the file.
+  /// Encodes an edit's text as it is written in the file.
   using Encode = std::string (*)(std::string_view);
   /// Scans the code as Python and reports findings at their places in the file. Edits of text that is not contiguous are omitted.
   void scan_as_python(FileScan& scan, const IsLocalModule& is_local, Encode encode) const;

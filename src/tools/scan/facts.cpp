@@ -27,7 +27,7 @@ Value value_of(std::string_view text, std::initializer_list<std::pair<std::strin
   throw Error(ErrorKind::Internal, "scan", "the tables contain '" + std::string(text) + "', which is unknown");
 }
 
-// "Flash_Attn" and "flash-attn" are the same package.
+// Normalises the name of a package: "Flash_Attn" and "flash-attn" are the same.
 std::string package_name(std::string_view name) {
   auto out = to_lower(name);
   std::replace(out.begin(), out.end(), '_', '-');
@@ -84,7 +84,7 @@ const Pattern* PatternTable::find(std::string_view text) const {
 }
 
 PatternTable::DottedMatch PatternTable::find_dotted(std::string_view name, std::string_view dot) const {
-  constexpr size_t kLongest = 200;  // no row comes near it
+  constexpr size_t kLongest = 200;  // more than any row has
   if (name.size() > kLongest) name = name.substr(0, name.rfind(dot, kLongest));
   for (auto part = name;;) {
     if (const auto* row = exact(part)) return {row, part.size()};
@@ -105,9 +105,9 @@ Facts::Facts() {
   link_rules();
 }
 
-// "apex.amp.*" is about apex.
+// Links rules to libraries: a rule for "apex.amp.*" belongs to apex.
 void Facts::link_rules() {
-  std::map<std::string_view, const Library*> of;  // by rule
+  std::map<std::string_view, const Library*> of;  // by rule id
   for (const auto& c : facts_rows(facts::apis, "apis.tsv", 5)) {
     const auto* library = c[0] == "py.name" ? by_import(c[1].substr(0, c[1].find(".*"))) : nullptr;
     const auto found = of.emplace(c[2], library).first;

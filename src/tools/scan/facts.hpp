@@ -1,4 +1,4 @@
-// The tables of src/tools/scan/facts, ready to be looked up.
+// The tables of src/tools/scan/facts, with lookups.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ struct Rule {
   double hours = 0;
   CountedFor per = CountedFor::Place;
   std::string title, why, advice;
-  bool met = false;             // no hours where a project serves NPUs already
-  const Library* of = nullptr;  // whose names alone it is about
+  bool met = false;             // without hours in a project that already supports NPUs
+  const Library* of = nullptr;  // the only library whose names the rule covers; nullptr: none or several
 };
 
 struct Library {
@@ -43,30 +43,30 @@ struct Library {
   Rule rule;  // "library:NAME"
 };
 
-/// What a row of apis.tsv says; `replacement` empty where a person has to decide.
+/// A row of apis.tsv; `replacement` is empty if a person has to decide.
 struct Pattern {
   const Rule* rule = nullptr;
   std::string replacement, advice;
 };
 
-/// Rows of one kind. A pattern that ends in '*' matches what begins as it does.
+/// Rows of one kind. A pattern that ends in '*' matches every text with the same beginning.
 class PatternTable {
  public:
   void add(std::string_view pattern, Pattern row);
   const Pattern* exact(std::string_view text) const;
-  /// exact(), else the longest pattern with '*' that fits.
+  /// Returns exact(), otherwise the longest matching pattern with '*'.
   const Pattern* find(std::string_view text) const;
 
   struct DottedMatch {
     const Pattern* row = nullptr;
-    size_t length = 0;  // of the text that the pattern covers, up to the end of a component
+    size_t length = 0;  // length of the text that the pattern covers, up to the end of a component
   };
-  /// Of a dotted name ("a.b.c" or "a::b::c"): the row of the longest part from its start. "a.b.*" fits "a.b.c", not "a.b".
+  /// Finds the row of the longest leading part of a dotted name ("a.b.c" or "a::b::c"). "a.b.*" matches "a.b.c", not "a.b".
   DottedMatch find_dotted(std::string_view name, std::string_view dot) const;
 
  private:
   TextMap<Pattern> exact_;
-  std::vector<std::pair<std::string, Pattern>> prefixes_;  // without '*', the longest first
+  std::vector<std::pair<std::string, Pattern>> prefixes_;  // without the '*', the longest first
 };
 
 class Facts {
@@ -75,12 +75,12 @@ class Facts {
   Facts(const Facts&) = delete;
   Facts& operator=(const Facts&) = delete;
 
-  /// Rows of apis.tsv by kind; operators.tsv adds to "py.name", "py.method", "cpp.name" and "cpp.method".
+  /// Returns the rows of apis.tsv of one kind; operators.tsv adds to "py.name", "py.method", "cpp.name" and "cpp.method".
   const PatternTable& table(std::string_view kind) const;
   const Rule& rule(std::string_view id) const;
-  /// The library that an import of `module` ("a.b.c") brings in; nullptr when the table has none.
+  /// Returns the library that provides an imported `module` ("a.b.c"); nullptr if the table has none.
   const Library* by_import(std::string_view module) const;
-  /// By the name of a package, in any spelling that pip takes.
+  /// Finds a package by name, in any spelling that pip accepts.
   const Library* by_package(std::string_view name) const;
   const Library* by_cmake(std::string_view name) const;
 

@@ -14,7 +14,7 @@ bool one_of(std::string_view text, std::initializer_list<std::string_view> allow
 
 bool all_digits(std::string_view text) { return std::all_of(text.begin(), text.end(), is_digit); }
 
-// What may follow "cuda:": an index, or the place of one.
+// Whether the text may follow "cuda:": an index, or a placeholder for one.
 bool is_index(std::string_view text) { return all_digits(text) || text.starts_with('{') || text.starts_with('%') || text.starts_with('$'); }
 
 bool is_other_device(std::string_view text) { return one_of(text, {"cpu", "npu", "mps", "xpu", "meta"}); }
@@ -25,7 +25,7 @@ struct Part {
   size_t begin, length;
 };
 
-// The devices and backends of "cuda", "cuda:0", "nccl", "cpu:gloo,cuda:nccl", "cpu,cuda"; empty when the text is something else.
+// Returns the devices and backends in "cuda", "cuda:0", "nccl", "cpu:gloo,cuda:nccl", "cpu,cuda"; empty for any other text.
 std::vector<Part> device_parts(const Facts& facts, std::string_view text) {
   constexpr size_t kLongest = 64;
   if (text.size() > kLongest || text.find_first_of(" \t\r\n") != std::string_view::npos) return {};
@@ -106,7 +106,7 @@ bool FileScan::add_device_text(std::string_view body, uint32_t at, bool editable
   const auto parts = device_parts(facts_, body);
   for (const auto& part : parts) {
     const auto begin = at + static_cast<uint32_t>(part.begin), length = static_cast<uint32_t>(part.length);
-    // The complete text is shown for a device alone, the part for a list.
+    // A single device is shown as the complete text, one in a list as its part.
     const bool alone = parts.size() == 1;
     add(*part.row, alone ? at : begin, alone ? static_cast<uint32_t>(body.size()) : length,
         editable ? std::vector<Edit>{{begin, length, part.row->replacement}} : std::vector<Edit>());

@@ -1,4 +1,4 @@
-// Jupyter notebooks: the code of their cells, read as one program.
+// Scans Jupyter notebooks: the code of all cells, as one program.
 #include <algorithm>
 
 #include "tools/scan/embedded.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kDeepestValue = 64;
 
-// How a text of JSON writes `text`.
+// Encodes `text` for a JSON string.
 std::string in_json(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -24,12 +24,12 @@ std::string in_json(std::string_view text) {
   return out;
 }
 
-// One pass over the file. It understands no more than the nesting, and stops at what is not well formed.
+// Reads the file in one pass. It only follows the nesting, and stops at malformed input.
 class NotebookReader {
  public:
   explicit NotebookReader(std::string_view text) : text_(text) {}
 
-  // False for what is no notebook.
+  // Returns false if the file is not a notebook.
   bool run() {
     size_t i = 0;
     return value(i, 0, Role::Document) && found_cells_;
@@ -124,7 +124,7 @@ class NotebookReader {
     bool starts = true, foreign = false;
     for (size_t k = 0; k < code.size(); ++k) {
       const char c = code[k];
-      if (starts) foreign = c == '%' || c == '!';  // of the notebook or of the shell
+      if (starts) foreign = c == '%' || c == '!';  // a line for the notebook or the shell
       starts = c == '\n';
       const auto [begin, end] = cell.place(k);
       code_.add(foreign && c != '\n' ? ' ' : c, begin, end);
@@ -132,7 +132,7 @@ class NotebookReader {
     if (!code.empty()) code_.add('\n', cell.place(code.size() - 1).second, cell.place(code.size() - 1).second);
   }
 
-  // The texts of JSON are UTF-8, or escaped; of \uXXXX no more matters than that it is no ASCII of code.
+  // Decodes a JSON text: UTF-8, or escaped. \uXXXX only needs to become a byte that is not ASCII.
   void decode(size_t begin, size_t end, EmbeddedCode& out) const {
     constexpr std::string_view kLetters = "nrtbf", kMeant = "\n\r\t\b\f";
     for (size_t i = begin; i < end;) {

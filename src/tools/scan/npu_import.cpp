@@ -1,4 +1,4 @@
-// Where a rewrite puts `import torch_npu`.
+// Decides where a rewrite inserts `import torch_npu`.
 #include <algorithm>
 
 #include "tools/scan/file_scan.hpp"
@@ -7,7 +7,7 @@
 namespace npu_train::detail::scan {
 namespace {
 
-constexpr int kMostImports = 64;  // of torch, for each of which the lines around are read
+constexpr int kMostImports = 64;  // imports of torch whose surrounding lines are examined
 
 class NpuImport {
  public:
@@ -68,7 +68,7 @@ class NpuImport {
     return begin(token) - (at == std::string_view::npos || begin(token) == 0 ? 0 : at + 1);
   }
 
-  // What the lines with less indentation above a token say.
+  // Examines the less indented lines above a token.
   Blocks blocks_around(size_t token) const {
     Blocks out;
     const size_t own = line_start(token);
@@ -106,7 +106,8 @@ class NpuImport {
               {{static_cast<uint32_t>(at), 0, std::move(text)}});
   }
 
-  // The statement that ends before token `end`: on a separate line after it, or between it and the next one on its line.
+  // Inserts after the statement that ends before token `end`: on a separate line or, if another statement follows on its line, between the
+  // two.
   void import_after(size_t first, size_t end) {
     const size_t own = line_start(first);
     if (is(end, ";") && !is_kind(end + 1, TokenKind::LineEnd))
@@ -123,11 +124,11 @@ class NpuImport {
 
   void import_behind(const ImportStatement& statement) { import_after(statement.begin, statement.end); }
 
-  // Behind the documentation and what is imported from __future__, before all else.
+  // Inserts after the documentation and imports from __future__, before all other code.
   void import_at_the_top() {
-    size_t i = 0, begin_of_last = 0, end_of_last = 0;  // of what stays before it
+    size_t i = 0, begin_of_last = 0, end_of_last = 0;  // positions of the last statement that stays before it
     const auto& imports = names_.imports();
-    auto next = imports.begin();  // they are in order
+    auto next = imports.begin();  // in file order
     while (i < tokens_.size()) {
       if (is_kind(i, TokenKind::LineEnd) || is(i, ";")) {
         ++i;

@@ -1,4 +1,4 @@
-// A tree as the scan and the rewrite read it: file by file, as text.
+// The files of a project, read as text for the scan and the rewrite.
 #pragma once
 
 #include <filesystem>
@@ -12,13 +12,13 @@
 
 namespace npu_train::detail::scan {
 
-/// The folder itself, links in its name resolved. Error(Usage) when it is none.
+/// Returns the folder with links in its name resolved. Error(Usage) if it is not a folder.
 std::filesystem::path source_folder(const std::filesystem::path& folder);
 
-/// Whether `import NAME` refers to a module in the tree: next to the file, or at the top or under src of the project.
+/// Finds whether `import NAME` refers to a module in the tree: next to the file, or at the top or under src of the project.
 class LocalModules {
  public:
-  /// `root`: the name of the tree's folder, a module where it is a package itself.
+  /// `root`: the name of the tree's folder, which is a module if it is itself a package.
   LocalModules(const std::vector<WalkEntry>& entries, const std::string& root);
   bool is_local(std::string_view file, std::string_view name) const;
 

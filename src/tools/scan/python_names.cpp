@@ -4,7 +4,7 @@
 
 namespace npu_train::detail::scan {
 
-constexpr size_t kMostStars = 16;  // each is looked through for every name
+constexpr size_t kMostStars = 16;  // star imports, in each of which every name is looked up
 constexpr size_t kLongestPythonName = 400;
 
 PythonNames::PythonNames(std::string_view text, const std::vector<Token>& tokens) : text_(text), tokens_(tokens) {
@@ -27,7 +27,8 @@ bool PythonNames::is(size_t i, TokenKind kind, std::string_view word) const {
   return i < tokens_.size() && tokens_[i].kind == kind && tokens_[i].in(text_) == word;
 }
 
-// Reads "a.b.c" at `i` and returns the next token. For a name that no table can contain, only its start: it is copied for every use.
+// Reads "a.b.c" at `i` and returns the next token. Of a name that is too long for any table, keeps only the start, since it is copied for
+// every use.
 size_t PythonNames::read_dotted(size_t i, std::string& name, size_t& last) const {
   while (i < tokens_.size() && tokens_[i].kind == TokenKind::Name) {
     if (name.size() < kLongestPythonName) name += tokens_[i].in(text_).substr(0, kLongestPythonName);
@@ -51,7 +52,7 @@ size_t PythonNames::read_statement(size_t i) {
     }
     statement.module_first = i;
     if (!is(i, TokenKind::Name, "import")) i = read_dotted(i, statement.module, statement.module_last);
-    if (!is(i, TokenKind::Name, "import")) return i;  // `yield from x` and what is not well formed
+    if (!is(i, TokenKind::Name, "import")) return i;  // `yield from x`, or malformed code
     ++i;
   }
   i = read_names(i, statement);
@@ -74,7 +75,7 @@ size_t PythonNames::read_names(size_t i, ImportStatement& statement) {
     name.bound = name.name.substr(0, name.name.find('.'));
     if (is(i, TokenKind::Name, "as") && i + 1 < tokens_.size() && tokens_[i + 1].kind == TokenKind::Name) {
       name.renamed = true;
-      name.bound = tokens_[i + 1].in(text_);  // of any length: looked up as it is
+      name.bound = tokens_[i + 1].in(text_);  // not truncated: it is looked up exactly
       i += 2;
     }
     statement.names.push_back(std::move(name));

@@ -1,4 +1,4 @@
-// The meaning of the names of a Python file: its imports.
+// The meaning of names in a Python file, by its imports.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace npu_train::detail::scan {
 
-// "torch.cuda" of "torch.cuda.amp" and of "torch.cuda", not of "torch.cudart".
+// Whether a name is in a module: "torch.cuda.amp" and "torch.cuda" are in "torch.cuda", "torch.cudart" is not.
 inline bool lies_in(std::string_view name, std::string_view module) {
   return name == module || (name.starts_with(module) && name.size() > module.size() && name[module.size()] == '.');
 }
 
 struct ImportedName {
-  std::string name;   // in `import torch.nn as nn`: "torch.nn"; in `from torch import nn`: "nn"
+  std::string name;   // "torch.nn" in `import torch.nn as nn`; "nn" in `from torch import nn`
   std::string bound;  // the name in this file; "torch" for `import torch.nn`
   bool renamed = false;
   size_t first = 0, last = 0;  // tokens of `name`
@@ -28,10 +28,10 @@ struct ImportedName {
 /// `import a.b as c, d` or `from a.b import c as d, e`.
 struct ImportStatement {
   bool from = false, star = false, relative = false;
-  std::string module;                        // of `from`
-  size_t module_first = 0, module_last = 0;  // its tokens
+  std::string module;                        // module of `from`
+  size_t module_first = 0, module_last = 0;  // tokens of the module
   std::vector<ImportedName> names;
-  size_t begin = 0, end = 0;  // tokens; `end` is behind the last
+  size_t begin = 0, end = 0;  // tokens of the statement; `end` is after the last one
 };
 
 class PythonNames {
@@ -39,13 +39,13 @@ class PythonNames {
   PythonNames(std::string_view text, const std::vector<Token>& tokens);
 
   const std::vector<ImportStatement>& imports() const { return imports_; }
-  /// What `name` was bound to by an import; nullptr otherwise.
+  /// Returns the full name to which an import bound `name`; nullptr if none did.
   const std::string* target(std::string_view name) const;
-  /// True when `import` bound `name`, so that it is a module and no object.
+  /// Whether `import` bound `name`, so that it is a module and not an object.
   bool is_module(std::string_view name) const { return modules_.find(name) != modules_.end(); }
-  /// Modules of `from MODULE import *`.
+  /// Modules imported by `from MODULE import *`.
   const std::vector<std::string>& stars() const { return stars_; }
-  /// True when any import brings in `module` or a part of it.
+  /// Whether any import loads `module` or a part of it.
   bool imports_module(std::string_view module) const;
 
  private:
@@ -62,8 +62,8 @@ class PythonNames {
   std::vector<std::string> stars_;
 };
 
-/// Adds `import torch_npu` where edits of `scan` need it and nothing imports it: behind the first import of torch that runs with the
-/// module, in a function that holds all of the edits, or behind the documentation and __future__.
+/// Adds `import torch_npu` if edits of `scan` need it and no import provides it: after the first import of torch that runs with the module,
+/// in a function that contains all of the edits, or after the documentation and __future__.
 void import_torch_npu(FileScan& scan, const std::vector<Token>& tokens, const PythonNames& names);
 
 }  // namespace npu_train::detail::scan

@@ -41,7 +41,7 @@ class PythonScan {
   bool is(size_t i, std::string_view word) const { return i < tokens_.size() && tokens_[i].in(text_) == word; }
   bool is_kind(size_t i, TokenKind kind) const { return i < tokens_.size() && tokens_[i].kind == kind; }
   uint32_t begin(size_t i) const { return tokens_[i].begin; }
-  // Bytes from the start of token `first` to the end of token `last`.
+  // Returns the number of bytes from the start of token `first` to the end of token `last`.
   uint32_t span(size_t first, size_t last) const { return tokens_[last].end() - tokens_[first].begin; }
 
   void add(const Pattern& row, size_t first, size_t last, std::vector<Edit> edits = {}) {
@@ -50,7 +50,7 @@ class PythonScan {
 
   Edit edit(size_t first, size_t last, std::string text) const { return {begin(first), span(first, last), std::move(text)}; }
 
-  // def cuda(self): calls that a rewrite turns into .npu() would find no method.
+  // Finds `def cuda(self)`: if a rewrite turned its calls into .npu(), they would find no method.
   void find_own_methods() {
     const auto& methods = scan_.facts().table("py.method");
     for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
@@ -62,7 +62,7 @@ class PythonScan {
     }
   }
 
-  // self.is_cuda = ..., def is_cuda(self): a name of the project's own, not of a tensor.
+  // Finds `self.is_cuda = ...` and `def is_cuda(self)`: attributes of the project, not of a tensor.
   void find_own_attributes() {
     const auto& attributes = scan_.facts().table("py.attribute");
     for (size_t i = 0; i + 3 < tokens_.size(); ++i) {
@@ -98,7 +98,7 @@ class PythonScan {
     import_from(statement);
   }
 
-  // import torch.cuda.amp as amp
+  // Handles `import torch.cuda.amp as amp`.
   void import_of_module(const ImportedName& name) {
     if (!lies_in(name.name, "torch.cuda")) return;
     const auto* row = scan_.facts().table("py.module").exact(name.name);
@@ -106,11 +106,11 @@ class PythonScan {
       scan_.add({&scan_.facts().rule("cuda-import"), "", ""}, begin(name.first), span(name.first, name.last));
       return;
     }
-    // Without `as` the statement binds torch, which still has to be bound.
+    // Without `as`, the statement binds torch, which must remain bound.
     add(*row, name.first, name.last, {edit(name.first, name.last, name.renamed ? row->replacement : "torch")});
   }
 
-  // from torch.cuda.amp import autocast; from torch import cuda
+  // Handles `from torch.cuda.amp import autocast` and `from torch import cuda`.
   void import_from(const ImportStatement& statement) {
     const auto& facts = scan_.facts();
     if (lies_in(statement.module, "torch.cuda")) {
@@ -151,7 +151,7 @@ class PythonScan {
     return chain(i);
   }
 
-  // a.b.c, as far as possible; returns the next token.
+  // Reads a chain `a.b.c` as far as possible; returns the next token.
   size_t chain(size_t first) {
     std::string written(tokens_[first].in(text_));
     size_t last = first;
@@ -165,7 +165,7 @@ class PythonScan {
     return last + 1;
   }
 
-  // Looks the name up as what the imports make of it. True when that settles the chain.
+  // Looks up the full name that the imports give to `written`. Returns true if the chain is done.
   bool known_name(size_t first, size_t last, const std::string& written) {
     const auto base = tokens_[first].in(text_);
     const auto* target = names_.target(base);
@@ -184,12 +184,12 @@ class PythonScan {
     }
     if (found.row == nullptr || (target == nullptr && base != "torch")) return false;
     used_.insert(std::string(base));
-    if (found.row->rule->id == "data-parallel" && is_type_test(first, last)) return true;  // finds none where none is made
+    if (found.row->rule->id == "data-parallel" && is_type_test(first, last)) return true;  // the test is false if no such model is created
     name_found(first, last, found, target == nullptr ? base : std::string_view(*target), full);
     return true;
   }
 
-  // isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel))
+  // Recognises isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)).
   bool is_type_test(size_t first, size_t last) const {
     constexpr size_t kFarthest = 64;
     if (is(last + 1, "(")) return false;
@@ -208,7 +208,7 @@ class PythonScan {
 
   void name_found(size_t first, size_t last, const PatternTable::DottedMatch& found, std::string_view target, const std::string& full) {
     const auto& row = *found.row;
-    const auto beyond = full.substr(found.length);  // attributes behind the part that is known
+    const auto beyond = full.substr(found.length);  // attributes after the known part
     size_t end = last - 2 * static_cast<size_t>(std::count(beyond.begin(), beyond.end(), '.'));
     end = std::max(end, first);
     for (size_t i = end + 2; i <= last; i += 2) member(i);
@@ -225,7 +225,7 @@ class PythonScan {
     add(row, first, end, together ? std::vector<Edit>{edit(first, end, text)} : std::vector<Edit>());
   }
 
-  // .cuda(), .is_cuda on any receiver.
+  // Handles `.cuda()` and `.is_cuda` on any receiver.
   void member(size_t i, bool only_mechanical = false) {
     const auto name = tokens_[i].in(text_);
     const bool called = is(i + 1, "(");
@@ -238,7 +238,7 @@ class PythonScan {
     add(*row, i - 1, i, mechanical ? std::vector<Edit>{edit(i, i, row->replacement)} : std::vector<Edit>());
   }
 
-  // fused=True, cuda_sources=[...]
+  // Handles the keywords `fused=True` and `cuda_sources=[...]`.
   void keyword(size_t i) {
     if (!is(i + 1, "=") || i == 0 || !(is(i - 1, "(") || is(i - 1, ","))) return;
     const auto& table = scan_.facts().table("py.keyword");
@@ -250,7 +250,7 @@ class PythonScan {
     if (const auto* row = table.exact(std::string(name) + "=" + text)) add(*row, i, i + 2);
   }
 
-  // True when "[" behind this token takes an item and does not begin a list.
+  // Whether "[" after this token is an index, not the start of a list.
   bool is_value(size_t i) const {
     static constexpr std::string_view kWords[] = {"return", "in",    "else", "and",    "or",   "not",
                                                   "if",     "yield", "is",   "assert", "case", "lambda"};
@@ -266,7 +266,7 @@ class PythonScan {
     if (scan_.add_environment(body, token.body)) return;
     if (in_requirements(i)) return scan_requirement(scan_, body, token.body);
     if (is(statement_, "__all__")) return;                                      // names
-    if (i >= 2 && is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2)) return;  // the key of something stored
+    if (i >= 2 && is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2)) return;  // the key of a container
     if (i > 0 && (is(i - 1, "{") || is(i - 1, ",")) && is(i + 1, ":")) {
       if (scan_.is_device_text(body)) scan_.add({&scan_.facts().rule("device-key"), "", ""}, token.begin, token.length);
       return;
@@ -279,13 +279,13 @@ class PythonScan {
     scan_.add_device_text(body, token.body);
   }
 
-  // "nccl" of {"cuda": "nccl"}.
+  // Recognises "nccl" in {"cuda": "nccl"}.
   bool is_value_of_device(size_t i) const {
     return i >= 3 && is(i - 1, ":") && is_kind(i - 2, TokenKind::Text) && (is(i - 3, "{") || is(i - 3, ",")) &&
            scan_.is_device_text(tokens_[i - 2].body_in(text_));
   }
 
-  // "cuda" of ["cuda", "xpu"]: texts alone, another kind of accelerator among them; not the arguments of a call.
+  // Recognises "cuda" in ["cuda", "xpu"]: only texts, including another kind of accelerator; not the arguments of a call.
   bool in_list_of_devices(size_t i) const {
     static constexpr std::string_view kKinds[] = {"xpu", "mps", "hpu", "npu", "mlu", "musa", "hip", "rocm", "xla", "tpu", "mtia"};
     constexpr size_t kLongest = 64;
@@ -294,7 +294,7 @@ class PythonScan {
     while (first > 0 && i - first < kLongest && is_item(first - 1)) --first;
     while (last - i < kLongest && is_item(last + 1)) ++last;
     if (first == 0) return false;
-    const bool several = last - first > 1;  // Literal["cuda", "xpu"]: no key of something stored
+    const bool several = last - first > 1;  // Literal["cuda", "xpu"] is not a key of a container
     const bool list = is(first - 1, "[") && (several || first < 2 || !is_value(first - 2));
     const bool tuple = is(first - 1, "(") && (first < 2 || !is_value(first - 2));
     if (!list && !tuple && !is(first - 1, "{")) return false;
@@ -303,7 +303,7 @@ class PythonScan {
         [&](const Token& t) { return std::find(std::begin(kKinds), std::end(kKinds), t.body_in(text_)) != std::end(kKinds); });
   }
 
-  // The places of the texts of install_requires=[...] in a setup.py, or of a list assigned to `requirements`.
+  // Finds the texts of install_requires=[...] in a setup.py, or of a list assigned to `requirements`.
   void find_requirements() {
     const auto path = std::string_view(scan_.file().path);
     if (path.substr(path.rfind('/') + 1) != "setup.py") return;
@@ -327,7 +327,7 @@ class PythonScan {
     return behind != requirements_.begin() && i < std::prev(behind)->second;
   }
 
-  // `from torch.nn import DataParallel` alone: there is no other place to report it.
+  // Reports imported but unused names, such as `from torch.nn import DataParallel`: there is no other place to report them.
   void names_without_use() {
     for (const auto& statement : names_.imports()) {
       if (!statement.from || statement.relative || lies_in(statement.module, "torch.cuda")) continue;
@@ -347,7 +347,7 @@ class PythonScan {
   PythonNames names_;
   std::set<std::string> own_methods_, own_attributes_, used_;
   std::vector<std::pair<size_t, size_t>> requirements_;
-  size_t statement_ = 0;  // first token of the line that is read
+  size_t statement_ = 0;  // first token of the current line
 };
 
 }  // namespace

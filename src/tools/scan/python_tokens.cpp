@@ -6,9 +6,9 @@
 namespace npu_train::detail::scan {
 namespace {
 
-// Fields inside of fields inside of ... : deeper ones are plain text.
+// Nested fields of f-strings below this depth are plain text.
 constexpr int kDeepest = 4;
-// Bytes that may be looked through for the ends of fields that have none; then texts are taken as plain ones.
+// Bytes that may be searched in vain for the ends of fields; beyond that, texts are read as plain ones.
 constexpr size_t kMostWasted = size_t{32} << 20;
 
 class PythonTokenizer {
@@ -22,7 +22,7 @@ class PythonTokenizer {
       const char c = text_[i];
       if (c == '\n') {
         ++i;
-        if (begins_statement(i)) brackets = 0;  // a bracket that was never closed hides no more than that
+        if (begins_statement(i)) brackets = 0;  // limits the effect of a bracket that is never closed
         if (brackets == 0 && level == 0) end_line(i - 1);
       } else if (c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\\') {
         ++i;  // a backslash continues the line
@@ -89,7 +89,7 @@ class PythonTokenizer {
     return i + (pair ? 2 : 1);
   }
 
-  // The string whose quotes begin at `quote`; `begin` is where its prefix does.
+  // Reads the string whose quotes begin at `quote` and whose prefix begins at `begin`.
   size_t string(size_t begin, size_t quote, size_t end, bool fields, int level) {
     std::vector<std::pair<size_t, size_t>> ranges;
     const auto [body, body_end, stop] = extent(quote, end, fields && level < kDeepest && wasted_ < kMostWasted, level, &ranges);
@@ -110,7 +110,7 @@ class PythonTokenizer {
     size_t body, body_end, stop;
   };
 
-  // The end of a string; with `fields`, also the contents of its braces.
+  // Returns the end of a string; with `fields`, also the ranges inside its braces.
   Extent extent(size_t quote, size_t end, bool fields, int level, std::vector<std::pair<size_t, size_t>>* ranges) const {
     const char mark = text_[quote];
     const bool triple = quote + 2 < end && text_[quote + 1] == mark && text_[quote + 2] == mark;
@@ -132,7 +132,7 @@ class PythonTokenizer {
         }
         size_t looked_to = i;
         const size_t close = field_end(i + 1, end, triple, level, looked_to);
-        fields = close < end;  // one that is never closed makes the rest plain text
+        fields = close < end;  // an unclosed field makes the rest plain text
         if (!fields) wasted_ += looked_to - i;
         if (fields && ranges != nullptr) ranges->emplace_back(i + 1, close);
         i = fields ? close + 1 : i + 1;
@@ -143,7 +143,7 @@ class PythonTokenizer {
     return {body, end, end};
   }
 
-  // The brace that closes the field which begins at `i`, or `end`. In the format behind a colon quotes are ordinary letters.
+  // Returns the position of the brace that closes the field at `i`, or `end`. In the format after a colon, quotes are ordinary characters.
   size_t field_end(size_t i, size_t end, bool lines, int level, size_t& looked_to) const {
     int depth = 0;
     bool format = false;

@@ -1,4 +1,4 @@
-// What the forms of a report share.
+// Common parts of the reports of a scan.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace npu_train::detail::scan {
 
-/// "1 place", "2 places".
-/// What it means that the project serves NPUs already.
+/// Explains the consequence if the project already supports NPUs.
 std::string serves_npu_text(const SourceScan& scan);
 
+/// Returns "1 place" or "2 places".
 std::string counted(int64_t count, const std::string& what);
 
-/// By severity, then by file and line.
+/// Sorts by severity, then by file and line.
 std::vector<const SourceFinding*> worst_first(const SourceScan& scan);
 
 }  // namespace npu_train::detail::scan

@@ -27,7 +27,7 @@ bool contains(const fs::path& folder, const fs::path& path) {
   return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
 }
 
-// Where the copy goes, links in its name resolved.
+// Returns the folder of the copy, with links in its name resolved.
 fs::path target_folder(const fs::path& root, fs::path out) {
   if (!out.has_filename()) out = out.parent_path();  // "a/b/"
   check(!out.empty(), ErrorKind::Usage, kWhere, "there is no folder for the copy; hint: --rewrite OUT");
@@ -68,7 +68,7 @@ class Copy {
           if (entry.skipped || !rewritten(entry, facts, modules, options, log)) copy(entry);
       }
     }
-    // Last and from the inside out: a folder that may not be written can be filled no more.
+    // Last and from the inside out: a folder without write permission cannot be filled afterwards.
     for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry)
       if (entry->kind == WalkEntry::Kind::Folder) take_mode(*entry);
   }
@@ -89,7 +89,7 @@ class Copy {
     return true;
   }
 
-  // The folder appears atomically: its files need no temporaries, for which long names would leave no space.
+  // The folder appears atomically, so its files need no temporary names, for which long names would leave no space.
   void write(const WalkEntry& entry, std::string_view content) {
     std::ofstream file(to_ / entry.path, std::ios::binary);
     file.write(content.data(), static_cast<std::streamsize>(content.size()));
@@ -98,7 +98,7 @@ class Copy {
   }
 
   void copy(const WalkEntry& entry) {
-    const ReadableFile readable(root_ / entry.path);  // throws with the reason if it cannot be read
+    const ReadableFile readable(root_ / entry.path);  // throws, with the reason, if it cannot be read
     std::error_code error;
     fs::copy_file(root_ / entry.path, to_ / entry.path, error);
     check(!error, ErrorKind::Checkpoint, kWhere, "cannot write ", (to_ / entry.path).string(), ": ", error.message());
@@ -112,7 +112,7 @@ class Copy {
     check(!error, ErrorKind::Checkpoint, kWhere, "cannot set the mode of ", (to_ / entry.path).string(), ": ", error.message());
   }
 
-  // A relative link to a target inside the project; also a broken one, if its target would be inside.
+  // Recreates a relative link to a target inside the project, even if the target does not exist.
   void link(const WalkEntry& entry) {
     std::error_code error;
     const auto place = root_ / entry.path;

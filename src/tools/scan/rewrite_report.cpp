@@ -18,7 +18,7 @@ std::string without_end(std::string_view line) {
   return visible_start(line, kLine);
 }
 
-// Fit for a table or a list of Markdown, whatever the text holds.
+// Formats any text as code in a table or list of Markdown.
 std::string code(const std::string& text) {
   if (text.find('`') == std::string::npos) return "`" + text + "`";
   return "``` " + text + " ```";
@@ -38,7 +38,7 @@ void RewriteLog::add(const SourceFile& file, const std::vector<Hit>& hits) {
   for (const auto& hit : hits) {
     if (hit.edits.empty()) continue;
     const auto begin = hit.edits.front().begin;
-    // Both are sorted by place.
+    // Lines and hits are both sorted by place.
     while (at + 1 < lines.size() && lines[at + 1].before.data() <= file.text.data() + begin) ++at;
     const auto entry = Json::object({{"file", visible_text(file.path)},
                                      {"line", static_cast<int64_t>(lines[at].line + 1)},

@@ -11,10 +11,10 @@
 
 namespace npu_train::detail::scan {
 
-/// Writes log.json and changes.diff while the copy is made: both grow with the project, not with the memory.
+/// Writes log.json and changes.diff while files are copied: memory use does not grow with the project.
 class RewriteLog {
  public:
-  /// `folder` becomes the report; `source` is shown.
+  /// `folder` receives the report; `source` is the displayed path of the project.
   RewriteLog(const std::filesystem::path& folder, const std::string& source);
   void add(const SourceFile& file, const std::vector<Hit>& hits);
   void finish(const Rewrite& totals);
@@ -24,7 +24,7 @@ class RewriteLog {
   bool first_ = true;
 };
 
-/// The content of todo.md.
+/// Returns the content of todo.md.
 std::string todo_text(const Rewrite& rewrite);
 
 }  // namespace npu_train::detail::scan

@@ -28,7 +28,7 @@ Tone tone_of(LibraryState state) {
   return state == LibraryState::Works ? Tone::Good : state == LibraryState::None ? Tone::Bad : Tone::Warn;
 }
 
-// Sorted by how bad it is, not by its letters.
+// Sorts by severity instead of alphabetically.
 Cell severity_cell(Severity severity) { return {to_string(severity), static_cast<double>(severity), tone_of(severity)}; }
 
 HtmlTable rules_table(const SourceScan& scan) {

@@ -15,7 +15,7 @@ using namespace detail::scan;
 
 namespace {
 
-// The first few, those with most hours.
+// Names the first few blocking rules, those with the most hours.
 std::string what_blocks(const SourceScan& scan) {
   constexpr size_t kNamed = 3;
   std::vector<std::string> titles;

@@ -12,7 +12,7 @@ bool is_word(std::string_view text, const std::vector<Token>& tokens, size_t i, 
   return i < tokens.size() && tokens[i].in(text) == word;
 }
 
-// torch.npu, torch.accelerator: the token of the last name.
+// Recognises torch.npu and torch.accelerator, at the token of the last name.
 bool of_torch(std::string_view text, const std::vector<Token>& tokens, size_t i) {
   return i >= 2 && is_word(text, tokens, i - 1, ".") && is_word(text, tokens, i - 2, "torch") &&
          (is_word(text, tokens, i, "npu") || is_word(text, tokens, i, "accelerator"));
@@ -22,7 +22,7 @@ bool uses_npu(std::string_view text, const std::vector<Token>& tokens, size_t i)
   return tokens[i].kind == TokenKind::Name && (is_word(text, tokens, i, "torch_npu") || of_torch(text, tokens, i));
 }
 
-// "npu" of is_npu_available and MULTI_NPU: the place of that part, or npos.
+// Returns the position of the part "npu" in is_npu_available or MULTI_NPU; npos if there is none.
 size_t npu_part(std::string_view name) {
   for (size_t at = 0; at + 3 <= name.size(); ++at) {
     const bool begins = at == 0 || name[at - 1] == '_', ends = at + 3 == name.size() || name[at + 3] == '_';
@@ -31,7 +31,7 @@ size_t npu_part(std::string_view name) {
   return std::string_view::npos;
 }
 
-// getattr(torch, device.type, torch.cuda): any device, and CUDA only where torch has no module of its name.
+// Recognises `getattr(torch, device.type, torch.cuda)`: any device, and CUDA only if torch has no module of that name.
 bool is_default_module(std::string_view text, const std::vector<Token>& tokens, size_t i) {
   constexpr size_t kFarthest = 16;
   if (i < 3 || !is_word(text, tokens, i, "cuda") || !is_word(text, tokens, i + 1, ")") || !is_word(text, tokens, i - 1, ".") ||
@@ -58,7 +58,7 @@ bool names_variable(std::string_view text, const std::vector<Token>& tokens, siz
 
 using Names = bool (*)(std::string_view text, const std::vector<Token>& tokens, size_t i);
 
-/// A logical line, with the column that it begins at.
+/// A logical line and its indentation.
 struct Line {
   size_t first = 0, end = 0;  // tokens, without the LineEnd
   size_t indent = 0;
@@ -82,7 +82,7 @@ class NpuRanges {
 
   std::vector<std::pair<uint32_t, uint32_t>> run() {
     if (seen_.back() == 0) return {};
-    size_t branches_end = 0;  // of the last statement at the margin, whose branches are no statements of their own
+    size_t branches_end = 0;  // end of the last top-level statement, whose branches are not separate statements
     for (size_t k = 0; k < lines_.size(); ++k) {
       const auto& line = lines_[k];
       add(k, k + 1);
@@ -110,13 +110,13 @@ class NpuRanges {
  private:
   bool begins(const Line& line, std::string_view word) const { return is_word(text_, tokens_, line.first, word); }
 
-  // "f" of `def f(`, or nothing.
+  // Returns "f" for `def f(`; otherwise an empty text.
   std::string_view name_of_function(const Line& line) const {
     const size_t def = line.first + (begins(line, "async") ? 1 : 0);
     return is_word(text_, tokens_, def, "def") && def + 1 < line.end ? tokens_[def + 1].in(text_) : std::string_view();
   }
 
-  // CUDA = "cuda" next to NPU = "npu": the statements of a class that name one of both, when one names an NPU.
+  // Handles classes with `CUDA = "cuda"` and `NPU = "npu"`: adds the statements of a class if one of them names an NPU.
   void add_members(size_t k) {
     const size_t end = end_of_block(k, false);
     bool named = false;
@@ -136,7 +136,7 @@ class NpuRanges {
     return begin - (at == std::string_view::npos ? 0 : at + 1);
   }
 
-  // The line behind the block that line `k` begins; `branches`: elif, else, except and finally of it belong to it.
+  // Returns the line after the block that begins at line `k`; `branches`: including its elif, else, except and finally.
   size_t end_of_block(size_t k, bool branches) const {
     const auto goes_on = [&](const Line& line) {
       if (line.indent > lines_[k].indent) return true;
@@ -158,9 +158,9 @@ class NpuRanges {
 
   std::string_view text_;
   const std::vector<Token>& tokens_;
-  std::vector<size_t> seen_;  // tokens that name it before each
+  std::vector<size_t> seen_;  // number of tokens before each position that name an NPU
   std::vector<Line> lines_;
-  std::set<std::string, std::less<>> counterparts_;  // is_cuda_available, where is_npu_available is defined too
+  std::set<std::string, std::less<>> counterparts_;  // functions such as is_cuda_available, if is_npu_available is also defined
   std::vector<std::pair<uint32_t, uint32_t>> out_;
 };
 

@@ -58,7 +58,7 @@ namespace {
 
 constexpr size_t kNotes = 100;
 
-// Lines and columns of places that come in order.
+// Converts ascending positions to lines and columns.
 class Places {
  public:
   explicit Places(std::string_view text) : text_(text) {}
@@ -162,7 +162,8 @@ class Collector {
   }
 
  private:
-  // The hours of a library include those of its names that have rules of their own: apex with apex.amp, xFormers with its attention.
+  // Returns the hours of each library, without the hours of rules for some of its names (apex.amp of apex, the attention of xFormers),
+  // which are counted separately.
   std::map<const Library*, double> hours_of_libraries() const {
     std::map<const Library*, double> out;
     for (const auto& [library, use] : libraries_) {
@@ -177,14 +178,14 @@ class Collector {
   struct Use {
     int64_t places = 0, files = 0, mechanical = 0;
     double hours = 0, hours_mechanical = 0;
-    std::set<std::string> operators;  // of a rule that counts each once
+    std::set<std::string> operators;  // for a rule that counts each operator once
   };
   struct LibraryPlaces {
     int64_t places = 0;
     std::string first_place;
   };
 
-  // "interpolate" of F.interpolate and of torch.nn.functional.interpolate.
+  // Returns "interpolate" for F.interpolate and for torch.nn.functional.interpolate.
   static std::string operator_of(std::string_view text, const Hit& hit) {
     constexpr size_t kLongest = 200;
     const auto found = text.substr(hit.begin, std::min<size_t>(hit.length, kLongest));
@@ -221,12 +222,12 @@ class Collector {
   const ScanOptions& options_;
   std::map<const Rule*, Use, ByName> uses_;
   std::map<const Library*, LibraryPlaces, ByName> libraries_;
-  std::set<std::string> met_;  // rules that a project which serves NPUs has met
+  std::set<std::string> met_;  // rules that a project with NPU support already fulfils
 };
 
 void note(SourceScan& scan, const std::string& text) { scan.notes.push_back(visible_text(text)); }
 
-/// Of more than kNotes the first ones, and how many more there are.
+/// Keeps the first notes if there are more than kNotes, and adds the number of the others.
 void cut_notes(SourceScan& scan) {
   if (scan.notes.size() <= kNotes) return;
   const auto more = scan.notes.size() - (kNotes - 1);
@@ -289,7 +290,7 @@ SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& o
         with_commas(out.other_files + out.binary_files), " files; hint: give the folder of a project");
   cut_notes(out);
   std::error_code ignored;
-  const bool converted = std::filesystem::exists(root / kReportFolder, ignored);  // its code for NPUs is the rewrite's
+  const bool converted = std::filesystem::exists(root / kReportFolder, ignored);  // its code for NPUs comes from the rewrite
   collector.finish(out, options.serves_npu.value_or(!converted && !out.serves_npu.empty()));
   if (converted && !options.serves_npu.value_or(false)) out.serves_npu.clear();
   return out;

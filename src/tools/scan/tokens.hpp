@@ -1,4 +1,4 @@
-// Source text split into tokens, without comments. Accepts any input: a malformed token ends at the end of its line or of the text.
+// Splits source text into tokens, without comments. Accepts any input: a malformed token ends at the end of its line or of the text.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ enum class TokenKind : uint8_t {
   Name,
   Number,
   Text,     // a string literal or a quoted argument; `body` is the text between the quotes
-  Header,   // of an #include; `body` is the path
+  Header,   // path of an #include, in `body`
   Symbol,   // one character, or one of == != <= >= := -> ** // :: <<<
-  LineEnd,  // of a logical line of Python, of a command line
+  LineEnd,  // end of a logical line of Python, or of a command line
 };
 
 struct Token {
   TokenKind kind = TokenKind::Symbol;
-  bool formatted = false;  // Text: has fields (f-string), whose tokens follow in braces; words of a shell: has a variable before it
-  bool prose = false;      // words of a shell: inside of quotes with blanks
+  bool formatted = false;  // Text: an f-string, whose fields follow as tokens in braces; words of a shell: preceded by a variable
+  bool prose = false;      // words of a shell: inside quotes with blanks
   uint32_t begin = 0, length = 0;
   uint32_t body = 0, body_length = 0;
 
@@ -28,12 +28,12 @@ struct Token {
   uint32_t end() const { return begin + length; }
 };
 
-/// Texts are shorter than 4 GiB. The last token is a LineEnd.
+/// Texts must be shorter than 4 GiB. The last token is a LineEnd.
 std::vector<Token> python_tokens(std::string_view text);
 std::vector<Token> cpp_tokens(std::string_view text);
 std::vector<Token> cmake_tokens(std::string_view text);
-/// Words of shell scripts, Dockerfiles and makefiles: runs of letters, digits and _ - . / : + outside of comments. What is handed to Python
-/// (python -c "...", here-documents for it or for a file *.py) gives no words but Texts; `formatted` is set between double quotes.
+/// Returns the words of shell scripts, Dockerfiles and makefiles: runs of letters, digits and _ - . / : + outside of comments. Code for
+/// Python (python -c "...", here-documents for it or for a file *.py) results in Text tokens; `formatted` is set between double quotes.
 std::vector<Token> shell_tokens(std::string_view text);
 
 inline bool is_name_start(char c) {

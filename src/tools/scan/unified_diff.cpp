@@ -28,7 +28,7 @@ void put_lines(char mark, std::string_view text, std::string& out) {
   }
 }
 
-// As git: a name with blanks ends in a tab, one with quotes, controls or bytes beyond ASCII is a C string.
+// Writes names like git: one with blanks ends in a tab; one with quotes, controls or bytes beyond ASCII is a C string.
 std::string shown_name(const std::string& side, const std::string& path) {
   const bool plain = std::all_of(path.begin(), path.end(), [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; });
   if (plain) return side + path + (path.find(' ') == std::string::npos ? "" : "\t");
@@ -45,7 +45,7 @@ std::string shown_name(const std::string& side, const std::string& path) {
 }
 
 std::string range(size_t first, size_t count) {
-  // An empty range names the line before it.
+  // An empty range is given by the line before it.
   return std::to_string(count == 0 ? first : first + 1) + (count == 1 ? "" : "," + std::to_string(count));
 }
 
@@ -58,8 +58,8 @@ std::vector<ChangedLine> changed_lines(std::string_view text, const std::vector<
   };
   std::vector<ChangedLine> out;
   size_t line = 0, begin = 0, end = end_of(0);
-  size_t done = 0;    // up to where the line that is being changed was copied
-  bool open = false;  // there is one
+  size_t done = 0;    // up to where the current line was copied
+  bool open = false;  // whether a line is being changed
   const auto close = [&] {
     if (open) out.back().after += text.substr(done, end - done);
     open = false;
@@ -89,7 +89,7 @@ std::string unified_diff(const std::string& path, std::string_view text, const s
   if (changes.empty()) return "";
   const auto lines = lines_with_ends(text);
   std::string out = "--- " + shown_name("a/", path) + "\n+++ " + shown_name("b/", path) + "\n";
-  size_t added = 0;  // lines that the hunks before have added
+  size_t added = 0;  // lines that the previous hunks have added
   for (size_t i = 0; i < changes.size();) {
     const size_t first = changes[i].line - std::min(changes[i].line, kContext);
     size_t stop = i, last = first;

@@ -13,14 +13,14 @@ namespace npu_train {
 
 struct Rewrite {
   std::string source, out;
-  int64_t files = 0;  ///< copied
+  int64_t files = 0;  ///< copied files
   int64_t files_changed = 0;
   int64_t changes = 0;                ///< findings that were fixed
-  std::vector<std::string> left_out;  ///< links that lead out, pipes, sockets, with the reason; at most 100
-  SourceScan remaining;               ///< of the copy: the remaining manual changes
+  std::vector<std::string> left_out;  ///< omitted entries with the reason: links out of the project, pipes, sockets; at most 100
+  SourceScan remaining;               ///< scan of the copy: the remaining manual changes
 };
 
-/// Copies `folder` to `out` and replaces the findings that `scan_source` marks as mechanical, token by token; comments, documentation and
+/// Copies `folder` to `out` and replaces the findings that `scan_source` marks as mechanical, token by token. Comments, documentation and
 /// prose are unchanged, as are encodings, line ends, modes and all files that are not sources. CUDA sources (.cu) are only copied. `out`
 /// also gets the folder npu_migration with
 ///
@@ -28,14 +28,13 @@ struct Rewrite {
 ///     changes.diff   the same as a unified diff; `patch -p1` applies it to the original
 ///     todo.md        the remaining manual changes, by file and line of the copy
 ///
-/// Scans and rewrites skip such a folder, so that rewriting a copy once more changes nothing. The original is only read. `out` appears
-/// completely or not at all.
-/// Links inside the project are created again; others are omitted and reported.
-/// Error(Usage) if `out` exists and is not an empty folder, or if one of the two folders is inside the other; Error(Data) as scan_source,
-/// and for a file that cannot be read; Error(Checkpoint) if `out` cannot be written.
+/// Scans and rewrites skip such a folder, so that rewriting a copy again has no effect. The original is only read. `out` appears completely
+/// or not at all. Links inside the project are recreated; others are omitted and reported. Error(Usage) if `out` exists and is not an empty
+/// folder, or if one of the two folders is inside the other; Error(Data) like scan_source, and for a file that cannot be read;
+/// Error(Checkpoint) if `out` cannot be written.
 Rewrite rewrite_source(const std::filesystem::path& folder, const std::filesystem::path& out, const ScanOptions& options = {});
 
-/// The changes made, and the headline of the remaining ones.
+/// Prints the changes made, and the headline of the remaining ones.
 std::string to_text(const Rewrite& rewrite);
 Json to_json(const Rewrite& rewrite);
 

@@ -9,17 +9,17 @@
 
 namespace npu_train {
 
-/// One sentence: verdict, places, hours.
+/// Returns one sentence: verdict, places, hours.
 std::string headline(const SourceScan& scan);
 
-/// Verdict, libraries, actions by rule, and the places, worst first. At most `rows` places are shown, 0: all. `width` as for
+/// Prints the verdict, libraries, actions by rule, and the places, worst first. At most `rows` places are shown, 0: all. `width` as in
 /// TextTable::str.
 std::string to_text(const SourceScan& scan, size_t rows = 50, size_t width = 0);
 
 /// {"source", "verdict", "hours", "hours_mechanical", "places", "files", "lines", "skipped", "libraries", "rules", "findings", "notes"}.
 Json to_json(const SourceScan& scan);
 
-/// One row for each finding: file, line, column, severity, rule, text, replacement, mechanical, hours, advice.
+/// Writes one row per finding: file, line, column, severity, rule, text, replacement, mechanical, hours, advice.
 std::string to_csv(const SourceScan& scan);
 
 std::string to_html(const SourceScan& scan);

@@ -1,5 +1,5 @@
-/// The places in a Python or C++ project that depend on CUDA, and the hours to move them to Ascend NPUs. No code of the project is
-/// executed: its files are read as text.
+/// Finds the places in a Python or C++ project that depend on CUDA, and estimates the hours to port them to Ascend NPUs. No code of the
+/// project is executed: its files are read as text.
 #pragma once
 
 #include <cstddef>
@@ -32,26 +32,26 @@ enum class LibraryState {
 };
 const char* to_string(LibraryState state);
 
-/// One place. Texts and paths are safe to show: bytes that are not UTF-8 and terminal controls are escaped.
+/// One place. Texts and paths are safe to display: bytes that are not UTF-8 and terminal controls are escaped.
 struct SourceFinding {
   std::string file;              ///< relative to the scanned folder
   int64_t line = 0, column = 0;  ///< from 1, columns in code points
   std::string text;              ///< the text at this place, at most 80 code points
   std::string rule;              ///< id of a RuleUse
   Severity severity = Severity::Note;
-  std::string advice;       ///< advice for this text in addition to the rule's; often empty
+  std::string advice;       ///< additional advice for this text; often empty
   std::string replacement;  ///< replacement by a rewrite; empty unless mechanical
   bool mechanical = false;  ///< a rewrite changes it
-  double hours = 0;         ///< of manual work; 0 for further places of a rule that counts once per file or project
+  double hours = 0;         ///< hours of manual work; 0 for further places of a rule that counts once per file or project
 };
 
-/// A rule with findings, over all places.
+/// A rule with findings, summed over all places.
 struct RuleUse {
   std::string id, title, why, advice;
   Severity severity = Severity::Note;
   int64_t places = 0, files = 0, mechanical = 0;
-  double hours = 0;             ///< of all places
-  double hours_mechanical = 0;  ///< of those that a rewrite changes
+  double hours = 0;             ///< hours of all places
+  double hours_mechanical = 0;  ///< hours of the places that a rewrite changes
 };
 
 /// A third-party library that the project imports, installs or links.
@@ -65,7 +65,7 @@ struct LibraryUse {
 };
 
 enum class Feasibility {
-  Ready,                ///< nothing to change, nothing to check
+  Ready,                ///< no required changes or checks
   FeasibleWithChanges,  ///< all required changes are known
   Blocked,              ///< a part must be written or given up first
 };
@@ -74,27 +74,27 @@ const char* to_string(Feasibility verdict);
 struct ScanOptions {
   uint64_t max_file_bytes = uint64_t{8} << 20;  ///< larger files are reported, not read
   size_t max_files = 1'000'000;                 ///< Error(Data) if there are more
-  size_t places_per_rule_and_file = 50;         ///< kept as findings; further ones are counted
-  size_t findings = 100'000;                    ///< kept in total
+  size_t places_per_rule_and_file = 50;         ///< findings kept; further ones are only counted
+  size_t findings = 100'000;                    ///< findings kept in total
   std::optional<bool> serves_npu{};             ///< whether the project already supports NPUs; nullopt: determined from its code
 };
 
 struct SourceScan {
   std::string source;
   Feasibility verdict = Feasibility::Ready;
-  double hours = 0;                     ///< of all findings, kept or only counted: the sum over `rules`
-  double hours_mechanical = 0;          ///< of these what a rewrite saves
-  std::vector<SourceFinding> findings;  ///< by file and line
-  std::vector<RuleUse> rules;           ///< the worst first
-  std::vector<LibraryUse> libraries;    ///< the worst first
-  int64_t places = 0;                   ///< of all rules, kept or not
-  int64_t files = 0, lines = 0;         ///< of source text that was read
-  int64_t other_files = 0;              ///< not source text by their names
-  int64_t binary_files = 0;             ///< source by their names, but not text
+  double hours = 0;                     ///< hours of all findings, including those that were only counted: the sum over `rules`
+  double hours_mechanical = 0;          ///< part of `hours` that a rewrite saves
+  std::vector<SourceFinding> findings;  ///< sorted by file and line
+  std::vector<RuleUse> rules;           ///< sorted by severity, worst first
+  std::vector<LibraryUse> libraries;    ///< sorted by support, worst first
+  int64_t places = 0;                   ///< places of all rules, including those that were only counted
+  int64_t files = 0, lines = 0;         ///< source text that was read
+  int64_t other_files = 0;              ///< files that are not source text by their names
+  int64_t binary_files = 0;             ///< files that are source text by their names, but not by their content
   int64_t folders_skipped = 0;          ///< version control, builds, caches, virtual environments
-  int64_t links = 0;                    ///< not followed; targets inside the folder are read under their own names
-  std::string serves_npu;               ///< "file:line" of code for NPUs (torch.npu, torch_npu, torch.accelerator); "" if there is none
-  std::vector<std::string> notes;       ///< files that are too large, unreadable or have another encoding; at most 100
+  int64_t links = 0;                    ///< not followed; targets inside the folder are read by their own names
+  std::string serves_npu;               ///< "file:line" of code for NPUs (torch.npu, torch_npu, torch.accelerator); "": none
+  std::vector<std::string> notes;       ///< about files that are too large, unreadable or have another encoding; at most 100
 };
 
 /// Reads every source file under `folder`: Python, C++ and CUDA, CMake, requirements and similar files, shell scripts, YAML and JSON
