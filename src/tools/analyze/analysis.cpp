@@ -16,7 +16,7 @@ namespace npu_train {
 namespace {
 
 constexpr size_t kManyCustom = 5;
-constexpr int64_t kBlock = 16;  // of the matrix units
+constexpr int64_t kBlock = 16;  // edge of a block of the matrix units
 
 struct Advice {
   std::string severity, text;
@@ -39,7 +39,7 @@ bool has_dtype(const std::vector<std::string>& list, const std::string& dtype) {
   return list.empty() || dtype.empty() || std::find(list.begin(), list.end(), dtype) != list.end();
 }
 
-// Collects what is to be known, one finding for each kind and subject.
+// Collects findings, one for each kind and subject.
 class Findings {
  public:
   explicit Findings(Analysis& out) : out_(out) {}
@@ -88,7 +88,7 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
   const auto& use = op.use;
   const auto name = use.full_name();
   judge_support(op, findings);
-  // behind the backward pass runs this library, which reads one flag of a step and no more
+  // After the backward pass only this library runs, which reads one flag per step.
   const bool of_the_model = use.phase == phase_name(Phase::Forward) || use.phase == phase_name(Phase::Backward);
   if (use.dynamic_shape && of_the_model) findings.add("dynamic_shape", name, where(use));
   if (use.host_read && of_the_model) findings.add("host_read", name, where(use));
@@ -107,7 +107,7 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
 
 using PartsByOperator = std::map<std::string, std::set<std::string>>;  // OperatorInventory::parts
 
-// "mkldnn", "_linear_pointwise" of "mkldnn::_linear_pointwise"; without a library it is ATen's.
+// Splits "mkldnn::_linear_pointwise" into "mkldnn" and "_linear_pointwise"; a name without a library is ATen's.
 std::pair<std::string, std::string> split_name(const std::string& full_name) {
   const auto colons = full_name.find("::");
   if (colons == std::string::npos) return {"aten", full_name};
@@ -120,13 +120,13 @@ OperatorFacts facts_of(const AscendOperators& table, const std::string& full_nam
   return table.find(library, name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
 }
 
-// Operators that have other kernels on the chip: those of this library, and those that libtorch has for CPUs alone.
+// Whether the operator has another kernel on the chip: operators of this library, and those of libtorch that exist only for CPUs.
 bool is_of_the_host(const std::string& full_name) {
   const auto [library, name] = split_name(full_name);
   return library == "npu_train" || is_of_the_cpu(library, name);
 }
 
-// The operators that `name` comes down to: those that have a kernel of their own, or no parts that were seen.
+// Collects the operators of which `name` finally consists: those with their own kernel, or without known parts.
 void find_leaves(const std::string& name, const PartsByOperator& parts, const AscendOperators& table, std::set<std::string>& seen,
                  std::set<std::string>& leaves) {
   if (!seen.insert(name).second) return;
@@ -138,7 +138,7 @@ void find_leaves(const std::string& name, const PartsByOperator& parts, const As
   for (const auto& part : made_of->second) find_leaves(part, parts, table, seen, leaves);
 }
 
-// Operators without a kernel of their own are looked up by what they called here, down to those that have one.
+// Looks up operators without their own kernel by the operators that they called here, recursively.
 void judge_composites(const Analysis& analysis, const PartsByOperator& parts, const AscendOperators& table, Findings& findings) {
   std::set<std::string> names, known, open;
   for (const auto& op : analysis.operators) {
@@ -172,7 +172,7 @@ void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& c
     by_dtype[listed_dtype(c10::toString(p.value.scalar_type()))].push_back(p.name);
     const auto& w = p.value;
     if (w.dim() < 2 || !p.name.ends_with("weight")) continue;
-    // images have three channels, and data sets have a fixed number of classes
+    // images have three channels, and the data set determines the number of classes
     const bool odd = (w.size(0) % kBlock != 0 && classes.count(w.size(0)) == 0) || (w.size(1) % kBlock != 0 && w.size(1) > 4);
     if (odd) findings.add("alignment", p.name, str_cat(w.sizes()) + ": not multiples of " + std::to_string(kBlock));
   }

@@ -18,7 +18,7 @@ Batch first_batch(Trainer& trainer) {
   return std::move(*batch);
 }
 
-// The configuration as it is run here for the chip, and where that differs.
+// Returns the configuration for the analysis on this CPU; `notes` lists its differences from a run on the chip.
 RunConfig for_this_cpu(const RunConfig& given, const AscendOperators& chip, std::vector<std::string>& notes) {
   auto config = detail::without_files(given);
   config.device = "cpu";
@@ -34,13 +34,13 @@ RunConfig for_this_cpu(const RunConfig& given, const AscendOperators& chip, std:
 
 Analysis analyze_run(const RunConfig& given, const AnalysisOptions& options, const Parts& parts) {
   return translated("analyze", [&] {
-    const AscendOperators chip(options.soc, options.torch);  // before minutes of work
+    const AscendOperators chip(options.soc, options.torch);  // an invalid name is reported before minutes of work
     std::vector<std::string> notes;
     Trainer trainer(for_this_cpu(given, chip, notes), detail::shapes_only(parts, given));
     const auto batch = first_batch(trainer);
     if (trainer.config().precision != "32-true")
       notes.push_back("low precision was emulated on the CPU; the backward pass therefore contains products in fp32, between casts");
-    trainer.train_step(batch);  // the first step sets up kernels and state
+    trainer.train_step(batch);  // the first step initialises kernels and state
     OperatorInventory inventory(trainer.task().parameters());
     trainer.add_observer(&inventory);
     trainer.train_step(batch);

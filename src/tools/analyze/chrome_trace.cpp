@@ -5,7 +5,7 @@
 namespace npu_train {
 namespace {
 
-constexpr int kLane[] = {1, 2, 3}, kAutogradLane = 4;  // by kind and thread: one lane each, since stretches of one lane must nest
+constexpr int kLane[] = {1, 2, 3}, kAutogradLane = 4;  // one lane per kind and thread, since events of one lane must nest
 
 Json lane_name(int lane, const char* name) {
   return Json::object({{"ph", "M"}, {"name", "thread_name"}, {"pid", 1}, {"tid", lane}, {"args", Json::object({{"name", name}})}});

@@ -16,7 +16,7 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kMost = 6;  // shapes and layers that are kept of one kind
+constexpr size_t kMost = 6;  // shapes and layers kept per operator
 
 std::string shapes_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::string> out;
@@ -56,10 +56,11 @@ bool reads_on_host(const SeenOp& op) {
   return !inputs.empty() && op.output.defined() && !inputs[0].is_cpu() && op.output.is_cpu();
 }
 
-// A tensor of numbers whose dtype autocast may choose.
+// Whether autocast may choose the tensor's dtype.
 bool is_float(const at::Tensor& t) { return t.is_floating_point(); }
 
-// Autocast acts where it has a kernel; cat, stack and index_copy only promote there.
+// Whether autocast may cast the inputs: it does for operators with an autocast kernel, except cat, stack and index_copy, which only
+// promote.
 bool autocast_may_cast(const SeenOp& op, c10::DeviceType device) {
   static constexpr std::array<std::string_view, 5> kOthers = {"to", "_to_copy", "cat", "stack", "index_copy"};
   if (one_of(op.name, kOthers)) return false;
@@ -77,7 +78,7 @@ std::string autocast_of(const SeenOp& op, const std::vector<at::Tensor>& inputs)
   return changed && autocast_may_cast(op, device) ? "to " + listed_dtype(c10::toString(given)) : "as given";
 }
 
-// Whether numbers are computed, more than one: views, casts, and counters such as BatchNorm's are no work.
+// Whether the operator computes more than one number; views, casts and counters such as BatchNorm's do not count.
 bool does_work(const SeenOp& op, const std::vector<at::Tensor>& inputs) {
   if (op.name == "to" || op.name == "_to_copy") return false;
   if (std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor& t) { return t.numel() <= 1; })) return false;
@@ -100,7 +101,7 @@ OperatorInventory::~OperatorInventory() = default;
 void OperatorInventory::phase_begin(Phase phase, int64_t /*attempt*/, int /*micro_batch*/) {
   if (phase < Phase::Forward || phase > Phase::Optimizer) return;
   phase_ = phase_name(phase);
-  observer_.reset(new OpObserver(parameters_, *this, /*every=*/true));  // make_unique does not see the base
+  observer_.reset(new OpObserver(parameters_, *this, /*every=*/true));  // make_unique has no access to the private base class
 }
 
 void OperatorInventory::phase_end(Phase phase, int64_t /*attempt*/, int /*micro_batch*/) {

@@ -11,18 +11,18 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kShown = 15;  // operators and layers of a text
+constexpr size_t kShown = 15;  // operators and layers in the text
 
-/// Operators or layers of the traced windows, summed.
+/// The total of an operator or layer over the traced windows.
 struct TracedTime {
   std::string phase, name;
   int64_t calls = 0;
   double seconds = 0;
-  int64_t grown = 0;  // bytes that tensors hold more after its calls than before
+  int64_t grown = 0;  // bytes by which tensors grew during its calls
 };
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
-/// Below a hundredth nothing: what is that small does not matter here.
+/// Rounds values below a hundredth to 0, since they do not matter here.
 double rounded(double value) { return std::abs(value) < 0.01 ? 0 : value; }
 std::string short_text(double value) { return short_number(rounded(value), 3); }
 std::string percent(double share) { return short_text(100 * share) + " %"; }
@@ -106,7 +106,7 @@ HtmlTable html_table(const std::vector<TracedTime>& times, const std::string& wh
   return table;
 }
 
-/// What tensors held during the last traced window, after each operator.
+/// Plots the memory of tensors during the last traced window, after each operator.
 LinePlot memory_plot(const Profile& profile) {
   LinePlot plot{
       .title = profile.bytes_above_start ? "Memory of tensors during a window, relative to its start" : "Memory of the device in a window",

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kPhases = 11;
 static_assert(static_cast<size_t>(Phase::Checkpoint) + 1 == kPhases);
 
-/// What may come before the first window.
+/// Whether the phase may occur before the first window.
 bool stands_apart(Phase phase) { return phase == Phase::Callbacks || phase == Phase::Validation || phase == Phase::Checkpoint; }
 
 bool computes(Phase phase) { return phase >= Phase::Forward && phase <= Phase::Optimizer; }
@@ -30,7 +30,7 @@ std::string layer_of(const SeenOp& op) {
 struct Profiler::Impl {
   struct Open {
     Phase phase;
-    double begin, inside = 0;  // seconds of phases inside it
+    double begin, inside = 0;  // inside: seconds of phases inside this one
   };
   struct Sums {
     std::array<PhaseTime, kPhases> phases{};
@@ -53,9 +53,9 @@ struct Profiler::Impl {
   bool tracing = false;
   std::optional<LiveBytes> live;
   std::unique_ptr<OpObserver> observer;
-  size_t observed_depth = 0;  // of the phase that the observer belongs to
+  size_t observed_depth = 0;  // depth of the phase during which the observer was created
   std::vector<double> layers_begun;
-  std::unordered_map<std::thread::id, double> ops_begun;  // the loop's, and on devices those of autograd's threads
+  std::unordered_map<std::thread::id, double> ops_begun;  // by thread (the loop's, and autograd's on devices): start of the operator
   std::thread::id thread = std::this_thread::get_id();
   std::vector<TraceEvent> events;
 
@@ -79,7 +79,7 @@ struct Profiler::Impl {
     const auto index = next - *first_attempt;
     tracing = index <= options.traced_windows && options.traced_windows > 0;
     if (auto& here = sums(); here.begin < 0) here.begin = now();
-    live.reset();  // before the next one begins: they nest
+    live.reset();  // before the next one is created, since they nest
     if (tracing && device.is_cpu()) live.emplace();
   }
 
@@ -124,10 +124,10 @@ void Profiler::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {
   auto& p = *impl_;
   if (!p.first_attempt && stands_apart(phase)) return;
   if (p.open.empty()) p.enter_window(attempt);
-  if (phase == Phase::Forward && p.forward_attempt != attempt) {  // a wait for data that finds none is no window
+  if (phase == Phase::Forward && p.forward_attempt != attempt) {  // a wait at the end of the data does not begin a window
     p.forward_attempt = attempt;
     ++p.sums().windows;
-    if (attempt == *p.first_attempt + 1)  // the first is used only if there is no other
+    if (attempt == *p.first_attempt + 1)  // the first window is used only if it is the only one
       std::erase_if(p.events, [&](const TraceEvent& event) { return event.window == *p.first_attempt; });
   }
   p.marks.push(phase_name(phase));
@@ -135,12 +135,13 @@ void Profiler::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {
   if (!p.tracing || p.observer || !computes(phase)) return;
   p.observed_depth = p.open.size();
   p.thread = std::this_thread::get_id();
-  p.observer.reset(new OpObserver(p.parameters, static_cast<OpListener&>(*this), /*every=*/true));  // make_unique does not see the base
+  // make_unique has no access to the private base class.
+  p.observer.reset(new OpObserver(p.parameters, static_cast<OpListener&>(*this), /*every=*/true));
 }
 
 void Profiler::phase_end(Phase phase, int64_t /*attempt*/, int /*micro_batch*/) {
   auto& p = *impl_;
-  if (p.open.empty() || p.open.back().phase != phase) return;  // begun before this observer came
+  if (p.open.empty() || p.open.back().phase != phase) return;  // began before this observer was added
   std::exception_ptr error;
   if (p.observer && p.observed_depth == p.open.size()) {
     error = p.observer->error();
@@ -173,7 +174,7 @@ void Profiler::layer_begins(const SeenLayer& layer) {
 }
 
 void Profiler::layer_ended(const SeenLayer& layer) {
-  if (impl_->layers_begun.empty()) return;  // begun before the phase
+  if (impl_->layers_begun.empty()) return;  // began before the phase
   impl_->note(TraceEvent::Kind::Layer, layer.path, layer.path, impl_->layers_begun.back());
   impl_->layers_begun.pop_back();
   impl_->marks.pop();
@@ -195,7 +196,7 @@ Profile Profiler::profile() const {
     out.phases.back().phase = static_cast<Phase>(i);
   }
   std::stable_sort(out.phases.begin(), out.phases.end(), [](const PhaseTime& a, const PhaseTime& b) { return a.seconds > b.seconds; });
-  for (const auto& event : p.events)  // what comes after the last window is none
+  for (const auto& event : p.events)  // events after the last window belong to no window
     if (p.forward_attempt && event.window <= *p.forward_attempt) out.events.push_back(event);
   return out;
 }

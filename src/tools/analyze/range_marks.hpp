@@ -1,4 +1,4 @@
-// Named ranges in the recording of a device's own profiler: NVTX under nsys, mstx under msprof.
+// Named ranges for recordings of a device's own profiler: NVTX under nsys, mstx under msprof.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct ProfilerStubs;
 
 namespace npu_train {
 
-/// Does nothing where no library has registered marks for the kind of device.
+/// Has no effect if no library has registered marks for the kind of device.
 class RangeMarks {
  public:
   explicit RangeMarks(const Device& device);
@@ -20,7 +20,7 @@ class RangeMarks {
   void pop() const;
 
  private:
-  const torch::profiler::impl::ProfilerStubs* stubs_ = nullptr;  // nullptr: no profiler would record them
+  const torch::profiler::impl::ProfilerStubs* stubs_ = nullptr;  // nullptr: no profiler would record the ranges
 };
 
 }  // namespace npu_train

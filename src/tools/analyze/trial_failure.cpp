@@ -22,7 +22,7 @@ std::string kind_of(const Error& error) {
     default:
       break;
   }
-  // Codes of torch_npu: an operator that failed on the chip, else the chip, its driver or the way to it.
+  // Some codes of torch_npu mean that an operator failed on the chip; others concern the chip, its driver or the connection.
   const bool ascend = has_any(text, {"NPU function error", "call acl api failed"});
   if (ascend && has_any(text, {"507014", "507015", "507016", "507017", "507018", "507034", "507035"})) return "operator";
   if (ascend || has_any(text, {"CUDA error: unspecified launch failure", "device is lost", "GPU is lost", "device lost"}))

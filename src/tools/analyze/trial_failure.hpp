@@ -1,4 +1,4 @@
-// What kind of failure an error of a trial is.
+// Classifies the error of a trial.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct TrialFailure {
   std::string kind, place, remedy;
 };
 
-// `op` ran when it failed ("aten::add"; may be empty), in or behind `layer`, in the trial `trial`.
+// `op`: the operator that failed ("aten::add"; may be empty), in or after `layer`; `trial`: the name of the trial.
 TrialFailure classify(const Error& error, const std::string& op, const std::string& layer, const std::string& trial);
 
 }  // namespace npu_train::detail

@@ -28,7 +28,7 @@ namespace {
 using Verdict = Trial::Verdict;
 constexpr const char* kTrials[] = {"loaded", "moved", "forward", "loss", "backward", "training", "speed", "outputs"};
 
-// The operator that began last, and copies from the device to the host.
+// Records the current operator, and copies from the device to the host.
 class Watch final : public OpListener {
  public:
   void op_begins(const SeenOp& op) override {
@@ -79,7 +79,7 @@ class TrialRun {
 
   TrialReport run() {
     const auto weights = copies(task_);
-    // first: autograd counts the devices at the first backward of the process
+    // First: autograd counts the devices at the first backward pass of the process.
     if (trial(0, [&] { return resolve_device(device_.str()).str(); })) {
       host();
       restore(task_, weights);
@@ -91,7 +91,7 @@ class TrialRun {
   }
 
  private:
-  // What the device is compared with.
+  // Computes the reference results on the CPU.
   void host() {
     try {
       expected_ = predict(batch_).to(at::kFloat);
@@ -106,7 +106,7 @@ class TrialRun {
     }
   }
 
-  // Whether the task was moved.
+  // Runs the trials on the device. Returns whether the task was moved.
   bool on_device() {
     bool moved = false;
     std::optional<Batch> batch;
@@ -158,7 +158,7 @@ class TrialRun {
     line.detail += "; copied back to the host " + std::to_string(copies) + (copies == 1 ? " time" : " times") + ", after " + join(places);
   }
 
-  // What a module does not register stays where it was.
+  // Checks that all parameters and buffers were moved; a tensor that a module does not register stays on its device.
   std::string all_moved() const {
     std::vector<std::string> behind;
     size_t all = 0;
@@ -253,7 +253,7 @@ class TrialRun {
     return false;
   }
 
-  // Of three, in seconds.
+  // Returns the best of three steps, in seconds.
   double best_step(const Batch& batch) {
     double best = 0;
     for (int i = 0; i < 3; ++i) {
@@ -277,7 +277,7 @@ class TrialRun {
     return short_number(report_.speed_up, 3) + " times the CPU's speed: " + took;
   }
 
-  // Of the forward before anything was trained.
+  // Judges the outputs of the forward pass before the training.
   void judge(const at::Tensor& outputs) {
     auto& line = report_.trials.back();
     const double largest = expected_.abs().max().item<double>();
@@ -286,7 +286,7 @@ class TrialRun {
     line.detail = "largest difference to the CPU " + short_number(report_.max_error, 3) + " of the largest output";
     line.verdict = report_.max_error < options_.passes_below  ? Verdict::Passed
                    : report_.max_error < options_.noted_below ? Verdict::Note
-                                                              : Verdict::Failed;  // NaN fails too
+                                                              : Verdict::Failed;  // NaN fails, too
     if (line.verdict == Verdict::Note) line.detail += ": larger than usual in fp32";
     if (line.verdict != Verdict::Failed) return;
     report_.failure = "numbers";
@@ -301,8 +301,8 @@ class TrialRun {
   TrialReport report_;
   at::Tensor expected_;
   double host_seconds_ = 0;
-  bool learns_ = false;                           // on the CPU
-  std::optional<std::set<std::string>> without_;  // parameters that have no gradient on the CPU
+  bool learns_ = false;                           // whether parameters change on the CPU
+  std::optional<std::set<std::string>> without_;  // parameters without a gradient on the CPU
 };
 
 const char* verdict_name(Verdict verdict) {

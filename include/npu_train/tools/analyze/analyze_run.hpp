@@ -1,4 +1,5 @@
-/// The parts of a configured run that will not run, or not run well, on an Ascend NPU: see analyze/analysis.hpp and analyze/try_device.hpp.
+/// Finds the parts of a configured run that will not run, or not run well, on an Ascend NPU: see analyze/analysis.hpp and
+/// analyze/try_device.hpp.
 #pragma once
 
 #include <string>
@@ -10,13 +11,13 @@
 
 namespace npu_train {
 
-/// Takes two steps of the configuration's training, writes nothing, and looks up the operators of the second one, with reduction,
-/// unscaling, clipping and the optimizer's step. It runs on the CPU, whatever `device` is, and in the configuration's precision; `auto` is
-/// the chip's choice. bf16 and fp16 are emulated on every CPU, so that the result does not depend on the CPU. Errors
-/// of the configuration, the data and the model are rethrown.
+/// Takes two steps of the configuration's training without writing files, and looks up the operators of the second one, including
+/// reduction, unscaling, clipping and the optimizer's step. Runs on the CPU, whatever `device` is, in the configuration's precision; `auto`
+/// is the chip's choice. bf16 and fp16 are emulated, so that the result does not depend on the CPU. Errors of the configuration, the data
+/// and the model are rethrown.
 Analysis analyze_run(const RunConfig& config, const AnalysisOptions& options = {}, const Parts& parts = builtin_parts());
 
-/// try_device() for the configuration's model and the first batch of its data; `sim_npu` starts with the configuration's options.
+/// Calls try_device() for the configuration's model and the first batch of its data; `sim_npu` starts with the configuration's options.
 TrialReport try_run(const RunConfig& config, const std::string& device, const TrialOptions& options = {},
                     const Parts& parts = builtin_parts());
 

@@ -1,4 +1,4 @@
-/// The operators that a training step dispatches: their inputs, numbers of calls and times.
+/// The operators that a training step dispatches: inputs, numbers of calls and times.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +15,31 @@
 
 namespace npu_train {
 
-/// All calls of one operator in one phase on one dtype. If operators call others, only the outermost counts, as written in the model's
-/// code.
+/// All calls of one operator with one dtype in one phase. Of operators that call others, only the outermost counts, as written in the
+/// model's code.
 struct OperatorUse {
   std::string library, name, overload;  ///< "aten", "add", "Tensor"
   std::string phase;                    ///< forward | backward | reduce | unscale | clip | optimizer
-  std::string dtype;                    ///< of its first tensor, in the words of device/operator_support.hpp ("fp32"); "" without a tensor
+  std::string dtype;  ///< dtype of its first tensor, in the words of device/operator_support.hpp ("fp32"); "" without a tensor
   /// The effect of autocast: "to bf16", "to fp32", "as given"; "" if it was off. Explicit casts and type promotion are not included.
   std::string autocast;
-  std::vector<std::string> shapes;  ///< of its tensors, the first few distinct ones: "[8, 3, 32, 32] x [64, 3, 3, 3]"
+  std::vector<std::string> shapes;  ///< the first few distinct shapes of its tensors: "[8, 3, 32, 32] x [64, 3, 3, 3]"
   int64_t distinct_shapes = 0, calls = 0;
-  double seconds = 0;  ///< on the host's clock: for an asynchronous device, the time to launch
+  double seconds = 0;  ///< by the host's clock: for an asynchronous device, the time to launch
   int64_t flops = 0;
-  std::vector<std::string> layers;  ///< whose parameters it uses, the first few
-  bool dynamic_shape = false;       ///< the size of its output depends on values
-  bool host_read = false;           ///< the host waits for a value of it (a finding only in forward and backward)
+  std::vector<std::string> layers;  ///< the first few layers whose parameters it uses
+  bool dynamic_shape = false;       ///< its output size depends on values
+  bool host_read = false;           ///< the host waits for one of its values (a finding only in forward and backward)
   bool works = false;               ///< computes on more than one number: not only views, casts and counters
 
-  /// "add.Tensor", preceded by the library's name unless it is ATen.
+  /// Returns "add.Tensor", preceded by the library's name unless it is ATen.
   std::string full_name() const;
-  /// The dtype after autocast.
+  /// Returns the dtype after autocast.
   std::string computed_in() const;
 };
 
-/// Collects operators while phases run. Attach it to a trainer (Trainer::add_observer), or call phase_begin and phase_end around parts of a
-/// loop of your own. It observes the calling thread and the backward passes that it starts.
+/// Collects operators while phases run. Attach it to a trainer (Trainer::add_observer), or call phase_begin and phase_end around parts of
+/// your own loop. It observes the calling thread and the backward passes that it starts.
 class OperatorInventory : public StepObserver, private OpListener {
  public:
   explicit OperatorInventory(ParameterSet parameters);
@@ -49,13 +49,13 @@ class OperatorInventory : public StepObserver, private OpListener {
   void phase_end(Phase phase, int64_t attempt, int micro_batch) override;
   void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) override;
 
-  /// The operators so far, longest first.
+  /// Returns the operators so far, longest first.
   std::vector<OperatorUse> uses() const;
-  /// The operators that each operator called, by full name: its components on the device of the step.
+  /// Returns the operators that each operator called, by full name: its components on the device of the step.
   const std::map<std::string, std::set<std::string>>& parts() const { return parts_; }
-  /// For the attention operators: number of heads and head size, distinct pairs [heads, size].
+  /// Returns the distinct pairs [number of heads, head size] of attention operators.
   const std::vector<std::pair<int64_t, int64_t>>& heads() const { return heads_; }
-  /// Widths over which losses were computed: numbers of classes or targets, which the data determine.
+  /// Returns the widths over which losses were computed: numbers of classes or targets, which the data determine.
   const std::set<int64_t>& classes() const { return classes_; }
 
  private:

@@ -1,4 +1,4 @@
-/// The time and memory of training by phase: an observer of the steps, and its reports.
+/// Measures time and memory of training by phase: an observer of the steps, and its reports.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 namespace npu_train {
 
 struct ProfilerOptions {
-  /// Number of windows (optimizer steps) after the first for which each operator and declared layer is also recorded, with the memory of
-  /// tensors after it; the first window if there is no other; 0: none.
+  /// Number of windows (optimizer steps) after the first in which each operator and declared layer is also recorded, with the memory of
+  /// tensors after it. If there is only one window, it is traced. 0: none.
   int64_t traced_windows = 0;
   std::shared_ptr<const Clock> clock{};  ///< nullptr: steady_clock()
 };
@@ -31,60 +31,60 @@ struct PhaseTime {
   double seconds = 0;  ///< without phases that ran inside it
 };
 
-/// One stretch of a traced window. Times are seconds since the profiler was made.
+/// One event of a traced window. Times are seconds since the construction of the profiler.
 struct TraceEvent {
   enum class Kind { Phase, Layer, Operator };
   Kind kind = Kind::Phase;
   std::string name{};   ///< "forward", "layer1.0.conv1", "conv2d"
-  std::string layer{};  ///< for an operator: the layer whose parameter it uses, else the declared layer in which it runs; may be empty
+  std::string layer{};  ///< for an operator: the layer whose parameter it uses, otherwise the declared layer in which it runs; may be empty
   Phase phase = Phase::Forward;
   int64_t window = 0;
   double begin = 0, seconds = 0;
-  int64_t bytes = -1;        ///< memory of tensors at its end, see Profile::bytes_above_start; -1: unknown
-  bool by_autograd = false;  ///< in one of autograd's threads, which run the backward passes of devices
+  int64_t bytes = -1;        ///< memory of tensors at the end of the event, see Profile::bytes_above_start; -1: unknown
+  bool by_autograd = false;  ///< ran in one of autograd's threads, which run the backward passes of devices
 };
 
 /// The result of a profiler.
 struct Profile {
   std::string device{};
-  int64_t windows = 0;               ///< counted windows: those after the first and the traced ones, else the traced ones, else the first
-  double seconds = 0;                ///< of the counted windows, including the time between them
-  std::optional<double> first{};     ///< seconds of the first window, which is not counted: it selects kernels and allocates memory
-  bool synchronised = false;         ///< the profiler waited for the device at the end of each phase
-  bool bytes_above_start = false;    ///< TraceEvent::bytes count from the start of the window, otherwise they are all bytes on the device
+  int64_t windows = 0;  ///< counted windows: those after the first and the traced ones, otherwise the traced ones, otherwise the first
+  double seconds = 0;   ///< time of the counted windows, including the time between them
+  std::optional<double> first{};     ///< seconds of the first window, which selects kernels and allocates memory, and is not counted
+  bool synchronised = false;         ///< whether the profiler waited for the device at the end of each phase
+  bool bytes_above_start = false;    ///< TraceEvent::bytes are relative to the start of the window; otherwise all bytes on the device
   std::vector<PhaseTime> phases{};   ///< longest first
-  std::vector<TraceEvent> events{};  ///< of the traced windows, in the order of their ends
+  std::vector<TraceEvent> events{};  ///< from the traced windows, ordered by their ends
 
-  /// Seconds outside all phases: reading the loss, EMA, the loop.
+  /// Returns the seconds outside of all phases: reading the loss, EMA, the loop.
   double between() const;
 };
 
-/// Sentences about phases that take more time than they should, with a remedy; empty if there are none.
+/// Returns sentences about phases that take more time than they should, each with a remedy; empty if there are none.
 std::vector<std::string> advice(const Profile& profile);
 
-/// A table for a terminal or a log.
+/// Returns a table for a terminal or a log.
 std::string to_text(const Profile& profile);
-/// Phases, advice, and for a traced profile the operators and layers by time.
+/// Returns phases, advice, and for a traced profile the operators and layers by time.
 Json to_json(const Profile& profile);
-/// One self-contained page; for a traced profile with the memory of a window by layer.
+/// Writes a self-contained page; for a traced profile, with the memory of a window by layer.
 std::string to_html(const Profile& profile);
-/// The events in the JSON that chrome://tracing and https://ui.perfetto.dev read (Trace Event Format, complete events "X" in microseconds,
+/// Writes the events as JSON for chrome://tracing and https://ui.perfetto.dev (Trace Event Format, complete events "X" in microseconds,
 /// counters "C" in bytes).
 void write_chrome_trace(const Profile& profile, std::ostream& out);
 
-/// The command that runs `program` under the device's own profiler (nsys for cuda, msprof for npu); "" for other kinds. "": this process,
-/// with its command line.
+/// Returns the command that runs `program` under the device's own profiler (nsys for cuda, msprof for npu); "" for other kinds. Default for
+/// `program`: this process, with its command line.
 std::string profiler_command(const Device& device, const std::string& program = "");
 
 /// Times the phases of training steps. Attach it to a trainer (Trainer::add_observer, or `trainer.profiler` in a configuration), or call
-/// phase_begin and phase_end around parts of a loop of your own; from one thread.
+/// phase_begin and phase_end around parts of your own loop, on one thread.
 ///
-/// On an asynchronous device each phase ends with a wait for it, since launch times are meaningless: work that overlaps
-/// otherwise does not overlap under the profiler. Phases and layers are marked for the device's own profiler (NVTX, mstx) where libtorch
-/// or torch_npu has registered such marks. Operators are timed on the host's clock.
+/// On an asynchronous device, the profiler waits at the end of each phase, since launch times are meaningless; therefore, work that usually
+/// overlaps does not overlap under the profiler. Phases and layers are marked for the device's own profiler (NVTX, mstx) if libtorch or
+/// torch_npu has registered such marks. Operators are timed by the host's clock.
 class Profiler : public StepObserver, private OpListener {
  public:
-  /// `parameters` name the layers of a trace.
+  /// `parameters` determine the names of layers in a trace.
   Profiler(Device device, ParameterSet parameters, ProfilerOptions options = {});
   ~Profiler() override;
 
@@ -92,7 +92,7 @@ class Profiler : public StepObserver, private OpListener {
   void phase_end(Phase phase, int64_t attempt, int micro_batch) override;
   void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) override;
 
-  /// The profile so far.
+  /// Returns the profile so far.
   Profile profile() const;
 
  private:
