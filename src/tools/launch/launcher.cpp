@@ -27,7 +27,7 @@ void check_options(const LaunchOptions& o) {
         "; allowed: 0 to nproc, which is ", o.nproc);
 }
 
-/// Those of torchrun, so that a program has one way to read them, in Python too.
+/// Returns the variables of torchrun, so that a program reads them in one way, also in Python.
 Variables shared_variables(const LaunchOptions& options, int port, int generation) {
   return {{"NPU_TRAIN_LAUNCHER", "npu_train"},
           {"MASTER_ADDR", "127.0.0.1"},
@@ -42,7 +42,8 @@ Variables shared_variables(const LaunchOptions& options, int port, int generatio
           {"NPU_TRAIN_FIRST_WORLD_SIZE", std::to_string(options.nproc)}};
 }
 
-/// The number of ranks after a restart, by which a program can keep its global batch: it divides that of the first start. 0: there is none.
+/// Returns the number of ranks after a restart. It divides the number of the first start, so that a program can keep its global batch. 0:
+/// none is possible.
 int ranks_of_restart(const LaunchOptions& options, int nproc, int lost) {
   if (options.min_nproc == 0) return nproc;
   int ranks = std::max(options.min_nproc, nproc - lost);
@@ -63,7 +64,7 @@ class Watch {
       if (is_stop_signal(signal)) stop(signal);
       while (const auto end = ranks_.ended()) verdict_.add(*end);
       if (const auto end = store_.ended()) verdict_.add_store(*end);
-      if (verdict_.lost() > 0) store_.end();  // by which ranks that still meet, and wait for a rank that will not come, know it at once
+      if (verdict_.lost() > 0) store_.end();  // ranks that are still connecting learn at once that a rank will not come
       if (verdict_.failed())
         for (const int rank : ranks_.kill_stopped()) verdict_.add_stopped(rank);
       if (verdict_.failed() && phase_ == Phase::Running) enter(Phase::Grace, options_.grace);
@@ -79,7 +80,7 @@ class Watch {
     deadline_ = Clock::now() + time;
   }
 
-  /// The time of a phase is over and ranks still run.
+  /// The time of a phase is over, and ranks still run.
   void escalate() {
     if (phase_ == Phase::Grace) {
       log_warning("[launch] ", ranks_.running(), " of the ranks still run ",
@@ -99,13 +100,13 @@ class Watch {
     enter(phase, options_.kill_after);
   }
 
-  /// A signal that follows the first one within a second is the same request: timeout(1) signals a process and then its group.
+  /// A signal within a second after the first one is the same request: timeout(1) signals a process and then its group.
   void stop(int signal) {
     if (stopped_at_ == Clock::time_point()) {
       stopped_at_ = Clock::now();
       verdict_.stopped_by(signal);
       ranks_.send(signal);
-      ranks_.send(SIGCONT);  // a rank that is stopped does not receive the signal before
+      ranks_.send(SIGCONT);  // a stopped rank does not receive the signal before
     } else if ((signal == SIGINT || signal == SIGTERM) && Clock::now() - stopped_at_ >= std::chrono::seconds(1)) {
       end_ranks(SIGKILL, Phase::Killed);
     }

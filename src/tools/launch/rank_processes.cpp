@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kRanks = "launch";
 
-/// Whether a child has ended, which stays a zombie for now: until it is waited for, its group cannot be another one.
+/// Whether a child has ended. It remains a zombie, so that no other process group can get its number until it is waited for.
 bool has_ended(pid_t child) {
   siginfo_t info{};
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
@@ -36,7 +36,7 @@ Variables variables_of(int rank, const Generation& generation) {
 }
 
 [[noreturn]] void become_rank(const Generation& generation, int rank, int report) {
-  std::signal(SIGTTOU, SIG_IGN);  // a group in the background may write to a terminal under stty tostop too
+  std::signal(SIGTTOU, SIG_IGN);  // a background group may write to a terminal even under stty tostop
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   for (const auto& [name, value] : variables_of(rank, generation)) ::setenv(name.c_str(), value.c_str(), 1);
@@ -57,7 +57,7 @@ pid_t start_rank(const Generation& generation, int rank, int report, const Signa
   }
   check(child > 0, ErrorKind::Device, kRanks, "rank ", rank, " of ", generation.nproc, " could not be started: ", std::strerror(errno),
         "; hint: start fewer ranks, or raise the limit of processes (ulimit -u)");
-  ::setpgid(child, child);  // the child does it too, and signals to its group reach it in either case
+  ::setpgid(child, child);  // also done by the child, so that signals to its group reach it in either case
   return child;
 }
 
@@ -66,7 +66,7 @@ pid_t start_rank(const Generation& generation, int rank, int report, const Signa
 void begin_child(pid_t parent, const SignalWait& signals) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(static_cast<int>(ErrorKind::Peer));  // it died before the line above
+  if (::getppid() != parent) ::_exit(static_cast<int>(ErrorKind::Peer));  // the parent died before the line above
   signals.restore();
 }
 

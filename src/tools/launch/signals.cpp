@@ -43,12 +43,12 @@ std::string signal_text(int number) {
 SignalWait::SignalWait() {
   ::sigemptyset(&waited_);
   for (const int number : kStopSignals)
-    if (number != SIGHUP || !is_ignored(number)) ::sigaddset(&waited_, number);  // nohup ignores it
+    if (number != SIGHUP || !is_ignored(number)) ::sigaddset(&waited_, number);  // nohup ignores SIGHUP
   ::sigaddset(&waited_, SIGCHLD);
-  ::sigaddset(&waited_, SIGPIPE);  // a closed stderr does not end the launcher
+  ::sigaddset(&waited_, SIGPIPE);  // a closed stderr must not end the launcher
   ::sigprocmask(SIG_BLOCK, &waited_, &before_);
   struct sigaction action {};
-  action.sa_handler = SIG_DFL;  // a parent may have ignored SIGCHLD; then no child could be waited for
+  action.sa_handler = SIG_DFL;  // if a parent ignored SIGCHLD, children could not be waited for
   ::sigaction(SIGCHLD, &action, &child_before_);
 }
 
@@ -61,7 +61,7 @@ void SignalWait::restore() const {
 
 int SignalWait::wait(Clock::time_point deadline) const {
   while (true) {
-    // A wait without a deadline is one of many hours.
+    // A wait without a deadline is a series of waits of one hour.
     const auto left = std::clamp(deadline - Clock::now(), Clock::duration::zero(), Clock::duration(std::chrono::hours(1)));
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
     const timespec time{static_cast<time_t>(seconds.count()),

@@ -1,4 +1,4 @@
-// The signals that a launcher receives while it waits.
+// Signals that a launcher receives while it waits.
 #pragma once
 
 #include <chrono>
@@ -9,13 +9,13 @@ namespace npu_train {
 
 using Clock = std::chrono::steady_clock;
 
-/// A signal by which users, terminals and schedulers end a program.
+/// Whether users, terminals and schedulers end a program with this signal.
 bool is_stop_signal(int number);
 
 /// "signal 9 (SIGKILL)".
 std::string signal_text(int number);
 
-/// While it lives, the signals that stop a program, SIGPIPE and SIGCHLD are delivered to wait() alone. For a process of one thread.
+/// During its lifetime, the signals that stop a program, SIGPIPE and SIGCHLD are delivered only to wait(). For single-threaded processes.
 class SignalWait {
  public:
   SignalWait();
@@ -23,10 +23,10 @@ class SignalWait {
   SignalWait(const SignalWait&) = delete;
   SignalWait& operator=(const SignalWait&) = delete;
 
-  /// The number of the next signal, or 0 after `deadline`.
+  /// Returns the number of the next signal; 0 after `deadline`.
   int wait(Clock::time_point deadline) const;
 
-  /// For a child process: signals as they were before.
+  /// Restores the previous signal handling, in a child process.
   void restore() const;
 
  private:

@@ -26,7 +26,7 @@ struct Socket {
   int fd = -1;
 };
 
-/// Listens before any rank exists, so that none comes too early and no other program can take the port in between.
+/// Listens before any rank exists, so that no rank connects too early and no other program can take the port.
 int listen_on_loopback(Socket& socket) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -40,7 +40,7 @@ int listen_on_loopback(Socket& socket) {
   return ntohs(address.sin_port);
 }
 
-/// Only the launcher ends the store: while ranks save after a signal to every process of a job, they still need it.
+/// Ignores stop signals, so that only the launcher ends the store: after a signal to all processes of a job, ranks still need it to save.
 [[noreturn]] void serve(int listen_fd) {
   for (int number = 1; number < NSIG; ++number)
     if (is_stop_signal(number)) std::signal(number, SIG_IGN);

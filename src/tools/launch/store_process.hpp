@@ -1,4 +1,4 @@
-// The process that serves the store of one generation of ranks: it outlives each of them, unless one has failed.
+// The process that serves the store of one generation of ranks. It outlives each of them, unless one has failed.
 #pragma once
 
 #include <sys/types.h>
@@ -19,9 +19,9 @@ class StoreProcess {
   StoreProcess& operator=(const StoreProcess&) = delete;
 
   int port() const { return port_; }
-  /// Ends it: ranks that wait in it get an error.
+  /// Ends the process: ranks that wait in the store get an error.
   void end();
-  /// How it ended by itself: once, if it has ended.
+  /// Returns how the process ended by itself, once; nullopt if it still runs.
   std::optional<RankEnd> ended();
 
  private:

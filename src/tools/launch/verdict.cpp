@@ -18,7 +18,7 @@ std::string how(const RankEnd& end) {
   return end.status == SIGKILL ? text + ", as the system does when memory runs out" : text;
 }
 
-/// The signal that made the rank end, by its death or by its exit code; 0 if there is none.
+/// Returns the signal that ended the rank, directly or by its exit code; 0 if none.
 int signal_of(const RankEnd& end) {
   if (end.signalled) return end.status;
   return end.status > kBySignal ? end.status - kBySignal : 0;
@@ -33,7 +33,7 @@ void Verdict::add(const RankEnd& end) {
   failed_ = true;
   const int signal = signal_of(end);
   if (signal != 0 && (signal == stop_ || ours_.contains(signal) || stopped_.contains(end.rank))) return;
-  if (!end.signalled && is_stop_signal(signal)) {  // a rank that got the signal itself, and stopped the others
+  if (!end.signalled && is_stop_signal(signal)) {  // the rank itself received the signal, and stopped the others
     if (stop_ == 0) stop_ = signal;
     return;
   }

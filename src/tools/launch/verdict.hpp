@@ -1,4 +1,4 @@
-// What the ends of the ranks of a run mean for the run.
+// Derives the result of a run from the ends of its ranks.
 #pragma once
 
 #include <set>
@@ -8,10 +8,10 @@
 
 namespace npu_train {
 
-/// How a rank ended.
+/// The end of one rank.
 struct RankEnd {
   int rank = 0;
-  bool signalled = false;  ///< by a signal; otherwise it exited
+  bool signalled = false;  ///< ended by a signal; otherwise it exited
   int status = 0;          ///< number of the signal, or exit code
 };
 
@@ -21,21 +21,21 @@ class Verdict {
 
   /// The user stops the run: `signal` is passed on to the ranks.
   void stopped_by(int signal) { stop_ = signal; }
-  /// The launcher sends `signal` to ranks that do not end by themselves: an end by it is no failure.
+  /// The launcher sends `signal` to ranks that do not end by themselves: an end by this signal is not a failure.
   void ended_by(int signal) { ours_.insert(signal); }
 
-  /// In the order in which they end.
+  /// Call it in the order in which ranks end.
   void add(const RankEnd& end);
   void add_store(const RankEnd& end);
-  /// The launcher kills a stopped rank, for which others have waited in vain. May be called again before its end.
+  /// The launcher kills a stopped rank, for which others have waited in vain. May be called again before the rank ends.
   void add_stopped(int rank);
 
-  /// A rank ended, and not with 0: the others cannot continue.
+  /// Whether a rank ended with a failure, so that the others cannot continue.
   bool failed() const { return failed_; }
   int exit_code() const;
-  /// Names rank, host and cause of a failure; "" without one.
+  /// Returns rank, host and cause of a failure; "" without one.
   std::string message() const;
-  /// Ranks failed because of another rank, which did not end by itself.
+  /// Whether ranks failed because of another rank that did not end by itself.
   bool hung() const { return failed_ && stop_ == 0 && causes_.size() == stopped_.size(); }
   /// Number of ranks that failed by themselves, not because of another rank.
   int lost() const { return static_cast<int>(causes_.size()); }
