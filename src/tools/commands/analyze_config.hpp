@@ -17,9 +17,9 @@ struct AnalyzeArguments {
   bool json = false;
 };
 
-// Exit status: 0, or 7 if something blocks the move.
+// Returns the exit status: 0, or 7 if a finding blocks the migration.
 int analyze_config(const AnalyzeArguments& args, const Parts& parts);
-// The same for `--try DEVICE`.
+// Like analyze_config(), for `--try DEVICE`.
 int analyze_trial(const AnalyzeArguments& args, const Parts& parts);
 
 }  // namespace npu_train::cli

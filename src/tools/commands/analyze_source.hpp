@@ -1,4 +1,4 @@
-// npu_tool analyze --source: the uses of CUDA in a project.
+// npu_tool analyze --source: finds the uses of CUDA in a project.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct SourceArguments {
   bool json = false;
 };
 
-/// Prints the scan; writes the requested copy and reports. Returns 0, or 7 if something blocks the move.
+/// Prints the scan and writes the requested copy and reports. Returns 0, or 7 if a finding blocks the migration.
 int analyze_source(const SourceArguments& args);
 
 }  // namespace npu_train::cli

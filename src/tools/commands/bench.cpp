@@ -29,10 +29,11 @@ struct BenchArguments {
   bool json = false;
 };
 
-/// Whether a model with these options, defaults included, takes token ids.
+/// Whether a model with these options, including defaults, reads token ids.
 bool takes_tokens(const PartConfig& model) { return model.options.find("vocab_size") != nullptr; }
 
-/// Generated images of the model's size, or text of its context, for sections that read data, if the configuration names no data.
+/// If the configuration names no data, sets generated images of the model's size, or text of its context length, for sections that read
+/// data.
 void give_data(RunConfig& config, const BenchOptions& options, const Parts& parts) {
   const auto reads = [](const std::string& w) { return w == "train" || w == "loader" || w == "scaling"; };
   if (std::none_of(options.what.begin(), options.what.end(), reads)) return;
@@ -46,7 +47,7 @@ void give_data(RunConfig& config, const BenchOptions& options, const Parts& part
   if (const auto* size = model.options.find(key)) config.data.options.set(key, *size);
 }
 
-/// What the options override, as words of a configuration.
+/// Returns the overrides that the options imply, as words of a configuration.
 std::vector<std::string> options_of(const BenchArguments& args) {
   std::vector<std::string> out;
   if (!args.precision.empty()) out.push_back("precision=" + args.precision);
@@ -70,19 +71,19 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   for (auto& word : options_of(args)) overrides.push_back(std::move(word));
   ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(file);
   if (file.empty()) {
-    ConfigProblems unknown;  // an error of its own, later
+    ConfigProblems unknown;  // reported later
     const bool tokens = takes_tokens(parts.models.resolve({.name = args.model}, "model", unknown));
     if (tokens) node.set("task", ConfigNode{{"name", "language_model"}});
     node.set("optimizer", tokens || args.model.starts_with("vit")
                               ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
                               : ConfigNode{{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}, {"weight_decay", 1e-4}});
-    if (args.options.fuse) node.set("precision", "32-true");  // the only precision in which fused models are measured
+    if (args.options.fuse) node.set("precision", "32-true");  // fused models are measured only in this precision
   }
   for (const auto& text : overrides) apply_override(node, text);
   if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
   if (args.num_classes > 0) {
     node.set("model.num_classes", ConfigNode(args.num_classes));
-    node.set("model.allow_unused_classes", ConfigNode(true));  // its time is measured, whatever the data are
+    node.set("model.allow_unused_classes", ConfigNode(true));  // only the time is measured, whatever the data are
   }
   auto config = bind_config(node, parts);
   if (file.empty() && config.data.name.empty() && !config.model.name.empty()) give_data(config, args.options, parts);
@@ -90,7 +91,7 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   return config;
 }
 
-/// The report, with the numbers of its first row at the top level, where scripts look for them.
+/// Returns the report, with the numbers of its first row at the top level, where scripts look for them.
 Json document_of(const BenchReport& report) {
   auto out = to_json(report);
   if (report.rows.empty()) return out;
@@ -143,7 +144,7 @@ void check_flags(const BenchArguments& args) {
   check(twice == files.end(), ErrorKind::Usage, "bench", "two outputs have the same file: ", twice == files.end() ? "" : *twice);
 }
 
-/// The report of all sections; none on a rank above 0.
+/// Returns the report of all sections; nullopt on ranks other than 0.
 std::optional<BenchReport> measure_all(const BenchArguments& args, const BenchOptions& options, const Parts& parts) {
   const auto config = read_config(args, parts);
   const bool stages = asks(options, "stages");
@@ -188,7 +189,7 @@ int bench(const BenchArguments& args, const Parts& parts) {
   return stopped != 0 ? stopped : report.exit_code;
 }
 
-/// An unknown section is an error on the command line, reported before anything else is done.
+/// Rejects an unknown section on the command line, before any work is done.
 CLI::Validator one_of_sections() {
   return CLI::Validator(
       [](std::string& name) {
@@ -258,7 +259,7 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--history", args->history, "earlier reports for the HTML page, oldest first");
   sub->add_option("--out", args->out, "write the JSON document to this file");
   sub->add_option("--csv", args->csv, "write the numbers as a CSV table");
-  sub->add_option("--rank-report", args->rank_report)->group("");  // of a rank that this command starts
+  sub->add_option("--rank-report", args->rank_report)->group("");  // for a rank that this command starts
   const auto measuring = sub->get_options([](CLI::Option*) { return true; });
   auto* html = sub->add_option("--html", args->html, "write a self-contained HTML page");
   sub->add_option("--compare", args->compare, "A.json B.json: compare two reports; of the other options only --json is accepted")

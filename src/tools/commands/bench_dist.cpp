@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// `words`: the configuration, and values that override it.
+// `words`: the configuration, and its overrides.
 std::vector<std::string> rank_command(const std::vector<std::string>& words, const char* what, const fs::path& report,
                                       const BenchOptions& o) {
   std::vector<std::string> out{fs::read_symlink("/proc/self/exe").string(), "bench"};
@@ -69,8 +69,8 @@ int64_t threads_of_rank(const RunConfig& config, int ranks) {
   return config.trainer.threads > 0 ? config.trainer.threads : std::max<int64_t>(1, cpu_count() / ranks);
 }
 
-// The speeds to which the shares of the table relate, with as many threads as all ranks have. After the worlds, since it initialises the
-// device.
+// Measures the peak speeds for the shares in the table, with as many threads as all ranks have. Call it after the worlds, since it
+// initialises the device.
 MachineSpeed machine_speed(const RunConfig& config, int ranks) {
   const auto device = run_device(config);
   const ThreadCount threads(static_cast<int>(std::min<int64_t>(cpu_count(), ranks * threads_of_rank(config, ranks))));
@@ -95,7 +95,7 @@ BenchReport bench_worlds(const RunConfig& given, const BenchOptions& options, st
   const int most = *std::max_element(nproc.begin(), nproc.end());
   auto config = given;
   config.trainer.devices = "auto";
-  // The same number for each world, so that only the number of ranks differs.
+  // All worlds have the same number of threads per rank, so that they differ only in the number of ranks.
   if (config.trainer.threads == 0) config.trainer.threads = std::max<int64_t>(1, cpu_count() / most);
   const npu_train::detail::ScratchFolder scratch("bench");
   const auto file = scratch.path / "config.yaml";
@@ -129,7 +129,7 @@ BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunC
   const auto report = scratch.path / "world.json";
   BenchReport out{.model = config.model.name, .device = config.device, .precision = config.precision};
   bool described = false;
-  // Interleaved, so that no stage has a slower or faster time of the machine for itself.
+  // Interleaved, so that slower and faster periods of the machine affect all stages.
   for (int64_t seed = 0; seed < seeds; ++seed) {
     auto given = words;
     given.insert(given.end(), {"trainer.devices=auto", "seed=" + std::to_string(config.seed + seed)});

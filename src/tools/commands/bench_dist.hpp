@@ -1,4 +1,4 @@
-// npu_tool bench --what dist and --what stages: worlds of ranks, which this command starts itself, or which a launcher has started.
+// npu_tool bench --what dist and --what stages: measures worlds of ranks, which this command or a launcher has started.
 #pragma once
 
 #include <optional>
@@ -9,20 +9,21 @@
 
 namespace npu_train::cli {
 
-/// Starts the worlds one after the other, the largest with the trace, and joins what their ranks 0 report. A world that fails is a row. To
-/// be called before anything of a device is initialised, by a process of one thread.
+/// Starts the worlds one after the other, the largest with the trace, and joins the reports of their ranks 0. A world that fails is
+/// reported as a row. Call it from a single-threaded process, before a device is initialised.
 BenchReport bench_worlds(const RunConfig& config, const BenchOptions& options, std::vector<int> nproc, const Parts& parts);
 
-/// Starts a world of `ranks` for each stage and seed, the stages interleaved. `words`: the configuration's file and what overrides it. A
-/// stage that fails is a row, and is not repeated. As above.
+/// Starts a world of `ranks` ranks for each stage and seed, with the stages interleaved. `words`: the file and the overrides of the
+/// configuration. A stage that fails is reported as a row and not repeated. Call it as bench_worlds().
 BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunConfig& config, const BenchOptions& options, int ranks,
                                int64_t seeds, const Parts& parts);
 
-/// Measures as a rank of a launcher. Returns the report on rank 0 and none on the others; with `report` rank 0 writes it to that file.
+/// Measures as a rank of a launcher. Returns the report on rank 0, nullopt on the others; if `report` is not empty, rank 0 writes the
+/// report to that file.
 std::optional<BenchReport> bench_as_rank(const RunConfig& config, const BenchOptions& options, const std::string& report,
                                          const Parts& parts);
 
-/// 1 and 2, and 4 and 8 if this machine has so many processors.
+/// Returns 1 and 2, and 4 and 8 if this machine has so many processors.
 std::vector<int> default_worlds();
 
 }  // namespace npu_train::cli

@@ -33,25 +33,25 @@ void add_checklist(CLI::App& app, Command& run);
 void add_data(CLI::App& app, Command& run);
 void add_tokenize(CLI::App& app, Command& run);
 void add_generate(CLI::App& app, Command& run);
-/// Its processes are started before a device is initialised, so it is no Command.
+/// Not a Command, since its processes are started before a device is initialised.
 void add_launch(CLI::App& app, std::function<int()>& run);
-/// Removes the -- before the program of npu_tool launch: CLI11 would give all that follows to npu_tool itself.
+/// Removes the -- before the program of npu_tool launch; otherwise CLI11 would pass all following words to npu_tool itself.
 void drop_launch_separator(int& argc, char** argv);
 
 /// Prints one JSON document, or the text for people, wrapped to the width of the terminal.
 void print(bool json, const Json& document, const std::string& text);
 
-/// Error(Checkpoint) if one of the files cannot be written, Error(Usage) if it would be inside a checkpoint: reported before the
-/// work whose result they will hold. "" means no file.
+/// Error(Checkpoint) if one of the files cannot be written, Error(Usage) if it would be inside a checkpoint. Call it before the work whose
+/// results they will contain. "" means no file.
 void check_writable(const std::vector<std::string>& files);
 
-/// The line of a command's text that names the checkpoint that was taken, why, and which of its weights; "" for none.
+/// Returns the line of a command's text that names the selected checkpoint, the reason, and which weights are used; "" for none.
 std::string checkpoint_line(const std::string& checkpoint, const std::string& why, bool averages);
 
-/// The bytes of a size on the command line ("32GiB"); Error(Usage) names `option` if the text is not a size.
+/// Parses a size on the command line ("32GiB") into bytes; Error(Usage) names `option` if the text is not a size.
 int64_t size_argument(const char* option, const std::string& text);
 
-/// The bound configuration of a checkpoint, with overrides applied.
+/// Returns the bound configuration of a checkpoint, with overrides applied.
 RunConfig checkpoint_config(const std::string& checkpoint, const std::vector<std::string>& overrides, const Parts& parts);
 
 }  // namespace npu_train::cli

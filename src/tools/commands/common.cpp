@@ -28,7 +28,7 @@ void check_writable(const std::vector<std::string>& files) {
     const auto folder = std::filesystem::weakly_canonical(std::filesystem::absolute(file, error), error).parent_path();
     check(error || !std::filesystem::exists(folder / "manifest.json", error), ErrorKind::Usage, "output", file,
           ": is inside a checkpoint, whose files must not change; hint: name a file elsewhere");
-    AtomicFile{file};  // makes and removes its temporary file
+    AtomicFile{file};  // creates and removes a temporary file there
   }
 }
 

@@ -32,7 +32,7 @@ struct CompareArguments {
   int64_t rows = 20;
 };
 
-// "a: b", one a line, as msprobe's data_mapping.yaml; # begins a comment.
+// Reads one "a: b" per line, as in msprobe's data_mapping.yaml; # begins a comment.
 std::map<std::string, std::string> read_mapping(const std::string& path) {
   const auto node = load_yaml(path);
   check(node.is_map(), ErrorKind::Usage, "compare", path, ": not a mapping; each line must be 'name in A: name in B'");
@@ -45,7 +45,7 @@ std::map<std::string, std::string> read_mapping(const std::string& path) {
   return out;
 }
 
-// "layer4.*=1e-4,1e-2".
+// Parses "layer4.*=1e-4,1e-2".
 std::pair<std::string, Tolerance> read_tolerance(const std::string& text) {
   const auto equal = text.rfind('='), comma = text.find(',', equal == std::string::npos ? 0 : equal);
   const auto number = [&](const std::string& part) {
@@ -78,7 +78,7 @@ bool is_weights(const std::string& path) {
   return is_safetensors_name(p) || is_pth_name(p);
 }
 
-// The kinds of content of a path; bits, since an option may apply to several kinds.
+// The kinds of a path's content; bits, since an option may apply to several kinds.
 enum Kind : unsigned { kNone = 0, kDump = 1, kCheckpoint = 2, kRunFolder = 4, kHistory = 8, kConfig = 16, kEnvironment = 32 };
 constexpr unsigned kValues = kDump | kCheckpoint, kLogs = kRunFolder | kHistory;
 
@@ -93,12 +93,12 @@ constexpr std::array<KindName, 6> kKinds = {{{kDump, "a dump", "dumps"},
                                              {kConfig, "a configuration", "configurations"},
                                              {kEnvironment, "an environment", "environments"}}};
 
-// The kinds that an option applies to, and its purpose; an option that is not listed applies to all kinds.
+// The kinds to which an option applies, and its purpose; options that are not listed apply to all kinds.
 struct OptionUse {
   const char* name;
   unsigned kinds;
   const char* purpose;
-  const char* needs = "";  // another option that must be given
+  const char* needs = "";  // another option that is required
 };
 constexpr std::array<OptionUse, 20> kUses = {{
     {"--reference", kDump, "a third dump in fp32, with which both are compared"},
@@ -127,7 +127,7 @@ const KindName& name_of(Kind kind) {
   return *std::find_if(kKinds.begin(), kKinds.end(), [&](const KindName& name) { return name.kind == kind; });
 }
 
-// "dumps, checkpoints and run folders".
+// Returns a list such as "dumps, checkpoints and run folders".
 std::string many_of(unsigned kinds) {
   std::vector<std::string> out;
   for (const auto& name : kKinds)
@@ -137,7 +137,7 @@ std::string many_of(unsigned kinds) {
   return out.empty() ? last : join(out) + " and " + last;
 }
 
-// The checkpoint that a file belongs to; "" if there is none.
+// Returns the checkpoint that a file belongs to; "" if there is none.
 std::string checkpoint_around(const std::string& path) {
   const std::filesystem::path p(path);
   const bool part = p.filename() == "manifest.json" || p.filename() == "state.json";
@@ -155,7 +155,7 @@ Kind kind_of(const std::string& path) {
   return found == kKinds.end() ? kNone : found->kind;
 }
 
-// The hint for a path whose kind is unknown.
+// Returns the hint for a path of unknown kind.
 std::string meant_instead(const std::string& path) {
   if (const auto dump = dump_around(path); !dump.empty()) return "; hint: it belongs to the dump " + dump.string() + ": give that folder";
   if (const auto whole = checkpoint_around(path); !whole.empty())
@@ -176,7 +176,7 @@ std::string meant_instead(const std::string& path) {
   return "; hint: give one of its entries: " + join(inside) + (more ? " ..." : "");
 }
 
-// The hint for two paths of different kinds.
+// Returns the hint for two paths of different kinds.
 std::string hint_for(Kind a, Kind b) {
   const unsigned both = a | b;
   if ((both & kRunFolder) == 0) return "";
@@ -186,7 +186,7 @@ std::string hint_for(Kind a, Kind b) {
   return "; hint: the dump of a run is in its folder dump, unless dump.dir names another one";
 }
 
-// An option that does not apply is an error, never ignored.
+// Rejects options that do not apply; none is silently ignored.
 void check_options_of(const CompareArguments& args, Kind kind) {
   std::vector<std::string> wrong;
   for (const auto& use : kUses) {
@@ -203,7 +203,7 @@ void check_options_of(const CompareArguments& args, Kind kind) {
         tolerance ? hint : "");
 }
 
-// The kind of both paths.
+// Returns the kind of both paths.
 Kind common_kind(const CompareArguments& args) {
   std::error_code error;
   check(!args.a.empty() && !args.b.empty(), ErrorKind::Usage, "compare", args.a.empty() ? "A" : "B", " is empty; allowed: a path");
@@ -212,7 +212,7 @@ Kind common_kind(const CompareArguments& args) {
   auto a = kind_of(args.a), b = kind_of(args.b);
   for (const auto& [path, kind] : {std::pair(args.a, a), std::pair(args.b, b)})
     check(kind != kNone, ErrorKind::Data, "compare", path, ": unknown kind of input", meant_instead(path));
-  if ((a | b) == kLogs) a = b = kHistory;  // compares with the log of the run folder
+  if ((a | b) == kLogs) a = b = kHistory;  // compares with the log in the run folder
   check(a == b, ErrorKind::Usage, "compare", args.a, " is ", name_of(a).one, ", ", args.b, " is ", name_of(b).one,
         "; allowed: two paths of the same kind", hint_for(a, b));
   check_options_of(args, a);

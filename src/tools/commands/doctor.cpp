@@ -29,7 +29,7 @@ namespace npu_train::cli {
 namespace {
 
 constexpr int kWaitForLog = 1000;     // milliseconds to wait for an idle pipe on stdin
-constexpr int kWaitForMore = 10'000;  // the same in the middle of a log that was not requested
+constexpr int kWaitForMore = 10'000;  // like kWaitForLog, within a log that was not requested
 
 struct DoctorArguments {
   std::vector<std::string> words;
@@ -37,13 +37,13 @@ struct DoctorArguments {
   bool asks = false, json = false, no_hello = false, versions = false;
 };
 
-/// Called without arguments: only then is the text on stdin taken for a log, since scripts pass on a stdin that is unrelated.
+/// Whether there are no arguments. Only then is stdin read as a log, since scripts pass on unrelated stdins.
 bool is_bare(const DoctorArguments& a) {
   return a.words.empty() && a.device.empty() && a.output.empty() && a.html.empty() && a.write_env.empty() && !a.asks && !a.json &&
          !a.no_hello && !a.versions;
 }
 
-/// Whether a log arrives on stdin: a file that is not empty, or a pipe in which something arrives.
+/// Whether a log arrives on stdin: a file that is not empty, or a pipe with data.
 bool log_on_stdin() {
   struct stat info {};
   if (::fstat(STDIN_FILENO, &info) != 0) return false;
@@ -52,7 +52,7 @@ bool log_on_stdin() {
   return S_ISFIFO(info.st_mode) && ::poll(&wait, 1, kWaitForLog) > 0 && (wait.revents & POLLIN) != 0;
 }
 
-/// A stdin that ends if nothing arrives for a while: another program may hold the pipe open.
+/// A stdin that ends if no data arrives for a while, since another program may keep the pipe open.
 class PatientStdin final : public std::streambuf {
  public:
   bool gave_up() const { return gave_up_; }
@@ -100,14 +100,14 @@ int explain_text(const std::string& text, bool json) {
   return 0;
 }
 
-/// One step of a small transformer on generated images.
+/// Runs one step of a small transformer on generated images.
 Finding training_step(const Device& device, const std::string& precision, const SimNpuOptions& sim_npu) {
   RunConfig config{.device = device.str(), .precision = precision, .sim_npu = sim_npu, .output = {.dir = ""}};
   config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
   config.data = {.name = "generated", .options = {{"train_size", 32}, {"val_size", 16}, {"batch_size", 16}, {"num_workers", "0"}}};
   config.optimizer = {.name = "adamw", .options = {{"lr", 1e-3}}};
   config.trainer.fast_dev_run = true;
-  // without a log of its own: its messages are the finding
+  // Without a log: the finding contains the messages.
   const ScopedLogSink quiet({});
   const auto start = std::chrono::steady_clock::now();
   const auto result = Trainer(config).fit();
@@ -123,7 +123,7 @@ Finding training_step(const Device& device, const std::string& precision, const 
   return f;
 }
 
-/// The selected devices; those that cannot be used are reported in `out`.
+/// Returns the selected devices; reports those that cannot be used in `out`.
 std::vector<Device> meant_devices(const std::string& device, std::vector<Finding>& out) {
   if (device.empty() || device == "auto") return usable_devices(out);
   try {
@@ -135,7 +135,7 @@ std::vector<Device> meant_devices(const std::string& device, std::vector<Finding
   }
 }
 
-/// Whether the first operator on the CPU would end this process.
+/// Returns false if the first operator on the CPU would end this process.
 bool kernels_fit(const DoctorReport& report) {
   return std::none_of(report.findings.begin(), report.findings.end(),
                       [](const Finding& f) { return f.area == "cpu" && f.name == "kernels" && f.verdict == Verdict::Fail; });
@@ -150,7 +150,7 @@ std::vector<Finding> hello(const std::string& device, const SimNpuOptions& sim_n
   return out;
 }
 
-/// A named device is looked for even if nothing is to be computed on it.
+/// Checks a named device even if no computation is requested on it.
 std::vector<Finding> named_device(const std::string& device) {
   std::vector<Finding> out;
   if (device.empty() || device == "auto") return out;
@@ -207,7 +207,7 @@ int doctor(const DoctorArguments& args, const Parts& parts) {
 
 }  // namespace
 
-/// The options of --dist. Returns them.
+/// Adds the options of --dist and returns them.
 std::vector<CLI::Option*> add_dist_options(CLI::App& app, DistArguments& args) {
   auto* dist =
       app.add_flag("--dist", args.asked, "check and measure the collectives between processes that train together, and what they need");

@@ -37,7 +37,7 @@ constexpr const char* kError = "error: ";
 
 fs::path place_of(const fs::path& folder, int rank) { return folder / ("rank" + std::to_string(rank)); }
 
-/// The part that a rank of the launcher is at; the last line counts.
+/// Records which part of the test a rank has reached; the last line counts.
 void report_place(const std::string& folder, int rank, const std::string& place) {
   if (!folder.empty()) std::ofstream(place_of(folder, rank), std::ios::app) << npu_train::detail::visible_text(place) << std::endl;
 }
@@ -49,7 +49,7 @@ std::string last_place(const fs::path& folder, int rank) {
   return last;
 }
 
-/// Why a world of `ranks` ranks failed.
+/// Describes why a world of `ranks` ranks failed.
 std::string cause_of(const LaunchResult& result, const fs::path& folder, int ranks, double timeout) {
   std::vector<std::string> silent;
   std::string reported;
@@ -107,9 +107,9 @@ int start_worlds(const DistArguments& args) {
   return print_report(args, worlds);
 }
 
-/// A rank of a launcher: ours, which reads the folder, or that of the user.
+/// Runs the test as a rank of a launcher: of ours, which reads the folder, or of the user's.
 int be_rank(const DistArguments& args, const Launch& launch) {
-  const bool quiet = !args.folder.empty();  // the launcher reports what happened
+  const bool quiet = !args.folder.empty();  // the launcher reports the result
   std::unique_ptr<ScopedLogSink> silence;
   if (quiet) silence = std::make_unique<ScopedLogSink>(LogSink());
   at::set_num_threads(1);  // ranks share the processors

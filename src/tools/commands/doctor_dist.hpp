@@ -1,4 +1,4 @@
-// npu_tool doctor --dist: the collectives between ranks, which this command starts itself, or which a launcher has started.
+// npu_tool doctor --dist: tests the collectives between ranks, which this command or a launcher has started.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 namespace npu_train::cli {
 
 struct DistArguments {
-  std::vector<int> nproc{1, 2, 4, 8};  // numbers of ranks, each a world of its own
+  std::vector<int> nproc{1, 2, 4, 8};  // world sizes to test
   bool asked = false, nproc_given = false;
-  double timeout = 30;  // seconds that a collective waits
+  double timeout = 30;  // seconds after which a collective fails
   bool json = false;
   std::string html;
-  std::string folder;  // of a rank that this command started: what it reports
+  std::string folder;  // report folder of a rank that this command started
 };
 
-/// To be called before anything of a device is initialised, by a process of one thread. Returns the exit code.
+/// Returns the exit code. Call it from a single-threaded process, before a device is initialised.
 int doctor_dist(const DistArguments& args);
 
 }  // namespace npu_train::cli

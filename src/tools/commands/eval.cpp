@@ -18,7 +18,7 @@ struct EvalArguments {
   bool json = false;
 };
 
-// Which weights of the checkpoint are validated; `config` decides whether the run swaps in the averages.
+// Whether the averages of the checkpoint are validated; sets `config` so that the run swaps them in.
 bool takes_averages(const EvalArguments& args, const RunState& state, RunConfig& config) {
   const auto set = weight_set_argument("eval", args.weights).value_or(WeightSet::Auto);
   const bool there = state.count("ema") != 0;
@@ -31,7 +31,7 @@ bool takes_averages(const EvalArguments& args, const RunState& state, RunConfig&
 int evaluate(const EvalArguments& args, const Parts& parts) {
   const auto found = choose_checkpoint(args.checkpoint);
   auto config = checkpoint_config(found.path, args.overrides, parts);
-  config.output.dir = "";  // writes nothing
+  config.output.dir = "";  // no output files
   config.trainer.overfit_batches = 0;
   config.model.options.erase("weights");
   const auto state = load_checkpoint(found.path);

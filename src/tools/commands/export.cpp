@@ -20,7 +20,7 @@ namespace npu_train::cli {
 namespace {
 
 constexpr uint64_t kSeed = 0;
-constexpr int64_t kCheckedBatch = 5;  // the export records 2 and 3
+constexpr int64_t kCheckedBatch = 5;  // differs from 2 and 3, which the export records
 constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
 
 struct ExportArguments {
@@ -32,7 +32,7 @@ struct ExportArguments {
   bool external_data = false, check = false, json = false;
 };
 
-// By its name.
+// Decides by the file's extension.
 bool is_torchscript(const ExportArguments& args) { return std::filesystem::path(args.to).extension() == ".pt"; }
 
 int64_t opset_of(const ExportArguments& args) { return args.opset.value_or(OnnxOptions().opset); }
@@ -42,7 +42,7 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 struct Source {
   Model model;
   Metadata metadata;
-  std::optional<Normalization> images;  // of a model with a checkpoint
+  std::optional<Normalization> images;  // normalisation of a model from a checkpoint
 };
 
 std::string numbers(const std::vector<double>& values) {
@@ -53,7 +53,7 @@ std::string numbers(const std::vector<double>& values) {
 
 void add_preparation(Metadata& metadata, const Predictor& predictor) {
   const auto& inputs = predictor.model().inputs;
-  const bool images = !inputs.empty() && inputs.front().shape.size() == 4;  // of a text no image is prepared
+  const bool images = !inputs.empty() && inputs.front().shape.size() == 4;  // a text model has no image preparation
   const auto& normalization = predictor.pipeline().normalization();
   if (images && !normalization.mean.empty()) {
     metadata.emplace_back("npu_train.mean", numbers(normalization.mean));
@@ -105,7 +105,7 @@ std::string text_of(const FileComparison& c) {
   return "  " + c.by + ": " + (c.agrees() ? "agrees" : "differs") + " (" + numbers + ")\n";
 }
 
-// The part that both formats share; `written` is an OnnxExport or a TorchScriptExport.
+// Returns the common part of the documents of both formats; `written` is an OnnxExport or a TorchScriptExport.
 template <class Written>
 Json document_of(const ExportArguments& args, const Source& source, const Written& written) {
   Json operators = Json::object(), metadata = Json::object(), warnings = Json::array();
@@ -133,7 +133,7 @@ Batch batch_of(const Model& model, int64_t samples) {
   return example_batch(model.inputs, {.samples = samples, .sizes = {}, .zeros = false, .generator = generator});
 }
 
-/// Whether the file agrees with the model, as far as that can be checked here.
+/// Whether the file agrees with the model, as far as this can be checked here.
 bool all_agree(const std::vector<FileComparison>& comparisons, Json& document, std::string& text) {
   bool agrees = true;
   Json checks = Json::array();
@@ -154,7 +154,7 @@ bool onnx_agrees(const ExportArguments& args, const Model& model, Json& document
   return agrees;
 }
 
-// Writes the command of Ascend's compiler, and runs it if it is installed.
+// Writes the command of Ascend's compiler, and runs it if the compiler is installed.
 void compile_for_ascend(const ExportArguments& args, const Source& source, const OnnxExport& written, const OnnxOptions& options,
                         Json& document, std::string& text) {
   AtcOptions atc{.soc = args.soc, .batches = args.batches, .mean = {}, .std = {}};

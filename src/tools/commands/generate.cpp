@@ -44,14 +44,14 @@ bool has_byte_tokens(const Model& model) {
   return !model.inputs.empty() && model.inputs.front().range && model.inputs.front().range->second == kByteVocabulary;
 }
 
-// Logits [tokens, vocabulary] on the host.
+// Returns the logits [tokens, vocabulary] on the host.
 at::Tensor logits_of(const Model& model, const std::vector<int64_t>& tokens) {
   const c10::AutoGradMode no_grad(false);
   const auto device = model.module->parameters().front().device();
   return model.forward(at::tensor(tokens, at::kLong).unsqueeze(0).to(device)).to(at::kCPU, at::kFloat).select(0, 0);
 }
 
-// The model that continues the text: of one with images, its decoder with the given one.
+// Returns the model that continues the text; for a model with images, its decoder with the given image.
 Model decoder_of(const GenerateArguments& args, const Predictor& predictor) {
   const auto& model = predictor.model();
   const bool reads_images = image_places(model).has_value();
@@ -62,7 +62,8 @@ Model decoder_of(const GenerateArguments& args, const Predictor& predictor) {
   return reads_images ? about_image(model, predictor.read_picture(args.image)) : model;
 }
 
-// The bytes of a prompt. A question about an image has its place before it and a line feed after it, as in the data image_questions.
+// Returns the bytes of a prompt. A question about an image is preceded by the place of the image and followed by a line feed, as in the
+// data image_questions.
 std::vector<int64_t> tokens_of_prompt(const std::string& prompt, const Model& whole) {
   auto out = byte_tokens(prompt);
   const auto places = image_places(whole);

@@ -1,4 +1,4 @@
-// npu_tool launch: any program as the ranks of a run.
+// npu_tool launch: starts any program as the ranks of a run.
 #include <algorithm>
 #include <memory>
 #include <string_view>
@@ -15,9 +15,9 @@ void drop_launch_separator(int& argc, char** argv) {
   while (is_option(i)) ++i;
   if (i >= argc || argv[i] != std::string_view("launch")) return;
   ++i;
-  while (is_option(i)) i += std::string_view(argv[i]).find('=') == std::string_view::npos ? 2 : 1;  // with its value
+  while (is_option(i)) i += std::string_view(argv[i]).find('=') == std::string_view::npos ? 2 : 1;  // skips the option and its value
   if (i >= argc || argv[i] != std::string_view("--")) return;
-  std::copy(argv + i + 1, argv + argc + 1, argv + i);  // with the null pointer at the end
+  std::copy(argv + i + 1, argv + argc + 1, argv + i);  // including the terminating null pointer
   --argc;
 }
 
@@ -26,7 +26,7 @@ void add_launch(CLI::App& app, std::function<int()>& run) {
   auto* sub = app.add_subcommand("launch", "run a program as several processes that train together: launch --nproc N PROGRAM ARGUMENTS...");
   add_launch_options(*sub, *args);
   sub->get_option("--nproc")->required();
-  sub->prefix_command();  // all words from the program on are its own
+  sub->prefix_command();  // all words from the program on belong to it
   sub->callback([args, sub, &run] {
     run = [args, sub] {
       const auto command = sub->remaining();

@@ -19,7 +19,7 @@ struct MemoryArguments {
   bool quick = false, json = false;
 };
 
-// Compares the prediction with the memory that two steps need.
+// Compares the prediction with the memory of two real steps.
 int memory_check(const RunConfig& config, const MemoryArguments& args, const Parts& parts) {
   auto rows = Json::array();
   TextTable table({"batch", "predicted", "measured", "error"});
@@ -44,7 +44,7 @@ int memory(const MemoryArguments& args, const Parts& parts) {
         "no configuration is given; hint: npu_tool memory CONFIG.yaml --hbm 32GiB [key=value ...]");
   auto config = load_config(file, overrides, parts);
   if (!args.strategy.empty()) config.trainer.strategy = args.strategy;
-  config.sim_npu.hbm = "1024TiB";  // the limit applies to the prediction, not to the steps from which it is made
+  config.sim_npu.hbm = "1024TiB";  // the limit applies to the prediction, not to the recorded steps
   config.sim_npu.unsupported_ops = "ignore";
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   if (!args.check.empty()) return memory_check(config, args, parts);

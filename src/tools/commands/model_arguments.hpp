@@ -1,4 +1,4 @@
-// The model that a command line names: --checkpoint DIR, or --model NAME [--num-classes N] [--weights FILE] [model.KEY=VALUE ...].
+// The model on a command line: --checkpoint DIR, or --model NAME [--num-classes N] [--weights FILE] [model.KEY=VALUE ...].
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,29 +14,29 @@ namespace npu_train::cli {
 struct ModelArguments {
   std::string checkpoint;
   std::string name;
-  std::string weights;            // of a name: a file or folder; of a checkpoint: plain or ema
-  int64_t num_classes = 0;        // 0: as model.num_classes, or the model's own number
+  std::string weights;            // with a name: a file or folder; with a checkpoint: plain or ema
+  int64_t num_classes = 0;        // 0: model.num_classes or the model's default
   std::vector<std::string> keys;  // "model.image_size=384"
 
   bool named() const { return !name.empty(); }
-  /// Whether anything names a model.
+  /// Whether any of the arguments is given.
   bool given() const { return named() || !checkpoint.empty() || !weights.empty() || !keys.empty() || num_classes != 0; }
-  /// The part of a configuration. Error(Usage) for keys of other parts, and for those that the model does not have.
+  /// Returns the model section of a configuration. Error(Usage) for keys of other sections, and for those that the model does not have.
   PartConfig part(const Parts& parts) const;
-  /// Error(Usage), in the name of `command`, unless the arguments name either a checkpoint, or a model; with `needs_weights` a name needs
+  /// Error(Usage), with the name `command`, unless the arguments name either a checkpoint or a model; if `needs_weights`, a model requires
   /// weights.
   ModelSource source(const char* command, bool needs_weights, const Parts& parts) const;
 };
 
-/// True for "model.KEY=VALUE".
+/// Whether the word has the form "model.KEY=VALUE".
 bool is_model_key(const std::string& word);
 
-/// plain or ema; nothing for "". Error(Usage) in the name of `command`.
+/// Parses plain or ema; nullopt for "". Error(Usage) with the name `command` for other words.
 std::optional<WeightSet> weight_set_argument(const char* command, const std::string& word);
 
-/// Adds --model and --num-classes; the keys are among the positional arguments, which each subcommand has for itself.
+/// Adds --model and --num-classes; the keys are positional arguments, which each subcommand defines itself.
 void add_model_options(CLI::App& sub, ModelArguments& args, const std::string& model_help);
-/// Adds these and --checkpoint and --weights.
+/// Adds the options of add_model_options(), --checkpoint and --weights.
 void add_source_options(CLI::App& sub, ModelArguments& args);
 
 }  // namespace npu_train::cli

@@ -31,7 +31,7 @@ struct PredictArguments {
   bool json = false;
 };
 
-// Moves model.KEY=VALUE from the images to the model.
+// Moves words of the form model.KEY=VALUE from the images to the model.
 void take_model_keys(PredictArguments& args) {
   auto& words = args.pictures;
   const auto keys = std::stable_partition(words.begin(), words.end(), [](const std::string& word) { return !is_model_key(word); });
@@ -54,14 +54,14 @@ void check_arguments(const PredictArguments& args) {
 }
 
 struct Predictions {
-  at::Tensor logits;  // [images, classes]; NaN for an image that cannot be read
+  at::Tensor logits;  // [images, classes]; NaN for an unreadable image
   std::vector<std::string> classes;
   std::string checkpoint, why;
   bool averages = false;
-  std::map<size_t, std::string> unreadable;  // by number of the image
+  std::map<size_t, std::string> unreadable;  // by index of the image
 };
 
-// The rows of logits, where those of unreadable images are missing.
+// Joins the rows of logits; rows of unreadable images become NaN.
 at::Tensor whole_logits(const std::vector<at::Tensor>& rows) {
   const auto known = std::find_if(rows.begin(), rows.end(), [](const at::Tensor& row) { return row.defined(); });
   if (known == rows.end()) return {};
@@ -101,7 +101,7 @@ Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
   return out;
 }
 
-// The classes of one image, and their lines for people.
+// Returns the top classes of one image, and appends their lines for people to `text`.
 Json answers_of(const at::Tensor& logits, const Predictions& predicted, int64_t top, std::string& text) {
   Json out = Json::array();
   for (const auto& answer : top_answers(logits, predicted.classes, top)) {

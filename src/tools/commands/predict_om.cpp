@@ -36,7 +36,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-// npu, npu:2, auto
+// Parses npu, npu:2, auto.
 int npu_of(const std::string& device) {
   if (device == "auto" || device == "npu") return 0;
   const auto number = device.starts_with("npu:") ? whole_number(device.substr(4)) : std::nullopt;
@@ -52,7 +52,7 @@ std::vector<double> statistics_of(const std::string& text) {
   return out;
 }
 
-// Of the file that npu_tool export writes next to the offline model.
+// Returns the entries of the ONNX file that npu_tool export writes next to the offline model.
 OnnxEntries entries_next_to(std::filesystem::path om) {
   om.replace_extension(".onnx");
   std::error_code none;

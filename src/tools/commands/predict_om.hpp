@@ -1,4 +1,4 @@
-// npu_tool predict --om: an offline model of Ascend's compiler, and where its classes and the preparation of its images come from.
+// npu_tool predict --om: runs an offline model of Ascend's compiler, with class names and image preparation from several sources.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,19 +15,19 @@ namespace npu_train::cli {
 
 struct OfflineArguments {
   std::string file;               // m.om
-  std::string classes;            // a file with a name a line
-  std::vector<double> mean, std;  // by channel, for values in [0, 1]
+  std::string classes;            // a file with one name per line
+  std::vector<double> mean, std;  // per channel, for values in [0, 1]
 
   bool given() const { return !file.empty(); }
 };
 
 void add_offline_options(CLI::App& sub, OfflineArguments& args);
 
-using OfflineLogits = std::pair<at::Tensor, std::vector<std::string>>;  // [images, classes], and the names of the classes
+using OfflineLogits = std::pair<at::Tensor, std::vector<std::string>>;  // logits [images, classes], and the class names
 
-/// The logits of the images; `bad` is called for each that cannot be read, whose logits are NaN. The normalisation, the transforms and the
-/// names are those of `checkpoint`, if one is given; of m.onnx next to m.om, as npu_tool export writes it; or those of the options, with
-/// the transforms of ImageNet. Error(Usage) for options that contradict each other or the model.
+/// Returns the logits of the images; calls `bad` for each unreadable one, whose logits are NaN. Normalisation, transforms and names are
+/// from `checkpoint` if given; otherwise from m.onnx next to m.om, as npu_tool export writes it; otherwise from the options, with the
+/// transforms of ImageNet. Error(Usage) for options that contradict each other or the model.
 OfflineLogits offline_logits(const OfflineArguments& args, const std::string& checkpoint, const std::string& device,
                              const std::vector<std::string>& images, const OfflinePredictor::OnBadImage& bad, const Parts& parts);
 

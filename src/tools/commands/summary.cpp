@@ -24,7 +24,7 @@ Json shape_of(const std::vector<int64_t>& shape) {
   return out;
 }
 
-/// The model part, with the classes and the image size of the data if they can be opened: a summary does not need them.
+/// Returns the model section, with the classes and the image size of the data if the data can be opened; a summary does not need them.
 PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
   auto node = ConfigNode::map();
@@ -46,7 +46,7 @@ PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
   }
 }
 
-/// Totals first; empty columns are omitted.
+/// Prints totals first; omits empty columns.
 std::string text_of(const ModelSummary& s, bool by_layer) {
   const auto shape = [](const std::vector<int64_t>& sizes) { return sizes.empty() ? std::string() : str_cat(at::IntArrayRef(sizes)); };
   TextTable table({"name", "type", "output", "parameters", "FLOPs"});
@@ -60,7 +60,7 @@ std::string text_of(const ModelSummary& s, bool by_layer) {
 int summary(const SummaryArguments& args, const Parts& parts) {
   const auto part = model_part(args, parts);
   auto model = model_from({.model = parts.models.without_tuning(part)}, parts).model;
-  tune(model, part, parts, /*seed=*/0);  // adapters are counted, and not merged
+  tune(model, part, parts, /*seed=*/0);  // adapters are counted, not merged
   const auto s = summarize(model);
   Json layers = Json::array();
   for (const auto& layer : s.layers)

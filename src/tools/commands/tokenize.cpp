@@ -23,7 +23,7 @@ struct TokenizeArguments {
   bool json = false;
 };
 
-// The bytes of all files in their order, each file followed by the end of a text; `empty` counts the files without text.
+// Joins the bytes of all files in order, each followed by the end-of-text token; `empty` counts files without text.
 std::string bytes_of(const std::vector<std::string>& texts, int64_t& empty) {
   std::string out;
   for (const auto& path : texts) {

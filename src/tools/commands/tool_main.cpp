@@ -1,4 +1,4 @@
-// Tools around training: npu_tool SUBCOMMAND ...; each prints JSON with --json.
+// npu_tool SUBCOMMAND ...: tools around training; each prints JSON with --json.
 #include <CLI/CLI.hpp>
 
 #include "commands.hpp"
@@ -62,7 +62,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   ScopedLogSink sink(cli::make_program_sink());
   if (launch) return cli::guarded(launch);
   return cli::guarded([&] {
-    const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
+    const auto arena = host_arena_from_environment();  // first, so that it outlives every tensor of the run
     register_devices(parts);
     return run(parts);
   });

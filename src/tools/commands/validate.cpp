@@ -24,7 +24,7 @@ struct ValidateArguments {
   bool json = false, forms = false;
 };
 
-/// The configuration of this side: options of the command line override the file and its key=value overrides.
+/// Returns the configuration of this side: command line options override the file and its key=value overrides.
 RunConfig side(const ValidateArguments& args, const SideArguments& side, const Parts& parts) {
   auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "validate", "no configuration; give CONFIG.yaml [key=value ...] --device D");
@@ -42,7 +42,7 @@ RunConfig side(const ValidateArguments& args, const SideArguments& side, const P
   return load_config(file, overrides, parts);
 }
 
-/// Whether the two sides name models with different parameters: two forms of one network, or two networks.
+/// Whether the models of both sides have different parameters: two forms of one network, or two networks.
 bool are_forms(const ValidateArguments& args, const RunConfig& judged, const RunConfig& reference, const Parts& parts) {
   const bool keys = args.judged.keys.size() + args.reference.keys.size() > 0;
   if (!keys || judged.model.name.empty() || reference.model.name.empty()) return false;
@@ -68,7 +68,7 @@ int validate(const ValidateArguments& args, const Parts& parts) {
   auto reference = side(args, args.reference, parts);
   if (args.forms || are_forms(args, judged, reference, parts)) {
     auto original = args.reference;
-    if (original.precision.empty()) original.precision = args.judged.precision;  // compares two forms, not two precisions
+    if (original.precision.empty()) original.precision = args.judged.precision;  // two forms are compared, not two precisions
     reference = side(args, original, parts);
     const auto report = validator.compare_forms(judged, reference, parts);
     return finish(args, report, report.passed());

@@ -36,14 +36,14 @@ void check_arguments(const WeightsArguments& args) {
 
 WeightSet set_of(const WeightsArguments& args) { return weight_set_argument("weights", args.set).value_or(WeightSet::Auto); }
 
-// By --weights, else by model.weights_key.
+// Returns the set selected by --weights, otherwise by model.weights_key.
 WeightSet chosen_set(const WeightsArguments& args, const Parts& parts) {
   if (!args.set.empty() || !args.model.named()) return set_of(args);
   return parts.models.tuning(args.model.part(parts), "model").weights;
 }
 
-// The tensors of the file in the sizes of the model, with the adapter that it names, without a head that the file does not have. Reports
-// whether the weights fit.
+// Converts the tensors of the file to the model's sizes, with the adapter that the model names and without a head that the file does not
+// have. Returns whether the weights fit.
 bool in_sizes_of(const WeightsArguments& args, const Parts& parts, NamedTensors& tensors, Json& document, std::string& text) {
   const auto part = args.model.part(parts);
   const auto from =
@@ -76,7 +76,7 @@ void write(const WeightsArguments& args, NamedTensors tensors, Json& document, s
   text += "wrote " + args.to + "\n";
 }
 
-// The forms that need the complete checkpoint, with its configuration.
+// Writes the formats that need the complete checkpoint, including its configuration.
 int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
   check(!args.to.empty(), ErrorKind::Usage, "weights", "--as ", args.as, " needs the path to write; hint: --to PATH");
   check(!args.model.named(), ErrorKind::Usage, "weights", "--as ", args.as, " has the model of the checkpoint; omit --model");

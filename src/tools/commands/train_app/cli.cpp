@@ -83,7 +83,7 @@ size_t terminal_columns() {
 
 namespace {
 
-/// Of this process; that of a process alone for a description that is not valid, which is reported by the code that uses it.
+/// Returns the launch of this process. An invalid description counts as a single process; the code that uses it reports the error.
 Launch launch_of_process() {
   try {
     return launch_of_environment();
@@ -94,7 +94,7 @@ Launch launch_of_process() {
 
 int rank_of_process() { return launch_of_process().rank; }
 
-/// "[rank 2] ", of a rank other than 0.
+/// Returns "[rank 2] " on ranks other than 0.
 std::string rank_prefix() {
   const int rank = rank_of_process();
   return rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
@@ -125,7 +125,7 @@ void raise_descriptor_limit() {
   rlimit limit{};
   if (launch_of_process().world_size == 1 || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, an error of the ranks has the number that they need
+  ::setrlimit(RLIMIT_NOFILE, &limit);  // if this fails, the ranks report an error with the number that they need
 }
 
 LogSink make_program_sink() {
@@ -164,7 +164,7 @@ std::string version_text() {
 
 namespace {
 
-/// "key = value", "key= value" and "key =value" arrive as several words.
+/// Rejects "key = value", "key= value" and "key =value", which are several words.
 void refuse_blanks(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
     const auto& word = words[i];
@@ -196,7 +196,7 @@ ConfigWords split_words(const std::vector<std::string>& words) {
 
 namespace {
 
-/// "seed", "trainer.max_epochs".
+/// Whether the key belongs to the configuration: "seed", "trainer.max_epochs".
 bool is_config_key(const std::string& key, const Parts& parts) {
   const auto fields = config_fields(parts);
   const auto section = key.substr(0, key.find('.'));
@@ -216,7 +216,7 @@ int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** 
     const std::string word = argv[i];
     if (!word.starts_with("--") || said.find(word) == std::string::npos) continue;
     auto key = word.substr(2, word.find('=') - 2);
-    std::replace(key.begin(), key.end(), '-', '_');  // --batch-size, as other programs call it
+    std::replace(key.begin(), key.end(), '-', '_');  // other programs write --batch-size
     const auto full = is_config_key(key, parts) ? key : full_key(key, parts);
     if (full.empty()) continue;
     const bool next = i + 1 < argc && argv[i + 1][0] != '-';

@@ -17,12 +17,12 @@
 namespace npu_train::cli {
 namespace {
 
-/// `words` without an option that has a value: --nproc 2, --nproc=2.
+/// Removes an option with a value from `words`: --nproc 2, --nproc=2.
 std::vector<std::string> without_option(const std::vector<std::string>& words, const std::string& option) {
   std::vector<std::string> out;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == option)
-      ++i;  // its value
+      ++i;  // also skips the value
     else if (!words[i].starts_with(option + "="))
       out.push_back(words[i]);
   }

@@ -1,4 +1,4 @@
-// --nproc and its options, of train_app and of npu_tool launch.
+// --nproc and related options of train_app and npu_tool launch.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,18 +16,18 @@ struct LaunchArguments {
 
 void add_launch_options(CLI::App& app, LaunchArguments& args);
 
-/// Runs a program as ranks of this host and returns the exit code; a failure is reported on stderr. Error(Usage) in a process that is a
-/// rank already.
+/// Runs a program as ranks on this host and returns the exit code; a failure is reported on stderr. Error(Usage) in a process that is
+/// already a rank.
 int launch(const LaunchArguments& args, const std::vector<std::string>& command, const std::vector<std::string>& restart_command = {});
 
-/// The command line of this process without the options of add_launch_options().
+/// Returns the command line of this process without the options of add_launch_options().
 std::vector<std::string> rank_command(int argc, char** argv);
 
-/// The same command with --resume auto in place of any other --resume.
+/// Returns the command with --resume auto in place of any other --resume.
 std::vector<std::string> resumed_command(std::vector<std::string> command);
 
-/// Runs `body`, a part of a training. After an Error(Peer) the process ends here, with the message on stderr and exit code 9: destructors
-/// and functions of atexit() might wait for the rank that failed. With 128 + the signal if that ended the wait for other ranks.
+/// Runs `body`, a part of a training. After an Error(Peer) the process ends here, with the message on stderr: destructors and functions of
+/// atexit() might wait for the failed rank. The exit code is 9, or 128 + the signal that ended the wait for other ranks.
 void end_with_peer(const std::function<void()>& body);
 
 }  // namespace npu_train::cli

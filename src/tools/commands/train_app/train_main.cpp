@@ -1,4 +1,4 @@
-// Trains the model that a configuration file describes: train_app CONFIG [key=value ...]
+// Trains the model of a configuration file: train_app CONFIG [key=value ...]
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -78,14 +78,15 @@ void report_end(const RunResult& result) {
   write(wrapped_lines(text, cli::terminal_columns()));
 }
 
-/// The number of devices that a run of this configuration could use at the same time: 1 if it names one (cuda:0), or has only a CPU.
+/// Returns the number of devices that a run of this configuration could use at the same time: 1 if it names one (cuda:0), or has only a
+/// CPU.
 int usable_devices(const std::string& device) {
   for (const char* kind : {"npu", "cuda"})
     if (const int count = device == kind || device == "auto" ? find_backend(kind)->visible_count() : 0; count > 0) return count;
   return 1;
 }
 
-/// trainer.devices, unless another launcher has decided already.
+/// Applies trainer.devices, unless another launcher has started this process.
 void take_devices(Arguments& args, const RunConfig& config) {
   if (args.verify_resume || !launch_of_environment().launcher.empty()) return;
   const int wanted = parse_devices(config.trainer.devices);
@@ -96,7 +97,7 @@ void take_devices(Arguments& args, const RunConfig& config) {
              wanted > 0 ? "" : ", one for each device; trainer.devices=1 uses one");
 }
 
-/// Whether a training is requested, and not only something to print.
+/// Whether a training is requested, and not only output such as the version.
 bool trains(const Arguments& args) { return args.list.empty() && !args.version && !args.print_config && !args.print_precision; }
 
 int train(const Arguments& args, const Parts& parts) {
@@ -169,14 +170,14 @@ int train_main(int argc, char** argv, const Parts& parts) {
   ScopedLogSink sink(cli::make_program_sink());
   return cli::guarded([&] {
     if (trains(args)) {
-      const auto config = read_config(args, parts);  // its errors are reported once, not by every rank
+      const auto config = read_config(args, parts);  // errors are reported once, not by every rank
       if (app.count("--nproc") == 0) take_devices(args, config);
       if (args.launch.nproc > 1 || args.launch.max_restarts > 0) {  // before a device is initialised
         const auto command = cli::rank_command(argc, argv);
         return cli::launch(args.launch, command, cli::resumed_command(command));
       }
     }
-    const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
+    const auto arena = host_arena_from_environment();  // first, so that it outlives every tensor of the run
     register_devices(parts);
     if (args.version) {
       write(cli::version_text() + "\n");
