@@ -29,14 +29,14 @@ namespace {
 
 constexpr double kMostDataWait = 0.1;  // share of the time
 
-/// What a check found.
+/// The result of a check.
 struct Found {
   bool done = false;
   std::string evidence, next{};
-  bool not_checked = false;  ///< this machine, or these options, cannot show it
+  bool not_checked = false;  ///< it cannot be checked on this machine or with these options
 };
 
-/// "driver and CANN" of an NPU, "driver" of a GPU, where the doctor found none; "" where the device needs none or has them.
+/// Returns the missing software, "driver and CANN" for an NPU or "driver" for a GPU; "" if the device needs none or the doctor found it.
 std::string missing_software(const DoctorReport& report, const std::string& kind) {
   const auto found = [&](const char* area, const char* name) {
     return std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& f) {
@@ -57,7 +57,7 @@ class Checks {
     try {
       parts.datasets.make(config.data, "data", parts.transforms);
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::Data) {  // the items report others
+      if (e.kind() == ErrorKind::Data) {  // other errors are reported by the items
         proof_parts_ = detail::shapes_only(parts, config);
         on_random_ = "; on random images, since the data are not available";
       }
@@ -100,7 +100,7 @@ class Checks {
     out_.items.push_back({stage, item, ItemState::ByHand, "", next});
   }
 
-  /// An item that two recorded trainings answer.
+  /// Adds an item that compares two recorded trainings.
   void check_baselines(const char* stage, const char* item, const std::function<Found(const BaselineComparison&)>& look) {
     if (!reference_ || !baseline_)
       return not_checked(stage, item, "record npu_tool baseline on both devices, and pass the files with --reference and --baseline");
@@ -122,8 +122,8 @@ class Checks {
   RunConfig config_;
   const ChecklistOptions& options_;
   const Parts& parts_;
-  Parts proof_parts_;      // for what proves something of the engine, with any data
-  std::string on_random_;  // said where that is not the configuration's
+  Parts proof_parts_;      // for checks of the engine that work with any data
+  std::string on_random_;  // remark if other data than the configuration's are used
   std::optional<Baseline> reference_, baseline_;
   Checklist out_;
 };
@@ -280,7 +280,7 @@ Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& o
   if (Device::parse(options.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
   try {
     resolve_device(options.device);  // autograd counts devices at the first backward pass of a process
-  } catch (const Error&) {           // an item of its own
+  } catch (const Error&) {           // a separate item reports it
   }
   return checks.run();
 }

@@ -14,7 +14,7 @@ namespace npu_train {
 enum class ItemState {
   Done,        ///< checked now, and fulfilled
   NotDone,     ///< checked now, and not fulfilled; or the check failed
-  NotChecked,  ///< can be checked automatically, but not on this machine or not with these options
+  NotChecked,  ///< cannot be checked on this machine or with these options
   ByHand,      ///< a person must check
 };
 
@@ -32,11 +32,11 @@ struct ChecklistItem {
 
 struct ChecklistOptions {
   std::string device = "npu";             ///< target device of the training
-  std::string soc = "910B1";              ///< chip, for the operators' tables
+  std::string soc = "910B1";              ///< the chip, for the tables of operators
   std::string torch = "2.11";             ///< version of torch_npu
-  std::string source{};                   ///< folder of the project's sources; "": not checked
-  std::string reference{}, baseline{};    ///< files of `npu_tool baseline`: of the original device, and of `device`
-  int64_t steps = 3;                      ///< of each short run
+  std::string source{};                   ///< folder with the project's sources; "": not checked
+  std::string reference{}, baseline{};    ///< files of `npu_tool baseline`, recorded on the original device and on `device`
+  int64_t steps = 3;                      ///< steps per short run
   std::string train{"train_app CONFIG"};  ///< the command that trains the configuration, for manual items
 };
 
@@ -45,16 +45,16 @@ struct Checklist {
   std::vector<ChecklistItem> items;
 
   size_t count(ItemState state) const;
-  /// "7 of 18 done, 6 not done, 1 not checked, 4 by hand".
+  /// Returns "7 of 18 done, 6 not done, 1 not checked, 4 by hand".
   std::string summary() const;
 };
 
-/// Runs the checks one after another: some minutes for a large model, since steps of the configuration are trained. Only
+/// Runs the checks one after another. This takes some minutes for a large model, since steps of the configuration are trained. Only
 /// temporary files are written. A check that ends with an Error is an item that is not done, with the message as evidence. Errors of the
 /// configuration itself are rethrown.
 Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& options = {}, const Parts& parts = builtin_parts());
 
-/// The stages with their items, observations and actions.
+/// Prints the stages with their items, observations and actions.
 std::string to_text(const Checklist& checklist);
 Json to_json(const Checklist& checklist);
 std::string to_html(const Checklist& checklist);
