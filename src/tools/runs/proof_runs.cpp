@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-/// Wall times are part of the state of an epoch, but never repeat.
+/// Removes wall times, which are part of the state of an epoch but never repeat.
 State without_times(State state) {
   state.values.erase("epoch/seconds");
   state.values.erase("epoch/data_wait");
