@@ -1,4 +1,4 @@
-/// The traversal of affine_nearest, shared by its forms for one image and for a batch.
+/// Row by row evaluation of an affine map, shared by affine_nearest and its form for batches.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ struct AffineMap {
   double m[6];
 };
 
-/// The same in fixed point, row by row. Error(Usage) when it leads too far away.
+/// An affine map in fixed point, evaluated row by row. Error(Usage) if it leads too far away.
 class FixedMap {
  public:
   FixedMap(const AffineMap& map, int64_t height, int64_t width);
-  /// Bits after the point.
+  /// Fractional bits.
   int bits() const { return bits_; }
-  /// Where row y of the output begins, and what each pixel of it adds.
+  /// Source position of the first pixel of output row y, and the step from pixel to pixel.
   int32_t x_start(int64_t y) const { return fixed(map_.m[0] * 0.5 + map_.m[1] * (static_cast<double>(y) + 0.5) + map_.m[2]); }
   int32_t y_start(int64_t y) const { return fixed(map_.m[3] * 0.5 + map_.m[4] * (static_cast<double>(y) + 0.5) + map_.m[5]); }
   int32_t x_step() const { return fixed(map_.m[0]); }
@@ -29,7 +29,7 @@ class FixedMap {
   int bits_ = 16;
 };
 
-/// Counter-clockwise around the centre of an image of this size.
+/// Returns the inverse map of a counter-clockwise rotation around the centre of an image of this size.
 AffineMap rotation_map(double degrees, int64_t height, int64_t width);
 
 }  // namespace npu_train::detail

@@ -14,7 +14,7 @@
 namespace npu_train::detail {
 namespace {
 
-/// The exception in flight, as an Error that names the sample.
+/// Returns the current exception as an Error that names the sample.
 Error error_of_sample(int64_t index, const std::string& where) {
   const Error cause = translate_current_exception("Loader", ErrorKind::Data);
   const std::string what = cause.where() == "Loader" ? cause.message() : cause.what();
@@ -22,7 +22,7 @@ Error error_of_sample(int64_t index, const std::string& where) {
   return Error(cause.kind(), "Loader", "sample " + std::to_string(index) + place + ": " + what, "", std::current_exception());
 }
 
-/// What helps against samples that cannot be stacked.
+/// Returns the hint for samples that cannot be stacked.
 const char* hint_for(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || a.scalar_type() != b.scalar_type()) return "convert all of them to one dtype in get()";
   if (a.dim() == 1 && b.dim() == 1 && a.scalar_type() == at::kLong)
@@ -30,13 +30,13 @@ const char* hint_for(const at::Tensor& a, const at::Tensor& b) {
   return "crop or pad them to one shape in get()";
 }
 
-/// Repeats the first `real` rows of `bytes` bytes until there are `total`.
+/// Fills rows `real` to `total` - 1 by repeating the first `real` rows of `bytes` bytes.
 void repeat_rows(void* data, int64_t bytes, int64_t real, int64_t total) {
   auto* rows = static_cast<char*>(data);
   for (int64_t i = real; i < total; ++i) std::memcpy(rows + i * bytes, rows + (i % real) * bytes, static_cast<size_t>(bytes));
 }
 
-/// An image as planes of the given size; a single channel fills all of them.
+/// Writes an image as planes of the given size; a single channel fills all of them.
 void write_bytes(const Image& image, int64_t channels, int64_t height, int64_t width, uint8_t* out) {
   check(image.height() == height && image.width() == width && (image.channels() == channels || image.channels() == 1), ErrorKind::Data,
         "Pipeline", "an image has size ", image.channels(), " x ", image.height(), " x ", image.width(), ", but ", channels, " x ", height,
@@ -47,7 +47,7 @@ void write_bytes(const Image& image, int64_t channels, int64_t height, int64_t w
     std::memcpy(out + c * area, planes.plane(image.channels() == 1 ? 0 : c), static_cast<size_t>(area));
 }
 
-/// [N, C, H, W] floats to the order N, H, W, C. Plain loops: at::contiguous would start a thread team in every worker.
+/// Converts floats [N, C, H, W] to the memory order N, H, W, C. Plain loops: at::contiguous would start a thread team in every worker.
 at::Tensor to_channels_last(const at::Tensor& planes) {
   at::Tensor out = at::empty(planes.sizes(), planes.options().memory_format(at::MemoryFormat::ChannelsLast));
   const int64_t n = planes.size(0), c = planes.size(1), area = planes.size(2) * planes.size(3);
@@ -145,7 +145,7 @@ void BatchBuilder::fill(Job& job, int64_t begin, int64_t end, uint64_t seed) con
       make_sample(job, i, seed);
     } catch (...) {
       const auto error = error_of_sample(job.ids[i], where(job.ids[i]));
-      // An exception that does not say that it concerns the data may be a fault of the program.
+      // Only Error(Data) is skipped: any other exception may be a fault of the program.
       if (!options_.skip_bad_samples || translate_current_exception("Loader").kind() != ErrorKind::Data) throw error;
       job.bad[i] = error.what();
     }
@@ -228,7 +228,7 @@ void BatchBuilder::add_captions(Job& job) const {
   const int64_t bytes = length * static_cast<int64_t>(sizeof(int64_t));
   repeat_rows(out, bytes, real, rows);
   job.batch.set("tokens", std::move(tokens));
-  job.batch.erase("target");  // the text is in its place
+  job.batch.erase("target");  // replaced by the text
   if (!answers) return;
   at::Tensor targets = at::full({rows, length}, kIgnored, at::kLong);
   auto* next = targets.mutable_data_ptr<int64_t>();
@@ -298,7 +298,7 @@ void BatchBuilder::leave_out_bad(Job& job) const {
     if (options_.last_batch != LastBatch::Pad) job.batch = job.batch.map([kept](const at::Tensor& t) { return t.narrow(0, 0, kept); });
   }
   for (int64_t k = 0; k < kept; ++k) {
-    if (good[k] == k) continue;  // a sample moved onto itself would be empty
+    if (good[k] == k) continue;  // moving a sample onto itself would empty it
     job.ids[k] = job.ids[good[k]];
     if (pictures_ == nullptr) job.samples[k] = std::move(job.samples[good[k]]);
   }

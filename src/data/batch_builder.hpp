@@ -18,38 +18,38 @@ namespace npu_train::detail {
 
 struct Job {
   int64_t epoch = 0;
-  int64_t index = 0;            // of the batch
-  std::vector<int64_t> ids;     // of the real samples
-  std::vector<Sample> samples;  // those that come as tensors
+  int64_t index = 0;            // index of the batch in the epoch
+  std::vector<int64_t> ids;     // indices of the real samples
+  std::vector<Sample> samples;  // samples that are tensors, not images
   Batch batch;
-  // For the batch's fields, if images are written directly into them:
+  // Destinations of images that are decoded directly into the batch:
   float* pixels = nullptr;
-  uint8_t* bytes = nullptr;  // instead, when the rest is done on the device
-  float* floats = nullptr;   // drawn for it
+  uint8_t* bytes = nullptr;  // instead of `pixels`, if the last transforms run on the device
+  float* floats = nullptr;   // draws of these transforms
   int32_t* integers = nullptr;
   int64_t* labels = nullptr;
-  std::vector<std::string> bad;  // by position in `ids`, the reason why a sample is omitted; "" for good ones. Empty if none may be omitted
-  State stream_state;            // of a stream, after the last sample of this batch
+  std::vector<std::string> bad;  // by position in `ids`: why a sample is omitted, "" for good ones; empty if none may be omitted
+  State stream_state;            // state of a stream after the last sample of this batch
   // Guarded by the loader's mutex:
-  int64_t next_sample = 0;  // the first that no worker has taken
+  int64_t next_sample = 0;  // first sample that no worker has taken
   int64_t done = 0;
   bool ready = false;
   std::exception_ptr error;
 };
 
-/// Gives the options back, or an Error(Usage). `dataset` is null for a stream.
+/// Returns the options, or throws Error(Usage). `dataset` is null for a stream.
 LoaderOptions checked(LoaderOptions options, const Dataset* dataset);
 
-/// Makes batches; const and used by many threads.
+/// Makes batches. Const; many threads use it at once.
 class BatchBuilder {
  public:
   BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info);
 
-  /// Allocates what can be allocated before the samples are seen.
+  /// Allocates the tensors whose shapes are known before the samples.
   void open(Job& job) const;
-  /// Makes samples [begin, end) of the job. An Error names the sample; where bad samples are skipped it is kept in `bad`.
+  /// Makes samples [begin, end) of the job. An Error names the sample; if bad samples are skipped, it is kept in `bad` instead.
   void fill(Job& job, int64_t begin, int64_t end, uint64_t seed) const;
-  /// Takes bad samples out, puts the others together, pads, calls the finishing hook. A job without a good sample has no ids then.
+  /// Removes bad samples, combines the others, pads, and calls the finishing hook. Afterwards a job without a good sample has no ids.
   void close(Job& job) const;
 
  private:
@@ -64,11 +64,11 @@ class BatchBuilder {
   std::string where(int64_t index) const { return dataset_ != nullptr ? dataset_->where(index) : std::string(); }
 
   std::shared_ptr<const Dataset> dataset_;        // null for a stream
-  const PictureDataset* pictures_ = nullptr;      // the same, when it is one
-  const CaptionedPictures* captions_ = nullptr;   // the same, when it is one
-  const SequenceDataset* sequences_ = nullptr;    // the same, when it is one
+  const PictureDataset* pictures_ = nullptr;      // dataset_ if it has this type, else null
+  const CaptionedPictures* captions_ = nullptr;   // dataset_ if it has this type, else null
+  const SequenceDataset* sequences_ = nullptr;    // dataset_ if it has this type, else null
   Pipeline pipeline_;                             // the part on the host
-  std::shared_ptr<const DeviceAugment> augment_;  // the part on the device; null: there is none
+  std::shared_ptr<const DeviceAugment> augment_;  // the part on the device, or null
   LoaderOptions options_;
   DatasetInfo info_;
   int64_t channels_ = 0, height_ = 0, width_ = 0;

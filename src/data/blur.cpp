@@ -8,7 +8,7 @@
 namespace npu_train {
 namespace {
 
-/// The index mirrored at the edges (the edge itself not repeated), as often as it takes.
+/// Returns the index mirrored at the edges, repeatedly if needed; the edge itself is not repeated.
 int64_t reflect(int64_t i, int64_t n) {
   if (n == 1) return 0;
   const int64_t period = 2 * (n - 1);

@@ -1,4 +1,4 @@
-// How many classes numeric labels may mean.
+// A limit on the number of classes that numeric labels imply.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace npu_train::detail {
 
-// A single label that is wrong would make a head of any size. Some data have fewer samples than classes, as a small part of ImageNet.
+// Without a limit, a single wrong label would create a head of any size. Data may have fewer samples than classes (a small part of
+// ImageNet).
 constexpr int64_t kClassesOfFewSamples = 10'000, kClassesPerSample = 10;
 
-// Error(Data) if the largest label, which `where` names, makes the classes far more than the samples.
+// Error(Data) if the largest label, found at `where`, implies far more classes than there are samples.
 inline void check_number_of_classes(int64_t classes, int64_t samples, const std::string& where) {
   check(classes <= kClassesOfFewSamples || classes / kClassesPerSample <= samples, ErrorKind::Data, "data", where, ": the label is ",
         classes - 1, ", so that there would be ", with_commas(classes), " classes, and there are ", with_commas(samples),

@@ -9,7 +9,7 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kWarmup = "data.context_warmup";
-constexpr int64_t kMultiple = 8;  // lengths that kernels like
+constexpr int64_t kMultiple = 8;  // multiples of 8 are fast in kernels
 
 }  // namespace
 

@@ -28,7 +28,7 @@ DatasetPair open_cifar(CifarKind kind, const CifarOptions& options, const Transf
   return pair;
 }
 
-/// "8 of the images in subfolders, 11 files skipped (8 .txt, 3 .webp)", of both folders.
+/// Returns "8 of the images in subfolders, 11 files skipped (8 .txt, 3 .webp)", summed over both folders.
 std::string left_out_of(const ImageFolder& train, const ImageFolder* val) {
   auto skipped = train.skipped();
   if (val != nullptr)
@@ -45,7 +45,7 @@ std::string left_out_of(const ImageFolder& train, const ImageFolder* val) {
   return join(out);
 }
 
-/// The folder of validation images, under one of its usual names; "" if there is none.
+/// Returns the folder of validation images under one of its usual names, or "".
 std::string validation_folder(const std::filesystem::path& root) {
   for (const char* name : {"val", "valid", "validation"})
     if (std::filesystem::is_directory(root / name)) return (root / name).string();
@@ -73,7 +73,7 @@ DatasetPair open_generated(const GeneratedOptions& options, const TransformRegis
   const auto seed = static_cast<uint64_t>(options.data_seed);
   DatasetPair pair;
   pair.train = std::make_shared<MemoryPictures>(generate_shapes(options.train_size, seed, options.style));
-  // A different stream of the same seed: no validation image is a training image.
+  // Validation uses a different stream of the same seed, so no validation image is a training image.
   pair.val = std::make_shared<MemoryPictures>(generate_shapes(options.val_size, derive_seed(seed, "validation"), options.style));
   pair.options = options;
   set_pipelines(pair, pair.train->info(), transforms);
@@ -111,7 +111,7 @@ void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRe
   context.exact = pair.options.jpeg != "fast";
   pair.val_pipeline = Pipeline::from_config(pair.options.val_transforms, "data.val_transforms", context, transforms);
   if (pair.options.augment_on != "device" || info.shape.size() != 3) return;
-  for (const auto* pipeline : {&pair.train_pipeline, &pair.val_pipeline})  // before anything else is made
+  for (const auto* pipeline : {&pair.train_pipeline, &pair.val_pipeline})  // report errors before opening anything else
     split_for_device(*pipeline, info.shape[0], {info.shape[1], info.shape[2]});
 }
 

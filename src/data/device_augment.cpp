@@ -10,7 +10,7 @@ namespace {
 
 bool known(PictureSize size) { return size.first > 0 && size.second > 0; }
 
-/// The first steps, up to the last one that sizes images and has no form for devices.
+/// Returns the number of steps up to the last one that sizes images and has no device form.
 size_t steps_on_host(const Pipeline& pipeline, int64_t channels, PictureSize size) {
   size_t count = 0;
   for (size_t i = 0; i < pipeline.steps().size(); ++i) {
@@ -59,7 +59,7 @@ Batch DeviceAugment::finish(Batch batch, bool channels_last) const {
     first_float += step->floats();
     first_integer += step->integers();
   }
-  // Two roundings, as on the host: a fused multiply-add would give other bits.
+  // Two roundings, as on the host: a fused multiply-add would change bits.
   for (int64_t c = 0; c < pixels.size(1); ++c) {
     const at::Tensor plane = pixels.select(1, c);
     plane.mul_(static_cast<double>(scale_[static_cast<size_t>(c)]));

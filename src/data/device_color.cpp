@@ -1,4 +1,4 @@
-// Transforms that change values, for a complete batch. Each operation rounds like the host's, step by step: operations must not be fused.
+// Transforms that change values, for complete batches. Each operation rounds like the host's; therefore operations must not be fused.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
@@ -16,28 +16,28 @@
 namespace npu_train {
 namespace {
 
-/// Brightness of each pixel [N, 1, H, W]: the host's fixed point, whose sums are below 2^24 and so exact in fp32.
+/// Returns the brightness of each pixel, [N, 1, H, W], in the host's fixed point; the sums are below 2^24 and therefore exact in fp32.
 at::Tensor luma_of(const at::Tensor& pixels) {
   if (pixels.size(1) < 3) return pixels.narrow(1, 0, 1);
   const auto part = [&](int64_t c, double weight) { return pixels.narrow(1, c, 1).mul(weight); };
   return part(0, 19595).add_(part(1, 38470)).add_(part(2, 7471)).add_(0x8000).mul_(0x1.0p-16).floor_();
 }
 
-/// Mean of each image [N, 1, 1, 1], rounded to a whole number: floor(sum / n + 1 / 2), in whole numbers.
+/// Returns the mean of each image, [N, 1, 1, 1], rounded to an integer: floor(sum / n + 1 / 2) in integer arithmetic.
 at::Tensor mean_of(const at::Tensor& luma) {
   const int64_t n = luma.size(2) * luma.size(3);
-  const auto dtype = n < 4'000'000 ? at::kInt : at::kLong;  // twice 255 n
+  const auto dtype = n < 4'000'000 ? at::kInt : at::kLong;  // twice the sum of n bytes must fit
   const auto rows = luma.sum({3}, /*keepdim=*/true).to(dtype);
   return rows.sum({2}, /*keepdim=*/true, dtype).mul_(2).add_(n).floor_divide_(2 * n).to(at::kFloat);
 }
 
-/// The distance of a channel below the brightest, 0 to 1, at `turn6` sixths of the circle.
+/// Returns how far a channel is below the brightest one, 0 to 1, at `turn6` sixths of the circle.
 at::Tensor hue_depth(const at::Tensor& turn6) {
   const auto k = turn6.sub(turn6.mul(static_cast<double>(1.0f / 6.0f)).trunc_().mul_(6));
   return at::minimum(k, k.neg().add_(4)).clamp_(0, 1);
 }
 
-/// The first three channels with their hue turned by `shift6` [N, 1, 1] sixths of the circle.
+/// Returns the first three channels with the hue shifted by `shift6` [N, 1, 1] sixths of the circle.
 at::Tensor turned(const at::Tensor& pixels, const at::Tensor& shift6) {
   const at::Tensor r = pixels.select(1, 0), g = pixels.select(1, 1), b = pixels.select(1, 2);
   const auto high = at::maximum(r, at::maximum(g, b));
@@ -45,13 +45,13 @@ at::Tensor turned(const at::Tensor& pixels, const at::Tensor& shift6) {
   const at::Tensor is_r = high.eq(r), is_g = high.eq(g);
   auto hue = at::where(is_r, g.sub(b), at::where(is_g, b.sub(r), r.sub(g)));
   const auto sector = at::full_like(high, 4).masked_fill_(is_g, 2).masked_fill_(is_r, 0);
-  hue.div_(chroma.clamp_min(1)).add_(sector).add_(shift6).add_(6);  // one turn more, so that it stays positive
+  hue.div_(chroma.clamp_min(1)).add_(sector).add_(shift6).add_(6);  // an additional turn keeps it positive
   const auto top = high.add(0.5);
   const auto channel = [&](double place) { return top.sub(hue_depth(hue.add(place)).mul_(chroma)).trunc_(); };
   return at::stack({channel(5), channel(3), channel(1)}, 1);
 }
 
-/// An image's draws are the changes with a strength, in order: the kind and the amount of each.
+/// The draws of an image are its enabled changes, in order: kind and amount of each.
 class BatchJitter final : public DeviceForm {
  public:
   BatchJitter(const ColorJitter& jitter, int64_t channels) : jitter_(jitter) {
@@ -77,10 +77,10 @@ class BatchJitter final : public DeviceForm {
   }
 
  private:
-  /// Applies to every image its own change. The changes of the others are also computed: shapes stay the same, and nothing is read back.
+  /// Applies each image's own change. All kinds of change are computed for all images, so that shapes are fixed and no value is read back.
   at::Tensor changed(const at::Tensor& pixels, const at::Tensor& change, const at::Tensor& amount) const {
     const auto is = [&](int which) { return change.eq(which); };
-    at::Tensor from, luma;  // the second operand of the blend: zero, the image's mean, or its brightness
+    at::Tensor from, luma;  // second operand of the blend: zero, the image's mean, or its brightness
     if (does_[ColorJitter::Contrast] || does_[ColorJitter::Saturation]) luma = luma_of(pixels);
     if (does_[ColorJitter::Contrast]) from = mean_of(luma).mul_(is(ColorJitter::Contrast).to(at::kFloat));
     if (does_[ColorJitter::Saturation]) {
@@ -89,7 +89,7 @@ class BatchJitter final : public DeviceForm {
     }
     auto out = from.defined() ? pixels.sub(from).mul_(amount).add_(from) : pixels.mul(amount);
     out.clamp_(0, 255).trunc_();
-    if (pixels.size(1) == 4 && does_[ColorJitter::Saturation])  // alpha
+    if (pixels.size(1) == 4 && does_[ColorJitter::Saturation])  // alpha is unchanged
       out.select(1, 3).copy_(at::where(is(ColorJitter::Saturation).squeeze(1), pixels.select(1, 3), out.select(1, 3)));
     if (!does_[ColorJitter::Hue]) return out;
     auto turn = turned(pixels, amount.squeeze(1));
@@ -102,7 +102,7 @@ class BatchJitter final : public DeviceForm {
   int64_t slots_ = 0;
 };
 
-/// An image's draws are its kernel.
+/// The draws of an image are the weights of its blur kernel.
 class BatchBlur final : public DeviceForm {
  public:
   explicit BatchBlur(const GaussianBlur& blur) : blur_(blur) {}
@@ -116,7 +116,7 @@ class BatchBlur final : public DeviceForm {
   }
 
  private:
-  /// Not as a convolution, whose order of sums is its own.
+  /// No convolution: its order of summation would differ from the host's.
   at::Tensor along(const at::Tensor& pixels, int64_t dim, const at::Tensor& weights) const {
     const int64_t n = pixels.size(dim), radius = blur_.kernel() / 2;
     const auto wide = pixels.index_select(dim, mirrored(n, radius, pixels));
@@ -128,7 +128,7 @@ class BatchBlur final : public DeviceForm {
     return sum;
   }
 
-  /// -radius, ..., n - 1 + radius, mirrored at the edges (the edge itself not repeated) as often as it takes.
+  /// Returns the indices -radius, ..., n - 1 + radius, mirrored at the edges repeatedly if needed; the edge itself is not repeated.
   static at::Tensor mirrored(int64_t n, int64_t radius, const at::Tensor& other) {
     const auto i = at::arange(-radius, n + radius, other.options().dtype(at::kLong));
     if (n == 1) return i.mul(0);

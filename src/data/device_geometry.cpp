@@ -1,4 +1,4 @@
-// Transforms that move pixels, for a complete batch.
+// Transforms that move pixels, for complete batches.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -14,7 +14,7 @@
 namespace npu_train {
 namespace {
 
-/// 0, 1, ..., n - 1 on the device of `other`.
+/// Returns 0, 1, ..., n - 1 on the device of `other`.
 at::Tensor numbers(int64_t n, at::ScalarType dtype, const at::Tensor& other) { return at::arange(n, other.options().dtype(dtype)); }
 
 class Unchanged final : public DeviceForm {
@@ -27,7 +27,7 @@ class BatchCenterCrop final : public DeviceForm {
   BatchCenterCrop(const PixelBox& window, PictureSize in)
       : pad_{-window.left, window.left + window.width - in.second, -window.top, window.top + window.height - in.first} {}
   at::Tensor apply(at::Tensor pixels, const at::Tensor& /*floats*/, const at::Tensor& /*integers*/) const override {
-    return at::constant_pad_nd(pixels, pad_, 0).contiguous();  // below 0 it cuts
+    return at::constant_pad_nd(pixels, pad_, 0).contiguous();  // negative padding crops
   }
 
  private:
@@ -73,7 +73,7 @@ class BatchFlip final : public DeviceForm {
   HorizontalFlip flip_;
 };
 
-/// An image's draws are the traversal of its rows: bits after the point, steps in x and y, then the start of each row in x and in y.
+/// The draws of an image describe its FixedMap: fractional bits, steps in x and y, then the start of each row in x and in y.
 class BatchRotation final : public DeviceForm {
  public:
   BatchRotation(const RandomRotation& rotation, PictureSize in) : rotation_(rotation), height_(in.first), width_(in.second) {}
@@ -97,7 +97,7 @@ class BatchRotation final : public DeviceForm {
     };
     const at::Tensor x = walk(1, 3), y = walk(2, 3 + height_);
     const auto inside = x.ge(0).logical_and_(x.lt(width_)).logical_and_(y.ge(0)).logical_and_(y.lt(height_));
-    // One additional pixel, 0, is read for positions outside.
+    // Positions outside read one additional pixel, which is 0.
     const auto index = at::where(inside, y.mul(width_).add_(x), at::full({1}, area, x.options())).to(at::kLong);
     const auto flat = at::constant_pad_nd(pixels.reshape({n, c, area}), {0, 1}, 0);
     return flat.gather(2, index.view({n, 1, area}).expand({n, c, area})).view({n, c, height_, width_});

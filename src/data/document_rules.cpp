@@ -14,7 +14,7 @@ constexpr const char* kRules = "documents";
 constexpr int64_t kLargestToken = std::numeric_limits<int32_t>::max();
 
 std::vector<int32_t> text_tokens(const std::string& text, const std::string& where, const DocumentRules& rules) {
-  const auto bytes = document_bytes(text, where);  // with the end, unless the text is empty
+  const auto bytes = document_bytes(text, where);  // with an end token, unless the text is empty
   std::vector<int32_t> out;
   if (bytes.empty()) return out;
   if (rules.begin_token >= 0) out.push_back(static_cast<int32_t>(rules.begin_token));
@@ -36,7 +36,7 @@ std::vector<int32_t> listed_tokens(const std::vector<Json>& list, const std::str
   return out;
 }
 
-// What is wrong with a text, "" if nothing, after it was truncated if that is the rule. Counts both.
+// Truncates a text if the rules allow it. Returns its fault, or "". Counts both.
 std::string fault_of(std::vector<int32_t>& tokens, const DocumentRules& rules, DocumentCounts& counts) {
   if (tokens.empty()) {
     ++counts.empty;

@@ -29,7 +29,7 @@ TokenDocuments::TokenDocuments(std::vector<TokenFile> files, const DocumentRules
 void TokenDocuments::scan(int32_t number) {
   const auto& file = (*files_)[static_cast<size_t>(number)];
   std::vector<int64_t> tokens;
-  int64_t first = 0;  // of the current document
+  int64_t first = 0;  // first token of the current document
   bool unknown = false;
   const auto ends = [&](int64_t end, bool ended) {
     unknown ? void(++counts_.unknown_tokens) : add(number, first, end, ended);
@@ -51,7 +51,7 @@ void TokenDocuments::scan(int32_t number) {
   if (first < file.size()) ends(file.size(), false);
 }
 
-// The document of tokens [first, end); `ended`: the last one is end_token.
+// Adds the document of tokens [first, end). `ended`: its last token is end_token.
 void TokenDocuments::add(int32_t number, int64_t first, int64_t end, bool ended) {
   const auto& file = (*files_)[static_cast<size_t>(number)];
   if (ended && end - first == 1) {

@@ -14,10 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// More than any archive has, and what is unpacked of it.
+/// Above the size of any archive and of its content.
 constexpr uint64_t kLargestFile = uint64_t{1} << 30;
 
-/// Waits as long as it takes: curl and wget have limits of their own.
+/// Without a deadline: curl and wget have limits of their own.
 CommandResult run(const std::vector<std::string>& words) {
   return run_command(words, {.deadline = std::nullopt, .max_file_bytes = kLargestFile});
 }
@@ -30,7 +30,7 @@ std::string last_words(std::string text) {
 void fetch(const std::string& url, const fs::path& file) {
   const bool local = url.starts_with("file://");
   check(local || url.starts_with("https://"), ErrorKind::Data, "download", url, ": allowed: https:// and file://");
-  // -q comes first: it keeps the user's .curlrc out. A server that sends nothing for a minute is given up.
+  // -q must come first; it ignores the user's .curlrc. The download is aborted if the server sends no data for a minute.
   auto result = run({"curl",
                      "-q",
                      "--proto",

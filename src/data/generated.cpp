@@ -28,19 +28,19 @@ float triangle(Point p) {
   return std::max({p.y, kHalfRoot3 * p.x - 0.5f * p.y, -kHalfRoot3 * p.x - 0.5f * p.y}) - 0.5f;
 }
 
-/// Five points at radius 1, notches at 0.42: one of ten mirrored wedges decides.
+/// Five points at radius 1, notches at 0.42; the symmetry reduces it to one of ten mirrored wedges.
 float star(Point p) {
   constexpr float kWedge = std::numbers::pi_v<float> / 5.0f, kNotch = 0.42f;
   const float radius = length(p);
   const float turn = std::remainder(std::atan2(p.x, -p.y), 2.0f * kWedge);
   const Point q = {radius * std::cos(turn), radius * std::abs(std::sin(turn))};
-  // The edge from the point (1, 0) to the notch; outside is on its left.
+  // The edge from the point (1, 0) to the notch. Positions on its left are outside.
   const Point notch = {kNotch * std::cos(kWedge), kNotch * std::sin(kWedge)};
   const Point edge = {notch.x - 1.0f, notch.y};
   return ((q.x - 1.0f) * -edge.y + q.y * edge.x) / -length(edge);
 }
 
-/// Signed distance, about, to the edge of a shape of radius 1: negative inside.
+/// Returns the approximate signed distance to the edge of a shape of radius 1: negative inside.
 float distance(int label, Point p) {
   switch (label) {
     case 0:
@@ -73,7 +73,7 @@ struct Color {
 
 Color draw_color(Philox& rng) { return {{rng.uniform(), rng.uniform(), rng.uniform()}}; }
 
-/// Two colours whose brightness differs enough, either one the lighter.
+/// Draws two colours whose brightness differs enough; either may be the lighter one.
 std::pair<Color, Color> draw_colors(float contrast, Philox& rng) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const Color a = draw_color(rng), b = draw_color(rng);
@@ -83,7 +83,7 @@ std::pair<Color, Color> draw_colors(float contrast, Philox& rng) {
   return rng.below(2) == 0 ? std::pair{dark, light} : std::pair{light, dark};
 }
 
-/// Noise of standard deviation 1 from the sum of two bytes, two values a draw.
+/// Noise of standard deviation 1: the sum of two bytes; each draw gives two values.
 class Noise {
  public:
   explicit Noise(Philox& rng) : rng_(rng) {}
@@ -91,7 +91,7 @@ class Noise {
     if (!left_) word_ = rng_();
     const uint32_t half = left_ ? word_ >> 16 : word_ & 0xffffu;
     left_ = !left_;
-    constexpr float kDeviation = 104.51f;  // of the sum of two bytes
+    constexpr float kDeviation = 104.51f;  // standard deviation of the sum of two bytes
     return (static_cast<float>((half & 0xffu) + (half >> 8)) - 255.0f) / kDeviation;
   }
 
@@ -109,7 +109,7 @@ void draw(int label, const ShapeStyle& style, Philox& rng, uint8_t* planes) {
   const float angle = rng.uniform(-1.0f, 1.0f) * static_cast<float>(style.rotation) * std::numbers::pi_v<float> / 180.0f;
   const float c = std::cos(angle) / scale, s = std::sin(angle) / scale;
   const auto [background, shape] = draw_colors(static_cast<float>(style.contrast), rng);
-  // The background changes a little from one side to the other.
+  // The brightness of the background has a slight gradient.
   const float slope_x = rng.uniform(-0.1f, 0.1f) / side, slope_y = rng.uniform(-0.1f, 0.1f) / side;
   Noise noise(rng);
   for (int y = 0; y < kSide; ++y) {
@@ -126,7 +126,7 @@ void draw(int label, const ShapeStyle& style, Philox& rng, uint8_t* planes) {
   }
 }
 
-/// Labels come in blocks of ten, each block in an order of its own.
+/// Labels come in blocks of ten; each block has its own order.
 int label_of(uint64_t seed, int64_t index) {
   Philox rng(derive_seed(seed, "labels", static_cast<uint64_t>(index / kClasses)));
   std::array<int, kClasses> order;

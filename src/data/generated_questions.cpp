@@ -26,7 +26,7 @@ QuestionTokens caption_of(const std::string& name, const DocumentRules& rules, P
   return {detail::caption_of_bytes(kBeginnings[rng.below(kBeginnings.size())] + name, kGeneratedQuestions, rules), 0};
 }
 
-// Pairs of `o`, with questions or captions.
+// Opens pairs of images with questions or captions.
 template <class Options>
 DatasetPair open_generated_pairs(const Options& o, const std::optional<QuestionOptions>& questions, const TransformRegistry& transforms) {
   check(o.mixup_alpha == 0 && o.cutmix_alpha == 0, ErrorKind::Usage, "data",
@@ -44,11 +44,11 @@ DatasetPair open_generated_pairs(const Options& o, const std::optional<QuestionO
   return pair;
 }
 
-// The fields of the images.
+// Adds the fields of the images.
 template <class T>
 ConfigTable<T> shape_fields(const char* title) {
   using O = GeneratedOptions;
-  // Type arguments are spelled out: a member of the base is not deduced as one of T.
+  // Explicit type arguments: a member of a base class would not be deduced as a member of T.
   return ConfigTable<T>(title)
       .template field<int64_t>("train_size", &O::train_size, "number of training images", between(1, 10'000'000))
       .template field<int64_t>("val_size", &O::val_size, "number of validation images", between(1, 10'000'000))
@@ -78,7 +78,7 @@ GeneratedQuestions::GeneratedQuestions(MemoryPictures shapes, const DocumentRule
 DatasetInfo GeneratedQuestions::info() const {
   auto out = shapes_.info();
   out.name = kGeneratedQuestions;
-  out.num_classes = 0;  // the answer is a text
+  out.num_classes = 0;  // not a classification: the answer is a text
   out.class_names.clear();
   return out;
 }

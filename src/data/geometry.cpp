@@ -46,7 +46,7 @@ Image Resize::apply_encoded(const std::vector<uint8_t>& file, const std::string&
 CenterCrop::CenterCrop(int64_t size) : size_(size) { check_side(size, "CenterCrop"); }
 
 PixelBox CenterCrop::window(int64_t height, int64_t width) const {
-  // Halves round to even, as Python's round() does in torchvision, so that the same pixels are seen; padding takes the floor.
+  // The start is rounded half to even, as by Python's round() in torchvision, to select the same pixels; for padding it is rounded down.
   const auto start = [this](int64_t side) {
     const int64_t rest = side - size_;
     if (rest < 0) return -((-rest) / 2);
@@ -137,7 +137,7 @@ namespace detail {
 
 FixedMap::FixedMap(const AffineMap& map, int64_t height, int64_t width) : map_(map) {
   const auto& m = map.m;
-  // As many bits after the point, up to 16, as leave room for the farthest position that a row can reach.
+  // The number of fractional bits, up to 16, for which the farthest position that a row can reach still fits.
   const double reach = (std::abs(m[0]) + std::abs(m[3])) * static_cast<double>(width) +
                        (std::abs(m[1]) + std::abs(m[4])) * static_cast<double>(height) + std::abs(m[2]) + std::abs(m[5]) + 1.0;
   check(reach < 0x1.0p28, ErrorKind::Usage, "affine_nearest", "the map leads ", reach, " pixels away");

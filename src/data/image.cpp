@@ -15,7 +15,7 @@ struct Span {
   int64_t begin, end;
 };
 
-/// Columns of the window that show stored pixels.
+/// Returns the columns of the window that show stored pixels.
 Span columns(int64_t left, int64_t width, int64_t x0, int64_t x1, bool mirrored) {
   const int64_t begin = mirrored ? left + width - x1 : x0 - left;
   const int64_t end = mirrored ? left + width - x0 : x1 - left;
@@ -23,8 +23,8 @@ Span columns(int64_t left, int64_t width, int64_t x0, int64_t x1, bool mirrored)
   return {a, std::clamp<int64_t>(end, a, width)};
 }
 
-/// Buffers are allocated and freed several times per image; returning their pages to the system and requesting new ones costs more than
-/// many transforms. Each thread keeps a few.
+/// Keeps a few freed buffers per thread. Buffers are allocated and freed several times per image; returning their pages to the system and
+/// requesting new ones costs more than many transforms.
 class BufferCache {
  public:
   static std::shared_ptr<uint8_t[]> take(size_t bytes) {
@@ -57,7 +57,7 @@ class BufferCache {
     if (self != nullptr) std::swap(self->kept_[self->next_++ % self->kept_.size()], buffer);
     delete[] buffer.data;
   }
-  /// Null when the thread is ending and its cache is no more.
+  /// Returns null if the thread is ending and its cache has been destroyed.
   static BufferCache* mine() {
     if (gone_) return nullptr;
     thread_local BufferCache cache;

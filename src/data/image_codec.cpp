@@ -44,7 +44,7 @@ Image decode_png(const std::vector<uint8_t>& file, const std::string& where) {
   spng_ihdr header{};
   const PngContext context = open_png(file, where, header);
   Image out = Image::allocate(header.height, header.width, 3, PixelOrder::Packed);
-  // Truncation is found by the decoder; alpha lands in the fourth byte, which is not looked at.
+  // The decoder detects truncation. Alpha is in the fourth byte, which is not used.
   check_png(
       spng_decode_image(context.get(), out.mutable_packed_row(0), static_cast<size_t>(header.height) * header.width * 4, SPNG_FMT_RGBA8, 0),
       where);

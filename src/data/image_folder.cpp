@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 bool hidden(const fs::path& path) { return path.filename().string()[0] == '.'; }
 
-/// The entries of `dir`, sorted by name, without hidden ones.
+/// Returns the entries of `dir`, sorted by name, without hidden ones.
 std::vector<fs::directory_entry> entries_of(const fs::path& dir) {
   std::error_code error;
   std::vector<fs::directory_entry> out;
@@ -28,7 +28,7 @@ std::vector<fs::directory_entry> entries_of(const fs::path& dir) {
   return out;
 }
 
-/// What a file that is not read is called in the count.
+/// Returns the name under which an unread file is counted.
 std::string kind_of_file(const fs::path& path) {
   const auto extension = to_lower(path.extension().string());
   return extension.empty() ? "without extension" : extension;

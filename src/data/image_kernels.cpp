@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Sums keep their lanes in arrays of vectors, which vectors whose size the compiler does not know (SVE, RVV) cannot be put in.
+// Arrays of vectors hold the lanes of sums; SVE and RVV vectors have no compile-time size, so arrays cannot hold them.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #define HWY_TARGET_INCLUDE "data/image_kernels.inc"
 #include <hwy/foreach_target.h>

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *kImageText = "image_text", *kImageQuestions = "image_questions";
 
-// The path of an image, which a line names, inside of `root`.
+// Returns the path of an image in `root` that a line names.
 fs::path path_of_image(const fs::path& root, const std::string& name, const std::string& where) {
   check(detail::is_picture_name(name), ErrorKind::Data, kImageText, where, ": the image is '", name,
         "'; allowed: the path of a .jpg, .jpeg or .png file in data.root");
@@ -33,8 +33,8 @@ fs::path path_of_image(const fs::path& root, const std::string& name, const std:
 struct ImageText::Pairs {
   struct Pair {
     std::string image;
-    int32_t file, count, prompt;  // tokens; those before an answer
-    int64_t line, first;          // from 1; of the tokens
+    int32_t file, count, prompt;  // number of tokens; tokens before an answer
+    int64_t line, first;          // number of the line, from 1; index of the first token
   };
   std::vector<std::string> files;
   std::vector<Pair> pairs;
@@ -96,7 +96,7 @@ DatasetInfo ImageText::info() const {
   DatasetInfo out;
   out.name = questions_ ? kImageQuestions : kImageText;
   out.shape = {3, -1, -1};
-  out.mean = {0.48145466, 0.4578275, 0.40821073};  // OpenAI's
+  out.mean = {0.48145466, 0.4578275, 0.40821073};  // statistics of OpenAI's CLIP
   out.std = {0.26862954, 0.26130258, 0.27577711};
   return out;
 }

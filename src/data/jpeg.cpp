@@ -17,8 +17,8 @@ namespace {
 
 // A progressive file may hold any number of scans, each of a few bytes, and each is work for every pixel. Encoders write about ten.
 constexpr int kMaxScans = 100;
-// What libjpeg may keep: of a progressive file all coefficients, 2 bytes for each pixel and component, whatever is read of it. Enough for
-// 44 million pixels, 89 with halved colours.
+// Memory limit of libjpeg, which keeps all coefficients of a progressive file (2 bytes per pixel and component) even for a small box.
+// Enough for 44 million pixels, or 89 million with subsampled chroma.
 constexpr long kMostMemory = 256L << 20;
 
 struct ErrorManager {
@@ -35,7 +35,7 @@ struct ErrorManager {
   std::longjmp(errors->jump, 1);
 }
 
-/// libjpeg fills missing data and continues; for training data this is damage.
+/// libjpeg only warns, fills missing data and continues; for training data this is an error.
 void on_message(j_common_ptr cinfo, int level) {
   if (level >= 0) return;
   const int code = cinfo->err->msg_code;
@@ -49,7 +49,7 @@ void on_progress(j_common_ptr cinfo) {
   std::longjmp(errors->jump, 1);
 }
 
-/// Frees what libjpeg holds, also when the constructor of its user throws.
+/// Frees libjpeg's memory, also if the constructor of Reader throws.
 struct Decompressor : jpeg_decompress_struct {
   Decompressor() : jpeg_decompress_struct{} {}
   ~Decompressor() { jpeg_destroy_decompress(this); }
@@ -79,7 +79,7 @@ class Reader {
   DecodedBox decode(const PixelBox& box, int denominator);
 
  private:
-  /// The only target of jumps. `fn` must not hold objects with destructors.
+  /// The only target of longjmp. `fn` must not hold objects with destructors.
   template <class Fn>
   void guarded(Fn fn) {
     if (setjmp(errors_.jump) != 0) fail(errors_.message);
@@ -103,7 +103,7 @@ class Reader {
   jpeg_progress_mgr progress_{};
 };
 
-/// CMYK as stored in JPEG files (inverted if there is Adobe's marker) to RGB, in place.
+/// Converts CMYK as stored in JPEG files (inverted if Adobe's marker is present) to RGB, in place.
 void cmyk_to_rgb(uint8_t* pixels, int64_t n, bool inverted) {
   for (int64_t i = 0; i < n; ++i) {
     uint8_t* p = pixels + 4 * i;
@@ -126,7 +126,7 @@ DecodedBox Reader::decode(const PixelBox& box, int denominator) {
     last_row = std::min<JDIMENSION>(cinfo_.output_height, static_cast<JDIMENSION>((box.top + box.height + denominator - 1) / denominator));
     left = static_cast<JDIMENSION>(box.left / denominator);
     const auto right = static_cast<JDIMENSION>((box.left + box.width + denominator - 1) / denominator);
-    // A little more to the right, so that the interpolation of chroma sees its neighbours.
+    // Two more columns on the right for the interpolation of chroma.
     columns = std::min<JDIMENSION>(cinfo_.output_width, right + 2) - left;
     if (columns < cinfo_.output_width) jpeg_crop_scanline(&cinfo_, &left, &columns);
     if (first_row > 0) jpeg_skip_scanlines(&cinfo_, first_row);
@@ -148,14 +148,14 @@ DecodedBox Reader::decode(const PixelBox& box, int denominator) {
   return out;
 }
 
-/// Rows below the box are not decoded, but a file that is truncated there is still damaged: its end marker is missing.
+/// Fails if the end marker is missing: rows below the box are not decoded, but a file that is truncated there is still damaged.
 void Reader::check_end() {
   const uint8_t* begin = cinfo_.src->next_input_byte;
   const uint8_t* end = begin + cinfo_.src->bytes_in_buffer;
   for (const uint8_t* p = end - 2; p >= begin; --p) {
     if (p[0] == 0xff && p[1] == JPEG_EOI) return;
   }
-  // A progressive file is read to its end before the first row, and a reader may be at the marker itself.
+  // libjpeg reads a progressive file to its end before the first row, or has already read the marker.
   if (jpeg_input_complete(&cinfo_) != FALSE || cinfo_.unread_marker == JPEG_EOI) return;
   fail("ends before its end marker");
 }

@@ -1,4 +1,4 @@
-/// libjpeg-turbo behind C++: errors are exceptions, and what ends early is an error.
+/// libjpeg-turbo behind C++: errors become exceptions, and truncated files are errors.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace npu_train::detail {
 
 bool is_jpeg(const std::vector<uint8_t>& file);
 ImageHeader jpeg_header(const std::vector<uint8_t>& file, const std::string& where);
-/// The box at 1/denominator (1, 2, 4 or 8).
+/// Decodes the box at 1/denominator (1, 2, 4 or 8).
 DecodedBox decode_jpeg(const std::vector<uint8_t>& file, const std::string& where, const PixelBox& box, int denominator);
 
 }  // namespace npu_train::detail

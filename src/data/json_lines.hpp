@@ -9,8 +9,8 @@
 
 namespace npu_train {
 
-// Calls `see` for each line of a file that is not blank, with its number from 1 and "FILE, line N". Error(Data) for a file that cannot be
-// read, and for a line that is not a JSON object, or is longer than 64 MiB.
+// Calls `see` for each line of a file that is not blank, with its number from 1 and "FILE, line N". Error(Data) if the file cannot be read,
+// or a line is not a JSON object or is longer than 64 MiB.
 void for_each_json_line(const std::string& path,
                         const std::function<void(const Json& line, int64_t number, const std::string& where)>& see);
 

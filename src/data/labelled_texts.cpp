@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kTexts = "documents";
 constexpr int64_t kMostClassesOfTexts = int64_t{1} << 24;
 
-// A label as it is written; nothing if there is none.
+// A label as written in the file; not given() if absent.
 struct Label {
   std::string name;
   int64_t number = -1;
@@ -37,7 +37,7 @@ Label label_of_line(const Json& line, const std::string& where) {
   return {.name = {}, .number = number};
 }
 
-// Numbers of the classes, from the labels of all texts or from those of the training data.
+// Numbers the classes, from the labels of all texts or as in the training data.
 class Classes {
  public:
   explicit Classes(const DatasetInfo& known) : known_(known.num_classes > 0), info_(known) {
@@ -64,7 +64,7 @@ class Classes {
     }
   }
 
-  // After all labels.
+  // Call it after all labels have been added.
   DatasetInfo finish(int64_t texts) {
     if (!known_) detail::check_number_of_classes(info_.num_classes, texts, largest_);
     if (known_ || numbers_.empty()) return info_;
@@ -81,7 +81,7 @@ class Classes {
  private:
   bool known_, started_ = false, labelled_ = false, named_ = false;
   DatasetInfo info_;
-  std::string largest_;  // where the largest number is
+  std::string largest_;  // where the largest number was found
   std::map<std::string, int64_t> numbers_;
 };
 
@@ -91,7 +91,7 @@ struct LabelledTexts::Lines {
   std::vector<std::string> files;
   std::vector<Text> texts;
   std::vector<int32_t> tokens;
-  bool prompts = false;  // some have one
+  bool prompts = false;  // whether any text has a prompt
 };
 
 LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const DocumentRules& rules, const DatasetInfo& known) : rules_(rules) {

@@ -14,13 +14,13 @@ using detail::Job;
 
 namespace {
 
-// Of this thread only. Asked of the OpenMP runtime that libtorch has loaded: a compiler may bring another one, or none.
+// Affects only this thread. Asks the OpenMP runtime that libtorch has loaded: the compiler may link another one, or none.
 void run_on_one_thread() {
   static auto* const set = reinterpret_cast<void (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (set != nullptr) set(1);
 }
 
-/// A stream has no last batch until it ends.
+/// A stream has an unknown number of batches until it ends.
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -32,7 +32,7 @@ std::shared_ptr<Job> Loader::Impl::with_work_left() const {
   return nullptr;
 }
 
-/// Called by one thread at a time, without the lock. Null at the end of a stream.
+/// Called by one thread at a time, without the lock. Returns null at the end of a stream.
 std::shared_ptr<Job> Loader::Impl::open_next() {
   auto job = std::make_shared<Job>();
   job->epoch = job_epoch;
@@ -71,7 +71,7 @@ void Loader::Impl::read_stream(Job& job) {
 }
 
 void Loader::Impl::work() {
-  run_on_one_thread();  // what a data set calls must not start a team per worker
+  run_on_one_thread();  // functions of a data set must not start a thread team per worker
   std::unique_lock lock(mutex);
   for (;;) {
     std::shared_ptr<Job> job;
@@ -124,9 +124,9 @@ void Loader::Impl::work() {
   }
 }
 
-/// Where the state of this rank's stream was loaded, the stream continues there; else it is read up to the position.
+/// Continues the stream from the loaded state if that is this rank's; otherwise reads the stream up to the position.
 void Loader::Impl::start_stream(int64_t of_epoch, int64_t from_batch) {
-  const auto own_before = [&](int64_t batches) {  // of the samples of all ranks' batches, those that this rank's stream gives
+  const auto own_before = [&](int64_t batches) {  // number of this rank's samples among those of all ranks' first `batches` batches
     return std::max<int64_t>(0, batches * options.batch_size - options.rank + options.world_size - 1) / options.world_size;
   };
   stream->begin_epoch(of_epoch);
@@ -142,7 +142,7 @@ void Loader::Impl::start_stream(int64_t of_epoch, int64_t from_batch) {
 void Loader::Impl::start(int64_t of_epoch, int64_t from_batch) {
   std::unique_lock lock(mutex);
   batch_there.wait(lock, [&] { return !opening; });
-  // Batches under way are let go; a worker that is at one keeps it alive until it has done its part.
+  // Unfinished batches are dropped; a worker keeps its batch alive until its part is done.
   jobs.clear();
   opening = true;
   lock.unlock();
@@ -176,7 +176,7 @@ void Loader::Impl::start(int64_t of_epoch, int64_t from_batch) {
   if (error) std::rethrow_exception(error);
 }
 
-/// The next batch in order, made or awaited; null at the end.
+/// Returns the next batch in order, which it makes or waits for; null at the end.
 std::shared_ptr<Job> Loader::Impl::take_ready() {
   if (options.num_workers == 0) {
     if (next_round >= end) return nullptr;
@@ -215,7 +215,7 @@ void Loader::Impl::note_bad_samples(const Job& job) {
   }
 }
 
-/// At the end of an epoch; a second next() there reports nothing.
+/// Reports at the end of an epoch. A second next() there has nothing new to report.
 void Loader::Impl::report_bad_samples() {
   if (bad_samples == reported_bad) return;
   reported_bad = bad_samples;

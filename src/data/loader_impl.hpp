@@ -1,4 +1,4 @@
-// What a Loader consists of: loader.cpp makes batches, loader_state.cpp saves and restores the position.
+// Implementation of Loader: loader.cpp makes batches, loader_state.cpp saves and restores the position.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Loader::Impl {
     if (dataset != nullptr) sampler.emplace(sampler_of(options.seed));
     chunk = options.num_workers > 0 ? std::clamp<int64_t>(options.batch_size / (2 * options.num_workers), 1, 64) : options.batch_size;
   }
-  /// Apart from the constructor, so that the destructor joins those that did start when one cannot.
+  /// Not in the constructor, so that the destructor joins the started workers if a later one cannot start.
   void launch() {
     for (int64_t i = 0; i < options.num_workers; ++i)
       workers.emplace_back([this, run = log_run()] {
@@ -53,7 +53,7 @@ struct Loader::Impl {
                                .rank = options.rank,
                                .world_size = options.world_size});
   }
-  /// Of the micro-batch of a round, within the epoch.
+  /// Returns the index within the epoch of this rank's micro-batch in a round.
   int64_t index_of(int64_t round) const { return first_batch + round * options.world_size + options.rank; }
 
   void work();
@@ -77,30 +77,30 @@ struct Loader::Impl {
   const detail::BatchBuilder builder;
   int64_t chunk = 1;
 
-  // The consumer's side.
+  // State of the consumer:
   uint64_t seed;
   int64_t epoch = 0;
-  int64_t cursor = 0;  // micro-batches of all ranks
+  int64_t cursor = 0;  // micro-batches consumed by all ranks
   bool begun = false;
-  int64_t bad_samples = 0;  // of this epoch
+  int64_t bad_samples = 0;  // in this epoch
   int64_t reported_bad = 0;
-  int64_t named_bad = 0;  // of all epochs
-  State stream_state;     // after the batch given last
-  bool loaded = false;    // stream_state was loaded from this rank's own and not begun yet
+  int64_t named_bad = 0;  // in all epochs
+  State stream_state;     // after the last returned batch
+  bool loaded = false;    // stream_state was loaded from this rank's own state, and no epoch has begun since
 
-  // Shared with the workers.
+  // State shared with the workers:
   mutable std::mutex mutex;
   std::condition_variable work_there, batch_there;
   std::deque<std::shared_ptr<detail::Job>> jobs;  // open or ready, in order
-  std::optional<DistributedSampler> sampler;      // none for a stream
+  std::optional<DistributedSampler> sampler;      // empty for a stream
   uint64_t job_seed = 0;
   int64_t job_epoch = 0;
-  int64_t first_batch = 0;          // where this epoch was begun
-  int64_t next_round = 0, end = 0;  // of the batch to open next; the one after the last. Rounds count from first_batch on
-  int64_t next_number = 0;          // of the stream's samples, over all ranks
-  bool opening = false;             // a worker is in `open_next`, outside the lock: the order of opening is the order of batches
+  int64_t first_batch = 0;          // first micro-batch of this epoch
+  int64_t next_round = 0, end = 0;  // next round to open; round after the last. Both count from first_batch
+  int64_t next_number = 0;          // number of the stream's next sample, over all ranks
+  bool opening = false;             // a worker is in `open_next`, without the lock; only one may be, since batches open in order
   bool stop = false;
-  std::vector<std::thread> workers;  // last: they use all of the above
+  std::vector<std::thread> workers;  // last member, because they use all of the above
 };
 
 }  // namespace npu_train

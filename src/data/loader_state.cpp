@@ -11,8 +11,8 @@ namespace {
 constexpr const char* kPart = "data loader";
 constexpr std::string_view kStream = "stream/";
 
-// The state of a stream has the rank whose stream it is; that of other data has neither number. States of earlier versions have world_size
-// alone: their cursor counts the batches of one rank, so it means the same for one rank only.
+// The state of a stream has the rank and world size of its reader; states of other data have neither. States of earlier versions have only
+// world_size: their cursor counts the batches of one rank, so it has today's meaning for one rank only.
 int64_t world_size_of(const State& state) { return state.values.count("world_size") > 0 ? state.integer("world_size", kPart) : 1; }
 int64_t rank_of(const State& state) { return state.values.count("rank") > 0 ? state.integer("rank", kPart) : 0; }
 
@@ -27,7 +27,7 @@ State stream_part(const State& state) {
 
 std::string order_digest(const std::vector<int64_t>& order) { return hex64(hash64(order.data(), order.size() * sizeof(int64_t))); }
 
-/// Error(Checkpoint) unless `sampler` has the order of the state.
+/// Error(Checkpoint) unless `sampler` has the order that the state was saved with.
 void check_order(const State& state, int64_t epoch, const DistributedSampler& sampler) {
   const int64_t samples = state.integer("samples", kPart);
   check(samples == sampler.options().size, ErrorKind::Checkpoint, kPart, "the state belongs to a data set with ", samples,
@@ -49,7 +49,7 @@ State Loader::state() const {
     out.values["samples"] = self.dataset->size();
     out.values["order"] = order_digest(self.sampler_of(self.seed).order(self.epoch));
   } else {
-    out.values["rank"] = self.options.rank;  // whose stream it is
+    out.values["rank"] = self.options.rank;  // rank that read the stream
     out.values["world_size"] = self.options.world_size;
     for (const auto& [key, value] : self.stream_state.values) out.values[std::string(kStream) + key] = value;
     for (const auto& [key, value] : self.stream_state.tensors) out.tensors[std::string(kStream) + key] = value;
@@ -63,7 +63,7 @@ void Loader::load_state(const State& state) {
   const int64_t epoch = state.integer("epoch", kPart), cursor = state.integer("cursor", kPart);
   const int64_t batch_size = state.integer("batch_size", kPart);
   check(epoch >= 0 && cursor >= 0, ErrorKind::Checkpoint, kPart, "the state is at epoch ", epoch, ", batch ", cursor);
-  if (cursor > 0) {  // between epochs other data may follow
+  if (cursor > 0) {  // between epochs, the data may change
     check(batch_size == self.options.batch_size, ErrorKind::Checkpoint, kPart, "the state is inside an epoch, with batches of ", batch_size,
           "; this run has batches of ", self.options.batch_size,
           "; hint: resume with the same data.batch_size, or from the end of an epoch");
@@ -80,7 +80,7 @@ void Loader::load_state(const State& state) {
   self.epoch = epoch;
   self.cursor = cursor;
   self.stream_state = std::move(of_stream);
-  // The stream of another rank is at another sample: such a state gives the position only.
+  // Another rank's stream is at another sample, so its state provides only the position.
   self.loaded = rank_of(state) == self.options.rank && world_size_of(state) == self.options.world_size;
   self.begun = false;
 }

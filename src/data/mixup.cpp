@@ -15,7 +15,7 @@
 namespace npu_train {
 namespace {
 
-/// Gamma(shape, 1) for shape >= 1.
+/// Draws from Gamma(shape, 1), shape >= 1.
 double draw_gamma(double shape, Philox& rng) {
   const double d = shape - 1.0 / 3.0, c = 1.0 / std::sqrt(9.0 * d);
   for (;;) {
@@ -33,7 +33,7 @@ void check_labels(const at::Tensor& labels, int64_t classes) {
     check(label[i] >= 0 && label[i] < classes, ErrorKind::Data, "mixup", "a label is ", label[i], "; allowed: 0 to ", classes - 1);
 }
 
-/// Soft targets: `lambda` for the own label, the rest for the partner's.
+/// Returns soft targets: `lambda` for a sample's own label, the rest for its partner's.
 at::Tensor soft_targets(const at::Tensor& labels, int64_t real, int64_t classes, double lambda) {
   check_labels(labels, classes);
   const int64_t rows = labels.numel();
@@ -52,7 +52,7 @@ struct Box {
   int64_t top, bottom, left, right;
 };
 
-/// A box of (1 - lambda) of the area around a random centre, cut at the image's borders.
+/// Draws a box of (1 - lambda) of the area around a random centre, cut at the image's borders.
 Box draw_box(int64_t height, int64_t width, double lambda, Philox& rng) {
   const double half = 0.5 * std::sqrt(1.0 - lambda);
   const int64_t cy = rng.below(static_cast<uint32_t>(height)), cx = rng.below(static_cast<uint32_t>(width));
@@ -79,7 +79,7 @@ struct Walk {
 void mix(at::Tensor& input, int64_t real, float lambda) {
   const int64_t bytes = input.numel() / input.size(0);
   auto* data = input.mutable_data_ptr<float>();
-  // In place from the first row on: the row before is needed unmixed, so it is kept.
+  // In place from the first row on; the original previous row is kept, because the next one needs it.
   std::vector<float> before(data + (real - 1) * bytes, data + real * bytes), own(bytes);
   for (int64_t i = 0; i < real; ++i) {
     float* row = data + i * bytes;
@@ -111,11 +111,11 @@ void paste(at::Tensor& input, int64_t real, const Box& box) {
   }
 }
 
-/// The draws of a batch.
+/// The random numbers of a batch.
 struct Mixing {
   bool cut = false;
-  Box box{};          // with cut
-  double lambda = 1;  // weight of the own label, and without cut of the own pixels
+  Box box{};          // if `cut`
+  double lambda = 1;  // weight of the own label and, unless `cut`, of the own pixels
 };
 
 Mixing draw_mixing(const MixOptions& options, const Batch& batch) {
@@ -133,7 +133,7 @@ Mixing draw_mixing(const MixOptions& options, const Batch& batch) {
   return out;
 }
 
-/// The same on the batch's device, in place.
+/// Mixes on the batch's device, in place.
 Batch mix_there(Batch batch, const MixOptions& options) {
   const auto [cut, box, lambda] = draw_mixing(options, batch);
   const auto before = [&](const at::Tensor& rows) { return at::roll(rows, 1, 0); };
@@ -167,7 +167,7 @@ double draw_beta(double alpha, Philox& rng) {
     return a / (a + b);
   }
   for (;;) {
-    // In logarithms: small alphas underflow.
+    // In logarithms, because small alphas underflow.
     const double u = std::log(static_cast<double>(rng.uniform()) + 0x1.0p-25) / alpha,
                  v = std::log(static_cast<double>(rng.uniform()) + 0x1.0p-25) / alpha;
     const double high = std::max(u, v);
@@ -182,7 +182,7 @@ BatchHook mix_batches(const MixOptions& options) {
   check(options.num_classes > 0, ErrorKind::Usage, "mixup", "the data set has no classes to mix");
   return [options](Batch batch) {
     at::Tensor input = batch.input();
-    const bool later = !batch.pending.empty();  // the input is not what it will be
+    const bool later = !batch.pending.empty();  // pending transforms will change the input
     check(input.dim() == 4 && (later || input.scalar_type() == at::kFloat) && batch.target().dim() == 1 &&
               batch.target().scalar_type() == at::kLong && input.is_non_overlapping_and_dense(),
           ErrorKind::Usage, "mixup", "needs an \"input\" of floats [N, C, H, W] and a \"target\" of labels [N]");

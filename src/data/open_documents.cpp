@@ -23,7 +23,7 @@ DocumentRules rules_of(const DocumentsOptions& o) {
           .skip_bad = o.on_bad_sample == "skip"};
 }
 
-// Whether the files of `pattern` are .jsonl, which they must all be or none.
+// Returns true if all files of `pattern` are .jsonl, false if none is; Error(Usage) for a mixture.
 bool all_json_lines(const std::vector<std::string>& files, const std::string& pattern) {
   const auto count = std::count_if(files.begin(), files.end(), is_json_lines);
   check(count == 0 || count == static_cast<int64_t>(files.size()), ErrorKind::Usage, "data", "'", pattern, "' names ", count,

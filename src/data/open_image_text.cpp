@@ -26,7 +26,7 @@ std::shared_ptr<ImageText> open_pairs(const ImageTextOptions& o, const std::stri
                                      questions);
 }
 
-// Images in `root` that none of `named`, sorted, names. Hidden files and links to folders are not looked at.
+// Counts the images in `root` that are not in `named` (sorted). Hidden files and links to folders are ignored.
 int64_t without_caption(const fs::path& root, const std::vector<std::string>& named) {
   int64_t count = 0;
   std::error_code error;
@@ -77,11 +77,11 @@ DatasetPair open_folder(const ImageTextOptions& options, const std::optional<Que
   return pair;
 }
 
-// Without a title and with the lines of the data set in the texts.
+// Adds all fields. `line` is the form of a line, for the help texts.
 template <class T>
 ConfigTable<T> image_text_fields(ConfigTable<T> table, const char* line) {
   using O = ImageTextOptions;
-  // Type arguments are spelled out: a member of the base is not deduced as one of T.
+  // Explicit type arguments: a member of a base class would not be deduced as a member of T.
   return data_fields(
       table.template field<std::string>("root", &O::root, "folder with the images and the files of pairs")
           .template field<std::string>("train", &O::train, std::string("file of the training pairs, in root: ") + line + " in each line")

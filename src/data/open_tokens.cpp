@@ -34,7 +34,7 @@ std::shared_ptr<TokenDataset> open_files(const std::string& pattern, const Token
   return std::make_shared<TokenDataset>(std::move(files), text_tokens(options, options.context), options.vocab_size);
 }
 
-// Samples of consecutive bytes, each with the byte after it as its target.
+// Returns samples of consecutive bytes; the target is the byte after each.
 std::shared_ptr<const Dataset> bytes_as_tokens(const std::string& text, int64_t context) {
   const auto count = (static_cast<int64_t>(text.size()) - 1) / context;
   at::Tensor inputs = at::empty({count, context}, at::kLong), targets = at::empty({count, context}, at::kLong);

@@ -1,4 +1,4 @@
-// The data sets of text.
+// Opens the data sets of text.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace npu_train::detail {
 
-// Error(Usage) for transforms and mixing, which are for images.
+// Error(Usage) for transforms and mixing, which apply only to images.
 DatasetPair open_tokens(const TokensOptions& options);
 DatasetPair open_documents(const DocumentsOptions& options);
 DatasetPair open_image_text(const ImageTextOptions& options, const TransformRegistry& transforms);
@@ -27,7 +27,7 @@ void check_no_images(const DataOptions& options);
 // Error(Usage) if no training files are named, or both val and val_fraction are given.
 void check_split(const std::string& train, const std::string& val, double val_fraction);
 
-// `all` as the training data; its last `val_fraction`, if that is above 0, is the validation data instead.
+// Uses `all` as the training data, or without its last `val_fraction`, which becomes the validation data.
 template <class Data>
 void split_off_validation(DatasetPair& pair, const std::shared_ptr<Data>& all, double val_fraction) {
   pair.train = all;

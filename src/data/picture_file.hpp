@@ -1,4 +1,4 @@
-// Files of images.
+// Names and content of image files.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace npu_train::detail {
 
-// By the extension: .jpg, .jpeg, .png, in any case.
+// True for the extensions .jpg, .jpeg and .png in any case.
 bool is_picture_name(const std::filesystem::path& path);
 
-// The bytes of a file of at most 512 MiB. Error(Data), which begins with `from`, for a larger one, Error(Data) if it cannot be read.
+// Returns the bytes of a file. Error(Data), which begins with `from`, if it is larger than 512 MiB; Error(Data) if it cannot be read.
 std::vector<uint8_t> read_picture_file(const std::filesystem::path& path, const char* from);
 
 }  // namespace npu_train::detail

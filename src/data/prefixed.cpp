@@ -25,7 +25,7 @@ at::Tensor field_of(const Sample& sample, const char* name) {
   return found->second;
 }
 
-// 0 for a random number, nothing for none.
+// Returns the length of the prefix: 0 for a random one, nullopt for none.
 std::optional<int64_t> prefix_of(const PrefixOptions& options) {
   if (options.prefix == "none") return std::nullopt;
   if (options.prefix == "random") return 0;
@@ -53,7 +53,7 @@ Sample PrefixedDataset::get(int64_t index) const {
   const int64_t prefix = prefix_ > 0 ? prefix_ : 1 + random.below(static_cast<uint32_t>(count));
   const at::Tensor inserted = at::full({kInserted}, gmask_, at::kLong);
   inserted.mutable_data_ptr<int64_t>()[1] = bos_;
-  // The token after bos is the target of the prefix's last token.
+  // The token after bos is the original target of the prefix's last token.
   sample.fields = {{"input", at::cat({tokens.narrow(0, 0, prefix), inserted, tokens.narrow(0, prefix, count - prefix)})},
                    {"target", at::cat({at::full({prefix + 1}, kIgnored, at::kLong), next.narrow(0, prefix - 1, count - prefix + 1)})}};
   return sample;

@@ -12,13 +12,13 @@ constexpr int64_t kLargestId = (int64_t{1} << 31) - 1;
 
 std::vector<int32_t> ids_of_bytes(const std::string& text, const std::string& where) {
   auto bytes = document_bytes(text, where);
-  if (!bytes.empty()) bytes.pop_back();  // its end
+  if (!bytes.empty()) bytes.pop_back();  // without the end token
   std::vector<int32_t> out;
   for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
   return out;
 }
 
-// A text, or a list of ids.
+// Returns the ids of a member that is a text or a list of ids.
 std::vector<int32_t> ids_of_member(const Json& line, const char* key, const std::string& where) {
   const Json& value = line.at(key, where);
   const auto place = where + ": " + key;
@@ -33,7 +33,7 @@ std::vector<int32_t> ids_of_member(const Json& line, const char* key, const std:
   return out;
 }
 
-// `parts` before the answer, and the answer.
+// Joins `parts` before the answer with the answer.
 QuestionTokens joined(std::initializer_list<std::vector<int32_t>> parts, const std::vector<int32_t>& answer, const DocumentRules& rules) {
   QuestionTokens out;
   for (const auto& part : parts) out.tokens.insert(out.tokens.end(), part.begin(), part.end());
@@ -57,13 +57,13 @@ QuestionTokens about_image(const std::vector<int32_t>& question, const std::vect
   return joined({if_given(rules.begin_token), images, question, if_given(o.separator)}, answer, rules);
 }
 
-// How messages call the end of a text, which counts, and all of it.
+// Words for messages: the end of a text, which counts in the loss, and the complete text.
 struct WordsOfText {
   const char *end, *all;
 };
 constexpr WordsOfText kOfQuestions{"answer", "image, question and answer"}, kOfPrompts{"completion", "prompt and completion"};
 
-// What is wrong with it, "" if nothing, after its end was truncated if that is the rule. Counts both.
+// Truncates the answer if the rules allow it. Returns the fault of the text, or "". Counts both.
 std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, const DocumentRules& rules, DocumentCounts& counts) {
   const auto size = static_cast<int64_t>(text.tokens.size());
   if (size == text.prompt + 1) {

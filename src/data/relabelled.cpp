@@ -24,7 +24,7 @@ Names names_without(const Names& names, const Names& others) {
   return out;
 }
 
-// The number of each class of `from` in `to`.
+// Returns the index in `to` of each class of `from`.
 std::vector<int64_t> places_of(const Names& from, const Names& to) {
   std::vector<int64_t> out;
   for (const auto& name : from) out.push_back(std::find(to.begin(), to.end(), name) - to.begin());
@@ -54,7 +54,7 @@ struct Relabelling {
   }
 };
 
-// A data set of the kind that the loader knows, which is `Base`.
+// A relabelled data set of type `Base`, which the Loader tests for.
 template <class Base>
 class Relabelled : public Base {
  public:

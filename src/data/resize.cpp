@@ -10,11 +10,11 @@
 namespace npu_train {
 namespace {
 
-/// Weights of the inputs [first, first + count) of each output.
+/// Filter weights: inputs [first, first + count) of each output.
 template <class Weight>
 struct Taps {
   std::vector<int32_t> first, count;
-  std::vector<Weight> weights;  // stride per output
+  std::vector<Weight> weights;  // `stride` weights per output
   int64_t stride = 0;
 };
 
@@ -28,7 +28,7 @@ double cubic(double x) {
   return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
-// As Pillow computes them, operation by operation.
+// Computes the weights as Pillow does, operation by operation.
 Taps<double> taps_of(int64_t in, int64_t out, double begin, double end, Interpolation interpolation) {
   const bool is_cubic = interpolation == Interpolation::Bicubic;
   const double scale = (end - begin) / static_cast<double>(out), wide = std::max(scale, 1.0);
@@ -38,7 +38,7 @@ Taps<double> taps_of(int64_t in, int64_t out, double begin, double end, Interpol
   taps.first.resize(out);
   taps.count.resize(out);
   taps.weights.assign(out * taps.stride, 0.0);
-  // The box also cuts the filter, at pixel borders: pixels outside it are not read.
+  // The filter is also cut at the pixel borders of the box: pixels outside are not read.
   const auto lowest = static_cast<int64_t>(std::floor(begin));
   const auto highest = std::min<int64_t>(in, static_cast<int64_t>(std::ceil(end)));
   for (int64_t i = 0; i < out; ++i) {
@@ -76,10 +76,10 @@ Taps<float> floats(Taps<double> taps) {
   return converted<float>(std::move(taps), [](double w) { return static_cast<float>(w); });
 }
 
-// Rows, then columns, rounded once.
+// Resizes rows, then columns, and rounds once.
 void resize_at_once(const Image& packed, Image& out, const Taps<float>& rows, Taps<float> cols) {
   const int64_t width = out.width();
-  // Only the columns that are looked at take part in the first pass.
+  // The first pass computes only the columns that the second one reads.
   const int64_t left = cols.first.front();
   const int64_t used = cols.first.back() + cols.count.back() - left;
   for (auto& first : cols.first) first -= static_cast<int32_t>(left);
@@ -94,7 +94,7 @@ void resize_at_once(const Image& packed, Image& out, const Taps<float>& rows, Ta
   }
 }
 
-using Bytes = std::vector<uint8_t>;  // of packed pixels, row by row
+using Bytes = std::vector<uint8_t>;  // packed pixels, row by row
 
 Bytes resize_columns(const uint8_t* pixels, int64_t height, int64_t width, const Taps<int32_t>& taps) {
   const auto out_width = static_cast<int64_t>(taps.first.size());
@@ -114,8 +114,8 @@ Bytes resize_rows(const uint8_t* pixels, int64_t width, const Taps<int32_t>& tap
   return out;
 }
 
-// Columns and rows, each rounded to bytes; nullptr: this direction keeps its size. As Pillow 13, rows come first if the height shrinks by
-// more than twice what the width shrinks by. Before, columns were always first.
+// Resizes columns and rows, each rounded to bytes; nullptr: this direction keeps its size. As in Pillow 13, rows come first if the height
+// shrinks by more than twice the shrinkage of the width. Earlier versions always resized columns first.
 void resize_as_pillow(const Image& packed, Image& out, const Taps<int32_t>* rows, const Taps<int32_t>* cols) {
   const int64_t height = out.height(), width = out.width(), shrinks = packed.height() - height;
   const bool rows_first = shrinks > 0 && shrinks > 2 * (packed.width() - width);

@@ -12,10 +12,10 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kTrainImages = 50'000, kValImages = 10'000;  // what CIFAR has
+constexpr int64_t kTrainImages = 50'000, kValImages = 10'000;  // the sizes of CIFAR
 constexpr int64_t kImagenetSide = 224, kImagenetClasses = 1000;
 
-/// Random images, made on request.
+/// Random images, generated on request.
 class RandomImages final : public PictureDataset {
  public:
   RandomImages(DatasetInfo info, int64_t size) : info_(std::move(info)), size_(size) {}
@@ -43,7 +43,7 @@ DatasetPair random_pair(const DataOptions& options, DatasetInfo info, const Tran
   return pair;
 }
 
-/// Folders of ROOT/train; 0 where it cannot be read.
+/// Returns the number of folders in ROOT/train; 0 if it cannot be read.
 int64_t class_folders(const std::string& root) {
   int64_t out = 0;
   std::error_code error;

@@ -16,14 +16,14 @@ namespace {
 
 constexpr const char* kTokens = "TokenFile";
 
-// The files with a header.
+// The file formats with a header.
 struct TokenLayout {
   int32_t magic, version;
   int64_t width;
 };
 constexpr TokenLayout kTokenLayouts[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 constexpr int64_t kTokenHeader = 256 * sizeof(int32_t);
-constexpr size_t kTokensAtOnce = size_t{1} << 20;  // in one call of write
+constexpr size_t kTokensAtOnce = size_t{1} << 20;  // per write call
 
 template <class Token>
 void widen(const std::vector<char>& bytes, int64_t count, int64_t* out) {
@@ -34,8 +34,8 @@ void widen(const std::vector<char>& bytes, int64_t count, int64_t* out) {
   }
 }
 
-// Why a file that has no known header is not one without a header; "" for tokens. Headers of this family begin with a date, 20240520, and a
-// small version. As token ids of uint16 these would be any id and one of 305 to 320, then the version and 0.
+// Returns the kind of a file that is neither known nor plain tokens; "" for tokens. Headers of llm.c's formats begin with a date, such as
+// 20240520, and a small version; as uint16 tokens these would be any id, one of 305 to 320, the version and 0.
 std::string other_format(const int32_t (&header)[3]) {
   std::string_view bytes(reinterpret_cast<const char*>(header), sizeof header);
   if (bytes.starts_with("\x93NUMPY")) return "a NumPy file (.npy)";
@@ -48,7 +48,7 @@ std::string other_format(const int32_t (&header)[3]) {
   return "";
 }
 
-// Numbers, or the bytes of a text. The caller commits.
+// Writes numbers, or the bytes of a text. The caller commits the file.
 template <class Tokens>
 void write_tokens(AtomicFile& file, const Tokens& tokens, const TokenLayout& layout) {
   const auto path = file.path().string();
@@ -175,7 +175,7 @@ std::vector<std::string> token_files(const std::string& pattern) {
       if (entry.path().extension() == ".bin" && !entry.is_directory()) out.push_back(entry.path().string());
     std::sort(out.begin(), out.end());
   } else if (std::filesystem::exists(pattern, unreadable)) {
-    out.push_back(pattern);  // whatever characters its name has
+    out.push_back(pattern);  // an existing path is not a pattern, whatever characters it has
   } else {
     glob_t found{};
     if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) out.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);

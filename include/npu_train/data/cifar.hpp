@@ -18,7 +18,7 @@ enum class Split { Train, Val };
 class CifarDataset final : public MemoryPictures {
  public:
   /// Reads data_batch_1.bin ... data_batch_5.bin or test_batch.bin (CIFAR-100: train.bin or test.bin) from `root`; a file may contain any
-  /// number of complete records. Error(Data) with file, size and record size for one that is missing, short or has a label out of range.
+  /// number of complete records. Error(Data) with file, size and record size if a file is missing or truncated, or a label is out of range.
   CifarDataset(CifarKind kind, const std::string& root, Split split);
 
   std::string where(int64_t index) const override;
@@ -31,10 +31,10 @@ class CifarDataset final : public MemoryPictures {
   std::vector<File> files_;
 };
 
-/// The description of the data set, without its files: names, classes, shape, statistics.
+/// Returns names, classes, shape and statistics without reading a file.
 DatasetInfo cifar_info(CifarKind kind);
 
-/// Files of a split, in the order they are read.
+/// Returns the paths of a split's files, in reading order.
 std::vector<std::string> cifar_files(CifarKind kind, Split split);
 
 /// Writes images of 3 x 32 x 32 as a file in CIFAR-10's layout.

@@ -21,7 +21,7 @@ Image adjust_hue(Image image, float turns);
 /// Brightness of a pixel (ITU-R 601-2 in 16-bit fixed point).
 inline uint8_t luma(int r, int g, int b) { return static_cast<uint8_t>((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16); }
 
-/// Factors uniform in [max(0, 1 - x), 1 + x], hue in [-x, x], in an order drawn per image.
+/// Jitter with factors uniform in [max(0, 1 - x), 1 + x] and a hue shift in [-x, x]; the order of the changes is drawn per image.
 class ColorJitter final : public Transform {
  public:
   /// Error(Usage) for a negative strength or a hue above 0.5.
@@ -48,7 +48,7 @@ class GaussianBlur final : public Transform {
   explicit GaussianBlur(int64_t kernel = 3, double min_sigma = 0.1, double max_sigma = 2.0);
   Image apply(Image image, Philox& rng) const override;
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
-  /// Sigma.
+  /// Draws sigma.
   double draw(Philox& rng) const { return rng.uniform(static_cast<float>(min_sigma_), static_cast<float>(max_sigma_)); }
   int64_t kernel() const { return kernel_; }
 
@@ -57,7 +57,7 @@ class GaussianBlur final : public Transform {
   double min_sigma_, max_sigma_;
 };
 Image gaussian_blur(const Image& image, int64_t kernel, double sigma);
-/// `kernel` weights that add up to 1.
+/// Returns `kernel` weights that add up to 1.
 std::vector<float> gaussian_weights(int64_t kernel, double sigma);
 
 }  // namespace npu_train

@@ -27,15 +27,15 @@ struct DataOptions {
   int64_t prefetch_factor = 2;
   bool shuffle = true;
   bool drop_last = false;
-  int64_t image_size = 0;                    ///< the meaning of `size: 0` in a transform
-  std::vector<PartConfig> train_transforms;  ///< data sets set their own defaults
+  int64_t image_size = 0;                    ///< replaces `size: 0` of a transform
+  std::vector<PartConfig> train_transforms;  ///< each data set has its own defaults
   std::vector<PartConfig> val_transforms;
   std::string jpeg = "auto";        ///< auto: exact for validation and prediction, fast in training | exact | fast: see Resampling::exact
-  std::string augment_on = "host";  ///< host | device: place of the transforms after the last resizing one, and of mixing
+  std::string augment_on = "host";  ///< host | device: where mixing and the transforms after the last resizing one run
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
   std::string on_bad_sample = "error";  ///< error | skip: a sample that cannot be read is omitted from its batch, and counted
-  int64_t batch_tokens = 0;             ///< of an optimizer step over all ranks, at least; sets accumulate_grad_batches. 0: off
+  int64_t batch_tokens = 0;             ///< minimum tokens per optimizer step, summed over ranks; sets accumulate_grad_batches. 0: off
   ContextWarmup context_warmup;
 };
 
@@ -76,7 +76,7 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   return table;
 }
 
-/// A list of parts in code: `{part("random_crop", {{"size", 32}}), part("normalize")}`.
+/// Builds a list of parts in code: `{part("random_crop", {{"size", 32}}), part("normalize")}`.
 PartConfig part(const std::string& name, ConfigNode options = ConfigNode::map());
 
 }  // namespace npu_train

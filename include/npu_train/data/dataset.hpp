@@ -33,7 +33,7 @@ struct DatasetInfo {
   std::vector<double> mean, std;         ///< per channel, of values in [0, 1]
 };
 
-/// Samples by number.
+/// A data set with random access.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -42,7 +42,7 @@ class Dataset {
   virtual Sample get(int64_t index) const = 0;
 
   virtual DatasetInfo info() const { return {}; }
-  /// The source of a sample, for messages: a file and a record. May be empty.
+  /// Returns the source of a sample for messages: a file and a record. May be empty.
   virtual std::string where(int64_t /*index*/) const { return {}; }
 };
 
@@ -53,13 +53,13 @@ class IterableDataset {
   virtual ~IterableDataset() = default;
   /// Returns to the start of the stream for this epoch.
   virtual void begin_epoch(int64_t epoch) = 0;
-  /// The next sample, or nothing at the end. The loader numbers them from 0, over all ranks, if `Sample::index` is negative.
+  /// Returns the next sample, or nullopt at the end. The loader numbers samples over all ranks, from 0, if `Sample::index` is negative.
   virtual std::optional<Sample> next() = 0;
-  /// The position of the stream, sufficient to continue from there.
+  /// Returns the position of the stream; load_state() continues from there.
   virtual State state() const = 0;
   virtual void load_state(const State& state) = 0;
-  /// Returns only every `count`-th sample, from the `index`-th: one part of a run over several processes. Called before begin_epoch.
-  /// (Samples of a Dataset are divided by micro-batches instead, see DistributedSampler; a stream would have to read all of them for that.)
+  /// Restricts the stream to every `count`-th sample, from the `index`-th: the part of one rank. Called before begin_epoch.
+  /// (A Dataset is divided by micro-batches instead, see DistributedSampler; for that, each rank would have to read the complete stream.)
   virtual void shard(int64_t index, int64_t count) = 0;
 
   virtual DatasetInfo info() const { return {}; }

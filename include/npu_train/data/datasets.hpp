@@ -12,39 +12,38 @@
 
 namespace npu_train {
 
-/// The meaning of a data set's name: the training and validation data, the transforms of the images, and the loader's options.
+/// A configured data set: training and validation data, the transforms of the images, and the loader's options.
 struct DatasetPair {
-  std::shared_ptr<const Dataset> train;  ///< or a stream:
+  std::shared_ptr<const Dataset> train;  ///< null if the data are a stream:
   std::shared_ptr<IterableDataset> train_stream;
   std::shared_ptr<const Dataset> val;  ///< null: no validation data
   Pipeline train_pipeline, val_pipeline;
   DataOptions options;
   std::string left_out{};  ///< skipped entries: "11 files skipped (8 .txt, 3 .webp)"; "" if none
 
-  /// Of the training data.
+  /// Returns the description of the training data.
   DatasetInfo info() const;
-  /// One line: "120 + 30 images, 3 classes, 11 files skipped (8 .txt, 3 .webp)".
+  /// Returns one line: "120 + 30 images, 3 classes, 11 files skipped (8 .txt, 3 .webp)".
   std::string summary() const;
 };
 
-/// Each entry's options derive from DataOptions; opening may read files (Error(Data) names missing files and how to get them). A factory
-/// gets the transforms that the configuration may name, for set_pipelines(); one without transforms omits that argument.
+/// The options of each entry derive from DataOptions. Opening may read files (Error(Data) names missing files and how to get them). A
+/// factory receives the known transforms for set_pipelines(); a data set without transforms omits that argument.
 using DatasetRegistry = Registry<DatasetPair, const TransformRegistry&>;
 
-/// cifar10, cifar100, image_folder, generated, tokens, documents, image_text, image_questions, generated_text,
-/// generated_questions.
+/// Adds cifar10, cifar100, image_folder, generated, tokens, documents, image_text, image_questions, generated_text and generated_questions.
 void add_builtin_datasets(DatasetRegistry& registry);
 DatasetRegistry builtin_datasets();
 
-/// Both pipelines of a pair from its options; open options are taken from `info`. Error(Usage) as Pipeline::from_config, and
-/// with augment_on: device as split_for_device.
+/// Builds both pipelines from the pair's options; open options are taken from `info`. Error(Usage) as in Pipeline::from_config, and with
+/// augment_on: device as in split_for_device.
 void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms = builtin_transforms());
 
-/// A loader over the training data: the pair's options, shuffled, with mixup and cutmix if enabled. `runtime` has the settings that are not
-/// in the options (seed, ranks, channels_last, hooks; drop_last wins over last_batch).
+/// Returns a loader over the training data with the pair's options, mixup and cutmix included. `runtime` has the other settings (seed,
+/// ranks, channels_last, hooks); drop_last overrides its last_batch.
 Loader train_loader(const DatasetPair& pair, LoaderOptions runtime);
-/// A loader over the validation data: in order, every sample once, on one rank; with fewer batches than ranks, some ranks have none. A
-/// batch larger than the data is reduced to the size of the data. Error(Usage) if there are no validation data.
+/// Returns a loader over the validation data in order; each sample occurs once, on one rank. With fewer batches than ranks, some ranks have
+/// none. A batch size above the size of the data is reduced to it. Error(Usage) if there are no validation data.
 Loader val_loader(const DatasetPair& pair, LoaderOptions runtime);
 
 }  // namespace npu_train

@@ -1,7 +1,7 @@
 /// Images that need no download: ten classes of coloured shapes, 32 x 32 RGB in CIFAR's layout, drawn from a seed.
 ///
-/// Only the shape determines the class: position, size, rotation, colours (light on dark or dark on light), background and noise are drawn
-/// per image. A linear classifier on the pixels cannot learn it; a small convolutional network can.
+/// Only the shape determines the class; position, size, rotation, colours (light on dark or dark on light), background and noise are drawn
+/// per image. A linear classifier on the pixels cannot learn the classes; a small convolutional network can.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ShapeStyle {
   static const ConfigTable<ShapeStyle>& config_table();
 };
 
-/// `count` images with equally frequent labels 0..9, shuffled. Image i depends only on (seed, i).
+/// Returns `count` images with equally frequent labels 0..9, shuffled. Image i depends only on (seed, i).
 MemoryPictures generate_shapes(int64_t count, uint64_t seed, const ShapeStyle& style = {});
 
 struct GeneratedOptions : DataOptions {

@@ -1,4 +1,4 @@
-/// Questions about images, and captions, that need no download: the shapes of generated.hpp, and what they are, as bytes.
+/// Questions about images, and captions, that need no download: the shapes of generated.hpp with texts about them, as bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace npu_train {
 
-/// Each image of `shapes` with one question: "what is it?", answered by the name of its class, or "is it a star?", answered by yes or no,
-/// equally often; or, without questions, with a caption such as "a star". Which one depends only on the seed and the image's number.
+/// Each image of `shapes` with one question: "what is it?", answered by its class name, or "is it a star?", answered by yes or no, equally
+/// often. Without questions it has a caption such as "a star". The text depends only on the seed and the image's number.
 class GeneratedQuestions final : public CaptionedPictures {
  public:
-  /// Error(Usage) for classes without names, Error(Data) if a text has more tokens than rules.context.
+  /// Error(Usage) if classes have no names, Error(Data) if a text has more tokens than rules.context.
   GeneratedQuestions(MemoryPictures shapes, const DocumentRules& rules, const std::optional<QuestionOptions>& questions, uint64_t seed);
 
   int64_t size() const override { return shapes_.size(); }

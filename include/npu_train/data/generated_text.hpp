@@ -9,8 +9,8 @@
 
 namespace npu_train {
 
-/// `bytes` bytes of sentences such as "the old dogs see a red house.". Number and verb agree, so that the text has dependencies between
-/// words that a model can learn. The text depends only on the arguments. Error(Usage) for a negative or huge number.
+/// Returns `bytes` bytes of sentences such as "the old dogs see a red house.". Number and verb agree, so the text has dependencies between
+/// words that a model can learn. It depends only on the arguments. Error(Usage) for a negative or huge number.
 std::string generate_text(int64_t bytes, uint64_t seed);
 
 struct GeneratedTextOptions : DataOptions, PrefixOptions {

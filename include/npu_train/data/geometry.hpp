@@ -9,7 +9,7 @@
 
 namespace npu_train {
 
-/// Antialiased resize: of the shorter side to `size` (the other in proportion, rounded down), or of both sides.
+/// Antialiased resize, either of the shorter side to `size` (the other in proportion, rounded down) or of both sides.
 class Resize final : public Transform {
  public:
   explicit Resize(int64_t shorter_side, Resampling how = {});
@@ -17,7 +17,7 @@ class Resize final : public Transform {
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
   PictureSize output_size(PictureSize in) const override;
-  /// Only for images that already have the size.
+  /// Non-null only if images already have the output size.
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
 
  private:
@@ -25,21 +25,21 @@ class Resize final : public Transform {
   Resampling how_;
 };
 
-/// The centre of `size` x `size` pixels; a smaller image is padded with 0.
+/// Crops the centre of `size` x `size` pixels; a smaller image is padded with 0.
 class CenterCrop final : public Transform {
  public:
   explicit CenterCrop(int64_t size);
   Image apply(Image image, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
-  /// The window in an image of this size; it may extend beyond the image.
+  /// Returns the window for an image of this size; it may extend beyond the image.
   PixelBox window(int64_t height, int64_t width) const;
 
  private:
   int64_t size_;
 };
 
-/// `padding` zeros on each side, then a `size` x `size` window anywhere.
+/// Pads each side with `padding` zeros, then crops a random window of `size` x `size` pixels.
 /// Error(Data) for an image that is smaller than the window even with padding.
 class RandomCrop final : public Transform {
  public:
@@ -47,15 +47,15 @@ class RandomCrop final : public Transform {
   Image apply(Image image, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
-  /// The window in an image of this size; it may extend beyond the image by the padding.
+  /// Draws the window for an image of this size; it may extend beyond the image by the padding.
   PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
 
  private:
   int64_t size_, padding_;
 };
 
-/// A box with a random area and shape ("Inception crop", Szegedy et al. 2015), resized to `size` x `size`. Unless the resampling is
-/// exact, JPEG files are decoded only inside the box.
+/// Crops a box with random area and aspect ratio ("Inception crop", Szegedy et al. 2015) and resizes it to `size` x `size`. Unless the
+/// resampling is exact, JPEG files are decoded only inside the box.
 class RandomResizedCrop final : public Transform {
  public:
   explicit RandomResizedCrop(int64_t size, double min_scale = 0.08, double max_scale = 1, double min_ratio = 3.0 / 4,
@@ -63,7 +63,7 @@ class RandomResizedCrop final : public Transform {
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
-  /// The box for an image of this size: ten attempts, then the centre with the nearest allowed ratio.
+  /// Draws the box for an image of this size: ten attempts, then a central box with the nearest allowed ratio.
   PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
 
  private:
@@ -90,16 +90,17 @@ class RandomRotation final : public Transform {
   explicit RandomRotation(double degrees) : degrees_(degrees) {}
   Image apply(Image image, Philox& rng) const override;
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
-  /// Degrees.
+  /// Draws the angle in degrees.
   double draw(Philox& rng) const { return rng.uniform(static_cast<float>(-degrees_), static_cast<float>(degrees_)); }
 
  private:
   double degrees_;
 };
 
-/// out(y, x) = in(m[3] x + m[4] y + m[5], m[0] x + m[1] y + m[2]) at pixel centres, nearest, `fill` outside: the inverse map, as in Pillow.
+/// Computes out(y, x) = in(m[3] x + m[4] y + m[5], m[0] x + m[1] y + m[2]) at pixel centres (the inverse map, as in Pillow); nearest pixel,
+/// `fill` outside.
 Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill = 0);
-/// Counter-clockwise by `degrees` around the centre.
+/// Rotates counter-clockwise by `degrees` around the centre.
 Image rotate_nearest(const Image& image, double degrees, uint8_t fill = 0);
 
 }  // namespace npu_train

@@ -20,21 +20,21 @@ struct PixelBox {
   int64_t top = 0, left = 0, height = 0, width = 0;
 };
 
-/// A decoded part of an image: `image` covers the box (and possibly some pixels around it), possibly at a smaller scale. In `image`, the
-/// box is [y0, y1) x [x0, x1).
+/// A decoded part of an image. `image` covers the requested box, possibly with a margin and at a smaller scale; the box is [y0, y1) x [x0,
+/// x1) of it.
 struct DecodedBox {
   Image image;
   double y0 = 0, x0 = 0, y1 = 0, x1 = 0;
 };
 
-/// Reads the header. Error(Data) if it is neither JPEG nor PNG, is damaged, or claims more than Image::kMaxPixels.
+/// Reads the header. Error(Data) if the file is neither JPEG nor PNG, is damaged, or claims more than Image::kMaxPixels.
 ImageHeader read_header(const std::vector<uint8_t>& file, const std::string& where);
 
-/// The complete image as RGB, packed. Grayscale, palette, CMYK, 16 bits and transparency are converted (alpha is dropped).
-/// Error(Data) for a damaged file; one that ends early is damaged.
+/// Decodes the complete image to packed RGB. Grayscale, palette, CMYK, 16 bits and transparency are converted (alpha is dropped).
+/// Error(Data) for a damaged or truncated file.
 Image decode_image(const std::vector<uint8_t>& file, const std::string& where);
 
-/// The part needed to resize `box` to about `height` x `width`: a JPEG is decoded only there, and at 1/2, 1/4 or 1/8 if that still has at
+/// Decodes the part needed to resize `box` to about `height` x `width`: only that region of a JPEG, at 1/2, 1/4 or 1/8 if that still has at
 /// least the requested number of pixels. Rows below the box are not decoded, but the end of the file is checked.
 DecodedBox decode_box(const std::vector<uint8_t>& file, const std::string& where, const PixelBox& box, int64_t height, int64_t width);
 

@@ -15,20 +15,20 @@ namespace npu_train {
 /// sorted order, so that labels are the same everywhere.
 class ImageFolder final : public PictureDataset {
  public:
-  /// Error(Data) if `dir` is not a folder or has no class folders, or if a class has no images. With `class_names`, the labels are their
-  /// indices (a validation folder that lacks a class keeps the labels of training); a folder that is not among them is an Error(Data).
+  /// Error(Data) if `dir` is not a folder or has no class folders, or if a class has no images. With `class_names`, labels are indices into
+  /// it, so that a validation folder that lacks a class has the labels of training; Error(Data) for a folder with another name.
   explicit ImageFolder(const std::string& dir, const std::vector<std::string>& class_names = {});
 
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
-  /// Reads the file; the caller, which knows the required part, decodes it. Error(Data) names a file that cannot be read.
+  /// Reads the file without decoding it, because only the caller knows the required part. Error(Data) names a file that cannot be read.
   Picture picture(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
   std::string where(int64_t index) const override;
 
-  /// Number of images in subfolders of their class folder, at any depth. They belong to the class.
+  /// Number of images in subfolders of class folders, at any depth; they belong to the class.
   int64_t in_subfolders() const { return in_subfolders_; }
-  /// Files and folders below `dir` that are not read, by kind: {".webp", 3}, {"outside a class folder", 1},
-  /// {"in a linked folder", 1}. Hidden ones are skipped silently.
+  /// Files and folders below `dir` that are not read, by kind: {".webp", 3}, {"outside a class folder", 1}, {"in a linked folder", 1}.
+  /// Hidden ones are not counted.
   const std::map<std::string, int64_t>& skipped() const { return skipped_; }
 
  private:
@@ -46,8 +46,8 @@ class ImageFolder final : public PictureDataset {
   DatasetInfo info_;
 };
 
-/// Files as they are, and in place of each folder its .jpg, .jpeg and .png files at any depth, sorted, without hidden ones. Error(Data) for
-/// a folder without such files, or one that cannot be read.
+/// Returns `paths` with each folder replaced by its .jpg, .jpeg and .png files at any depth, sorted, without hidden ones. Error(Data) for a
+/// folder without such files, or one that cannot be read.
 std::vector<std::string> image_files(const std::vector<std::string>& paths);
 
 struct ImageFolderOptions : DataOptions {

@@ -13,44 +13,44 @@
 
 namespace npu_train {
 
-/// The tokens of a text in whose place a network puts its image, and the text around question and answer.
+/// Special tokens of a question about an image: placeholders that the network replaces by the image, and a separator.
 struct QuestionOptions {
   int64_t image_token = 255;  ///< a token that no text contains
-  int64_t image_tokens = 16;  ///< how many of them an image has: as many as the network makes vectors of it
-  int64_t separator = 10;     ///< between question and answer: a line feed; below 0: nothing
+  int64_t image_tokens = 16;  ///< number of placeholders: the number of vectors that the network makes from an image
+  int64_t separator = 10;     ///< between question and answer: a line feed; below 0: none
   /// Error(Usage) for numbers out of range.
   void check() const;
 };
 
-/// A text, and how many of its first tokens do not count in the loss.
+/// A tokenised text whose first `prompt` tokens do not count in the loss.
 struct QuestionTokens {
   std::vector<int32_t> tokens;
   int64_t prompt = 0;
 };
 
-/// Images of which each has a text. The Loader adds the texts of a batch as "tokens", int64 [batch, tokens]: filled up to the longest one,
-/// or to the longest possible one if shapes must not change. If the texts are questions with answers, "tokens" are all but the last one of
-/// each text, and "target", int64 [batch, tokens], has the token that follows each, or -100 where it is not of the answer.
+/// Images with one text each. The Loader adds the texts of a batch as "tokens", int64 [batch, tokens], padded to the longest text of the
+/// batch, or to longest() if shapes must not change. For questions with answers, "tokens" omits the last token of each text, and "target",
+/// int64 [batch, tokens], has the token after each position, or -100 if that is not part of the answer.
 class CaptionedPictures : public PictureDataset {
  public:
-  /// At least one token, or two. Called from several threads at once.
+  /// Returns the tokens of the text: at least one; at least two with answers. Called from several threads at once.
   virtual std::vector<int64_t> caption(int64_t index) const = 0;
-  /// Of texts with answers, the tokens before the answer: at least 1.
+  /// Returns the number of tokens before the answer, at least 1; 0 for captions.
   virtual int64_t prompt(int64_t /*index*/) const { return 0; }
-  /// The image tokens of each text; nothing for captions.
+  /// Returns the image tokens of the texts; nullopt for captions.
   virtual std::optional<QuestionOptions> questions() const { return std::nullopt; }
-  virtual int64_t padding() const = 0;  ///< the id that fills
-  virtual int64_t longest() const = 0;  ///< tokens
+  virtual int64_t padding() const = 0;  ///< padding id
+  virtual int64_t longest() const = 0;  ///< tokens of the longest possible text
 };
 
-/// The pairs of a file with one JSON object in a line, {"image": "a.jpg", "text": "..."}: images (.jpg, .jpeg, .png) by their path in
-/// `root`, with a text, or "tokens" in its place, as in LabelledTexts. An image may have several lines. With `questions` a line is
-/// {"image": "a.jpg", "question": "...", "answer": "..."}; either may be a list of ids instead. Its text is begin_token, image_tokens times
-/// the image_token, the question, the separator, the answer and end_token. The answer alone may be truncated.
+/// Pairs from a file with one JSON object per line, {"image": "a.jpg", "text": "..."}: the path of an image (.jpg, .jpeg, .png) in `root`,
+/// and a text, or "tokens" instead, as in LabelledTexts. An image may have several lines. With `questions` a line is {"image": "a.jpg",
+/// "question": "...", "answer": "..."}; either may be a list of ids. The text is then begin_token, image_tokens times image_token,
+/// question, separator, answer, end_token. Only the answer may be truncated.
 class ImageText final : public CaptionedPictures {
  public:
-  /// Error(Data) with file and line for a line that is not such an object, for a name that leads out of `root` or is no image, for an image
-  /// that does not exist, and for a bad text; the last two are omitted and counted if rules.skip_bad. Error(Data) if no pair remains.
+  /// Error(Data) with file and line for a line that is not such an object, for a path that leads out of `root` or does not name an image,
+  /// for a missing image and for a bad text; with skip_bad, the last two are omitted and counted. Error(Data) if no pair remains.
   ImageText(const std::string& root, const std::vector<std::string>& files, const DocumentRules& rules,
             const std::optional<QuestionOptions>& questions = std::nullopt);
 
@@ -65,7 +65,7 @@ class ImageText final : public CaptionedPictures {
   int64_t longest() const override { return rules_.context; }
   const DocumentCounts& counts() const { return counts_; }
   int64_t missing_images() const { return missing_; }
-  /// Paths in `root` of all images that the lines name, sorted.
+  /// Returns the paths in `root` of all images named in the files, sorted.
   std::vector<std::string> images() const;
   std::shared_ptr<ImageText> part(int64_t first, int64_t count) const;
 
@@ -84,7 +84,7 @@ class ImageText final : public CaptionedPictures {
 struct ImageTextOptions : DataOptions {
   std::string root;
   std::string train = "train.jsonl";  ///< file of the training pairs, in root
-  std::string val;                    ///< that of the validation; empty: val_fraction
+  std::string val;                    ///< file of the validation pairs; empty: val_fraction
   double val_fraction = 0;
   int64_t context = 77;
   std::string long_documents = "error";
@@ -101,11 +101,11 @@ struct ImageQuestionsOptions : ImageTextOptions, QuestionOptions {
   static const ConfigTable<ImageQuestionsOptions>& config_table();
 };
 
-/// The keys of a data set of images with questions.
+/// Adds the keys of QuestionOptions to a table.
 template <class T>
 ConfigTable<T> question_fields(ConfigTable<T> table) {
   const auto token = between(0, (1 << 24) - 1);
-  // Type arguments are spelled out: a member of the base is not deduced as one of T.
+  // Explicit type arguments: a member of a base class would not be deduced as a member of T.
   table.template field<int64_t>("image_token", &QuestionOptions::image_token,
                                 "the token that is replaced by a part of the image; the model's", token);
   table.template field<int64_t>("image_tokens", &QuestionOptions::image_tokens,

@@ -11,7 +11,7 @@
 
 namespace npu_train {
 
-/// A labelled image before the transforms: pixels, or the bytes of a JPEG or PNG file that are decoded when the required part and size are
+/// A labelled image before the transforms: pixels, or the bytes of a JPEG or PNG file, which is decoded when the required part and size are
 /// known.
 struct Picture {
   Image pixels;                  ///< empty if `encoded` is used
@@ -22,7 +22,7 @@ struct Picture {
 /// Images with one label each. `get` returns the untransformed image, as uint8 [C, H, W].
 class PictureDataset : public Dataset {
  public:
-  /// Image `index`; called from several threads at once.
+  /// Returns image `index`. Called from several threads at once.
   virtual Picture picture(int64_t index) const = 0;
   Sample get(int64_t index) const override;
 };
@@ -30,7 +30,7 @@ class PictureDataset : public Dataset {
 /// Images of one size in memory.
 class MemoryPictures : public PictureDataset {
  public:
-  /// `pixels` contains labels.size() images of channels x height x width bytes, planes in order.
+  /// `pixels` contains labels.size() images of channels x height x width bytes, in planes.
   /// Error(Usage) if the sizes do not match or a label is outside [0, info.num_classes).
   MemoryPictures(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info);
 

@@ -23,17 +23,16 @@ class RandAugment final : public Transform {
   double strength_;
 };
 
-/// With probability p a box with a random area and shape is filled with one colour: `mean` (in [0, 1], so that it is 0 after normalising),
-/// or black.
+/// With probability p, fills a box of random area and shape with one colour: `mean` (in [0, 1], which is 0 after normalisation) or black.
 class RandomErasing final : public Transform {
  public:
   explicit RandomErasing(double p = 0.5, double min_scale = 0.02, double max_scale = 0.33, double min_ratio = 0.3, double max_ratio = 3.3,
                          std::vector<double> mean = {});
   Image apply(Image image, Philox& rng) const override;
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
-  /// The box in an image of this size, or nothing.
+  /// Draws the box for an image of this size; nullopt: no erasing.
   std::optional<PixelBox> draw(int64_t height, int64_t width, Philox& rng) const;
-  /// The value of channel c in the box.
+  /// Returns the value of channel c in the box.
   uint8_t fill(int64_t c) const;
 
  private:
@@ -41,14 +40,14 @@ class RandomErasing final : public Transform {
   std::vector<double> mean_;
 };
 
-// The operations that only RandAugment uses.
+// Operations that only RandAugment uses.
 /// Blend with a smoothed image (weights 1 1 1 / 1 5 1 / 1 1 1; the border is unchanged): a factor above 1 sharpens.
 Image adjust_sharpness(Image image, float factor);
 /// Keeps the upper `bits` of each value.
 Image posterize(Image image, int bits);
 /// Inverts values of at least `threshold`.
 Image solarize(Image image, float threshold);
-/// Stretches each channel to 0..255.
+/// Stretches the range of each channel to 0..255.
 Image autocontrast(Image image);
 /// Equalises the histogram of each channel.
 Image equalize(Image image);

@@ -1,4 +1,4 @@
-/// Data whose classes have the numbers of another list of classes: those of the model that the data are for.
+/// Renumbers the classes of data to match another list of classes: that of the model that uses the data.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace npu_train {
 
-/// How the names of two lists of classes differ, for a message: "new: z; missing: b". Empty if both lists have the same names, or if one
-/// is empty: its names are not known.
+/// Describes how two lists of class names differ, for a message: "new: z; missing: b". Empty if both have the same names, or if one list is
+/// empty (its names are unknown).
 std::string difference_of_classes(const std::vector<std::string>& here, const std::vector<std::string>& there);
 
-/// The pair with the labels that its classes have in `classes`, by name, and with these as its classes. The pair itself if its names are
-/// not known or are these. Error(Data) lists the names that are not in `classes`.
+/// Returns the pair with `classes` as its classes and its labels renumbered by name. Returns it unchanged if its names are unknown or equal
+/// to `classes`. Error(Data) lists the names that are not in `classes`.
 DatasetPair in_classes(DatasetPair pair, const std::vector<std::string>& classes);
 
 }  // namespace npu_train

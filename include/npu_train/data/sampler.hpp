@@ -6,10 +6,10 @@
 
 namespace npu_train {
 
-/// 0, 1, ..., n - 1 in an order drawn from (seed, epoch): Fisher-Yates over Philox.
+/// Returns 0, 1, ..., n - 1 in an order drawn from (seed, epoch): Fisher-Yates over Philox.
 std::vector<int64_t> permutation(uint64_t seed, int64_t epoch, int64_t n);
 
-/// 0, 1, ..., n - 1.
+/// Returns 0, 1, ..., n - 1.
 std::vector<int64_t> sequence(int64_t n);
 
 struct SamplerOptions {
@@ -22,42 +22,42 @@ struct SamplerOptions {
 };
 
 /// The samples of each micro-batch of one rank. The order of an epoch is cut into micro-batches 0, 1, 2, ...; in round k, rank r of N takes
-/// number k * N + r: the samples that one process has in its micro-batch k * N + r.
+/// micro-batch k * N + r, with the samples that a single process would have in it.
 ///
 ///   DistributedSampler sampler({.size = data.size(), .batch_size = 32, .shuffle = true, .seed = 42, .rank = rank, .world_size = ranks});
 ///   for (int64_t epoch = 0; epoch < 10; ++epoch) {
 ///     sampler.set_epoch(epoch);
 ///     for (int64_t round = 0; round < sampler.rounds(); ++round) step(sampler.indices(round));
 ///   }
-/// Over all ranks, each sample of the epoch occurs exactly once. In the last round the last ranks may have no samples; they still take part
-/// in the update. torch.utils.data.DistributedSampler has another order by design: it deals single samples out to the ranks (every N-th)
-/// and repeats or drops some so that all ranks have equally many. So a rank's batches depend on N there, and are not those of one process.
+/// Over all ranks, each sample of the epoch occurs exactly once. In the last round the last ranks may have no samples, but still take part
+/// in the update. torch.utils.data.DistributedSampler differs: it deals single samples to the ranks (every N-th), and repeats or drops some
+/// to give all ranks the same number. Its batches therefore depend on N and differ from those of one process.
 class DistributedSampler {
  public:
   /// Error(Usage) unless 0 <= rank < world_size, batch_size is at least 1 and size at least 0.
   explicit DistributedSampler(const SamplerOptions& options);
   const SamplerOptions& options() const { return options_; }
 
-  /// Starts an epoch at its micro-batch `first_batch`, which is how many were consumed by all ranks before, whatever their number: in round
-  /// k rank r takes number first_batch + k * N + r. Error(Usage) unless epoch >= 0 and 0 <= first_batch <= batches().
+  /// Starts an epoch at micro-batch `first_batch`, the number consumed by all ranks so far (also if the number of ranks has changed): in
+  /// round k rank r takes micro-batch first_batch + k * N + r. Error(Usage) unless epoch >= 0 and 0 <= first_batch <= batches().
   void set_epoch(int64_t epoch, int64_t first_batch = 0);
 
-  /// Rounds from set_epoch on; the same on every rank.
+  /// Returns the rounds from set_epoch() on; the same on every rank.
   int64_t rounds() const { return (batches() - first_batch_ + options_.world_size - 1) / options_.world_size; }
-  /// Those of them in which this rank has a micro-batch: all, or all but the last.
+  /// Returns the rounds in which this rank has a micro-batch: all, or all but the last.
   int64_t rounds_on_rank() const { return batches_from(first_batch_); }
-  /// Number of the rank's micro-batch of a round within the epoch.
+  /// Returns the index within the epoch of this rank's micro-batch in a round.
   int64_t index(int64_t round) const { return first_batch_ + round * options_.world_size + options_.rank; }
-  /// Its samples, after set_epoch(); empty if the rank has none in this round.
+  /// Returns the samples of this rank in a round, after set_epoch(); empty if it has none.
   std::vector<int64_t> indices(int64_t round) const;
 
-  /// Micro-batches of a complete epoch, over all ranks.
+  /// Returns the micro-batches of a complete epoch over all ranks.
   int64_t batches() const;
-  /// Micro-batches and samples of a complete epoch on this rank.
+  /// Return the micro-batches and samples of a complete epoch on this rank.
   int64_t batches_on_rank() const { return batches_from(0); }
   int64_t samples_on_rank() const;
 
-  /// All samples in the order of an epoch, those of an omitted last micro-batch included.
+  /// Returns all samples in the order of an epoch, including an omitted last micro-batch.
   std::vector<int64_t> order(int64_t epoch) const;
 
  private:

@@ -1,4 +1,4 @@
-/// Text as token ids, in the files of llm.c and nanoGPT.
+/// Text as token ids, in the file formats of llm.c and nanoGPT.
 ///
 /// llm.c: a header of 256 int32 (magic 20240520, version 1, number of tokens; the rest unused), then uint16; its files for Llama 3 have the
 /// magic 20240801, version 7 and uint32. nanoGPT: uint16 without a header. Everything is little-endian.
@@ -17,39 +17,38 @@
 
 namespace npu_train {
 
-/// An open file. Its tokens are read when they are needed, through the page cache, so any number of threads may read and a file may be
-/// larger than the memory.
+/// An open token file. Tokens are read on request through the page cache: from any number of threads, and files may exceed the memory.
 class TokenFile {
  public:
-  /// `dtype`, uint16 or uint32, is that of a file without a header. Error(Data) for a file that is missing, truncated or not a multiple of
-  /// a token, and for one that begins like a file of another kind: a header of llm.c with another magic, .npy, ZIP, Megatron's index;
-  /// Error(Usage) for another dtype.
+  /// `dtype` (uint16 or uint32) applies to a file without a header. Error(Data) if the file is missing or truncated, its size is not a
+  /// multiple of a token, or it begins like another format: a header of llm.c with another magic, .npy, ZIP, Megatron's index. Error(Usage)
+  /// for another dtype.
   explicit TokenFile(const std::string& path, const std::string& dtype = "uint16");
 
   int64_t size() const { return size_; }  ///< tokens
   const std::string& path() const { return path_; }
-  /// Tokens `first` up to `first + count` to `out`. Error(Data) if the file no longer has them.
+  /// Reads tokens [first, first + count) into `out`. Error(Data) if the file no longer has them.
   void read(int64_t first, int64_t count, int64_t* out) const;
 
  private:
   std::string path_;
   ReadableFile file_;
-  int64_t begin_ = 0, width_ = 2, size_ = 0;  // bytes before the first token and of each, tokens
+  int64_t begin_ = 0, width_ = 2, size_ = 0;  // offset of the first token and size of a token in bytes; number of tokens
 };
 
-/// Writes tokens in llm.c's layout, of GPT-2 (uint16) or, if a token is above 65535, of Llama 3 (uint32). Error(Usage) for a token below 0
-/// or above 2^32 - 1 and for 2^31 tokens or more, Error(Checkpoint) if the file cannot be written.
+/// Writes tokens in llm.c's layout for GPT-2 (uint16), or for Llama 3 (uint32) if a token is above 65535. Error(Usage) for a token below 0
+/// or above 2^32 - 1, and for 2^31 tokens or more; Error(Checkpoint) if the file cannot be written.
 void save_tokens(const std::string& path, const std::vector<int64_t>& tokens);
-/// The same for bytes, each of which is a token.
+/// Like save_tokens() above, with each byte as a token.
 void save_tokens(const std::string& path, std::string_view bytes);
-/// Several files of bytes: the first one appears when the content of all of them is on the disk.
+/// Writes several files of bytes; none of them appears before the content of all is on the disk.
 void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files);
 
-/// Sample i is "input", `context` tokens from i * context on, and "target", the tokens that follow each of them: int64 [context]. The last
-/// tokens of a file that fill no sample are not used, and no sample spans two files.
+/// Sample i has "input", the `context` tokens from i * context on, and "target", the token after each of them: int64 [context]. Tokens at
+/// the end of a file that do not fill a sample are not used; no sample spans two files.
 class TokenDataset final : public Dataset {
  public:
-  /// A token of at least `vocab_size` (0: not checked) is an Error(Data) of its sample. Error(Data) without files, and for a file with
+  /// A token of at least `vocab_size` (0: not checked) is an Error(Data) of its sample. Error(Data) if there are no files, or a file has
   /// fewer than context + 1 tokens.
   TokenDataset(std::vector<TokenFile> files, int64_t context, int64_t vocab_size = 0);
 
@@ -57,7 +56,7 @@ class TokenDataset final : public Dataset {
   Sample get(int64_t index) const override;
   DatasetInfo info() const override;
   std::string where(int64_t index) const override;
-  /// Samples `first` up to `first + count` as a data set; the files are shared. Error(Usage) outside of the range.
+  /// Returns samples [first, first + count) as a data set that shares the files. Error(Usage) if out of range.
   std::shared_ptr<TokenDataset> part(int64_t first, int64_t count) const;
 
  private:
@@ -73,8 +72,8 @@ class TokenDataset final : public Dataset {
   int64_t first_ = 0, size_ = 0;
 };
 
-/// The files that `pattern` names, in alphabetical order: a file, the .bin files of a folder, or a pattern of the shell
-/// ("data/train_*.bin"). Error(Data) if there are none.
+/// Returns the files named by `pattern` in alphabetical order: a file, the .bin files of a folder, or a shell pattern ("data/train_*.bin").
+/// Error(Data) if there are none.
 std::vector<std::string> token_files(const std::string& pattern);
 
 struct TokensOptions : DataOptions, PrefixOptions {
