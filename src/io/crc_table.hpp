@@ -1,4 +1,4 @@
-// Cyclic redundancy checks of 32 bits, a byte at a time: for short records, and where zlib is missing.
+// 32-bit cyclic redundancy checks, one byte at a time: for short records, and for libraries without zlib.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@ namespace npu_train::detail {
 
 class CrcTable {
  public:
-  // `polynomial` with its bits reversed: 0xedb88320 of zip archives, 0x82f63b78 of CRC-32C.
+  // `polynomial` is bit-reversed: 0xedb88320 for zip archives, 0x82f63b78 for CRC-32C.
   explicit constexpr CrcTable(uint32_t polynomial) {
     for (uint32_t byte = 0; byte < 256; ++byte) {
       rests_[byte] = byte;

@@ -1,4 +1,4 @@
-// The functions of a compressor that zip archives need: zlib's in deflate.cpp, or only a checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
+// Functions of a compressor that zip archives need: zlib's in deflate.cpp, or only a checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace npu_train::detail {
 
-// CRC-32 of zip archives.
+// Returns the CRC-32 of zip archives.
 uint32_t zip_crc32(const void* data, uint64_t bytes);
 
-// Unpacks the deflate stream whose pieces `next` returns (an empty one at its end) to the `size` bytes at `out`. Returns what is wrong with
-// it, or an empty text.
+// Inflates the deflate stream whose pieces `next` returns (an empty one at its end) into the `size` bytes at `out`. Returns an error, or
+// "".
 std::string inflate_pieces(const std::function<std::string()>& next, void* out, uint64_t size);
 
 }  // namespace npu_train::detail

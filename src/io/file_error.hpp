@@ -1,4 +1,4 @@
-/// One wording for what the operating system says about files.
+/// Uniform messages for file errors of the operating system.
 #pragma once
 
 #include <cerrno>
@@ -25,7 +25,7 @@ inline const char* write_hint(const std::filesystem::path& path, int code) {
     case ENOENT: {
       std::error_code ignored;
       const auto folder = path.parent_path();
-      const bool there = folder.empty() || std::filesystem::is_directory(folder, ignored);  // as /proc, which takes no files
+      const bool there = folder.empty() || std::filesystem::is_directory(folder, ignored);  // such as /proc, where no files can be created
       return there ? "choose a writable folder" : "create the folder first";
     }
     case ENOTDIR:
@@ -37,7 +37,7 @@ inline const char* write_hint(const std::filesystem::path& path, int code) {
   }
 }
 
-/// `what` is "cannot write 4,096 bytes".
+/// `what` is, for example, "cannot write 4,096 bytes".
 [[noreturn]] inline void throw_write_error(const char* where, const std::filesystem::path& path, const std::string& what, int code) {
   throw Error(ErrorKind::Checkpoint, where, path.string() + ": " + what + ": " + std::strerror(code), write_hint(path, code));
 }

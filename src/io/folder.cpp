@@ -20,14 +20,14 @@ namespace {
 
 constexpr std::string_view kMiddle = ".tmp-";
 
-// Two machines that share a disk may have processes of the same number.
+// Identifies the machine, because machines that share a disk may have processes with the same number.
 const std::string& machine_tag() {
   static const std::string tag = hex64(hash64(host_name())).substr(0, 6);
   return tag;
 }
 
 struct TemporaryName {
-  std::string_view of;  // the name of what was being written
+  std::string_view of;  // final name of the file or folder
   std::string machine;
   int process = 0;
 };
@@ -72,14 +72,14 @@ void sync_tree(const fs::path& root) {
   detail::sync_folder(root);
 }
 
-// Exchanges the folder `path` with `fresh`; the old folder is then at `fresh`.
+// Exchanges the folders `path` and `fresh`; the old folder is then at `fresh`.
 void exchange(const fs::path& fresh, const fs::path& path) {
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS)
     detail::throw_write_error("AtomicDirectory", path, "the new folder cannot be moved into place", errno);
 #endif
-  // File systems that cannot exchange names: for a moment nothing is at `path`, but nothing is lost.
+  // On file systems that cannot exchange names, `path` is missing for a moment, but no data is lost.
   const auto aside = detail::temporary_beside(path);
   if (::rename(path.c_str(), aside.c_str()) != 0)
     detail::throw_write_error("AtomicDirectory", path, "the old folder cannot be renamed", errno);
@@ -117,7 +117,7 @@ int sync_descriptor(int fd) {
 void sync_folder(const fs::path& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
-    if (errno == EACCES) return;  // a folder that may be written but not read
+    if (errno == EACCES) return;  // the folder is writable but not readable
     throw_write_error("file", folder, "cannot be opened", errno);
   }
   const int code = sync_descriptor(fd);
@@ -139,7 +139,7 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
     const auto temporary = detail::temporary_beside(path_);
     std::error_code error;
     if (fs::create_directory(temporary, error)) temporary_ = temporary;
-    // A dead process of the same number (in containers it is always 1) may have left one: the next name.
+    // A dead process with the same number (always 1 in containers) may have left this name: try the next one.
     const bool taken = temporary_.empty() && !error && tries < 1000;
     if (temporary_.empty() && !taken)
       detail::throw_write_error("AtomicDirectory", path_, "cannot be created", error ? error.value() : EEXIST);
@@ -170,7 +170,7 @@ void AtomicDirectory::commit() {
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  const int code = error == std::errc::no_such_file_or_directory ? EACCES : error.value();  // the result of creating a folder in /proc
+  const int code = error == std::errc::no_such_file_or_directory ? EACCES : error.value();  // mkdir in /proc returns ENOENT
   if (error) detail::throw_write_error("folder", folder, "cannot be created", code);
   check(fs::is_directory(folder, error), ErrorKind::Checkpoint, "folder", folder.string(), ": exists and is not a folder");
 }
@@ -238,7 +238,7 @@ fs::path safe_join(const fs::path& folder, std::string_view name) {
     if (part.empty() || part == "." || part == "..") refuse("has an empty part, '.' or '..'");
     begin = end + 1;
   }
-  // Links are followed as the system will follow them, then compared.
+  // Resolves links as the system does, then compares.
   std::error_code error;
   const auto root = fs::weakly_canonical(folder.empty() ? fs::path(".") : folder, error);
   if (error) refuse("cannot be resolved");
@@ -246,7 +246,7 @@ fs::path safe_join(const fs::path& folder, std::string_view name) {
   if (error) refuse("cannot be resolved");
   const auto [root_end, rest] = std::mismatch(root.begin(), root.end(), target.begin(), target.end());
   if (root_end != root.end() || rest == target.end()) refuse("leads out of its folder through a link");
-  // A link to nothing is left as it is by weakly_canonical; writing through it would still lead out.
+  // weakly_canonical does not resolve a broken link, but writing through it would lead out.
   for (auto path = root / relative; path != root; path = path.parent_path()) {
     if (fs::is_symlink(fs::symlink_status(path, error)) && !fs::exists(path, error)) refuse("goes through a broken link");
   }

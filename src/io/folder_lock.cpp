@@ -42,8 +42,8 @@ bool is_shared(int fd) {
   return detail::is_shared_disk(static_cast<uint32_t>(disk.f_type));
 }
 
-/// A lock of the open file and not of the process: two objects of one process exclude each other, and closing another descriptor of the
-/// file does not release it. It locks a byte far after the content, since on SMB other processes cannot read a locked range.
+/// Locks the open file instead of the process (OFD lock): two objects of one process exclude each other, and closing another descriptor of
+/// the file does not release the lock. It covers one byte far after the content, because on SMB other processes cannot read a locked range.
 KernelLock lock_file(int fd) {
   struct flock range {};
   range.l_type = F_WRLCK;
@@ -70,8 +70,8 @@ bool is_named(int fd, const fs::path& path) {
   return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
-// The open files of the locks of this process. A system's lock belongs to the open file: a child after fork() has it too, and would keep it
-// when the process is killed. Therefore each child closes its copies at once.
+// The open lock files of this process. An OFD lock belongs to the open file, so a forked child shares it and would keep it when the parent
+// is killed. Therefore each child closes its copies at once.
 class LockFiles {
  public:
   static LockFiles& all() {
@@ -114,7 +114,7 @@ struct FolderLock::Impl {
   KernelLock kernel = KernelLock::None;
   bool shared = false;
   detail::LockHolder self = detail::this_holder();
-  int owner = ::getpid();  // a child after fork() has this object too, and holds nothing: its copy of the file is closed
+  int owner = ::getpid();  // a forked child has a copy of this object without the lock: its copy of the file is closed
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -140,7 +140,7 @@ void FolderLock::Impl::refuse(const std::string& found) const {
               "wait for the end of that run, stop it, or start a separate run: without --resume, or with another output.name");
 }
 
-/// True when a holder on another machine, or in another container, gives a sign of life.
+/// Returns true if a holder on another machine, or in another container, writes a heartbeat.
 bool FolderLock::Impl::watch(const std::string& found) const {
   const auto holder = detail::parse_holder(found);
   log_info("[", kLock, "] ", folder.string(), ": is locked by ", holder ? holder->str() : "another process", "; waiting up to ",
@@ -155,7 +155,7 @@ bool FolderLock::Impl::watch(const std::string& found) const {
   return false;
 }
 
-/// False: the file went away meanwhile, once more.
+/// Returns false if the file has been removed in the meantime: try again.
 bool FolderLock::Impl::take() {
   fd = LockFiles::all().open(path);
   if (fd < 0) detail::throw_write_error(kLock, path, "cannot be created", errno);
@@ -167,7 +167,7 @@ bool FolderLock::Impl::take() {
   if (found.empty()) return true;
   const auto before = detail::parse_holder(found);
   if (before && before->machine == self.machine) {
-    if (kernel == KernelLock::Taken) return true;  // one kernel decides, also between containers
+    if (kernel == KernelLock::Taken) return true;  // both use the same kernel, also across containers, and its lock is authoritative
     const auto living = detail::lives(*before);
     if (living ? *living : watch(found)) refuse(content_of(path));
     return true;
@@ -184,13 +184,13 @@ int FolderLock::Impl::write_holder() const {
   return shared ? detail::sync_descriptor(fd) : 0;
 }
 
-/// Without a lock of the operating system the last one who wrote the file has it.
+/// Without kernel locks, the last process that wrote the file holds the lock.
 void FolderLock::Impl::confirm() const {
   std::this_thread::sleep_for(Seconds(std::min(1.0, options.beat)));
   if (const auto now = content_of(path); now != self.file()) refuse(now);
 }
 
-/// Who has taken the lock over.
+/// Returns the process that has taken over the lock, if any.
 std::optional<detail::LockHolder> FolderLock::Impl::successor() const {
   const auto holder = detail::parse_holder(content_of(path));
   return holder && holder->str() != self.str() ? holder : std::nullopt;
@@ -201,13 +201,13 @@ void FolderLock::Impl::beat() {
   while (!changed.wait_for(lock, Seconds(options.beat), [&] { return ended; })) {
     if (successor()) return;
     ++self.beat;
-    write_holder();  // retries after a temporary failure of the disk
+    write_holder();  // also a retry after a temporary failure of the disk
   }
 }
 
 FolderLock::Impl::~Impl() {
   if (owner != ::getpid()) {
-    if (beats.joinable()) beats.detach();  // it does not exist in the child
+    if (beats.joinable()) beats.detach();  // the thread does not exist in the child
     return;
   }
   if (beats.joinable()) {
@@ -236,7 +236,7 @@ FolderLock::FolderLock(fs::path folder, const FolderLockOptions& options) : impl
 }
 
 FolderLock::~FolderLock() {
-  // Under the lock, so that no other process has opened the file in between and then holds a lock of a removed file.
+  // Unlinks while the lock is held: otherwise another process could open the file and then hold a lock of a removed file.
   auto& self = *impl_;
   if (self.owner != ::getpid()) return;
   const auto named = detail::parse_holder(content_of(self.path));

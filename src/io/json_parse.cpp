@@ -1,4 +1,4 @@
-// JSON from text. The events are nlohmann's; the document is ours, so that limits hold before memory is spent.
+// Parses JSON: nlohmann's parser produces events, and the document is ours, so that limits apply before memory is allocated.
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -11,15 +11,14 @@
 
 namespace npu_train {
 
-/// Builds a document from events.
 class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  /// With `may_be_cut`, `text_bytes` bytes are read and an error at their end only ends the document.
+  /// With `may_be_cut`, an error at the end of the `text_bytes` bytes means that the text is truncated.
   JsonBuilder(const std::string& source, const JsonLimits& limits, bool may_be_cut, size_t text_bytes)
       : source_(source), limits_(limits), may_be_cut_(may_be_cut), text_bytes_(text_bytes) {}
 
   JsonPrefix take() {
-    while (depth_ > 0) close();  // left open by a truncated text
+    while (depth_ > 0) close();  // containers left open by truncated text
     return {std::move(root_), !cut_};
   }
 
@@ -44,18 +43,18 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    // Beyond the last byte: the parser expected more. After a complete document it can only have found other text there.
+    // A position beyond the last byte means that the parser expected more; after a complete document, it means extra text.
     cut_ = may_be_cut_ && position > text_bytes_ && (depth_ > 0 || !has_root_);
     if (!cut_) fail("invalid JSON at byte " + std::to_string(position) + ": " + std::string(e.what()).substr(0, 300));
     return false;
   }
 
  private:
-  /// A container that is not closed yet. The frames are reused for the next container of the same depth, so that a container allocates
-  /// memory once, and exactly the amount that it needs.
+  /// An open container. Frames are reused by later containers of the same depth, so that each container allocates memory once, and exactly
+  /// as much as it needs.
   struct Frame {
     bool is_object = false;
-    std::string key;  // of the value that comes
+    std::string key;  // key of the next value
     std::vector<Json> items;
     std::vector<Json::Member> members;
   };
@@ -79,7 +78,8 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return add(std::move(out));
   }
 
-  // A few elements move into memory of their size, and `from` keeps its own for the next container; many go with their memory.
+  // Moves the elements out. Few elements are moved into memory of their exact size, and `from` keeps its capacity for the next container;
+  // many elements are moved together with their memory.
   template <class T>
   static std::vector<T> take_exactly(std::vector<T>& from) {
     constexpr size_t kMany = 1024;
@@ -137,20 +137,20 @@ namespace {
 
 JsonPrefix build(std::string_view text, const std::string& source, const JsonLimits& limits, bool may_be_cut) {
   JsonBuilder builder(source, limits, may_be_cut, text.size());
-  // nlohmann's parser takes a zero byte for the end of the text.
+  // nlohmann's parser treats a zero byte as the end of the text.
   if (text.find('\0') != std::string_view::npos) builder.fail("contains a zero byte, which JSON does not allow");
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
 }
 
-/// Python's words for numbers that are not finite, and where the last value of a text begins that may be cut.
+/// Replaces Python's words for non-finite numbers, and finds the start of a last value that may be incomplete.
 class PythonText {
  public:
   explicit PythonText(std::string_view text) : text_(text) { scan(); }
 
-  /// With the words replaced by texts.
+  /// Returns the text with these words replaced by quoted texts.
   std::string_view text() const { return copied_.empty() ? text_ : std::string_view(copied_); }
-  /// The same without a number or word at the very end.
+  /// Returns text() without a number or word at the very end.
   std::string_view without_open_value() const { return text().substr(0, whole_); }
 
  private:
@@ -158,7 +158,7 @@ class PythonText {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '+' || c == '-' || c == '.';
   }
 
-  // The place behind the text that begins at `at`, or the end when it does not end.
+  // Returns the position after the quoted text that begins at `at`; the end if it is not closed.
   size_t behind_text(size_t at) const {
     for (++at; at < text_.size(); ++at) {
       if (text_[at] == '"') return at + 1;
@@ -217,7 +217,7 @@ JsonPrefix parse_json_prefix(std::string_view text, const std::string& source, c
   text = text.substr(0, text.find_last_not_of('\0') + 1);
   const PythonText python(text);
   const auto whole = python.without_open_value();
-  // A number or a word may be the complete document.
+  // The number or word may be the complete document.
   if (whole.find_first_not_of(" \t\r\n") == std::string_view::npos) return build(python.text(), source, limits, true);
   auto out = build(whole, source, limits, true);
   check(!out.complete || whole.size() == python.text().size(), ErrorKind::Data, "json", source, ": text after the end of the document");

@@ -1,4 +1,4 @@
-// Plain values of a State as JSON. What JSON cannot say goes into a small object: {"number": "nan"}, {"bytes": "ff00"}.
+// Plain values of a State as JSON. Values that JSON cannot represent become small objects: {"number": "nan"}, {"bytes": "ff00"}.
 #include <cmath>
 
 #include "npu_train/io/json.hpp"
@@ -19,7 +19,7 @@ bool is_utf8(const std::string& text) {
     for (size_t k = 1; k <= more; ++k) {
       if ((byte(i + k) & 0xc0u) != 0x80u) return false;
     }
-    // Longer forms than needed, surrogates, and beyond the last code point.
+    // Rejects overlong forms, surrogates, and values beyond the last code point.
     if ((first == 0xe0 && byte(i + 1) < 0xa0) || (first == 0xed && byte(i + 1) > 0x9f) || (first == 0xf0 && byte(i + 1) < 0x90) ||
         (first == 0xf4 && byte(i + 1) > 0x8f)) {
       return false;

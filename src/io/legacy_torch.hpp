@@ -14,18 +14,18 @@ namespace npu_train::detail {
 
 class LegacyTorchFile {
  public:
-  /// Whether a file that begins with these bytes (64 suffice) has the format.
+  /// True if a file that begins with these bytes (64 suffice) has this format.
   static bool begins(std::string_view start);
 
-  /// Runs the pickles, of which none may have more than `largest_pickle` bytes, and finds every storage. Error(`file.kind()`) for a file
-  /// that is not sound. Reference: torch.serialization, _legacy_save and _legacy_load.
+  /// Runs the pickles, each of at most `largest_pickle` bytes, and finds every storage. Error(`file.kind()`) for an invalid file.
+  /// Reference: torch.serialization, _legacy_save and _legacy_load.
   LegacyTorchFile(ReadableFile file, uint64_t largest_pickle);
 
-  /// The value that was saved.
+  /// The saved value.
   const PickleValue& result() const { return value_->result(); }
-  /// Error(kind) unless the file has the storage of a tensor, in the claimed size. `name` is used in messages, here and below.
+  /// Error(kind) unless the file has the storage of a tensor, in the claimed size. `name` is used in messages, as below.
   void check_storage(const PickledTensor& tensor, const std::string& name) const;
-  /// Reads that storage.
+  /// Reads the storage of a tensor.
   void read_storage(const PickledTensor& tensor, const std::string& name, void* out) const;
 
  private:
@@ -41,7 +41,7 @@ class LegacyTorchFile {
   struct Place {
     uint64_t begin, bytes;
   };
-  std::unordered_map<std::string, Place> places_;  // of the elements of a storage, by its key
+  std::unordered_map<std::string, Place> places_;  // location of each storage's elements, by key
 };
 
 }  // namespace npu_train::detail

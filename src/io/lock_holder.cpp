@@ -27,13 +27,13 @@ std::string process_namespace() {
   return std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
 }
 
-/// Field 22 of /proc/PID/stat; "" for a process that does not exist, "?" if there is no /proc.
+/// Returns field 22 of /proc/PID/stat; "" if the process does not exist, "?" if /proc is missing.
 std::string start_of(int64_t process) {
   std::error_code error;
   if (!std::filesystem::exists("/proc/self/stat", error)) return "?";
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  auto at = text.rfind(')');  // the name before it may hold anything
+  auto at = text.rfind(')');  // the preceding name may contain any character
   for (int field = 2; at != std::string::npos && field < 22; ++field) at = text.find(' ', at + 1);
   return at == std::string::npos ? "" : text.substr(at + 1, text.find(' ', at + 1) - at - 1);
 }

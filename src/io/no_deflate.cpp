@@ -1,4 +1,4 @@
-// In the place of deflate.cpp in a library without images, which needs no zlib.
+// Replaces deflate.cpp in a library without images, which needs no zlib.
 #include "io/deflate.hpp"
 
 #include "io/crc_table.hpp"

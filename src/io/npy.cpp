@@ -25,7 +25,7 @@ void save_npy(const std::filesystem::path& path, const at::Tensor& tensor, Durab
   if (tensor.dim() > 1) shape.resize(shape.size() - 2);
   if (tensor.dim() == 1) shape.pop_back();
   std::string header = std::string("{'descr': '") + type->first + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  // The data begins at a multiple of 64.
+  // The data are aligned to 64 bytes.
   const size_t before = detail::kNpyMagic.size() + 4;
   header.resize((before + header.size() + 1 + 63) / 64 * 64 - before - 1, ' ');
   header += '\n';

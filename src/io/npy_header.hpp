@@ -1,4 +1,4 @@
-/// The header of a .npy file, for those who write and those who read.
+/// The header of a .npy file, for the reader and the writer.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -25,15 +25,15 @@ inline constexpr std::array<std::pair<const char*, at::ScalarType>, 9> kNpyTypes
                                                                                      {"|u1", at::kByte},
                                                                                      {"|b1", at::kBool}}};
 
-/// A header whose claims fit the file.
+/// A header that has been checked against the file.
 struct NpyHeader {
   at::ScalarType dtype = at::kFloat;
   bool fortran_order = false;
   std::vector<int64_t> shape;
-  uint64_t data_begin = 0;  // the data reach from here to the end of the file
+  uint64_t data_begin = 0;  // offset of the data, which end with the file
 };
 
-/// Error(Data) when the file is no sound .npy file of one of kNpyTypes.
+/// Error(Data) unless the file is a valid .npy file with one of kNpyTypes.
 NpyHeader read_npy_header(const ReadableFile& file);
 
 }  // namespace npu_train::detail

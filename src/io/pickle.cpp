@@ -24,15 +24,15 @@ constexpr uint64_t kLargestDirectory = uint64_t{256} << 20;
 constexpr size_t kMostLeaves = 1'000'000;
 constexpr size_t kMostNameBytes = size_t{128} << 20;
 constexpr size_t kDeepestPickle = 64;
-constexpr uint64_t kMostExpanded = uint64_t{1} << 26;  // elements of all tensors that are larger than their storages
+constexpr uint64_t kMostExpanded = uint64_t{1} << 26;  // total elements of tensors that are larger than their storages
 
-// Reads the storage of a tensor, with a name for messages, into memory of the claimed size, which is checked before it is reserved.
+// Reads storages of tensors; `name` is used in messages. check_size() runs before memory of the claimed size is allocated.
 struct StorageReader {
   std::function<void(const PickledTensor&, const std::string& name)> check_size;
   std::function<void(const PickledTensor&, const std::string& name, void* out)> read;
 };
 
-/// Flattens the pickle's value and makes its tensors from the file's storages.
+/// Flattens the pickle's value and creates its tensors from the file's storages.
 class Collector {
  public:
   Collector(StorageReader storages, std::string source) : reader_(std::move(storages)), source_(std::move(source)) {}
@@ -127,7 +127,7 @@ class Collector {
 
 bool is_pth_name(const std::filesystem::path& path) {
   const auto extension = to_lower(path.extension().string());
-  if (extension == ".tar") return is_pth_name(path.stem());  // model_best.pth.tar, as PyTorch's examples and timm name it
+  if (extension == ".tar") return is_pth_name(path.stem());  // model_best.pth.tar, as in PyTorch's examples and timm
   return extension == ".pth" || extension == ".pt" || extension == ".bin" || extension == ".ckpt";
 }
 

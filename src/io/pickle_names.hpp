@@ -1,4 +1,4 @@
-/// The classes and functions that a pickle may name, and what to say of the others.
+/// The classes and functions that a pickle may name, and hints about the others.
 #pragma once
 
 #include <string>
@@ -6,22 +6,22 @@
 
 namespace npu_train::detail {
 
-/// `global` is "module name", here and below.
+/// `global` is "module name", as below.
 bool is_known_global(std::string_view global);
 
-/// The form in which a class of plain data is read: its items (Dict; Attributes: a dict of its attributes; List) or only a value.
+/// How an object of a plain data class is read: as its items (Dict; Attributes: a dict of its attributes; List) or as an opaque value.
 enum class PlainForm { Dict, Attributes, List, Value };
 bool is_plain_class(std::string_view global);
-/// Of a class for which is_plain_class holds.
+/// Requires is_plain_class().
 PlainForm plain_form(std::string_view global);
 
-/// "FloatStorage" of "torch FloatStorage" and "torch.storage FloatStorage"; empty for what is no storage that we read.
+/// Returns "FloatStorage" for "torch FloatStorage" and "torch.storage FloatStorage"; "" if it is not a supported storage.
 std::string_view storage_of(std::string_view global);
 
-/// The end of the message about a refused name: some are harmless tensors that can be saved in another way.
+/// Returns the end of the message about a refused name: some are harmless tensors that can be saved in another way.
 std::string refused_global_hint(std::string_view global);
 
-/// For messages: what a file calls itself may hold anything.
+/// Makes a name printable for messages, because names in files may contain any bytes.
 std::string printable(std::string_view text);
 
 }  // namespace npu_train::detail

@@ -30,7 +30,7 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes = {{{"F
                                                                              {"I8", at::kChar},
                                                                              {"U8", at::kByte},
                                                                              {"BOOL", at::kBool}}};
-// Of the format, and not read here.
+// Dtypes of the format that are not supported here.
 constexpr std::array kOtherDtypes = {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3",
                                      "F6_E3M2", "F4",      "U16",     "U32",         "U64",         "C64"};
 
@@ -42,7 +42,7 @@ const char* type_code(at::ScalarType dtype, const std::string& name) {
               "'" + name + "' has the dtype " + c10::toString(dtype) + ", which the format does not support");
 }
 
-/// Reads a header, failing with the kind and the path of its file.
+/// Reads a header. Errors have the kind and the path of the file.
 class HeaderReader {
  public:
   explicit HeaderReader(const ReadableFile& file) : file_(file) {}
@@ -118,7 +118,7 @@ class HeaderReader {
     return info;
   }
 
-  // One after the other, to the end of the file.
+  // Checks that the ranges follow each other without gaps up to the end of the file.
   void check_ranges(const std::vector<std::string>& names, const std::unordered_map<std::string, TensorInfo>& infos) const {
     std::vector<std::pair<std::pair<uint64_t, uint64_t>, const std::string*>> ranges;
     for (const auto& name : names) ranges.push_back({{infos.at(name).begin, infos.at(name).end}, &name});
@@ -135,7 +135,7 @@ class HeaderReader {
   uint64_t data_begin_ = 0;
 };
 
-// The order of the data: wider elements first, else as given.
+// Returns the order of the data: wider elements first, otherwise as given.
 std::vector<size_t> data_order(const NamedTensors& tensors) {
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -203,7 +203,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const auto& wanted = info(name);
   return translated("safetensors", [&] {
     auto out = at::empty(wanted.shape, at::TensorOptions().dtype(wanted.dtype));
-    // Read, not mapped: truncating a mapped file would end the process.
+    // Not mapped into memory: truncating a mapped file would end the process.
     file_.read(wanted.begin, out.mutable_data_ptr(), out.nbytes());
     if (wanted.dtype == at::kBool) detail::make_bools(out.mutable_data_ptr(), out.nbytes());
     return out;

@@ -11,7 +11,7 @@ namespace {
 template <class T>
 void gather_of(const T* from, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t first, int64_t count,
                T* out) {
-  // The place of `first`, dimension by dimension, then on as an odometer.
+  // Position of `first` in each dimension; afterwards it is incremented like an odometer.
   const size_t dims = sizes.size();
   std::vector<int64_t> place(dims, 0);
   int64_t at = 0;

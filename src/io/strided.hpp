@@ -1,4 +1,4 @@
-/// Strided memory: which order the elements have in it, and how to take them out row-major.
+/// Strided memory: the order of its elements, and copies in row-major order.
 #pragma once
 
 #include <cstddef>
@@ -7,20 +7,20 @@
 
 namespace npu_train::detail {
 
-/// The significant strides, those of extents above 1; the others are arbitrary.
+/// Returns the strides of extents above 1; the others have no effect.
 std::vector<int64_t> telling_strides(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-/// Row-major without holes.
+/// True if row-major without gaps.
 bool is_row_major(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-/// Some order of the dimensions makes it row-major: no holes, nothing twice.
+/// True if some order of the dimensions makes it row-major: without gaps or overlaps.
 bool is_dense_layout(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-/// Elements from the first to the last in memory, both included. For strides that are not negative and a tensor that has elements.
+/// Returns the number of elements from the first to the last one in memory, inclusive. Requires non-negative strides and at least one
+/// element.
 int64_t spanned_elements(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-/// Copies the elements `first` to `first + count` in row-major order to `out`; `from` is the address of element 0. `element_size` is 1, 2,
-/// 4 or 8.
+/// Copies elements [first, first + count) in row-major order to `out`; `from` is the address of element 0. `element_size` is 1, 2, 4 or 8.
 void gather(const void* from, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, size_t element_size, int64_t first,
             int64_t count, void* out);
 

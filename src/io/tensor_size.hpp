@@ -1,4 +1,4 @@
-/// What files claim about tensors: sizes whose products may overflow, booleans that are neither 0 nor 1.
+/// Checks of tensors in files: sizes whose products may overflow, booleans that are neither 0 nor 1.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace npu_train::detail {
 
-/// Bytes of a tensor, or nothing when its shape has a negative extent or would not fit into 63 bits (the product of the extents that
-/// are not 0 counts, so that [0, 2^40, 2^40] is refused too).
+/// Returns the bytes of a tensor, or nullopt if an extent is negative or the size would not fit into 63 bits. Only non-zero extents are
+/// multiplied, so that [0, 2^40, 2^40] is refused, too.
 inline std::optional<uint64_t> byte_count(const std::vector<int64_t>& shape, uint64_t element_size) {
   constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   if (shape.size() > 64) return std::nullopt;
@@ -29,7 +29,7 @@ inline std::optional<uint64_t> byte_count(const std::vector<int64_t>& shape, uin
   return empty ? 0 : product;
 }
 
-/// Strides of a row-major tensor, in elements. For shapes that byte_count accepts.
+/// Returns the strides of a row-major tensor in elements. Requires a shape that byte_count accepts.
 inline std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
   std::vector<int64_t> out(shape.size());
   int64_t step = 1;
@@ -40,7 +40,7 @@ inline std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape
   return out;
 }
 
-/// Makes every byte that is not 0 a 1: a bool of another value is undefined behaviour.
+/// Sets every non-zero byte to 1: a bool with another value is undefined behaviour.
 inline void make_bools(void* data, size_t bytes) {
   auto* byte = static_cast<unsigned char*>(data);
   for (size_t i = 0; i < bytes; ++i) byte[i] = byte[i] != 0 ? 1 : 0;

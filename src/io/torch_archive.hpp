@@ -1,4 +1,4 @@
-/// A file of torch.save: the archive, its pickle, and the claims that the pickle makes about the archive's storages.
+/// A file of torch.save: the archive, its pickle, and checks of the storages that the pickle describes.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 
 namespace npu_train::detail {
 
-/// Elements of the tensor, after a check that all of them are in the claimed storage. A tensor with strides of 0 may have more elements
-/// than its storage, up to `most_expanded`. `name` is used in messages, with the `source`. Error(`kind`).
+/// Returns the number of elements, after checking that all are in the claimed storage. A tensor with strides of 0 may have more elements
+/// than its storage, up to `most_expanded`. Error(`kind`) names `name` and `source`.
 uint64_t checked_numel(const PickledTensor& tensor, const std::string& name, const std::string& source, ErrorKind kind,
                        uint64_t most_expanded = 0);
 
 class TorchArchive {
  public:
-  /// Bounds for what is read at once, in bytes.
+  /// Limits in bytes for the parts that are read as one piece.
   struct Limits {
     uint64_t pickle;
     uint64_t directory;
   };
 
-  /// Error(`file.kind()`) for a file that is no sound archive of torch.save, or one of its other formats; the message says how to save it
-  /// again.
+  /// Error(`file.kind()`) if the file is not a valid archive of torch.save, or has another of its formats; the message explains how to save
+  /// it again.
   TorchArchive(ReadableFile file, const Limits& limits);
 
   const ZipArchive& zip() const { return zip_; }
   /// Runs the pickle.
   Unpickler unpickle() const;
 
-  /// The entry of the tensor's storage, after a check that it has the size that the pickle claims.
+  /// Returns the entry of the tensor's storage, after checking that it has the size claimed by the pickle.
   std::string checked_storage(const PickledTensor& tensor, const std::string& name) const;
 
  private:

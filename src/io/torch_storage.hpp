@@ -1,4 +1,4 @@
-/// The names that torch.save gives to storages of each dtype.
+/// Names of torch.save's storage types by dtype.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -22,7 +22,7 @@ inline constexpr std::array<std::pair<const char*, at::ScalarType>, 11> kStorage
                                                                                           {"BoolStorage", at::kBool},
                                                                                           {"UntypedStorage", at::kByte}}};
 
-/// Nothing for a name that is not on the list.
+/// Returns nullopt for an unknown name.
 inline std::optional<at::ScalarType> storage_dtype(std::string_view name) {
   for (const auto& [known, dtype] : kStorageTypes) {
     if (name == known) return dtype;
@@ -30,7 +30,7 @@ inline std::optional<at::ScalarType> storage_dtype(std::string_view name) {
   return std::nullopt;
 }
 
-/// nullptr for a dtype that has no storage of its own.
+/// Returns nullptr for a dtype without a storage type.
 inline const char* storage_name(at::ScalarType dtype) {
   for (const auto& [name, known] : kStorageTypes) {
     if (dtype == known) return name;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostValues = 2'000'000;
 constexpr size_t kMostReferences = 8'000'000;
-// The memo makes repetition cheap, so it must be bounded: three bytes can request a copy of any tensor.
+// The memo makes repetition cheap (three bytes can request a copy of any tensor), so the total must be limited.
 constexpr size_t kMostDimensions = 8'000'000;
 constexpr size_t kLongestKey = 1024;
 constexpr std::string_view kOldTensor = "torch._utils _rebuild_tensor";
@@ -88,7 +88,7 @@ void Unpickler::push_other(uint64_t bytes) {
   push(make(Kind::Other));
 }
 
-// Little-endian, two's complement. What has more than 64 bits (states of random number generators) is no size of a tensor.
+// Little-endian two's complement. Longer numbers (states of random number generators) are never sizes of tensors.
 void Unpickler::push_long(uint64_t bytes) {
   if (bytes > sizeof(int64_t)) return push_other(bytes);
   const auto digits = take(bytes);
@@ -201,11 +201,11 @@ void Unpickler::append(PickleValue* list, const std::vector<PickleValue*>& items
   put_items(list, items);
 }
 
-// BUILD. Attributes of a dict (state_dict() hangs some on its OrderedDict) are not needed.
+// BUILD. The attributes of a dict (state_dict() adds some to its OrderedDict) are not needed.
 void Unpickler::set_state(PickleValue* object, const PickleValue& state) {
   if (object->kind == Kind::Other) return;
   require(object->kind == Kind::Dict && state.kind == Kind::Dict, "the pickle sets the inner state of an object (BUILD), which is refused");
-  if (object->has_attributes) set_items(object, std::vector<PickleValue*>(state.items));  // a copy: it may be the object itself
+  if (object->has_attributes) set_items(object, std::vector<PickleValue*>(state.items));  // a copy, because `state` may be `object`
 }
 
 bool Unpickler::step_container(unsigned char op) {
@@ -355,7 +355,7 @@ void Unpickler::step_call(unsigned char op) {
 }
 
 void Unpickler::push_global(std::string_view module, std::string_view name) {
-  constexpr size_t kLongestGlobal = 200;  // no known one comes near it
+  constexpr size_t kLongestGlobal = 200;  // far above the length of every known name
   auto global = std::string(module.substr(0, kLongestGlobal)).append(" ").append(name.substr(0, kLongestGlobal));
   if (globals_.count(global) == 0)
     require(is_known_global(global), "the pickle refers to '", printable(module), ".", printable(name), "'; ", refused_global_hint(global));
@@ -364,15 +364,15 @@ void Unpickler::push_global(std::string_view module, std::string_view name) {
   push(out);
 }
 
-// The value of a class of plain data with these arguments, without executing its code. A single argument with the items represents the
-// object, so that nothing is copied.
+// Returns the value of an object of a plain data class without executing its code. A single argument with the items represents the object,
+// so that nothing is copied.
 PickleValue* Unpickler::plain_object(std::string_view name, const PickleValue& arguments) {
   const auto form = plain_form(name);
   const auto& items = arguments.items;
   if (form == PlainForm::Value) return make(Kind::Other);
   const auto holds = form == PlainForm::List ? Kind::List : Kind::Dict;
   const bool factory = form == PlainForm::Dict && items.size() == 1 && (items[0]->kind == Kind::None || items[0]->kind == Kind::Global);
-  if (items.empty() || factory || (form == PlainForm::List && items.size() == 2)) {  // the last: deque((), longest)
+  if (items.empty() || factory || (form == PlainForm::List && items.size() == 2)) {  // the last case is deque((), maxlen)
     auto* out = make(holds);
     out->has_attributes = form == PlainForm::Attributes;
     return out;
@@ -383,7 +383,7 @@ PickleValue* Unpickler::plain_object(std::string_view name, const PickleValue& a
   return items[0];
 }
 
-// OrderedDict([[key, value], ...]), as Python 2 saved it.
+// Reads OrderedDict([[key, value], ...]), as saved by Python 2.
 PickleValue* Unpickler::dict_of_pairs(const PickleValue& pairs, std::string_view name) {
   auto* out = make(Kind::Dict);
   for (const auto* pair : pairs.items) {
@@ -429,7 +429,7 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
       (items.size() == 4 || items.size() == 6 || items.size() == 7) && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
       "a tensor is not described by storage, offset, size and stride");
   if (items.size() == 7 && !from_npu) {
-    // Marks like "negated", which the values in the file do not have yet.
+    // Metadata such as "negated", which the stored values do not include yet.
     require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && items[6]->items.empty()),
             "a tensor that is only marked as conjugated or negated is not read; hint: torch.save(tensor.resolve_neg(), path)");
   }
@@ -445,7 +445,7 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
   return out;
 }
 
-// A memoised id may be requested any number of times.
+// Caches storages, because a memoised id may be requested any number of times.
 PickleValue* Unpickler::load_storage(const PickleValue& id) {
   auto& known = storages_[&id];
   if (known == nullptr) known = make_storage(id);
@@ -458,7 +458,7 @@ std::unordered_map<std::string, const PickledTensor*> Unpickler::storages() cons
   return out;
 }
 
-// ("storage", type, key, location, number of elements), and before PyTorch 1.6 the part of another storage that it is, or None
+// ("storage", type, key, location, number of elements); before PyTorch 1.6 also a view of another storage, or None
 PickleValue* Unpickler::make_storage(const PickleValue& id) {
   const auto& items = id.items;
   require(id.kind == Kind::Tuple && (items.size() == 5 || (items.size() == 6 && items[5]->kind == Kind::None)) &&

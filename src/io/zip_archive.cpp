@@ -14,7 +14,7 @@ constexpr uint64_t kLocatorBytes = 20;
 constexpr uint64_t kEnd64Bytes = 56;
 constexpr uint64_t kCentralBytes = 46;
 constexpr uint64_t kLocalBytes = 30;
-// What all entries may unpack to: weights do not shrink much, bombs do.
+// Limit on the total unpacked size, relative to the file's size: weights compress little, zip bombs a lot.
 constexpr uint64_t kMostUnpackedPerByte = 20;
 constexpr uint64_t kUnpackedAnyway = uint64_t{64} << 20;
 

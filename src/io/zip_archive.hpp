@@ -1,4 +1,4 @@
-/// Reads zip archives (stored and deflated entries, zip64) with everything in them treated as a claim to be checked.
+/// Reads zip archives (stored and deflated entries, zip64). Everything in them is untrusted and checked.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,24 @@ namespace npu_train::detail {
 
 class ZipArchive {
  public:
-  /// Reads the central directory. Error(`file.kind()`) when it is not a sound archive or its directory has more than `largest_directory`
-  /// bytes.
+  /// Reads the central directory. Error(`file.kind()`) if the archive is invalid, or its directory has more than `largest_directory` bytes.
   ZipArchive(ReadableFile file, uint64_t largest_directory);
 
   const ReadableFile& file() const { return file_; }
-  /// In the archive's order.
+  /// Names in archive order.
   const std::vector<std::string>& names() const { return names_; }
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
-  /// Size of the entry's content.
+  /// Returns the unpacked size of an entry.
   uint64_t size(const std::string& name) const { return entry(name).size; }
-  /// Reads the content (exactly `size(name)` bytes) and checks its CRC-32.
+  /// Reads the content, size(name) bytes, and checks its CRC-32.
   void read(const std::string& name, void* out) const;
   std::string read(const std::string& name) const;
-  /// Where the content of a stored entry begins in the file, `size(name)` bytes in one piece; nothing for a packed entry.
+  /// Returns the offset in the file of a stored entry's contiguous content, size(name) bytes; nullopt for a packed entry.
   std::optional<uint64_t> stored_at(const std::string& name) const;
 
  private:
   struct Entry {
-    uint64_t offset = 0;  // of the local header
+    uint64_t offset = 0;  // offset of the local header
     uint64_t packed = 0;
     uint64_t size = 0;
     uint32_t crc = 0;
@@ -54,7 +53,7 @@ class ZipArchive {
   void inflate_into(const Entry& entry, uint64_t from, const std::string& name, void* out) const;
 
   ReadableFile file_;
-  uint64_t content_end_ = 0;  // no entry's content reaches beyond the directory
+  uint64_t content_end_ = 0;  // limit of every entry's content: the start of the directory
   std::vector<std::string> names_;
   std::map<std::string, Entry> entries_;
 };

@@ -8,14 +8,14 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr uint64_t kLargest32 = 0xffffffff;  // this number itself says "see the zip64 field"
+constexpr uint64_t kLargest32 = 0xffffffff;  // larger sizes, and this one, are in the zip64 field
 constexpr uint64_t kLocalHeaderBytes = 30;
 constexpr uint16_t kZip64Field = 1;
-constexpr uint16_t kPaddingField = 0x4246;  // "FB": what torch.save pads with
+constexpr uint16_t kPaddingField = 0x4246;  // "FB", the padding field of torch.save
 constexpr uint16_t kVersionStored = 20, kVersionZip64 = 45;
 constexpr uint16_t kUtf8Names = 1 << 11;
 
-// Little-endian numbers one after the other.
+// A sequence of little-endian numbers.
 class Record {
  public:
   Record& u16(uint64_t value) { return number(value, 2); }
@@ -46,7 +46,7 @@ void ZipWriter::add(const std::string& name, const void* data, uint64_t bytes) {
   const auto padding = (kAlignment - before % kAlignment) % kAlignment;
   extra.u16(kPaddingField).u16(padding).text(std::string(padding, 'Z'));
   const auto size = zip64 ? kLargest32 : bytes;
-  // No date: the same tensor gives the same file.
+  // No date, so that equal tensors give equal files.
   Record local;
   local.text("PK\x03\x04").u16(zip64 ? kVersionZip64 : kVersionStored).u16(kUtf8Names).u16(0).u32(0);
   local.u32(entry.crc).u32(size).u32(size).u16(name.size()).u16(extra.bytes().size()).text(name).text(extra.bytes());

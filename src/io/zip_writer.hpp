@@ -1,4 +1,4 @@
-/// Writes a zip archive of stored entries in one stream, as large as the disk (zip64 where a number needs it).
+/// Writes a zip archive of stored entries as one stream of any size (zip64 where necessary).
 /// Format: PKWARE's APPNOTE.TXT, 4.3 and 4.5.3.
 #pragma once
 
@@ -13,13 +13,13 @@ namespace npu_train::detail {
 
 class ZipWriter {
  public:
-  /// Every entry's content begins at a multiple of this.
+  /// Alignment of each entry's content.
   static constexpr uint64_t kAlignment = 64;
 
-  /// Appends to `file`, which must be empty so far and outlive this.
+  /// Appends to `file`, which must be empty and outlive this object.
   explicit ZipWriter(AtomicFile& file) : file_(file) {}
 
-  /// Adds an entry; nothing of `data` is copied.
+  /// Adds an entry without copying `data`.
   void add(const std::string& name, const void* data, uint64_t bytes);
   void add(const std::string& name, std::string_view text) { add(name, text.data(), text.size()); }
   /// Writes the directory, which completes the archive. Does not commit the file.
@@ -28,7 +28,7 @@ class ZipWriter {
  private:
   struct Entry {
     std::string name;
-    uint64_t offset = 0;  // of the local header
+    uint64_t offset = 0;  // offset of the local header
     uint64_t bytes = 0;
     uint32_t crc = 0;
   };

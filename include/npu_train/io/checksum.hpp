@@ -8,7 +8,7 @@
 
 namespace npu_train {
 
-/// hash64 of the file's content, read in pieces. Error(`kind`) if it cannot be read.
+/// Returns hash64 of the file's content, read in pieces. Error(`kind`) if it cannot be read.
 uint64_t file_checksum(const std::filesystem::path& path, ErrorKind kind = ErrorKind::Checkpoint);
 
 /// Error(`kind`) that describes the difference, unless the file has this size and checksum.

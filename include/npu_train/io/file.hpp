@@ -12,16 +12,16 @@
 
 namespace npu_train {
 
-/// The condition that `AtomicFile::commit` waits for.
+/// What `AtomicFile::commit` waits for.
 enum class Durability {
   Synced,   ///< the data and the name are on the disk: for files that must survive a crash of the machine
-  Renamed,  ///< complete under its name for every process; after a crash of the machine it may be missing or empty. For thousands of small
-            ///< files that can be made again, where waiting for the disk each time costs more than writing.
+  Renamed,  ///< complete for every process; after a crash of the machine it may be missing or empty. For thousands of small files that can
+            ///< be recreated, for which synchronising each one would cost more than writing it.
 };
 
-/// A file under construction. Until `commit()` only a hidden temporary file in the same folder exists; the destructor removes it.
-/// Every failure of the disk (full, quota, read-only, no permission) is an Error(Checkpoint) with path and sizes; the previous content of
-/// `path` is then unchanged.
+/// A file under construction. Until `commit()` only a hidden temporary file in the same folder exists; the destructor removes it. Every
+/// failure of the disk (full, quota, read-only, no permission) is an Error(Checkpoint) with path and sizes, and leaves the previous content
+/// of `path` unchanged.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path, Durability durability = Durability::Synced);
@@ -33,7 +33,7 @@ class AtomicFile {
   void write(std::string_view text) { write(text.data(), text.size()); }
 
   uint64_t size() const { return size_; }
-  /// hash64 of everything written so far.
+  /// Returns hash64 of everything written so far.
   uint64_t checksum() const { return hasher_.digest(); }
   const std::filesystem::path& path() const { return path_; }
 
@@ -49,20 +49,20 @@ class AtomicFile {
   Hasher hasher_;
 };
 
-/// Size and content hash of a file that was written.
+/// Size and content hash of a written file.
 struct WrittenFile {
   uint64_t bytes = 0;
   uint64_t checksum = 0;
 };
 
-/// Replaces the content of `path`.
+/// Replaces the content of `path` atomically.
 WrittenFile write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
-/// The content of a regular file of at most `max_bytes`. Error(`kind`) if it is missing, larger, a folder or unreadable.
+/// Returns the content of a regular file of at most `max_bytes`. Error(`kind`) if it is missing, larger, a folder or unreadable.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorKind kind = ErrorKind::Data);
 
-/// A folder under construction: fill `temporary()`, then `commit()` moves it to `path` (an older folder there is replaced in one step if
-/// the file system can exchange names). The destructor removes the folder if it was not committed.
+/// A folder under construction: fill `temporary()`, then `commit()` moves it to `path`. An older folder there is replaced in one step if
+/// the file system can exchange names. The destructor removes an uncommitted folder.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(std::filesystem::path path);
@@ -82,18 +82,18 @@ class AtomicDirectory {
 /// Creates a folder and its parents. Error(Checkpoint) if that fails.
 void make_folder(const std::filesystem::path& folder);
 
-/// True for the names that AtomicFile and AtomicDirectory use while they write.
+/// True for the names that AtomicFile and AtomicDirectory use while writing.
 bool is_temporary_name(std::string_view file_name);
 
-/// Removes temporaries that killed processes left in `folder`: those of ended processes of this machine; others after a day.
+/// Removes temporaries that killed processes left in `folder`: those of ended processes of this machine at once, others after a day.
 /// Returns their number.
 int remove_leftovers(const std::filesystem::path& folder);
 
-/// `folder / name` for a name that comes from a file: relative, no "..", no link in the path that leads out of `folder`.
-/// Error(Checkpoint) otherwise.
+/// Returns `folder / name` for an untrusted name. Error(Checkpoint) unless it is relative, has no "..", and no link in the path leads out
+/// of `folder`.
 std::filesystem::path safe_join(const std::filesystem::path& folder, std::string_view name);
 
-/// A regular file opened for reading at any offset. Reads never go beyond the size it had when it was opened.
+/// A regular file opened for reading at any offset. Reads are limited to the size that it had when it was opened.
 class ReadableFile {
  public:
   explicit ReadableFile(std::filesystem::path path, ErrorKind kind = ErrorKind::Data);
@@ -104,7 +104,7 @@ class ReadableFile {
   uint64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
   ErrorKind kind() const { return kind_; }
-  /// Exactly `bytes` bytes from `offset`; Error(kind) if the file ends before that.
+  /// Reads exactly `bytes` bytes from `offset`; Error(kind) if the file ends before that.
   void read(uint64_t offset, void* out, size_t bytes) const;
   std::string read(uint64_t offset, size_t bytes) const;
 

@@ -1,4 +1,4 @@
-/// One writer per folder, on local disks and on disks that several machines share.
+/// One writer per folder, on local disks and on disks shared by several machines.
 #pragma once
 
 #include <filesystem>
@@ -7,27 +7,26 @@
 
 namespace npu_train {
 
-/// The defaults are suitable for programs.
+/// Options of FolderLock; the defaults suit most programs.
 struct FolderLockOptions {
-  double beat = 5;               ///< seconds between two signs of life, which are written if other machines can see the folder
-  double patience = 30;          ///< seconds without a sign of life after which a holder on another machine counts as dead
-  std::optional<bool> shared{};  ///< whether other machines can see the folder; nullopt: by the kind of its file system
-  bool kernel_locks = true;      ///< false: as on a file system without them
+  double beat = 5;               ///< seconds between heartbeats, which are written if other machines can see the folder
+  double patience = 30;          ///< seconds without a heartbeat after which a holder on another machine counts as dead
+  std::optional<bool> shared{};  ///< whether other machines can see the folder; nullopt: decided by the type of its file system
+  bool kernel_locks = true;      ///< false: behave as on a file system without kernel locks
 };
 
-/// A lock of a folder, held from the constructor to the destructor and not longer than the process lives.
+/// A lock of a folder, held by this object and released when the process ends, however that happens.
 ///
-/// The operating system's lock of the file `run.lock` decides between the processes of one machine: it ends with the process, however that
-/// ends. The file names the holder: host, process, since when. On a network disk that lock may hold on one machine only, or not exist.
-/// There the holder changes the file every `beat` seconds, and a process that finds the file of another machine first watches it for
-/// `patience` seconds: clocks are not compared. Without a lock of the operating system, a holder on this machine is distinguished from a
-/// later process with the same number by its start time.
+/// On one machine, the kernel's lock on the file `run.lock` decides. The file describes the holder: host, process, start of the lock. On a
+/// network disk, kernel locks may be local to a machine or missing. The holder therefore updates the file every `beat` seconds; a process
+/// that finds another machine's file first watches it for `patience` seconds, so clocks are not compared. Without kernel locks, the start
+/// time of a process distinguishes a holder on this machine from a later process with the same number.
 class FolderLock {
  public:
   static constexpr const char* kFile = "run.lock";
 
-  /// Error(Checkpoint) that names the holder if another process, or another object of this one, holds the lock, and if the folder
-  /// cannot be written.
+  /// Error(Checkpoint) that names the holder if another process, or another object of this one, holds the lock. Error(Checkpoint) if the
+  /// folder cannot be written.
   explicit FolderLock(std::filesystem::path folder, const FolderLockOptions& options = {});
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
@@ -35,8 +34,8 @@ class FolderLock {
 
   const std::filesystem::path& folder() const;
 
-  /// Error(Checkpoint) that names the holder if another process has taken the lock over. It may where the operating system's lock does not
-  /// reach, if this process gave no sign of life for longer than `patience`: on a machine that was suspended, for example.
+  /// Error(Checkpoint) that names the new holder if another process has taken the lock. This is possible without common kernel locks, if
+  /// this process wrote no heartbeat for longer than `patience`, for example because its machine was suspended.
   void check_held() const;
 
  private:

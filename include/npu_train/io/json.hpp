@@ -1,6 +1,5 @@
-/// JSON documents: manifests, histories, states, and the lists of a dump. Numbers are restored exactly, including inf and nan.
-/// Our own, around nlohmann's parser: that library has no limits on depth and size, keeps the last of two equal keys and writes nan as
-/// null.
+/// JSON documents: manifests, histories, states, and the lists of a dump. Numbers are restored exactly, including inf and nan. A wrapper
+/// around nlohmann's parser, because that library does not limit depth and size, keeps the last of two equal keys, and writes nan as null.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +16,13 @@
 
 namespace npu_train {
 
-/// One JSON value. Objects keep the order of their keys. Integers and numbers are distinguished ("1" and "1.0").
+/// One JSON value. Objects keep the order of their keys. Integers and other numbers are different kinds ("1" and "1.0").
 class Json {
  public:
   enum class Kind { Null, Boolean, Integer, Number, Text, Array, Object };
   struct Member;
 
-  // Defined below: while Member is incomplete, a vector of it may be named but not made.
+  // Defined below, because a vector of the incomplete type Member may be declared but not created.
   Json();
   Json(bool value);
   Json(int value);
@@ -45,8 +44,8 @@ class Json {
   bool is_object() const { return kind() == Kind::Object; }
   bool is_text() const { return kind() == Kind::Text; }
 
-  /// Typed reads; Error(Data) names `where` and the actual type of the value. `number` also accepts integers, and the texts "inf", "-inf",
-  /// "nan".
+  /// Typed reads; Error(Data) names `where` and the actual type of the value. `number` also accepts integers, and the texts "inf", "-inf"
+  /// and "nan".
   bool boolean(const std::string& where) const;
   int64_t integer(const std::string& where) const;
   double number(const std::string& where) const;
@@ -54,19 +53,19 @@ class Json {
   const std::vector<Json>& items(const std::string& where) const;
   const std::vector<Member>& members(const std::string& where) const;
 
-  /// The value under `key`; nullptr if it is missing or this is not an object. Searches all keys: iterate over `members` of a large object
-  /// instead.
+  /// Returns the value of `key`; nullptr if it is missing or this is not an object. The search is linear: for large objects, iterate over
+  /// `members` instead.
   const Json* find(std::string_view key) const;
-  /// The value under `key`; Error(Data) names `where` if it is missing.
+  /// Returns the value of `key`; Error(Data) names `where` if it is missing.
   const Json& at(std::string_view key, const std::string& where) const;
-  /// Sets a key of an object (or of null, which becomes one), after a search through all its keys.
+  /// Sets a key of an object (or of null, which becomes one); a linear search.
   Json& set(std::string_view key, Json value);
-  /// Adds a new key to an object (or to null, which becomes one) without a search: for objects with many keys.
+  /// Adds a new key to an object (or to null, which becomes one) without searching: for objects with many keys.
   Json& push_member(std::string key, Json value);
   /// Adds an item to an array (or to null, which becomes one).
   Json& push_back(Json value);
 
-  /// Text; `indent` 0 gives one line. Non-finite numbers become text; bytes that are not UTF-8 become U+FFFD.
+  /// Returns the text; `indent` 0 gives one line. Non-finite numbers become texts; bytes that are not UTF-8 become U+FFFD.
   std::string dump(int indent = 2) const;
 
  private:
@@ -91,43 +90,43 @@ inline Json::Json(std::string_view text) : value_(std::string(text)) {}
 inline Json Json::array() { return array(std::vector<Json>()); }
 inline Json Json::object() { return object(std::vector<std::pair<std::string, Json>>()); }
 
-/// Limits for reading untrusted files.
+/// Limits for untrusted files.
 struct JsonLimits {
   size_t depth = 64;
   size_t values = 1'000'000;
-  uint64_t max_bytes = uint64_t{64} << 20;  ///< of a file
+  uint64_t max_bytes = uint64_t{64} << 20;  ///< maximum size of a file
 };
 
-/// Error(Data) with the place if `text` is not JSON, repeats a key in an object, or exceeds the limits.
+/// Parses JSON. Error(Data) with the position if `text` is not JSON, repeats a key in an object, or exceeds the limits.
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
-/// Reads a file.
 Json load_json(const std::filesystem::path& path, const JsonLimits& limits = {});
 
-/// A document whose end may be missing.
+/// A document that may be truncated.
 struct JsonPrefix {
   Json value;
   bool complete = false;
 };
 
-/// Reads the output of a program that may have been killed while it wrote, such as Python's json module: NaN, Infinity and -Infinity are
+/// Parses the output of a program that may have been killed while writing, such as Python's json module. NaN, Infinity and -Infinity are
 /// also accepted and become the texts "nan", "inf" and "-inf", which `Json::number` accepts.
 ///
-/// If the text ends too early, `value` has everything up to that point: open containers are closed with their complete members, and a key
-/// without its value or a value whose end is missing (a number at the very end may have more digits) is omitted.
-/// Zero bytes at the end count as missing. An empty text gives null.
-/// Error(Data) as for parse_json for other errors, and for text after the end of the document. A number or a word at the very end of the
-/// text is omitted without being parsed, so invalid content there is not reported.
+/// If the text ends too early, `value` has everything up to that point: open containers are closed with their complete members. A key
+/// without its value, and an incomplete value (a number at the very end may have more digits), are omitted. Zero bytes at the end count as
+/// missing. An empty text gives null.
+/// Error(Data) as in parse_json for other errors, and for text after the end of the document. A number or word at the very end of the text
+/// is omitted without being parsed, so invalid content there is not reported.
 JsonPrefix parse_json_prefix(std::string_view text, const std::string& source, const JsonLimits& limits = {});
-/// The same for a file.
+/// Like parse_json_prefix(), for a file.
 JsonPrefix load_json_prefix(const std::filesystem::path& path, const JsonLimits& limits = {});
 
-/// Writes a file atomically.
+/// Writes `path` atomically.
 void save_json(const std::filesystem::path& path, const Json& value);
 
-/// The plain values of a State as an object that `values_from_json` reads back bit for bit (inf, nan and any bytes in texts included).
+/// Returns the plain values of a State as an object; values_from_json() restores them bit for bit, including inf, nan and any bytes in
+/// texts.
 Json values_to_json(const std::map<std::string, StateValue>& values);
-/// Error(Checkpoint) if `json` is not an output of values_to_json.
+/// Restores the values. Error(Checkpoint) if `json` is not an output of values_to_json.
 std::map<std::string, StateValue> values_from_json(const Json& json, const std::string& where);
 
 }  // namespace npu_train

@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-/// ["a", "b"].
+/// Returns ["a", "b"].
 inline Json json_texts(const std::vector<std::string>& list) {
   auto out = Json::array();
   for (const auto& text : list) out.push_back(text);

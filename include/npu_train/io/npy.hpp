@@ -1,5 +1,5 @@
 /// One tensor in NumPy's .npy format (version 1.0; https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
-/// Our own because libtorch has no reader for it; sizes are checked with the file before memory is allocated, and objects are rejected.
+/// Own implementation, because libtorch has none. Sizes are checked with the file before memory is allocated; Python objects are rejected.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,8 @@
 
 namespace npu_train {
 
-/// Writes atomically, C order. float64/32/16, int64/32/16/8, uint8, bool; Error(Usage) for others (bfloat16 does not exist in NumPy:
-/// convert first), Error(Checkpoint) if it cannot be written.
+/// Writes atomically, in C order. Dtypes: float64/32/16, int64/32/16/8, uint8, bool; Error(Usage) for others (NumPy has no bfloat16:
+/// convert first), Error(Checkpoint) if the file cannot be written.
 void save_npy(const std::filesystem::path& path, const at::Tensor& tensor, Durability durability = Durability::Synced);
 
 /// Reads versions 1 to 3, C and Fortran order, little-endian. Error(Data) if the file is damaged, or contains objects or another dtype.

@@ -14,7 +14,7 @@
 
 namespace npu_train {
 
-/// What Python gets from a file: None, a bool, a number, a text, a tensor, or a list, tuple or dict of these.
+/// A Python value to save: None, a bool, a number, a text, a tensor, or a list, tuple or dict of these.
 class PthValue {
  public:
   enum class Kind { None, Boolean, Integer, Number, Text, Tensor, List, Tuple, Dict };
@@ -31,12 +31,12 @@ class PthValue {
   static PthValue list(std::vector<PthValue> items = {}) { return {Kind::List, std::move(items)}; }
   static PthValue tuple(std::vector<PthValue> items = {}) { return {Kind::Tuple, std::move(items)}; }
   static PthValue dict() { return {Kind::Dict, {}}; }
-  /// A state_dict.
+  /// Returns a state_dict.
   static PthValue dict(const NamedTensors& tensors);
 
-  /// Adds to a list or a tuple.
+  /// Appends to a list or a tuple.
   PthValue& append(PthValue item);
-  /// Adds to a dict, in the order of the calls; keys are texts or integers and must differ.
+  /// Adds an entry to a dict; the order is kept. Keys are texts or integers and must differ.
   PthValue& set(PthValue key, PthValue value);
 
   Kind kind() const { return kind_; }
@@ -44,7 +44,7 @@ class PthValue {
   double number() const { return number_; }
   const std::string& text() const { return text_; }
   const at::Tensor& tensor() const { return tensor_; }
-  /// Of a list or tuple; keys and values of a dict, alternating.
+  /// Returns the items of a list or tuple, or alternating keys and values of a dict.
   const std::vector<PthValue>& items() const { return items_; }
 
  private:
@@ -58,10 +58,9 @@ class PthValue {
   std::vector<PthValue> items_;
 };
 
-/// Writes a value as `torch.save(value, path)` does, for `torch.load(path, weights_only=True)`. Tensors are written row-major, without
-/// gradients, each with a storage of its own. Dtypes as save_pt. The same values give the same file.
-/// Error(Usage) for a tensor that is not written, or a key that is neither a text nor an integer; Error(Checkpoint) if the file cannot be
-/// written.
+/// Writes a value as `torch.save(value, path)` does, for `torch.load(path, weights_only=True)`. Tensors are row-major, without gradients,
+/// each with its own storage. Equal values give equal files. Error(Usage) for a tensor with a dtype that save_pt does not write or without
+/// dense data, or a key that is neither a text nor an integer; Error(Checkpoint) if the file cannot be written.
 WrittenFile save_pth(const std::filesystem::path& path, const PthValue& value, Durability durability = Durability::Synced);
 
 }  // namespace npu_train

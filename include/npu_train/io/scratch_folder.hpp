@@ -1,11 +1,11 @@
-/// A private folder for temporary files.
 #pragma once
 
 #include <filesystem>
 
 namespace npu_train::detail {
 
-/// Under the system's folder for temporary files; removed at the end. Error(Checkpoint), from `where`, if it cannot be created.
+/// A private folder in the system's folder for temporary files; the destructor removes it. Error(Checkpoint), from `where`, if it cannot be
+/// created.
 class ScratchFolder {
  public:
   explicit ScratchFolder(const char* where);
