@@ -22,7 +22,7 @@ void ArenaHeap::remove_gap(std::map<size_t, size_t>::iterator gap) {
 void* ArenaHeap::allocate(size_t bytes) {
   if (bytes == 0 || bytes > size_) return nullptr;
   const size_t need = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  const auto fit = by_size_.lower_bound({need, 0});  // the smallest gap, among equals the lowest
+  const auto fit = by_size_.lower_bound({need, 0});  // smallest sufficient gap; lowest address among equals
   if (fit == by_size_.end()) return nullptr;
   const auto [have, offset] = *fit;
   remove_gap(gaps_.find(offset));

@@ -1,4 +1,4 @@
-// Blocks of one stretch of address space: best fit, neighbours joined. Not thread-safe.
+// Allocates blocks of one range of address space: best fit, adjacent gaps are merged. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ class ArenaHeap {
  public:
   static constexpr size_t kAlignment = 4096;
 
-  // Manages [base, base + size); touches none of it.
+  // Manages [base, base + size) without touching its pages.
   ArenaHeap(char* base, size_t size);
 
-  // Null when nothing fits.
+  // Returns null if no gap is large enough.
   void* allocate(size_t bytes);
   // `p` must be a live block.
   void release(void* p);
@@ -24,7 +24,7 @@ class ArenaHeap {
 
   size_t in_use() const { return in_use_; }
   size_t high_water() const { return high_water_; }
-  // fn(begin, bytes) for each gap below the high water.
+  // Calls fn(begin, bytes) for each gap below high_water().
   template <class Fn>
   void for_each_gap(Fn fn) const {
     for (const auto& [offset, bytes] : gaps_) {

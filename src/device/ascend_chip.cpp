@@ -16,7 +16,7 @@ struct Family {
   AscendChip chip;
 };
 
-// The first that fits.
+// The first match applies.
 constexpr std::array kFamilies = {
     Family{"Ascend910B", true, {.bf16 = true, .saturates = false, .can_choose = true}},    // Atlas A2
     Family{"Ascend910_93", true, {.bf16 = true, .saturates = false, .can_choose = true}},  // Atlas A3

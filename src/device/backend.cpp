@@ -20,12 +20,12 @@ const std::array<const DeviceBackend*, 4>& detail::builtin_backends() {
 
 namespace {
 
-/// The kinds that programs added. Never destroyed: devices are used until the process ends.
+/// Kinds added by programs. Never destroyed, because devices are used until the process ends.
 struct AddedBackends {
   std::mutex mutex;
   std::deque<std::shared_ptr<const DeviceBackend>> list;
 
-  // With the mutex held.
+  // Requires the mutex.
   const DeviceBackend* find(const std::string& kind) const {
     for (const auto* backend : detail::builtin_backends())
       if (backend->name() == kind) return backend;
@@ -75,7 +75,7 @@ const DeviceBackend& backend_of(const Device& device) {
 
 namespace {
 
-// The kinds above that differ in what every step asks are NPUs; the others are not asked.
+// Only NPUs differ in the capabilities queried in every step, so other kinds are not looked up.
 std::optional<Device> npu_of(const c10::Device& device) {
   return device.is_privateuseone() ? std::optional(device_of(device)) : std::nullopt;
 }

@@ -1,4 +1,4 @@
-// The kinds of the library, one object each.
+// The built-in kinds of devices, one object each.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@ const DeviceBackend& cpu_backend();
 const DeviceBackend& cuda_backend();
 const DeviceBackend& npu_backend();
 const DeviceBackend& sim_npu_backend();
-/// All of them, in the order in which "auto" looks.
+/// Returns all of them in the search order of "auto".
 const std::array<const DeviceBackend*, 4>& builtin_backends();
 
-/// The kind of a program that resolve_device() has chosen as the process's PrivateUse1; "" if there is none.
+/// Returns the program's kind that resolve_device() has chosen as the process's PrivateUse1; "" if none.
 std::string chosen_kind();
 
 }  // namespace npu_train::detail

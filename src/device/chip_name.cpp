@@ -11,7 +11,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The names that torch_npu and CANN have for chips, without "Ascend".
+// Chip names of torch_npu and CANN, without "Ascend".
 constexpr std::array<std::string_view, 28> kChips = {"910A",     "910ProA",  "910ProB",  "910PremiumA", "910B1",    "910B2",    "910B2C",
                                                      "910B3",    "910B4",    "910B4_1",  "910_9361",    "910_9362", "910_9371", "910_9372",
                                                      "910_9381", "910_9382", "910_9391", "910_9392",    "310P1",    "310P2",    "310P3",
@@ -27,7 +27,7 @@ constexpr std::array kSeries = {
     SeriesName{"310P", "310P3", "Atlas inference"}, SeriesName{"310B", "310B1", "Atlas 200I A2"},
 };
 
-// "950", "950PR", "950DT_9591".
+// True for "950", "950PR", "950DT_9591".
 bool is_950(std::string_view text) {
   if (!text.starts_with("950")) return false;
   text.remove_prefix(3);

@@ -1,4 +1,4 @@
-// Ascend chips as people name them.
+// Ascend chips by their common names.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 namespace npu_train::detail {
 
 struct ChipName {
-  std::string soc;      // as CANN names the chip: "Ascend910B3"
-  std::string assumed;  // where `text` names a series: which chip it is taken for
+  std::string soc;      // CANN's name of the chip: "Ascend910B3"
+  std::string assumed;  // the assumption made if `text` names a series, else ""
 };
 
-// A chip (910B3) or a series (910B), in any case, with or without "Ascend". "910B" is the series Atlas A2, as its users say it, and not the
-// first generation's chip that CANN calls Ascend910B. Error(Usage) for other names, with a list.
+// Looks up a chip (910B3) or a series (910B), in any case, with or without "Ascend". As in common usage, "910B" is the series Atlas A2, not
+// the first-generation chip that CANN calls Ascend910B. Error(Usage) for other names, with a list.
 ChipName chip_by_name(const std::string& text);
 
 }  // namespace npu_train::detail

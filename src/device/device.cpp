@@ -30,7 +30,7 @@ bool is_added(const DeviceBackend& backend) {
 std::mutex choice_mutex;
 std::string chosen;  // see chosen_kind()
 
-// libtorch has one PrivateUse1 per process: the first kind that is activated keeps it.
+// Activates the backend. libtorch has one PrivateUse1 per process; the first activated kind keeps it.
 void choose(const DeviceBackend& backend) {
   const auto kind = backend.name();
   if (kind == "cpu" || kind == "cuda") return backend.activate();
@@ -48,7 +48,7 @@ void choose(const DeviceBackend& backend) {
 
 constexpr int kMaxIndex = 127;  // c10::DeviceIndex is 8 bits wide
 
-// What other programs call a kind of device.
+// Returns a hint for names of devices in other programs.
 std::string other_name(const std::string& kind) {
   const auto word = to_lower(kind);
   if (word == "gpu" || word == "nvidia") return "write cuda for an NVIDIA GPU, or auto for whatever is there";
@@ -69,7 +69,7 @@ std::string other_name(const std::string& kind) {
                              : "did you mean " + near + "?");
 }
 
-// For "auto": a device that is there but cannot be used is named, and the next one is taken.
+// For "auto": a device that is present but unusable is logged, and the search continues.
 bool can_be_used(const DeviceBackend& backend) {
   try {
     choose(backend);

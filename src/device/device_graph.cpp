@@ -16,7 +16,7 @@ namespace {
 
 c10::DeviceType type_of(const Device& device) { return device.c10().type(); }
 
-// Makes a stream of its own the current one, and gives the old one back.
+// Switches to a new stream; the destructor restores the previous one.
 class OwnStream {
  public:
   explicit OwnStream(const Device& device)
@@ -31,7 +31,7 @@ class OwnStream {
 };
 
 #if __has_include(<ATen/core/GraphImplInterface.h>)
-// A graph of a device that has registered one with libtorch.
+// A graph implementation that a device has registered with libtorch.
 class RegisteredGraph final : public detail::CapturedWork {
  public:
   explicit RegisteredGraph(c10::DeviceType type) : graph_(at::create_graph_impl(type)) {}
@@ -69,7 +69,7 @@ std::string DeviceGraph::why_not(const Device& device) {
 DeviceGraph::DeviceGraph(const Device& device, const std::function<void()>& work) : impl_(std::make_unique<Impl>()) {
   const auto missing = why_not(device);
   check(missing.empty(), ErrorKind::Device, "DeviceGraph", missing);
-  backend_of(device).synchronize(device);  // what is queued elsewhere is done before the new stream begins
+  backend_of(device).synchronize(device);  // the new stream must not overtake work on other streams
   const OwnStream stream(device);
   impl_->graph = graph_of(device);
   impl_->graph->begin();
@@ -78,7 +78,7 @@ DeviceGraph::DeviceGraph(const Device& device, const std::function<void()>& work
   } catch (...) {
     try {
       impl_->graph->end();
-    } catch (const std::exception&) {  // the capture is broken already, by what is thrown on
+    } catch (const std::exception&) {  // the capture is already invalid; the original exception is rethrown
     }
     throw;
   }

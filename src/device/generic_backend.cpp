@@ -11,7 +11,7 @@
 namespace npu_train {
 namespace {
 
-// torch_npu's allocator is not a DeviceAllocator before 2.13. at::getDeviceAllocator would abort; a cast can be checked.
+// torch_npu's allocator is a DeviceAllocator only from 2.13 on. Hence the cast: at::getDeviceAllocator would abort.
 c10::DeviceAllocator* device_allocator(c10::DeviceType type) {
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(type));
   return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
@@ -46,12 +46,12 @@ MemoryStats GenericBackend::memory(const Device& device) const {
   auto* allocator = device_allocator(type_);
   if (allocator == nullptr) return out;
   const auto stats = allocator->getDeviceStats(d.index());
-  out.allocated = stats.allocated_bytes[0].current;  // [0]: all pools together
+  out.allocated = stats.allocated_bytes[0].current;  // [0]: the total of all pools
   out.peak = stats.allocated_bytes[0].peak;
   out.reserved = stats.reserved_bytes[0].current;
   try {
     out.total = static_cast<int64_t>(allocator->getMemoryInfo(d.index()).second);
-  } catch (const c10::Error&) {  // optional for an allocator
+  } catch (const c10::Error&) {  // optional for allocators
   }
   return out;
 }

@@ -17,22 +17,22 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kLeast = 64 << 10;  // below, the C library keeps the memory itself
+constexpr size_t kLeast = 64 << 10;  // the C library caches smaller blocks itself
 constexpr size_t kHugePage = 2UL << 20;
-constexpr uint8_t kPriority = 100;  // above the default allocators
+constexpr uint8_t kPriority = 100;  // higher than that of the default allocators
 
-// As much address space as the machine has memory; pages are taken when they are touched.
+// Reserves as much address space as the machine has memory; pages are allocated when they are touched.
 std::pair<char*, size_t> reserve() {
   const size_t size = static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / kHugePage * kHugePage;
   if (size == 0) return {nullptr, 0};
   void* p = ::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return {nullptr, 0};
   const auto at = (reinterpret_cast<uintptr_t>(p) + kHugePage - 1) / kHugePage * kHugePage;
-  ::madvise(reinterpret_cast<void*>(at), size, MADV_HUGEPAGE);  // a wish; without it the arena only loses speed
+  ::madvise(reinterpret_cast<void*>(at), size, MADV_HUGEPAGE);  // only advice; without huge pages the arena is slower
   return {reinterpret_cast<char*>(at), size};
 }
 
-// One for the process and never destroyed: tensors may be freed after main.
+// One per process, never destroyed, because tensors may be freed after main.
 class ArenaAllocator final : public c10::Allocator {
  public:
   static ArenaAllocator& instance() {
@@ -69,7 +69,7 @@ class ArenaAllocator final : public c10::Allocator {
  private:
   explicit ArenaAllocator(std::pair<char*, size_t> space) : size_(space.second), heap_(space.first, space.second) {}
   ArenaAllocator() : ArenaAllocator(reserve()) {
-    // A child has only the thread that forked: what another one held would stay locked there.
+    // After a fork only the forking thread exists in the child; a mutex held by another thread would stay locked there.
     ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); }, [] { instance().mutex_.unlock(); });
   }
 
@@ -79,7 +79,7 @@ class ArenaAllocator final : public c10::Allocator {
     const std::lock_guard<std::mutex> lock(own.mutex_);
     own.heap_.release(p);
   }
-  // For raw_allocate, whose blocks do not carry their deleter.
+  // For raw_allocate, whose blocks have no deleter.
   static void release_any(void* p) {
     auto& own = instance();
     if (own.heap_.owns(p))
@@ -99,7 +99,7 @@ Function* loaded(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
 }
 
-// Who answers malloc(): libraries that take its place export functions of their own.
+// Returns the implementation of malloc(): replacements export functions of their own.
 std::string c_library_allocator() {
   if (auto* version = loaded<int()>("mi_version")) {
     const int v = version();  // 209: 2.0.9

@@ -9,11 +9,11 @@
 namespace npu_train {
 namespace {
 
-constexpr uint8_t kPriorityOfReports = 100;  // as the arena's: who comes last is asked first
+constexpr uint8_t kPriorityOfReports = 100;  // as the arena's, so that the last one installed comes first
 
 HostBlockWatcher* watcher() { return dynamic_cast<HostBlockWatcher*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE)); }
 
-// One for the process and never destroyed: tensors may be freed after main.
+// One per process, never destroyed, because tensors may be freed after main.
 class ReportingAllocator final : public c10::Allocator {
  public:
   static ReportingAllocator& instance() {
@@ -32,7 +32,7 @@ class ReportingAllocator final : public c10::Allocator {
       throw;
     }
     void* p = block.get();
-    if (p == nullptr || block.get_context() != p) return block;  // its end could not be seen
+    if (p == nullptr || block.get_context() != p) return block;  // its release could not be observed
     size_t used = 0;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -67,7 +67,7 @@ class ReportingAllocator final : public c10::Allocator {
     const std::lock_guard<std::mutex> lock(mutex_);
     return in_use_;
   }
-  // For blocks that were reported; and for blocks of raw_allocate, which do not carry their deleter.
+  // For reported blocks, and for blocks of raw_allocate, which have no deleter.
   static void release(void* p) {
     auto& own = instance();
     Block block;

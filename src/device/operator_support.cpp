@@ -30,7 +30,7 @@ const std::unordered_map<std::string_view, Row>& table() {
   return rows;
 }
 
-// What the host runs instead of one kernel of the NPU.
+// Operators for which the NPU has one kernel, although the host may use others.
 bool is_one_kernel_there(const std::string& name) {
   return name.starts_with("_scaled_dot_product") || name == "scaled_dot_product_attention" || name.starts_with("mkldnn_");
 }
@@ -54,7 +54,7 @@ OperatorFacts judged(const Row& row, bool named_for_series) {
   }
   if (row.listed == "custom") return {.support = OperatorSupport::Custom};
   if (row.status == "cpu_fallback" || row.listed == "cpu_fallback") return {.support = OperatorSupport::CpuFallback};
-  // of what is made of others too: the limits are those of the API
+  // also for composite operators: the limits are those of the API
   if (!named_for_series) return {.support = OperatorSupport::Limited, .limits = kNotForSeries};
   if (row.listed == "limited") return {.support = OperatorSupport::Limited};
   return {.support = row.status == "composite" ? OperatorSupport::Composite : OperatorSupport::Native};
@@ -83,7 +83,7 @@ AscendOperators::AscendOperators(const std::string& soc, const std::string& torc
 
 OperatorFacts AscendOperators::find(const std::string& library, const std::string& name, const std::string& overload) const {
   if (is_one_kernel_there(name)) return {.support = OperatorSupport::Native};
-  // Ours run anywhere, of ATen's operators; a kernel for CPUs alone takes the place of operators that run anywhere.
+  // npu_train's operators consist of portable ATen operators; CPU-only kernels replace portable operators.
   if (library == "npu_train" || is_of_the_cpu(library, name)) return {.support = OperatorSupport::Composite, .composite = true};
   if (library != "aten" && library != "prims") return {.support = OperatorSupport::Custom};
   auto found = table().find(overload.empty() ? name : name + "." + overload);

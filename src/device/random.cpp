@@ -25,7 +25,7 @@ PortableRandom::Position portable_of(const State& state) {
   return {.on = true, .seed = static_cast<uint64_t>(t[0].item<int64_t>()), .next = static_cast<uint64_t>(t[1].item<int64_t>())};
 }
 
-// fn(device) for every device that is here, in the order of all_backends().
+// Calls fn(device) for every available device, in the order of all_backends().
 template <class Fn>
 void for_devices(Fn fn) {
   for (const auto* backend : all_backends())
@@ -56,7 +56,7 @@ void set_state(const Device& device, const at::Tensor& state) {
   }
 }
 
-// Does not throw: a device that failed reports its error at its next use.
+// Does not throw: a failed device reports its error at its next use.
 void put_back(const std::vector<std::pair<Device, at::Tensor>>& states, const PortableRandom::Position& portable) {
   PortableRandom::set_position(portable);
   for (const auto& [device, values] : states) {

@@ -1,5 +1,5 @@
-/// Device work that is captured once and then launched as one unit, without the host queueing it operator by operator: CUDA graphs and
-/// their counterparts on other devices.
+/// Device work that is captured once and then launched as one unit, instead of operator by operator: CUDA graphs and their counterparts on
+/// other devices.
 #pragma once
 
 #include <functional>
@@ -10,17 +10,17 @@
 
 namespace npu_train {
 
-/// A captured piece of work. A replay runs the same kernels on the same memory: tensors that the work reads must stay where they are and
-/// are refilled by the caller, tensors that it made are overwritten. Each replay draws new random numbers. Anything that the host decided
-/// during the capture (branches on values, numbers that it drew) stays as it was.
+/// Captured device work. A replay runs the same kernels on the same memory: the caller refills the tensors that the work reads, in place;
+/// tensors that it created are overwritten. Each replay draws new random numbers. Decisions of the host during the capture (branches on
+/// values, numbers that it drew) are fixed.
 class DeviceGraph {
  public:
-  /// Why `device` captures none; "" where it does.
+  /// Returns why `device` does not support capture; "" if it does.
   static std::string why_not(const Device& device);
 
-  /// Captures what `work` queues, on a stream of its own; nothing of it is done until replay(). Error(Device) where the device captures
-  /// none. Exceptions of `work` reach the caller, including libtorch's error for an action that cannot be captured: reading a value on the
-  /// host, a copy from pageable memory.
+  /// Captures the work that `work` queues, on its own stream; it is not executed until replay(). Error(Device) if the device does not
+  /// support capture. Exceptions of `work` reach the caller, including libtorch's errors for actions that cannot be captured, such as
+  /// reading a value on the host or copying from pageable memory.
   DeviceGraph(const Device& device, const std::function<void()>& work);
   ~DeviceGraph();
   DeviceGraph(const DeviceGraph&) = delete;

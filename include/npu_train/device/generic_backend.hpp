@@ -1,5 +1,5 @@
-/// A base for backends: the part of a device that libtorch offers without the device's own API. A backend of your own adds name, why_not
-/// and capabilities, and activate() if a library must be loaded.
+/// A base class for backends: everything that libtorch offers for a device without the device's own API. Your own backend adds name,
+/// why_not and capabilities, and activate() if a library must be loaded.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,7 +11,7 @@
 
 namespace npu_train {
 
-/// Uses the device guard, the DeviceAllocator and the default generator that are registered for the type with libtorch.
+/// Uses the device guard, DeviceAllocator and default generator registered with libtorch for the device type.
 class GenericBackend : public DeviceBackend {
  public:
   GenericBackend(std::string name, c10::DeviceType type) : name_(std::move(name)), type_(type) {}
@@ -26,7 +26,7 @@ class GenericBackend : public DeviceBackend {
   at::Generator generator(const Device& device) const override;
 
  protected:
-  /// The device as libtorch names it; Error(Device) if it does not exist.
+  /// Returns libtorch's device; Error(Device) if it does not exist.
   c10::Device checked(const Device& device) const;
   c10::DeviceType type() const { return type_; }
 

@@ -1,21 +1,21 @@
-/// Reports each block of host memory that tensors of a thread allocate and free to the watcher of that thread.
+/// Reports to a thread's watcher each block of host memory that the thread's tensors allocate, and its release.
 ///
-/// libtorch reports them too, to a reporter whose memoryProfilingEnabled() is true. But it then complains on stderr of blocks that are
-/// older than the watching, which every training step frees: gradients, the last batch.
+/// libtorch has such reports, too, if memoryProfilingEnabled() is true. But it then warns on stderr about blocks allocated before, and
+/// every training step frees some: gradients, the last batch.
 #pragma once
 
 #include <c10/core/Allocator.h>
 
 namespace npu_train {
 
-/// While a HostBlocks lives, receives the blocks of the CPU that its thread allocates (it is set as DebugInfoKind::PROFILER_STATE), and
-/// their release in any scope. libtorch's own reports of the CPU stay off.
+/// Receives the CPU blocks that its thread allocates during the lifetime of a HostBlocks (if set as DebugInfoKind::PROFILER_STATE), and
+/// their release in any scope. libtorch's own reports for the CPU stay off.
 class HostBlockWatcher : public c10::MemoryReportingInfoBase {
  public:
   bool memoryProfilingEnabled() const final { return false; }
 };
 
-/// While one lives, an allocator that reports wraps the previous allocator of the CPU, in all threads. Scopes nest, and end in any order.
+/// During its lifetime, a reporting allocator wraps the previous CPU allocator, in all threads. Scopes nest, and may end in any order.
 /// Blocks may outlive the scope.
 class HostBlocks {
  public:

@@ -1,4 +1,4 @@
-/// What tensors hold at this moment, and at the worst moment: exact where the resident set of the process shows only pages.
+/// Current and peak bytes of tensors. Exact, whereas the resident set of the process counts pages.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -13,9 +13,9 @@
 
 namespace npu_train {
 
-/// Counts the bytes of host memory that tensors take from now on, in this thread and in the threads of backward passes that it starts,
-/// until the end of the scope. Blocks of before do not count, nor their freeing. Other threads do not see it. Not inside libtorch's
-/// profiler, which counts by the same means: the inner of the two counts.
+/// Counts the bytes of host memory that tensors allocate until the end of the scope, in this thread and in the threads of backward passes
+/// that it starts. Earlier blocks, and their release, do not count; other threads are not affected. libtorch's profiler uses the same
+/// mechanism: of a profiler and a LiveBytes that nest, only the inner one counts.
 class LiveBytes {
  public:
   LiveBytes();
@@ -33,8 +33,8 @@ class LiveBytes {
   c10::DebugInfoGuard guard_;
 };
 
-/// Peak bytes of tensors on `device` while `fn` runs, beyond those allocated before; -1: the device does not report it. Waits for the
-/// device.
+/// Returns the peak bytes of tensors on `device` while `fn` runs, minus those allocated before; -1 if the device does not report it. Waits
+/// for the device.
 int64_t peak_bytes_of(const Device& device, const std::function<void()>& fn);
 
 }  // namespace npu_train

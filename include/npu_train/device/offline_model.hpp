@@ -19,8 +19,8 @@ namespace npu_train {
 struct OfflineTensor {
   std::string name{};
   at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> shape{};  ///< of one sample: without the batch, which is the first size
-  /// An input that AIPP, the image preprocessing of the chip, converts and normalises: bytes [height, width, channels].
+  std::vector<int64_t> shape{};  ///< sizes of one sample, without the batch dimension, which comes first
+  /// An input that AIPP (the chip's image preprocessing) converts and normalises: bytes [height, width, channels].
   bool aipp = false;
 
   /// "float32 [batch, 3, 224, 224]".
@@ -29,25 +29,25 @@ struct OfflineTensor {
 
 class OfflineModel {
  public:
-  /// Loads the file onto the NPU with this number. The model keeps memory on the device for its largest batch until it is destroyed.
-  /// Error(Data) if the file cannot be read or CANN refuses it, or if its batch is not the only free size. Error(Device) if libascendcl.so
-  /// or the device is missing, or CANN reports another error; Error(OutOfMemory).
+  /// Loads the file onto NPU number `device`. The model keeps device memory for its largest batch until it is destroyed. Error(Data) if the
+  /// file cannot be read, CANN refuses it, or a size other than the batch is free. Error(Device) if libascendcl.so or the device is
+  /// missing, or CANN reports another error; Error(OutOfMemory).
   explicit OfflineModel(const std::filesystem::path& file, int device = 0);
   ~OfflineModel();
   OfflineModel(OfflineModel&&) noexcept;
   OfflineModel& operator=(OfflineModel&&) noexcept;
 
-  /// The batch sizes for which the model was compiled, ascending.
+  /// Batch sizes that the model was compiled for, ascending.
   const std::vector<int64_t>& batches() const;
-  /// The batch size for this many remaining samples: the largest one that is full, or else the smallest.
+  /// Returns the batch size to use for `samples` remaining samples: the largest one that they fill, otherwise the smallest.
   int64_t batch_for(int64_t samples) const;
   const std::vector<OfflineTensor>& inputs() const;
   const std::vector<OfflineTensor>& outputs() const;
   const std::filesystem::path& file() const;
 
-  /// The outputs [batch, ...] for inputs [batch, ...] in the order of inputs(), on the host. The batch must be one of batches().
-  /// Error(Usage) for another batch, shape or dtype; Error(Device) if CANN reports an error. May be called from any thread, but from one at
-  /// a time; the thread's current context of AscendCL is restored.
+  /// Returns the outputs [batch, ...] for inputs [batch, ...] in the order of inputs(), on the host. The batch must be one of batches().
+  /// Error(Usage) for another batch, shape or dtype; Error(Device) if CANN reports an error. Callable from any thread, but by one at a
+  /// time; restores the thread's current AscendCL context.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
  private:

@@ -1,5 +1,5 @@
-/// Random numbers that do not depend on the device: drawn on the host from a counter, then copied. With them dropout masks are equal on a
-/// CPU, a GPU and an NPU, whose own generators have nothing in common.
+/// Device-independent random numbers: drawn on the host from a counter, then copied. They make dropout masks equal on a CPU, a GPU and an
+/// NPU, whose own generators are unrelated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,28 +10,29 @@
 
 namespace npu_train {
 
-/// While one lives, this thread's dropout (npu_train::dropout and what the built-in networks drop) draws from Philox4x32-10 on the host.
-/// The key of a tensor is derived from the seed and from the position of the draw, so the values depend neither on the device nor on the
-/// number of threads.
+/// During its lifetime, this thread's dropout (npu_train::dropout and the built-in networks) draws from Philox4x32-10 on the host. The key
+/// of a tensor is derived from the seed and the position of the draw, so the values depend neither on the device nor on the number of
+/// threads.
 ///
-/// Inside a MicroBatch the position is (pass, attempt, number of the micro-batch, draw within it): TrainStep makes one for each micro-batch
-/// and validations make one for each batch, numbered over all ranks. So N ranks draw the numbers of one process that runs the
-/// micro-batches of all. Elsewhere (a loop of your own, predictions) the position is the count of draws since the start.
+/// Inside a MicroBatch the position is (pass, attempt, number of the micro-batch, draw within it). TrainStep opens one for each micro-batch
+/// and validation one for each batch, numbered over all ranks; therefore N ranks draw the same numbers as one process that runs all
+/// micro-batches. Outside (in your own loop, in predictions) the position is the number of draws since the start.
 class PortableRandom {
  public:
-  /// The position of this thread in its random numbers, like the state of a generator.
+  /// This thread's position in its random numbers, like a generator state.
   struct Position {
     bool on = false;
-    uint64_t seed = 0;  ///< inside a MicroBatch: the seed of that micro-batch
-    uint64_t next = 0;  ///< tensors drawn so far with this seed
+    uint64_t seed = 0;  ///< inside a MicroBatch: the seed of the micro-batch
+    uint64_t next = 0;  ///< number of tensors drawn with this seed
     friend bool operator==(const Position&, const Position&) = default;
   };
 
-  /// While one lives, draws of this thread are those of one micro-batch, counted from 0; then the earlier count continues. No effect where
-  /// no PortableRandom lives.
+  /// During its lifetime, this thread's draws belong to one micro-batch and are counted from 0; afterwards the previous count continues. No
+  /// effect without a PortableRandom.
   class MicroBatch {
    public:
-    /// `pass`: "training" or "validation". `attempt`: windows attempted before. `number`: of the micro-batch among those of all ranks.
+    /// `pass`: "training" or "validation". `attempt`: number of windows attempted before. `number`: index of the micro-batch over all
+    /// ranks.
     MicroBatch(std::string_view pass, int64_t attempt, int64_t number);
     ~MicroBatch();
     MicroBatch(const MicroBatch&) = delete;
@@ -50,7 +51,7 @@ class PortableRandom {
   static void set_position(const Position& position);
   static bool is_on() { return position().on; }
 
-  /// fp32 in [0, 1) on `device`. Error(Usage) where it is not on.
+  /// Draws fp32 numbers in [0, 1) and copies them to `device`. Error(Usage) without a PortableRandom.
   static at::Tensor uniform(at::IntArrayRef sizes, const c10::Device& device);
 
  private:

@@ -1,4 +1,4 @@
-/// The measured speed of a device's matrix products: what the speed of a model can be compared with.
+/// The measured speed of a device's matrix products: a reference for the speed of models.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,11 +9,11 @@
 
 namespace npu_train {
 
-/// Floating point operations per second (a multiply-add is 2) of the best of `repeats` products of two square matrices of `size`, after one
-/// that is not measured. On a CPU with libtorch's current threads. Errors of the device are rethrown.
+/// Returns the floating point operations per second (a multiply-add is 2) of the fastest of `repeats` products of two square matrices of
+/// `size`, after one warm-up. On a CPU, uses libtorch's current threads. Rethrows errors of the device.
 double gemm_flops(const Device& device, c10::ScalarType dtype = c10::ScalarType::Float, int64_t size = 2048, int64_t repeats = 5);
 
-/// Whether the device computes products in bf16 or fp16 by units of its own, so that their speed is one to compare with. False for fp32.
+/// Returns whether the device has hardware units for products in bf16 or fp16, so that their speed is a useful reference. False for fp32.
 bool has_units_for(const Device& device, c10::ScalarType low);
 
 }  // namespace npu_train

@@ -14,27 +14,27 @@
 
 namespace npu_train {
 
-/// Seeds libtorch's default generators: the CPU's and those of every available device, each explicitly. (at::manual_seed leaves out CUDA
-/// when a PrivateUse1 backend is loaded, and torch_npu before 2.13 altogether.)
+/// Seeds libtorch's default generators of the CPU and of every available device explicitly, because at::manual_seed omits CUDA if a
+/// PrivateUse1 backend is loaded, and torch_npu before 2.13 in any case.
 void seed_everything(uint64_t seed);
 
-/// State of all these generators, keyed by device ("cpu", "cuda:0"), and of the thread's PortableRandom.
+/// Returns the state of all these generators, keyed by device ("cpu", "cuda:0"), and of the thread's PortableRandom.
 State rng_state();
 
-/// Sets the generators of the available devices from `state`; entries of other devices are ignored, so that a checkpoint from a GPU can be
-/// resumed on a CPU. Error(Checkpoint) if the entry for the CPU is missing or damaged; nothing is changed then.
+/// Restores the generators of the available devices. Entries of other devices are ignored, so that a checkpoint from a GPU can be resumed
+/// on a CPU. Error(Checkpoint) if the entry of the CPU is missing or damaged; then no generator is changed.
 void set_rng_state(const State& state);
 
-/// The states of the generators of the CPU and of `devices`, to draw the same numbers once more.
+/// States of the generators of the CPU and of `devices`, for drawing the same numbers again.
 class RandomState {
  public:
   RandomState() = default;
   explicit RandomState(const std::vector<c10::Device>& devices);
 
-  /// Returns the generators to this state permanently. A device that fails is reported in the log.
+  /// Sets the generators to this state, permanently. Failures of a device are logged.
   void restore() const;
 
-  /// Sets the generators to `state`; at its end they continue from their previous states.
+  /// Sets the generators to `state`; the destructor restores their previous states.
   class Scope {
    public:
     explicit Scope(const RandomState& state);

@@ -3,18 +3,18 @@
 
 namespace npu_train {
 
-/// Sets the number of threads and restores it. Another number changes the last bits of sums, so a run that must repeat bit for bit keeps
-/// one. libtorch keeps the number per process; the threads that autograd starts take it over.
+/// Sets the number of threads during its lifetime. The number affects the last bits of sums, so bit-exact repetition requires the same
+/// number. libtorch has one number per process; threads started by autograd inherit it.
 class ThreadCount {
  public:
-  /// `threads` <= 0 leaves the number as it is.
+  /// `threads` <= 0 leaves the number unchanged.
   explicit ThreadCount(int threads);
   ~ThreadCount();
   ThreadCount(const ThreadCount&) = delete;
   ThreadCount& operator=(const ThreadCount&) = delete;
 
  private:
-  int before_;  // 0: nothing was changed
+  int before_;  // 0: unchanged
 };
 
 }  // namespace npu_train

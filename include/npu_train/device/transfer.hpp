@@ -14,25 +14,25 @@ struct Event;
 
 namespace npu_train {
 
-/// The batch on `device`, with what was pending done there; tensors that are there already are shared. `non_blocking`: a copy from pinned
-/// memory is queued and the call returns at once (later work on the device's current stream waits for it by itself).
+/// Returns the batch on `device` after applying its pending changes there; tensors already on it are shared. `non_blocking`: queues copies
+/// from pinned memory and returns at once (later work on the device's current stream waits for them automatically).
 Batch to_device(const Batch& batch, const Device& device, bool non_blocking = true);
 
-/// The batch in page-locked host memory where an accelerator is present that gains from it; else the same batch.
+/// Returns the batch in page-locked host memory if an accelerator that benefits from it is present, otherwise the batch itself.
 Batch pin(const Batch& batch);
 
-/// A tensor's numbers on their way to the host. Where work is queued (a device with streams and pinned memory) the constructor queues a
-/// copy and returns, and get() waits for that copy alone: not for what was queued after it, as a plain copy made later would. Elsewhere
-/// get() copies: the tensor must not be written to before.
+/// A tensor that is being copied to the host. On devices with streams and pinned memory, the constructor queues the copy and returns, and
+/// get() waits only for this copy, not for later work, unlike an ordinary copy. On other devices get() copies; until then the tensor must
+/// not be modified.
 class HostCopy {
  public:
   HostCopy() = default;
   explicit HostCopy(const at::Tensor& tensor);
-  /// fp32, contiguous, in host memory.
+  /// Returns fp32 values, contiguous, in host memory.
   at::Tensor get() const;
 
  private:
-  at::Tensor source_, host_;  ///< host_ is undefined where get() copies
+  at::Tensor source_, host_;  ///< host_ is undefined if get() copies
   std::shared_ptr<c10::Event> queued_;
 };
 

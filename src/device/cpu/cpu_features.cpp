@@ -23,7 +23,7 @@ CpuFeatures parse_cpuinfo(const std::string& text) {
       if (word == "avx512_bf16" || word == "amx_bf16" || word == "bf16") out.bf16 = true;
       if (word == "avx512_fp16" || word == "amx_fp16" || word == "asimdhp") out.fp16 = true;
     }
-    break;  // the cores of a machine are taken to be equal
+    break;  // assumes that all cores are equal
   }
   return out;
 }

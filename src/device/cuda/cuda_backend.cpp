@@ -27,7 +27,7 @@ class CudaBackend final : public GenericBackend {
 
   Capabilities capabilities(const Device& device) const override {
     const c10::DeviceGuard guard(checked(device));
-    // libtorch's own question for "compute capability 8.0 or newer", which is also where tensor cores multiply bf16
+    // libtorch's test for compute capability 8.0 or newer, from which on tensor cores support bf16
     return {.native_bf16 = at::detail::getCUDAHooks().supportsBFloat16ConvolutionWithCuDNNv8(),
             .native_fp16 = true,
             .pinned_memory = true,

@@ -1,4 +1,4 @@
-// at::cuda::CUDAGraph. Needs CUDA's headers: CMake takes this file where libtorch has CUDA and they are found, else no_cuda_graph.cpp.
+// at::cuda::CUDAGraph. CMake selects this file if libtorch has CUDA and CUDA's headers are found, otherwise no_cuda_graph.cpp.
 #include "device/cuda/cuda_graph.hpp"
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -8,7 +8,7 @@ namespace {
 
 class CudaGraph final : public CapturedWork {
  public:
-  void begin() override { graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal); }  // loader threads may continue
+  void begin() override { graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal); }  // loader threads may continue to work
   void end() override { graph_.capture_end(); }
   void replay() override { graph_.replay(); }
 

@@ -4,7 +4,7 @@
 
 namespace npu_train::detail {
 
-// Work of one device, between begin() and end() queued on the current stream and kept.
+// Work of one device: captures what is queued on the current stream between begin() and end().
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
@@ -13,7 +13,7 @@ class CapturedWork {
   virtual void replay() = 0;
 };
 
-// Null if this build has no headers of CUDA.
+// Returns null if this build has no CUDA headers.
 std::unique_ptr<CapturedWork> make_cuda_graph();
 
 }  // namespace npu_train::detail

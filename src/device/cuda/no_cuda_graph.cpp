@@ -1,4 +1,4 @@
-// In the place of cuda_graph.cpp where libtorch has no CUDA, or CUDA's headers are not found.
+// Replaces cuda_graph.cpp if libtorch has no CUDA, or CUDA's headers are not found.
 #include "device/cuda/cuda_graph.hpp"
 
 namespace npu_train::detail {

@@ -1,4 +1,4 @@
-// Objects of AscendCL, freed at the end of a scope.
+// RAII wrappers of AscendCL objects.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ inline constexpr const char* kWhere = "offline model";
 inline constexpr const char* kCompileAgain =
     "compile the model again for this chip and version of CANN (npu_tool export --atc; npu-smi info lists the chip)";
 
-/// aclInit for the process, and aclFinalize after its last user.
+/// Calls aclInit once per process, and aclFinalize after its last user.
 class Runtime {
  public:
   Runtime() {
     const std::lock_guard lock(mutex_);
     if (users_ == 0) {
       const int code = functions().init(nullptr);
-      ours_ = code != kRepeatedInit;  // otherwise that of torch_npu, which ends it
+      ours_ = code != kRepeatedInit;  // otherwise torch_npu has called aclInit, and will finalize
       if (ours_) must(code, "aclInit");
     }
     ++users_;
@@ -43,7 +43,7 @@ class Runtime {
   inline static bool ours_ = false;
 };
 
-/// The device and a context of its own, so that any thread can use the model.
+/// The device with its own context, so that any thread can use the model.
 class Session {
  public:
   explicit Session(int device) : device_(device) {
@@ -68,7 +68,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   Context context() const { return context_; }
-  // A program that runs on the chip itself has one memory.
+  // A program that runs on the chip itself has only device memory.
   int to_device() const { return on_device_ ? kDeviceToDevice : kHostToDevice; }
   int to_host() const { return on_device_ ? kDeviceToDevice : kDeviceToHost; }
 
@@ -84,7 +84,7 @@ class Session {
   bool on_device_ = false;
 };
 
-/// Restores the current context of this thread at the end of a scope, if it had one.
+/// Restores this thread's current context, if any, at the end of the scope.
 class KeepsContext {
  public:
   KeepsContext() {
@@ -108,7 +108,7 @@ class LoadedModel {
     try {
       must(call.load(file.c_str(), &id_), "aclmdlLoadFromFile", kCompileAgain);
     } catch (const Error& e) {
-      // Before this call the device has worked, so what CANN refuses is the file.
+      // The device has worked until this call, so the file is the cause.
       if (e.kind() == ErrorKind::OutOfMemory) throw;
       throw Error(ErrorKind::Data, kWhere, file.string() + ": " + e.what(), "", std::current_exception());
     }
@@ -135,7 +135,7 @@ class LoadedModel {
   Desc* desc_ = nullptr;
 };
 
-/// The buffers of all inputs or of all outputs, in the memory of the device.
+/// The buffers of all inputs, or of all outputs, in device memory.
 class DeviceBuffers {
  public:
   DeviceBuffers() : set_(functions().create_dataset()) {

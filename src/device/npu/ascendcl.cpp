@@ -40,7 +40,7 @@ void* open_library() {
       tried.push_back(place);
       continue;
     }
-    // Global, as if the program were linked with it: CANN's libraries load each other by name.
+    // RTLD_GLOBAL, as if the program were linked with it: CANN's libraries load each other by name.
     if (void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL)) return handle;
     const char* text = dlerror();
     const std::string reason = text != nullptr ? text : "no reason given";
@@ -159,7 +159,7 @@ void attempt(int code, const char* call) noexcept {
   if (code == kSuccess) return;
   try {
     log(LogLevel::Warning, str_cat(call, " failed with ", code));
-  } catch (...) {  // a log that fails changes nothing
+  } catch (...) {  // a failing log must not throw
   }
 }
 

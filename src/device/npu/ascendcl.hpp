@@ -1,6 +1,6 @@
-// The functions of AscendCL, the library of CANN that runs offline models. They are looked up at run time and declared here, so that a
-// build needs no CANN. Source: CANN's API reference, "AscendCL API (C&C++)", https://www.hiascend.com/document, editions 6.0.1 to 9.0,
-// which agree about every function below. Written from it; not run with CANN itself yet.
+// The AscendCL functions (from CANN's library) that run offline models. They are declared here and looked up at run time, so that a build
+// needs no CANN. Source: CANN's API reference, "AscendCL API (C&C++)", https://www.hiascend.com/document; editions 6.0.1 to 9.0 agree on
+// these functions. Not yet run with CANN itself.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace npu_train::detail::acl {
 
-/// aclmdlIODims: a size of -1 is free. A tensor's sizes, the batch first.
+/// aclmdlIODims: the sizes of a tensor, batch first; -1 is a free size.
 struct Dims {
   char name[128];
   size_t count;
   int64_t sizes[128];
 };
 
-/// aclmdlBatch: the batch sizes of a model that was compiled for several.
+/// aclmdlBatch: the batch sizes of a model compiled for several.
 struct Batches {
   size_t count;
   uint64_t sizes[128];
@@ -30,14 +30,14 @@ struct Buffer;
 using Context = void*;
 
 constexpr int kSuccess = 0;
-constexpr int kRepeatedInit = 100002;  // ACL_ERROR_REPEAT_INITIALIZE: another part of the process has called aclInit
+constexpr int kRepeatedInit = 100002;  // ACL_ERROR_REPEAT_INITIALIZE: aclInit was already called in this process
 constexpr int kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;  // aclrtMemcpyKind
 constexpr int kHugePagesFirst = 0;                                        // aclrtMemMallocPolicy: ACL_MEM_MALLOC_HUGE_FIRST
 constexpr int kRunsOnDevice = 0;    // aclrtRunMode: ACL_DEVICE, the program itself runs on the chip (Atlas 200I)
 constexpr int kWithStaticAipp = 1;  // aclmdlInputAippType: ACL_DATA_WITH_STATIC_AIPP
 constexpr const char* kBatchInput = "ascend_mbatch_shape_data";  // ACL_DYNAMIC_TENSOR_NAME: the input that selects the batch size
 
-/// The functions, named by what they do. Those that return int return kSuccess or an error code.
+/// AscendCL's functions under descriptive names. Functions returning int return kSuccess or an error code.
 struct Functions {
   int (*init)(const char* config);
   int (*finalize)();
@@ -64,9 +64,9 @@ struct Functions {
   int (*get_desc)(Desc*, uint32_t model);
   size_t (*input_count)(Desc*);
   size_t (*output_count)(Desc*);
-  size_t (*input_bytes)(Desc*, size_t index);  // of the largest batch
+  size_t (*input_bytes)(Desc*, size_t index);  // for the largest batch
   size_t (*output_bytes)(Desc*, size_t index);
-  int (*input_dims)(const Desc*, size_t index, Dims*);  // of the bytes of an image, if AIPP takes them
+  int (*input_dims)(const Desc*, size_t index, Dims*);  // with AIPP: the sizes of the image's bytes
   int (*output_dims)(const Desc*, size_t index, Dims*);
   int (*input_type)(const Desc*, size_t index);  // aclDataType
   int (*output_type)(const Desc*, size_t index);
@@ -81,18 +81,19 @@ struct Functions {
   int (*execute)(uint32_t model, const Dataset* inputs, Dataset* outputs);
 };
 
-/// The library, loaded at the first call and permanently. Error(Device) if it is not found, cannot be loaded or lacks a function; a later
-/// call tries again.
+/// Returns the library, which is loaded at the first call and stays loaded. Error(Device) if it is not found, cannot be loaded or lacks a
+/// function; a later call tries again.
 const Functions& functions();
 
-/// The files that are opened, one after the other: that of NPU_TRAIN_ASCENDCL (a file or its folder) alone, or the name for the system's
-/// loader and then the places where CANN is usually installed.
+/// Returns the candidates in search order: only NPU_TRAIN_ASCENDCL (a file or its folder) if set; otherwise the bare name for the system's
+/// loader, then CANN's usual locations.
 std::vector<std::string> places();
 
-/// "failed with 145002: text of the library; hint: ..." as an Error, of kind OutOfMemory for the codes of exhausted memory.
+/// Throws an Error "failed with 145002: text of the library; hint: ..." unless `code` is kSuccess; its kind is OutOfMemory for codes of
+/// exhausted memory.
 void must(int code, const std::string& call, const std::string& hint = "");
 
-/// For destructors: a failure is a warning in the log.
+/// For destructors: only logs a failure, as a warning.
 void attempt(int code, const char* call) noexcept;
 
 }  // namespace npu_train::detail::acl

@@ -1,5 +1,5 @@
-// Ascend NPUs by torch_npu. Whatever the device-generic interface of libtorch reaches goes through it (GenericBackend); this file supplies
-// what torch_npu leaves to its Python side. The entry points are those of torch_npu 2.11; none of this has run on an NPU yet (docs/npu.md).
+// Ascend NPUs through torch_npu. Uses libtorch's device-generic interface (GenericBackend) where possible; this file adds the functions
+// that torch_npu implements in Python. The entry points are those of torch_npu 2.11; none of this has run on an NPU yet (docs/npu.md).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -30,7 +30,7 @@ std::atomic<const TorchNpu*> loaded{nullptr};
 
 bool can_take_over(const at::Tensor&, const at::Tensor&) { return true; }
 
-// libtorch's module->to(device) asks this of every parameter, and has no answer for devices of PrivateUse1.
+// module->to(device) calls this operator for every parameter; libtorch has no implementation for PrivateUse1.
 void let_modules_move() {
   const auto op = c10::Dispatcher::singleton().findSchema({"aten::_has_compatible_shallow_copy_type", ""});
   if (op && op->hasKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) return;
@@ -38,7 +38,7 @@ void let_modules_move() {
   library.impl("_has_compatible_shallow_copy_type", TORCH_FN(can_take_over));
 }
 
-// Starts the device and computes something: a failed start may only warn.
+// Starts the device and checks a computation, because a failed start may only produce a warning.
 void start(const TorchNpu& npu) {
   const c10::Device device(kNpu, 0);
   double two = 0;
@@ -54,7 +54,7 @@ void start(const TorchNpu& npu) {
   check(two == 2, ErrorKind::Device, "device npu", "torch_npu is loaded, but 1 + 1 gave ", two);
 }
 
-// Without it CANN complains at the end of the process; a device that failed makes it throw.
+// Without this call, CANN reports an error at the end of the process. It throws if the device has failed.
 void finalize() {
   try {
     loaded.load()->finalize();
@@ -106,7 +106,7 @@ class NpuBackend final : public GenericBackend {
             .channels_last = false,
             .saturating_overflow = saturates(),
             .computes_without_units = false,
-            .skips_on_device = false,  // torch_npu's fused optimizers do without found_inf, or read it on the host
+            .skips_on_device = false,  // torch_npu's fused optimizers ignore found_inf, or read it on the host
             .bf16_collectives = chip().bf16};
   }
 
@@ -138,7 +138,8 @@ class NpuBackend final : public GenericBackend {
   AscendChip chip() const {
     const auto name = soc();
     if (const auto known = ascend_chip(name)) return *known;
-    if (name.empty()) return {.bf16 = false, .saturates = true, .can_choose = false};  // nothing said: what is right everywhere
+    if (name.empty())
+      return {.bf16 = false, .saturates = true, .can_choose = false};  // no name reported: assumptions that are safe on every chip
     warn_once("npu/chip", "npu: the chip '" + name + "' is not known here; it is taken for one with bf16 and IEEE 754 overflow");
     return {.bf16 = true, .saturates = false, .can_choose = false};
   }

@@ -48,7 +48,7 @@ std::optional<at::ScalarType> dtype_of(int acl_type) {
   }
 }
 
-/// Bytes of one sample; nothing beyond 2^62, which no device has.
+/// Returns the bytes of one sample; nullopt for invalid sizes, or above 2^62.
 std::optional<size_t> sample_bytes(const OfflineTensor& tensor) {
   auto bytes = static_cast<int64_t>(c10::elementSize(tensor.dtype));
   for (const auto size : tensor.shape) {
@@ -64,7 +64,7 @@ std::string shape_text(const acl::Dims& dims) {
   return str_cat("[", join(sizes), "]");
 }
 
-/// The description without its batch. `what` and `file` are for messages.
+/// Returns the description without its batch dimension. `what` and `file` are for messages.
 OfflineTensor described(const std::filesystem::path& file, const char* what, const char* name, int acl_type, const acl::Dims& dims) {
   const std::string label = name != nullptr ? name : "";
   const auto where = str_cat(file.string(), ": the ", what, " '", label, "' ");
@@ -79,7 +79,7 @@ OfflineTensor described(const std::filesystem::path& file, const char* what, con
   return {.name = label, .dtype = *dtype, .shape = {dims.sizes + 1, dims.sizes + dims.count}, .aipp = false};
 }
 
-/// The buffer that CANN expects must be that of the description, or the bytes would mean something else. An input may have an alignment.
+/// CANN's buffer size must match the description, otherwise the layout differs. Inputs may be padded for alignment.
 void check_bytes(const std::filesystem::path& file, const OfflineTensor& tensor, size_t bytes, int64_t batch, bool is_input) {
   constexpr size_t kAlignment = 64;
   const auto sample = sample_bytes(tensor);
@@ -104,7 +104,7 @@ struct OfflineModel::Impl {
   }
   ~Impl() {
     const acl::KeepsContext kept;
-    acl::attempt(acl::functions().set_context(session.context()), "aclrtSetCurrentContext");  // what is freed belongs to it
+    acl::attempt(acl::functions().set_context(session.context()), "aclrtSetCurrentContext");  // the freed objects belong to this context
     outputs_on_device.reset();
     inputs_on_device.reset();
     model.reset();
@@ -122,8 +122,8 @@ struct OfflineModel::Impl {
   std::optional<acl::LoadedModel> model;
   std::optional<acl::DeviceBuffers> inputs_on_device, outputs_on_device;
   std::vector<int64_t> batches;         // ascending
-  std::optional<size_t> selects_batch;  // the index of the input that does
-  std::vector<size_t> positions;        // of the inputs, without that one
+  std::optional<size_t> selects_batch;  // index of the input that selects the batch size
+  std::vector<size_t> positions;        // indices of the other inputs
   std::vector<OfflineTensor> inputs, outputs;
 };
 
@@ -138,7 +138,7 @@ void OfflineModel::Impl::read_batches() {
   }
   check(!positions.empty() && call.output_count(model->desc()) > 0, ErrorKind::Data, kOfflineModel, file.string(), ": has ",
         positions.size(), " inputs and ", call.output_count(model->desc()), " outputs; it must have one of each");
-  if (!selects_batch) return;  // read_tensors takes the batch of the first input
+  if (!selects_batch) return;  // read_tensors gets the batch size from the first input
   acl::Batches found{};
   acl::must(call.batches(model->desc(), &found), "aclmdlGetDynamicBatch");
   check(found.count >= 1 && found.count <= std::size(found.sizes), ErrorKind::Data, kOfflineModel, file.string(),
@@ -160,7 +160,7 @@ void OfflineModel::Impl::read_tensors() {
       size_t attached = 0;
       acl::must(call.aipp_type(model->id(), i, &aipp, &attached), "aclmdlGetAippType");
       const bool image = aipp == acl::kWithStaticAipp;
-      // Whatever the network computes in, AIPP takes bytes.
+      // AIPP's input is bytes, whatever dtype the network computes in.
       auto tensor = described(file, "input", call.input_name(model->desc(), i), image ? 4 : call.input_type(model->desc(), i), dims);
       tensor.aipp = image;
       if (batches.empty()) {

@@ -35,7 +35,7 @@ std::string what_to_install() {
 
 [[noreturn]] void fail(const std::string& what, const std::string& hint) { throw Error(ErrorKind::Device, "device npu", what, hint); }
 
-// The name of a folder next to the wheel's own has its version: torch_npu-2.11.0.dist-info.
+// Returns the wheel's version from the name of its metadata folder: torch_npu-2.11.0.dist-info.
 std::optional<std::string> wheel_version(const fs::path& library) {
   const std::string start = "torch_npu-", end = ".dist-info";
   std::error_code none;
@@ -50,7 +50,7 @@ std::optional<std::string> wheel_version(const fs::path& library) {
 
 bool is_python_symbol(const std::string& name) { return name.starts_with("Py") || name.starts_with("_Py"); }
 
-// What dlopen says, in terms of what to install.
+// Translates an error of dlopen into what to install.
 [[noreturn]] void explain(const std::string& path, const std::string& error) {
   const auto after = [&](const char* text) {
     const auto at = error.find(text);
@@ -157,7 +157,7 @@ int count_visible_npus() {
 
 void load_torch_npu(TorchNpu& out) {
   void* handle = nullptr;
-  if (is_registered()) {  // linked by the host program, imported in its Python, or by a call before that failed later
+  if (is_registered()) {  // linked by the host program, imported in its Python, or loaded by an earlier call that failed afterwards
     handle = dlopen(out.path.empty() ? kTorchNpuFile : out.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
     if (handle == nullptr) handle = RTLD_DEFAULT;
   } else {

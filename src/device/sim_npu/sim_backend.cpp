@@ -26,7 +26,7 @@ namespace {
 using detail::AscendChip;
 constexpr const char* kFile = "libnpu_train_sim_npu.so";
 
-// Of the calling thread. Asked of the OpenMP runtime that libtorch has loaded: a compiler may bring another one, or none.
+// Ends the calling thread's team. Asks the OpenMP runtime that libtorch has loaded: the compiler may link another one, or none.
 void end_host_team() {
   constexpr int kSoft = 1;  // omp_pause_soft
   static auto* const pause = reinterpret_cast<int (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_pause_resource_all"));
@@ -52,7 +52,7 @@ bool saturates(const SimNpuOptions& o) {
   return wanted;
 }
 
-// The simulator of the process, once it is loaded.
+// The loaded simulator of the process.
 struct Plugin {
   SimNpuOptions options;
   npu_train_sim_read_counters_fn* read_counters;
@@ -122,13 +122,13 @@ class SimNpuBackend final : public GenericBackend {
             .channels_last = true,
             .saturating_overflow = saturates(plugin->options),
             .computes_without_units = false,
-            .skips_on_device = false,  // as torch_npu
+            .skips_on_device = false,  // as in torch_npu
             .bf16_collectives = chip_of(plugin->options.soc).bf16,
             .ranks_by_powers_of_two = plugin->options.soc == "910A"};
   }
-  // Autograd runs the backward pass of a device in a thread of its own, and the simulator's kernels run on a team of host threads
-  // there too. libgomp counts the caller's idle team, and when there are more threads than processors its threads sleep between two loops
-  // instead of spinning: a seventh of ResNet-50's step. Therefore each side ends its team when the other one continues.
+  // Autograd runs a device's backward pass in a separate thread, where the simulator's kernels use another team of host threads. libgomp
+  // also counts the caller's idle team; if threads outnumber processors, they sleep between loops instead of spinning, which costs a
+  // seventh of a ResNet-50 step. Therefore each side ends its team before the other one continues.
   void backward(const at::Tensor& loss) const override {
     end_host_team();
     if (loss.requires_grad())
