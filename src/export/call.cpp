@@ -7,7 +7,7 @@
 namespace npu_train::onnx {
 namespace {
 
-// Tensors in one argument.
+// Counts the tensors in an argument.
 size_t tensors_in(const c10::IValue& arg) { return detail::tensors_of(std::array<c10::IValue, 1>{arg}).size(); }
 
 }  // namespace

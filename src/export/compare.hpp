@@ -1,4 +1,4 @@
-// Outputs of a model and of its file.
+// Compares the outputs of a model with those of its file.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace npu_train::onnx {
 
-/// The largest difference over all outputs; infinite for NaN and for other shapes.
+/// Returns the largest difference over all outputs; infinite for NaN and for different shapes.
 FileComparison compared(const std::string& by, const Outputs& expected, const Outputs& given, double tolerance);
 
 }  // namespace npu_train::onnx

@@ -38,7 +38,7 @@ bool is_elementwise(const std::string& op) {
   return op == "Add" || op == "Sub" || op == "Mul" || op == "Div" || op == "Max" || op == "Min";
 }
 
-// What only moves elements works in the type that its input has.
+// Operators that only move elements keep the type of their input.
 bool only_moves(const std::string& op) {
   static const std::set<std::string> ops{"Transpose", "Reshape",        "Flatten", "Squeeze", "Unsqueeze", "Slice",
                                          "Gather",    "GatherElements", "Split",   "Expand",  "Tile",      "Identity"};
@@ -71,7 +71,7 @@ class Converter {
     return found != types_.end() && found->second == at::kFloat;
   }
 
-  // The type of an output in the model of fp32.
+  // Returns the type of an output in the fp32 model.
   at::ScalarType type_of(const Node& node, size_t output) const {
     static const std::set<std::string> of_bool{"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not", "And", "Or"};
     if (of_bool.count(node.op) != 0) return at::kBool;
@@ -80,7 +80,7 @@ class Converter {
     return types_.at(node.inputs[node.op == "Where" ? 1 : 0]);
   }
 
-  // Which nodes stay fp32, and the types of their outputs.
+  // Determines which nodes stay fp32, and the types of their outputs.
   void classify(const Node& node) {
     bool fp32 = keeps_fp32(node) || (only_moves(node.op) && initial_.count(node.inputs[0]) == 0 && in_fp32_.count(node.inputs[0]) != 0);
     if (is_elementwise(node.op)) {
@@ -113,7 +113,7 @@ class Converter {
             "; hint: export in fp32, or use ", "-inf in masks");
       out_.initializers.emplace_back(name, converted);
       if (value.numel() > 1 || read_in_fp32_.count(name) == 0) continue;
-      // A number that is read in both types: an epsilon that fp16 cannot hold must not be lost.
+      // A number that is read in both types: also kept in fp32, so that an epsilon too small for fp16 is not lost.
       const auto exact = free_name(name, true);
       casts_[{name, true}] = exact;
       out_.initializers.emplace_back(exact, value);
@@ -160,7 +160,7 @@ class Converter {
 
   const OnnxModel& from_;
   OnnxModel out_;
-  std::map<std::string, at::ScalarType> types_;  // in the model of fp32
+  std::map<std::string, at::ScalarType> types_;  // types in the fp32 model
   std::set<std::string> initial_, reduced_, in_fp32_, read_in_half_, read_in_fp32_, fp32_nodes_;
   std::map<std::pair<std::string, bool>, std::string> casts_;
 };

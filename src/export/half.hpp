@@ -1,13 +1,13 @@
-// From an ONNX model in fp32 to one that computes in fp16.
+// Converts an ONNX model from fp32 to fp16.
 #pragma once
 
 #include "export/onnx_model.hpp"
 
 namespace npu_train::onnx {
 
-/// Weights and operators become fp16, with casts at the inputs and outputs, which keep their types. In fp32 stay: normalisation, softmax,
-/// exponentials, logarithms, powers, roots, pooling by means, recurrent layers, reductions, what is computed from reductions alone (the
-/// variance plus epsilon), and the nodes with keeps_fp32. Error(Usage) for a weight that fp16 cannot hold.
+/// Returns the model with fp16 weights and operators, and casts at the inputs and outputs, which keep their types. These stay in fp32:
+/// normalisation, softmax, exponentials, logarithms, powers, roots, mean pooling, recurrent layers, reductions, values computed only from
+/// reductions (variance plus epsilon), and nodes with keeps_fp32. Error(Usage) for a weight outside the range of fp16.
 OnnxModel in_half_precision(const OnnxModel& model);
 
 }  // namespace npu_train::onnx

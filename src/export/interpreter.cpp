@@ -62,7 +62,7 @@ Outputs run_model(const OnnxModel& model, const std::map<std::string, at::Tensor
   std::map<std::string, at::Tensor> values;
   for (const auto& [name, value] : model.initializers) values[name] = value;
   for (const auto& input : model.inputs) values[input.name] = checked_input(input, inputs);
-  std::map<std::string, size_t> last;  // node that reads a value last
+  std::map<std::string, size_t> last;  // index of the last node that reads a value
   for (size_t i = 0; i < model.nodes.size(); ++i)
     for (const auto& name : model.nodes[i].inputs) last[name] = i;
   for (const auto& output : model.outputs) last.erase(output.name);

@@ -1,5 +1,5 @@
-// Runs ONNX models with libtorch's operators, to check exported files: a table of its own, from ONNX to ATen, that shares nothing with the
-// export. Of the operators, what the export uses.
+// Runs ONNX models with libtorch's operators, to check exported files. Its table from ONNX to ATen is independent of the export's, and
+// covers only the operators that the export writes.
 #pragma once
 
 #include <map>
@@ -12,11 +12,11 @@
 
 namespace npu_train::onnx {
 
-/// The outputs of the graph. Operators on fp16 are computed in fp32 and rounded once. Error(Data) for an operator that the table does not
-/// have, Error(Usage) for inputs that do not fit.
+/// Returns the outputs of the graph. fp16 operators are computed in fp32 and rounded once. Error(Data) for an operator outside the table,
+/// Error(Usage) for inputs that do not match.
 Outputs run_model(const OnnxModel& model, const std::map<std::string, at::Tensor>& inputs);
 
-/// One node with its inputs.
+/// A node with the values of its inputs.
 class NodeRun {
  public:
   NodeRun(const Node& node, std::vector<at::Tensor> inputs, int64_t opset) : opset(opset), node_(node), inputs_(std::move(inputs)) {}
@@ -25,11 +25,11 @@ class NodeRun {
   const Node& node() const { return node_; }
   size_t outputs() const { return node_.outputs.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i].defined(); }
-  /// Input `i`; undefined if it was omitted.
+  /// Returns input `i`; undefined if it was omitted.
   at::Tensor x(size_t i = 0) const { return has(i) ? inputs_[i] : at::Tensor(); }
   std::optional<at::Tensor> optional(size_t i) const { return has(i) ? std::optional(inputs_[i]) : std::nullopt; }
   const std::vector<at::Tensor>& all() const { return inputs_; }
-  /// The elements of an input of integers.
+  /// Returns the elements of an integer input.
   Ints elements(size_t i) const;
   int64_t element(size_t i) const { return elements(i).at(0); }
 

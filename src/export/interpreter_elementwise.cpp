@@ -1,4 +1,4 @@
-// Operators on single elements.
+// Elementwise operators.
 #include <ATen/ATen.h>
 
 #include <limits>
@@ -8,7 +8,7 @@
 namespace npu_train::onnx {
 namespace {
 
-// Integers are divided without a remainder.
+// Integer division truncates.
 Results divide(const NodeRun& n) {
   if (at::isIntegralType(n.x(0).scalar_type(), false)) return {at::div(n.x(0), n.x(1), "trunc")};
   return {at::div(n.x(0), n.x(1))};

@@ -8,7 +8,7 @@
 namespace npu_train::onnx {
 namespace {
 
-// The first half of ONNX's pads; uneven ones are applied to `x` first.
+// Returns the first half of ONNX's pads; uneven padding is applied to `x` instead.
 Ints even_pads(const NodeRun& n, at::Tensor& x, size_t dims, double value) {
   const auto pads = n.ints("pads", Ints(2 * dims, 0));
   const Ints begin(pads.begin(), pads.begin() + static_cast<ptrdiff_t>(dims)), end(pads.begin() + static_cast<ptrdiff_t>(dims), pads.end());
@@ -109,7 +109,7 @@ Results resize_nodes(const NodeRun& n) {
   return {sizes.size() == 1 ? at::upsample_nearest1d(n.x(), sizes) : at::upsample_nearest2d(n.x(), sizes)};
 }
 
-// Gates of one step of a cell, from x and h: [batch, gates * hidden] each.
+// Weights of a cell for x and h; each product is [batch, gates * hidden].
 struct CellWeights {
   at::Tensor w, r, wb, rb;
 };
@@ -122,7 +122,7 @@ CellWeights cell_weights(const NodeRun& n, int64_t direction) {
   return out;
 }
 
-// Y of one direction [steps, batch, hidden], and the states after the last step.
+// Y of one direction, [steps, batch, hidden], and the states after the last step.
 struct Unrolled {
   at::Tensor y, h, c;
 };
@@ -136,11 +136,11 @@ Unrolled unroll(const NodeRun& n, int64_t direction, bool backward, bool lstm) {
     const auto step = backward ? steps - 1 - i : i;
     const auto of_x = at::addmm(weights.wb, n.x()[step], weights.w.t()), of_h = at::addmm(weights.rb, h, weights.r.t());
     if (lstm) {
-      const auto gates = (of_x + of_h).chunk(4, 1);  // i o f c
+      const auto gates = (of_x + of_h).chunk(4, 1);  // order of the gates
       c = at::sigmoid(gates[2]) * c + at::sigmoid(gates[0]) * at::tanh(gates[3]);
       h = at::sigmoid(gates[1]) * at::tanh(c);
     } else {
-      const auto x = of_x.chunk(3, 1), r = of_h.chunk(3, 1);  // z r h
+      const auto x = of_x.chunk(3, 1), r = of_h.chunk(3, 1);  // order of the gates
       const at::Tensor z = at::sigmoid(x[0] + r[0]), candidate = at::tanh(x[2] + at::sigmoid(x[1] + r[1]) * r[2]);
       h = (1 - z) * candidate + z * h;
     }

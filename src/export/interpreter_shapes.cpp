@@ -1,4 +1,4 @@
-// Shapes, parts and reductions.
+// Shapes, slices and reductions.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ Results reshape_to(const NodeRun& n) {
   return {n.x().reshape(sizes)};
 }
 
-// Both ways: a size of 1 in the wanted shape keeps that of the input.
+// Broadcasts both ways: a requested size of 1 keeps the input's size.
 Results expand_to(const NodeRun& n) {
   const auto parts = at::broadcast_tensors({n.x(), at::empty(n.elements(1), n.x().options())});
   return {parts[0].contiguous()};
@@ -102,7 +102,7 @@ Results flatten_of(const NodeRun& n) {
   return {n.x().reshape({rows, -1})};
 }
 
-// Axes are an attribute, or since opset 18 (ReduceSum: 13) an input.
+// Returns the axes: an attribute, or an input since opset 18 (ReduceSum: 13).
 Ints reduced_axes(const NodeRun& n) {
   Ints axes = n.has(1) ? n.elements(1) : n.ints("axes");
   if (axes.empty())

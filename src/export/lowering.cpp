@@ -35,7 +35,7 @@ OnnxModel Lowering::run() {
   const auto& graph = records_.graph();
   for (size_t v = 0; v < graph.values().size(); ++v) constant_[v] = graph.values()[v].given_by == detail::GraphValue::kOutside;
   for (const auto& value : graph.values())
-    if (!value.name.empty()) used_.insert(value.name);  // weights keep their names
+    if (!value.name.empty()) used_.insert(value.name);  // reserve the names of weights
   for (const auto& result : graph.results())
     check(used_.insert(result.name).second, ErrorKind::Usage, kExport, "an output and another output or weight have the name '",
           result.name, "'; hint: give the outputs other names");
@@ -108,7 +108,8 @@ void Lowering::lower(size_t op) {
   row->lower(call);
 }
 
-// An operator whose inputs are constants gives constants: what it gave is in memory. Unless a later operator changed that memory.
+// True if all inputs of the operator are constant, so that its recorded results can be stored instead; false if a later operator changed
+// the memory of the results.
 bool Lowering::folds(size_t op) const {
   const auto& graph = records_.graph();
   const auto& made = graph.ops()[op];
@@ -120,7 +121,7 @@ bool Lowering::folds(size_t op) const {
       if (!records_.tensor(value, r).sizes().equals(records_.tensor(value).sizes())) return false;
     const auto* storage = graph.values()[value].storage;
     if (const auto found = writes_.find(storage); found != writes_.end() && found->second.back() > op) return false;
-    // A view of a weight stays an operator: the weight keeps its name and, if it is tied, is in the file once.
+    // Views of weights remain operators: the weight keeps its name and, if tied, is in the file only once.
     for (const auto read : made.reads)
       if (!graph.values()[read].name.empty() && graph.values()[read].storage == storage && find_row(made.name(), opset()) != nullptr)
         return false;
@@ -128,7 +129,7 @@ bool Lowering::folds(size_t op) const {
   return true;
 }
 
-// Whether it gives no tensor: a number or a decision for the host, which is fixed in the file.
+// True if the operator gives no tensor, but a number or a decision for the host, which the file fixes.
 bool Lowering::host_reads(size_t op) {
   const auto& made = records_.graph().ops()[op];
   if (!made.gives.empty()) return false;
@@ -137,7 +138,7 @@ bool Lowering::host_reads(size_t op) {
   if (made.name() != "equal")
     refuse(made.outputs.empty() ? "gives no tensor" : "gives the host a number or a decision that depends on the input",
            "keep it a tensor: torch::where instead of a branch, no .item()");
-  // torch::nn::MultiheadAttention asks whether query, key and value are equal.
+  // torch::nn::MultiheadAttention tests whether query, key and value are equal.
   if (made.reads[0] != made.reads[1])
     warnings_.push_back(described(records_.graph(), op) + " compares two values; the file has the branch that was taken for the example");
   return true;

@@ -19,7 +19,7 @@
 namespace npu_train {
 namespace {
 
-// The fields that the graph reads.
+// Returns the fields that the graph reads.
 Batch inputs_of(const onnx::OnnxModel& model, const Batch& batch) {
   Batch out;
   for (const auto& input : model.inputs) out.set(input.name, batch.at(input.name));

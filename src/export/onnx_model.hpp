@@ -1,4 +1,4 @@
-// An ONNX model in memory: made by the lowering, written and read as a file, run by the interpreter.
+// An ONNX model in memory: created by the lowering or the reader, written to a file, run by the interpreter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,15 +21,15 @@ using Attributes = std::vector<std::pair<std::string, Attribute>>;
 struct Node {
   std::string name{};
   std::string op{};
-  Names inputs{};  ///< "" omits an optional one
+  Names inputs{};  ///< "" omits an optional input
   Names outputs{};
   Attributes attributes{};
-  bool keeps_fp32 = false;  ///< in a file of fp16 too; not written
+  bool keeps_fp32 = false;  ///< also in an fp16 model; not written to files
 };
 
 struct Dim {
   int64_t size = 0;
-  std::string name{};  ///< of a free size; "" for a fixed one
+  std::string name{};  ///< name of a free size; "" if the size is fixed
 };
 
 /// An input or output of the graph.
@@ -41,13 +41,13 @@ struct Value {
 
 struct OnnxModel {
   int64_t opset = 17;
-  std::vector<Node> nodes{};  ///< each after those whose outputs it reads
+  std::vector<Node> nodes{};  ///< in topological order
   std::vector<std::pair<std::string, at::Tensor>> initializers{};
   std::vector<Value> inputs{}, outputs{};
   std::vector<std::pair<std::string, std::string>> metadata{};
 };
 
-/// Error(Usage) for a dtype that ONNX files do not have; `what` names the tensor.
+/// Error(Usage) for a dtype that ONNX does not support; `what` names the tensor.
 proto::DataType data_type(at::ScalarType type, const std::string& what);
 /// Error(Data) for a type that this library does not read.
 at::ScalarType scalar_type(int32_t data_type, const std::string& where);

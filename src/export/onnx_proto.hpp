@@ -1,5 +1,5 @@
-// Field numbers and enumerations of ONNX files: those that this library writes and reads.
-// Source: onnx/onnx.proto3 of the ONNX project (https://github.com/onnx/onnx), IR version 13. Numbers never change there.
+// Field numbers and enumerations of ONNX files, as far as this library uses them.
+// Source: onnx/onnx.proto3 of the ONNX project (https://github.com/onnx/onnx), IR version 13. Existing numbers never change.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class ModelField : uint32_t {
   MetadataProps = 14,
 };
 enum class OperatorSetField : uint32_t { Domain = 1, Version = 2 };
-/// Of metadata_props and of external_data.
+/// Fields of metadata_props and external_data.
 enum class EntryField : uint32_t { Key = 1, Value = 2 };
 enum class GraphField : uint32_t { Node = 1, Name = 2, Initializer = 5, Input = 11, Output = 12 };
 enum class NodeField : uint32_t { Input = 1, Output = 2, Name = 3, OpType = 4, Attribute = 5, Domain = 7 };

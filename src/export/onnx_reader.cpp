@@ -21,9 +21,9 @@ namespace {
 
 using protozero::pbf_reader;
 
-constexpr uint64_t kMaxModelBytes = uint64_t{1} << 31;  // of a protocol buffer
+constexpr uint64_t kMaxModelBytes = uint64_t{1} << 31;  // limit of protocol buffers
 
-// A tensor as it is stored.
+// A tensor as stored in the file.
 struct StoredTensor {
   std::string name;
   at::ScalarType type = at::kFloat;
@@ -64,7 +64,7 @@ class Reader {
     return out;
   }
 
-  // Of the initializers in other files.
+  // Returns the files with initializers outside the model's file.
   std::set<std::string> locations() {
     std::set<std::string> out;
     for (pbf_reader in(bytes_); in.next(static_cast<protozero::pbf_tag_type>(proto::ModelField::Graph));) {
@@ -337,7 +337,7 @@ std::vector<std::filesystem::path> data_files_of(const std::filesystem::path& pa
       if (name.starts_with(prefix) && name.ends_with(".data") && name.find('/') == std::string::npos)
         out.push_back(path.parent_path() / name);
   } catch (const std::exception&) {
-    out.clear();  // not a model of ours
+    out.clear();  // not a model written by write_onnx
   }
   return out;
 }

@@ -16,17 +16,17 @@ namespace {
 
 using protozero::pbf_writer;
 
-// Pages, so that a runtime may map the weights into memory.
+// Page size, so that a runtime may map the weights into memory.
 constexpr uint64_t kAlignment = 4096;
 constexpr uint64_t kSmallestExternal = 1024;
 
-// Where the elements of an initializer are in the second file.
+// Location of an initializer's elements in the data file.
 struct Place {
   uint64_t offset, bytes;
 };
 struct DataFile {
   std::string name;
-  std::vector<std::optional<Place>> places;  // by initializer
+  std::vector<std::optional<Place>> places;  // by initializer; nullopt: in the model's file
 };
 
 template <class Field>
@@ -36,7 +36,7 @@ constexpr protozero::pbf_tag_type tag(Field field) {
 
 at::Tensor on_host(const at::Tensor& t) { return t.detach().to(at::kCPU).contiguous(); }
 
-// ONNX 1.10 (opset 15) to 1.13 (18): IR version 8; 1.14 and 1.15 (19, 20): 9.
+// Returns 8 for ONNX 1.10 (opset 15) to 1.13 (18), 9 for 1.14 and 1.15 (19, 20).
 int64_t ir_version(int64_t opset) { return opset <= 18 ? 8 : 9; }
 
 void write_entry(pbf_writer& owner, protozero::pbf_tag_type field, const std::string& key, const std::string& value) {
@@ -193,10 +193,10 @@ WrittenModel write_onnx(const std::filesystem::path& path, const OnnxModel& mode
   }
   file.write(encoded(model, data ? &*data : nullptr));
   out.bytes = file.size();
-  if (weights_file) weights_file->commit();  // before the file that refers to it
+  if (weights_file) weights_file->commit();  // commit before the file that refers to it
   try {
     file.commit();
-  } catch (...) {  // an earlier export of the same weights still refers to its file
+  } catch (...) {  // keep the data file if an earlier export with the same weights refers to it
     const bool of_earlier = std::find(before.begin(), before.end(), out.data) != before.end();
     if (std::error_code ignored; weights_file && !of_earlier) std::filesystem::remove(out.data, ignored);
     throw;

@@ -12,7 +12,7 @@ namespace npu_train::onnx {
 namespace {
 
 constexpr int kNotInstalled = 3;
-// Prints the version and the names of the outputs, a line each.
+// Prints the version, then the name of each output on its own line.
 constexpr const char* kScript = R"(
 import sys
 try:

@@ -1,4 +1,4 @@
-// onnxruntime, as a program of Python.
+// Runs onnxruntime through Python.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +11,8 @@
 
 namespace npu_train::onnx {
 
-/// Its version, and the outputs of the file for the fields of the batch; nothing if `python3` cannot import onnxruntime. Error(Data) with
-/// its message if it cannot run the file.
+/// Returns onnxruntime's version, and the outputs of the file for the fields of the batch; nullopt if `python3` cannot import onnxruntime.
+/// Error(Data) with onnxruntime's message if it cannot run the file.
 std::optional<std::pair<std::string, Outputs>> run_onnxruntime(const std::filesystem::path& file, const Batch& inputs);
 
 }  // namespace npu_train::onnx

@@ -16,13 +16,13 @@
 namespace npu_train::onnx {
 namespace {
 
-// Two batches of which none is 1, which broadcasts.
+// Recorded batch sizes; neither is 1, because a size of 1 broadcasts.
 constexpr int64_t kBatch = 2, kOtherBatch = 3;
 
-// Images keep their size unless the caller names them: compilers need it, and few networks accept any.
+// Image sizes are fixed unless the caller names them: compilers need fixed sizes, and few networks accept any size.
 bool free_by_default(const std::string& name) { return name != "height" && name != "width"; }
 
-// `size` rows of a dimension, repeated as often as necessary.
+// Returns `size` rows along a dimension, truncated or repeated.
 at::Tensor resized(const at::Tensor& t, int64_t dim, int64_t size) {
   if (t.size(dim) == size) return t;
   return t.index_select(dim, at::arange(size, t.options().dtype(at::kLong).requires_grad(false)).remainder(t.size(dim)));
@@ -127,7 +127,7 @@ void Records::choose_free_sizes(const Batch& example, const std::vector<std::str
           dynamic.empty() ? free_by_default(extent.name) : std::find(dynamic.begin(), dynamic.end(), extent.name) != dynamic.end();
       if (!wanted) continue;
       const auto usual = example.at(spec.name).size(static_cast<int64_t>(d));
-      // Not a larger one: a table of positions may end at the usual size.
+      // Smaller, because a table of positions may end at the usual size.
       if (extent.name == "batch")
         free_.push_back({extent.name, kBatch, kOtherBatch});
       else
@@ -150,7 +150,7 @@ Batch Records::batch_of(const Batch& example, size_t record) const {
       const bool varied = record == 1 + static_cast<size_t>(found - free_.begin());
       t = resized(t, static_cast<int64_t>(d), varied ? found->other : found->base);
     }
-    out.set(spec.name, t.clone());  // the forward may change it
+    out.set(spec.name, t.clone());  // a copy, because the forward may change it
   }
   out.size = out.rows();
   out.weight = static_cast<double>(out.size);

@@ -1,4 +1,4 @@
-// The table of the export: how each operator of libtorch is written in ONNX.
+// The export table: how each libtorch operator is written in ONNX.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 namespace npu_train::onnx {
 
 struct Row {
-  const char* name;  ///< of the operator, without "aten::" and the underscore of those that work in place
-  int64_t from, to;  ///< opsets for which the row holds
+  const char* name;  ///< operator without "aten::" and without the underscore of in-place forms
+  int64_t from, to;  ///< first and last opset of the row
   void (*lower)(Call&);
-  /// Whether options of the operator may be sizes that differ from record to record; the row reads those with Call::size.
+  /// True if arguments may be sizes that differ between records; the row reads them with Call::size.
   bool sizes = false;
 };
 
 constexpr int64_t kFirstOpset = 15, kLastOpset = 20;
 
-/// nullptr if the table has no row for it.
+/// Returns nullptr if the table has no row for the operator.
 const Row* find_row(const std::string& name, int64_t opset);
 
 // The parts of the table.

@@ -1,4 +1,4 @@
-// Operators on single elements.
+// Elementwise operators.
 #include <ATen/ops/result_type.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ void unary(Call& c, const char* op, Attributes attributes = {}) {
 
 std::string number_like(Call& c, double value) { return c.to.number(value, c.type()); }
 
-// Functions that are made of several nodes are rounded once, like functions that are one node: Fp32Nodes.
+// Functions of several nodes are computed in fp32 (Fp32Nodes), so that they round once, like those of one node.
 void silu(Call& c) {
   const Lowering::Fp32Nodes fp32(c.to);
   c.give(c.to.node("Mul", {c.input(0), c.to.node("Sigmoid", {c.input(0)})}));
@@ -30,7 +30,7 @@ void log_sigmoid(Call& c) {
   c.give(c.to.node("Neg", {c.to.node("Softplus", {c.to.node("Neg", {c.input(0)})})}));
 }
 
-// By Erf at every opset: ATC has no plugin for Gelu.
+// Uses Erf at every opset, because ATC has no plugin for Gelu.
 void gelu(Call& c) {
   const Lowering::Fp32Nodes fp32(c.to);
   const auto x = c.input(0);
@@ -68,7 +68,7 @@ void softplus(Call& c) {
   c.give(c.to.node("Div", {c.to.node("Softplus", {c.to.node("Mul", {c.input(0), factor})}), factor}));
 }
 
-// Limits that are absent are infinite.
+// Absent limits are infinite.
 void clip(Call& c, size_t low, size_t high) {
   const auto type = c.result().scalar_type();
   if (c.op().tensor(low) || (high < c.op().args.size() && c.op().tensor(high)))
@@ -77,7 +77,7 @@ void clip(Call& c, size_t low, size_t high) {
   c.give(c.to.node("Clip", {c.operand(0, type), limit(low), limit(high)}));
 }
 
-constexpr size_t kAbsent = 99;  // behind the arguments
+constexpr size_t kAbsent = 99;  // beyond the arguments
 
 void rsqrt(Call& c) { c.give(c.to.node("Reciprocal", {c.to.node("Sqrt", {c.input(0)})})); }
 
@@ -92,7 +92,7 @@ void binary(Call& c, const char* op) {
   c.give(c.to.node(op, {c.operand(0, type), c.operand(1, type)}));
 }
 
-// x + alpha y
+// Returns x + alpha y.
 void add_scaled(Call& c, const char* op, size_t x, size_t y) {
   const auto type = arithmetic_type(c);
   std::string second = c.operand(y, type);
@@ -100,7 +100,7 @@ void add_scaled(Call& c, const char* op, size_t x, size_t y) {
   c.give(c.to.node(op, {c.operand(x, type), second}));
 }
 
-// other - alpha x
+// Returns other - alpha x.
 void rsub(Call& c) { add_scaled(c, "Sub", 1, 0); }
 
 void div(Call& c) {
@@ -112,7 +112,7 @@ void div(Call& c) {
   if (mode == "floor") c.to.set_name(c.op().gives[0], c.to.node("Floor", {c.to.name_of(c.op().gives[0])}));
 }
 
-// Operands are compared in the dtype that libtorch promotes them to.
+// Compares the operands in libtorch's promoted dtype.
 std::string compared(Call& c, const char* op) {
   const auto type = c.op().tensor(1) ? at::result_type(c.tensor(0), c.tensor(1)) : at::result_type(c.tensor(0), c.op().args[1].toScalar());
   return c.to.node(op, {c.operand(0, type), c.operand(1, type)});

@@ -20,7 +20,7 @@ Ints both_sides(const Ints& padding) {
   return out;
 }
 
-// padding="same" of stride 1: what is odd goes to the end, as in libtorch.
+// Returns the pads of padding="same" with stride 1; an odd one is added at the end, as in libtorch.
 Ints same_padding(const Ints& kernel, const Ints& dilation) {
   Ints out(2 * kernel.size());
   for (size_t d = 0; d < kernel.size(); ++d) {
@@ -35,7 +35,7 @@ void must_be_batched(Call& c) {
   if (c.rank(0) != c.rank(1)) c.to.refuse("has an input without a batch", "give it a batch of one: x.unsqueeze(0)");
 }
 
-// `at` are the positions of stride, padding, dilation and groups.
+// Positions of these arguments.
 struct ConvOptions {
   size_t stride, padding, dilation, groups;
 };
@@ -79,7 +79,7 @@ void convolution(Call& c) {
   c.flag(6) ? convolve_transposed(c, at, 7) : convolve(c, at);
 }
 
-// Argument `i`, or a constant of `size` elements where it is absent.
+// Returns argument `i`, or a constant of `size` elements if it is absent.
 std::string or_filled(Call& c, size_t i, int64_t size, double value) {
   return c.has(i) ? c.input(i) : c.to.constant(value == 0 ? "zeros" : "ones", at::full({size}, value, c.tensor(0).options()));
 }
@@ -127,7 +127,7 @@ void layer_norm(Call& c) {
                    {{"axis", -static_cast<int64_t>(shape.size())}, {"epsilon", c.number(4)}}));
 }
 
-// LayerNormalization came with opset 17.
+// For opsets below 17, which lack LayerNormalization.
 void layer_norm_of_parts(Call& c) {
   const Lowering::Fp32Nodes fp32(c.to);
   const auto count = static_cast<int64_t>(c.ints(1).size());
@@ -162,7 +162,7 @@ void matmul(Call& c) { c.give(c.to.node("MatMul", {c.input(0), c.input(1)})); }
 
 void embedding(Call& c) { c.give(c.to.node("Gather", {c.input(0), c.input(1)}, {{"axis", int64_t{0}}})); }
 
-// What is added to the scores so that a query sees no later key.
+// Returns the mask that is added to the scores to hide later keys from each query.
 std::string causal_mask(Call& c) {
   const auto queries = c.sizes_of(0), keys = c.sizes_of(1);
   const auto rows = queries[queries.size() - 2], columns = keys[keys.size() - 2];

@@ -50,7 +50,7 @@ void adaptive_average_pool_of(Call& c, size_t dims) {
 void resize(Call& c, const std::string& mode, const std::string& coordinates) {
   Attributes attributes{{"mode", mode}, {"coordinate_transformation_mode", coordinates}};
   if (mode == "nearest") attributes.emplace_back("nearest_mode", std::string("floor"));
-  bool whole = true;  // the same multiple in every record
+  bool whole = true;  // the factor is the same in every record
   std::vector<float> scales;
   for (int64_t d = 0; d < c.rank(); ++d) {
     const auto factor = c.result().size(d) / c.tensor(0).size(d);

@@ -7,16 +7,16 @@
 namespace npu_train::onnx {
 namespace {
 
-// A kind of cell: its operator in ONNX and the gates in ONNX's order, as numbers of libtorch's.
+// A kind of cell: its ONNX operator, and libtorch's gate numbers in ONNX's order.
 struct Cell {
   const char* op;
   std::vector<int64_t> gates;
-  size_t states;  // h, or h and c
+  size_t states;  // 1: h; 2: h and c
 };
 const Cell kLstm{"LSTM", {0, 3, 1, 2}, 2};  // libtorch: i f g o; ONNX: i o f c
 const Cell kGru{"GRU", {1, 0, 2}, 1};       // libtorch: r z n; ONNX: z r h
 
-// lstm.input(x, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first); gru.input has one state.
+// lstm.input(x, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first); gru.input has one state, h.
 class Recurrent {
  public:
   Recurrent(Call& call, const Cell& cell) : c(call), cell_(cell), x_count_(1 + cell.states) {
@@ -67,7 +67,7 @@ class Recurrent {
     return c.to.node("Slice", {given, c.to.ints({layer * directions_}), c.to.ints({(layer + 1) * directions_}), c.to.ints({0})});
   }
 
-  // Weight 0 (of the input), 1 (of the state) or bias 2, 3 of one layer and direction.
+  // Returns the value of weight 0 (input), 1 (state) or bias 2, 3 of a layer and direction.
   size_t value(int64_t layer, int64_t direction, int64_t which) const {
     return c.op().reads[x_count_ + static_cast<size_t>((layer * directions_ + direction) * per_direction_ + which)];
   }
@@ -104,7 +104,7 @@ class Recurrent {
 
   Call& c;
   const Cell& cell_;
-  size_t x_count_;  // tensors before the weights
+  size_t x_count_;  // number of tensors before the weights
   int64_t layers_ = 1, directions_ = 1, per_direction_ = 4;
   bool biases_ = true;
 };

@@ -7,7 +7,7 @@
 namespace npu_train::onnx {
 namespace {
 
-// Dimensions in argument `i`, counted from the front; all without any.
+// Returns the dimensions in argument `i`, counted from the front; all dimensions if absent.
 Ints reduced(Call& c, size_t i) {
   Ints axes = i < c.op().args.size() ? c.ints(i) : Ints();
   for (auto& d : axes) d = d < 0 ? d + c.rank() : d;
@@ -18,20 +18,20 @@ Ints reduced(Call& c, size_t i) {
   return axes;
 }
 
-// Axes became an input with opset 18; of ReduceSum with 13.
+// Axes are an input since opset 18 (ReduceSum: 13), before that an attribute.
 std::string reduce(Call& c, const std::string& op, const std::string& x, const Ints& axes, bool keep) {
   const int64_t from = op == "ReduceSum" ? 13 : 18;
   if (c.to.opset() >= from) return c.to.node(op, {x, c.to.ints(axes)}, {{"keepdims", static_cast<int64_t>(keep)}});
   return c.to.node(op, {x}, {{"axes", axes}, {"keepdims", static_cast<int64_t>(keep)}});
 }
 
-// Of forms (x), (x, dtype) and (x, dims, keepdim, dtype).
+// Lowers the forms (x), (x, dtype) and (x, dims, keepdim, dtype).
 void sum_or_mean(Call& c, const std::string& op) {
   const bool by_dim = c.op().args.size() > 2;
   const auto axes = by_dim ? reduced(c, 1) : reduced(c, 99);
   const bool keep = by_dim && c.flag(2);
   const auto x = c.operand(0, c.result().scalar_type());
-  // Ascend's plugins know ReduceMean of opset 18 only with fixed axes; this form at every opset.
+  // Ascend's plugins support ReduceMean of opset 18 only with fixed axes; GlobalAveragePool works at every opset.
   if (op == "ReduceMean" && c.rank() == 4 && axes == Ints{2, 3}) {
     const auto y = c.to.node("GlobalAveragePool", {x});
     return c.give(keep ? y : c.to.node("Flatten", {y}, {{"axis", int64_t{1}}}));
@@ -41,7 +41,7 @@ void sum_or_mean(Call& c, const std::string& op) {
 
 void extreme_along(Call& c, const std::string& op) { c.give(reduce(c, op, c.input(0), reduced(c, 1), c.flag(2))); }
 
-// torch::max in its three forms: of all elements, of two tensors, along a dimension with indices.
+// Lowers the three forms of torch::max: over all elements, of two tensors, along a dimension with indices.
 void extreme(Call& c, const std::string& which) {
   const auto& form = c.op().op.schema().overload_name();
   if (form == "other") return c.give(c.to.node(which, {c.operand(0, c.result().scalar_type()), c.operand(1, c.result().scalar_type())}));

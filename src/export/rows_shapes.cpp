@@ -1,4 +1,4 @@
-// Shapes, parts and copies; tensors that are made from sizes.
+// Shapes, slices and copies; tensors created from sizes.
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ bool same_shape_in_all_records(Call& c) {
   return true;
 }
 
-// One dimension of a tensor in every record.
+// Returns the size of one dimension in every record.
 Ints along(Call& c, size_t value, int64_t dim) {
   Ints out;
   for (size_t r = 0; r < c.to.records().count(); ++r) out.push_back(c.to.records().tensor(value, r).size(dim));
@@ -28,7 +28,7 @@ bool is_one_number(const Ints& by_record) {
   return std::all_of(by_record.begin(), by_record.end(), [&](int64_t size) { return size == by_record[0]; });
 }
 
-// With 0 (the size of the input there) and one -1 where that suffices, otherwise computed from the sizes of the inputs.
+// Uses 0 (keep the input's size) and one -1 if that suffices; otherwise computes the shape from the input sizes.
 void reshape(Call& c) {
   if (same_shape_in_all_records(c)) return c.give(c.input(0));
   const auto from = c.op().reads[0], to = c.op().gives[0];
@@ -106,7 +106,7 @@ void cat(Call& c) {
   size_t i = 0;
   for (const auto& name : c.inputs(0)) {
     const auto& part = c.to.records().tensor(c.op().reads[i++]);
-    if (part.dim() == 1 && part.numel() == 0 && c.result().dim() > 1) continue;  // libtorch ignores such
+    if (part.dim() == 1 && part.numel() == 0 && c.result().dim() > 1) continue;  // libtorch ignores such tensors
     parts.push_back(c.to.cast(name, part.scalar_type(), c.result().scalar_type()));
   }
   c.give(c.to.node("Concat", parts, {{"axis", c.axis(1, c.result().dim())}}));
@@ -159,7 +159,7 @@ void unbind(Call& c) {
   for (size_t i = 0; i < parts.size(); ++i) c.give(c.to.node("Squeeze", {parts[i], c.to.ints({axis})}), i);
 }
 
-// Copies, casts and aliases.
+// Lowers copies, casts and aliases.
 void same(Call& c) { c.give(c.operand(0, c.result().scalar_type())); }
 
 void copy_into(Call& c) {
@@ -187,7 +187,7 @@ constexpr size_t kNoValue = 99;
 void index_select(Call& c) { c.give(c.to.node("Gather", {c.input(0), c.input(2)}, {{"axis", c.axis(1, c.rank())}})); }
 void gather(Call& c) { c.give(c.to.node("GatherElements", {c.input(0), c.input(2)}, {{"axis", c.axis(1, c.rank())}})); }
 
-// x[:, i] with one tensor of indices.
+// Lowers x[:, i] with one index tensor.
 void index(Call& c) {
   const auto given = c.op().args[1].toListRef();
   int64_t axis = -1, count = 0;
@@ -202,7 +202,7 @@ void triangle(Call& c, int64_t upper) {
   c.give(c.to.node("Trilu", {c.input(0), c.to.number(c.integer(1), at::kLong)}, {{"upper", upper}}));
 }
 
-// Elements that are shifted beyond an end come in at the other.
+// Elements shifted beyond one end reappear at the other.
 void roll(Call& c) {
   const auto shifts = c.ints(1), dims = c.ints(2);
   if (dims.empty()) c.to.refuse("rolls the flattened tensor", "name the dimensions");

@@ -1,4 +1,4 @@
-// From a recorded forward to a graph of TorchScript: the same operators, with sizes that follow the inputs.
+// Converts a recorded forward to a TorchScript graph: the same operators, with sizes computed from the inputs.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -15,10 +15,10 @@ namespace npu_train::script {
 
 class GraphBuilder {
  public:
-  /// `self` is the type of the module whose method the graph becomes.
+  /// `self` is the type of the module whose method the graph implements.
   GraphBuilder(const onnx::Records& records, const c10::TypePtr& self);
 
-  /// Error(Usage) as export_torchscript.
+  /// Error(Usage) as in export_torchscript.
   std::shared_ptr<torch::jit::Graph> build();
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -38,11 +38,11 @@ class GraphBuilder {
   const onnx::Records& records_;
   std::shared_ptr<torch::jit::Graph> graph_ = std::make_shared<torch::jit::Graph>();
   std::vector<torch::jit::Value*> values_;                          // by recorded value
-  std::vector<bool> constant_;                                      // by recorded value: the same for every input
+  std::vector<bool> constant_;                                      // by recorded value: independent of the input
   std::vector<torch::jit::Value*> free_;                            // by free size
   std::unordered_map<std::string, torch::jit::Value*> attributes_;  // by path
-  std::unordered_map<const void*, std::vector<size_t>> writes_;     // by storage: operators that change it
-  std::unordered_set<const void*> fixed_storage_;                   // of constants without a name
+  std::unordered_map<const void*, std::vector<size_t>> writes_;     // by storage: operators that write to it
+  std::unordered_set<const void*> fixed_storage_;                   // storages of constants without a name
   std::vector<std::string> warnings_;
   size_t op_ = 0;
 };

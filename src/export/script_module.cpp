@@ -6,7 +6,7 @@
 namespace npu_train::script {
 namespace {
 
-// "BatchNorm2d" of torch::nn::BatchNorm2dImpl: a name by which Python's tools, and ours, know the layer.
+// Returns "BatchNorm2d" for torch::nn::BatchNorm2dImpl: the class name known to Python tools and ours.
 std::string class_name(const torch::nn::Module& module) {
   auto name = module.name();
   if (const auto end = name.find('<'); end != std::string::npos) name.resize(end);

@@ -1,4 +1,4 @@
-// A module of TorchScript with the submodules, parameters and buffers of a module, without methods.
+// A TorchScript module with the submodules, parameters and buffers of a module, without methods.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -11,7 +11,7 @@ namespace npu_train::script {
 
 class ModuleMirror {
  public:
-  /// Tensors are copied; a tensor, or module, that is registered twice is one in the copy too.
+  /// Copies the module. A tensor or module that is registered twice is shared in the copy, too.
   torch::jit::Module copy(const torch::nn::Module& from);
 
  private:

@@ -67,7 +67,7 @@ std::vector<OnnxValue> outputs_of(const onnx::Records& records) {
 std::string bytes_of(const jit::Module& module, const TorchScriptExportOptions& options) {
   jit::ExtraFilesMap entries{{"npu_train.version", NPU_TRAIN_VERSION}};
   for (const auto& [key, value] : options.metadata) entries[key] = value;
-  const PlainStreams scope;  // "[1,003]" would be another list than [1003] in the program text
+  const PlainStreams scope;  // a locale could print [1003] as "[1,003]" in the program text, which is a different list
   std::ostringstream out;
   module.save(out, entries);
   return out.str();

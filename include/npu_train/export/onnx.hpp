@@ -3,9 +3,9 @@
 ///   model.module->eval();
 ///   npu_train::export_onnx(model, npu_train::example_batch(model.inputs), "model.onnx");
 ///
-/// The forward runs at two sizes of the batch, in evaluation mode and without gradients, and its operators become nodes of ONNX. By the
-/// comparison of the two runs, the batch stays free in the file. What the forward decides by other means than operators on tensors is not
-/// in the file: a loop has the number of rounds that it had, a branch is the one that was taken.
+/// The forward runs at two batch sizes, in evaluation mode and without gradients, and its operators become ONNX nodes. Comparing the two
+/// runs shows which sizes depend on the batch, so that the batch stays free in the file. Control flow outside of tensor operators is fixed:
+/// loops keep their number of iterations, branches the path taken.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,15 +25,15 @@ namespace npu_train {
 
 struct OnnxOptions {
   int64_t opset = 17;  ///< 15 to 20. ATC of CANN 8.0 accepts 11 to 15, CANN 8.5 to 18
-  /// fp32, or fp16: weights and arithmetic are fp16, except normalisation, softmax, exponentials, reductions and recurrent layers, which
-  /// stay fp32. Inputs and outputs of the graph keep their dtypes.
+  /// fp32 or fp16. fp16: weights and arithmetic are fp16, except normalisation, softmax, exponentials, reductions and recurrent layers.
+  /// Inputs and outputs of the graph keep their dtypes.
   at::ScalarType dtype = at::kFloat;
-  /// Names of the sizes that stay free in the file (InputSpec::shape); the others get the example's size. Empty: all but "height" and
+  /// Names of the sizes (InputSpec::shape) that stay free in the file; the others are fixed to the example's. Empty: all but "height" and
   /// "width".
   std::vector<std::string> dynamic{};
-  /// Weights of more bytes are written to a second file next to the model. An ONNX file cannot have 2 GiB.
+  /// Weights with more bytes in total go into a second file next to the model. An ONNX file must be smaller than 2 GiB.
   uint64_t external_above = 2'000'000'000;
-  /// Entries of metadata_props, in addition to the version of npu_train.
+  /// Additional entries of metadata_props; the version of npu_train is always included.
   std::vector<std::pair<std::string, std::string>> metadata{};
 };
 
@@ -46,27 +46,26 @@ struct OnnxValue {
 
 /// A written model.
 struct OnnxExport {
-  uint64_t bytes = 0;            ///< of the model's file
+  uint64_t bytes = 0;            ///< size of the model's file
   std::filesystem::path data{};  ///< the file with the weights; empty if they are in the model's file
-  uint64_t data_bytes = 0;       ///< of that file
+  uint64_t data_bytes = 0;       ///< size of `data`
   std::vector<OnnxValue> inputs{}, outputs{};
   std::map<std::string, int64_t> operators{};  ///< number of nodes by ONNX operator
   std::map<std::string, int64_t> recorded{};   ///< number of operators of the forward by name ("aten::add.Tensor")
-  /// Decisions of the forward that are fixed in the file although they depended on values.
+  /// Decisions of the forward that depended on values and are now fixed in the file.
   std::vector<std::string> warnings{};
 };
 
-/// Writes the model to `to`, complete or not at all. `example` has the model's inputs (Model::inputs; without them every field of the
-/// batch is one, whose first dimension is the free size "batch"); the number of its rows does not matter. Names of inputs and outputs are
-/// those of the batch and of Outputs. The module's mode is restored.
+/// Writes the model to `to`, completely or not at all. `example` has the model's inputs (Model::inputs; if empty, every field of the batch
+/// is an input with the free first dimension "batch"), with any number of rows. Inputs and outputs are named as in the batch and in
+/// Outputs. The module's mode is restored.
 ///
-/// Error(Usage) names operator, layer and remedy: an operator that has no form in this opset, one that draws random numbers or is in
-/// training mode, a view that is read after a write to its memory (or the memory after a write to a view), a number that the host reads, a
-/// size that depends on a free size in another way than as a multiple, weights that are not fp32. Error(Checkpoint) if the file cannot be
-/// written.
+/// Error(Usage) names operator, layer and remedy. It is thrown for an operator that has no form in this opset, draws random numbers or is
+/// in training mode; a view that is read after a write to its memory, or vice versa; a number that the host reads; a size that depends on a
+/// free size, but not as a multiple; weights that are not fp32. Error(Checkpoint) if the file cannot be written.
 OnnxExport export_onnx(const Model& model, const Batch& example, const std::filesystem::path& to, const OnnxOptions& options = {});
 
-/// The same for a task, whose inputs are all fields of the example that its forward reads.
+/// Exports a task; its inputs are the fields of the example that its forward reads.
 OnnxExport export_onnx(Task& task, const Batch& example, const std::filesystem::path& to, const OnnxOptions& options = {});
 
 }  // namespace npu_train

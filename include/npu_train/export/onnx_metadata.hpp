@@ -1,4 +1,4 @@
-/// The entries that describe an exported model: its normalisation, class names and transforms (docs/export.md lists them).
+/// Metadata of an exported model: its normalisation, class names and transforms (listed in docs/export.md).
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace npu_train {
 
-/// The metadata_props of an ONNX file (key, value), in the order of the file. Error(Data) if it cannot be read or is damaged.
+/// Returns the metadata_props of an ONNX file (key, value), in file order. Error(Data) if it cannot be read or is damaged.
 std::vector<std::pair<std::string, std::string>> onnx_metadata(const std::filesystem::path& file);
 
 }  // namespace npu_train
