@@ -20,14 +20,14 @@ bool same_sizes(const GraphOp& op) {
 }
 bool is_one(const c10::IValue& v) { return v.isScalar() && v.toScalar().toDouble() == 1; }
 
-// The operators that may come next in a chain, given those that it has already.
+// Determines which operators may follow in a chain.
 class Grammar {
  public:
   explicit Grammar(const ParameterSet& parameters) {
     for (const auto& p : parameters) names_.emplace(storage_of(p.value), p.name);
   }
 
-  // The first step of a chain. The weight is a parameter, fp32 on a device or otherwise floating.
+  // Starts a chain if `op` can be its first step. A weight must be a floating-point parameter; attention has none.
   bool begins(const GraphOp& op, OpChain& chain) const {
     const auto name = op.name();
     const auto begin = [&](ChainKind kind, size_t weight, std::vector<size_t> open, const char* pattern) {
@@ -57,7 +57,7 @@ class Grammar {
     return left.dim() == right.dim() && left.dim() >= 3 && begin(ChainKind::Attention, 0, {0, 1}, "Attention");
   }
 
-  // Whether `op` carries `chain` on; it is then its last step.
+  // Appends `op` to `chain` if it can follow.
   bool goes_on(OpChain& chain, const GraphOp& op, int flow) const {
     const auto name = op.name();
     const auto step = [&](const char* pattern, std::vector<size_t> open = {}) {
@@ -164,7 +164,8 @@ std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor
   const Grammar grammar(parameters);
   std::vector<bool> taken(ops.size(), false);
   std::vector<OpChain> out;
-  for (size_t head = ops.size(); head-- > 0;) {  // the later of two convolutions takes the sum: the other is computed by then
+  for (size_t head = ops.size();
+       head-- > 0;) {  // from the end: of two convolutions that are added, the later one takes the sum, since the other is already computed
     OpChain chain;
     if (taken[head] || !grammar.begins(ops[head], chain)) continue;
     std::vector<size_t> members = {head};

@@ -15,7 +15,7 @@
 namespace npu_train::detail {
 namespace {
 
-// While it lives, the path of the declared layers that this thread is in is in path().
+// During its lifetime, path() returns the path of this thread's current declared layers.
 class LayerPath {
  public:
   LayerPath() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end).scopes({at::RecordScope::USER_SCOPE}))) {}
@@ -46,7 +46,7 @@ class LayerPath {
 };
 thread_local std::vector<std::string> LayerPath::names;
 
-// Runs the kernel of a composed operator with the mode on, so that the mode receives the operators that the kernel calls.
+// Runs the kernel of a composite operator with the mode on, so that the mode receives the operators that the kernel calls.
 void call_parts(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto count = static_cast<ptrdiff_t>(op.schema().arguments().size());
   c10::DispatchKeySet keys;
@@ -103,7 +103,7 @@ class OpGraph::Recorder final : public OpMode {
     by_storage_[storage_of(t)].emplace_back(t, graph_.values_.size() - 1);
     return current_[t.unsafeGetTensorImpl()] = graph_.values_.size() - 1;
   }
-  // torch::zeros and Tensor::data() return another tensor of the same elements, which no operator gives.
+  // torch::zeros and Tensor::data() return another tensor with the same elements that no operator has produced.
   size_t value_of(const at::Tensor& t) {
     const auto found = current_.find(t.unsafeGetTensorImpl());
     if (found != current_.end()) return found->second;
@@ -113,7 +113,7 @@ class OpGraph::Recorder final : public OpMode {
     if (known != same_storage.rend()) return current_[t.unsafeGetTensorImpl()] = known->second;
     return fresh_value(t, {.name = name_of(t)});
   }
-  // Of a tensor from outside.
+  // Returns the name of a tensor from outside.
   std::string name_of(const at::Tensor& t) const {
     const auto [begin, end] = named_.equal_range(storage_of(t));
     const auto is_it = [&](const auto& entry) { return entry.second.first.is_same(t) || same_elements(entry.second.first, t); };
@@ -123,8 +123,8 @@ class OpGraph::Recorder final : public OpMode {
 
   OpGraph& graph_;
   const SplitRule& split_;
-  std::multimap<const void*, std::pair<at::Tensor, std::string>> named_;  // by storage: of several in a flat buffer, in order
-  std::unordered_map<const c10::TensorImpl*, size_t> current_;            // the value that a tensor holds now
+  std::multimap<const void*, std::pair<at::Tensor, std::string>> named_;  // by storage; a flat buffer has several, in order
+  std::unordered_map<const c10::TensorImpl*, size_t> current_;            // current value of each tensor
   std::unordered_map<const void*, std::vector<std::pair<at::Tensor, size_t>>> by_storage_;  // in the order of the values
 };
 

@@ -12,18 +12,19 @@ namespace {
 thread_local OpMode* current_mode = nullptr;
 
 void hand_over(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (current_mode == nullptr) return call_below(op, *stack);  // the key was set by someone else
+  if (current_mode == nullptr) return call_below(op, *stack);  // the key was set by other code
   current_mode->call(op, *stack);
 }
 
-// Once per process; only threads inside a guard reach the fallback. If the key is taken, the next guard tries again.
+// Installed once per process; only threads inside a guard reach the fallback. If the key is taken, the next guard tries again.
 void install() {
-  [[gnu::used]] static const auto* const library = [] {  // used: no leak to a sanitizer
+  [[gnu::used]] static const auto* const library = [] {  // keeps the pointer, so that sanitizers report no leak
     check(!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kOpModeKey), ErrorKind::Device, "operator mode",
           "another library of this process has registered a fallback for the dispatch key ", kOpModeKey,
           ", through which npu_train sees the operators of a thread; one library of a process can have it; hint: do not load that library "
           "(torchdistx is one) into this process");
-    auto* made = new torch::Library(torch::Library::IMPL, "_", kOpModeKey, __FILE__, __LINE__);  // operators may run until the process ends
+    auto* made = new torch::Library(torch::Library::IMPL, "_", kOpModeKey, __FILE__,
+                                    __LINE__);  // never deleted: operators may run until the process ends
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&hand_over>());
     return made;
   }();

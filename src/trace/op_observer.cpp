@@ -20,20 +20,20 @@ int64_t convolution_flops(Values in, const at::Tensor& out, bool transposed) {
   return 2 * (transposed ? x.numel() : out.numel()) * (weight.numel() / weight.size(0));
 }
 
-// Sums over the last dimension of input `i`.
+// Returns the FLOPs of sums over the last dimension of input `i`.
 int64_t product_flops(Values in, const at::Tensor& out, size_t i) {
   const at::Tensor x = tensor(in, i);
   return x.defined() && x.dim() > 0 ? 2 * out.numel() * x.size(-1) : 0;
 }
 
-// q k^T and p v for q [..., L, E], k [..., S, E], v [..., S, Ev].
+// Counts q k^T and p v for q [..., L, E], k [..., S, E], v [..., S, Ev].
 int64_t attention_flops(Values in) {
   const at::Tensor q = tensor(in, 0), k = tensor(in, 1), v = tensor(in, 2);
   if (!q.defined() || !k.defined() || !v.defined() || q.dim() < 2 || q.size(-1) == 0) return 0;
   return 2 * q.numel() * k.size(-2) + 2 * (q.numel() / q.size(-1)) * k.size(-2) * v.size(-1);
 }
 
-// 0 for operations that are not counted; `known` distinguishes them from those that cost nothing on empty tensors.
+// Returns 0 for operations that are not counted; `known` distinguishes them from counted ones with empty tensors.
 int64_t flops_of(const std::string& op, Values in, const at::Tensor& out, bool& known) {
   known = true;
   if (op == "conv1d" || op == "conv2d" || op == "conv3d") return convolution_flops(in, out, false);
@@ -75,7 +75,7 @@ bool counted_whole(const std::string& op) {
   return std::find(names.begin(), names.end(), op) != names.end();
 }
 
-// "aten", "conv2d" of "aten::conv2d".
+// Returns "aten", "conv2d" for "aten::conv2d".
 std::pair<std::string, std::string> split_name(const at::RecordFunction& fn) {
   const std::string name = fn.name();
   const auto colons = name.rfind("::");
@@ -83,7 +83,7 @@ std::pair<std::string, std::string> split_name(const at::RecordFunction& fn) {
   return {name.substr(0, colons), name.substr(colons + 2)};
 }
 
-// "conv2d", "add.Tensor", "npu_train::batch_norm_act".
+// Returns "conv2d", "add.Tensor", "npu_train::batch_norm_act".
 std::string full_name(const at::RecordFunction& fn) {
   const auto [library, name] = split_name(fn);
   const auto operator_name = fn.operator_name();
@@ -112,22 +112,22 @@ bool costs_flops(const std::string& name) {
 
 bool is_cast(const SeenOp& op) { return casts(op.name); }
 
-// With the callbacks it goes along to the threads in which autograd runs backward passes of devices.
+// Propagated with the callbacks to the threads in which autograd runs backward passes of devices.
 struct OpObserver::Link final : c10::DebugInfoBase {
   explicit Link(OpObserver* o) : observer(o) {}
   static OpObserver* current() {
     auto* link = static_cast<Link*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::INFERENCE_CONTEXT));
     return link != nullptr ? link->observer : nullptr;
   }
-  OpObserver* observer;  // nullptr once it is gone
+  OpObserver* observer;  // nullptr after its destruction
 };
 
 struct OpObserver::Context : at::ObserverContext {
   bool outermost = false;
   bool whole = false;
-  bool inside = false;  // it is in inside_
+  bool inside = false;  // it has an entry in inside_
   bool layer = false;
-  std::vector<c10::IValue> inputs;  // of an outermost one: the dispatcher's own are gone when it ends
+  std::vector<c10::IValue> inputs;  // copy for the outermost operator, because the dispatcher's inputs are gone when it ends
 };
 
 OpObserver::OpObserver(const ParameterSet& parameters, OpListener& listener, bool every)
@@ -180,7 +180,8 @@ void OpObserver::on_end(const at::RecordFunction& fn, at::ObserverContext* conte
 }
 
 void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
-  if (std::string_view(fn.name()).starts_with("autograd::engine::") && listener_.sees_all()) return;  // around operators, none itself
+  if (std::string_view(fn.name()).starts_with("autograd::engine::") && listener_.sees_all())
+    return;  // a wrapper of operators, not an operator
   auto& inside = inside_[std::this_thread::get_id()];
   context.outermost = inside.empty();
   if (!context.outermost) {
@@ -238,7 +239,7 @@ const OpObserver::Watched* OpObserver::watched_in(const at::Tensor& input) const
   return found != watched_.end() ? &found->second : nullptr;
 }
 
-// A cast of a parameter, as autocast makes it, counts as the parameter.
+// Treats a cast of a parameter, for example by autocast, as the parameter.
 bool OpObserver::follows_cast(const SeenOp& op) {
   if (!is_cast(op) || op.tensors.empty()) return false;
   const auto* from = watched_in(op.tensors[0].value);
@@ -257,7 +258,7 @@ void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IVa
     op.output = op.outputs.front();
     op.flops = flops_of(op.name, inputs, op.output, known);
   } else if (!listener_.sees_all() || std::uncaught_exceptions() > 0) {
-    return;  // by an exception it gives nothing either
+    return;  // nor does an operator that ended by an exception
   }
   for (auto& input : tensors_of(seen)) {
     const auto* watched = watched_in(input);
@@ -265,7 +266,7 @@ void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IVa
   }
   if (!follows_cast(op))
     for (const auto& input : op.tensors) {
-      // A view of a parameter, as t(weight) is, is not yet a use; its storage is found again in the product.
+      // A view of a parameter, such as t(weight), is not yet a use; its storage is found again in the product.
       const auto* watched = op.output.defined() && storage_of(input.value) == storage_of(op.output) ? nullptr : watched_in(input.value);
       if (watched == nullptr || !watched->is_parameter) continue;
       op.parameter = watched->name;

@@ -1,4 +1,4 @@
-/// Chains of operators of which each takes the result of the one before: what fuse() looks for in a recorded forward.
+/// Chains of operators in which each consumes the result of the previous one: the candidates for fuse() in a recorded forward.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,10 +11,10 @@
 
 namespace npu_train::detail {
 
-/// What the first operator of a chain is.
+/// Kind of the first operator of a chain.
 enum class ChainKind { Conv, Linear, LayerNorm, Attention };
 
-/// An operator with its arguments. `open` are the positions of those that differ from run to run: the result of the step before at `flow`
+/// An operator with its arguments. `open` has the positions of arguments that vary between runs: the result of the previous step at `flow`
 /// (-1 in the first step), and other activations.
 struct ChainStep {
   c10::OperatorHandle op;
@@ -23,28 +23,28 @@ struct ChainStep {
   int flow = -1;
 
   std::string name() const { return op.schema().name(); }  ///< "aten::relu_"
-  /// Whether a call is this step, but for what is open.
+  /// Returns whether a call equals this step in all arguments except the open ones.
   bool matches(const c10::OperatorHandle& called, const c10::IValue* given) const;
 };
 
-/// Operators of a recorded forward, each the only reader of the one before.
+/// Operators of a recorded forward, each the only reader of the previous one's result.
 struct OpChain {
   ChainKind kind = ChainKind::Conv;
   std::string layer;
   std::string pattern;
   std::vector<ChainStep> steps;
-  at::Tensor weight;         ///< of the first step; undefined for attention
-  bool only_reader = false;  ///< nothing else in the forward reads the weight, or what is stored with it
+  at::Tensor weight;         ///< weight of the first step; undefined for attention
+  bool only_reader = false;  ///< no other operator of the forward reads the weight or its storage
 
-  /// The first step of that name, as "relu" for aten::relu and aten::relu_; nullptr if there is none.
+  /// Returns the first step with this name ("relu" for aten::relu and aten::relu_); nullptr if there is none.
   const ChainStep* find(const std::string& name) const;
-  /// The activations that go in, in order: x, what is added; q, k^T, v.
+  /// Returns the input activations, in order: x and added tensors; or q, k^T, v.
   std::vector<at::Tensor> inputs() const;
-  /// Computed by the operators themselves, with the recorded arguments.
+  /// Runs the operators themselves with the recorded arguments.
   at::Tensor plain() const;
 };
 
-/// Runs `forward(example)` and gives the chains in it in the order of their first operators. `parameters` name the layers.
+/// Runs `forward(example)` and returns its chains in the order of their first operators. `parameters` name the layers.
 std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor&)>& forward, const at::Tensor& example,
                                  const ParameterSet& parameters);
 

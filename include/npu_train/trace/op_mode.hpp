@@ -1,4 +1,4 @@
-/// Takes over the operators that this thread calls: what libtorch's modes do in Python, for C++.
+/// Intercepts the operators called by this thread: the C++ counterpart of libtorch's Python modes.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,24 +6,23 @@
 
 namespace npu_train::detail {
 
-/// What operators are handed to.
+/// Receiver of intercepted operators.
 class OpMode {
  public:
   virtual ~OpMode() = default;
-  /// Is called for an operator with its inputs on the stack; leaves its outputs there. Of operators that call others, it receives the
-  /// outermost.
+  /// Called for an operator with its inputs on the stack; replaces them with its outputs. If operators call others, only the outermost one
+  /// is intercepted.
   virtual void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) = 0;
 };
 
-/// The dispatch key of modes. libtorch reserves it for a library outside its tree (torchdistx, archived in 2023); libtorch 2.11 to 2.13
-/// register nothing for it, and no tensor carries it. TESTING_ONLY_GenericMode would do too, but is what other libraries that record
-/// operators take.
+/// Dispatch key of modes. libtorch reserves it for an external library (torchdistx, archived in 2023); libtorch 2.11 to 2.13 register
+/// nothing for it, and no tensor has it. TESTING_ONLY_GenericMode would also work, but other libraries that record operators use it.
 constexpr auto kOpModeKey = c10::DispatchKey::DeferredInit;
 
-/// While it lives, the operators of this thread go to `mode`. Guards nest: operators go to the mode of the innermost one.
+/// During its lifetime, `mode` receives this thread's operators. Guards nest; the innermost mode receives them.
 class OpModeGuard {
  public:
-  /// Error(Device) if another library of the process has registered a fallback for kOpModeKey.
+  /// Error(Device) if another library in the process has registered a fallback for kOpModeKey.
   explicit OpModeGuard(OpMode& mode);
   ~OpModeGuard();
   OpModeGuard(const OpModeGuard&) = delete;
@@ -34,13 +33,13 @@ class OpModeGuard {
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 
-/// Whether a mode receives the next operator of this thread: code that computes without operators then calls the operator instead.
+/// Returns whether a mode intercepts this thread's operators. If so, code with its own kernels calls the operators instead.
 bool in_op_mode();
 
-/// Calls the operator as if there were no mode.
+/// Calls the operator without interception.
 void call_below(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-/// While it lives, no mode of this thread receives operators.
+/// During its lifetime, this thread's operators are not intercepted.
 struct NoOpMode {
   c10::impl::ExcludeDispatchKeyGuard guard{kOpModeKey};
 };

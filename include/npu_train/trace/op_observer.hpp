@@ -1,5 +1,5 @@
-/// Sees the operators that a piece of code runs, with the layer that each belongs to: libtorch's modules have no hooks in C++, but an
-/// operator receives its layer's parameter, and a forward may declare its layers (layer_scope.hpp).
+/// Observes the operators that code runs, and the layer of each. libtorch's modules have no hooks in C++; layers are identified by the
+/// parameter that an operator receives, or declared by the forward (layer_scope.hpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,69 +23,69 @@ namespace npu_train {
 /// A tensor that an operator receives.
 struct SeenInput {
   at::Tensor value;
-  std::string known;  ///< name of the watched tensor that it is, or is a view or a cast of; "" for others
+  std::string known;  ///< name of the watched tensor that it is, or that it is a view or cast of; "" if none
 };
 
-/// One operator.
+/// An executed operator.
 struct SeenOp {
   std::string name;                        ///< without its namespace: "conv2d", "relu"
   std::string parameter;                   ///< name of the first watched parameter among its inputs ("layer1.0.conv1.weight"); may be empty
-  const std::vector<c10::IValue>& inputs;  ///< as the caller gave them, above autocast
-  at::Tensor output;                       ///< the first one; undefined before the operator ran
-  int64_t flops = 0;                       ///< of convolutions, products and attention; a multiply-add is 2
+  const std::vector<c10::IValue>& inputs;  ///< as passed by the caller, before autocast
+  at::Tensor output;                       ///< the first output; undefined before the operator has run
+  int64_t flops = 0;                       ///< for convolutions, products and attention; a multiply-add is 2
   std::string library{};                   ///< its namespace: "aten"
-  std::string scope{};                     ///< path of the innermost declared layer that it runs in; "" outside all
-  std::vector<at::Tensor> outputs{};       ///< all of them
-  std::vector<SeenInput> tensors{};        ///< among `inputs`, in order, those of lists too; empty before the operator ran
+  std::string scope{};                     ///< path of the innermost enclosing declared layer; "" outside of all
+  std::vector<at::Tensor> outputs{};       ///< all outputs
+  std::vector<SeenInput> tensors{};        ///< tensors in `inputs`, in order, including those in lists; empty before the operator has run
   std::string overload{};                  ///< "Tensor" of aten::add.Tensor; "" for the unnamed overload
 };
 
-/// One run of a declared layer.
+/// A run of a declared layer.
 struct SeenLayer {
-  std::string path;                 ///< names of the scopes around it and its own, joined by dots
-  std::vector<at::Tensor> inputs;   ///< as given to LayerScope; empty: it only names the operators that run in it
-  std::vector<at::Tensor> outputs;  ///< empty before it ended, or when it ended by an exception
+  std::string path;                 ///< names of the enclosing scopes and its own, joined by dots
+  std::vector<at::Tensor> inputs;   ///< as passed to LayerScope; empty if it only names the operators inside
+  std::vector<at::Tensor> outputs;  ///< empty before it has ended, or after an exception
 };
 
-/// Whether SeenOp::flops counts operators of this name: convolutions, products and attention.
+/// Returns whether SeenOp::flops counts operators with this name: convolutions, products and attention.
 bool costs_flops(const std::string& name);
 
-/// Whether the operator may only change the dtype or device of its first input, as autocast does with parameters.
+/// Returns whether the operator only changes the dtype or device of its first input, as autocast does with parameters.
 bool is_cast(const SeenOp& op);
 
 /// Receives the operators and layers. Its exceptions do not reach the model; OpObserver::error() returns them.
 class OpListener {
  public:
   virtual ~OpListener() = default;
-  /// Before an operator runs: the place to look at inputs that it changes.
+  /// Called before an operator runs, when inputs that it modifies still have their old content.
   virtual void op_begins(const SeenOp& /*op*/) {}
   virtual void op_ended(const SeenOp& op) = 0;
   virtual void layer_begins(const SeenLayer& /*layer*/) {}
   virtual void layer_ended(const SeenLayer& /*layer*/) {}
-  /// Whether operators that give nothing (updates of lists in place) and those of backward passes are shown too. The latter run in the
-  /// thread of the call on CPUs, and in autograd's own elsewhere, from which the listener is called then; never from two at once.
+  /// Returns whether to report also operators without results (in-place updates of lists) and those of backward passes. The latter call the
+  /// listener in the calling thread on CPUs and in autograd's threads on other devices, but never from two threads at once.
   virtual bool sees_all() const { return false; }
-  /// An operator runs that `whole` called: an operator that is shown, or a part of one. Full names, as "conv2d", "add.Tensor",
+  /// Reports that `whole`, a reported operator or a part of one, has called operator `part`. Full names, such as "conv2d", "add.Tensor",
   /// "npu_train::batch_norm_act". Only if sees_parts() is true.
   virtual void part_seen(const std::string& /*whole*/, const std::string& /*part*/) {}
   virtual bool sees_parts() const { return false; }
 };
 
-/// While it lives, operators of this thread and of the backward passes that it starts are shown to the listener: those that use a parameter
-/// or cost FLOPs, or all with `every`. Of operators that call others the outermost is shown. The listener may run operators, which are not
-/// shown. One at a time on a thread.
+/// During its lifetime, reports operators of this thread, and of the backward passes that it starts, to the listener: those that use a
+/// parameter or cost FLOPs; with `every`, all. If operators call others, the outermost one is reported. Operators that the listener runs
+/// are not reported. At most one per thread.
 class OpObserver {
  public:
   OpObserver(const ParameterSet& parameters, OpListener& listener, bool every = false);
-  /// The same, for operators that ran alone.
+  /// Reports only operators that have ended.
   OpObserver(const ParameterSet& parameters, std::function<void(const SeenOp&)> on_op, bool every = false);
   ~OpObserver();
-  /// Names this tensor in SeenOp::tensors too, for example a buffer. It does not assign the operators that receive it to a layer.
+  /// Names this tensor, for example a buffer, in SeenOp::tensors. It does not assign operators to a layer.
   void watch(const std::string& name, const at::Tensor& value);
   OpObserver(const OpObserver&) = delete;
   OpObserver& operator=(const OpObserver&) = delete;
 
-  /// The first exception that left the listener, which libtorch would swallow; nullptr when there was none.
+  /// Returns the first exception of the listener, which libtorch would swallow; nullptr if none.
   std::exception_ptr error() const { return error_; }
 
  private:
@@ -104,14 +104,14 @@ class OpObserver {
   const Watched* watched_in(const at::Tensor& input) const;
   bool follows_cast(const SeenOp& op);
 
-  std::unique_ptr<OpListener> own_;  // of the second constructor
+  std::unique_ptr<OpListener> own_;  // used by the second constructor
   OpListener& listener_;
   std::unordered_map<const void*, Watched> watched_;              // by storage
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // in watched_ too: no other storage takes their address meanwhile
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // also in watched_; keeps their addresses from being reused
   bool every_;
   at::CallbackHandle handle_ = 0;
   std::mutex mutex_;  // parts of one backward pass may run in several threads
-  // Full names: of an operator that is shown as one, and of its parts.
+  // Full names of the reported operator and of its parts.
   std::unordered_map<std::thread::id, std::vector<std::string>> inside_;
   std::vector<std::string> scopes_;  // paths
   std::exception_ptr error_;

@@ -1,4 +1,4 @@
-/// What profilers, the operation counter and dumps see of an operation that no dispatcher runs.
+/// Makes an operation without a dispatcher visible to profilers, the operation counter and dumps.
 #pragma once
 
 #include <ATen/SequenceNumber.h>
@@ -9,7 +9,7 @@
 
 namespace npu_train::detail {
 
-/// One range named `name` with inputs and output. `inputs` is called only if an observer or a profiler is active.
+/// A range named `name` with inputs and output. `inputs` is called only if an observer or profiler is active.
 class RecordedOp {
  public:
   template <class Inputs>
@@ -19,14 +19,14 @@ class RecordedOp {
     record_.before(name, c10::ArrayRef<const c10::IValue>(inputs_.data(), inputs_.size()),
                    static_cast<int64_t>(at::sequence_number::peek()));
   }
-  /// Shows the output to observers, and returns it.
+  /// Reports the output to observers, and returns it.
   at::Tensor result(at::Tensor y) {
     if (record_.needsOutputs()) record_.setOutputs(std::vector<c10::IValue>{y});
     return y;
   }
 
  private:
-  std::vector<c10::IValue> inputs_;  // read until the range ends: outlives record_
+  std::vector<c10::IValue> inputs_;  // declared before record_, which reads it until the range ends
   at::RecordFunction record_;
 };
 

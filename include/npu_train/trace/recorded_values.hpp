@@ -1,4 +1,4 @@
-/// The arguments and results of an operator that a callback of libtorch sees.
+/// Arguments and results of an operator, as seen in a libtorch callback.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -7,8 +7,8 @@
 
 namespace npu_train::detail {
 
-/// Without the values below them: an interpreter, as that of TorchScript, calls an operator with its complete stack, which has other values
-/// of the program in front of the arguments. A range that no dispatcher runs (RecordedOp) has all that it was given.
+/// Returns the arguments only. An interpreter, such as TorchScript's, passes its complete stack, on which other values of the program
+/// precede the arguments. A range without a dispatcher (RecordedOp) has only its own inputs.
 inline c10::ArrayRef<const c10::IValue> arguments_of(const at::RecordFunction& fn) {
   const auto values = fn.inputs();
   const auto count = fn.num_inputs();

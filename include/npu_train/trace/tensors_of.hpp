@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-/// Defined tensors in order, those of lists and of lists with gaps (the indices of aten::index) too.
+/// Returns the defined tensors in order, including those in lists and in optional lists (such as the indices of aten::index).
 template <class Values>
 std::vector<at::Tensor> tensors_of(const Values& values) {
   std::vector<at::Tensor> out;
