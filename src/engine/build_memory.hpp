@@ -1,4 +1,4 @@
-// The memory in which a model is made that several ranks divide among them.
+// Memory for building a model that several ranks will shard.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace npu_train {
 
-// With parameters in shards a rank keeps a part of a model that it needs complete only until setup() has divided it. From construction to
-// end() large tensors of this thread that would take more than half of the host's free memory are in files instead: in the folder for
-// temporary files, in /var/tmp or in `output_dir`, the first of them that is on a disk. Does nothing where parameters stay complete.
+// With sharded parameters, a rank needs the complete model only until setup() has divided it. From construction to end(), large tensors of
+// this thread that would exceed half of the host's free memory are stored in files, in the first of these folders that is on a disk: the
+// one for temporary files, /var/tmp, `output_dir`. No effect if parameters are not sharded.
 class BuildMemory {
  public:
   BuildMemory(bool may_shard_parameters, const std::string& output_dir);
 
-  // Before Strategy::setup(): shards are in ordinary memory.
+  // Call it before Strategy::setup(), because shards belong in ordinary memory.
   void end();
-  // After it: how much was in files, and how much still is.
+  // Call it after setup(): logs how much was in files, and how much still is.
   void report() const;
 
  private:

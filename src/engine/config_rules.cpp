@@ -15,7 +15,7 @@
 namespace npu_train::detail {
 namespace {
 
-/// A path that does not stay under the folder to which it is relative.
+/// True for a path that may lead out of the folder to which it is relative.
 bool leads_out(const std::filesystem::path& path) { return path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end(); }
 
 bool is_fp32_mode(const std::string& precision) { return precision == "32-true" || precision == "O0" || precision.starts_with("bf16"); }
@@ -25,8 +25,8 @@ void check_data(const RunConfig& config, const std::function<void(const char*, c
     rule("data.num_workers", [&] { parse_num_workers(workers); });
 }
 
-/// Makes an optimizer of the library without parameters, which reports contradictions of its own keys. Returns its lr; 0 if the program
-/// brings the optimizer, which may not work without parameters.
+/// Makes a built-in optimizer without parameters, which reports contradictions between its keys. Returns its lr; 0 for an optimizer of the
+/// program, which may need parameters.
 double check_optimizer(const RunConfig& config, const Parts& parts) {
   OptimizerRegistry own{"optimizer"};
   add_builtin_optimizers(own);
@@ -34,7 +34,8 @@ double check_optimizer(const RunConfig& config, const Parts& parts) {
   return parts.optimizers.make(config.optimizer, "optimizer", {})->lr();
 }
 
-/// A schedule is arithmetic: made for the run, whose length may be unknown without data, it reports contradictions of its own keys.
+/// Makes the schedule, which reports contradictions between its keys. It is pure arithmetic; the length of the run may be unknown without
+/// data.
 void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
   const auto& name = config.lr_scheduler.name;
   if (name.empty() || !parts.schedules.contains(name)) return;
@@ -42,7 +43,7 @@ void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
   ScheduleContext context;
   context.total_epochs = limits.max_epochs;
   context.total_steps = limits.max_steps >= 0 ? limits.max_steps : std::min<int64_t>(limits.max_epochs, 1);
-  if (name != "one_cycle") context.base_lr = lr;  // its rate only decides about a warning, which the run prints
+  if (name != "one_cycle") context.base_lr = lr;  // base_lr of one_cycle affects only a warning, which the run prints
   parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
 }
 
@@ -98,11 +99,11 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
     check(bytes && *bytes > 0, ErrorKind::Usage, "sim_npu.hbm", "'", config.sim_npu.hbm, "' is not a size such as 32GiB or 512MiB");
   });
   check_data(config, rule);
-  // problems of the part's own table are already reported
+  // problems in the part's own table have been reported
   const auto sound = [&](const std::string& section) {
     return std::none_of(problems.all().begin(), problems.all().end(), [&](const auto& p) { return p.path.starts_with(section); });
   };
-  // a message that begins with a key concerns that key
+  // a message that begins with a key is reported at that key
   const auto part_rule = [&](const char* path, const PartConfig& part, const std::function<void()>& fn) {
     try {
       fn();
@@ -125,7 +126,7 @@ void resolve_transforms(ConfigNode& data, const TransformRegistry& transforms, C
     if (steps == nullptr) continue;
     const auto path = std::string("data.") + list;
     std::vector<PartConfig> parts;
-    ConfigProblems of_the_table;  // they are reported with the table
+    ConfigProblems of_the_table;  // reported with the table
     if (!read_value(*steps, path, {}, parts, of_the_table)) continue;
     auto whole = ConfigNode::list({});
     for (size_t i = 0; i < parts.size(); ++i) {

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Renames a log that cannot be read, to make room for a new one.
+/// Renames an unreadable log to make room for a new one.
 void set_aside(const fs::path& path, const std::string& why) {
   std::error_code error;
   auto aside = path.string() + ".damaged";
@@ -47,7 +47,7 @@ std::vector<std::string_view> cells_of(std::string_view line) {
   return out;
 }
 
-/// nullopt for a line that RunFiles cannot have written.
+/// Returns nullopt for a line that RunFiles cannot have written.
 std::optional<Row> parse_row(std::string_view line, const std::vector<std::string>& columns) {
   const auto cells = cells_of(line);
   if (cells.size() != columns.size()) return std::nullopt;
@@ -64,15 +64,15 @@ std::optional<Row> parse_row(std::string_view line, const std::vector<std::strin
   return row;
 }
 
-/// A header of an earlier version, which called samples_per_second images_per_second.
+/// Updates a header of an earlier version, in which samples_per_second was called images_per_second.
 std::string with_new_names(std::string header) {
   constexpr std::string_view old = ",images_per_second,";
   if (const auto at = header.find(old); at != std::string::npos) header.replace(at, old.size(), ",samples_per_second,");
   return header;
 }
 
-/// Whether a row was written before the state of `loop` was saved. A save at the last step of an epoch precedes the end of that epoch,
-/// which then runs again. Each skipped step has a row; the number of such rows is the loop's count of skips.
+/// Returns whether a row was written before the state of `loop` was saved. A save at the last step of an epoch precedes the end of that
+/// epoch, which then runs again. Each skipped step has a row; `skips` counts them for comparison with the loop's count.
 bool is_earlier(const TrainLoop& loop, const Row& row, int64_t& skips) {
   if (row.step > loop.global_step()) return false;
   if (row.phase == "epoch") return row.epoch < loop.epoch();

@@ -1,4 +1,4 @@
-// The part of a run's logs that precedes the place at which the run resumes.
+// The part of a run's logs from before the position at which it resumes.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,11 @@
 
 namespace npu_train::detail {
 
-/// The rows of metrics.csv, under the header `columns`, that were written before the state of `loop`. A file that is damaged or has other
+/// Returns the rows of metrics.csv (columns: `columns`) that were written before the state of `loop`. A file that is damaged or has other
 /// columns is renamed, with a warning; its valid rows are kept.
 std::string earlier_rows(const TrainLoop& loop, const std::filesystem::path& path, const std::vector<std::string>& columns);
 
-/// The rows of such text that have `step` or a later one, with the values of their cells.
+/// A row of such text with its values; rows_from() returns the rows from `step` on.
 struct LoggedRow {
   int64_t step = 0;
   std::string phase;
@@ -22,7 +22,7 @@ struct LoggedRow {
 };
 std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const std::vector<std::string>& columns);
 
-/// The epochs of history.json that `loop` has finished. A damaged file is renamed, with a warning.
+/// Returns the epochs of history.json that `loop` has finished. A damaged file is renamed, with a warning.
 Json earlier_epochs(const TrainLoop& loop, const std::filesystem::path& path);
 
 }  // namespace npu_train::detail

@@ -34,7 +34,7 @@ constexpr size_t kLongestValue = 1000;
 bool is_allowed_variable(std::string_view name) {
   const auto has_word = [&](std::string_view word) { return name.find(word) != std::string_view::npos; };
   if (std::any_of(kSecretWords.begin(), kSecretWords.end(), has_word)) return false;
-  if (name == "NPU_TRAIN_ALLOCATOR") return false;  // the allocator changes no result
+  if (name == "NPU_TRAIN_ALLOCATOR") return false;  // the allocator does not affect results
   return std::find(kVariables.begin(), kVariables.end(), name) != kVariables.end() ||
          std::any_of(kVariablePrefixes.begin(), kVariablePrefixes.end(), [&](std::string_view p) { return name.starts_with(p); });
 }
@@ -48,7 +48,7 @@ void add_variables(Facts& facts) {
   }
 }
 
-// "model name" on x86; ARM cores report numbers of implementer and part.
+// Returns "model name" on x86; ARM cores report numbers of implementer and part.
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   std::string arm;
@@ -74,7 +74,7 @@ bool flushes_denormals() {
   return half == 0;
 }
 
-// Libraries describe themselves in several lines.
+// Joins the lines in which libraries describe themselves.
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   const auto end = text.find_last_not_of(' ');

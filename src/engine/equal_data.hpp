@@ -1,4 +1,4 @@
-// The check before training that all ranks read the same data.
+// Checks before training that all ranks read the same data.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace npu_train::detail {
 
-/// Compares the data that the ranks have opened: sizes, classes, shapes, and 64 records of the training and of the validation data, drawn
-/// by `seed` over all of them. Of a stream, which only reading ahead would show, the description alone. Error(Data) names the first rank
-/// that differs from rank 0, and what differs. A data set that does not give the same record twice is compared without records. Every rank
-/// makes the call; the generators of random numbers continue as before it.
+/// Compares the ranks' data: sizes, classes, shapes, and 64 records each of the training and validation data, drawn with `seed`. Streams
+/// are compared by description only, since reading their records would advance them. Error(Data) names the first rank that differs from
+/// rank 0, and the difference. If a data set gives other contents at each read, records are not compared. Collective: all ranks must call
+/// it; random number generators are restored.
 void check_equal_data(Strategy& strategy, const DatasetPair& data, uint64_t seed);
 
 }  // namespace npu_train::detail

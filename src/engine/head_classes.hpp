@@ -1,4 +1,4 @@
-// Classes of a file of weights and those of a model, by name.
+// Matches the classes of a weights file and a model by name.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace npu_train::detail {
 
-// Puts the outputs of a file's head in the order of `classes`, the model's, if the classes of both are known and differ. Classes that the
-// file does not have get the present values of the model. Returns what was moved, for a report. Error(Checkpoint) without a Model::head.
+// Reorders the outputs of a file's head to match `classes`, the model's, if the classes of both are known and differ. Classes that the file
+// lacks get the model's current values. Returns what was moved, for a report. Error(Checkpoint) without a Model::head.
 std::vector<std::string> move_head_to_classes(WeightsFile& file, const Model& model, const std::vector<std::string>& classes);
 
 }  // namespace npu_train::detail

@@ -41,7 +41,7 @@ bool agrees(const HubOption& o, const std::string& given) {
   return o.rule == HubOption::Rule::AtMost ? meant <= *there : meant == *there;
 }
 
-// A config.json that describes no network, of whatever program, is not compared.
+// Returns nullopt, with a warning, for a config.json that does not describe a network.
 std::optional<Json> described(const std::filesystem::path& path) {
   try {
     auto config = load_json(path, kHubLimits);
@@ -66,7 +66,7 @@ class Completion {
 
   bool same_model() const { return model_.name == network_.model || named_size_; }
   bool is_open(const HubOption& o) const { return option_in(model_.options, o.option) == nullptr && !(named_size_ && o.size); }
-  // Options of the rule Open too if `all`.
+  // If `all`, also fills in options of the rule Open.
   PartConfig filled(bool all) const {
     auto out = model_;
     for (const auto& o : network_.options)
@@ -74,9 +74,9 @@ class Completion {
         out.options.set(o.option, o.value);
     return out;
   }
-  // Options of the model that the file contradicts: "num_attention_heads is 32, model.heads is 12", and the keys to set.
+  // Collects the options that contradict the file, "num_attention_heads is 32, model.heads is 12", and the keys to set.
   void compare(std::vector<std::string>& lines, std::vector<std::string>& keys) const {
-    const auto complete = filled(/*all=*/true).options;  // two keys of the file may be one option of ours
+    const auto complete = filled(/*all=*/true).options;  // two keys of the file may correspond to one option of ours
     for (const auto& o : network_.options) {
       if (o.rule == HubOption::Rule::Open || !o.compared) continue;
       const auto* node = option_in(is_open(o) ? complete : resolved_, o.option);
@@ -99,7 +99,7 @@ class Completion {
                   "model.weights_strict=false loads the weights nevertheless");
 }
 
-// Without weights_strict all of it is a warning.
+// Throws, or only warns if not `strict`.
 void check_network(const std::string& config, const std::vector<std::string>& lines, const std::vector<std::string>& keys, bool strict) {
   if (lines.empty()) return;
   if (strict) refuse(config, lines, keys);
@@ -137,7 +137,7 @@ PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all) {
     const Completion completion(*network, model, parts);
     return completion.same_model() ? completion.filled(all) : model;
   } catch (const Error&) {
-    return model;  // the check of the complete model reports it
+    return model;  // reported by the check of the complete model
   }
 }
 
@@ -154,7 +154,7 @@ void fill_model_from_weights(ConfigNode& config, const Parts& parts) {
   if (model.name.empty()) {
     const auto weights = option_text(model.options, "weights");
     if (filled.name.empty() && !weights.empty() && !hub_config_of(weights).empty())
-      with_weights_options(model, parts, weights);  // reports it
+      with_weights_options(model, parts, weights);  // throws the detailed error
     if (!filled.name.empty()) node->set("name", ConfigNode(filled.name));
   }
   for (const auto& member : filled.options.members()) node->put(member);
@@ -180,7 +180,7 @@ PartConfig with_weights_options(PartConfig model, const Parts& parts, const std:
     return model;
   }
   lines = network->foreign;
-  if (network->model.empty()) {  // a size that ours does not have
+  if (network->model.empty()) {  // a size that ours does not support
     if (model.name.empty()) refuse(path.string(), lines, {});
     check_network(path.string(), lines, {}, strict);
     return model;

@@ -1,4 +1,4 @@
-// config.json of Hugging Face next to a file of weights: the network that the weights are of.
+// Hugging Face's config.json next to a weights file, which describes the network.
 #pragma once
 
 #include <filesystem>
@@ -9,17 +9,17 @@
 
 namespace npu_train::detail {
 
-// The config.json that belongs to a file or folder of weights; "" if there is none.
+// Returns the config.json for a file or folder of weights; "" if there is none.
 std::filesystem::path hub_config_of(const std::filesystem::path& weights);
 
-// Whether weights of another network are an error, by the option `weights_strict`.
+// Returns the option `weights_strict`: whether weights of another network are an error.
 bool is_strict(const PartConfig& model);
 
-// `model` with the options of the network of its weights' config.json where it leaves them open, and its name if it has none; those that
-// the data may decide (classes, size of images) only if `all`. Nothing is checked: with_weights_options() does that.
+// Fills in open options of `model`, and its name if it has none, from the config.json of its weights; options that the data may determine
+// (classes, size of images) only if `all`. Checks nothing: see with_weights_options().
 PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all);
 
-// The same for a configuration as it is written, whose `model` may have weights and no name.
+// Fills in a configuration as written, whose `model` may have weights but no name.
 void fill_model_from_weights(ConfigNode& config, const Parts& parts);
 
 }  // namespace npu_train::detail

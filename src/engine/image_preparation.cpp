@@ -55,7 +55,7 @@ ImagePreparation ImagePreparation::from_text(const std::string& steps, const Tra
 
 std::string ImagePreparation::steps_text() const { return to_yaml_line(detail::write_value(steps_)); }
 
-// use(pipeline, image file, generator)
+// Calls use(pipeline, image file, generator).
 template <class Run>
 auto ImagePreparation::run(const std::string& path, const Run& use) const {
   const auto bytes = read_file(path, kMaxPictureBytes);

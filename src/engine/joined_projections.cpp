@@ -20,11 +20,11 @@ namespace {
 constexpr const char* kJoined = "torch checkpoint";
 const std::array<std::string, 3> kParts{"q_proj.", "k_proj.", "v_proj."};
 
-// One of the three of an attention.
+// One of the three projections of an attention.
 struct Part {
   std::string stem;  // "encoder.layers.encoder_layer_0.self_attention."
   std::string kind;  // "weight", "bias"
-  size_t index = 0;  // in kParts
+  size_t index = 0;  // index in kParts
 
   std::string joined() const { return stem + "in_proj_" + kind; }
   std::string other(size_t i) const { return stem + kParts[i] + kind; }
@@ -89,7 +89,7 @@ ParameterSet join_projections(const ParameterSet& parameters) {
 State join_projections(const State& optimizer) {
   State out{.tensors = {}, .values = optimizer.values};
   for (const auto& [key, value] : optimizer.tensors) {
-    const auto part = part_of(key);  // the slot is in the stem
+    const auto part = part_of(key);  // stem includes the slot
     if (!part) {
       out.tensors[key] = value;
       continue;

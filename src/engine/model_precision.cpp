@@ -20,12 +20,12 @@
 namespace npu_train {
 namespace {
 
-/// Whether the model's parameters themselves have low precision ("bf16-true"), not only its computation.
+/// Returns whether the model's parameters themselves have low precision ("bf16-true").
 bool has_low_parameters(const Precision& precision) {
   return precision.low_precision_dtype() != at::kFloat && !precision.name().ends_with("-mixed");
 }
 
-/// The paths of the modules that a block runs, except norms; none if they are not known.
+/// Returns the paths of the modules that a block runs, except norms; empty if unknown.
 std::vector<std::string> paths_of(const Model& model, const Block& block) {
   if (!block.modules.empty()) return block.modules;
   if (block.name == "head" && !model.head.empty()) return {model.head};
@@ -43,7 +43,7 @@ bool names_block(const Model& model, const std::string& entry) {
   return std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& b) { return in_modules(b.name, {entry}); });
 }
 
-/// Normalisation layers that low_precision_modules names directly.
+/// Returns the normalisation layers named directly in low_precision_modules.
 std::set<std::string> cast_norms(const AmpModules& modules, const std::vector<std::string>& norms) {
   std::set<std::string> out;
   for (const auto& parameter : norms)
@@ -51,7 +51,7 @@ std::set<std::string> cast_norms(const AmpModules& modules, const std::vector<st
   return out;
 }
 
-/// Throws for an invalid entry of low_precision_modules; warns about one that has no effect.
+/// Throws for an invalid entry of low_precision_modules; warns about one without effect.
 void check_exception(const Model& model, const AmpModules& modules, const std::string& entry, const Precision& precision) {
   constexpr const char* kWhere = "amp.low_precision_modules";
   const bool is_block = names_block(model, entry);
@@ -76,7 +76,7 @@ void check_norm(const Model& model, const AmpModules& modules, const std::string
   const Block* owner = nullptr;
   for (const auto& block : model.blocks)
     if (in_modules(norm, paths_of(model, block))) owner = &block;
-  for (const auto& block : model.blocks) {  // a layer outside all blocks belongs to the first or the last
+  for (const auto& block : model.blocks) {  // a layer outside of all blocks is counted to the first and the last
     const bool concerned = owner != nullptr ? owner == &block : &block == &model.blocks.front() || &block == &model.blocks.back();
     check(!concerned || !modules.keeps_fp32(block.name), ErrorKind::Usage, "amp.low_precision_modules", "'", norm,
           "' cannot have low precision inside the block '", block.name, "', which computes in fp32; hint: name the block instead");
@@ -173,7 +173,7 @@ std::vector<std::string> autocast_weights(const Model& model, const RunConfig& c
   if (!casts || model.module == nullptr || has_product_in_fp32(precision)) return {};
   if (precision_policy(precision_options(config), device).emulated) return {};
   const auto modules = amp_modules(config.amp);
-  // With blocks in fp32, only layers that another block is known to run.
+  // If some blocks are in fp32, only layers that are known to run in other blocks.
   std::vector<std::string> paths;
   const bool has_fp32 = std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& b) { return modules.keeps_fp32(b.name); });
   for (const auto& block : model.blocks)

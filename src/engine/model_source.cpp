@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kSource = "model";
 
-// A freshly initialised head would also give predictions, at random.
+// Rejects a freshly initialised head, too, because its predictions would be random.
 void check_fit(const WeightsReport& report, ModelSource::Fit fit, const std::string& what) {
   if (fit == ModelSource::Fit::Reported) return;
   const auto hint = report.fitting_keys.empty() ? "the model and its number of classes must match the weights"

@@ -42,7 +42,7 @@ const std::vector<std::string>& tuning_keys() {
   return keys;
 }
 
-// The keys of `part` that `without` does not have.
+// Returns the keys of `part` that are not in `without`.
 ConfigNode tuning_of(const PartConfig& part, const PartConfig& without) {
   auto out = ConfigNode::map();
   for (const auto& member : part.options.members())
@@ -50,7 +50,7 @@ ConfigNode tuning_of(const PartConfig& part, const PartConfig& without) {
   return out;
 }
 
-// Adds to `problems`, in whose absence the result is valid.
+// Adds errors to `problems`; the result is valid if there are none.
 ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigProblems& problems) {
   TuningKeys read;
   ConfigProblems own;
@@ -71,7 +71,7 @@ ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigP
           .allow_unused_classes = read.allow_unused_classes};
 }
 
-// Keys that the model does not have, and whose nearest name is not one of its own: the table of the model would not mention ours.
+// Reports unknown keys that resemble a tuning key: the model's own table would not suggest these.
 void report_near_misses(const ModelParts& models, PartConfig& part, const std::string& path, ConfigProblems& problems) {
   if (!models.contains(part.name)) return;
   std::vector<std::string> names;

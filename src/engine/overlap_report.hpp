@@ -1,4 +1,4 @@
-// At the end of a run: the share of the communication between ranks that backward passes have hidden.
+// Reports at the end of a run which share of the communication overlapped with backward passes.
 #pragma once
 
 #include "npu_train/train/callback.hpp"
@@ -10,12 +10,12 @@ class OverlapReport final : public Callback {
   static constexpr double kTarget = 0.7;
   void on_fit_start(TrainLoop& loop) override;
   void on_step_end(TrainLoop& loop, const StepReport& report) override;
-  // One line of the log, over all ranks. Waits for them.
+  // Logs one line for all ranks; a collective call.
   void on_fit_end(TrainLoop& loop, const RunResult& result) override;
 
  private:
   double windows_ = 0, communication_ = 0, hidden_ = 0, bytes_ = 0, between_ = 0;
-  double end_ = 0;  // of the last window that was counted
+  double end_ = 0;  // end of the last counted window
 };
 
 }  // namespace npu_train

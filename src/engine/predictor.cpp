@@ -12,18 +12,18 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kUsualSide = 224;  // of a model that does not describe its input
+constexpr int64_t kUsualSide = 224;  // image side of a model without a description of its input
 
 bool is_resize(const PartConfig& step) { return step.name == "resize"; }
 
-/// Pixels of a side of the images for which the model is made.
+/// Returns the side in pixels of the model's images.
 int64_t image_side(const Model& model) {
   if (model.inputs.empty() || model.inputs.front().shape.size() != 4) return kUsualSide;
   const auto side = model.inputs.front().shape.back().size;
   return side > 0 ? side : kUsualSide;
 }
 
-/// The transforms of the validation, which end in a square of `size` pixels.
+/// Returns the validation transforms, extended so that they produce a square of `size` pixels.
 std::vector<PartConfig> transforms_of(const RunConfig& config, int64_t size) {
   struct Transforms : DataOptions {
     static const ConfigTable<Transforms>& config_table() {
@@ -35,7 +35,7 @@ std::vector<PartConfig> transforms_of(const RunConfig& config, int64_t size) {
   ConfigNode only = ConfigNode::map();
   if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
   auto steps = bind<Transforms>(only, "data").val_transforms;
-  // The data set's own images all had one size; other images are converted to a square of the model's size.
+  // Images of the data set may all have one size; others are resized and cropped to the model's size.
   const auto resized = std::find_if(steps.rbegin(), steps.rend(), is_resize);
   if (resized == steps.rend())
     steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));

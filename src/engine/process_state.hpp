@@ -1,4 +1,4 @@
-// The process-wide settings of libtorch that a run requires, for a scope. Settings that a run does not request are unchanged.
+// Scoped process-wide settings of libtorch for a run. Settings that the run does not configure are unchanged.
 #pragma once
 
 #include <ATen/Context.h>
@@ -13,7 +13,7 @@
 
 namespace npu_train {
 
-/// A process-wide setting of libtorch, changed while at least one object lives: trainers in several threads end in any order.
+/// A process-wide setting of libtorch, changed while at least one object exists, because trainers in several threads may end in any order.
 template <class Value>
 class SharedSetting {
  public:
@@ -24,7 +24,7 @@ class SharedSetting {
     int users = 0;
     Value before{};
   };
-  /// Without `wanted`, nothing is changed.
+  /// Changes nothing without `wanted`.
   SharedSetting(Place& place, const std::optional<Value>& wanted) : place_(wanted ? &place : nullptr) {
     if (place_ == nullptr) return;
     const std::lock_guard lock(place.mutex);
@@ -60,17 +60,17 @@ inline SharedSetting<Determinism>::Place& determinism() {
 }
 inline std::optional<Determinism> determinism_of(const RunConfig& config) {
   if (config.deterministic == "false") return std::nullopt;
-  return Determinism{true, config.deterministic == "warn", false};  // filling every fresh tensor costs time and changes no result
+  return Determinism{true, config.deterministic == "warn", false};  // filling uninitialised memory takes time and does not affect results
 }
 
-/// Whether cuDNN measures its algorithms on the first batch of each shape.
+/// Whether cuDNN benchmarks its algorithms on the first batch of each shape.
 inline SharedSetting<bool>::Place& cudnn_benchmark() {
   static SharedSetting<bool>::Place place{[] { return at::globalContext().benchmarkCuDNN(); },
                                           [](const bool& on) { at::globalContext().setBenchmarkCuDNN(on); }};
   return place;
 }
 
-/// TF32 for a GPU's fp32 products and convolutions.
+/// TF32 settings for fp32 products and convolutions on a GPU.
 struct Tf32 {
   at::Float32Precision products{}, convolutions{};
 };
@@ -97,11 +97,11 @@ inline std::optional<Tf32> tf32_of(const RunConfig& config) {
   return Tf32{precision, precision};
 }
 
-/// A call of a Trainer: threads, determinism, and the run's own random numbers. The generators belong to the process: the run's state is
-/// installed at the beginning and saved at the end; then the program's state is restored.
+/// The scope of a Trainer's call: threads, determinism, and random numbers. The generators belong to the process, so the constructor
+/// installs the run's state; the destructor saves it and restores the program's state.
 class ProcessState {
  public:
-  /// `rng` is empty before the first call. `inside` is true while this lives.
+  /// `rng` is empty before the first call. `inside` is true during the lifetime.
   ProcessState(const RunConfig& config, State& rng, bool& inside)
       : threads_(threads_of_rank(config)),
         deterministic_(determinism(), determinism_of(config)),

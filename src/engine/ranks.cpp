@@ -23,9 +23,9 @@ namespace npu_train {
 
 namespace {
 
-constexpr int kManyRanks = 64;  // above, all_to_all costs more than it is worth
+constexpr int kManyRanks = 64;  // with more ranks, all_to_all costs more than it saves
 
-/// Our launcher may have started fewer, after a failure or by --nproc.
+/// Checks trainer.devices against the launch. Our launcher may have started fewer processes, after a failure or by --nproc.
 void check_devices(const Launch& launch, const std::string& devices) {
   const int wanted = parse_devices(devices);
   if (wanted == 0 || wanted == launch.local_world_size || launch.launcher == "npu_train") return;
@@ -37,7 +37,7 @@ void check_devices(const Launch& launch, const std::string& devices) {
       "leave it at auto, or start as many");
 }
 
-// The keys that a preset has set, and those that the configuration gives.
+// Reports the keys set by a preset, and those that the configuration overrides.
 void report_preset(const DistOptions& dist) {
   const auto own = to_node(dist), values = DistOptions::preset_values(dist.preset);
   std::vector<std::string> set, given;
@@ -58,14 +58,14 @@ void report_offload(const DistOptions& dist, const Device& device) {
     log_info("dist.offload=", dist.offload, ": the optimizer computes on the host, whose memory has its state and averages of weights");
 }
 
-// `before` and the method of compression, and when that begins; nothing without one.
+// Returns `before` with the compression method and its first step; "" without compression.
 std::string compressed_by(const char* before, const DistOptions& dist) {
   if (dist.compression == "none") return {};
   const auto start = dist.compression_start;
   return before + dist.compression + (start == 0 ? std::string() : " from step " + std::to_string(start + 1) + " on");
 }
 
-// After the strategy's: what ranks add with whom.
+// Reports which ranks reduce together, after the report of the strategy.
 void report_groups(const ProcessGroup& group, const DistOptions& dist) {
   if (!dist.has_groups()) return;
   const int size = dist.group_size_of(group), count = (group.size() + size - 1) / size;
@@ -104,13 +104,13 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts, 
     return;
   }
   if (group_ == nullptr) {
-    check_collectives(launch.local_world_size, device, config.dist);  // before it waits for the others
+    check_collectives(launch.local_world_size, device, config.dist);  // before waiting for the others
     group_ = make_process_group(launch, config.dist, std::move(stopped));
   }
   sharding_ = sharding_of(wanted).value_or(Sharding::None);
   auto dist = config.dist;
   is_open_ = wanted == "auto";
-  if (is_open_) dist.shard_size = "auto";  // of shards that choose() may make
+  if (is_open_) dist.shard_size = "auto";  // for shards that choose() may create
   set_strategy(std::make_shared<DataParallelStrategy>(group_, dist, device.c10(), sharding_));
   if (strategy_->is_main()) report_offload(config.dist, device);
 }
@@ -134,7 +134,7 @@ void Ranks::divide(const RunConfig& config, const ParameterSet& all, bool has_bl
     if (!p.value.requires_grad()) frozen += static_cast<double>(p.value.nbytes());
   auto chosen = Sharding::None;
   TrainingState state;
-  // Optimizers and tasks are asked only where it matters.
+  // Probe optimizers and tasks only if the result matters.
   if (total > 0 && least_sharding(most_state_of(trained, config, offloads_), own, frozen, 2, Sharding::Optimizer) != Sharding::None) {
     state = state_of(trained, config, parts, offloads_);
     const auto most = most_sharding(config, trained, has_blocks, parts);
@@ -177,7 +177,7 @@ void Ranks::report(const DistOptions& given) const {
 
 namespace {
 
-// Every value by its path, as in "optimizer.lr".
+// Collects every value by its path, such as "optimizer.lr".
 void collect_values(const ConfigNode& node, const std::string& path, std::map<std::string, std::string>& out) {
   const auto under = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   for (const auto& member : node.members()) collect_values(member.value, under(member.key), out);

@@ -1,4 +1,4 @@
-// What a Trainer does differently as one of several processes.
+// The parts of a Trainer that depend on being one of several processes.
 #pragma once
 
 #include <functional>
@@ -18,18 +18,18 @@ namespace npu_train {
 // The processes of a training.
 class Ranks {
  public:
-  // The processes of `parts`, or else of the launch that this process belongs to. Waits for the other ranks, until `stopped` is true.
+  // Joins the processes of `parts`, otherwise those of this process's launch. Waits for the other ranks until `stopped` returns true.
   Ranks(const RunConfig& config, const Device& device, const Parts& parts, std::function<bool()> stopped);
 
-  // With trainer.strategy=auto one that divides nothing, until choose().
+  // Returns the strategy; with trainer.strategy=auto it shards nothing before choose().
   const std::shared_ptr<Strategy>& strategy() const { return strategy_; }
-  // Before Strategy::set_units() and setup(): with trainer.strategy=auto the least division of the training of `all` parameters that fits,
-  // on all ranks alike. `has_blocks`: the model declares blocks. Reports the strategy.
+  // With trainer.strategy=auto, chooses the least sharding for training `all` parameters that fits, the same on all ranks. Call it before
+  // Strategy::set_units() and setup(). `has_blocks`: the model declares blocks. Reports the strategy.
   void choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
-  // The number of ranks of the first start, by which the global batch and learning rates are: a multiple of those that are left after a
-  // restart without some of them.
+  // Returns the number of ranks at the first start, which determines the global batch and learning rates. After a restart with fewer ranks
+  // it is a multiple of their number.
   int first_number() const { return first_number_; }
-  // Whether they do, or choose() may decide so.
+  // Returns whether parameters are sharded, or choose() may decide that.
   bool may_shard_parameters() const { return is_open_ || strategy_->shards_parameters(); }
 
  private:
@@ -38,32 +38,32 @@ class Ranks {
   void set_strategy(std::shared_ptr<Strategy> strategy);
 
   Device device_;
-  bool offloads_;                        // the optimizer computes on the host, and not on the device
-  std::shared_ptr<ProcessGroup> group_;  // none: one process
+  bool offloads_;                        // the optimizer computes on the host instead of the device
+  std::shared_ptr<ProcessGroup> group_;  // null: one process
   std::string starter_;
   int first_number_ = 1;
   Sharding sharding_ = Sharding::None;
-  bool is_open_ = false;  // choose() decides
+  bool is_open_ = false;  // choose() has yet to decide
   std::shared_ptr<Strategy> strategy_;
 };
 
-// Error(Usage) that names the first rank with another version of the library or another configuration, and the value that differs.
+// Error(Usage) that names the first rank with another library version or configuration, and the value that differs.
 void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved);
 
-// Parameters and buffers.
+// Returns parameters and buffers.
 std::vector<at::Tensor> weights_of(Task& task);
 
-// The factor by which trainer.lr_scaling multiplies the learning rates of the schedule for a number of ranks.
+// Returns the factor for the schedule's learning rates by trainer.lr_scaling and the number of ranks.
 double lr_scale_of_ranks(const Strategy& strategy, int ranks, const std::string& lr_scaling);
 
-// Micro-batches of a step on each rank, of which `accumulated` are requested with `first_number` ranks.
+// Returns the micro-batches per step and rank, if `accumulated` are configured for `first_number` ranks.
 int64_t micro_batches_of_rank(const Strategy& strategy, int first_number, int64_t accumulated);
 
-// `num_workers: auto` becomes the share of this rank where several ranks share the host.
+// Sets `num_workers: auto` to this rank's share if several ranks share the host.
 void share_workers(DataOptions& data);
 
-// CPU threads for trainer.threads: those of the configuration; else, if several ranks share the host and OMP_NUM_THREADS is not set, the
-// share of this rank; 0: what libtorch takes.
+// Returns the CPU threads: trainer.threads if set; otherwise this rank's share if several ranks share the host and OMP_NUM_THREADS is not
+// set; otherwise 0, for libtorch's default.
 int threads_of_rank(const RunConfig& config);
 
 }  // namespace npu_train

@@ -37,12 +37,12 @@
 namespace npu_train {
 namespace {
 
-/// `trainer.gradient_checkpointing` for a configured model on `device`.
+/// Applies `trainer.gradient_checkpointing` to a configured model on `device`.
 Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& precision, const Device& device, int64_t batch) {
   using Kind = CheckpointPlan::Kind;
   if (plan.kind == Kind::None) return model;
   std::vector<bool> marks(model.blocks.size(), true);
-  if (!marks.empty()) marks.back() = false;  // its backward follows immediately
+  if (!marks.empty()) marks.back() = false;  // the last block's backward follows immediately
   if (plan.kind == Kind::Budget && !marks.empty()) {
     const auto scope = precision.forward_scope();
     const auto small = [&](int64_t n) { return to_device(example_batch(model.inputs, {.samples = n, .zeros = true}), device); };
@@ -59,7 +59,7 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   return with_checkpoints(std::move(model), marks, plan.every);
 }
 
-/// A task that draws has the run's seed, unless the configuration gives it one of its own.
+/// Gives a task with random numbers the run's seed, unless it has its own in the configuration.
 PartConfig with_run_seed(PartConfig task, int64_t seed, const Parts& parts) {
   const auto fields = parts.tasks.describe(task.name);
   const bool draws = std::any_of(fields.begin(), fields.end(), [](const FieldInfo& f) { return f.name == "seed"; });
@@ -83,13 +83,13 @@ const char* remedy_of_model(const Strategy& strategy) {
          "uses the device's memory";
 }
 
-/// Whether Strategy::setup() moves the parameters of a configured model, so that the device never has all of them. Not with a plan of
-/// checkpoints, whose forwards of blocks run on the device.
+/// Returns whether Strategy::setup() moves the parameters of a configured model unit by unit, so that the device never has all of them.
+/// False for checkpointing with a memory budget, because measuring blocks needs them on the device.
 bool moves_in_units(const Strategy& strategy, const RunConfig& config) {
   return strategy.shards_parameters() && CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind != CheckpointPlan::Kind::Budget;
 }
 
-/// The metrics of a task that are known without its model: only those of the library's own tasks.
+/// Checks monitors against the metrics of a task. Possible without its model only for the library's tasks.
 void check_monitors(const RunConfig& config, const Parts& parts) {
   if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return;
   Model none;
@@ -177,7 +177,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
               device.is_cpu() || config.dist.offload != "none"
                   ? "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"
                   : "dist.offload=optimizer, an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
-  LoopParts speed;  // before parameters are in shards
+  LoopParts speed;  // measured before parameters are sharded
   if (config.trainer.mfu) measure_flops(speed);
   make_optimizer(config, parts, memory);
   building = {"the loaders and the loop were made", "fewer data.num_workers, or a machine with more memory"};
@@ -191,7 +191,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (config.dist.preset == "communication" && strategy->world_size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
 }
 
-/// More outputs than classes are trained to be improbable, and a wrong number would not be noticed.
+/// A wrong number of classes would go unnoticed: surplus outputs are merely trained to be improbable.
 void Run::check_number_of_classes(const RunConfig& config, const Parts& parts) const {
   const auto in_data = data.info().num_classes;
   if (in_data <= 0 || model.num_classes <= 0 || model.num_classes == in_data) return;
@@ -201,7 +201,7 @@ void Run::check_number_of_classes(const RunConfig& config, const Parts& parts) c
         model.num_classes > in_data ? "; model.allow_unused_classes=true trains outputs without data" : "");
 }
 
-/// A checkpoint must contain the statistics of its images, without the data: `normalize` gets its numbers.
+/// Writes the statistics of the images into `normalize`, because a checkpoint must contain them without the data.
 void Run::write_statistics() {
   const auto info = data.info();
   auto* options = resolved.find("data");
@@ -239,7 +239,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
   }
 }
 
-// On every rank or on none. Only of networks of the library, since one of a program may read weights in another way.
+// Gathers weights in low precision, on all ranks or on none. Only for built-in networks, because others may read weights in other ways.
 ParameterSet Run::bring_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const {
   if (!detail::is_own_part(parts.models, builtin_parts().models, config.model.name)) return trained;
   const auto names = autocast_weights(model, config, device, trained, *precision);
@@ -264,7 +264,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
   if (strategy->shards_parameters()) trained = bring_in_low_precision(config, trained, parts);
   memory.end();
   const auto updated = strategy->setup(trained);
-  if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // the tensors that are in no shard
+  if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // tensors that are not sharded
   memory.report();
   precision->set_updated(updated);
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);
@@ -306,9 +306,9 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   context.total_epochs = config.trainer.max_epochs;
   context.total_steps = config.trainer.max_steps;
   auto options = config.trainer;
-  options.fast_dev_run = false;  // a trial of the run keeps its schedule
+  options.fast_dev_run = false;  // a trial run keeps the schedule of the full run
   const auto rounds = limited_rounds(options, train->rounds_per_epoch());
-  if (rounds && config.trainer.max_epochs > 0) {  // the limit that is reached first
+  if (rounds && config.trainer.max_epochs > 0) {  // whichever limit is reached first
     const auto k = config.trainer.accumulate_grad_batches;
     const auto by_epochs = (*rounds + k - 1) / k * config.trainer.max_epochs;
     context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);
@@ -320,7 +320,7 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
                 ": the learning rate never reaches optimizer.lr, ", optimizer->lr(), "; hint: a shorter warm-up, or a longer run");
 }
 
-// Of a forward and a backward pass, which costs twice as much; and of products in the dtype that is the faster one of the precision's.
+// Counts a backward pass as twice the forward pass. Products are measured in fp32 and in the precision's dtype; the faster one counts.
 void Run::measure_flops(LoopParts& p) const {
   check(model.module != nullptr, ErrorKind::Usage, "trainer.mfu", "a task without a model has no FLOPs to count; allowed: false");
   constexpr double kPasses = 3;

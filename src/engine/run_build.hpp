@@ -1,4 +1,4 @@
-// All objects of a run, made from its configuration.
+// Builds all objects of a run from its configuration.
 #pragma once
 
 #include <atomic>
@@ -13,12 +13,12 @@
 
 namespace npu_train {
 
-/// The objects of one run, in an order in which they can be destroyed. Objects that are set before build() (task, data) are not made from
+/// The objects of one run, declared in an order that allows their destruction. Objects set before build() (task, data) are not made from
 /// the configuration.
 struct Run {
   Device device;
   DatasetPair data;
-  std::vector<std::string> classes;  // that the data of the configuration are to have; empty: their own
+  std::vector<std::string> classes;  // classes that the configuration's data must have; empty: their own
   Model model;
   std::shared_ptr<Task> task;
   std::unique_ptr<Precision> precision;
@@ -27,20 +27,20 @@ struct Run {
   std::unique_ptr<Ema> ema;
   std::shared_ptr<Strategy> strategy;
   std::optional<Loader> train, val;
-  int64_t accumulate = 1;  // micro-batches of a window on each rank
+  int64_t accumulate = 1;  // micro-batches per window and rank
   std::unique_ptr<CheckpointStore> store;
   ConfigNode resolved;
   std::unique_ptr<TrainLoop> loop;
   std::vector<std::unique_ptr<RunObserver>> observers;  // destroyed first
 
-  /// The current step of build(), and what helps if memory does not suffice for it.
+  /// The current step of build(), and a remedy if memory does not suffice for it.
   struct Building {
     const char *what = "", *remedy = "";
   } building;
 
   void build(const RunConfig& given, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop);
   void open_store(const std::string& dir, const CheckpointOptions& options);
-  /// The objects that exist so far, for the observers.
+  /// Returns the objects that exist so far, for the observers.
   RunView view(const RunConfig& config, const Parts& parts) const;
   /// Logs one line each: device and precision, data, folder, effective batch.
   void announce(const std::string& run_dir) const;

@@ -75,17 +75,17 @@ namespace {
 
 enum class UnknownParts { Refused, Kept };
 
-/// Lists that the first versions did not have: an empty one is not written, so that their configurations keep their text.
+/// Removes an empty list that the first versions did not have, so that the text of their configurations is unchanged.
 void leave_out_empty(ConfigNode& node, const char* key) {
   if (const auto* list = node.find(key); list != nullptr && list->is_list() && list->items().empty()) node.erase(key);
 }
 
-/// `metrics` of the library's tasks; a task of a program may give the key another meaning.
+/// Resolves `metrics` of the library's tasks; in other tasks the key may have another meaning.
 template <class Resolve>
 void resolve_metrics(PartConfig& task, const Parts& parts, const Resolve& resolve) {
   auto* node = task.options.find("metrics");
   std::vector<PartConfig> metrics;
-  ConfigProblems of_the_table;  // they are reported with the table
+  ConfigProblems of_the_table;  // reported with the table
   if (node == nullptr || !detail::is_own_part(parts.tasks, builtin_parts().tasks, task.name) ||
       !detail::read_value(*node, "task.metrics", {}, metrics, of_the_table))
     return;
@@ -97,7 +97,7 @@ void resolve_metrics(PartConfig& task, const Parts& parts, const Resolve& resolv
   *node = std::move(whole);
 }
 
-/// The parts whose names a registry knows, each with its options checked and filled in. An unnamed part is unchanged.
+/// Resolves the parts known to a registry: checks their options and fills in defaults. An unnamed part is unchanged.
 void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems, UnknownParts unknown = UnknownParts::Refused) {
   const auto resolve = [&](PartConfig& part, const auto& registry, const std::string& path) {
     if (!part.name.empty() && (unknown == UnknownParts::Refused || registry.contains(part.name)))
@@ -123,7 +123,7 @@ void put_sections(ConfigNode& node, const ConfigSections& sections) {
   }
 }
 
-/// All of `config`, its sections last.
+/// Returns all of `config`, with the sections last.
 ConfigNode whole_node(const RunConfig& config) {
   auto node = to_node(config);
   leave_out_empty(node, "callbacks");
@@ -135,7 +135,7 @@ ConfigNode whole_node(const RunConfig& config) {
 
 namespace {
 
-/// Keys of neither the table nor an observer: reported here, where all names are known, and removed.
+/// Reports and removes keys that neither the table nor an observer has; only here are all names known.
 void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   std::vector<std::string> names;
@@ -155,7 +155,7 @@ void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& proble
   }
 }
 
-/// The keys of `dist.preset` that are not given get its values.
+/// Fills in the keys that `dist.preset` implies and the configuration does not set.
 void apply_preset(ConfigNode& node) {
   auto* dist = node.find("dist");
   const auto* preset = dist != nullptr ? dist->find("preset") : nullptr;
@@ -166,7 +166,7 @@ void apply_preset(ConfigNode& node) {
     if (dist->find(member.key) == nullptr) dist->put(member);
 }
 
-/// A section that is given is on, unless it has `enabled: false`.
+/// Enables each section that is present without `enabled: false`.
 void enable_given(ConfigNode& node) {
   for (const auto& field : RunConfig::config_table().describe()) {
     const bool off_by_default = std::any_of(field.children.begin(), field.children.end(),
@@ -192,7 +192,7 @@ RunConfig bind_sections(ConfigNode node, const Parts& parts, ConfigProblems& pro
   return config;
 }
 
-/// Keys that belong to a section and are written without it: reported with their full name, and removed.
+/// Reports and removes keys that are written without their section; the message has the full name.
 void report_misplaced(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   const auto members = node.members();
@@ -204,7 +204,7 @@ void report_misplaced(ConfigNode& node, const Parts& parts, ConfigProblems& prob
   }
 }
 
-/// Where the value of a key of `node` is written: its own place, or that of the section that would contain it.
+/// Returns a function that finds where the value of a key of `node` was written: its own position, or that of its section.
 detail::MarkOf marks_in(const ConfigNode& node) {
   return [&node](const std::string& path) {
     const ConfigNode* at = &node;
@@ -219,11 +219,11 @@ detail::MarkOf marks_in(const ConfigNode& node) {
   };
 }
 
-/// All checks that need neither files nor devices; `config` has passed its table.
+/// Runs all checks that need neither files nor devices; `config` has passed its table.
 void check_parts(const RunConfig& config, const Parts& parts, const detail::MarkOf& mark_of, ConfigProblems& problems) {
   auto full = config;
   resolve_parts(full, parts, problems);
-  auto data = config.data.options;  // as written: these nodes know their places
+  auto data = config.data.options;  // unresolved, because these nodes have their positions
   detail::resolve_transforms(data, parts.transforms, problems);
   detail::check_rules(config, parts, mark_of, problems);
 }
@@ -276,7 +276,7 @@ std::string full_key(const std::string& key, const Parts& parts) {
   if (std::any_of(fields.begin(), fields.end(), is)) return "";
   for (const auto& [other, name] : RunConfig::config_table().synonyms())
     if (other == key) return "";
-  // the most common sections first
+  // most common sections first
   for (const auto& [other, name] : TrainerOptions::config_table().synonyms())
     if (other == key) return "trainer." + name;
   if (const auto keys = keys_called(key); keys.size() == 1) return keys.front();
@@ -308,7 +308,7 @@ RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   auto config = bind_sections(node, parts, problems);
   check_parts(config, parts, marks_in(node), problems);
   problems.throw_if_any();
-  return config;  // options as written: other parts may still decide open ones
+  return config;  // unresolved options: other parts may still determine open ones
 }
 
 void check_config(const RunConfig& config, const Parts& parts) {
@@ -319,7 +319,7 @@ void check_config(const RunConfig& config, const Parts& parts) {
   put_sections(sections, config.sections);
   parts.observers.take_sections(sections, bound.sections, problems);
   for (const auto& unknown : sections.members()) bound.sections[unknown.key] = unknown.value;  // reported with the parts
-  if (config.data.name.empty()) {                                                              // data that are given in code
+  if (config.data.name.empty()) {                                                              // data given in code
     detail::PlainDataOptions plain;
     bind_into(plain, config.data.options, "data", problems);
   }
@@ -340,7 +340,7 @@ ConfigNode resolved(const RunConfig& config, const Parts& parts) {
   ConfigProblems problems;
   resolve_parts(full, parts, problems);
   problems.throw_if_any();
-  for (const char* key : {"num_classes", "image_size"})  // open options: the data decides
+  for (const char* key : {"num_classes", "image_size"})  // open options are determined by the data
     if (config.model.options.find(key) == nullptr) full.model.options.erase(key);
   return whole_node(full);
 }

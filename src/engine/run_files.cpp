@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The N of "version_N", or -1.
+/// Returns N of "version_N", or -1.
 int64_t version_of(const fs::path& path) {
   const auto name = path.filename().string();
   if (!name.starts_with("version_") || name.size() == 8 || name.size() > 17) return -1;
@@ -44,7 +44,7 @@ Json to_json(const Scalars& scalars) {
   return out;
 }
 
-// "tokens_per_second"; "" if the task's loss counts samples.
+// Returns "tokens_per_second"; "" if the task's loss counts samples.
 std::string weight_rate_name(const Task& task) { return task.weight_unit().empty() ? "" : task.weight_unit() + "_per_second"; }
 
 double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
@@ -77,7 +77,7 @@ std::string make_run_dir(const std::string& dir, const std::string& name) {
   auto next = taken.empty() ? 0 : version_of(taken.front()) + 1;
   for (int tries = 0; !error && tries < 100; ++tries, ++next) {
     const auto path = base / ("version_" + std::to_string(next));
-    if (fs::create_directory(path, error)) return path.string();  // another run may create it between the check and the creation
+    if (fs::create_directory(path, error)) return path.string();  // fails if another run has created it meanwhile
   }
   throw Error(ErrorKind::Checkpoint, "output",
               (base / "version_N").string() + ": the run's folder cannot be created (" + error.message() + ")",
@@ -93,7 +93,7 @@ std::vector<std::string> run_dirs(const std::string& dir, const std::string& nam
   return out;
 }
 
-/// Logs are for people: if one cannot be written, rows are lost, with a warning, and the training continues.
+/// Logs are not essential: if one cannot be written, rows are lost, with a warning, and the training continues.
 struct RunFiles::Impl {
   std::string dir;
   int64_t every = 1;
@@ -120,7 +120,7 @@ struct RunFiles::Impl {
   }
 };
 
-/// Opens the logs; keeps the rows of an earlier part of the same run that precede the loop's position.
+/// Opens the logs; keeps rows of an earlier part of the run that precede the loop's position.
 void RunFiles::Impl::open(TrainLoop& loop) {
   if (std::exchange(opened, true)) return;
   columns = {"loss"};
@@ -183,7 +183,7 @@ void RunFiles::on_fit_start(TrainLoop& loop) {
 }
 
 void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
-  impl_->open(loop);  // a program that owns its loop has no on_fit_start
+  impl_->open(loop);  // a program with its own loop does not call on_fit_start
   const bool scale_moved = impl_->loss_scale.value_or(r.loss_scale) != r.loss_scale;
   impl_->loss_scale = r.loss_scale;
   if ((r.attempt + 1) % impl_->every != 0 && r.taken && !scale_moved) return;

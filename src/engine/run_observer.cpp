@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-// Sections and other keys that only npu_train::tools supports.
+// Sections that only npu_train::tools provides.
 constexpr std::array<std::string_view, 1> kToolSections = {"dump"};
 
 bool is_tool_section(const std::string& name) { return std::find(kToolSections.begin(), kToolSections.end(), name) != kToolSections.end(); }

@@ -1,4 +1,4 @@
-// The weights of a checkpoint as they were saved.
+// Weights as saved in a checkpoint.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 namespace npu_train::detail {
 
 struct SavedWeights {
-  NamedTensors tensors{};     // with adapters, if there are any; a tied tensor under each of its names
-  bool averages = false;      // they are the averages
-  bool has_averages = false;  // the checkpoint has them
+  NamedTensors tensors{};     // including adapters, if any; a tied tensor under each of its names
+  bool averages = false;      // the tensors are averages
+  bool has_averages = false;  // the checkpoint has averages
 };
 
-// Error(Checkpoint) if it has no averages and `set` is Ema.
+// Reads the weights. Error(Checkpoint) if `set` is Ema and there are no averages.
 SavedWeights saved_weights(const std::string& checkpoint, WeightSet set);
 
 }  // namespace npu_train::detail

@@ -14,12 +14,12 @@
 namespace npu_train {
 namespace {
 
-constexpr double kFp32 = 4, kLow = 2;  // bytes of an element
+constexpr double kFp32 = 4, kLow = 2;  // bytes per element
 constexpr double kMostSlots = 4;
-constexpr double kShareOfState = 0.5;  // of the device's memory
-constexpr int64_t kProbed = 8;         // elements of a dimension
+constexpr double kShareOfState = 0.5;  // limit for the state, as a share of the device's memory
+constexpr int64_t kProbed = 8;         // elements per dimension in small_optimizer()
 
-// The parameters' names and numbers of dimensions, almost without memory.
+// Returns parameters with the same names and numbers of dimensions, but almost without memory.
 ParameterSet in_small(const ParameterSet& trained) {
   ParameterSet out;
   for (const auto& p : trained) {
@@ -38,12 +38,12 @@ std::unique_ptr<Optimizer> small_optimizer(const ParameterSet& trained, const Ru
 
 bool has_masters(const std::string& precision) { return precision.ends_with("-true") && precision != "32-true"; }
 
-// `slots`: bytes of the optimizer's state for each element.
+// `slots`: bytes of optimizer state per element.
 TrainingState of_slots(const ParameterSet& trained, const RunConfig& config, double slots, bool offloads) {
   const auto elements = static_cast<double>(trained.numel());
   const bool low = has_masters(config.precision);
   const double averages = config.ema.enabled ? kFp32 : 0;
-  const double masters = low ? kFp32 : 0;  // on the device also where the host has the rest
+  const double masters = low ? kFp32 : 0;  // always on the device, even if the rest is on the host
   return {.parameters = elements * (low ? kLow : kFp32),
           .gradients = elements * kFp32,
           .optimizer = elements * (masters + (offloads ? 0 : slots + averages))};

@@ -1,4 +1,4 @@
-// trainer.strategy=auto of several ranks: what they divide so that a training fits.
+// Implements trainer.strategy=auto: decides what several ranks shard so that a training fits.
 #pragma once
 
 #include "npu_train/dist/options.hpp"
@@ -7,31 +7,31 @@
 
 namespace npu_train {
 
-// Bytes that a rank has between steps if nothing is divided.
+// Bytes of a rank between steps without sharding.
 struct TrainingState {
   double parameters = 0;
   double gradients = 0;
-  double optimizer = 0;  // and averages of weights, and fp32 masters
+  double optimizer = 0;  // including averages of weights and fp32 masters
 
   double all() const { return parameters + gradients + optimizer; }
-  // Of one of `ranks` that divide.
+  // Returns the bytes of one of `ranks` ranks with this sharding.
   double divided(Sharding sharding, int ranks) const;
 };
 
-// Of `trained`, at most: for an optimizer with four slots for each parameter, which is more than any of this library has. `offloads`: the
-// optimizer and averages are on the host, and not on the device.
+// Returns an upper bound for `trained`: assumes an optimizer with four slots per parameter, more than any in this library. `offloads`: the
+// optimizer and averages are on the host instead of the device.
 TrainingState most_state_of(const ParameterSet& trained, const RunConfig& config, bool offloads = false);
 
-// Of `trained`, with the configuration's optimizer, precision and averages. Optimizers are asked, by a step with parameters of the same
-// names and at most eight elements a dimension.
+// Returns the state for `trained` with the configuration's optimizer, precision and averages. Measures the optimizer in a step with small
+// parameters: the same names, at most eight elements per dimension.
 TrainingState state_of(const ParameterSet& trained, const RunConfig& config, const Parts& parts, bool offloads = false);
 
-// The least division whose state leaves half of `device_bytes` to activations, up to `most`. `frozen`: bytes of parameters that are not
-// trained, of which each rank has all.
+// Returns the least sharding, up to `most`, whose state leaves half of `device_bytes` for activations. `frozen`: bytes of parameters that
+// are not trained, which each rank has completely.
 Sharding least_sharding(const TrainingState& state, double device_bytes, double frozen, int ranks, Sharding most);
 
-// What a training of this configuration can divide. `has_blocks`: its model declares blocks. Of a task of the program it is not known
-// whether it compares samples across ranks, so its parameters are not divided.
+// Returns the most that this configuration can shard. `has_blocks`: its model declares blocks. Parameters are not sharded for tasks of the
+// program, because these might compare samples across ranks.
 Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts);
 
 }  // namespace npu_train

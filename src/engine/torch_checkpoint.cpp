@@ -46,7 +46,7 @@ double number_at(const Json& row, const char* section, const char* name, const s
   return value == nullptr ? kNone : value->number(where);
 }
 
-// The first `epochs` of the run that a checkpoint is in; nothing if it is in none.
+// Returns the first `epochs` epochs of the run that contains the checkpoint; nullopt outside of a run.
 std::optional<std::vector<Epoch>> history_of(const std::string& checkpoint, int64_t epochs) {
   const auto file = fs::weakly_canonical(checkpoint).parent_path().parent_path() / "history.json";
   if (!fs::exists(file)) return std::nullopt;
@@ -78,7 +78,7 @@ PthValue history_dict(const std::vector<Epoch>& history) {
   return out;
 }
 
-// The accuracy of these weights, if they were validated: after the last step of epoch `epoch`, and not the other set of weights.
+// Returns the accuracy of these weights, if they were validated: after the last step of epoch `epoch`, and not the other set of weights.
 PthValue accuracy_of(const detail::SavedWeights& weights, const std::optional<std::vector<Epoch>>& history, const std::string& checkpoint,
                      int64_t epoch) {
   if (!history || history->empty() || static_cast<int64_t>(history->size()) != epoch || std::isnan(history->back().val_acc)) return {};
@@ -91,7 +91,7 @@ PthValue accuracy_of(const detail::SavedWeights& weights, const std::optional<st
 
 // ---- optimizer ----
 
-// What torch.optim calls the state of ours, and the options of its groups.
+// torch.optim's names for our optimizer's state, and the options of its groups.
 struct TorchOptimizer {
   std::vector<std::pair<std::string, std::string>> slots;  // ours, theirs
   PthValue options = PthValue::dict();
@@ -128,7 +128,7 @@ TorchOptimizer torch_optimizer(const PartConfig& config) {
   return out;
 }
 
-// State and groups for the parameters in the order in which the model registers them, as `model.parameters()` has them in Python.
+// Returns state and groups in the model's registration order, as in Python's `model.parameters()`.
 PthValue optimizer_dict(const TorchOptimizer& optimizer, ParameterSet parameters, const State& saved, double lr) {
   if (optimizer.no_decay) parameters = split_no_decay(std::move(parameters));
   auto state = PthValue::dict(), groups = PthValue::list();

@@ -31,20 +31,20 @@ namespace fs = std::filesystem;
 struct Trainer::Impl {
   RunConfig config;
   Parts parts;
-  std::unique_ptr<FolderLock> lock;  // of run_dir, while this object writes there; outlives an unfinished save of `run`
+  std::unique_ptr<FolderLock> lock;  // lock of run_dir, while this object writes there; outlives an unfinished save of `run`
   Run run;
   std::string run_dir;
-  std::vector<std::string> classes;  // that the data are to have; empty: their own
-  LogSink log_file;                  // of run_dir
+  std::vector<std::string> classes;  // classes that the data must have; empty: their own
+  LogSink log_file;                  // log file in run_dir
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
-  State rng;            // of the run, between calls
-  bool inside = false;  // a callback calls the trainer again
+  State rng;            // the run's generators, between calls
+  bool inside = false;  // true while a call runs, which a callback may nest
   std::atomic<std::thread::id> user{};
   const int64_t log_number = new_log_run();
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
 
-  /// The calls of one thread. Error(Usage) while another thread is inside a call.
+  /// The use by one thread. Error(Usage) while another thread is inside a call.
   class Use {
    public:
     Use(Impl& self, const char* where) : self_(self), outer_(self.user.load() == std::this_thread::get_id()), log_(self.log_number) {
@@ -61,18 +61,18 @@ struct Trainer::Impl {
 
    private:
     Impl& self_;
-    bool outer_;  // a call inside a call, as of a callback
+    bool outer_;  // nested in another call, for example of a callback
     ScopedLogRun log_;
   };
 
-  /// Every public call: translates errors, applies the process-wide settings, builds all objects.
+  /// Wraps every public call: translates errors, applies the process-wide settings, builds all objects.
   template <class Fn>
   auto call(const char* where, Fn&& fn) -> decltype(fn()) {
     const Use use(*this, where);
     return translated(where, [&] {
       if (inside) return fn();
       const ProcessState scope(config, rng, inside);
-      // What takes no device as an argument uses the thread's current one: allocators, streams, graphs.
+      // Code without a device argument uses the thread's current device: allocators, streams, graphs.
       const c10::DeviceGuard current((run.loop ? run.device : run_device(config)).c10());
       if (!run.loop) build();
       try {
@@ -81,7 +81,7 @@ struct Trainer::Impl {
         if (e.kind() == ErrorKind::Peer) run.strategy->abandon();
         const auto explained = explain(e);
         if (log_file)
-          log_file(LogLevel::Error, (explained ? *explained : e).what());  // the error that ended a run is at the end of its log
+          log_file(LogLevel::Error, (explained ? *explained : e).what());  // so that a run's log ends with the error that ended it
         if (explained) throw *explained;
         throw;
       }
@@ -90,7 +90,7 @@ struct Trainer::Impl {
 
   RunView view() const { return run.view(config, parts); }
 
-  /// The error, with the explanation of an observer of the run, if any.
+  /// Returns the explanation of the error by an observer of the run, if any.
   std::optional<Error> explain(const Error& error) {
     auto failed = run.loop ? run.loop->take_failed_window() : std::nullopt;
     for (const auto& observer : run.observers)
@@ -107,7 +107,7 @@ struct Trainer::Impl {
       run.build(config, parts, stop);
       for (size_t i = 0; i < config.callbacks.size(); ++i)
         run.loop->add_callback(parts.callbacks.make(config.callbacks[i], "callbacks." + std::to_string(i)));
-    } catch (...) {  // an incomplete run would be taken for objects given by the program
+    } catch (...) {  // otherwise the incomplete objects would count as given by the program
       const auto explained = explain(translate_current_exception("Trainer::setup"));
       begin(task, data);
       if (explained) throw *explained;
@@ -118,12 +118,13 @@ struct Trainer::Impl {
     for (auto* o : observers) run.loop->observers().add(o);
   }
 
-  /// Before a call that computes steps.
+  /// Call it before computing steps.
   void start() {
     for (const auto& o : run.observers) o->on_start(view(), run_dir);
   }
 
-  /// The loop's fit between the observers' calls. After an error, a failure of an observer is only logged: the error is rethrown.
+  /// Runs the loop's fit between the observers' calls. After an error, failures of observers are only logged, and the original error is
+  /// rethrown.
   RunResult watched_fit() {
     for (const auto& o : run.observers) o->on_fit_start(view());
     RunResult result;
@@ -143,7 +144,7 @@ struct Trainer::Impl {
     return result;
   }
 
-  /// A new run with the objects given in code, or from the configuration for those that are not given.
+  /// Begins a new run with the given objects; missing ones are made from the configuration.
   void begin(std::shared_ptr<Task> task, DatasetPair data) {
     run = Run{};
     run.task = std::move(task);
@@ -162,8 +163,8 @@ struct Trainer::Impl {
 
   bool writes() const { return run.strategy->is_main() && !config.output.dir.empty() && !config.trainer.fast_dev_run; }
 
-  /// Locks a run's folder against other runs, and removes the incomplete files of killed runs. Error(Checkpoint) names the run that holds
-  /// the lock.
+  /// Locks a run's folder against other runs, and removes incomplete files of killed runs. Error(Checkpoint) names the run that holds the
+  /// lock.
   void hold(const fs::path& dir) {
     if (lock && lock->folder() == dir) return;
     lock = std::make_unique<FolderLock>(dir);
@@ -176,13 +177,13 @@ struct Trainer::Impl {
       log_info("removed from ", dir.string(), " incomplete files of a killed run: ", removed, removed == 1 ? " item" : " items");
   }
 
-  /// The end of a fit: another object may use the folder now.
+  /// Releases the folder at the end of a fit for other objects.
   void let_go() {
     if (run.store) run.store->wait();
     lock.reset();
   }
 
-  /// The folder of the run's files, determined once: that of the checkpoint from which it continues, or a new one.
+  /// Determines the folder of the run's files, once: that of the resumed checkpoint, or a new one.
   void open_run_dir(const std::string& existing = "") {
     if (!writes()) return;
     if (!run_dir.empty()) return hold(run_dir);
@@ -205,10 +206,10 @@ struct Trainer::Impl {
       file(LogLevel::Info, std::string_view(text).substr(0, text.find('\n')));
     };
     run.loop->add_callback(std::make_shared<Progress>(lines, /*bar=*/false, config.trainer.log_every_n_steps));
-    run_dir = dir;  // last: now everything exists
+    run_dir = dir;  // last, when everything exists
   }
 
-  /// Tools that only take steps need no validation data, whatever metric the configuration monitors; a training does.
+  /// Only a training needs the validation data of the configured monitor; tools that only take steps do not.
   void check_early_stopping(bool has_data) const {
     const auto& early = config.early_stopping;
     const bool validates = has_data && config.trainer.check_val_every_n_epoch > 0 && config.trainer.limit_val_batches != 0;
@@ -217,7 +218,7 @@ struct Trainer::Impl {
   }
 
   RunResult fit() {
-    check_early_stopping(/*has_data=*/true);  // before any data are opened
+    check_early_stopping(/*has_data=*/true);  // before opening any data
     return call("Trainer::fit", [&] {
       check_early_stopping(run.val.has_value());
       open_run_dir();
@@ -234,7 +235,7 @@ struct Trainer::Impl {
     });
   }
 
-  /// The labels of a training must mean what they meant when the checkpoint was written.
+  /// Rejects data whose labels have other meanings than when the checkpoint was written.
   void check_classes(const CheckpointMeta& meta, const std::string& checkpoint) const {
     const auto here = run.data.info().class_names, there = class_names_of(meta);
     if (here.empty() || there.empty() || here == there) return;
@@ -246,7 +247,7 @@ struct Trainer::Impl {
   }
 
   std::string find_resumed(const std::string& which, std::string& dir);
-  /// The main rank looks for it: the others may see another folder, or the same one later.
+  /// Only the main rank searches, because the others may see another folder, or the same one later.
   std::string agreed_checkpoint(const std::string& which, std::string& dir) {
     const bool is_main = run.strategy->is_main();
     return run.strategy->from_main(is_main ? find_resumed(which, dir) : std::string());
@@ -254,10 +255,10 @@ struct Trainer::Impl {
   std::string resume(const std::string& which);
 };
 
-/// The checkpoint that `which` selects, "" for none; sets `dir` to the locked folder of the run that continues, "" for a new run.
+/// Returns the checkpoint that `which` selects, or ""; sets `dir` to the locked folder of the run to continue, or "" for a new run.
 std::string Trainer::Impl::find_resumed(const std::string& which, std::string& dir) {
   if (which != "auto" && which != "last" && which != "best") {
-    // A run with this output name continues in its folder; any other checkpoint is only read, and a new run begins from it.
+    // A run with this output name continues in its folder; any other checkpoint is only read, and starts a new run.
     const auto checkpoint = find_checkpoint(which);
     const auto parent = fs::path(checkpoint).parent_path();
     std::error_code error;
@@ -269,7 +270,7 @@ std::string Trainer::Impl::find_resumed(const std::string& which, std::string& d
   check(which == "auto" || !config.output.dir.empty() || !run_dir.empty(), ErrorKind::Checkpoint, "Trainer::resume",
         "output.dir is empty: there is no run to resume; hint: give a path");
   if (config.output.dir.empty() && run_dir.empty()) return "";
-  // a run that was killed before its first checkpoint must not hide the one before
+  // a run that was killed before its first checkpoint must not hide an earlier run
   for (const auto& candidate : run_dir.empty() ? run_dirs(config.output.dir, run_name()) : std::vector<std::string>{run_dir}) {
     if (writes()) hold(candidate);
     dir = candidate;
@@ -290,7 +291,7 @@ std::string Trainer::Impl::resume(const std::string& which) {
     ~Undo() {
       if (self.run_dir.empty()) self.lock.reset();
     }
-  } undo{*this};  // after an error, another object may use the folder
+  } undo{*this};  // after an error, other objects may use the folder
   std::string dir;
   const auto checkpoint = agreed_checkpoint(which, dir);
   if (checkpoint.empty()) return "";

@@ -1,4 +1,4 @@
-// Models and tasks that bring their parameters where these are in shards.
+// Models and tasks whose sharded parameters are gathered unit by unit.
 #pragma once
 
 #include <memory>
@@ -11,15 +11,15 @@
 
 namespace npu_train {
 
-// Each block becomes a unit of `strategy`, with the parameters of its module; those that several blocks use, and those outside of blocks,
-// belong to none. The model itself if parameters are not in shards, or it has no blocks.
+// Makes each block a unit of `strategy` with its module's parameters; parameters of several blocks, and those outside of blocks, are in no
+// unit. Returns the model unchanged if parameters are not sharded or it has no blocks.
 Model in_units(Model model, const std::shared_ptr<Strategy>& strategy);
 
-// The same for a task given in code, with Task::units(). A parameter of several units, or with several names, belongs to none.
+// Makes units for a task given in code, from Task::units(). A parameter of several units, or with several names, is in no unit.
 void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy);
 
-// The parameters with masters for `names`, whose tensors the model then has in `dtype`: for ranks that bring parameters, since less
-// travels, and autograd keeps no copies in `dtype`.
+// Returns the parameters with masters for `names`; the model then has these tensors in `dtype`. Gathering them takes fewer bytes, and
+// autograd keeps no copies in `dtype`.
 ParameterSet brought_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained);
 
 }  // namespace npu_train

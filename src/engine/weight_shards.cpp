@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kWhere = "weights";
 constexpr JsonLimits kLimits{.depth = 8, .values = 4'000'000};
 
-// Each file of an index with the tensors that it must have, in order of their first mention.
+// Files of an index in order of their first mention, each with the tensors that it must contain.
 using Shards = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 Shards read_index(const std::filesystem::path& index) {
@@ -39,7 +39,7 @@ NamedTensors load_shard(const std::filesystem::path& path) {
 bool is_weight_index(const std::filesystem::path& path) { return to_lower(path.filename().string()).ends_with(".index.json"); }
 
 std::filesystem::path weights_in_folder(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder / "manifest.json")) return {};  // a checkpoint of ours
+  if (std::filesystem::exists(folder / "manifest.json")) return {};  // a checkpoint of npu_train
   for (const char* name : {"model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin"})
     if (std::filesystem::exists(folder / name)) return folder / name;
   return {};
@@ -54,12 +54,12 @@ NamedTensors load_weight_shards(const std::filesystem::path& index) {
     throw Error(ErrorKind::Checkpoint, kWhere, where + ": not an index of weights: " + e.what(), "", std::current_exception());
   }
   check(!shards.empty(), ErrorKind::Checkpoint, kWhere, where, ": the index names no tensors");
-  // All files are checked before the first is read.
+  // Checks all files before reading the first one.
   std::vector<std::filesystem::path> paths;
   for (const auto& [file, tensors] : shards) {
     check(is_safetensors_name(file) || is_pth_name(file), ErrorKind::Checkpoint, kWhere, where, ": names '", file,
           "', which is not a file of weights; allowed: .safetensors, .bin, .pt, .pth");
-    // Not safe_join: the cache of the Hugging Face Hub has links to files outside the folder, which are followed.
+    // Not safe_join: the Hugging Face Hub's cache has links to files outside of the folder, which must be followed.
     check(file.find('/') == std::string::npos && file.find('\0') == std::string::npos, ErrorKind::Checkpoint, kWhere, where, ": names '",
           file, "', which is not next to the index; only file names without a folder are allowed");
     paths.push_back(index.parent_path() / file);
@@ -67,7 +67,7 @@ NamedTensors load_weight_shards(const std::filesystem::path& index) {
           " tensors; hint: download all files of the index");
   }
   NamedTensors out;
-  std::unordered_map<std::string, std::string> seen;  // tensor, file
+  std::unordered_map<std::string, std::string> seen;  // file of each tensor
   for (size_t i = 0; i < shards.size(); ++i) {
     const auto& [file, tensors] = shards[i];
     for (auto& tensor : load_shard(paths[i])) {

@@ -1,4 +1,4 @@
-// Weights that are divided into several files.
+// Weights divided into several files.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +10,11 @@ namespace npu_train::detail {
 // True for names such as model.safetensors.index.json and pytorch_model.bin.index.json.
 bool is_weight_index(const std::filesystem::path& path);
 
-// The weights of a folder in Hugging Face's layout: its index, or its one file; "" if it has neither.
+// Returns the weights of a folder in Hugging Face's layout: its index or its only file; "" if it has neither.
 std::filesystem::path weights_in_folder(const std::filesystem::path& folder);
 
-// All tensors of the files that an index names, in their order in the index. Error(Checkpoint) for an index that is not one, names files
-// outside its folder, files that are missing or are no weights (such as another index), or tensors that are not in their file; for tensors
-// that are in two files.
+// Reads all tensors of the files that an index names, in index order. Error(Checkpoint) if it is not a valid index; names files that are
+// outside of its folder, missing or not weights (such as another index); or if a tensor is not in its file, or is in two files.
 NamedTensors load_weight_shards(const std::filesystem::path& index);
 
 }  // namespace npu_train::detail

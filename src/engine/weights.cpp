@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kCheckpointWeights = "weights";
 
-/// `model.lora` of the run that wrote a checkpoint, with the values that were left open.
+/// Returns `model.lora` of the run that wrote a checkpoint, with defaults filled in.
 LoraOptions lora_of(const std::string& checkpoint) {
   const auto config = load_checkpoint_config(checkpoint);
   const auto* model = config.find("model");
@@ -41,12 +41,12 @@ LoraOptions lora_of(const std::string& checkpoint) {
   }
 }
 
-// Keys of the averages in a file that has them next to other weights, in the order of timm's preference.
+// Keys of averages in a file with two sets, in timm's order of preference.
 constexpr std::array<const char*, 2> kAverages = {"state_dict_ema.", "model_ema."};
 
 std::string without_dot(const std::string& key) { return key.substr(0, key.size() - 1); }
 
-// Leaves one of the two sets of tensors in a file with averages under a key of their own.
+// Keeps one of the two sets of a file whose averages have their own key.
 WeightsFile one_set(WeightsFile file, WeightSet set, const std::string& path) {
   const auto has = [&](const std::string& key) {
     return std::any_of(file.tensors.begin(), file.tensors.end(), [&](const auto& t) { return t.first.starts_with(key); });
@@ -71,7 +71,7 @@ WeightsFile one_set(WeightsFile file, WeightSet set, const std::string& path) {
   return file;
 }
 
-// The weights of a checkpoint without their adapters.
+// Returns the weights of a checkpoint with its adapters merged.
 NamedTensors merged(const std::string& checkpoint, const NamedTensors& tensors) {
   if (!has_lora(tensors)) return tensors;
   const auto lora = lora_of(checkpoint);
@@ -87,7 +87,7 @@ WeightsFile weights_of_checkpoint(const std::string& checkpoint, WeightSet set) 
   return out;
 }
 
-// How Python writes the weights with that name of a library to a file.
+// Returns the Python command that writes a library's weights to a file.
 std::string how_to_get(const std::string& scheme, const std::string& name) {
   const auto last = name.substr(name.rfind('/') + 1);
   if (scheme == "torchvision")
@@ -100,7 +100,7 @@ std::string how_to_get(const std::string& scheme, const std::string& name) {
   return "download the file";
 }
 
-// A name of a hub in place of a file.
+// Rejects a hub's name in place of a file.
 void check_is_path(const std::string& path) {
   const auto scheme = path.find("://");
   if (scheme == std::string::npos) return;
@@ -115,7 +115,7 @@ PartConfig resolved_model(const PartConfig& model, const Parts& parts) {
   return out;
 }
 
-// No shape shows the number of heads, which such a file has next to its tensors.
+// The number of heads cannot be derived from shapes; nanoGPT's files have it next to the tensors.
 void check_nanogpt_heads(const WeightsFile& file, const PartConfig& model, const std::string& path) {
   const auto heads = file.integers.find("model_args.n_head");
   const auto here = detail::option_text(model.options, "heads");

@@ -1,4 +1,4 @@
-/// From an image file to an input of a classifier, as its validation prepared them.
+/// Converts image files to inputs of a classifier, with the transforms of its validation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,28 +13,29 @@ namespace npu_train {
 
 class ImagePreparation {
  public:
-  /// The transforms of a configuration; `context.image_size` is the side of the square that they produce. An image that already has this
-  /// size skips the steps `resize`. Error(Usage) as Pipeline::from_config.
+  /// Uses the transforms of a configuration; `context.image_size` is the side of the square that they produce. An image of this size skips
+  /// the steps `resize`. Error(Usage) as in Pipeline::from_config.
   ImagePreparation(std::vector<PartConfig> steps, const TransformContext& context,
                    const TransformRegistry& transforms = builtin_transforms());
-  /// As for ImageNet: shorter side to 256/224 of `side`, centre crop, normalisation by `mean` and `std` (by channel, for values in [0, 1]).
+  /// Returns ImageNet's preparation: shorter side to 256/224 of `side`, centre crop, normalisation by `mean` and `std` (per channel, for
+  /// values in [0, 1]).
   static ImagePreparation of_imagenet(int64_t side, const std::vector<double>& mean = imagenet_mean(),
                                       const std::vector<double>& std = imagenet_std());
 
-  /// The same from the text of steps(), as steps_text() writes it. Error(Usage) if it is none.
+  /// Parses the output of steps_text(). Error(Usage) if it is invalid.
   static ImagePreparation from_text(const std::string& steps, const TransformContext& context,
                                     const TransformRegistry& transforms = builtin_transforms());
 
   static const std::vector<double>& imagenet_mean();
   static const std::vector<double>& imagenet_std();
 
-  /// A JPEG or PNG file as float32 [3, height, width], normalised. Error(Data).
+  /// Returns a JPEG or PNG file as float32 [3, height, width], normalised. Error(Data) if it cannot be read.
   at::Tensor read(const std::string& path) const;
-  /// The same without the normalisation: uint8 [height, width, 3], RGB. Error(Data).
+  /// Returns the image without normalisation: uint8 [height, width, 3], RGB. Error(Data) if it cannot be read.
   at::Tensor read_bytes(const std::string& path) const;
 
   const std::vector<PartConfig>& steps() const { return steps_; }
-  /// "[{name: resize, size: 36}, {name: center_crop, size: 32}, normalize]": YAML, as in a configuration.
+  /// Returns the steps as YAML, as in a configuration: "[{name: resize, size: 36}, {name: center_crop, size: 32}, normalize]".
   std::string steps_text() const;
   const Pipeline& pipeline() const { return pipeline_; }
 

@@ -7,9 +7,9 @@
 
 namespace npu_train {
 
-/// The model that `part` names. Its initial weights depend only on `seed`, whatever other threads draw; they equal those after
-/// torch::manual_seed(seed) in a program with one thread. The CPU's default generator continues where they end, as if it had drawn them.
-/// Errors: those of the model's factory.
+/// Returns the model that `part` names. Its initial weights depend only on `seed`, not on draws of other threads; they equal those after
+/// torch::manual_seed(seed) in a single-threaded program. The CPU's default generator advances as if it had drawn them. Errors: those of
+/// the model's factory.
 Model make_model(const PartConfig& part, const Parts& parts, uint64_t seed);
 
 }  // namespace npu_train

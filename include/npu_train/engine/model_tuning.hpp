@@ -1,5 +1,5 @@
-/// The keys of the section `model` that every model has, whatever its own keys are: which of its weights are trained, which weights of a
-/// file it begins with, and whether it may have classes that the data do not have.
+/// Keys of the section `model` that every model has in addition to its own: which weights are trained, which weights of a file it starts
+/// from, and whether it may have classes without data.
 ///
 ///   model: {name: llama_tiny, weights: base.safetensors, lora: {rank: 8, targets: [attention.*]}}
 ///   model: {name: resnet50, weights: resnet50.pth, freeze: [conv1, bn1, layer1]}
@@ -20,14 +20,14 @@ namespace npu_train {
 struct Parts;
 
 struct ModelTuning {
-  std::vector<std::string> freeze{};    ///< patterns for names of parameters that are not trained (nn/freezing.hpp)
-  std::optional<LoraOptions> lora{};    ///< low-rank adapters, which alone are trained
-  WeightSet weights = WeightSet::Auto;  ///< of a file or checkpoint with two sets
-  bool allow_unused_classes = false;    ///< more outputs than the data have classes are no error
+  std::vector<std::string> freeze{};    ///< patterns of names of parameters that are not trained (nn/freezing.hpp)
+  std::optional<LoraOptions> lora{};    ///< low-rank adapters; if set, only they are trained
+  WeightSet weights = WeightSet::Auto;  ///< choice if a file or checkpoint has two sets
+  bool allow_unused_classes = false;    ///< allows more outputs than the data have classes
 };
 
-/// The networks that a configuration can name. In addition to its own keys each has `freeze`, `lora`, `weights_key` and
-/// `allow_unused_classes`, which its factory does not see; a network with a key of such a name keeps its own.
+/// The networks that a configuration can name. Each has the additional keys `freeze`, `lora`, `weights_key` and `allow_unused_classes`,
+/// which are hidden from its factory; a network's own key with such a name takes precedence.
 class ModelParts : public ModelRegistry {
  public:
   using ModelRegistry::ModelRegistry;
@@ -37,19 +37,19 @@ class ModelParts : public ModelRegistry {
   PartConfig resolve(const PartConfig& part, const std::string& path, ConfigProblems& problems) const;
   /// Error(Usage) for invalid options.
   ModelTuning tuning(const PartConfig& part, const std::string& path) const;
-  /// The part without these keys.
+  /// Returns the part without these keys.
   PartConfig without_tuning(const PartConfig& part) const;
 
  private:
   bool is_tuning_key(const std::string& model, const std::string& key) const;
 };
 
-/// Freezes parameters and adds adapters as `part` has it, and logs a line for each. The initial values of adapters follow from `seed`. The
-/// weights of the model must be loaded. An adapter of `from` is read; in the returned part the adapter's own options have its place, so
-/// that a checkpoint with it does not need the file again. Errors: those of freeze_parameters() and apply_lora().
+/// Freezes parameters and adds adapters as configured in `part`; logs each in one line. Adapters are initialised from `seed`. The model's
+/// weights must be loaded. If an adapter is read from `lora.from`, the returned part has its options instead, so that a checkpoint does not
+/// need the file again. Errors: those of freeze_parameters() and apply_lora().
 PartConfig tune(Model& model, const PartConfig& part, const Parts& parts, uint64_t seed);
 
-/// For uses without a training: the adapter that `model.lora.from` names, merged into the weights. Without it nothing is done.
+/// Merges the adapter named by `model.lora.from`, if any, into the weights, for uses other than training.
 void merge_adapter_of(Model& model, const PartConfig& part, const Parts& parts);
 
 }  // namespace npu_train

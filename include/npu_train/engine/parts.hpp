@@ -26,7 +26,7 @@
 
 namespace npu_train {
 
-/// A task is made for a model. The metrics are those that `task.metrics` may name, for make_metrics(); a factory may omit the argument.
+/// Makes a task for a model. The registry has the metrics that `task.metrics` may name, for make_metrics(); a factory may omit it.
 using TaskRegistry = Registry<std::shared_ptr<Task>, const Model&, const MetricRegistry&>;
 /// Made for each run, in the order of the list `callbacks`.
 using CallbackRegistry = Registry<std::shared_ptr<Callback>>;
@@ -44,16 +44,16 @@ struct Parts {
   CallbackRegistry callbacks{"callback", "a program adds its own with parts.callbacks.add"};
   DeviceRegistry devices{"device"};  ///< kinds in addition to cpu, cuda, npu and sim_npu, by name
   ObserverRegistry observers{};      ///< sections of observers, such as `dump` of npu_train::tools
-  /// The processes that train together, if the program knows them; empty: those of the launch that this process belongs to.
+  /// Returns the processes that train together, if the program provides them; empty: those of the launch that this process belongs to.
   std::function<std::shared_ptr<ProcessGroup>(const DistOptions&)> process_group{};
 };
 
-/// All parts of the library; no callbacks, devices or observers.
+/// Returns all parts of the library, without callbacks, devices and observers.
 Parts builtin_parts();
 
-/// Makes the devices of `parts` known to the process, permanently; a kind of this name that is already known is kept. Configurations are
-/// checked with it, so only a program that calls Device::parse or resolve_device before needs it. Error(Usage) for a factory that makes no
-/// backend, or one with a different name.
+/// Registers the devices of `parts` with the process, permanently; a kind whose name is already known is kept. Checking a configuration
+/// calls it, so only programs that call Device::parse or resolve_device before that need it. Error(Usage) for a factory that returns null,
+/// or a backend with a different name.
 void register_devices(const Parts& parts);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// The complete configuration of a run, as a struct. From a file by load_config(), or written in code:
+/// The complete configuration of a run as a struct. Load it from a file with load_config(), or write it in code:
 ///
 ///   npu_train::Trainer trainer({.device = "auto", .precision = "bf16-mixed", .trainer = {.max_epochs = 5}});
 #pragma once
@@ -20,16 +20,16 @@ namespace npu_train {
 
 /// Section `output`: the location of the run's files.
 struct OutputOptions {
-  std::string dir = "outputs";  ///< folder of all runs; "": nothing is written
-  std::string name{};           ///< folder of this kind of run; "": the names of the model and the data
+  std::string dir = "outputs";  ///< folder of all runs; "": no files are written
+  std::string name{};           ///< subfolder for runs of this kind; "": named after the model and the data
   bool tensorboard = true;      ///< events.out.tfevents.* in addition to metrics.csv and history.json
   static const ConfigTable<OutputOptions>& config_table();
 };
 
 /// Section `amp`.
 struct AmpOptions {
-  std::vector<std::string> fp32_modules{};           ///< blocks of the model that compute in fp32 under a low precision ("head", "layer4")
-  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules; normalisation layers that `*-true` casts
+  std::vector<std::string> fp32_modules{};           ///< blocks that compute in fp32 under a low precision ("head", "layer4")
+  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules; also normalisation layers that `*-true` casts
   std::vector<std::string> fp32_ops{};               ///< operators that compute in fp32 ("softmax", "gelu"), see precision/fp32_ops.hpp
   static const ConfigTable<AmpOptions>& config_table();
 };
@@ -54,47 +54,47 @@ struct RunConfig {
   EmaOptions ema{};
   CheckpointOptions checkpoint{};
   EarlyStoppingOptions early_stopping{};
-  DistOptions dist{};                   ///< how several processes train together; without effect in one process
-  std::vector<PartConfig> callbacks{};  ///< of Parts.callbacks, in this order: {part("plateau", {{"patience", 3}})}
+  DistOptions dist{};                   ///< options for several processes; no effect in a single one
+  std::vector<PartConfig> callbacks{};  ///< from Parts.callbacks, in this order: {part("plateau", {{"patience", 3}})}
   OutputOptions output{};
-  ConfigSections sections{};  ///< those of Parts.observers: sections["dump"] = {{"level", "op"}}; a section that is present is enabled
+  ConfigSections sections{};  ///< sections of Parts.observers: sections["dump"] = {{"level", "op"}}; a present section is enabled
   static const ConfigTable<RunConfig>& config_table();
 };
 
-/// Reads a YAML file, applies the overrides ("trainer.max_epochs=3") and binds. Error(Usage) lists all errors: file, line, column,
-/// the given value, the allowed values, the nearest name. The options of the parts are also checked, with `parts`.
+/// Reads a YAML file, applies the overrides ("trainer.max_epochs=3") and binds. Error(Usage) lists all errors: file, line, column, the
+/// given value, the allowed values, the nearest name. The options of the parts are checked against `parts`.
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts());
 
-/// The same from a node that was read before. A disabled section counts as absent.
+/// Binds a node that was read before. A disabled section counts as absent.
 RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts());
 
-/// The checks of a file, for a struct that was filled in code: the tables, the options of the parts, and contradictions between keys.
-/// Error(Usage) lists all errors. Opens no file and no device, but registers the devices of `parts`; the Trainer calls it first.
+/// Checks a struct that was filled in code as load_config() checks a file: the tables, the options of the parts, and contradictions between
+/// keys. Error(Usage) lists all errors. Opens no file and no device, but registers the devices of `parts`; the Trainer calls it first.
 void check_config(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// The keys ("ema.decay") that have a value of their own and no effect, since their section has `enabled: false`.
+/// Returns the keys ("ema.decay") that were changed but have no effect, because their section has `enabled: false`.
 std::vector<std::string> disabled_keys(const RunConfig& config);
 
-/// The key of a section that `key` is short for: "optimizer.lr" of "lr"; "" for a top-level key of a configuration and for an unknown key.
+/// Returns the full key that `key` abbreviates: "optimizer.lr" for "lr"; "" for a top-level or unknown key.
 std::string full_key(const std::string& key, const Parts& parts = builtin_parts());
 
-/// The keys of a configuration, including those of the observers' sections.
+/// Returns the keys of a configuration, including those of the observers' sections.
 std::vector<FieldInfo> config_fields(const Parts& parts = builtin_parts());
 
-/// The configuration with every default filled in, also in the options of its parts: the form that --print-config shows and a checkpoint
-/// stores.
+/// Returns the configuration with all defaults filled in, including the options of its parts, as shown by --print-config and stored in
+/// checkpoints.
 ConfigNode resolved(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// Represents a value that the data decide when the program runs. Compared with any other value it is not a difference that changes
-/// numbers: with the same data the two are equal, and different data are a separate difference.
+/// Placeholder for a value that the data determine at run time. Its difference from any other value does not count as one that changes
+/// numbers: with the same data the values are equal, and different data are a separate difference.
 inline constexpr const char* kLeftToData = "(left to the data)";
 
-/// A configuration in the form for a comparison with another one: resolved, including the options of the transforms, with kLeftToData for
-/// values that the data decide. Parts that `parts` does not contain stay as written. nullopt, with the reason in `why`, for a text that is
-/// not a configuration of train_app: it has an error, or names no model or no data.
+/// Returns a configuration in a form for comparisons: resolved, including the options of transforms, with kLeftToData for values that the
+/// data determine. Parts that are not in `parts` stay as written. Returns nullopt, with the reason in `why`, if `node` is not a
+/// configuration of train_app: it has an error, or names no model or no data.
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts = builtin_parts());
 
-/// The options of a part that other parts decide: the model's classes and image size if the configuration leaves them open.
+/// Returns the model's part with options that the data determine (classes, image size) if the configuration leaves them open.
 PartConfig with_data_defaults(PartConfig model, const DatasetInfo& info, int64_t image_size, const Parts& parts);
 
 }  // namespace npu_train

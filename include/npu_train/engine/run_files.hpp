@@ -13,15 +13,16 @@ namespace npu_train {
 /// Creates the next free `dir/name/version_N` and returns it. Error(Checkpoint) if it cannot be created.
 std::string make_run_dir(const std::string& dir, const std::string& name);
 
-/// Every `dir/name/version_N` that has checkpoints, had begun one, or is or was locked by a run (FolderLock), newest first.
+/// Returns every `dir/name/version_N` with checkpoints or an unfinished first one, or that is or was locked by a run (FolderLock); newest
+/// first.
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name);
 
-/// Writes during the run: a row of metrics.csv every `every_n_steps` and at each epoch's end (columns: epoch, step, phase, then the
-/// metrics), the events, and history.json (rewritten completely at each epoch's end). A failure to read or write causes a warning and never
-/// ends the run.
+/// Writes during the run: a row of metrics.csv every `every_n_steps` and at the end of each epoch (columns: epoch, step, phase, then the
+/// metrics), the events, and history.json (completely rewritten at the end of each epoch). Read and write failures cause a warning, but
+/// never end the run.
 class RunFiles final : public Callback {
  public:
-  /// Continues the files of a resumed run.
+  /// Continues existing files when a run is resumed.
   RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard);
   ~RunFiles() override;
 

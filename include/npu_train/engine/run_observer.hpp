@@ -1,4 +1,4 @@
-/// The interface of tools to a run: observers that programs add to Parts, with their own sections of the configuration.
+/// The interface between tools and a run: observers that programs add to Parts, each with its own section of the configuration.
 ///
 ///   struct PulseOptions { int64_t every = 10; static const ConfigTable<PulseOptions>& config_table(); };
 ///   parts.observers.add_section<PulseOptions>("pulse", "the meaning of the section", [](const PulseOptions& options) {
@@ -31,66 +31,67 @@ class Strategy;
 class Task;
 class TrainLoop;
 
-/// The objects of a run. While it is being built, objects that do not exist yet are nullptr.
+/// The objects of a run. During construction, objects that do not exist yet are nullptr.
 struct RunView {
   const RunConfig& config;
   const Parts& parts;
   const ConfigNode& resolved;  ///< the configuration with every default filled in
   const Device& device;
-  const Model& model;  ///< of the configuration; its module is nullptr for a task that was given in code
+  const Model& model;  ///< the configuration's; its module is nullptr if the task was given in code
   Strategy* strategy = nullptr;
   Task* task = nullptr;
   Precision* precision = nullptr;
   Optimizer* optimizer = nullptr;
   TrainLoop* loop = nullptr;
-  const char* building = "";  ///< the object being made ("the data set was opened"), and an alternative that needs less memory
+  const char* building = "";  ///< object under construction ("the data set was opened"); `remedy`: an alternative that needs less memory
   const char* remedy = "";
 };
 
-/// Lives as long as its run. To observe steps, it adds StepObservers and Callbacks to the loop.
+/// An observer of one run, with its lifetime. To observe steps, it adds StepObservers and Callbacks to the loop.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
-  /// The run is built; no step has been computed yet.
+  /// Called when the run is built, before its first step.
   virtual void on_setup(const RunView& /*run*/) {}
-  /// Before a call that computes steps (fit, train_epoch, train_step). `run_dir` is "" for a run that writes no files.
+  /// Called before a call that computes steps (fit, train_epoch, train_step). `run_dir` is "" if the run writes no files.
   virtual void on_start(const RunView& /*run*/, const std::string& /*run_dir*/) {}
   virtual void on_fit_start(const RunView& /*run*/) {}
-  /// fit() ends; `failed`: because of an error, which is then rethrown to the caller.
+  /// Called when fit() ends; `failed`: with an error, which is then rethrown to the caller.
   virtual void on_fit_end(const RunView& /*run*/, const std::string& /*run_dir*/, bool /*failed*/) {}
-  /// An error ends the call; a more detailed one may replace it. `failed` is the window that ran out of memory, if there is one.
+  /// Called when an error ends a call; may return a more detailed one to throw instead. `failed` is the window that ran out of memory, if
+  /// any.
   virtual std::optional<Error> explain(const RunView& /*run*/, std::optional<FailedWindow>& /*failed*/, const Error& /*error*/) {
     return std::nullopt;
   }
 };
 
-/// The sections of a configuration by name, without `enabled`. A section that is present is enabled.
+/// Sections of a configuration by name, without `enabled`. A present section is enabled.
 using ConfigSections = std::map<std::string, ConfigNode>;
 
-/// The factories of the observers of a run. A value: copied with Parts.
+/// Factories of a run's observers. A value: copied with Parts.
 class ObserverRegistry {
  public:
   using Made = std::unique_ptr<RunObserver>;
 
-  /// An observer with a section: made for each run whose configuration has the section `name`, unless it contains `enabled: false`.
-  /// `validate` throws Error(Usage) for options that contradict each other. An existing name is replaced.
+  /// Adds an observer with the section `name`: created for each run whose configuration has that section without `enabled: false`.
+  /// `validate` throws Error(Usage) for contradictory options. Replaces an existing name.
   template <Configurable Options, class Fn>
   void add_section(const std::string& name, const std::string& doc, Fn factory, std::function<void(const Options&)> validate = {});
 
-  /// An observer without options, made for each run.
+  /// Adds an observer without options, created for each run.
   void add(const std::string& name, const std::string& doc, std::function<Made()> factory);
 
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
   bool has_section(const std::string& name) const;
-  /// The sections as fields of a configuration.
+  /// Returns the sections as fields of a configuration.
   std::vector<FieldInfo> describe() const;
 
-  /// Moves the sections of the configuration `root` that belong to an observer to `sections`, without `enabled`. A disabled section is
-  /// removed, even if it belongs to npu_train::tools and the program does not have that library.
+  /// Moves the sections of observers from the configuration `root` to `sections`, without `enabled`. Removes disabled sections, even of
+  /// npu_train::tools in a program without that library.
   void take_sections(ConfigNode& root, ConfigSections& sections, ConfigProblems& problems) const;
-  /// The options with defaults filled in; errors, and names without a section, go to `problems`.
+  /// Returns the options with defaults filled in; errors and unknown sections go to `problems`.
   ConfigSections resolve(const ConfigSections& sections, ConfigProblems& problems) const;
-  /// The observers of a run, in the order of their names.
+  /// Returns the observers of a run, in name order.
   std::vector<Made> make(const ConfigSections& sections) const;
 
  private:
@@ -99,7 +100,7 @@ class ObserverRegistry {
   struct Entry {
     std::string doc;
     std::function<Made(const ConfigNode& options)> make;
-    std::function<ConfigNode(const ConfigNode&, const std::string& path, ConfigProblems&)> resolve;  // none: without a section
+    std::function<ConfigNode(const ConfigNode&, const std::string& path, ConfigProblems&)> resolve;  // empty: no section
     std::function<std::vector<FieldInfo>()> describe;
   };
   std::map<std::string, Entry> entries_;

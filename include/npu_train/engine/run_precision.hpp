@@ -1,4 +1,4 @@
-/// The precision that results from a configuration: `train_app CONFIG --print-precision`.
+/// The precision that a configuration results in: `train_app CONFIG --print-precision`.
 #pragma once
 
 #include "npu_train/engine/parts.hpp"
@@ -7,9 +7,9 @@
 
 namespace npu_train {
 
-/// The precision of a run of `config`, with its layers if a model is named: the model is made with fresh weights and runs forward once on
-/// two empty images, and each layer's dtypes are recorded. Data are not opened, so the model has its own default of classes and image
-/// size. Errors: those of the run itself.
+/// Returns the precision of a run of `config`. If a model is named, it is made with initial weights and runs forward once on two empty
+/// images, and the dtypes of each layer are recorded. Data are not opened, so the model has its default number of classes and image size.
+/// Errors: those of the run.
 PrecisionPolicy precision_policy(const RunConfig& config, const Parts& parts = builtin_parts());
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Which weights are meant where a file or a checkpoint has two sets of them.
+/// Selects a set of weights from a file or checkpoint that has two.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 namespace npu_train {
 
 enum class WeightSet {
-  Auto,   ///< the averages if there are any: those that a run with `ema.enabled` validates, and that timm loads
-  Plain,  ///< those that the optimizer updates
+  Auto,   ///< the averages if there are any: a run with `ema.enabled` validates these, and timm loads them
+  Plain,  ///< the weights that the optimizer updates
   Ema,    ///< the averages (EMA); Error(Checkpoint) if there are none
 };
 
-/// By the names of `model.weights_key` (auto, ema, model) and of the option --weights (plain, ema). Error(Usage) for any other.
+/// Parses the values of `model.weights_key` (auto, ema, model) and of the option --weights (plain, ema). Error(Usage) for any other.
 WeightSet weight_set_of(const std::string& name);
 
 }  // namespace npu_train
