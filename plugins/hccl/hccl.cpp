@@ -1,4 +1,4 @@
-// The collectives of Huawei's HCCL, as torch_npu gives them to c10d: a shared object that ranks on NPUs load.
+// Huawei's HCCL collectives as torch_npu provides them to c10d: a shared object that ranks on NPUs load.
 #include "npu_train_hccl.h"
 
 #include "hccl/npu_stream.hpp"  // before all other headers of torch_npu

@@ -1,7 +1,7 @@
-/// NPUStream.h of torch_npu, or a declaration in its place.
+/// torch_npu's NPUStream.h, or a replacement.
 ///
-/// The wheels of torch_npu 2.13 and 2.14 ship a stub of a compiler under the name of this header, which defines a second at::Tensor. Its
-/// include guard keeps it out. ProcessGroupHCCL.hpp uses the class only in containers and signatures, so a declaration suffices.
+/// Under the name of this header, the wheels of torch_npu 2.13 and 2.14 ship a compiler's stub that defines a second at::Tensor. Defining
+/// the stub's include guard excludes it. ProcessGroupHCCL.hpp uses the class only in containers and signatures, so a declaration suffices.
 #pragma once
 #define TORCH_NPU_COMPILER_CPU_STUBS_STUBS_H_
 #include <torch_npu/csrc/core/npu/NPUStream.h>

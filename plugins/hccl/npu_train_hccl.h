@@ -1,4 +1,4 @@
-// What the library calls of the plugin.
+// The plugin's function that the library calls.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -7,6 +7,6 @@
 #define NPU_TRAIN_MAKE_HCCL "npu_train_make_hccl"
 
 extern "C" {
-// A ProcessGroupHCCL, whose owner is the caller. `timeout`: milliseconds that a collective may take.
+// Returns a ProcessGroupHCCL owned by the caller. `timeout`: milliseconds allowed for a collective.
 using npu_train_make_hccl_fn = c10d::Backend*(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, long timeout);
 }

@@ -1,4 +1,4 @@
-// One memory, two tensors: what a kernel of the host is given for a tensor of the device, and the other way round.
+// Two tensors on one memory: the host's view of a device tensor for host kernels, and vice versa.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
@@ -16,7 +16,7 @@ at::Tensor with_storage(c10::Storage storage, c10::DispatchKey key, const at::Te
   impl->set_storage_offset(like.storage_offset());
   impl->set_sizes_and_strides(like.sizes(), like.strides());
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-  if (like.is_conj()) impl->_set_conj(true);  // values that are read as conjugated or negated are so in both tensors
+  if (like.is_conj()) impl->_set_conj(true);  // both tensors have the same lazy conjugation and negation
   if (like.is_neg()) impl->_set_neg(true);
   return out;
 }
@@ -52,7 +52,7 @@ at::Tensor on_storage_of(const at::Tensor& device, const at::Tensor& like) {
 void take_over(const at::Tensor& device, const at::Tensor& host) {
   auto* own = device.storage().unsafeGetStorageImpl();
   auto* other = host.storage().unsafeGetStorageImpl();
-  if (host_pointer(own->mutable_data()) != other->mutable_data()) {  // a kernel made it larger
+  if (host_pointer(own->mutable_data()) != other->mutable_data()) {  // a kernel has reallocated the storage
     const c10::Storage& storage = host.storage();
     own->set_data_ptr_noswap(adopt(c10::DataPtr(other->mutable_data(), new c10::Storage(storage), &drop_storage, c10::kCPU),
                                    storage.nbytes(), device.device().index()));

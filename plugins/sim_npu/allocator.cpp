@@ -14,10 +14,10 @@ namespace {
 using c10::CachingAllocator::StatType;
 using c10::CachingDeviceAllocator::DeviceStats;
 
-// Bytes in use by device, in the form in which libtorch's caching allocators report them.
+// Bytes in use by device, in the form that libtorch's caching allocators report.
 class Ledger {
  public:
-  // What is in use afterwards.
+  // Returns the bytes in use afterwards.
   size_t take(c10::DeviceIndex device, size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     DeviceStats& s = stats_[device];
@@ -56,7 +56,7 @@ class Ledger {
 };
 
 Ledger& ledger() {
-  static auto* one = new Ledger;  // tensors may outlive static objects
+  static auto* one = new Ledger;  // leaked: tensors may outlive static objects
   return *one;
 }
 
@@ -66,7 +66,7 @@ struct Block {
   c10::DeviceIndex device;
 };
 
-// For observers of the memory of this thread's tensors; without any, it costs one thread-local read.
+// Reports to observers of this thread's memory; without any, it costs one thread-local read.
 void tell(const Block& block, int64_t bytes, size_t in_use) {
   c10::reportMemoryUsageToProfiler(device_pointer(block.host.get()), bytes, in_use, in_use, {kType, block.device});
 }

@@ -1,5 +1,5 @@
-// Devices, streams, events, generators and the hooks by which libtorch asks for them. Work is done when a call returns, so a stream is a
-// number and an event a moment.
+// Devices, streams, events, generators and libtorch's hooks for them. Work is complete when a call returns, so a stream is only a number,
+// and an event a point in time.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/CPUAllocator.h>
@@ -83,7 +83,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-// A generator of the device draws through one of the host, since host kernels take no other.
+// A device generator draws from a host generator, because host kernels accept no other.
 class DeviceGenerator final : public c10::GeneratorImpl {
  public:
   explicit DeviceGenerator(c10::DeviceIndex device, at::Generator host = at::make_generator<at::CPUGeneratorImpl>())
@@ -118,7 +118,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   return (*all)[checked(device < 0 ? current : device)];
 }
 
-// Page-locked memory is plain memory here, but known as such.
+// Page-locked memory is ordinary memory here, but is recorded as page-locked.
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {

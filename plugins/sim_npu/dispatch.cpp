@@ -1,4 +1,4 @@
-// How an operator runs on the device: by the host's kernel on the same memory, under the SoC's rules.
+// Runs operators on the device with the host's kernels on the same memory, and applies the SoC's rules.
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
@@ -16,16 +16,16 @@ namespace {
 
 using torch::jit::Stack;
 
-// The facts about an operator that are known before a call; each is looked up once.
+// Facts about an operator that do not depend on a call; each is looked up once.
 struct Operator {
   std::string name;
   size_t arguments, returns;
   OperatorRule rule;
   std::vector<bool> generator, written;  // by argument
-  std::vector<bool> changed;             // arguments that are written, including undeclared ones: running statistics
-  bool draws_unasked;                    // from the host's default generator, without an argument for it
-  bool moves_data;                       // copies values and computes none: cannot overflow
-  bool widens;  // low precision to fp32 and rounds once: products, as a cube unit does, and what the host does wrong
+  std::vector<bool> changed;             // arguments that are written, including undeclared writes (running statistics)
+  bool draws_unasked;                    // draws from the host's default generator without a generator argument
+  bool moves_data;                       // only copies values, so it cannot overflow
+  bool widens;  // computes low precision in fp32 and rounds once: products, as a cube unit does, and operators in which the host errs
   std::atomic<bool> warned{false}, warned_of_dtype{false};
 };
 
@@ -83,7 +83,7 @@ void apply_policy(Operator& op) {
   }
 }
 
-// The vendor's list names dtypes of the first input. What it does not name is not verified, which is no reason to refuse it.
+// Warns about dtypes that the vendor's list does not name for the first input. They are not refused, because they are merely unverified.
 void apply_dtypes(Operator& op, at::ScalarType first) {
   const std::string name = first == at::kHalf ? "fp16" : first == at::kBFloat16 ? "bf16" : first == at::kFloat ? "fp32" : "";
   if (sim().unsupported == 0 || name.empty() || op.rule.dtypes.empty() || op.rule.dtypes.find(name) != std::string::npos) return;
@@ -94,13 +94,13 @@ void apply_dtypes(Operator& op, at::ScalarType first) {
 
 bool is_low(const at::Tensor& t) { return t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16; }
 
-// A tensor of the device, its memory as the host sees it, and what the kernel is given: that, or its values in fp32.
+// A device tensor, its host view, and the kernel's argument: the view, or its values in fp32.
 struct Crossed {
   at::Tensor own, view, given;
   bool written;
 };
 
-// The values of one call on their way to the host and back.
+// Converts the values of one call for the host, and its results back.
 class Crossing {
  public:
   Crossing(Operator& op, Stack& stack) : op_(op), stack_(stack), base_(stack.size() - op.arguments) {}
@@ -119,7 +119,7 @@ class Crossing {
       } else if (v.isOptionalTensorList()) {
         c10::List<std::optional<at::Tensor>> list;
         for (const std::optional<at::Tensor>& t : v.toOptionalTensorList())
-          list.push_back(t && on_device(*t) ? std::optional(host(*t, written)) : t);  // indices may be of the host
+          list.push_back(t && on_device(*t) ? std::optional(host(*t, written)) : t);  // indices may be on the host
         v = list;
       } else if (v.isDevice()) {
         note(v.toDevice());
@@ -154,7 +154,7 @@ class Crossing {
   }
 
   c10::DeviceIndex device() const { return device_ < 0 ? current_device() : device_; }
-  std::optional<at::ScalarType> first_dtype() const { return first_; }  // of the tensors of the device
+  std::optional<at::ScalarType> first_dtype() const { return first_; }  // dtype of the first device tensor
   uint64_t shapes() const { return shapes_; }
 
  private:
@@ -223,10 +223,10 @@ class Crossing {
     return device_tensor(t, device());
   }
 
-  // The logsumexp of attention is fp32 whatever its inputs are.
+  // The logsumexp of attention is always fp32.
   bool keeps_fp32() { return op_.name == "_scaled_dot_product_flash_attention_for_cpu" && returned_++ == 1; }
 
-  // A copy within one dtype overflows nowhere; one into another is done by copy_from.
+  // A copy within one dtype cannot overflow; copy_from handles conversions.
   void saturate(const at::Tensor& t) {
     if (!op_.moves_data) sim::saturate(t, device());
   }
@@ -241,7 +241,7 @@ class Crossing {
   uint64_t shapes_ = 0;
 };
 
-// The host's default generator in the place of the device's, for kernels that take no other.
+// Lends the device's generator state to the host's default generator, for kernels that use only that one.
 class BorrowedGenerator {
  public:
   explicit BorrowedGenerator(c10::DeviceIndex device)
@@ -268,7 +268,7 @@ void count_shape(const Operator& op, uint64_t shapes) {
   if (seen->insert(key).second) ++sim().recompilations;
 }
 
-// Runs `op` on the stack's arguments, with the host's kernel for `key`.
+// Runs `op` on the stack's arguments with the host's kernel for `key`.
 void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack, c10::DispatchKey key = c10::DispatchKey::CPU) {
   ++sim().ops;
   Crossing crossing(op, *stack);
@@ -281,7 +281,7 @@ void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack, c10:
   crossing.to_device();
 }
 
-// A result of a replay, into the memory that the graph has for it.
+// Copies a result of a replay to the graph's memory for it.
 void put(const at::Tensor& result, const at::Tensor& place) {
   if (!on_device(result) || result.storage().unsafeGetStorageImpl() == place.storage().unsafeGetStorageImpl()) return;
   TORCH_CHECK(result.sizes() == place.sizes(), "sim_npu: a replay returned shape ", result.sizes(), "; the graph has ", place.sizes());
@@ -295,7 +295,7 @@ void put(const c10::IValue& result, const c10::IValue& place) {
   for (size_t i = 0; i < from.size(); ++i) put(from[i], to[i]);
 }
 
-// Runs `op` into a graph that is being captured.
+// Runs `op` and records it in the graph being captured.
 void record(Recording& graph, Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
   Stack given;
   for (size_t i = 0; i < op.arguments; ++i) {
@@ -333,7 +333,7 @@ TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::mak
 
 namespace {
 
-// Some that the host has for sparse tensors have a kernel for all others that only refuses them.
+// Registers the sparse operators of the host. For some of them, libtorch has a kernel for all other devices that only throws.
 void register_sparse_operators() {
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::SparsePrivateUse1, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -350,7 +350,7 @@ void register_sparse_operators() {
 }  // namespace
 
 void register_native_operators() {
-  // What libtorch makes of other operators for an unknown device, although the chip has a kernel of its own and so has the host.
+  // Operators for which both the chip and the host have a kernel, but which libtorch would compose from others on an unknown device.
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& [name, overload] : native_operators()) {
@@ -358,7 +358,7 @@ void register_native_operators() {
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
     library->impl((overload.empty() ? name : name + "." + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
   }
-  // These have a kernel for every other device that only asks for one.
+  // For all other devices, libtorch's kernel of these only requests an override.
   for (const char* op : {"convolution", "convolution_backward"}) library->impl(op, torch::CppFunction::makeFromBoxedFunction<&run>());
   register_sparse_operators();
 }

@@ -1,4 +1,4 @@
-// The sticky overflow status of a device, by the operators of torch_npu: eight numbers, of which the first counts.
+// The sticky overflow status of a device, through torch_npu's operators: eight numbers, of which only the first is used.
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -31,7 +31,7 @@ bool clamp_all(const at::Tensor& t) {
 
 at::Tensor alloc_status(const at::Tensor& self) { return at::zeros({8}, self.options().dtype(at::kFloat)); }
 
-// The first generation fills its argument, the later ones give eight int32 of their own.
+// The first generation writes into its argument; later ones return a new tensor of eight int32.
 at::Tensor get_status(const at::Tensor& self, int64_t) {
   const auto status = sim().float_status[self.device().index()].load();
   const bool fills = sim().soc == "910A" || sim().soc == "310P";

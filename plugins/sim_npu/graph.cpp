@@ -1,5 +1,5 @@
-// Graphs of device work: what is queued on a stream while one is captured is kept and not done; a replay does it again on the same memory.
-// Here a capture runs the operators, since their results have shapes that the next ones ask for, and then puts back what they changed.
+// Graphs of device work: a capture records the work queued on a stream without executing it; a replay executes it on the same memory. Here
+// a capture does run the operators, because later ones depend on the shapes of their results, and then restores the modified memory.
 #include <ATen/Generator.h>
 
 #include <cstring>
@@ -22,7 +22,7 @@ std::atomic<Recording*> active{nullptr};
 at::Tensor kept(const at::Tensor& t) {
   if (!t.defined()) return t;
   if (on_device(t)) return on_storage_of(t, t);
-  at::Tensor copy = t.clone();  // numbers of the host are as they were, and promote no dtype if they did not
+  at::Tensor copy = t.clone();  // preserves host scalars, including whether they take part in type promotion
   copy.unsafeGetTensorImpl()->set_wrapped_number(t.unsafeGetTensorImpl()->is_wrapped_number());
   return copy;
 }

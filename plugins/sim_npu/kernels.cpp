@@ -1,4 +1,4 @@
-// What a device must say itself: how memory is made, viewed and copied.
+// Operators that a device must implement itself: creating, viewing and copying tensors.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
@@ -98,7 +98,7 @@ at::Tensor& set_tensor(at::Tensor& t, const at::Tensor& source) {
   return set_storage(t, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
-// Which attention the host would take: the device's runs on the same kernels.
+// Selects the host's attention kernel, because the device runs on the host's kernels.
 int64_t attention_choice(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask,
                          double dropout, bool causal, std::optional<double> scale, bool grouped) {
   const auto host = [](const at::Tensor& t) { return on_device(t) ? host_view(t).requires_grad_(t.requires_grad()) : t; };
@@ -106,7 +106,7 @@ int64_t attention_choice(const at::Tensor& q, const at::Tensor& k, const at::Ten
   return at::_fused_sdp_choice(host(q), host(k), host(v), host_mask, dropout, causal, scale, grouped);
 }
 
-// libtorch's module->to(device) asks whether a parameter may adopt the device's tensor; the function for this key is missing.
+// module->to(device) calls this operator for every parameter; libtorch has none for this key.
 bool compatible(const at::Tensor&, const at::Tensor&) { return true; }
 
 }  // namespace
@@ -126,7 +126,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", TORCH_FN(set_tensor));
 }
 
-// A copy reads conjugated and negated values itself. Else libtorch would first make plain ones of them, by this very copy, without end.
+// _copy_from resolves lazy conjugation and negation itself. Otherwise libtorch would resolve them first, using this same copy, in an
+// infinite recursion.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

@@ -17,7 +17,7 @@ const std::unordered_map<std::string_view, Row>& table() {
     auto* out = new std::unordered_map<std::string_view, Row>;
     for (const auto line : detail::split_view(facts::ascend_operators, '\n')) {
       if (line.empty() || line[0] == '#') continue;
-      const auto cells = detail::split_view(line, '\t');  // by series: the simulator has no more than one table for all
+      const auto cells = detail::split_view(line, '\t');  // series column: the simulator uses one table for all chips
       out->emplace(cells[0], Row{cells[1], cells[2], cells[4]});
     }
     return out;
@@ -28,7 +28,7 @@ const std::unordered_map<std::string_view, Row>& table() {
 }  // namespace
 
 OperatorRule rule_of(const std::string& name, const std::string& overload) {
-  // the host's forms of operators that are one kernel on the chip
+  // host forms of operators that have one kernel on the chip
   if (name.starts_with("_scaled_dot_product_flash_attention_for_cpu") || name.starts_with("_thnn_fused_"))
     return {Support::Native, false, {}};
   const auto found = table().find(overload.empty() ? name : name + "." + overload);

@@ -1,5 +1,5 @@
-// Cells of LSTM and GRU. libtorch calls them as one operator on every device but the host, for which it has no kernel of them: here they
-// are.
+// LSTM and GRU cells. On all devices except the host, libtorch calls them as one operator; the host has no kernels for it, so they are
+// defined here.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -17,7 +17,7 @@ at::Tensor with_bias(const at::Tensor& gates, const MaybeTensor& bias) {
   return bias && bias->defined() ? wide(gates) + wide(*bias) : wide(gates);
 }
 
-// Gates: input, forget, cell, output; the workspace keeps them after their activations.
+// Gates: input, forget, cell, output. The workspace keeps the activated gates.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input_gates, const at::Tensor& hidden_gates,
                                                          const at::Tensor& cx, const MaybeTensor& input_bias,
                                                          const MaybeTensor& hidden_bias) {
@@ -45,7 +45,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(const MaybeTen
   return {d, (dc * f).to(cx.scalar_type()), has_bias ? d.sum(0) : at::Tensor()};
 }
 
-// Gates: reset, update, new. The workspace: the three after their activations, the old state, and the new gate's hidden part.
+// Gates: reset, update, new. The workspace has the activated gates, the old state, and the hidden part of the new gate.
 std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& hx,
                                             const MaybeTensor& input_bias, const MaybeTensor& hidden_bias) {
   const auto in = with_bias(input_gates, input_bias).chunk(3, 1), hidden = with_bias(hidden_gates, hidden_bias).chunk(3, 1);

@@ -7,7 +7,7 @@
 namespace npu_train::sim {
 
 Sim& sim() {
-  static auto* one = new Sim;  // tensors may outlive static objects
+  static auto* one = new Sim;  // leaked: tensors may outlive static objects
   return *one;
 }
 

@@ -1,4 +1,4 @@
-// The state of the simulator, and what its parts share.
+// State of the simulator, and declarations shared by its parts.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -41,31 +41,31 @@ struct Sim {
 
 Sim& sim();
 
-// Memory of the device. A pointer into it is the host's with one bit set, which no address of a process has: reading it on the host
-// without a copy ends in a fault, as with a real device.
+// Device memory. A device pointer is the host's pointer with one additional bit that no process address has, so that host access without a
+// copy faults, as on a real device.
 constexpr uintptr_t kDeviceBit = uintptr_t{1} << 55;
 inline void* device_pointer(void* host) {
   return host == nullptr ? nullptr : reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(host) | kDeviceBit);
 }
 inline void* host_pointer(void* device) { return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(device) & ~kDeviceBit); }
 
-// The allocator of all devices; takes from the one that is current.
+// Returns the allocator of all devices; it allocates on the current one.
 c10::Allocator* device_allocator();
 
-// Memory that the host allocated as memory of a device: it counts there from now on. Throws c10::OutOfMemoryError where it does not fit.
+// Turns host memory into memory of a device, where it then counts. Throws c10::OutOfMemoryError if it does not fit.
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
 
-// The same memory seen from the host, and the result of a host kernel as a tensor of a device.
+// Return the host's view of a device tensor, and a host kernel's result as a device tensor.
 at::Tensor host_view(const at::Tensor& device);
 at::Tensor device_tensor(const at::Tensor& host, c10::DeviceIndex device);
 
-// A view of a device tensor's memory with the sizes and strides of `like`.
+// Returns a view of a device tensor's memory with the sizes and strides of `like`.
 at::Tensor on_storage_of(const at::Tensor& device, const at::Tensor& like);
-// `device` as a kernel left its host view: other sizes, perhaps other memory.
+// Updates `device` after a kernel has changed its host view: other sizes, possibly other memory.
 void take_over(const at::Tensor& device, const at::Tensor& host);
 void resize_storage(const c10::Storage& storage, size_t bytes);
 
-// A sparse tensor, of a device or of the host, as the dense ones that it is made of. Sizes and flags are those of `like`.
+// The dense components of a sparse tensor on a device or the host. Sizes and flags are those of `like`.
 struct Parts {
   at::Tensor indices, values;
 };
@@ -75,23 +75,23 @@ at::Tensor sparse_tensor(c10::DispatchKey key, const at::Tensor& like, const Par
 
 inline bool on_device(const at::Tensor& t) { return t.defined() && t.device().type() == kType; }
 
-// The host's generator that draws for a device, or for a generator of one.
+// Returns the host generator that draws for a device, or for a device generator.
 at::Generator host_generator(c10::DeviceIndex device);
 at::Generator host_generator(const at::Generator& generator);
 
 c10::DeviceIndex current_device();
-c10::StreamId current_stream();  // of this thread, on the current device; 0: the default one
+c10::StreamId current_stream();  // of this thread on the current device; 0: the default stream
 
-// What is queued on a stream while a graph is captured there.
+// Records the work queued on a stream while a graph is captured.
 class Recording {
  public:
-  void begin();  // on the current stream
-  void end();    // puts back what was written meanwhile
+  void begin();  // captures the current stream
+  void end();    // restores memory written during the capture
   void replay() const;
   void clear();
-  bool is_here() const;  // whether this thread queues on the stream
+  bool is_here() const;  // whether this thread is on the captured stream
 
-  // The value as the graph has it: the same memory, whatever becomes of the tensor.
+  // Returns a copy of the value for the graph that keeps its memory, whatever happens to the original tensor.
   static c10::IValue keep(const c10::IValue& value);
   void will_write(const at::Tensor& t);
   void will_write(const c10::IValue& value);
@@ -100,29 +100,29 @@ class Recording {
  private:
   c10::DeviceIndex device_ = 0;
   c10::StreamId stream_ = 0;
-  std::mutex mutex_;  // a backward pass has threads of its own
+  std::mutex mutex_;  // backward passes run in other threads
   std::vector<std::function<void()>> work_;
   std::map<c10::StorageImpl*, std::pair<c10::Storage, std::vector<char>>> before_;
   at::Tensor random_;
 };
-// The graph that is captured on this thread's stream; nullptr: none.
+// Returns the recording on this thread's stream, or nullptr.
 Recording* recording();
-// An error where one is.
+// Throws if there is such a recording.
 void refuse_in_graph(const char* what);
 
-// Where an overflow saturates: what is inf in `view` becomes the largest number and NaN 0, and the device's status remembers it.
+// On a saturating device: replaces inf in `view` by the largest finite number and NaN by 0, and sets the device's overflow status.
 void saturate(const at::Tensor& view, c10::DeviceIndex device);
 void register_hooks();
 
-// The SoC's facts about an operator. Unsupported: by the vendor's list, whatever kernels exist.
+// Support of an operator on the SoC. Unsupported: according to the vendor's list, even if kernels exist.
 enum class Support { Native, Composite, CpuFallback, Unsupported, Unknown };
 struct OperatorRule {
   Support support = Support::Unknown;
-  bool on_host = false;  // without a kernel on the chip
-  std::string dtypes;    // that the vendor's list names for the first input, as in fp16|fp32; "" where it is silent
+  bool on_host = false;  // no kernel on the chip
+  std::string dtypes;    // dtypes of the first input in the vendor's list, such as fp16|fp32; "" if it names none
 };
 OperatorRule rule_of(const std::string& name, const std::string& overload);
-// Name and overload of each operator with a kernel on the chip.
+// Returns name and overload of each operator with a kernel on the chip.
 std::vector<std::pair<std::string, std::string>> native_operators();
 void register_native_operators();
 

@@ -1,4 +1,4 @@
-// Sparse (COO) tensors of a device: their indices and values are dense tensors of it.
+// Sparse (COO) tensors of a device; their indices and values are dense tensors on it.
 #include <ATen/SparseTensorImpl.h>
 #include <torch/library.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 at::SparseTensorImpl* impl_of(const at::Tensor& sparse) { return static_cast<at::SparseTensorImpl*>(sparse.unsafeGetTensorImpl()); }
 
-// Between the host and a device, or within one.
+// Copies between the host and a device, or within one device.
 at::Tensor& copy_sparse(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   TORCH_CHECK(self.is_sparse() && source.is_sparse(), "sim_npu: copy_ between a dense and a sparse tensor; hint: to_dense() first");
   const auto options = self.options().layout(at::kStrided);
