@@ -1,5 +1,5 @@
-// Does compare_dumps name the layer that was broken? Draws faults over all layers of ResNet-50 and ViT-tiny, and pairs of runs that
-// differ in rounding alone. See tests/tools/align/planted_faults.hpp.
+// Measures whether compare_dumps finds the faulty layer. Draws faults over all layers of ResNet-50 and ViT-tiny, and pairs of runs that
+// differ only in rounding. See tests/tools/align/planted_faults.hpp.
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// What the trainer itself costs per step: a task that does nothing, on a data set that costs nothing. Prints one JSON line.
+// Measures the trainer's overhead per step: a task without computation on a data set without cost. Prints one line of JSON.
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace npu_train;
 
-/// One parameter, a loss without a model: what remains is the trainer.
+/// One parameter and a loss without a model, so that only the trainer is measured.
 class NoOp final : public Task {
  public:
   StepOutput training_step(const Batch& batch) override { return {weight_.sum(), batch.weight, {}}; }
@@ -25,7 +25,7 @@ class NoOp final : public Task {
   at::Tensor weight_ = at::zeros({1}).set_requires_grad(true);
 };
 
-/// The parameters of a real network, of which one gets a gradient.
+/// The parameters of a real network; only one gets a gradient.
 class NoOpModel final : public ModelTask {
  public:
   explicit NoOpModel(Model model) : ModelTask(std::move(model)), first_(ModelTask::parameters()[0].value) {}

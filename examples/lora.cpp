@@ -1,4 +1,4 @@
-// Low-rank adapters on a network of one's own: learns y = sin(3 x), then adapts to y = sin(3 x + 0.5) by training adapters alone.
+// Low-rank adapters in your own network: learns y = sin(3 x), then adapts to y = sin(3 x + 0.5) by training only the adapters.
 #include <torch/nn.h>
 #include <torch/types.h>
 
@@ -9,7 +9,7 @@
 #include <npu_train/nn/layers.hpp>
 #include <npu_train/trainer.hpp>
 
-// Its linear layers are those of npu_train, which can have adapters.
+// Uses npu_train's linear layers, which support adapters.
 struct CurveImpl : torch::nn::Module {
   CurveImpl() {
     for (const auto& [name, in, out] : {std::tuple("first", 1, 64), std::tuple("second", 64, 64), std::tuple("last", 64, 1)}) {

@@ -1,4 +1,4 @@
-// Both programs in one, with a network of your own: every command knows it by its name.
+// Both programs in one, with your own network, which every command knows by name.
 //   own_tool train CONFIG.yaml [key=value ...]       (the options of train_app)
 //   own_tool SUBCOMMAND ...                          (those of npu_tool)
 #include <torch/nn.h>

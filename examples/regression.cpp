@@ -1,4 +1,4 @@
-// Regression on tensors in memory, with a loss of its own: learns y = sin(3 x) and prints how far off it is.
+// Regression on tensors in memory with a custom loss: learns y = sin(3 x) and prints the error.
 #include <torch/nn.h>
 #include <torch/types.h>
 

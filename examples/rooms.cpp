@@ -1,4 +1,4 @@
-// One small example for each room of the library; docs/rooms explains them: rooms [FOLDER for a file or two]
+// One small example for each room of the library, explained in docs/rooms: rooms [FOLDER for the written files]
 #include <torch/nn.h>
 #include <torch/types.h>
 
@@ -312,7 +312,7 @@ void profiled_loop() {
 int main(int argc, char** argv) try {
   npu_train::set_log_sink(npu_train::make_standard_sink());
   launch_room();            // before this process has a second thread
-  memory_before_the_run();  // early: a process that has seen a backward pass takes no further kind of device
+  memory_before_the_run();  // early: after the first backward pass, a process cannot add kinds of devices
   growth_of_a_loop_of_your_own([] {});
   core_room();
   base_room();

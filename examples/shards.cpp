@@ -1,4 +1,4 @@
-// A network of your own whose parameters ranks hold in shards, and bring block by block. The second argument is a folder for checkpoints.
+// Your own network with sharded parameters, which are gathered block by block. The second argument is a folder for checkpoints.
 //   scripts/launch --nproc 2 build/bin/example_shards zero3 outputs
 #include <torch/nn.h>
 #include <torch/types.h>
@@ -30,7 +30,7 @@ int main(int argc, char** argv) try {
   npu_train::Trainer trainer({.data = {.options = {{"batch_size", 32}}},
                               .optimizer = {"adamw", {{"lr", 3e-3}}},
                               .trainer = {.max_epochs = 10,
-                                          .accumulate_grad_batches = alone ? 2 : 1,  // the global batch of two ranks
+                                          .accumulate_grad_batches = alone ? 2 : 1,  // same global batch as two ranks
                                           .strategy = argc > 1 ? argv[1] : "auto",
                                           .threads = 1},
                               .output = {.dir = argc > 2 ? argv[2] : ""}});
