@@ -52,7 +52,7 @@ inline void* host_pointer(void* device) { return reinterpret_cast<void*>(reinter
 // Returns the allocator of all devices; it allocates on the current one.
 c10::Allocator* device_allocator();
 
-// Turns host memory into memory of a device, where it then counts. Throws c10::OutOfMemoryError if it does not fit.
+// Turns host memory into memory of a device, and counts it there. Throws c10::OutOfMemoryError if it does not fit.
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
 
 // Return the host's view of a device tensor, and a host kernel's result as a device tensor.

@@ -187,8 +187,7 @@ void add_augmentations(TransformRegistry& registry) {
 void add_builtin_transforms(TransformRegistry& registry) {
   registry.add<ResizeOptions>("resize", "antialiased resize", [](const ResizeOptions& o, const TransformContext& context) {
     const int64_t size =
-        o.size > 0 ? o.size
-                   : static_cast<int64_t>(std::floor(static_cast<double>(size_or_default(0, context)) / o.crop_ratio));  // as in timm
+        o.size > 0 ? o.size : static_cast<int64_t>(std::floor(static_cast<double>(size_or_default(0, context)) / o.crop_ratio));  // as timm
     const auto how = resampling(o.interpolation, context);
     return o.exact ? step<Resize>(size, size, how) : step<Resize>(size, how);
   });

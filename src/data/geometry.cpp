@@ -46,7 +46,8 @@ Image Resize::apply_encoded(const std::vector<uint8_t>& file, const std::string&
 CenterCrop::CenterCrop(int64_t size) : size_(size) { check_side(size, "CenterCrop"); }
 
 PixelBox CenterCrop::window(int64_t height, int64_t width) const {
-  // The start is rounded half to even, as by Python's round() in torchvision, to select the same pixels; for padding it is rounded down.
+  // The start is rounded half to even, as by Python's round() in torchvision, to select the same pixels; the amount of padding is rounded
+  // down.
   const auto start = [this](int64_t side) {
     const int64_t rest = side - size_;
     if (rest < 0) return -((-rest) / 2);

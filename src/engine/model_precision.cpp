@@ -76,7 +76,7 @@ void check_norm(const Model& model, const AmpModules& modules, const std::string
   const Block* owner = nullptr;
   for (const auto& block : model.blocks)
     if (in_modules(norm, paths_of(model, block))) owner = &block;
-  for (const auto& block : model.blocks) {  // a layer outside of all blocks is counted to the first and the last
+  for (const auto& block : model.blocks) {  // a layer outside of all blocks counts as part of the first and the last
     const bool concerned = owner != nullptr ? owner == &block : &block == &model.blocks.front() || &block == &model.blocks.back();
     check(!concerned || !modules.keeps_fp32(block.name), ErrorKind::Usage, "amp.low_precision_modules", "'", norm,
           "' cannot have low precision inside the block '", block.name, "', which computes in fp32; hint: name the block instead");

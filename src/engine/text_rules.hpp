@@ -30,7 +30,7 @@ class ContextWarmupHook {
 
   /// Returns the loader's hook; empty if inactive.
   BatchHook hook() const;
-  /// Call it with the rounds of the loader that has the hook, before its first epoch.
+  /// Sets the rounds per epoch of the loader that uses the hook; call it before the first epoch.
   void set_rounds_per_epoch(std::optional<int64_t> rounds, const TrainerOptions& options);
 
  private:

@@ -67,7 +67,8 @@ class Recurrent {
     return c.to.node("Slice", {given, c.to.ints({layer * directions_}), c.to.ints({(layer + 1) * directions_}), c.to.ints({0})});
   }
 
-  // Returns the value of weight 0 (input), 1 (state) or bias 2, 3 of a layer and direction.
+  // Returns the recorded value of a parameter: `which` is 0 for the weight of the input, 1 for the weight of the state, 2 and 3 for their
+  // biases.
   size_t value(int64_t layer, int64_t direction, int64_t which) const {
     return c.op().reads[x_count_ + static_cast<size_t>((layer * directions_ + direction) * per_direction_ + which)];
   }

@@ -11,7 +11,7 @@ namespace {
 
 // PROTO 2, LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c, STOP; then the version of the format, 1001.
 constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.", 21);
-constexpr uint64_t kLargestDescription = 1 << 16;  // of the pickle that describes the machine
+constexpr uint64_t kLargestDescription = 1 << 16;  // bytes of the pickle that describes the machine
 
 }  // namespace
 
@@ -42,7 +42,7 @@ std::unique_ptr<Unpickler> LegacyTorchFile::next_pickle(uint64_t largest) {
   return out;
 }
 
-// Each storage is stored as its number of elements, then the elements.
+// In the file, each storage is its number of elements, then the elements.
 void LegacyTorchFile::find_storages(const PickleValue& keys) {
   require(keys.kind == PickleValue::Kind::List, "does not list its storages");
   const auto claimed = value_->storages();

@@ -23,8 +23,7 @@ void install() {
           "another library of this process has registered a fallback for the dispatch key ", kOpModeKey,
           ", through which npu_train sees the operators of a thread; one library of a process can have it; hint: do not load that library "
           "(torchdistx is one) into this process");
-    auto* made = new torch::Library(torch::Library::IMPL, "_", kOpModeKey, __FILE__,
-                                    __LINE__);  // never deleted: operators may run until the process ends
+    auto* made = new torch::Library(torch::Library::IMPL, "_", kOpModeKey, __FILE__, __LINE__);  // leaked: operators may run until exit
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&hand_over>());
     return made;
   }();

@@ -180,8 +180,7 @@ void OpObserver::on_end(const at::RecordFunction& fn, at::ObserverContext* conte
 }
 
 void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
-  if (std::string_view(fn.name()).starts_with("autograd::engine::") && listener_.sees_all())
-    return;  // a wrapper of operators, not an operator
+  if (std::string_view(fn.name()).starts_with("autograd::engine::") && listener_.sees_all()) return;  // only wraps operators
   auto& inside = inside_[std::this_thread::get_id()];
   context.outermost = inside.empty();
   if (!context.outermost) {

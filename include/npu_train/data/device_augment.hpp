@@ -1,8 +1,8 @@
 /// Transforms of a complete batch on the training device: the loader provides bytes and the random draws of each image, and ATen operators
 /// do the rest on the batch's device. Draws, arithmetic and rounding equal those of the transforms on the host, so the images are the same.
 ///
-/// A chain is split after the last step that sizes images (resize, random_resized_crop): up to there it runs on the host, because images
-/// have different sizes; the rest, with the normalisation, runs on the device.
+/// A chain is split after the last step that sizes images and has no device form (resize, random_resized_crop): up to there it runs on the
+/// host, because images have different sizes; the rest, with the normalisation, runs on the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -22,11 +22,10 @@ class SequenceDataset : public Dataset {
 
 /// How documents become samples.
 struct DocumentRules {
-  int64_t context = 512;  ///< tokens of the longest sample, with begin_token and end_token
-  std::string long_documents =
-      "error";               ///< action for longer ones: error; truncate: the first tokens, then end_token; split: several samples
-  int64_t begin_token = -1;  ///< first token of each sample; below 0: none
-  int64_t end_token = 0;     ///< last token of each document in a file of tokens, and of its sample
+  int64_t context = 512;                 ///< tokens of the longest sample, with begin_token and end_token
+  std::string long_documents = "error";  ///< for longer ones: error; truncate: first tokens, then end_token; split: several samples
+  int64_t begin_token = -1;              ///< first token of each sample; below 0: none
+  int64_t end_token = 0;                 ///< last token of each document in a file of tokens, and of its sample
   int64_t pad_token = 0;
   int64_t vocab_size = 0;  ///< larger or equal tokens are an error; 0: not checked
   bool skip_bad = false;   ///< omits and counts documents that are empty, too long or have such a token, instead of an error
