@@ -65,7 +65,7 @@ Batch Batch::finished() const {
 }
 
 Batch Batch::narrow(int64_t first, int64_t count) const {
-  if (!pending.empty()) return finished().narrow(first, count);  // a sample may be mixed with its neighbour
+  if (!pending.empty()) return finished().narrow(first, count);  // pending changes may mix neighbouring samples
   const auto all = rows();
   check(first >= 0 && count >= 0 && first + count <= all, ErrorKind::Usage, "Batch", "rows ", first, " to ", first + count,
         " of a batch of ", all);

@@ -10,7 +10,7 @@ namespace {
 
 void update_number(Hasher& hasher, int64_t value) { hasher.update(&value, sizeof value); }
 
-// With its length before it, so that ("ab", "c") and ("a", "bc") differ.
+// The length comes first, so that ("ab", "c") and ("a", "bc") differ.
 void update_text(Hasher& hasher, const std::string& text) {
   update_number(hasher, static_cast<int64_t>(text.size()));
   hasher.update(text.data(), text.size());

@@ -35,7 +35,7 @@ void check_names(const std::vector<InputSpec>& inputs, const ExampleOptions& opt
   }
 }
 
-// 0, or the allowed integer that is nearest to it.
+// Returns zeros, or the allowed integer that is nearest to 0.
 at::Tensor zero_values(const InputSpec& input, const std::vector<int64_t>& shape) {
   const auto like = at::TensorOptions(input.dtype);
   if (at::isFloatingType(input.dtype) || !input.range) return at::zeros(shape, like);

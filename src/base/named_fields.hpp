@@ -1,4 +1,4 @@
-// Tensors by name that keep their order: the fields of a Batch, the outputs of a model.
+// Named tensors in a fixed order: the fields of a Batch, the outputs of a model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ namespace npu_train::detail {
 
 using NamedFields = std::vector<std::pair<std::string, at::Tensor>>;
 
-// An iterator, at the end if no field has the name.
+// Returns the iterator of the field, or the end.
 template <class Fields>
 auto field_named(Fields& fields, const std::string& name) {
   return std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.first == name; });
@@ -26,7 +26,7 @@ inline std::vector<std::string> names_of(const NamedFields& fields) {
   return out;
 }
 
-// For messages.
+// Returns the names for error messages.
 inline std::string names_text(const NamedFields& fields) { return fields.empty() ? "none" : join(names_of(fields)); }
 
 }  // namespace npu_train::detail

@@ -16,7 +16,7 @@
 namespace npu_train {
 namespace {
 
-// Digits of ExactSum: [first, last).
+// Range [first, last) of the digits of ExactSum.
 struct Digits {
   int first, last;
   int64_t count() const { return last - first; }
@@ -24,7 +24,7 @@ struct Digits {
 constexpr int digit_of(int exponent) { return (exponent - ExactSum::kLowestExponent) / 32; }
 constexpr Digits kOfFp32 = {digit_of(-320), digit_of(288)}, kOfFp64 = {digit_of(-992), digit_of(1024)};
 
-// What a unit of each digit counts, or its reciprocal: powers of two, made from their bits on the device.
+// Returns the value of one unit of each digit, or its reciprocal: powers of two, constructed from their bits on the device.
 at::Tensor units(const Digits& digits, bool reciprocal, const at::Tensor& like) {
   constexpr int64_t kBias = 1023, kOne = int64_t{1} << 52;
   const auto exponents = at::arange(digits.first, digits.last, like.options().dtype(at::kLong)) * 32 + ExactSum::kLowestExponent;
@@ -33,7 +33,7 @@ at::Tensor units(const Digits& digits, bool reciprocal, const at::Tensor& like) 
 
 at::Tensor count_of(const at::Tensor& which) { return which.sum(at::kLong).reshape({1}); }
 
-constexpr int64_t kPieces = 4;  // of 16 bits in an int64
+constexpr int64_t kPieces = 4;  // int16 pieces of an int64
 
 }  // namespace
 
@@ -64,10 +64,10 @@ at::Tensor parts_of(const ExactSum& squares) {
 at::Tensor parts_of(const at::Tensor& squares, bool of_fp64) {
   const Digits& digits = of_fp64 ? kOfFp64 : kOfFp32;
   const auto finite = at::where(at::isfinite(squares), squares, 0.0);
-  // [digits, n]: each sum in units of each digit, less what the digits above it count; all of it exact
+  // [digits, n]: each sum in units of each digit, minus the share of the higher digits; exact
   auto multiples = (finite.unsqueeze(0) * units(digits, /*reciprocal=*/true, squares).unsqueeze(1)).floor_();
   const auto above = multiples.narrow(0, 1, digits.count() - 1) * 0x1p32;
-  multiples.narrow(0, 0, digits.count() - 1).sub_(above).nan_to_num_(0.0, 0.0, 0.0);  // inf: units far below the sum's last bit
+  multiples.narrow(0, 0, digits.count() - 1).sub_(above).nan_to_num_(0.0, 0.0, 0.0);  // inf: the digits below the sum's last bit
   const auto options = squares.options().dtype(at::kLong);
   return at::cat({at::zeros({digits.first}, options), multiples.sum(1).to(at::kLong), at::zeros({ExactSum::kDigits - digits.last}, options),
                   count_of(squares == std::numeric_limits<double>::infinity()), at::zeros({1}, options), count_of(squares.isnan())});
@@ -78,7 +78,7 @@ at::Tensor int32_parts(const at::Tensor& parts) {
   std::vector<at::Tensor> pieces;
   for (int64_t i = 0; i < kPieces; ++i) {
     const auto shifted = parts.bitwise_right_shift(16 * i);
-    pieces.push_back(i + 1 < kPieces ? shifted.bitwise_and(0xffff) : shifted);  // the sign is in the last one
+    pieces.push_back(i + 1 < kPieces ? shifted.bitwise_and(0xffff) : shifted);  // the last piece keeps the sign
   }
   return at::stack(pieces).to(at::kInt);
 }

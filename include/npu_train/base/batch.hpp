@@ -11,20 +11,20 @@
 
 namespace npu_train {
 
-/// A tree by dotted names: "input", "target", "boxes.0". Classification uses "input" [N, C, H, W] and "target" [N] (int64), or
-/// [N, classes] for soft labels; a padded batch carries "mask" [N] (1 = a real sample).
+/// Tensors by dotted name: "input", "target", "boxes.0". Classification uses "input" [N, C, H, W] and "target" [N] (int64), or [N, classes]
+/// for soft labels; a padded batch has "mask" [N] (1 = a real sample).
 class Batch {
  public:
   using Field = std::pair<std::string, at::Tensor>;
 
   Batch() = default;
-  /// The usual case; size is the first dimension of `input`, weight the same.
+  /// Constructs the batch of a supervised task; size and weight are the first dimension of `input`.
   Batch(at::Tensor input, at::Tensor target);
 
   bool has(const std::string& name) const;
-  /// If there is no field `name`, Error(Usage) lists the existing ones.
+  /// Returns the field. Error(Usage) with a list of the fields if `name` is not one of them.
   const at::Tensor& at(const std::string& name) const;
-  /// Adds or replaces.
+  /// Adds or replaces a field.
   void set(const std::string& name, at::Tensor value);
   void erase(const std::string& name);
   const std::vector<Field>& fields() const { return fields_; }
@@ -32,29 +32,28 @@ class Batch {
   const at::Tensor& input() const { return at("input"); }
   const at::Tensor& target() const { return at("target"); }
 
-  /// The same batch with every tensor changed by `fn` (moved to a device, pinned, cast).
+  /// Returns a copy in which `fn` has changed every tensor (moved to a device, pinned, cast).
   Batch map(const std::function<at::Tensor(const at::Tensor&)>& fn) const;
 
-  /// Rows of the batch, including padding: the first dimension of "input", or of the first field that has one; 0 if there is none.
+  /// Number of rows, including padding: the first dimension of "input", or of the first field that has one; 0 if no field has one.
   int64_t rows() const;
-  /// `count` rows from `first` on, sharing the memory: of every field whose first dimension counts the rows; other fields are unchanged.
-  /// Size and weight are those of the real samples among them (the first `size` rows are), as are the ids. Pending changes are applied
-  /// first.
+  /// Returns the rows [first, first + count) without a copy. Fields whose first dimension is not rows() stay complete. Size, weight and ids
+  /// cover the real samples among these rows (the first `size` rows are real). Pending changes are applied first.
   Batch narrow(int64_t first, int64_t count) const;
 
-  /// The batch without pending changes, computed on the device of its tensors.
+  /// Applies the pending changes, on the device of the tensors, and returns the result.
   Batch finished() const;
 
-  /// Bytes of all tensors.
+  /// Total size of all tensors in bytes.
   int64_t nbytes() const;
 
   int64_t size = 0;          ///< real samples (padding not counted)
   double weight = 0;         ///< weight of the batch's mean loss in its window; the number of samples unless a task sets another
-  std::vector<int64_t> ids;  ///< the data set's index of each sample; may be empty
+  std::vector<int64_t> ids;  ///< index of each sample in the data set; may be empty
   int64_t epoch = 0;         ///< epoch in which the samples were drawn
-  int64_t index = 0;         ///< number of the micro-batch in its epoch, over all ranks
-  /// The pending changes, in order, applied where the batch is used: images that are transformed on the device (data/device_augment.hpp).
-  /// Until then the fields are not yet those that a task accepts. to_device() applies them after the copy.
+  int64_t index = 0;         ///< index of the micro-batch in its epoch, over all ranks
+  /// Changes that are applied in this order when the batch is used, such as image transforms on the device (data/device_augment.hpp). Until
+  /// then a task cannot use the fields. to_device() applies them after the copy.
   std::vector<std::function<Batch(Batch)>> pending;
 
  private:

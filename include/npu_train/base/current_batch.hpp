@@ -1,12 +1,12 @@
-/// The micro-batch that a thread works on, for observers of the step: they are called without it.
+/// The micro-batch that the calling thread processes, for observers of the step, whose functions do not receive it.
 #pragma once
 
 #include "npu_train/base/batch.hpp"
 
 namespace npu_train {
 
-/// While one lives, get() of this thread returns its batch: on the device of the task, before the precision casts it. TrainStep makes one
-/// for each micro-batch. The batch must outlive it.
+/// During its lifetime, get() on this thread returns `batch`: on the device of the task, before the precision casts it. TrainStep creates
+/// one for each micro-batch. The batch must outlive it.
 class CurrentBatch {
  public:
   explicit CurrentBatch(const Batch& batch);
@@ -14,7 +14,7 @@ class CurrentBatch {
   CurrentBatch(const CurrentBatch&) = delete;
   CurrentBatch& operator=(const CurrentBatch&) = delete;
 
-  /// nullptr outside of a micro-batch.
+  /// Returns nullptr outside of a micro-batch.
   static const Batch* get();
 
  private:

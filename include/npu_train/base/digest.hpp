@@ -1,4 +1,4 @@
-/// Content digests of tensors: two runs agree bit for bit if these agree.
+/// Content digests of tensors: equal digests mean bit-identical values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,10 +11,10 @@
 
 namespace npu_train {
 
-/// Digest of dtype, shape and the elements in logical order (strides do not matter); device tensors are copied to the host.
+/// Returns the digest of dtype, shape and elements in logical order (strides do not matter). Device tensors are copied to the host.
 uint64_t digest(const at::Tensor& tensor);
 
-/// Digest over names and values, in order.
+/// Returns the digest of names and values, in order.
 uint64_t digest(const ParameterSet& parameters);
 uint64_t digest(const State& state);
 

@@ -1,4 +1,4 @@
-/// The inputs that a model accepts, so that tools can make batches for it without knowing its purpose.
+/// The inputs that a model accepts. Tools create batches from them without knowing the purpose of the model.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -15,43 +15,43 @@
 
 namespace npu_train {
 
-/// One size of an input.
+/// One dimension of an input.
 struct Extent {
   Extent(int64_t size) : size(size) {}                                               // NOLINT: {"batch", 3, 224}
   Extent(std::string name, int64_t size = 0) : size(size), name(std::move(name)) {}  // NOLINT
   Extent(const char* name, int64_t size = 0) : Extent(std::string(name), size) {}    // NOLINT
 
-  int64_t size = 0;    ///< the only size that is accepted; of a free one the usual size, 0 if there is none
-  std::string name{};  ///< of a free size ("batch", "height", "tokens"); empty if the size is fixed
+  int64_t size = 0;    ///< fixed size: the only accepted value; free size: its usual value, 0 if it has none
+  std::string name{};  ///< name of a free size ("batch", "height", "tokens"); empty if the size is fixed
   bool free() const { return !name.empty(); }
 };
 
 /// One input of a model.
 struct InputSpec {
-  std::string name = "input";  ///< of the field in the Batch
+  std::string name = "input";  ///< name of the field in the Batch
   at::ScalarType dtype = at::kFloat;
-  std::vector<Extent> shape{};  ///< the first one is usually the free size "batch"
-  /// Smallest and largest value; the largest is excluded for integers, whose range must be given (token ids: {0, vocabulary}).
+  std::vector<Extent> shape{};  ///< first dimension: usually the free size "batch"
+  /// Smallest and largest value. Integers must have a range; it excludes the largest value (token ids: {0, vocabulary}).
   std::optional<std::pair<double, double>> range{};
 
-  /// The fixed or usual size of the extent `name`; nothing if there is no such free size or it has no usual one.
+  /// Returns the usual size of the free extent `name`; nullopt if it does not exist or has no usual size.
   std::optional<int64_t> usual(const std::string& name) const;
-  /// "float32 [batch, 3, height (224), width (224)]"
+  /// Returns a text such as "float32 [batch, 3, height (224), width (224)]".
   std::string str() const;
 };
 
-/// Images [batch, channels, height, width] of usually `side` pixels (0: any), or exactly `side` if `fixed`.
+/// Describes images [batch, channels, height, width] whose side is usually `side` pixels (0: no usual size), or always, if `fixed`.
 InputSpec image_input(int64_t channels, int64_t side, bool fixed = false);
 
 struct ExampleOptions {
-  int64_t samples = 1;                       ///< the size "batch"
-  std::map<std::string, int64_t> sizes{};    ///< other free sizes by name; those that are absent take the usual size
-  bool zeros = false;                        ///< or the allowed integers nearest to 0; false: random, standard normal without a range
-  std::optional<at::Generator> generator{};  ///< nothing: that of the process
+  int64_t samples = 1;                     ///< size of the extent "batch"
+  std::map<std::string, int64_t> sizes{};  ///< other free sizes by name; by default their usual values
+  bool zeros = false;  ///< zeros, or the allowed integers nearest to 0. false: random values in the range, standard normal without one
+  std::optional<at::Generator> generator{};  ///< default: the global generator
 };
 
-/// A batch of these inputs on the CPU. Error(Usage) without inputs, for a free size that is neither given nor usual, for a size that the
-/// model does not accept, and for integers without a range.
+/// Creates a batch of these inputs on the CPU. Error(Usage) if `inputs` is empty, if a free size has neither a given nor a usual value, if
+/// the model does not accept a given size, and if integers have no range.
 Batch example_batch(const std::vector<InputSpec>& inputs, const ExampleOptions& options = {});
 
 }  // namespace npu_train

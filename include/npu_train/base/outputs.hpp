@@ -1,4 +1,4 @@
-/// What a model returns: tensors by name.
+/// The named tensors that a model returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace npu_train {
 
-/// Named tensors in an order; most models have one, "output".
+/// Named tensors in a fixed order; most models have one, "output".
 class Outputs {
  public:
   using Field = std::pair<std::string, at::Tensor>;
@@ -19,9 +19,9 @@ class Outputs {
   explicit Outputs(std::vector<Field> fields) : fields_(std::move(fields)) {}
 
   bool has(const std::string& name) const;
-  /// Error(Usage) lists the names if `name` is not one of them.
+  /// Returns the output. Error(Usage) with a list of the names if `name` is not one of them.
   const at::Tensor& at(const std::string& name) const;
-  /// The first one, which losses and metrics of one output use; undefined if there is none.
+  /// Returns the first tensor, which losses and metrics of a single output use; undefined if there are no outputs.
   const at::Tensor& first() const;
   const std::vector<Field>& fields() const { return fields_; }
 

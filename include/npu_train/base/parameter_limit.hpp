@@ -1,4 +1,4 @@
-/// Bounds of a parameter that an optimizer keeps.
+/// Bounds within which an optimizer keeps a parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,11 +8,11 @@
 namespace npu_train {
 
 struct ParameterLimit {
-  std::string name;  ///< of the parameter
+  std::string name;  ///< name of the parameter
   double least = 0;
   double most = 0;
 
-  /// Each element, moved to the nearest value of [least, most]; NaN stays.
+  /// Clamps each element to [least, most]; NaN stays NaN.
   at::Tensor within(const at::Tensor& value) const { return value.clamp(least, most); }
 };
 

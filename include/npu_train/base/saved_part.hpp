@@ -1,4 +1,4 @@
-/// Saved state where a rank holds slices of parameters.
+/// Reads saved state for slices of parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,8 +7,8 @@
 
 namespace npu_train::detail {
 
-/// What `saved` has in the place of p.value: of a tensor of all of the parameter, or of that very slice of it, 1-D. Undefined if its shape
-/// is neither.
+/// Returns the part of `saved` that corresponds to p.value. `saved` has the shape of the complete parameter, or is already this slice
+/// (1-D). Undefined for any other shape.
 inline at::Tensor saved_part(const Parameter& p, const at::Tensor& saved) {
   if (saved.sizes() == p.whole().sizes()) return p.part_of(saved);
   const bool same_slice = p.is_slice() && saved.dim() == 1 && saved.numel() == p.value.numel();

@@ -1,4 +1,4 @@
-/// An optimizer that decides on the device whether to step.
+/// The interface of optimizers that decide on the device whether to step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,11 +7,11 @@
 
 namespace npu_train {
 
-/// The conditions of the step. Undefined tensors mean: no unscaling, no overflow.
+/// Device-side conditions of a step. Undefined tensors mean: no unscaling, no overflow.
 struct StepGate {
-  at::Tensor inv_scale;  ///< fp32 scalar on the device; factor by which gradients must still be multiplied. Undefined: they are ready.
-  /// fp32 scalar; not 0 leaves parameters and optimizer state bit-identical. If it is on the parameters' device, the device decides; if it
-  /// is on the host and the parameters on a device, the host decides. Undefined: always step.
+  at::Tensor inv_scale;  ///< fp32 scalar on the device: remaining factor of the gradients. Undefined: they are unscaled.
+  /// fp32 scalar; if it is not 0, parameters and optimizer state stay bit-identical. A tensor on the parameters' device is evaluated there,
+  /// one on the host by the host. Undefined: always step.
   at::Tensor found_inf;
 };
 

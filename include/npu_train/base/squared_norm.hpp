@@ -1,4 +1,4 @@
-/// The squared norm of gradients in the form in which threads, tensors and ranks add it: without rounding.
+/// The squared norm of gradients, as an exact sum: its bits do not depend on the order of threads, tensors and ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,33 +9,34 @@
 
 namespace npu_train {
 
-/// Where several ranks have a part of the gradients each, the parts of all are the elementwise sum of theirs.
+/// The parts of several ranks, each with its own gradients, are combined by elementwise addition.
 struct SquaredNorm {
-  /// On the gradients' device: int64 [ExactSum::kLimbs], the limbs of the sum of squares. On a device without fp64: [1], that sum itself in
-  /// fp32, rounded. Undefined: no norm is needed.
+  /// int64 [ExactSum::kLimbs] on the gradients' device: the limbs of the sum of squares. On a device without fp64: fp32 [1], the rounded
+  /// sum of squares. Undefined: no norm is needed.
   at::Tensor parts{};
-  at::ScalarType dtype = at::kFloat;  ///< of the norm
+  at::ScalarType dtype = at::kFloat;  ///< dtype of the norm
 };
 
-/// For tensors that are sharded over ranks: gets SquaredNorm::parts of this rank and adds to them those of the other ranks, in place. The
-/// identity by default.
+/// For tensors that are sharded over ranks: adds SquaredNorm::parts of the other ranks to those of this rank, in place. By default the
+/// identity.
 using NormReduction = std::function<void(at::Tensor& value)>;
 
-/// The norm, a scalar of `dtype` on the device of `parts`. On the CPU the root of the exact sum, rounded to fp64 before and after; on
-/// another device norm_by_operators().
+/// Returns the norm, a scalar of `dtype` on the device of `parts`. The CPU rounds the exact sum to fp64 before it takes the root; other
+/// devices with fp64 use norm_by_operators().
 at::Tensor norm_of(const SquaredNorm& squares);
 
-/// The norm in fp64 from int64 parts, by operators on their device, which the host does not read: equal sums of parts give equal bits
-/// there, and the bits of the CPU up to the last places of fp64. Squares of fp64 overflow.
+/// Returns the norm in fp64 from int64 parts, with operators on their device and without a host read. Equal parts give equal bits on one
+/// device; other devices, and the CPU's norm_of(), may differ in the last places of fp64. A sum of squares beyond the range of fp64 gives
+/// inf.
 at::Tensor norm_by_operators(const at::Tensor& parts);
 
-/// SquaredNorm::parts of sums of squares: of one on the host, and of [n] in fp64 on a device, n up to 2^20, which the host does not read.
-/// `of_fp64`: whether squares may be outside 2^-320 to 2^288, beyond all squares of fp32; bits below 2^-992 are dropped then.
+/// Converts sums of squares to SquaredNorm::parts: one sum on the host, or [n] fp64 sums on a device (n up to 2^20) without a host read.
+/// `of_fp64`: the sums may be outside 2^-320 to 2^288, the range of squares of fp32; bits below 2^-992 are then dropped.
 at::Tensor parts_of(const ExactSum& squares);
 at::Tensor parts_of(const at::Tensor& squares, bool of_fp64);
 
-/// Parts as int32 and back, for collectives without int64: the elementwise sum over up to 2^15 ranks is that of all. Parts that are not
-/// int64 stay as they are.
+/// Converts parts to int32 and back, for collectives without int64; the int32 parts of up to 2^15 ranks may be added elementwise. Parts
+/// that are not int64 stay unchanged.
 at::Tensor int32_parts(const at::Tensor& parts);
 at::Tensor from_int32_parts(const at::Tensor& parts);
 

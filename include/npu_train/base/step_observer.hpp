@@ -1,5 +1,5 @@
-/// The interface through which dump, profiler, out-of-memory report and overflow replay observe the step. Without observers it costs one
-/// branch.
+/// The interface through which tensor dumps, the profiler, out-of-memory reports and overflow replay observe the step. Without observers it
+/// costs one branch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ namespace npu_train {
 
 enum class Phase { DataWait, Transfer, Forward, Backward, Reduce, Unscale, Clip, Optimizer, Callbacks, Validation, Checkpoint };
 
-/// The name of a phase in reports ("forward").
+/// Returns the name of a phase in reports ("forward").
 constexpr const char* phase_name(Phase phase) {
   constexpr const char* names[] = {"data_wait", "transfer",  "forward",   "backward",   "reduce",    "unscale",
                                    "clip",      "optimizer", "callbacks", "validation", "checkpoint"};
@@ -24,12 +24,12 @@ constexpr const char* phase_name(Phase phase) {
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
-  /// `attempt` counts windows from 0; `micro_batch` the batch inside its window.
+  /// `attempt` counts windows from 0; `micro_batch` is the index in the window.
   virtual void phase_begin(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   virtual void phase_end(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
-  /// After the forward of a micro-batch: the mean loss, on its device.
+  /// Called after the forward of a micro-batch with its mean loss, on the loss's device.
   virtual void on_loss(const at::Tensor& /*loss*/, int64_t /*attempt*/, int /*micro_batch*/) {}
-  /// The phase ends with this exception, which is then rethrown to the caller.
+  /// Called if the phase ends with an exception, which is rethrown afterwards.
   virtual void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) {}
 };
 
@@ -45,7 +45,7 @@ class Observers {
     for (auto* o : list_) o->on_loss(loss, attempt, micro_batch);
   }
 
-  /// Runs `fn` as `phase`; an exception is passed to the observers and rethrown.
+  /// Runs `fn` as `phase`. Passes an exception to the observers and rethrows it.
   template <class Fn>
   decltype(auto) run(Phase phase, int64_t attempt, int micro_batch, Fn&& fn) const {
     if (list_.empty()) [[likely]]

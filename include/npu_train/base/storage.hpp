@@ -5,11 +5,11 @@
 
 namespace npu_train {
 
-/// The storage of a tensor's values, equal for a tensor and its views, as long as one of them lives. nullptr for an undefined tensor and
-/// for one without memory of its own (for example, a sparse one).
+/// Returns an address that a tensor and its views share; it is unique while one of them exists. nullptr for an undefined tensor and for one
+/// without its own memory (for example, a sparse tensor).
 inline const void* storage_of(const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
 
-/// Whether both are the same elements of the same memory, in the same order and dtype: a tensor and what `detach()` makes of it, not its
+/// Returns whether both have the same elements at the same addresses, with equal dtype and strides: a tensor and its detach(), but not its
 /// slices or transposed views.
 inline bool same_elements(const at::Tensor& a, const at::Tensor& b) {
   return storage_of(a) != nullptr && storage_of(a) == storage_of(b) && a.storage_offset() == b.storage_offset() &&
