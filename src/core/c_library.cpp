@@ -1,4 +1,4 @@
-// The only file that knows a header of glibc.
+// The only file that includes a glibc header.
 #include "npu_train/core/c_library.hpp"
 
 #if __has_include(<gnu/libc-version.h>)

@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-/// A limit of version 1 at or above this is none: the kernel writes the largest multiple of a page.
+/// Values from here on mean no limit: for an unset limit, version 1 reports the largest multiple of the page size.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<std::string> file_of_this_machine(const std::string& path) {
@@ -21,7 +21,7 @@ std::optional<std::string> file_of_this_machine(const std::string& path) {
   return text;
 }
 
-/// The number that the text begins with. "max" is none.
+/// Parses the number at the beginning of the text; nullopt for "max".
 std::optional<int64_t> number(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   int64_t out = 0;
@@ -29,7 +29,7 @@ std::optional<int64_t> number(std::string_view text) {
   return error == std::errc() ? std::optional(out) : std::nullopt;
 }
 
-/// How many processors a list like "0-3,8" names; nothing for an empty or malformed one.
+/// Counts the processors in a list like "0-3,8"; nullopt if it is empty or malformed.
 std::optional<int64_t> count_of(const std::string& list) {
   int64_t count = 0;
   std::istringstream parts(list.substr(0, list.find('\n')));
@@ -48,7 +48,7 @@ class Reader {
 
   CgroupLimits read() {
     const auto own = folders("");
-    if (!own.empty()) out_.oom_kills = entry(own.front() + "/memory.events", "oom_kill").value_or(0);  // counts the groups below too
+    if (!own.empty()) out_.oom_kills = entry(own.front() + "/memory.events", "oom_kill").value_or(0);  // includes the child groups
     for (const auto& folder : own) {
       std::istringstream cpu_max(text(folder + "/cpu.max"));
       std::string quota, period;
@@ -67,7 +67,7 @@ class Reader {
  private:
   std::string text(const std::string& path) const { return files_(path).value_or(""); }
 
-  /// The number behind `name` in a file of lines "name number".
+  /// Returns the number after `name` in a file of lines "name number".
   std::optional<int64_t> entry(const std::string& path, const std::string& name) const {
     std::istringstream lines(text(path));
     for (std::string line; std::getline(lines, line);)
@@ -75,8 +75,8 @@ class Reader {
     return std::nullopt;
   }
 
-  /// The folders with the limits of `controller` ("": version 2), from the group of the process up to the root. /proc/self/cgroup has lines
-  /// "number:controllers:path".
+  /// Returns the folders with the limits of `controller` ("": version 2), from the group of the process up to the root. /proc/self/cgroup
+  /// has lines "number:controllers:path".
   std::vector<std::string> folders(const std::string& controller) const {
     std::vector<std::string> out;
     std::istringstream lines(groups_);
@@ -96,7 +96,7 @@ class Reader {
 
   static std::vector<std::string> up(const std::string& mount, std::string path) {
     std::vector<std::string> out;
-    if (path.find("..") != std::string::npos) path = "/";  // of a process outside of what this one sees
+    if (path.find("..") != std::string::npos) path = "/";  // a group outside of this process's namespace
     for (; path.size() > 1 && path[0] == '/' && out.size() < 64; path.resize(path.rfind('/'))) out.push_back(mount + path);
     out.push_back(mount);
     return out;
@@ -125,7 +125,7 @@ class Reader {
   }
 
   SystemFiles files_;
-  std::string groups_;  // the text of /proc/self/cgroup
+  std::string groups_;  // content of /proc/self/cgroup
   CgroupLimits out_;
 };
 

@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-// A shell takes away quotes that are not quoted themselves.
+// The hint depends on the source, because a shell removes unescaped quotes.
 std::string empty_text_hint(const ConfigNode& node, const std::string& path) {
   return node.mark().source == "command line" ? "in a shell, an empty text is '" + path + "=\"\"'" : "write \"\" for an empty text";
 }
@@ -47,7 +47,7 @@ bool inside(double value, const Bounds& bounds) {
          (bounds.lo_open ? value > bounds.lo : value >= bounds.lo);
 }
 
-// The choice that a user probably meant; "" if none is near.
+// Returns a hint with the choice that a user probably meant; "" if none is near.
 std::string meant_choice(const std::string& given, const Bounds& bounds) {
   for (const auto& [other, name] : bounds.other_names)
     if (to_lower(other) == to_lower(given)) return "; the name here is " + name;
@@ -57,7 +57,7 @@ std::string meant_choice(const std::string& given, const Bounds& bounds) {
 
 bool is_plain_scalar(const ConfigNode& node) { return node.is_scalar() && !node.quoted(); }
 
-// The integer that a user probably meant.
+// Returns a hint with the integer that a user probably meant.
 std::string integer_hint(const ConfigNode& node) {
   if (!node.is_scalar()) return "";
   const auto& text = node.scalar();
@@ -109,7 +109,7 @@ bool read_list(const ConfigNode& node, const std::string& path, const Bounds& bo
   return good;
 }
 
-/// The key that a name of another program means: one of the section `path`, or else the only one of all sections. "" if it is not known.
+/// Returns a hint for a key's name in another program: the key in section `path`, or else the only such key of all sections. "" if unknown.
 std::string meant_key(const std::string& key, const std::string& path, const std::vector<std::string>& names) {
   const auto keys = keys_called(key);
   for (const auto& full : keys) {
@@ -291,7 +291,7 @@ ConfigNode write_value(const std::vector<std::string>& values) { return write_li
 
 ConfigNode write_value(const PartConfig& part) {
   if (part.name.empty()) return {};
-  // With their places in the source: what is read again from this node names them in its errors.
+  // Keeps the marks, so that errors from reading this node again show the positions in the source.
   auto node = ConfigNode::map();
   ConfigNode::Member name{"name", part.mark, part.name};
   name.value.set_mark(part.mark);

@@ -1,4 +1,4 @@
-// A configuration as YAML or JSON text.
+// Writes a configuration as YAML or JSON text.
 #include <cctype>
 #include <cmath>
 
@@ -14,7 +14,7 @@ constexpr size_t kLineWidth = 110;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Text that every YAML reader takes for the same text without quotes, in a block and in {} and [].
+// Returns whether every YAML reader reads the text unchanged without quotes, in blocks and in {} and [].
 bool plain_is_safe(const std::string& text) {
   if (text.empty() || text.size() > kLineWidth || detail::is_special_word(text)) return false;
   const bool path = text.starts_with("/") || text.starts_with("./") || text.starts_with("../");
@@ -30,7 +30,7 @@ bool plain_is_safe(const std::string& text) {
   return true;
 }
 
-// Bytes beyond ASCII as YAML and JSON have them: what acts on a terminal as \u202e, a byte that is no UTF-8 as \ufffd.
+// Escapes bytes beyond ASCII for YAML and JSON: characters that affect a terminal as \u202e, bytes that are not UTF-8 as \ufffd.
 std::string beyond_ascii(std::string_view text) {
   auto out = detail::visible_text(text);
   for (size_t at = out.find("\\x"); at != std::string::npos; at = out.find("\\x", at)) out.replace(at, 4, "\\ufffd");
@@ -38,7 +38,7 @@ std::string beyond_ascii(std::string_view text) {
 }
 
 std::string quoted(const std::string& text) {
-  constexpr size_t kPiece = 256;  // so that the work of replacing stays in proportion
+  constexpr size_t kPiece = 256;  // limits the quadratic cost of replacing
   std::string out = "\"";
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -61,7 +61,7 @@ std::string quoted(const std::string& text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (byte < 0x20 || byte == 0x7f) {
-      out += printed("\\u%04x", byte);  // of YAML and of JSON
+      out += printed("\\u%04x", byte);  // an escape of YAML and of JSON
     } else {
       out += c;
     }
@@ -99,7 +99,7 @@ bool small(const ConfigNode& node) {
 
 void write_block(const ConfigNode& node, size_t indent, std::string& out);
 
-// `value` after "key:" or "-" on a separate line at `indent`.
+// Writes `value` after "key:" or "-", which begins its line at `indent`.
 void write_value(const ConfigNode& value, size_t indent, size_t used, std::string& out) {
   if (!value.is_map() && !value.is_list()) {
     out += ' ';

@@ -1,4 +1,4 @@
-// The only file that knows yaml-cpp. Its events build the nodes, so that limits hold while it reads and nothing is built twice.
+// The only file that includes yaml-cpp. Its parse events build the nodes directly, so that limits apply while it reads.
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -22,7 +22,7 @@ constexpr size_t kDeepestYaml = 64;
 constexpr size_t kMostText = size_t{16} << 20;
 constexpr uintmax_t kLargestFile = uintmax_t{4} << 20;
 
-/// Size of a node with all that is under it.
+/// Size of a node with all its descendants.
 struct Weight {
   size_t nodes = 1;
   size_t text = 0;
@@ -90,7 +90,7 @@ class Builder final : public YAML::EventHandler {
     bool has_key = false;
     std::string key;
     Mark key_mark;
-    std::unordered_map<std::string, int> lines;  // key -> line, to name both places of a repeated key
+    std::unordered_map<std::string, int> lines;  // lines of the keys, to report both places of a repeated key
     std::vector<ConfigNode::Member> members;
   };
   struct Anchored {
@@ -139,7 +139,7 @@ class Builder final : public YAML::EventHandler {
     if (!counted) count(mark, {1, node.scalar().size(), 1});
     if (anchor != 0) {
       const auto weight = weigh(node);
-      count(mark, {weight.nodes, weight.text, 0});  // the copy that waits for its aliases
+      count(mark, {weight.nodes, weight.text, 0});  // the copy that is kept for aliases
       anchored_[anchor] = {node, weight};
     }
     if (frames_.empty()) {
@@ -186,7 +186,7 @@ class Builder final : public YAML::EventHandler {
 
 namespace {
 
-/// The last of the first `lines` lines whose leading blanks contain a tab; 0 if there is none.
+/// Returns the last of the first `lines` lines that is indented with a tab; 0 if none is.
 int tab_indented_line(std::string_view text, int lines) {
   int found = 0;
   for (int line = 1; line <= lines && !text.empty(); ++line) {
@@ -232,7 +232,7 @@ ConfigNode load_yaml(const std::string& path) {
   check(!std::filesystem::is_directory(status), ErrorKind::Usage, "config", path, ": this is a folder; hint: name a .yaml file in it");
   std::ifstream file(path, std::ios::binary);
   check(file.good(), ErrorKind::Usage, "config", path, ": cannot be read: ", std::strerror(errno));
-  // Read by the limit and not by the size: a pipe or a device has none.
+  // Reads up to the limit instead of asking for the size, which pipes and devices do not have.
   std::string text(kLargestFile + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   check(!file.bad(), ErrorKind::Usage, "config", path, ": cannot be read: ", std::strerror(errno));

@@ -25,7 +25,7 @@ struct Verdict {
   const char* hint = "";
 };
 
-// Most errors of c10 differ only in their text.
+// Classifies by text, because most c10 errors have the same type.
 Verdict judge(const c10::Error& e, std::string_view text) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&e) || has(text, "can't allocate memory") || has(text, "out of memory") ||
       has(text, "ALLOC_FAILED") || has(text, "not enough memory")) {
@@ -75,7 +75,7 @@ Verdict judge(const std::error_code& code) {
 }
 
 std::string without_frames(std::string_view text) {
-  // The C++ frames that c10 appends do not help a user; they remain in the cause.
+  // Drops the C++ frames that c10 appends, which do not help a user; they remain in the cause.
   return std::string(text.substr(0, text.find("\nException raised from")));
 }
 
@@ -94,7 +94,7 @@ Error translate_current_exception(const std::string& where, ErrorKind unknown) {
     return Error(verdict.kind, where, text, verdict.hint, cause);
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::OutOfMemory, where, "the host is out of memory", kMemoryHint, cause);
-  } catch (const std::system_error& e) {  // of the file system and of streams too
+  } catch (const std::system_error& e) {  // including file system and stream errors
     const auto verdict = judge(e.code());
     return Error(verdict.kind, where, e.what(), verdict.hint, cause);
   } catch (const std::exception& e) {

@@ -22,7 +22,7 @@ void ExactSum::add_far(double value, int exponent) {
 
 namespace {
 
-// What is added at once: sums of so many parts with 44 bits stay exact in fp64.
+// Chunk size: sums of this many 44-bit parts stay exact in fp64.
 constexpr size_t kChunk = 256, kLanes = 8;
 
 }  // namespace
@@ -32,7 +32,8 @@ void ExactSum::add(std::span<const double> values) {
   for (const double v : values) add(v);
 }
 
-// Each value is a multiple of 2^-42 of the largest one, as it rounds, and a rest that is a multiple of 2^-85: two exact sums in fp64.
+// Splits each value into a multiple of 2^-42 times the bound (rounded to nearest) and a remainder that is a multiple of 2^-85 times it;
+// fp64 sums of both are exact.
 void ExactSum::add_chunk(std::span<const double> values) {
   double largest[kLanes] = {}, high[kLanes] = {}, low[kLanes] = {};
   for (size_t i = 0; i < kChunk; i += kLanes)
@@ -40,7 +41,7 @@ void ExactSum::add_chunk(std::span<const double> values) {
   const double bound = *std::max_element(largest, largest + kLanes);
   bool whole = bound > 0x1p-800 && bound < 0x1p900;
   if (whole) {
-    // added to a value and subtracted again, it leaves a multiple of its last place
+    // adding and subtracting this constant rounds to a multiple of its last place
     const double high_round = std::ldexp(1.5, std::ilogb(bound) + 10), low_round = high_round * 0x1p-43;
     bool rest[kLanes] = {};
     for (size_t i = 0; i < kChunk; i += kLanes)
@@ -48,7 +49,7 @@ void ExactSum::add_chunk(std::span<const double> values) {
         const double h = values[i + j] + high_round - high_round, l = values[i + j] - h, k = l + low_round - low_round;
         high[j] += h;
         low[j] += k;
-        rest[j] |= !(k == l);  // NaN, too
+        rest[j] |= !(k == l);  // also NaN
       }
     whole = std::none_of(rest, rest + kLanes, [](bool r) { return r; });
   }
@@ -84,7 +85,7 @@ double ExactSum::special() const {
   return limbs_[kPlusInf] > 0 ? infinity : limbs_[kMinusInf] > 0 ? -infinity : 0;
 }
 
-// The nearest number with 53 bits that is a multiple of 2^lowest_exponent.
+// Rounds to the nearest number with 53 bits that is a multiple of 2^lowest_exponent.
 ExactSum::Rounded ExactSum::rounded(int lowest_exponent) const {
   auto sum = *this;
   sum.carry();
@@ -97,7 +98,7 @@ ExactSum::Rounded ExactSum::rounded(int lowest_exponent) const {
   while (top >= 0 && sum.limbs_[top] == 0) --top;
   if (top < 0) return {};
   const auto digit = [&](int k) { return k < 0 ? uint64_t{0} : static_cast<uint64_t>(sum.limbs_[k]); };
-  // 64 bits from the first one that is set, and whether any bit below them is
+  // the 64 bits from the highest set bit on, and whether any lower bit is set
   const int width = 64 - std::countl_zero(digit(top));
   uint64_t bits = digit(top) << (64 - width);
   bits |= width <= 32 ? digit(top - 1) << (32 - width) : digit(top - 1) >> (width - 32);
@@ -109,7 +110,7 @@ ExactSum::Rounded ExactSum::rounded(int lowest_exponent) const {
     rest = digit(top - 1) << (96 - width) | digit(top - 2);
   }
   for (int k = top - 3; k >= 0 && rest == 0; --k) rest = digit(k);
-  const int exponent = 32 * top + kLowestExponent + width - 64;  // of the last of the 64 bits
+  const int exponent = 32 * top + kLowestExponent + width - 64;  // exponent of the lowest of the 64 bits
   const int drop = std::max(11, lowest_exponent - exponent);
   if (drop > 64) return {};
   const uint64_t kept = drop == 64 ? 0 : bits >> drop, half = uint64_t{1} << (drop - 1);

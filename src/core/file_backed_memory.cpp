@@ -40,16 +40,16 @@ int64_t free_disk_bytes(const std::string& folder) {
               "set TMPDIR to a folder of a disk with room for the model of each rank of this machine, or use a machine with more memory");
 }
 
-// The file has no name when this returns, and ends with the mapping.
+// Maps a new file, which is already unlinked on return and is freed with the mapping.
 void* map_new_file(const std::string& folder, size_t bytes) {
-  // The kernel would end the process by a signal.
+  // Without this check the kernel would end the process by SIGXFSZ.
   rlimit largest{};
   if (::getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < bytes) refuse(folder, bytes, "ulimit -f allows no file of this size");
   auto name = folder + "/npu_train_XXXXXX";
   const int file = ::mkostemp(name.data(), O_CLOEXEC);
   if (file < 0) refuse(folder, bytes, std::generic_category().message(errno));
   ::unlink(name.c_str());
-  // Asked first: until the call fails, it would take what other programs need.
+  // Checked first: a failing call would temporarily take the space of other programs.
   int error = free_disk_bytes(folder) < static_cast<int64_t>(bytes) ? ENOSPC : EINTR;
   while (error == EINTR) error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   void* out = MAP_FAILED;
@@ -83,7 +83,7 @@ void* map_shared_pages(size_t bytes) {
 
 }  // namespace
 
-// One for the process and never destroyed: tensors may be freed after main.
+// One instance per process, never destroyed: tensors may be freed after main().
 class FileBackedMemory::Allocator final : public c10::Allocator {
  public:
   static Allocator& instance() {
@@ -127,7 +127,7 @@ class FileBackedMemory::Allocator final : public c10::Allocator {
     under_ = c10::GetCPUAllocator();
     c10::SetCPUAllocator(this, kPriorityOfFiles);
   }
-  // If another allocator has been put over this one meanwhile, it stays below, where it does nothing without a scope.
+  // If another allocator was installed on top meanwhile, this one stays below it, where it has no effect without a scope.
   void remove() {
     const std::lock_guard<std::mutex> lock(users_mutex_);
     if (--users_ == 0 && c10::GetCPUAllocator() == this) c10::SetCPUAllocator(under_, kPriorityOfFiles);
@@ -139,16 +139,16 @@ class FileBackedMemory::Allocator final : public c10::Allocator {
     bool in_file = false;
   };
 
-  static constexpr uint8_t kPriorityOfFiles = 100;  // as the arena's: who comes last is asked first
+  static constexpr uint8_t kPriorityOfFiles = 100;  // same as the arena's: the allocator that is installed last comes first
 
-  // Whether allocations arrive here already: then this one must not be put over itself.
+  // Returns whether the current allocator already forwards here; installing this one again would then make it call itself.
   static bool is_reached() {
     probed = true;
     const auto block = c10::GetCPUAllocator()->allocate(FileBackedMemory::kLeast);
     return !std::exchange(probed, false);
   }
 
-  // For blocks of this allocator; and for those of raw_allocate, which do not carry their deleter.
+  // Frees blocks of this allocator, and those of raw_allocate(), which do not carry their deleter.
   static void release(void* p) {
     auto& own = instance();
     Block block;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kNoLimitOfHost = std::numeric_limits<int64_t>::max();
 
-// The bytes of the line "KEY:   NUMBER kB".
+// Returns the bytes of the line "KEY:   NUMBER kB".
 std::optional<int64_t> kib_line(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
   int64_t kib = 0;
@@ -22,7 +22,7 @@ std::optional<int64_t> kib_line(const std::string& text, const std::string& key)
   return std::nullopt;
 }
 
-// The soft limit of the line "Max data size  SOFT  HARD  bytes", where a limit that is not set reads "unlimited".
+// Returns the soft limit of the line "Max data size  SOFT  HARD  bytes"; nullopt if it is "unlimited".
 std::optional<int64_t> private_limit(const std::string& limits) {
   constexpr std::string_view kName = "Max data size";
   const auto at = limits.find(kName);

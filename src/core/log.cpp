@@ -14,7 +14,7 @@ namespace npu_train {
 namespace {
 
 struct Output {
-  std::recursive_mutex busy;  // held while the sink runs, so that a sink that is taken away is not running any more
+  std::recursive_mutex busy;  // locked while the sink runs, so that a sink that was removed is no longer running
   LogSink sink;
   struct Tee {
     std::shared_ptr<LogSink> sink;
@@ -22,8 +22,8 @@ struct Output {
     bool takes(int64_t of) const { return run == 0 || of == 0 || of == run; }
   };
   std::vector<Tee> tees;
-  std::vector<int64_t> silent;           // runs in a trial
-  std::vector<std::string> about_sinks;  // warnings about a sink that came while it ran
+  std::vector<int64_t> silent;           // runs inside a ScopedLogSilence
+  std::vector<std::string> about_sinks;  // warnings about a sink that were logged while it ran
   std::atomic<bool> on = false;
 
   bool silences(int64_t run) const {
@@ -32,7 +32,7 @@ struct Output {
   void set_on() { on = sink || !tees.empty(); }
 };
 
-// Never destroyed: threads of the host program may log while it ends.
+// Never destroyed: threads of the program may log while it exits.
 Output& output() {
   static auto* const out = new Output;
   return *out;
@@ -53,10 +53,10 @@ LogSink set_log_sink(LogSink sink) {
 
 void log(LogLevel level, std::string_view message) {
   auto& out = output();
-  if (!out.on.load(std::memory_order_relaxed) || inside_sink) return;  // a sink that logs would call itself endlessly
+  if (!out.on.load(std::memory_order_relaxed) || inside_sink) return;  // a sink that logs would recurse endlessly
   const std::lock_guard lock(out.busy);
   if (out.silences(run_of_thread)) return;
-  const auto sink = out.sink;  // copies: a sink may take itself away
+  const auto sink = out.sink;  // a copy, because a sink may remove itself
   const auto tees = out.tees;
   inside_sink = true;
   const auto pass = [&](const LogSink& to) {

@@ -1,11 +1,11 @@
-// What a sink may need of the log that calls it.
+// The interface from sinks back to the log that calls them.
 #pragma once
 
 #include <string>
 
 namespace npu_train::detail {
 
-// Logs a warning about a sink, also from inside one: there the other sinks get it after the message.
+// Logs a warning about a sink. From inside a sink, the other sinks get the warning after the current message.
 void warn_about_sink(const std::string& warning);
 
 }  // namespace npu_train::detail

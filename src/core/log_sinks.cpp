@@ -35,7 +35,7 @@ detail::LineWriter open_log(const std::string& file, const LogFileLimits& limits
   check(limits.max_bytes > 0, ErrorKind::Usage, "make_file_sink", "max_bytes is 0; it must be positive");
   const auto folder = std::filesystem::path(file).parent_path();
   std::error_code none;
-  if (!folder.empty() && !std::filesystem::is_directory(folder, none)) no_log(file, "there is no such folder");  // spdlog would make it
+  if (!folder.empty() && !std::filesystem::is_directory(folder, none)) no_log(file, "there is no such folder");  // spdlog would create it
   try {
     return detail::rotating_file_writer(file, limits.max_bytes, limits.older_files);
   } catch (const std::exception& e) {
@@ -58,7 +58,7 @@ LogSink make_file_sink(const std::string& file, LogLevel least, const LogFileLim
     try {
       write(line_of(level, message));
     } catch (const std::exception& e) {
-      // A file that accepts no more lines costs these lines; the other sinks report it, once.
+      // If the file accepts no more lines, they are lost; the other sinks report this once.
       if (!failed->exchange(true))
         detail::warn_about_sink(str_cat("[log] ", file, ": a line cannot be written: ", e.what(), "; hint: free some space on its disk"));
     }

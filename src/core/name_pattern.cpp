@@ -8,7 +8,7 @@
 namespace npu_train {
 
 bool glob_matches(std::string_view text, std::string_view pattern) {
-  // The usual greedy match with one place to come back to.
+  // Greedy matching that backtracks only to the last "*".
   size_t n = 0, p = 0, star = std::string_view::npos, mark = 0;
   while (n < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

@@ -19,7 +19,7 @@ std::vector<std::string> places(const std::string& file) {
   if (const char* set = std::getenv("NPU_TRAIN_PLUGIN_DIR"); set != nullptr && *set != '\0') out.push_back((fs::path(set) / file).string());
   if (const auto here = library_folder(reinterpret_cast<const void*>(&places)); !here.empty())
     for (const char* beside : {"../lib/npu_train", "npu_train", "."}) out.push_back((here / beside / file).lexically_normal().string());
-  out.push_back(file);  // where the system's loader looks
+  out.push_back(file);  // searched by the system's loader
   return out;
 }
 
@@ -45,7 +45,7 @@ fs::path library_folder(const void* address) {
   Dl_info info{};
   void* found = nullptr;
   if (::dladdr1(address, &info, &found, RTLD_DL_LINKMAP) == 0 || found == nullptr) return {};
-  // The program itself has no name in this list, and dladdr() names it as it was called: "train_app" for a program found through PATH.
+  // For the program itself this name is empty, and dladdr() has argv[0]: "train_app" for a program found through PATH.
   const std::string name = static_cast<const link_map*>(found)->l_name;
   std::error_code ignored;
   return fs::weakly_canonical(name.empty() ? "/proc/self/exe" : name, ignored).parent_path();

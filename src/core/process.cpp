@@ -1,4 +1,4 @@
-// Between fork and exec only calls that are safe in a process of several threads.
+// Between fork and exec, only calls that are safe in multithreaded processes are allowed.
 #include "npu_train/core/process.hpp"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kNotFound = 127, kNotStarted = 126;  // as a shell says it
+constexpr int kNotFound = 127, kNotStarted = 126;  // exit codes that shells use
 
 struct Pipe {
   Pipe() {
@@ -55,7 +55,7 @@ struct Pipe {
   ::_exit(kNotFound);
 }
 
-// Until the other end is closed or the deadline passes; false for the latter.
+// Reads until the other end is closed. Returns false if the deadline passes.
 bool read_all(int fd, Clock::time_point deadline, size_t max_output, std::string& out) {
   std::array<char, 65536> block;
   while (true) {
@@ -72,7 +72,7 @@ bool read_all(int fd, Clock::time_point deadline, size_t max_output, std::string
   }
 }
 
-// Waits for the process itself, until the deadline.
+// Waits for the process to end; false if the deadline passes.
 bool reap(pid_t child, Clock::time_point deadline, int& status) {
   while (true) {
     const pid_t done = ::waitpid(child, &status, WNOHANG);
@@ -101,7 +101,7 @@ CommandResult run_command(const std::vector<std::string>& words, const CommandOp
   const bool in_time = read_all(pipe.ends[0], end, options.max_output, result.output) && reap(child, end, status);
   if (!in_time) {
     ::kill(-child, SIGKILL);
-    // a process that hangs in its driver cannot be ended; it is left to itself then
+    // a process that hangs in its driver cannot be killed, so it is abandoned
     reap(child, Clock::now() + std::chrono::seconds(1), status);
     result.end = CommandResult::End::TimedOut;
     return result;

@@ -1,4 +1,4 @@
-/// How the text of a configuration scalar is read as a number. Integers are decimal only: 010 is ten.
+/// Parses the text of configuration scalars as numbers. Integers are decimal only: 010 is ten.
 #pragma once
 
 #include <charconv>
@@ -18,7 +18,7 @@ inline std::optional<int64_t> parse_integer(std::string_view text) {
   return whole_number(text);
 }
 
-/// Also inf, .inf, nan and .nan in any case, with a sign.
+/// Accepts inf, .inf, nan and .nan in any case, with a sign.
 inline std::optional<double> parse_number(std::string_view text) {
   bool negative = false;
   if (!text.empty() && (text[0] == '+' || text[0] == '-')) {
@@ -33,19 +33,19 @@ inline std::optional<double> parse_number(std::string_view text) {
   } else if (word == "nan" || word == ".nan") {
     value = std::numeric_limits<double>::quiet_NaN();
   } else {
-    if (!((text[0] >= '0' && text[0] <= '9') || text[0] == '.')) return std::nullopt;  // from_chars takes "infinity" and "nan(x)"
+    if (!((text[0] >= '0' && text[0] <= '9') || text[0] == '.')) return std::nullopt;  // from_chars would accept "infinity" and "nan(x)"
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   }
   return negative ? -value : value;
 }
 
-/// What YAML reads as null when it is not quoted.
+/// Returns whether YAML reads the unquoted text as null.
 inline bool is_null_word(std::string_view text) {
   return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
 }
 
-/// Text that means something else in quotes: numbers, booleans (those of YAML 1.1 too, for other readers), null.
+/// Returns whether the text needs quotes to stay text: numbers, booleans (also those of YAML 1.1, for other readers), null.
 inline bool is_special_word(std::string_view text) {
   if (is_null_word(text) || parse_number(text)) return true;
   const auto word = to_lower(text.size() <= 5 ? text : std::string_view());

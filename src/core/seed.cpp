@@ -15,7 +15,7 @@ uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// FNV-1a: spelled out here so that no change of a hash library can move a seed.
+// FNV-1a, written out here so that an update of a hash library cannot change seeds.
 uint64_t number_of(std::string_view purpose) {
   uint64_t h = 0xcbf29ce484222325u;
   for (const char c : purpose) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -25,7 +25,7 @@ uint64_t number_of(std::string_view purpose) {
 }  // namespace
 
 uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a, uint64_t b) {
-  // Each part goes through the finaliser before the next one is added, so that (1, 2) and (2, 1) have nothing in common.
+  // Each part is mixed before the next one is added, so that (1, 2) and (2, 1) give unrelated seeds.
   uint64_t h = mix(seed);
   h = mix(h ^ number_of(purpose));
   h = mix(h ^ a);

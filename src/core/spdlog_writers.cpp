@@ -1,5 +1,5 @@
-// The one source that includes spdlog. Its names and those of fmt are our own here: a program that we are linked into may have another
-// version of either, and inline functions of equal names would become one.
+// The only source that includes spdlog. It renames the namespaces of spdlog and fmt: a program that links this library may use other
+// versions, and the linker would merge inline functions of equal names.
 #define fmt npu_train_fmt
 #define spdlog npu_train_spdlog
 #define FMT_HEADER_ONLY

@@ -1,4 +1,4 @@
-// The destinations of log lines. Includes std headers only: its source includes spdlog, whose fmt must not mix with that of libtorch.
+// Destinations of log lines. Includes only std headers: spdlog's fmt must not meet libtorch's.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace npu_train::detail {
 
-// Writes a line, without its end, and hands it to the operating system. Throws a std::exception when it cannot.
+// Writes a line, adds the line end, and flushes it to the operating system. Throws a std::exception if it cannot.
 using LineWriter = std::function<void(const std::string& line)>;
 
 LineWriter standard_error_writer();
 
-// Appends to `file`, each line with the time before it. Beyond `max_bytes` the file becomes NAME.1.EXTENSION, and so on up to `files` older
-// ones, the oldest of which is removed.
+// Appends time-stamped lines to `file`. A file that exceeds `max_bytes` is renamed to NAME.1.EXTENSION, and so on; the newest `files` older
+// ones are kept.
 LineWriter rotating_file_writer(const std::string& file, size_t max_bytes, size_t files);
 
 }  // namespace npu_train::detail

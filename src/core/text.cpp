@@ -14,14 +14,14 @@
 namespace npu_train {
 namespace {
 
-// As people mistype it: case and the choice of separator do not count.
+// Normalises case and separators, which users often confuse.
 std::string comparable(std::string_view text) {
   auto out = to_lower(text);
   std::replace(out.begin(), out.end(), '-', '_');
   return out;
 }
 
-// Edit distance with neighbours swapped counted as one edit.
+// Edit distance in which swapping two neighbours is one edit (optimal string alignment).
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -37,7 +37,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-// The edit distance of two names that resemble each other; nothing for others.
+// Returns the edit distance of two names that resemble each other; otherwise nullopt.
 std::optional<size_t> resemblance(std::string_view given, const std::string& candidate) {
   constexpr size_t kLongest = 200;
   if (given.empty() || given.size() > kLongest || candidate.size() > kLongest) return std::nullopt;
@@ -96,7 +96,7 @@ std::string human_bytes(double bytes) {
     bytes /= 1024;
     ++unit;
   }
-  // 1023.96 would read "1024.0".
+  // Otherwise 1023.96 would become "1024.0".
   if (unit > 0 && std::abs(bytes) >= 1023.95 && unit + 1 < units.size()) {
     bytes /= 1024;
     ++unit;
@@ -143,7 +143,7 @@ std::optional<double> decimal_number(std::string_view text) {
   if (error == std::errc::invalid_argument || end != text.data() + text.size()) return std::nullopt;
   if (error != std::errc::result_out_of_range) return value;
   const CLocale scope;
-  return std::strtod(std::string(text).c_str(), nullptr);  // inf or about 0
+  return std::strtod(std::string(text).c_str(), nullptr);  // inf or nearly 0
 }
 
 std::string printed(const char* format, ...) {

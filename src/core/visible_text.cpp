@@ -9,7 +9,7 @@ namespace {
 
 struct CodePoint {
   uint32_t value = 0;
-  size_t bytes = 0;  // 0: not UTF-8
+  size_t bytes = 0;  // 0 if invalid UTF-8
 };
 
 CodePoint decode(std::string_view text) {

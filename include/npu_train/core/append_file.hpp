@@ -1,4 +1,4 @@
-/// Files that grow by complete pieces: logs.
+/// Log files that grow by complete pieces.
 #pragma once
 
 #include <string>
@@ -6,8 +6,7 @@
 
 namespace npu_train {
 
-/// A file to which pieces are appended, each one completely or not at all, without a buffer in between: a program that is killed leaves
-/// every piece that it wrote.
+/// A file to which each piece is appended completely or not at all. Pieces are not buffered: a killed program loses none that it wrote.
 class AppendFile {
  public:
   /// Creates the file if it is missing. Error(Checkpoint) if it cannot be opened for writing.
@@ -16,8 +15,8 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// Error(Checkpoint) if the disk does not accept the complete piece; the file then ends where it ended before, and a later piece may
-  /// succeed.
+  /// Appends a piece. Error(Checkpoint) if the disk does not accept all of it; the file is then truncated to its previous end, and a later
+  /// piece may succeed.
   void write(std::string_view piece);
 
   const std::string& path() const { return path_; }

@@ -1,11 +1,11 @@
-/// The C library of the process.
+/// The name and version of the process's C library.
 #pragma once
 
 #include <string>
 
 namespace npu_train {
 
-/// "glibc 2.36"; "unknown C library" for one without a version function, such as musl.
+/// Returns, for example, "glibc 2.36", or "unknown C library" if it has no version function (musl).
 std::string c_library();
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// The C locale for calls of other libraries that read or write numbers by the program's locale.
+/// The C locale, for other libraries whose functions read or write numbers in the program's locale.
 #pragma once
 
 #include <locale.h>
@@ -9,8 +9,8 @@
 
 namespace npu_train {
 
-/// In its scope printf, strtod and their relatives of this thread follow the C locale, whatever setlocale() or std::locale::global() chose;
-/// the other threads are not affected. C++ streams do not follow it: see str_cat().
+/// In its scope printf, strtod and related functions follow the C locale on this thread, whatever setlocale() or std::locale::global() set.
+/// Other threads and C++ streams are not affected; for streams see str_cat().
 class CLocale {
  public:
   CLocale() : before_(::uselocale(locale())) {}
@@ -26,14 +26,16 @@ class CLocale {
   locale_t before_;
 };
 
-/// In its scope new C++ streams of the process write 1003 and 0.5 in this way, whatever std::locale::global() chose; all else that the
-/// locale decides stays. One scope at a time: others wait. For calls that have streams of their own, such as libtorch's of a module's text.
+/// In its scope, new C++ streams of the process format numbers as 1003 and 0.5, whatever std::locale::global() set; other facets of the
+/// locale stay. Scopes exclude each other: a second thread waits. For calls that create their own streams, such as libtorch's text of a
+/// module.
 class PlainStreams {
  public:
   PlainStreams() : lock_(one_at_a_time()) {
     const auto& numbers = std::use_facet<std::numpunct<char>>(std::locale());
     if (numbers.grouping().empty() && numbers.decimal_point() == '.') return;
-    before_ = std::locale::global(std::locale(std::locale(), new std::numpunct<char>));  // it has no name: setlocale() is not called
+    before_ = std::locale::global(
+        std::locale(std::locale(), new std::numpunct<char>));  // the new locale has no name, so this does not call setlocale()
   }
   ~PlainStreams() {
     if (before_) std::locale::global(*before_);

@@ -1,4 +1,4 @@
-/// An interface for time, so that tests of time limits need not wait.
+/// A clock interface, so that tests of time limits do not have to wait.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class SteadyClock final : public Clock {
   double now() const override { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 };
 
-/// For tests: the time changes only when it is set.
+/// A clock for tests: time passes only with advance().
 class ManualClock final : public Clock {
  public:
   double now() const override { return now_; }

@@ -5,7 +5,7 @@
 
 namespace npu_train {
 
-/// As typed in a shell, with quotes where needed; "" if the system does not report it.
+/// Returns it as typed in a shell, with quotes where needed; "" if the system does not report it.
 std::string command_line();
 
 }  // namespace npu_train

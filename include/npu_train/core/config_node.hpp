@@ -1,4 +1,4 @@
-/// A configuration as written: scalars, lists and maps with their positions in the source, for error messages.
+/// A configuration as written: scalars, lists and maps, each with its position in the source for error messages.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace npu_train {
 
-/// A place in a source: file name (or "command line", "code"), line and column from 1; 0 if there is none.
+/// A position: file name (or "command line", "code"), line and column from 1; 0 if unknown.
 struct Mark {
   std::string source = "code";
   int line = 0;
   int column = 0;
-  /// "configs/a.yaml:3:7", or the source alone without a line.
+  /// Returns "configs/a.yaml:3:7", or only the source if there is no line.
   std::string str() const;
 };
 
@@ -25,7 +25,7 @@ class ConfigNode {
   enum class Kind { Null, Scalar, List, Map };
   struct Member;
 
-  // Defined below: while Member is incomplete, a vector of it may be named but not made.
+  // Defined below: a vector of the incomplete type Member may be declared here, but not created.
   ConfigNode();
   ConfigNode(const char* text);
   ConfigNode(std::string text);
@@ -33,12 +33,12 @@ class ConfigNode {
   ConfigNode(int value);
   ConfigNode(int64_t value);
   ConfigNode(double value);
-  /// A map in code: `ConfigNode{{"lr", 0.1}, {"momentum", 0.9}}`.
+  /// Constructs a map in code: `ConfigNode{{"lr", 0.1}, {"momentum", 0.9}}`.
   ConfigNode(std::initializer_list<std::pair<std::string, ConfigNode>> members);
 
   static ConfigNode list(std::vector<ConfigNode> items);
   static ConfigNode map();
-  /// A scalar as a parser reads it: unquoted "null", "~" and "" are Null.
+  /// Returns a scalar as a parser reads it: unquoted "null", "~" and "" become Null.
   static ConfigNode parsed_scalar(std::string text, bool quoted, Mark mark);
 
   Kind kind() const { return kind_; }
@@ -48,7 +48,7 @@ class ConfigNode {
   bool is_map() const { return kind_ == Kind::Map; }
 
   const std::string& scalar() const { return scalar_; }
-  /// Written in quotes (or given as a C++ string): never interpreted as a number, a boolean or null.
+  /// True if written in quotes (or given as a C++ string): never interpreted as a number, a boolean or null.
   bool quoted() const { return quoted_; }
   const std::vector<ConfigNode>& items() const { return items_; }
   const std::vector<Member>& members() const { return members_; }
@@ -57,13 +57,13 @@ class ConfigNode {
 
   const Mark& mark() const { return mark_; }
   void set_mark(Mark mark) { mark_ = std::move(mark); }
-  /// Gives `mark` to the node and to everything under it.
+  /// Sets the mark of this node and of all its descendants.
   void move_to(const Mark& mark);
 
-  /// The same values in the same order; ignores marks, and quotes without an effect.
+  /// Compares values and their order; ignores marks and quotes without an effect.
   bool operator==(const ConfigNode& other) const;
 
-  /// The value under `key`, or nullptr. Only for maps; nullptr on anything else.
+  /// Returns the value under `key`; nullptr if it is missing or this is not a map.
   const ConfigNode* find(std::string_view key) const;
   ConfigNode* find(std::string_view key);
   /// Sets the value under a dotted path ("trainer.max_epochs"), creating maps as needed. Error(Usage) if the path leads through a scalar.
@@ -103,21 +103,21 @@ inline ConfigNode ConfigNode::map() {
 /// expands to more than 100,000 nodes, or is nested deeper than 64 levels.
 ConfigNode parse_yaml(std::string_view text, const std::string& source);
 
-/// Reads a YAML file of at most 4 MiB; relative paths are relative to the working directory.
+/// Reads a YAML file of at most 4 MiB. Relative paths are resolved in the working directory.
 ConfigNode load_yaml(const std::string& path);
 
-/// Applies one "key.path=value" from a command line; the value is YAML ("0.1", "[1, 2]", "{name: adamw}"). Items of a list are given by
-/// position: "data.transforms.0.size=32". Error(Usage) with the source "command line".
+/// Applies one "key.path=value" from a command line; the value is YAML ("0.1", "[1, 2]", "{name: adamw}"). List items are addressed by
+/// index: "data.transforms.0.size=32". Errors are Error(Usage) with the source "command line".
 void apply_override(ConfigNode& root, std::string_view key_equals_value);
 
-/// YAML text that parse_yaml reads back as an equal node: one line for each key, small maps and lists of plain values on one line.
-/// A map ends with a line break, other nodes do not.
+/// Returns YAML text that parse_yaml() reads back as an equal node: one line per key, small maps and lists of plain values on one line. A
+/// map ends with a line break, other nodes do not.
 std::string to_yaml(const ConfigNode& node);
 
-/// The same on one line: "{name: sgd, lr: 0.1}".
+/// Returns YAML on one line: "{name: sgd, lr: 0.1}".
 std::string to_yaml_line(const ConfigNode& node);
 
-/// JSON text of the node on one line: numbers and booleans unquoted; inf and nan, which JSON does not support, as text.
+/// Returns JSON on one line; numbers and booleans are unquoted. inf and nan become text, because JSON does not support them.
 std::string to_json(const ConfigNode& node);
 
 }  // namespace npu_train

@@ -28,16 +28,16 @@
 
 namespace npu_train {
 
-/// Limits of a value. Numbers: lo <= value <= hi (or lo < value). Text: one of `choices`. List: of each item.
-/// A number with a bound must also be finite.
+/// Limits of a value. Numbers: lo <= value <= hi (or lo < value), and finite if there is a bound. Text: one of `choices`. Lists: limits of
+/// each item.
 struct Bounds {
   double lo = -std::numeric_limits<double>::infinity();
   double hi = std::numeric_limits<double>::infinity();
   bool lo_open = false;
   std::vector<std::string> choices = {};
-  /// A name that other tools use for a choice, and the choice: the name is rejected with a hint ("the name here is module").
+  /// Pairs of a choice's name in other tools and its name here. The other name is rejected with a hint ("the name here is module").
   std::vector<std::pair<std::string, std::string>> other_names = {};
-  /// "at least 1", "one of: a, b"; "" if there is no limit.
+  /// Returns "at least 1", "one of: a, b"; "" without a limit.
   std::string str() const;
 };
 inline Bounds any_value() { return {}; }
@@ -50,8 +50,8 @@ inline Bounds one_of(std::vector<std::string> choices, std::vector<std::pair<std
 
 /// A part that is selected by name and has its own options: `{name: sgd, lr: 0.1}`. The registry of the part binds `options`.
 struct PartConfig {
-  std::string name{};                      ///< "": not given
-  ConfigNode options = ConfigNode::map();  ///< everything but the name
+  std::string name{};                      ///< "" if not given
+  ConfigNode options = ConfigNode::map();  ///< all keys except the name
   Mark mark{};                             ///< position of the name, or of the part if it is not given
 };
 

@@ -1,4 +1,4 @@
-/// The one exception of the library. A message states the place, the given value, the allowed values and the remedy.
+/// The only exception type of the library. A message states the place, the given value, the allowed values and the remedy.
 #pragma once
 
 #include <exception>
@@ -10,20 +10,20 @@
 
 namespace npu_train {
 
-/// The kind of an error, by who can fix it. The values are the exit codes of the programs.
+/// Kinds of errors, by who can fix them. The values are the exit codes of the programs.
 enum class ErrorKind : int {
-  Internal = 1,     ///< a defect of this library
-  Usage = 2,        ///< a call, a command line or a configuration that is not valid
-  Data = 3,         ///< a data file or sample that cannot be used
-  Device = 4,       ///< a device or an environment that is missing or unsuitable
-  Diverged = 5,     ///< the training itself: non-finite loss, scale at its floor
-  Checkpoint = 6,   ///< a checkpoint or the disk under it
-  CheckFailed = 7,  ///< a check was made and failed
-  OutOfMemory = 8,  ///< host or device memory
+  Internal = 1,     ///< defect of this library
+  Usage = 2,        ///< invalid call, command line or configuration
+  Data = 3,         ///< unusable data file or sample
+  Device = 4,       ///< missing or unsuitable device or environment
+  Diverged = 5,     ///< failure of the training itself: non-finite loss, loss scale at its floor
+  Checkpoint = 6,   ///< failure of a checkpoint or of its disk
+  CheckFailed = 7,  ///< a requested check failed
+  OutOfMemory = 8,  ///< host or device memory is exhausted
   Peer = 9,         ///< another rank failed
 };
 
-/// `[where] message; hint: what to do`. Catch it at the top; `cause()` is the exception that caused it, if any.
+/// An exception with the text `[where] message; hint: what to do`. `cause()` is the original exception, if any.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& where, const std::string& message, const std::string& hint = "",
@@ -35,10 +35,10 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const noexcept { return kind_; }
   const std::string& where() const noexcept { return where_; }
-  /// what() without "[where] ".
+  /// Returns what() without "[where] ".
   std::string message() const { return std::string(what()).substr(where_.size() + 3); }
   std::exception_ptr cause() const noexcept { return cause_; }
-  /// The exit code of a program.
+  /// Exit code for a program that ends with this error.
   int exit_code() const noexcept { return static_cast<int>(kind_); }
 
  private:
@@ -47,7 +47,7 @@ class Error : public std::runtime_error {
   std::exception_ptr cause_;
 };
 
-/// Throws unless `ok`. The message is built from the remaining arguments, only if it is needed:
+/// Throws unless `ok`. Only then is the message built from the remaining arguments:
 /// `check(n > 0, ErrorKind::Usage, "Loader", "batch_size is ", n, "; it must be at least 1")`.
 template <class... Parts>
 void check(bool ok, ErrorKind kind, const char* where, const Parts&... parts) {
@@ -55,22 +55,21 @@ void check(bool ok, ErrorKind kind, const char* where, const Parts&... parts) {
     throw Error(kind, where, str_cat(parts...));
 }
 
-/// Runs `fn` and translates exceptions of c10, the standard library or the operating system into an Error (out of memory has its own kind).
-/// An Error passes unchanged, as does an EarlyEnd. Every public function that calls into libtorch with a user's input uses this single
-/// function.
+/// Runs `fn` and translates exceptions of c10, the standard library or the operating system into an Error (with a separate kind for
+/// exhausted memory). Error and EarlyEnd pass unchanged. Every public function that calls libtorch with a user's input uses it.
 template <class Fn>
 auto translated(const char* where, Fn&& fn) -> decltype(fn());
 
-/// The same for code that the program brings: a data set, a callback, a model. An exception about which nothing is known is of the kind
-/// `unknown`, and not a defect of this library.
+/// Overload for code of the program: a data set, a callback, a model. An unclassified exception gets the kind `unknown` instead of
+/// Internal.
 template <class Fn>
 auto translated(const char* where, ErrorKind unknown, Fn&& fn) -> decltype(fn());
 
-/// Thrown through a user's function by its caller to end it early; not an error. (A recomputation has all it needs.)
+/// Thrown through a user's function by its caller to end the function early, for example when a recomputation is complete. Not an error.
 struct EarlyEnd {};
 
-/// The Error for the current exception; call it inside a catch block. `unknown` is the kind of an exception about which nothing is known
-/// but its text: a defect of this library, or what code of the program is called for.
+/// Translates the current exception; call it in a catch block. `unknown` is the kind of an exception that cannot be classified: Internal,
+/// or the kind that fits the called user code.
 Error translate_current_exception(const std::string& where, ErrorKind unknown = ErrorKind::Internal);
 
 template <class Fn>

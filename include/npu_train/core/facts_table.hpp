@@ -8,17 +8,17 @@
 
 namespace npu_train::detail {
 
-/// The rows of a table without the first one, which names the columns. '#' begins a comment line. Cells end at tabs and point into
-/// `table`. Error(Internal) for a row whose number of cells is not `columns`, and for a table without a first row.
+/// Returns the rows without the first one, which names the columns. Lines that begin with '#' are comments. Cells are separated by tabs and
+/// point into `table`. Error(Internal) if a row does not have `columns` cells, and if the first row is missing.
 std::vector<std::vector<std::string_view>> facts_rows(std::string_view table, const char* name, size_t columns);
 
-/// The same with "" for "-", which means an empty cell.
+/// Returns the rows as strings; the cell "-" becomes "".
 std::vector<std::vector<std::string>> facts_texts(std::string_view table, const char* name, size_t columns);
 
-/// The rest of the comment line "# KEY: ..."; "" if there is none.
+/// Returns the text of the comment line "# KEY: ..."; "" if it does not exist.
 std::string facts_note(std::string_view table, std::string_view key);
 
-/// The pieces between separators; an empty text is one empty piece. Inline for the simulated NPU, which links none of our libraries.
+/// Splits at each separator; an empty text is one empty piece. Inline for the simulated NPU, which links none of our libraries.
 inline std::vector<std::string_view> split_view(std::string_view text, char separator) {
   std::vector<std::string_view> out;
   for (size_t begin = 0;;) {

@@ -1,5 +1,5 @@
-/// Host memory for a model that is larger than the memory of its process: large tensors are in files without a name, which the kernel
-/// writes to their disk when memory is short.
+/// Host memory for a model that exceeds the memory of its process: large tensors are mappings of unnamed files, which the kernel writes to
+/// disk when memory is short.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,19 @@
 
 namespace npu_train {
 
-/// While one lives, tensors of the CPU that its thread makes, from kLeast bytes on, are shared mappings of files in a folder. Their space
-/// is reserved when they are made, so a full disk is an Error(OutOfMemory) then and no crash later. Other threads and smaller tensors are
-/// not affected. A tensor may outlive the scope, and gives its file back when it is freed, in any thread. Scopes nest; the innermost
-/// counts.
+/// During its lifetime, CPU tensors of at least kLeast bytes that this thread allocates are shared mappings of files in a folder. Their
+/// space is reserved on allocation, so a full disk is an Error(OutOfMemory) and not a crash later. Tensors may outlive the scope; their
+/// file is freed with them, in any thread. Scopes nest; the innermost one applies.
 class FileBackedMemory {
  public:
   static constexpr size_t kLeast = 64 << 10;
   static constexpr int64_t kAlways = std::numeric_limits<int64_t>::max();
 
-  /// Large tensors are in memory as long as `keep_free` bytes of the process's memory stay free (free_host_bytes()), and then in files;
-  /// kAlways: always in files. Each has pages of its own, which return to the system with it, so that no heap keeps the size of the model.
+  /// Keeps large tensors in memory while `keep_free` bytes of the process's memory stay free (free_host_bytes()), then in files; kAlways:
+  /// always in files. Each tensor has separate pages, which return to the system when it is freed, so the heap does not keep them.
   explicit FileBackedMemory(std::string folder, int64_t keep_free = kAlways);
-  /// For tensors whose content is never read, as those of a model that is only counted: from kLeastShared bytes on all of them are the same
-  /// pages, over and over, so a model of any size takes some megabytes, and what is written to one tensor is read from the others.
+  /// For tensors whose content is never read, for example to count a model's parameters. All tensors of at least kLeastShared bytes map the
+  /// same pages repeatedly: a model of any size takes some megabytes, and a write to one tensor is visible in the others.
   struct SharedPages {};
   static constexpr size_t kLeastShared = 1 << 20;
   explicit FileBackedMemory(SharedPages pages);
@@ -31,19 +30,19 @@ class FileBackedMemory {
   FileBackedMemory(const FileBackedMemory&) = delete;
   FileBackedMemory& operator=(const FileBackedMemory&) = delete;
 
-  /// The scope of the calling thread, or nullptr.
+  /// Returns the innermost scope of the calling thread, or nullptr.
   static const FileBackedMemory* current();
-  /// Bytes of all tensors of the process that are in files now.
+  /// Bytes of all tensors of the process that are currently in files.
   static size_t in_use();
-  /// The first folder that can be written to and is on a disk, not in memory (tmpfs); "" if none is.
+  /// Returns the first folder that is writable and on a disk, not in memory (tmpfs); "" if none is.
   static std::string folder_on_disk(const std::vector<std::string>& folders);
-  /// The same of the folder for temporary files (TMPDIR), /var/tmp and `another`.
+  /// Returns the first such folder of TMPDIR (or its default), /var/tmp and `another`.
   static std::string temporary_folder(const std::string& another = "");
 
   const std::string& folder() const { return folder_; }
-  /// Bytes that large tensors of the thread can still get, on the disk and in memory.
+  /// Bytes that this thread can still allocate for large tensors, in memory and on the disk.
   int64_t room() const;
-  /// Bytes that this scope has put into files so far, with those of tensors that were freed.
+  /// Bytes that this scope has allocated in files so far, including tensors that were freed.
   size_t taken() const { return taken_; }
 
  private:

@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-/// "a, b, c"; if there are more than `most`, the first ones and the number of the others: "a, b, and 3 more".
+/// Joins at most `most` names and adds the number of the others: "a, b, c", "a, b, and 3 more".
 inline std::string first_few(const std::vector<std::string>& names, size_t most) {
   if (names.size() <= most) return join(names);
   const std::vector<std::string> shown(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(most));

@@ -1,4 +1,4 @@
-/// The part of a program's or libtorch's output that fits into a message.
+/// Shortens the output of a program or of libtorch for a message.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace npu_train::detail {
 
-/// The first line that is not blank, without surrounding blanks.
+/// Returns the first line that is not blank, without surrounding blanks.
 inline std::string first_line(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
   text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));

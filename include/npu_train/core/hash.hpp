@@ -10,10 +10,10 @@
 namespace npu_train {
 
 uint64_t hash64(const void* data, size_t bytes, uint64_t seed = 0);
-/// Has no seed: in `hash64("text", 7)` the 7 would be taken as a length.
+/// No seed parameter here: the 7 in `hash64("text", 7)` would be taken as a length.
 inline uint64_t hash64(std::string_view text) { return hash64(text.data(), text.size()); }
 
-/// 16 lower-case hexadecimal digits.
+/// Formats as 16 lower-case hexadecimal digits.
 std::string hex64(uint64_t value);
 
 /// Hash of data that arrive in pieces; equal to hash64 of the complete data.

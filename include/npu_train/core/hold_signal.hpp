@@ -1,16 +1,16 @@
-/// Failed writes that return an error, where the kernel would end the process.
+/// Makes failed writes return an error instead of ending the process by a signal.
 #pragma once
 
 #include <signal.h>
 
 namespace npu_train {
 
-/// Beyond the limit on file sizes (`ulimit -f`), and on a socket that the other side has closed, the kernel sends a signal that ends the
-/// process. While this object lives, the signal is blocked in its thread, and in the threads that this one starts for as long as they
-/// run, so that the write fails with EFBIG or EPIPE instead. The program's own handling of the signal does not change.
+/// A write beyond the limit on file sizes (`ulimit -f`), or to a socket that its peer has closed, raises a signal that ends the process.
+/// During its lifetime this object blocks the signal in its thread, and permanently in threads that this one starts, so that the write
+/// fails with EFBIG or EPIPE. The program's signal handlers do not change.
 class HoldSignal {
  public:
-  /// Of a signal that a thread causes by what it does: SIGXFSZ, SIGPIPE.
+  /// Blocks a synchronous signal (SIGXFSZ, SIGPIPE) on this thread.
   explicit HoldSignal(int number);
   ~HoldSignal();
   HoldSignal(const HoldSignal&) = delete;

@@ -1,4 +1,4 @@
-/// The memory that this process can still get from its host.
+/// The host memory that this process can still allocate.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace npu_train {
 
-/// Bytes that the kernel can give without ending a process or refusing them: of the machine (with its swap space), of the control groups of
-/// the process, and of its limit of private memory (`ulimit -d`). The largest number if nothing is reported. Without `files`, those of this
-/// machine.
+/// Returns the bytes that can be allocated before the kernel refuses or ends a process: the least of free memory and swap space of the
+/// machine, the limit of the control groups, and the limit on private memory (`ulimit -d`). INT64_MAX if none is reported. By default reads
+/// the files of this machine.
 int64_t free_host_bytes(const SystemFiles& files = {});
 
 }  // namespace npu_train

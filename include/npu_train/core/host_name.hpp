@@ -8,7 +8,7 @@
 
 namespace npu_train {
 
-/// As the system reports it; "localhost" if it does not.
+/// Returns the name that the system reports, or "localhost".
 inline std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";

@@ -1,4 +1,4 @@
-/// The library prints nothing by itself: it speaks to a sink that the program sets. Without a sink it is silent.
+/// The log of the library: messages go to a sink that the program sets. Without a sink it is silent.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace npu_train {
 
 enum class LogLevel { Debug, Info, Warning, Error };
 
-/// Called from any thread, one call at a time.
+/// Receives messages from any thread; calls never overlap.
 using LogSink = std::function<void(LogLevel, std::string_view message)>;
 
 /// Sets the sink of the process and returns the previous one. An empty function silences the log.
@@ -31,8 +31,7 @@ class ScopedLogSink {
   LogSink before_;
 };
 
-/// For a scope, the messages of the process go to `sink` in addition to the sink that is set. With the number of a run, those of other runs
-/// do not. An empty sink changes nothing.
+/// In its scope, messages also go to `sink`. With the number of a run, messages of other runs do not. An empty sink has no effect.
 class ScopedLogTee {
  public:
   explicit ScopedLogTee(LogSink sink, int64_t run = 0);
@@ -44,8 +43,8 @@ class ScopedLogTee {
   std::shared_ptr<LogSink> sink_;
 };
 
-/// For a scope, the messages of the run of this thread are dropped, and those of threads of no run, such as autograd's: for a trial that
-/// the run did not ask for.
+/// In its scope, drops the messages of this thread's run, and those of threads without a run, such as autograd's: for trial steps that the
+/// user did not request.
 class ScopedLogSilence {
  public:
   ScopedLogSilence();
@@ -57,11 +56,11 @@ class ScopedLogSilence {
   int64_t run_;
 };
 
-/// A new number of a run, so that runs in several threads of a process have separate logs.
+/// Returns a new number for a run, so that runs in several threads of a process have separate logs.
 int64_t new_log_run();
-/// The run to which the messages of this thread belong; 0: none, as in a thread of libtorch or of the program.
+/// Returns the run of this thread's messages; 0 for a thread without one, such as those of libtorch or of the program.
 int64_t log_run();
-/// For a scope, the messages of this thread belong to `run`. A thread that works for a run begins with it:
+/// In its scope, messages of this thread belong to `run`. A thread that works for a run begins with it:
 /// `std::thread([run = log_run()] { const ScopedLogRun scope(run); ... })`.
 class ScopedLogRun {
  public:
@@ -89,20 +88,20 @@ void log_debug(const Parts&... parts) {
   log(LogLevel::Debug, str_cat(parts...));
 }
 
-/// A warning that appears once per process for each `key`.
+/// Logs a warning once per process for each `key`.
 void warn_once(const std::string& key, const std::string& message);
 
-/// A sink that writes plain lines to stderr.
+/// Returns a sink that writes plain lines to stderr.
 LogSink make_standard_sink(LogLevel least = LogLevel::Info);
 
-/// How much a log keeps on the disk.
+/// Disk space of a log.
 struct LogFileLimits {
-  size_t max_bytes = size_t{64} << 20;  ///< of one file; then it is renamed, train.log to train.1.log, and a new one begins
-  size_t older_files = 3;               ///< beyond these the oldest one is removed
+  size_t max_bytes = size_t{64} << 20;  ///< size of one file; a full one is renamed from train.log to train.1.log, and a new one begins
+  size_t older_files = 3;               ///< number of renamed files to keep
 };
 
-/// A sink that appends time-stamped lines to a file. Error(Checkpoint) when it cannot be opened. A line that cannot be written is lost; the
-/// first one is reported to the other sinks.
+/// Returns a sink that appends time-stamped lines to a file. Error(Checkpoint) if it cannot be opened. A line that cannot be written is
+/// lost; the first such loss is reported to the other sinks.
 LogSink make_file_sink(const std::string& file, LogLevel least = LogLevel::Info, const LogFileLimits& limits = {});
 
 }  // namespace npu_train

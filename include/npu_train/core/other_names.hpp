@@ -1,4 +1,4 @@
-/// What other programs call the keys of a configuration.
+/// Names of configuration keys in other programs.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace npu_train {
 
-/// The keys, with their sections, that Lightning, timm, torchvision, transformers or torch call `name`: "optimizer.lr" for "learning_rate".
-/// A key under another section counts too: "trainer.max_epochs" for "max_epochs". Upper and lower case are equal, and so are '-' and '_'.
-/// Empty for a name that is not known.
+/// Returns the full keys for a name in Lightning, timm, torchvision, transformers or torch: "optimizer.lr" for "learning_rate". A key with
+/// a different section counts too: "trainer.max_epochs" for "max_epochs". Case is ignored, and '-' equals '_'. Empty for an unknown name.
 std::vector<std::string> keys_called(std::string_view name);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Names of parts and their factories. Registries are values, filled by explicit calls; nothing registers itself.
+/// Maps names of parts to factories. Registries are values, filled by explicit calls; there is no static registration.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace npu_train {
 
-/// For parts without options.
+/// Options of parts without options.
 struct NoOptions {
   static const ConfigTable<NoOptions>& config_table() {
     static const ConfigTable<NoOptions> table("no options");
@@ -38,17 +38,17 @@ Product call_factory(const Fn& factory, Options&& options, const Args& args) {
 
 }  // namespace detail
 
-/// name -> factory(options, args...) -> Product; a factory may omit arguments at the end. Each entry binds its own options struct, so a
-/// user's part also has keys:
+/// Maps names to factory(options, args...) -> Product; a factory may omit trailing arguments. Each entry binds its own options struct, so a
+/// user's part has configuration keys, too:
 ///   parts.models.add<MyNetOptions>("my_net", "my own network", [](const MyNetOptions& options) { return my_net(options); });
 template <class Product, class... Args>
 class Registry {
  public:
-  /// `kind` is the word for the part in messages: "model", "data set"; `hint` says in them how a program adds a part.
+  /// `kind` is the word for the part in messages ("model", "data set"); `hint` explains there how a program adds a part.
   explicit Registry(std::string kind, std::string hint = "") : kind_(std::move(kind)), hint_(std::move(hint)) {}
 
-  /// Adds a part. Adding a name again replaces the earlier part, so a user's part overrides a built-in one. `defaults` are the options that
-  /// a configuration changes: those of a named size of a network, for example.
+  /// Adds a part, or replaces the one of that name, so that a user's part can override a built-in one. `defaults` are the options of a
+  /// configuration that sets none: a named size of a network is an entry with other defaults.
   template <Configurable Options, class Fn>
   void add(const std::string& name, const std::string& doc, Fn factory, const Options& defaults = {}) {
     entries_[name] =
@@ -78,12 +78,12 @@ class Registry {
   const std::string& doc(const std::string& name) const { return entry(name, {}, "").doc; }
   std::vector<FieldInfo> describe(const std::string& name) const { return entry(name, {}, "").describe(); }
 
-  /// Makes the part. Error(Usage) for an unknown name (with the nearest and all names) or bad options.
+  /// Creates the part. Error(Usage) for an unknown name (with the nearest and all names) or invalid options.
   Product make(const PartConfig& part, const std::string& path, Args... args) const {
     return entry(part.name, part.mark, path).make(part.options, path, args...);
   }
 
-  /// The part's options with defaults filled in, without making it; errors go to `problems`.
+  /// Returns the part's options with defaults filled in, without creating the part; errors go to `problems`.
   PartConfig resolve(const PartConfig& part, const std::string& path, ConfigProblems& problems) const {
     const auto found = entries_.find(part.name);
     if (found == entries_.end()) {

@@ -1,4 +1,4 @@
-/// The source of all random numbers of a run: one seed, split by purpose. Pure arithmetic, the same on every machine.
+/// The source of all random numbers of a run: one seed, split by purpose. The arithmetic is the same on every machine.
 #pragma once
 
 #include <array>
@@ -7,16 +7,16 @@
 
 namespace npu_train {
 
-/// A seed for one purpose ("shuffle", "augment", "init"), epoch and index, derived from the run's seed. Different inputs give
-/// unrelated seeds (SplitMix64 finaliser over the parts).
+/// Derives a seed for one purpose ("shuffle", "augment", "init"), epoch and index from the run's seed. Different inputs give unrelated
+/// seeds (SplitMix64 finaliser over the parts).
 uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a = 0, uint64_t b = 0);
 
-/// The seed of draws that must differ between ranks, such as dropout; rank 0 has the run's own seed. Initial weights use the run's seed on
-/// every rank.
+/// Returns the seed of draws that must differ between ranks, such as dropout; on rank 0 the run's seed. Initial weights use the run's seed
+/// on every rank.
 uint64_t rank_seed(uint64_t seed, int rank);
 
-/// Counter-based generator Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
-/// Cheap to make: one per sample. Satisfies UniformRandomBitGenerator.
+/// Counter-based generator Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). Cheap enough to construct
+/// one per sample. Satisfies UniformRandomBitGenerator.
 class Philox {
  public:
   using result_type = uint32_t;

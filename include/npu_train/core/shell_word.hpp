@@ -1,11 +1,11 @@
-/// Commands as typed in a shell.
+/// Quoting for commands in messages.
 #pragma once
 
 #include <string>
 
 namespace npu_train {
 
-/// `text` as one word of a POSIX shell: unchanged, or quoted.
+/// Returns `text` as one word of a POSIX shell, quoted if necessary.
 inline std::string shell_word(const std::string& text) {
   constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;

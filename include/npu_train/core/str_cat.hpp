@@ -1,4 +1,4 @@
-/// Text from values, the same under every locale of the program.
+/// Formats values as text, independent of the program's locale.
 #pragma once
 
 #include <locale>
@@ -8,9 +8,9 @@
 
 namespace npu_train {
 
-/// The texts of `parts` one after the other, as `<<` writes them in the C locale: str_cat("rank ", 1003, " of ", 0.5) is "rank 1003 of
-/// 0.5" even after std::locale::global(). What reaches a file, a protocol or a message is made with it, with std::to_string of an integer
-/// or with text.hpp, never with a stream of the program's locale, c10::str or printf.
+/// Concatenates the parts as `<<` writes them in the C locale: str_cat("rank ", 1003, " of ", 0.5) is "rank 1003 of 0.5" even after
+/// std::locale::global(). Text for files, protocols and messages must use it, std::to_string of integers or text.hpp, never a stream in the
+/// program's locale, c10::str or printf.
 template <class... Parts>
 std::string str_cat(const Parts&... parts) {
   std::ostringstream out;

@@ -9,39 +9,39 @@
 
 namespace npu_train {
 
-/// The candidate nearest to `given` by edit distance, or "" if none is near enough.
+/// Returns the candidate nearest to `given` by edit distance, or "" if none is near enough.
 std::string nearest_name(std::string_view given, const std::vector<std::string>& candidates);
 
-/// The candidates, those that resemble `given` first and the nearest one before all: for a message that lists them.
+/// Sorts the candidates for a list in a message: those that resemble `given` first, nearest first.
 std::vector<std::string> nearest_first(std::string_view given, std::vector<std::string> candidates);
 
-/// "a, b, c".
+/// Joins with a separator: "a, b, c".
 std::string join(const std::vector<std::string>& parts, std::string_view separator = ", ");
 
-/// 1234567 -> "1,234,567".
+/// Formats 1234567 as "1,234,567".
 std::string with_commas(int64_t value);
 
-/// Bytes for people: "3.1 GiB".
+/// Formats bytes for display: "3.1 GiB".
 std::string human_bytes(double bytes);
 
-/// "2GiB", "1.5 MB", "100B" as bytes: a number and B, KiB, MiB, GiB, TiB (of 1024) or KB, MB, GB, TB (of 1000). Nothing for other text,
-/// for negative numbers and for numbers beyond 2^62.
+/// Parses "2GiB", "1.5 MB", "100B": a number and B, KiB, MiB, GiB, TiB (powers of 1024) or KB, MB, GB, TB (powers of 1000). nullopt for
+/// other text, negative numbers and numbers of at least 2^62.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
-/// Seconds for people: "2 h 03 min", "41 s".
+/// Formats seconds for display: "2 h 03 min", "41 s".
 std::string human_duration(double seconds);
 
-/// The shortest decimal text that reads back as the same double ("0.1", "1e-05", "inf").
+/// Returns the shortest decimal text that reads back as the same double ("0.1", "1e-05", "inf").
 std::string shortest(double value);
 
-/// The number of which `text` consists, as strtod reads it under the C locale: "0.5", "+1e-3", "inf", "nan"; a number beyond the range of
-/// double is inf or 0. nullopt for anything else, such as "0,5", " 1" and "12a".
+/// Parses a number that is the complete text, as strtod does in the C locale: "0.5", "+1e-3", "inf", "nan"; out-of-range numbers give inf
+/// or 0. nullopt for other text, such as "0,5", " 1" and "12a".
 std::optional<double> decimal_number(std::string_view text);
 
-/// printf() into a text, under the C locale in every program: printed("%.2f", 0.5) is "0.50".
+/// printf() to a string, always in the C locale: printed("%.2f", 0.5) is "0.50".
 [[gnu::format(printf, 1, 2)]] std::string printed(const char* format, ...);
 
-/// Lower case, ASCII only.
+/// Converts ASCII letters to lower case.
 std::string to_lower(std::string_view text);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Whole numbers from text.
+/// Parses whole numbers.
 #pragma once
 
 #include <charconv>
@@ -8,7 +8,7 @@
 
 namespace npu_train {
 
-/// The decimal number of which `text` consists, with a minus or without a sign: "12", "-3", "007". nullopt for anything else, such as
+/// Parses a decimal number that is the complete text, with a minus or without a sign: "12", "-3", "007". nullopt for other text, such as
 /// "+12", " 12" and "12a", and for numbers beyond int64.
 inline std::optional<int64_t> whole_number(std::string_view text) {
   int64_t value = 0;

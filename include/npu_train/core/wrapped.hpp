@@ -1,4 +1,4 @@
-/// Sentences for a terminal.
+/// Wraps text for a terminal.
 #pragma once
 
 #include <cstddef>
@@ -6,15 +6,15 @@
 
 namespace npu_train {
 
-/// `text` as lines of at most `width` columns (0: one line), broken at blanks, the first line after `first` and the others after `rest`,
-/// with line ends. Longer words stay complete, so that paths can be copied. Control characters of `text` are escaped.
+/// Breaks `text` at blanks into lines of at most `width` columns (0: one line), each with a line end. `first` precedes the first line and
+/// `rest` the others. Longer words are not broken, so that paths can be copied. Control characters of `text` are escaped.
 std::string wrapped(const std::string& text, const std::string& first, const std::string& rest, size_t width);
 
-/// A line that has its own layout, wrapped in the same way: blanks inside the line are kept, and further lines are indented to the text of
-/// the line, which follows its first gap of two blanks or more.
+/// Wraps a line that has its own layout: keeps the blanks inside, and indents further lines to the text after the line's first gap of two
+/// or more blanks.
 std::string wrapped_line(const std::string& line, size_t width);
 
-/// wrapped_line() of each line of `text`.
+/// Applies wrapped_line() to each line of `text`.
 std::string wrapped_lines(const std::string& text, size_t width);
 
 }  // namespace npu_train
