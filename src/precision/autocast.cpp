@@ -23,7 +23,7 @@ Autocast::Autocast(const Device& device, at::ScalarType dtype, bool enabled, boo
   ac::set_autocast_enabled(type_, enabled);
   ac::set_autocast_dtype(type_, dtype);
   ac::set_autocast_cache_enabled(cache_enabled);
-  ac::increment_nesting();  // without it the cache outlives the region, and a changed weight is not seen
+  ac::increment_nesting();  // without nesting, the cache would outlive the region and hide changed weights
 }
 
 Autocast::~Autocast() {

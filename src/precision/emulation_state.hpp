@@ -1,4 +1,4 @@
-// How Autocast switches the emulation of its thread.
+// Switches the emulation of a thread, for Autocast.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,7 +7,7 @@
 
 namespace npu_train::detail {
 
-// Sets what this thread emulates and gives what it emulated before. The first dtype of the process puts the kernels in place.
+// Sets the dtype that this thread emulates and returns the previous one. The first dtype of the process registers the kernels.
 std::optional<at::ScalarType> exchange_emulated(std::optional<at::ScalarType> dtype);
 
 }  // namespace npu_train::detail

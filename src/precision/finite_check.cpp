@@ -18,7 +18,7 @@
 namespace npu_train {
 namespace {
 
-// fn(backend, device) for each of `devices`, and of those of `tensors`, on which overflow saturates.
+// Calls fn(backend, device) for each device whose overflow saturates, of `devices` and the devices of `tensors`.
 template <class Fn>
 void for_saturating(const std::vector<at::Tensor>& tensors, const std::vector<at::Device>& devices, Fn fn) {
   std::vector<at::Device> all;
@@ -32,7 +32,7 @@ void for_saturating(const std::vector<at::Tensor>& tensors, const std::vector<at
     if (const auto* backend = saturating_backend(device)) fn(*backend, device_of(device));
 }
 
-// What the fused kernel is given; of a sparse gradient its values, also those that are still to be added up.
+// Returns the tensor for the fused kernel; for a sparse gradient its values, which may include uncoalesced ones.
 at::Tensor numbers_of(const at::Tensor& g) {
   constexpr const char* kWhere = "unscale_and_check";
   check(g.layout() == at::kStrided || g.layout() == at::kSparse, ErrorKind::Usage, kWhere, "a gradient of shape ", g.sizes(),

@@ -20,7 +20,7 @@
 
 namespace npu_train {
 
-// The hooks that are on in a region.
+// The hooks that are active in a region.
 struct Fp32Ops::Set {
   explicit Set(const std::vector<std::string>& all) {
     for (const auto& name : all)
@@ -28,10 +28,10 @@ struct Fp32Ops::Set {
     met = std::vector<std::atomic<bool>>(names.size());
   }
   std::vector<std::string> names;
-  std::map<const void*, size_t> hooks;  // to the place in names
+  std::map<const void*, size_t> hooks;  // indices into `names`
   mutable std::vector<std::atomic<bool>> met;
 
-  // Where to note a call of `hook`; nullptr where it is off.
+  // Returns the flag that records a call of `hook`; nullptr if the hook is inactive.
   std::atomic<bool>* find(const void* hook) const {
     const auto found = hooks.find(hook);
     return found == hooks.end() ? nullptr : &met[found->second];
@@ -44,7 +44,7 @@ constexpr const char* kFp32Ops = "amp.fp32_ops";
 
 size_t slot(c10::DeviceType type) { return type == c10::DeviceType::CPU ? 0 : type == c10::DeviceType::CUDA ? 1 : 2; }
 thread_local std::array<Fp32Ops, 3> ops_now;
-thread_local std::array<const Fp32Ops::Set*, 3> sets_now = {};  // of ops_now: plain pointers need no guard at each operator
+thread_local std::array<const Fp32Ops::Set*, 3> sets_now = {};  // raw pointers to ops_now's sets: reading them needs no thread-local guard
 
 bool is_reduced(const at::Tensor& t) { return t.defined() && (t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16); }
 at::Tensor as_float(const at::Tensor& t) { return is_reduced(t) ? t.to(at::kFloat) : t; }
@@ -62,7 +62,7 @@ void cast_to_fp32(torch::jit::Stack& stack, size_t args) {
   }
 }
 
-// One overload under the autocast of one type of device.
+// The fp32 kernel of one overload, for the autocast key of one type of device.
 class Fp32Hook final : public c10::OperatorKernel {
  public:
   Fp32Hook(c10::DeviceType type, c10::DispatchKey key, std::optional<c10::SafeKernelFunction> original)
@@ -93,7 +93,7 @@ bool takes_tensor(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& a) { return a.type()->str().find("Tensor") != std::string::npos; });
 }
 
-// Why an overload cannot be cast; "" where it can.
+// Returns the reason why an overload cannot be cast; "" if it can.
 std::string obstacle(const c10::FunctionSchema& schema) {
   if (schema.name().ends_with("_backward")) return "runs in the backward pass, in the dtypes of its forward";
   if (!takes_tensor(schema)) return "takes no tensor";
@@ -103,7 +103,7 @@ std::string obstacle(const c10::FunctionSchema& schema) {
   return "";
 }
 
-// The overloads of a name that can be cast; Error(Usage) when there are none.
+// Returns the overloads of a name that can be cast; Error(Usage) if there are none.
 std::vector<c10::OperatorHandle> overloads_of(const std::string& name) {
   auto& dispatcher = c10::Dispatcher::singleton();
   std::vector<c10::OperatorHandle> out;
@@ -126,11 +126,11 @@ std::vector<c10::OperatorHandle> overloads_of(const std::string& name) {
   throw Error(ErrorKind::Usage, kFp32Ops, "'" + name + "' is no operator of ATen", near.empty() ? "" : "did you mean " + near + "?");
 }
 
-// The hook of an overload, put in place at the first call for it.
+// Returns the hook of an overload; registers it on the first call.
 const Fp32Hook* hook_of(const c10::OperatorHandle& op, c10::DeviceType type) {
   static std::mutex mutex;
   static std::map<std::pair<c10::DispatchKey, std::string>, const Fp32Hook*> hooks;
-  static std::map<c10::DispatchKey, torch::Library*> libraries;  // never freed: an operator may run until the process ends
+  static std::map<c10::DispatchKey, torch::Library*> libraries;  // never freed: operators may run until the process ends
   const auto key = at::autocast::get_autocast_dispatch_key_from_device_type(type);
   const auto& schema = op.schema();
   const std::string name = schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
@@ -152,8 +152,8 @@ Fp32Ops::Fp32Ops(const std::vector<std::string>& names, const Device& device) {
   check_fp32_ops(names);
   if (names.empty()) return;
   const auto type = device.c10().type();
-  backend_of(device).capabilities(device);                        // a device that is loaded later would register over the hooks
-  if (type == c10::DeviceType::CPU) detail::install_emulation();  // below: an operator of both lists is fp32
+  backend_of(device).capabilities(device);                        // a device that is loaded later would register its kernels over the hooks
+  if (type == c10::DeviceType::CPU) detail::install_emulation();  // first, so that an operator in both lists computes in fp32
   auto set = std::make_shared<Set>(names);
   for (size_t i = 0; i < set->names.size(); ++i)
     for (const auto& op : overloads_of(set->names[i])) set->hooks[hook_of(op, type)] = i;

@@ -8,7 +8,7 @@
 namespace npu_train {
 namespace {
 
-// A * takes any letters but a dot.
+// Matches a pattern in which "*" matches any characters except dots.
 bool matches(std::string_view pattern, std::string_view path) {
   if (pattern.empty()) return path.empty();
   if (pattern[0] != '*') return !path.empty() && path[0] == pattern[0] && matches(pattern.substr(1), path.substr(1));
@@ -19,7 +19,7 @@ bool matches(std::string_view pattern, std::string_view path) {
   return false;
 }
 
-// The length of the longest path from `name` upwards that one of `modules` names; -1: none.
+// Length of the longest path from `name` upwards that matches one of `modules`; -1 if none does.
 int64_t named_at(const std::string& name, const std::vector<std::string>& modules) {
   const auto is_named = [&](std::string_view path) {
     return std::any_of(modules.begin(), modules.end(), [&](const std::string& m) { return matches(m, path); });

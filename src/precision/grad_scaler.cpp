@@ -16,7 +16,7 @@ constexpr const char* kGradScaler = "GradScaler";
 GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree)
     : scale_(options), enabled_(enabled), agree_(std::move(agree)) {}
 
-// One tensor of each device that losses or gradients were on: where flags are cleared.
+// Keeps one tensor per device of losses and gradients: the devices whose flags are cleared.
 void GradScaler::know_device_of(const at::Tensor& t, bool clear) const {
   const auto same = [&](const at::Tensor& other) { return other.device() == t.device(); };
   if (std::any_of(places_.begin(), places_.end(), same)) return;
@@ -27,11 +27,11 @@ void GradScaler::know_device_of(const at::Tensor& t, bool clear) const {
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   if (!enabled_) return loss;
   check(loss.defined(), ErrorKind::Usage, kGradScaler, "scale() was given an undefined tensor; allowed: a loss");
-  know_device_of(loss, /*clear=*/true);  // what overflowed before the first iteration is not its affair
+  know_device_of(loss, /*clear=*/true);  // overflows before the first iteration do not count
   return detail::times_scale(loss, scale_.scale());
 }
 
-// One rank would step, and another one skip.
+// Otherwise one rank could step while another one skips.
 void GradScaler::check_agreement(const ParameterSet& updated) const {
   if (agree_) return;
   for (const auto& p : updated)

@@ -1,4 +1,4 @@
-// What the hooks under libtorch's autocast share, and how Autocast switches those of its thread.
+// Shared parts of the kernels that are registered under libtorch's autocast keys, and of the thread state that Autocast switches.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-// While it lives, nothing warns: registering over a kernel does, and is meant.
+// Suppresses libtorch's warnings, because overriding a registered kernel is intended.
 class QuietRegistration {
  public:
   QuietRegistration() : guard_(&silence_) {}
@@ -23,16 +23,16 @@ class QuietRegistration {
   c10::WarningUtils::WarningHandlerGuard guard_;
 };
 
-// The kernel that an operator has for `key` now; nothing where the key is passed over.
+// Returns the operator's present kernel for `key`; nullopt if the key falls through.
 inline std::optional<c10::SafeKernelFunction> kernel_of(const c10::OperatorHandle& op, c10::DispatchKey key) {
   if (!op.hasKernelForDispatchKey(key)) return std::nullopt;
   return op.getComputedKernelForDispatchKey(key);
 }
 
-// Puts the emulating kernels in place, once per process.
+// Registers the emulating kernels, once per process.
 void install_emulation();
 
-// Sets which operators this thread computes in fp32 under the autocast of `type` and gives what it was before.
+// Sets the operators that this thread computes in fp32 under the autocast of `type`, and returns the previous ones.
 Fp32Ops exchange_fp32_ops(c10::DeviceType type, Fp32Ops ops);
 Fp32Ops current_fp32_ops(c10::DeviceType type);
 

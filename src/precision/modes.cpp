@@ -70,7 +70,7 @@ void MixedPrecision::update(const StepGate& gate) {
 State MixedPrecision::state() const { return scale_ ? to_state(scale_->state()) : State{}; }
 
 void MixedPrecision::load_state(const State& state) {
-  // a state saved by a run in another precision has no scale: then the initial scale stays
+  // a state saved in another precision has no scale; the initial scale then stays
   if (scale_ && !state.empty()) scale_->load_state(loss_scale_state(state, "scaler"));
 }
 
@@ -151,10 +151,10 @@ void TruePrecision::collect_gradients() {
 
 void TruePrecision::after_step(const StepGate& gate) {
   MixedPrecision::after_step(gate);
-  masters_loaded();  // after a skip the masters are what they were, and rounding gives the same bits again
+  masters_loaded();  // after a skip the masters are unchanged, and rounding gives the same bits again
 }
 
-// Masters that ranks hold in shards have no memory here; they are rounded where ranks bring parameters.
+// Sharded masters have no memory here; they are rounded where ranks gather parameters.
 bool TruePrecision::rounds() const {
   return std::any_of(masters_.begin(), masters_.end(), [](const at::Tensor& master) { return master.storage().nbytes() > 0; });
 }

@@ -10,10 +10,10 @@
 
 namespace npu_train::detail {
 
-// What `precision: auto` means on a device that can do `has`.
+// Resolves `precision: auto` on a device with the capabilities `has`.
 std::string auto_mode(const Device& device, const Capabilities& has);
 
-// What the forward's Autocast is made of.
+// Arguments of the forward's Autocast.
 struct AutocastOptions {
   Device device;
   at::ScalarType dtype;
@@ -21,7 +21,7 @@ struct AutocastOptions {
   Fp32Ops fp32_ops;
 };
 
-// bf16-mixed and 16-mixed: fp32 parameters, autocast, and with `scale` a loss scale.
+// bf16-mixed and 16-mixed: fp32 parameters and autocast, with a loss scale if `scale` is given.
 class MixedPrecision : public Precision {
  public:
   MixedPrecision(std::string name, AutocastOptions autocast, std::optional<LossScale> scale)
@@ -56,14 +56,14 @@ class MixedPrecision : public Precision {
   std::string name_;
   AutocastOptions autocast_;
   std::optional<LossScale> scale_;
-  c10::Device computes_on_;  // whose gradients may be on the host by now
+  c10::Device computes_on_;  // device of the forward; its gradients may be on the host
   bool skips_on_device_;
   at::Tensor found_inf_;       // of the last step
-  std::optional<bool> found_;  // its value once the host has read it
+  std::optional<bool> found_;  // value of found_inf_ after a host read
 };
 
-// bf16-true and 16-true: parameters in `dtype`, with fp32 masters unless `masters` is false. Runs under autocast too: its casts cost
-// nothing (the weights have the dtype already), and it joins them with fp32 normalisation parameters and regions.
+// bf16-true and 16-true: parameters in `dtype`, with fp32 masters if `masters` is true. Runs under autocast too, which converts between
+// these parameters and fp32 normalisation layers or regions; casts of the weights cost nothing, as they have the dtype already.
 class TruePrecision final : public MixedPrecision {
  public:
   TruePrecision(std::string name, AutocastOptions autocast, std::optional<LossScale> scale, bool masters, AmpModules modules)
@@ -83,7 +83,7 @@ class TruePrecision final : public MixedPrecision {
   bool keeps_masters_;
   AmpModules modules_;
   std::vector<at::Tensor> low_;      // the tensors that the model computes with
-  std::vector<at::Tensor> masters_;  // the tensors that the optimizer updates; the same order
+  std::vector<at::Tensor> masters_;  // the tensors that the optimizer updates, in the same order
 };
 
 }  // namespace npu_train::detail

@@ -28,7 +28,7 @@ std::string resolve_mode(const std::string& mode, const Device& device) {
 
 }  // namespace
 
-// Emulation on a CPU saves memory and no time, so it is not taken unasked.
+// Emulation on a CPU saves memory but no time, so auto never selects it.
 std::string detail::auto_mode(const Device& device, const Capabilities& has) {
   if (has.native_bf16) return "bf16-mixed";
   return device.is_cpu() ? "32-true" : "16-mixed";
@@ -68,7 +68,7 @@ PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& 
   p.device = device;
   p.mode = resolve_mode(options.mode, device);
   const bool fp16 = p.mode.starts_with("16-") || p.mode == "O3";
-  bind<GradScalerOptions>(to_node(options.grad_scaler), "grad_scaler");  // the checks that a file's section gets
+  bind<GradScalerOptions>(to_node(options.grad_scaler), "grad_scaler");  // the same checks as for a section in a file
   const auto& wanted = options.grad_scaler.enabled;
   check(wanted != "true" || fp16, ErrorKind::Usage, "grad_scaler.enabled", "a loss scale makes no sense with precision ", p.mode,
         ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");

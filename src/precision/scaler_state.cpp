@@ -15,7 +15,7 @@ LossScaleState loss_scale_state(const State& state, const std::string& part) {
   return {.scale = state.number("scale", part),
           .growth_tracker = state.integer("growth_tracker", part),
           .skip_streak = state.integer("skip_streak", part),
-          .overflows = state.values.count("overflows") == 0 ? 0 : state.integer("overflows", part)};  // none in older checkpoints
+          .overflows = state.values.count("overflows") == 0 ? 0 : state.integer("overflows", part)};  // missing in older checkpoints
 }
 
 double inverse_scale(double scale) { return static_cast<double>(static_cast<float>(1.0 / scale)); }

@@ -1,4 +1,4 @@
-// What GradScaler and the 16-* precisions share.
+// Shared parts of GradScaler and the 16-* precisions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,10 +13,11 @@ namespace npu_train::detail {
 State to_state(const LossScaleState& state);
 LossScaleState loss_scale_state(const State& state, const std::string& part);
 
-// As torch: the reciprocal is taken in double and used in fp32.
+// Returns the reciprocal, computed in double and rounded to fp32, as in torch.
 double inverse_scale(double scale);
 
-// A scalar loss is promoted to fp32 (65536 is not an fp16 number); any other keeps its dtype, as in torch.
+// Multiplies the loss by the scale. A low-precision scalar is promoted to fp32 (65536 is not an fp16 number); other losses keep their
+// dtype, as in torch.
 at::Tensor times_scale(const at::Tensor& loss, double scale);
 
 }  // namespace npu_train::detail

@@ -1,4 +1,4 @@
-/// Automatic casting of operators to a low precision, for a scope: what torch.autocast is in Python.
+/// Automatic casting of operators to a low precision within a scope, like torch.autocast in Python.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,8 +12,8 @@
 
 namespace npu_train {
 
-/// While it lives, operators of `device` that gain from it (convolutions, linear layers, matrix products, attention) run in `dtype` on
-/// this thread, whatever the dtype of their inputs; parameters stay as they are.
+/// During its lifetime, operators of `device` that gain from it (convolutions, linear layers, matrix products, attention) run in `dtype` on
+/// this thread, whatever the dtype of their inputs. Parameters keep their dtype.
 ///
 ///   {
 ///     npu_train::Autocast autocast(device, at::kBFloat16);
@@ -21,19 +21,19 @@ namespace npu_train {
 ///   }
 ///   loss.backward();   // outside: the backward runs in the dtypes of the forward by itself
 ///
-/// Regions nest, a disabled region inside an enabled one computes in the dtype of its inputs (cast them: a layer before may have given
-/// bf16), and an exception that leaves the region restores the state before it. Casts of fp32 leaf tensors are cached until the outermost
-/// region ends; a weight that changes is seen by the next outermost region.
+/// Regions nest. A disabled region inside an enabled one computes in the dtype of its inputs: cast them, because an earlier layer may
+/// return bf16. An exception that leaves the region restores the previous state. Casts of fp32 leaf tensors are cached until the outermost
+/// region ends, so a changed weight takes effect in the next outermost region.
 ///
-/// What accumulates in fp32: on CUDA softmax, layer_norm, losses, norms and exp/log/pow are computed in fp32. A CPU's autocast leaves gelu,
-/// softmax and layer_norm in the low precision of their inputs (its kernels accumulate in fp32 and round the result); batch_norm keeps
-/// its fp32 statistics everywhere. `fp32_ops` names more operators that compute in fp32; a region inside has its own, or none.
+/// Operators that accumulate in fp32: on CUDA, softmax, layer_norm, losses, norms and exp/log/pow are computed in fp32. Autocast on a CPU
+/// leaves gelu, softmax and layer_norm in the low precision of their inputs (the kernels accumulate in fp32 and round the result);
+/// batch_norm keeps fp32 statistics everywhere. `fp32_ops` adds operators that compute in fp32. A nested region does not inherit them.
 ///
-/// A CPU without units for `dtype` computes by emulation (see emulation.hpp) unless `cpu_low_precision` says otherwise; other devices
-/// ignore it.
+/// A CPU without units for `dtype` emulates it (see emulation.hpp) unless `cpu_low_precision` selects otherwise; other devices ignore that
+/// argument.
 class Autocast {
  public:
-  /// Error(Usage) for a dtype that is neither fp16 nor bf16 (fp32 means: `enabled` false).
+  /// Error(Usage) for a dtype other than fp16 and bf16 (for fp32, set `enabled` to false).
   explicit Autocast(const Device& device, at::ScalarType dtype, bool enabled = true, bool cache_enabled = true,
                     CpuLowPrecision cpu_low_precision = CpuLowPrecision::Auto, const Fp32Ops& fp32_ops = {});
   ~Autocast();
@@ -49,10 +49,10 @@ class Autocast {
   Fp32Ops fp32_ops_before_;
 };
 
-/// Which regions this thread is in, to enter them again: in a recomputation, or on another thread.
+/// The autocast regions of this thread, to enter them again in a recomputation or on another thread.
 class AutocastState {
  public:
-  /// As it is now.
+  /// Captures the current state.
   AutocastState();
 
   class Scope;
@@ -71,7 +71,7 @@ class AutocastState {
   std::optional<at::ScalarType> emulated_;
 };
 
-/// The thread in `state`; at its end it is back where it was.
+/// Enters the regions of `state`; its destructor restores the thread's previous state.
 class AutocastState::Scope {
  public:
   explicit Scope(const AutocastState& state);

@@ -12,26 +12,27 @@
 
 namespace npu_train {
 
-/// Names of ATen operators ("softmax", "gelu", "layer_norm") for an Autocast. Inside it they take inputs in fp16 and bf16 as fp32, run with
-/// autocast off, and give fp32: what CUDA's autocast does for a list of its own (CastPolicy::fp32 in ATen/autocast_mode.h).
+/// Names of ATen operators ("softmax", "gelu", "layer_norm") that an Autocast computes in fp32: inputs in fp16 and bf16 are cast to fp32,
+/// the operator runs without autocast and returns fp32. CUDA's autocast does the same for a fixed list (CastPolicy::fp32 in
+/// ATen/autocast_mode.h).
 ///
 ///   const npu_train::Fp32Ops ops({"softmax", "gelu"}, device);
 ///   npu_train::Autocast autocast(device, at::kBFloat16, true, true, npu_train::CpuLowPrecision::Auto, ops);
 ///
-/// A name selects all overloads except those that write into an argument. Only operators that the program calls count: the softmax
-/// inside scaled_dot_product_attention is not reached, and torch::nn::Linear calls addmm or matmul, not linear.
+/// A name selects all overloads except those that write into an argument. It applies to operators that the program calls, not to their
+/// parts: the softmax inside scaled_dot_product_attention is not affected, and torch::nn::Linear calls addmm or matmul, not linear.
 ///
-/// For each operator and type of device (cpu, cuda, sim_npu and npu) a kernel is registered for libtorch's autocast keys once per process,
-/// at its first use. It acts on threads inside such a region; everywhere else the previous kernel runs. Copies share one set.
+/// For each operator and type of device (cpu, cuda, sim_npu and npu), the first use registers a kernel for libtorch's autocast key, once
+/// per process. It acts on threads inside such a region; other threads use the previous kernel. Copies share one set.
 class Fp32Ops {
  public:
-  Fp32Ops() = default;  ///< none
-  /// Error(Usage) as check_fp32_ops().
+  Fp32Ops() = default;  ///< no operators
+  /// Error(Usage) as in check_fp32_ops().
   Fp32Ops(const std::vector<std::string>& names, const Device& device);
 
   const std::vector<std::string>& names() const;
   bool empty() const { return set_ == nullptr; }
-  /// The names that any thread has called in a region so far: the program does not call the operators of the others.
+  /// Returns the names that any thread has called in a region so far. The program does not call the others.
   std::vector<std::string> met() const;
 
   struct Set;
@@ -41,11 +42,11 @@ class Fp32Ops {
   std::shared_ptr<const Set> set_;
 };
 
-/// Error(Usage) for a name that is no ATen operator, with the nearest one, and for operators that cannot be cast: those that take no
-/// tensor, give a view of an input, write into one, or run in the backward pass.
+/// Throws Error(Usage) for a name that is not an ATen operator, with the nearest name, and for an operator that cannot be cast: one that
+/// takes no tensor, returns a view of an input, writes into an argument, or runs in the backward pass.
 void check_fp32_ops(const std::vector<std::string>& names);
 
-/// Whether this thread is inside an Autocast of the CPU that computes `op` in fp32: for kernels that replace an operator without calling
+/// Returns whether this thread is inside a CPU Autocast that computes `op` in fp32. For kernels that replace an operator without calling
 /// it.
 bool in_fp32_ops(std::string_view op);
 

@@ -1,15 +1,15 @@
-/// Loss scaling for your own loop, as torch.amp.GradScaler does it in Python.
+/// Loss scaling for a custom training loop, like torch.amp.GradScaler in Python.
 ///
 ///   npu_train::GradScaler scaler;
 ///   { npu_train::Autocast autocast(device, torch::kHalf); loss = loss_fn(model->forward(x), y); }
 ///   scaler.scale(loss).backward();
-///   scaler.unscale_(optimizer);                                  // only needed to look at or change gradients
+///   scaler.unscale_(optimizer);                                  // only needed to read or change gradients
 ///   npu_train::clip_grad_norm_(model->parameters(), 1.0);
 ///   scaler.step(optimizer);                                      // skipped, and counted, on overflow
 ///   scaler.update();
 ///
-/// `optimizer` is one of npu_train's, or a torch::optim::Optimizer. Several optimizers and several losses may share a scaler: unscale_
-/// and step each optimizer, then update once; each optimizer skips for itself, and one overflow backs the scale off.
+/// `optimizer` is an optimizer of npu_train or a torch::optim::Optimizer. Several optimizers and several losses may share a scaler:
+/// unscale_ and step each optimizer, then update once. Each optimizer decides separately whether to skip; one overflow reduces the scale.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,30 +27,29 @@
 
 namespace npu_train {
 
-/// Makes ranks agree: gets found_inf (fp32 scalar, 0 or 1) and sets it to the largest over all ranks. The identity by default.
+/// Makes ranks agree: replaces found_inf (fp32 scalar, 0 or 1) with its maximum over all ranks. By default the identity.
 using Agree = std::function<void(at::Tensor& found_inf)>;
 
 class GradScaler final : public Stateful {
  public:
-  /// Without options: 65536, doubled after 2000 clean steps, halved on overflow, no floor, no cap. Disabled, scale() gives its input and
-  /// step() just steps.
+  /// By default the scale starts at 65536, doubles after 2000 clean steps and halves on overflow, without floor and cap. If disabled,
+  /// scale() returns its input and step() always steps.
   explicit GradScaler(LossScaleOptions options = {}, bool enabled = true, Agree agree = {});
 
-  /// `loss` times the scale, in the graph. An fp16 scalar is multiplied in fp32.
+  /// Returns `loss` times the scale, differentiably. An fp16 or bf16 scalar is multiplied in fp32.
   at::Tensor scale(const at::Tensor& loss) const;
 
-  /// Divides the gradients of the optimizer's parameters by the scale and notes whether one is not finite; of a sparse (COO) gradient its
-  /// values. Without any gradient it does nothing. At most once per optimizer between two update() calls and not after step(): Error(Usage)
-  /// otherwise. Error(Usage) for slices of parameters that ranks divide, without an Agree; and for fp16 gradients: they have lost what the
-  /// scale was to save (keep fp32 parameters and use Autocast; `16-true` of Precision keeps fp32 masters), and for complex and expanded
-  /// ones.
+  /// Divides the gradients of the optimizer's parameters by the scale and records whether one of them is not finite; for sparse (COO)
+  /// gradients, their values. Call it at most once per optimizer between two update() calls, and not after step(): otherwise Error(Usage).
+  /// Error(Usage) also for slices of sharded parameters without an Agree, for fp16 gradients (small values are already lost: keep fp32
+  /// parameters and use Autocast, or `16-true` of Precision with fp32 masters), and for complex and expanded gradients.
   template <class Optimizer>
   void unscale_(Optimizer& optimizer) {
     if (enabled_) unscale(&optimizer, gradients_of(optimizer));
   }
 
-  /// Steps the optimizer unless one of its gradients is not finite; unscales first where unscale_() was not called. Reads the flag on the
-  /// host once. True: the step was taken. Twice for one optimizer without update(): Error(Usage), as is a step without any gradient.
+  /// Steps the optimizer unless one of its gradients is not finite; unscales first if unscale_() was not called. Reads the flag on the host
+  /// once. Returns whether the step was taken. Error(Usage) for a second step of an optimizer without update(), and without any gradient.
   template <class Optimizer>
   bool step(Optimizer& optimizer) {
     if (!enabled_) {
@@ -63,22 +62,22 @@ class GradScaler final : public Stateful {
     return !found;
   }
 
-  /// The end of an iteration: moves the scale by what the optimizers found and forgets them. Error(Usage) if no gradient was unscaled since
-  /// the last one.
+  /// Ends an iteration: updates the scale from the overflows of the optimizers and clears them. Error(Usage) if no gradient was unscaled
+  /// since the last update.
   void update();
-  /// The end of an iteration with a scale of your own.
+  /// Ends an iteration and sets the scale.
   void update(double new_scale);
 
-  /// 1 when disabled.
+  /// Returns the scale; 1 if disabled.
   double get_scale() const { return enabled_ ? scale_.scale() : 1.0; }
   bool is_enabled() const { return enabled_; }
-  /// Counters and limits.
+  /// State machine with counters and limits.
   const LossScale& loss_scale() const { return scale_; }
 
   /// Values "scale", "growth_tracker", "skip_streak", "overflows"; empty when disabled.
   State state() const override;
-  /// An empty state (of a disabled scaler) is refused by an enabled one; a disabled one takes anything and stays as it is. "overflows" may
-  /// be missing, as it is in older states.
+  /// Restores a state. An enabled scaler rejects an empty state (of a disabled scaler); a disabled one ignores any state. "overflows" may
+  /// be missing, as in older states.
   void load_state(const State& state) override;
 
  private:
@@ -118,7 +117,7 @@ class GradScaler final : public Stateful {
 
   LossScale scale_;
   void know_device_of(const at::Tensor& t, bool clear) const;
-  mutable std::vector<at::Tensor> places_;  // one on each device that losses or gradients were on
+  mutable std::vector<at::Tensor> places_;  // one tensor on each device that losses or gradients were on
   bool enabled_;
   Agree agree_;
   std::map<const void*, PerOptimizer> optimizers_;

@@ -1,12 +1,12 @@
 /// The dynamic loss scale as a pure state machine: no tensors, no device.
 ///
 /// fp16 gradients below 6e-8 vanish, so the loss is multiplied by a scale and the gradients are divided by it again (Micikevicius et al.,
-/// "Mixed Precision Training", ICLR 2018). The scale is the largest that does not overflow: halved when a gradient is not finite (that
-/// step is skipped), doubled after `growth_interval` clean steps in a row. As torch.amp.GradScaler, with a floor and a cap.
+/// "Mixed Precision Training", ICLR 2018). The scale seeks the largest value that does not overflow: it halves if a gradient is not finite
+/// (that step is skipped) and doubles after `growth_interval` clean steps in a row. Like torch.amp.GradScaler, with a floor and a cap.
 ///
-/// With `hysteresis` N the first N - 1 overflows leave the scale alone; the N-th halves it, and so does each one after, until the scale has
-/// grown again: Megatron-LM's DynamicGradScaler (core/optimizer/grad_scaler.py), which is DeepSpeed's with consecutive_hysteresis off. A
-/// clean step in between does not give an overflow back.
+/// With `hysteresis` N, the first N - 1 overflows do not change the scale; the N-th and each later one halve it until it has grown again.
+/// Clean steps in between do not reset the count of overflows. This is Megatron-LM's DynamicGradScaler (core/optimizer/grad_scaler.py), and
+/// DeepSpeed's with consecutive_hysteresis off.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ struct LossScaleOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;                              ///< clean steps in a row before the scale grows
-  double min_scale = 0;                                        ///< floor; 0: the least whose inverse is finite in fp32, 2^-126
+  double min_scale = 0;                                        ///< floor; 0: 2^-126, the smallest normal fp32 number
   double max_scale = std::numeric_limits<double>::infinity();  ///< cap
-  bool dynamic = true;     ///< false: the scale stays at init_scale; overflows are still counted (and skipped)
-  int64_t hysteresis = 1;  ///< overflows until the scale falls; 1: at each one, as torch
+  bool dynamic = true;     ///< false: the scale stays at init_scale; steps with an overflow are still skipped and counted
+  int64_t hysteresis = 1;  ///< number of overflows before the scale falls; 1: every overflow, as in torch
 };
 
-/// The complete state of a scale: a restored scale behaves as the saved one, even in the middle of a growth interval.
+/// Complete state of a loss scale, including the position in a growth interval.
 struct LossScaleState {
   double scale = 0;
   int64_t growth_tracker = 0;
@@ -39,8 +39,8 @@ struct LossScaleState {
 
 class LossScale {
  public:
-  /// Error(Usage) for a scale that is not positive and finite or outside [min_scale, max_scale], growth_factor <= 1, backoff_factor
-  /// outside (0, 1), growth_interval < 1, hysteresis < 1.
+  /// Error(Usage) if init_scale is not positive and finite in fp32, is outside [min_scale, max_scale] or below 2^-126; also for
+  /// growth_factor <= 1, backoff_factor outside (0, 1), growth_interval < 1, hysteresis < 1, min_scale < 0 and min_scale > max_scale.
   explicit LossScale(LossScaleOptions options = {}) : options_(options), state_{.scale = options.init_scale} {
     const auto& o = options_;
     const auto usage = [](bool ok, const char* name, double given, const char* allowed) {
@@ -57,7 +57,7 @@ class LossScale {
     options_.min_scale = std::max(options_.min_scale, kSmallest);
   }
 
-  /// One step attempted. `found_inf`: a gradient was not finite, the step was skipped.
+  /// Counts an attempted step. `found_inf`: a gradient was not finite, and the step was skipped.
   void update(bool found_inf) {
     state_.skip_streak = found_inf ? state_.skip_streak + 1 : 0;
     if (!options_.dynamic) return;
@@ -75,22 +75,22 @@ class LossScale {
   double scale() const { return state_.scale; }
   /// Clean steps since the scale last grew or a step overflowed.
   int64_t growth_tracker() const { return state_.growth_tracker; }
-  /// Skipped steps in a row, up to now.
+  /// Number of consecutive skipped steps up to now.
   int64_t skip_streak() const { return state_.skip_streak; }
-  /// The scale cannot fall further: overflows from now on are not the scale's fault.
+  /// Returns whether the scale cannot fall further, so that a smaller scale cannot prevent an overflow.
   bool at_floor() const { return !options_.dynamic || state_.scale <= options_.min_scale; }
   const LossScaleOptions& options() const { return options_; }
 
   LossScaleState state() const { return state_; }
-  /// Error(Checkpoint) for a state that no scale can be in; the scale is clamped to this one's floor and cap (another run may have had
-  /// others).
+  /// Restores a state, with the scale clamped to this object's floor and cap, which may differ from those of the saved run.
+  /// Error(Checkpoint) for an invalid state.
   void load_state(const LossScaleState& state) {
     check(state.scale > 0 && state.scale <= kLargest && state.growth_tracker >= 0 && state.skip_streak >= 0 && state.overflows >= 0,
           ErrorKind::Checkpoint, "LossScale", "scale ", state.scale, ", growth tracker ", state.growth_tracker, ", skip streak ",
           state.skip_streak, ", overflows ", state.overflows, " is not a state of a loss scale");
     state_ = state;
     state_.scale = std::clamp(state.scale, options_.min_scale, options_.max_scale);
-    // a shorter interval than the one that was saved: grow at the next clean step, not never
+    // if the saved interval was longer, grow at the next clean step
     state_.growth_tracker = std::min(state.growth_tracker, options_.growth_interval - 1);
     state_.overflows = std::min(state.overflows, options_.hysteresis);
   }

@@ -1,4 +1,4 @@
-/// Master weights: what an optimizer updates in fp32 while the model computes with a tensor in low precision (Micikevicius et al. 2018,
+/// fp32 master weights, which the optimizer updates while the model computes with low-precision copies (Micikevicius et al. 2018,
 /// arXiv:1710.03740).
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace npu_train {
 
-/// Casts the tensor of an fp32 parameter to `dtype` in place, and returns its master, which takes the fp32 memory over: Parameter::value,
-/// with Parameter::computed the tensor that the model has. The gradient is dropped.
+/// Casts the tensor of an fp32 parameter to `dtype` in place and returns its master: Parameter::value takes over the fp32 memory,
+/// Parameter::computed is the model's tensor. Drops the gradient. Error(Usage) for a parameter that is not fp32 or requires no gradient.
 Parameter with_master(const Parameter& parameter, c10::ScalarType dtype);
 
 }  // namespace npu_train
