@@ -22,7 +22,7 @@ ConfigTable<T> adam_table(const std::string& title, const std::string& decay_doc
       .field("no_decay", &T::no_decay, "leave biases and normalisation parameters without weight decay");
 }
 
-// The kernels divide by corrections of the step count that they are given, and leave counting to the caller.
+// The fused kernels read the step count for the bias correction, but do not increment it.
 void count_step(const std::vector<at::Tensor>& steps, const at::Tensor& found_inf) {
   if (found_inf.defined())
     at::_foreach_add_(steps, at::rsub(found_inf, 1));
@@ -30,7 +30,7 @@ void count_step(const std::vector<at::Tensor>& steps, const at::Tensor& found_in
     at::_foreach_add_(steps, 1);
 }
 
-// What a fused kernel takes: lists of one dtype, and what decides the step.
+// Arguments of a fused kernel; the lists have one dtype.
 struct Operands {
   at::TensorList parameters, gradients, mean, square, steps;
   double lr;
@@ -43,8 +43,8 @@ void fused_adamw(const Operands& o, const Options& options, double weight_decay)
                     weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, o.found_inf);
 }
 
-// Counts the step and updates the bucket by `fused`. Parameters of fp16 and bf16 step in fp32, in which their state is kept, and are
-// rounded once: in fp16 the squares of gradients below 2e-4 are 0, and the step would be a division by eps.
+// Counts the step and updates the bucket with `fused`. fp16 and bf16 parameters are updated in fp32, the dtype of their state, and rounded
+// once: in fp16 the squares of gradients below 2e-4 are 0, and the step would divide by eps alone.
 template <class Bucket, class Fn>
 void step_bucket(Bucket& b, bool low_precision, const Fn& fused) {
   count_step(b.slots[detail::kStep], b.found_inf);
@@ -82,7 +82,7 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
 void Adam::update(Bucket& b) {
   const double decay = options_.weight_decay * b.decay_mult;
   step_bucket(b, is_low_precision(b), [&](const Operands& o) {
-    if (!has_all_fused_optimizers(o.parameters.front().device())) {  // _fused_adamw_ is the same except for the decay
+    if (!has_all_fused_optimizers(o.parameters.front().device())) {  // _fused_adamw_ differs only in the decay
       auto decayed = o;
       const auto gradients = decay != 0 ? at::_foreach_add(o.gradients, o.parameters, decay) : o.gradients.vec();
       decayed.gradients = gradients;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Of the parameters that have a gradient.
+// The parameters that have a gradient, and their gradients.
 struct Gradients {
   explicit Gradients(const std::vector<at::Tensor>& all) : home(all.empty() ? at::Device(at::kCPU) : all.front().device()) {
     for (const auto& p : all) {
@@ -34,7 +34,7 @@ struct Gradients {
     if (!gradients.empty()) home = gradients.front().device();
   }
   std::vector<at::Tensor> parameters, gradients;
-  at::Device home;  // where the norm is
+  at::Device home;  // device of the norm
 };
 
 void check_gradients(const std::vector<at::Tensor>& gradients, const char* where, bool takes_complex) {
@@ -59,11 +59,11 @@ SquaredNorm squares_of(const Gradients& all) {
   return detail::squared_norm(numbers, all.home);
 }
 
-// The largest absolute value, in fp64 if a gradient is.
+// Returns the largest absolute value, in fp64 if a gradient is fp64.
 at::Tensor largest_of(const Gradients& all) {
   std::vector<at::Tensor> norms;
   auto type = at::kFloat;
-  std::vector<at::Tensor> gradients;  // the largest value of none, an empty slice, is not defined
+  std::vector<at::Tensor> gradients;  // without empty slices, whose largest value is undefined
   for (const auto& g : all.gradients)
     if (g.numel() > 0) gradients.push_back(g);
   for (const auto& group : detail::grouped(gradients)) {
@@ -83,11 +83,11 @@ void check_max_norm(double max_norm, const char* where) {
 void scale_to_norm(const std::vector<at::Tensor>& gradients, double max_norm, const at::Tensor& norm) {
   const c10::NoGradGuard no_grad;
   const auto factor = (norm + 1e-6).reciprocal().mul_(max_norm).clamp_max_(1.0);
-  if (factor.is_cpu() && factor.item<double>() == 1) return;  // reading is free here, a pass over memory is not
+  if (factor.is_cpu() && factor.item<double>() == 1) return;  // on a CPU, reading is free, but a pass over memory is not
   for (const auto& group : detail::grouped(gradients)) at::_foreach_mul_(group, factor.to(group.front().device()));
 }
 
-// The norm of the gradients of all ranks.
+// Returns the norm over the gradients of all ranks.
 at::Tensor norm_over_ranks(const Gradients& all, double norm_type, const NormReduction& reduce) {
   const c10::NoGradGuard no_grad;
   if (std::isinf(norm_type)) {
@@ -121,7 +121,7 @@ void clip_value_of(const std::vector<at::Tensor>& gradients, double clip_value) 
 }  // namespace
 
 at::Tensor clip_grad_norm_(const ParameterSet& parameters, double max_norm, double norm_type, const NormReduction& reduce) {
-  for (const auto& p : parameters)  // each rank would clip by a norm of its own
+  for (const auto& p : parameters)  // otherwise each rank would clip by its own norm
     check(reduce || p.value.numel() == p.whole().numel(), ErrorKind::Usage, "clip_grad_norm_", p.name, " is a slice of ", p.value.numel(),
           " of ", p.whole().numel(),
           " elements, and the norm is that of the slices of all ranks; hint: DistributedTraining, or the last "

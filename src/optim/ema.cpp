@@ -31,7 +31,7 @@ std::vector<at::Tensor> tensors_of(const Ema::Buffers& buffers) {
 
 at::ScalarType average_type(const at::Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// The parameters themselves, where the set has slices of them.
+// Returns the complete parameters of a set that may contain slices.
 ParameterSet complete(const ParameterSet& parameters) {
   ParameterSet out;
   for (const auto& p : parameters) out.add({.name = p.name, .value = p.whole(), .group = p.group});
@@ -45,7 +45,8 @@ namespace detail {
 
 void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight,
                  const at::Tensor& found_inf) {
-  // a descent along (target - source) with the weight as its rate: the one fused kernel that takes a flag and leaves every bit alone
+  // a gradient descent along (target - source) with the weight as its rate: the only fused kernel that accepts a flag and then changes no
+  // bit
   const auto distance = at::_foreach_sub(targets, sources);
   at::_fused_sgd_(targets, distance, /*momentum_buffer_list=*/{}, /*weight_decay=*/0, /*momentum=*/0, weight, /*dampening=*/0,
                   /*nesterov=*/false,
@@ -110,7 +111,7 @@ void Ema::update(const ParameterSet& parameters, const StepGate& gate) {
     sources.push_back(parameters[i].value.detach().to(averages_[i].value.scalar_type()));
   }
   auto found_inf = gate.found_inf;
-  if (found_inf.defined() && found_inf.device().is_cpu()) {  // reading is free here
+  if (found_inf.defined() && found_inf.device().is_cpu()) {  // reading is free on the host
     if (found_inf.item<float>() != 0) return;
     found_inf.reset();
   }
@@ -130,7 +131,7 @@ void Ema::update_gated(const std::vector<at::Tensor>& sources, const at::Tensor&
   const auto n = device_updates_ + static_cast<double>(updates_) + 1;
   at::Tensor weight = at::full_like(n, 1 - options_.decay);
   if (options_.warmup) weight = at::maximum(weight, at::rsub((n + 1) / (n + 10), 1));
-  for (const auto type : {at::kFloat, at::kDouble}) {  // fused kernels take one dtype at a time
+  for (const auto type : {at::kFloat, at::kDouble}) {  // fused kernels accept one dtype at a time
     std::vector<at::Tensor> averages, values;
     for (size_t i = 0; i < sources.size(); ++i) {
       if (sources[i].scalar_type() != type) continue;
@@ -196,7 +197,7 @@ EmaSwap::EmaSwap(Ema& ema, const Fill& fill) : ema_(ema) {
   if (fill)
     fill(averages, model);
   else
-    for (size_t i = 0; i < model.size(); ++i) model[i].copy_(averages[i]);  // from the host, where averages are offloaded
+    for (size_t i = 0; i < model.size(); ++i) model[i].copy_(averages[i]);  // also from the host, if averages are offloaded
   for (size_t i = 0; i < ema_.buffers_.size(); ++i) {
     const auto& target = ema_.buffers_[i].second;
     buffers_.push_back(target.detach().clone());
@@ -204,7 +205,7 @@ EmaSwap::EmaSwap(Ema& ema, const Fill& fill) : ema_(ema) {
   }
 }
 
-// The model's parameters, in the order of the averages.
+// Returns the model's parameters in the order of the averages.
 std::vector<at::Tensor> EmaSwap::targets() const {
   std::vector<at::Tensor> out;
   for (const auto& average : ema_.averages_) out.push_back(ema_.model_.find(average.name)->value.detach());

@@ -1,4 +1,4 @@
-// Saved state of tied tensors.
+// Saved state of tied parameters.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace npu_train::detail {
 
-/// `saved`, keyed "<kind>/<parameter>", with each tied tensor under the name that it has in `own`. Older versions knew such a tensor under
-/// each of its names, and updated it once for each: where the entries differ, a warning names those that are kept.
+/// Renames the entries of `saved` ("<kind>/<parameter>") from aliases of tied parameters to the names in `own`. Older versions stored, and
+/// updated, such a tensor once per name: if the entries differ, a warning lists those that are kept.
 State under_first_names(const State& saved, const State& own, const ParameterSet& parameters, const std::string& where);
 
 }  // namespace npu_train::detail

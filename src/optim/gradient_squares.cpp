@@ -22,7 +22,7 @@ namespace {
 
 bool is_fp64(const at::Tensor& t) { return t.scalar_type() == at::kDouble; }
 
-// Whether both have their numbers in one order of memory, without gaps.
+// Returns whether both are dense and store their elements in the same order.
 bool same_order(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) return false;
   for (int64_t d = 0; d < a.dim(); ++d)
@@ -30,8 +30,8 @@ bool same_order(const at::Tensor& a, const at::Tensor& b) {
   return true;
 }
 
-// fn(blocks) for the gradients' numbers in [n, 64] on their device, each gradient from a new block on, zeros after it. fp32, or fp64 if
-// the gradients are; a limited number at a time.
+// Calls fn(blocks) with the gradients' numbers as [n, 64] on their device, a limited number at a time. Each gradient starts a new block and
+// is padded with zeros. fp64 if the gradients are, else fp32.
 template <class Fn>
 void for_blocks(const std::vector<at::Tensor>& gradients, const Fn& fn) {
   constexpr int64_t kAtOnce = int64_t{1} << 22;
@@ -59,7 +59,7 @@ void for_blocks(const std::vector<at::Tensor>& gradients, const Fn& fn) {
   if (used > 0) flush();
 }
 
-// [n], in the order of additions that kernels/block_squares.hpp defines.
+// Returns the sums [n], with the order of additions that kernels/block_squares.hpp defines.
 at::Tensor block_sums(const at::Tensor& blocks) {
   const auto numbers = blocks.to(at::kDouble);
   auto sums = numbers * numbers;
@@ -67,7 +67,7 @@ at::Tensor block_sums(const at::Tensor& blocks) {
   return sums.reshape({-1});
 }
 
-// On a device without fp64: rounded sums in the order of the gradients.
+// Returns rounded sums in the order of the gradients, for devices without fp64.
 at::Tensor rounded_parts(const std::vector<at::Tensor>& gradients, const at::Device& home, at::ScalarType dtype) {
   std::vector<at::Tensor> norms;
   for (const auto& group : grouped(gradients)) {

@@ -1,4 +1,4 @@
-// The squared norm of gradients, on whatever devices they are.
+// The squared norm of gradients on any devices.
 #pragma once
 
 #include <vector>
@@ -7,17 +7,17 @@
 
 namespace npu_train::detail {
 
-// The numbers of a gradient as real ones in one dimension, in the order in which the parameter is in memory, whatever the gradient's own.
+// Returns the numbers of a gradient as a 1-D real tensor in the storage order of its parameter, whatever the gradient's own strides.
 at::Tensor in_memory_order(const at::Tensor& parameter, const at::Tensor& gradient);
 
-// Of gradients in that form. The parts are on `home`.
+// Returns the squared norm of gradients from in_memory_order(). The parts are on `home`.
 SquaredNorm squared_norm(const std::vector<at::Tensor>& gradients, const at::Device& home);
 
-// The parts of gradients on one device by operators in fp64, without a read by the host: the parts that the CPU's kernels give, not yet
-// carried.
+// Returns the parts of gradients on one device, computed by fp64 operators without a host read. They have the value of the CPU kernels'
+// parts, but their digits are not carried.
 at::Tensor parts_by_operators(const std::vector<at::Tensor>& gradients);
 
-// Tensors by device and dtype, which foreach kernels are fused over.
+// Groups tensors by device and dtype, as fused foreach kernels need.
 std::vector<std::vector<at::Tensor>> grouped(const std::vector<at::Tensor>& tensors);
 
 }  // namespace npu_train::detail

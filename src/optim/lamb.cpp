@@ -19,12 +19,12 @@
 namespace npu_train {
 namespace {
 
-// Everything is computed in separate tensors and copied into the state at the end, so that the device can skip the update.
+// Copies a new value into the state unless the device skips: all values are first computed in separate tensors.
 void replace(const at::Tensor& target, const at::Tensor& value, const at::Tensor& skip) {
   target.copy_(skip.defined() ? at::where(skip, target, value) : value);
 }
 
-// 1 - beta^step without the digits that the subtraction loses.
+// Returns 1 - beta^step without cancellation.
 at::Tensor bias_correction(double beta, const at::Tensor& step) {
   return beta == 0 ? at::ones_like(step) : at::expm1(step * std::log(beta)).neg_();
 }
@@ -51,14 +51,14 @@ Lamb::Lamb(ParameterSet parameters, LambOptions options)
   add_slot("step", SlotKind::Number);
 }
 
-// The new state and direction of a parameter, before norms are known; `value` and `update` in the dtype of computation.
+// The new state and direction of a parameter before the norms are known; `value` and `update` have the dtype of computation.
 struct Lamb::Move {
   at::Tensor value, update, mean, square, step;
 };
 
 Lamb::Move Lamb::move(const Bucket& b, size_t i) const {
   const double beta1 = options_.betas[0], beta2 = options_.betas[1];
-  const auto in = b.parameters[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // low-precision parameters in fp32
+  const auto in = b.parameters[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // fp32 for low-precision parameters
   Move m{.value = b.parameters[i].detach().to(in), .update = {}, .mean = {}, .square = {}, .step = b.slots[detail::kStep][i] + 1};
   const auto g = b.gradients[i].to(in), t = m.step.to(in);
   m.mean = at::lerp(b.slots[detail::kMean][i].to(in), g, 1 - beta1);

@@ -26,7 +26,7 @@ constexpr const char* kOtherParameters =
     "weights "
     "(model.weights)";
 
-// Strides of dimensions of size 1 do not affect where elements are stored.
+// Ignores strides of dimensions of size 1, which do not affect where elements are stored.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   const auto sizes = a.sizes();
   if (sizes != b.sizes()) return false;
@@ -35,7 +35,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   return true;
 }
 
-// The fused kernels iterate over memory and assume that all operands of a parameter have the same layout; on a CPU they do not check it.
+// The fused kernels iterate over memory and require the same layout for all operands of a parameter; on a CPU they do not check it.
 at::Tensor laid_out_as(const at::Tensor& t, const at::Tensor& parameter) {
   const bool same_type = t.scalar_type() == parameter.scalar_type();
   if (same_type && t.strides() == parameter.strides()) return t;
@@ -105,7 +105,7 @@ void Optimizer::set_parameters(ParameterSet parameters) {
   parameters_ = std::move(parameters);
 }
 
-// A parameter that was moved to another memory format or device takes its state along.
+// Moves the state to the present memory format and device of its parameter.
 void Optimizer::follow_layout(size_t i) {
   const auto& value = parameters_[i].value;
   for (auto& slot : slots_) {
@@ -155,14 +155,14 @@ void Optimizer::step(const StepGate& given) {
     auto buckets = make_buckets();
     const auto on_device = [](const Bucket& b) { return !b.parameters.front().is_cpu(); };
     if (gate.found_inf.defined() && gate.found_inf.is_cpu() && std::any_of(buckets.begin(), buckets.end(), on_device)) {
-      if (gate.found_inf.item<float>() != 0) return;  // the caller leaves it to the host, and reading is free there
+      if (gate.found_inf.item<float>() != 0) return;  // the caller has chosen the host, where reading is free
       gate.found_inf = at::Tensor();
     }
     for (auto& bucket : buckets) {
       const auto device = bucket.parameters.front().device();
       if (gate.inv_scale.defined()) at::_foreach_mul_(bucket.gradients, gate.inv_scale.to(device));
       for (size_t i = 0; i < bucket.gradients.size(); ++i) bucket.gradients[i] = laid_out_as(bucket.gradients[i], bucket.parameters[i]);
-      // the kernels skip on exactly 1
+      // the kernels skip only if it is exactly 1
       if (gate.found_inf.defined()) bucket.found_inf = gate.found_inf.to(device).ne(0).to(at::kFloat);
       update(bucket);
     }
@@ -170,7 +170,7 @@ void Optimizer::step(const StepGate& given) {
   });
 }
 
-// A step that is skipped changes nothing, of a parameter outside of its limits either.
+// A skipped step changes no parameter, not even one that is outside of its limits.
 void Optimizer::keep_limits(const at::Tensor& found_inf) const {
   for (const auto& limit : limits_) {
     const auto* found = parameters_.find(limit.name);

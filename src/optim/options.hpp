@@ -1,4 +1,4 @@
-// What optimizers share.
+// Shared parts of the optimizers.
 #pragma once
 
 #include "npu_train/core/error.hpp"

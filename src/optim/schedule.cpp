@@ -12,10 +12,10 @@ namespace npu_train {
 namespace schedule {
 namespace {
 
-// How far along, 0 to 1.
+// Progress from 0 to 1.
 double share(double t, double length) { return length > 0 ? std::clamp(t / length, 0.0, 1.0) : 1.0; }
 
-// Half a cosine from `from` to `to`.
+// Half a cosine wave from `from` to `to`.
 double half_cosine(double from, double to, double at) { return to + (from - to) * (1 + std::cos(std::numbers::pi * at)) / 2; }
 
 }  // namespace
@@ -36,7 +36,7 @@ double polynomial(double t, double length, double power, double min_factor) {
 }
 
 double one_cycle(double t, double length, double pct_start, double div_factor, double final_div_factor) {
-  const double peak = pct_start * length - 1;  // the first step is number 0
+  const double peak = pct_start * length - 1;  // the first step has number 0
   const double start = 1 / div_factor;
   if (t <= peak) return half_cosine(start, 1, share(t, peak));
   return half_cosine(1, start / final_div_factor, share(t - peak, length - 1 - peak));
@@ -52,7 +52,7 @@ namespace {
 
 constexpr const char* kSchedule = "lr_scheduler";
 
-// Members of a base are not members of T to a template that asks for `V T::*`.
+// The casts are needed because a member of a base class does not match `V T::*`.
 template <class T>
 ConfigTable<T> schedule_table(const std::string& name) {
   return ConfigTable<T>("lr_scheduler " + name)
@@ -81,7 +81,7 @@ double warmup_length(const ScheduleOptions& o) {
 
 double run_length(bool epochs, const ScheduleContext& context, const char* field) {
   const auto total = epochs ? context.total_epochs : context.total_steps;
-  const bool endless = !epochs && context.total_epochs > 0;  // a limit in epochs is set, whose steps are not known
+  const bool endless = !epochs && context.total_epochs > 0;  // the run is limited in epochs whose length in steps is unknown
   check(total > 0, ErrorKind::Usage, kSchedule, "the run has no known length in ", epochs ? "epochs" : "steps",
         endless ? ", since the data are a stream" : "", "; hint: set ", field,
         epochs    ? " or trainer.max_epochs"
@@ -90,7 +90,7 @@ double run_length(bool epochs, const ScheduleContext& context, const char* field
   return static_cast<double>(total);
 }
 
-// Length of a curve that falls after the warm-up.
+// Length of the curve after the warm-up.
 double fall_length(const ScheduleOptions& o, int64_t given, const ScheduleContext& context, const char* field) {
   check(given >= 0, ErrorKind::Usage, kSchedule, field, " is ", given, "; it must be at least 0");
   if (given > 0) return static_cast<double>(given);

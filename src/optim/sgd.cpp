@@ -30,7 +30,7 @@ Sgd::Sgd(ParameterSet parameters, SgdOptions options)
   if (options_.momentum > 0) add_slot("momentum", SlotKind::LikeParameter);
 }
 
-// In fp32, rounded once: libtorch's fused kernel of the CPU leaves every full vector of fp16 and bf16 numbers as it was (pytorch #191763).
+// Updates in fp32 and rounds once: libtorch's fused CPU kernel does not update full vectors of fp16 and bf16 numbers (pytorch #191763).
 void Sgd::update_low(Bucket& b, double decay) {
   const auto widened = [](const at::Tensor& t) { return std::vector<at::Tensor>{t.detach().to(at::kFloat)}; };
   for (size_t i = 0; i < b.parameters.size(); ++i) {
@@ -52,7 +52,7 @@ void Sgd::update(Bucket& b) {
   const auto& first = b.parameters.front();
   if (first.is_cpu() && is_low_precision(b)) return update_low(b, decay);
   if (options_.momentum == 0 && !has_all_fused_optimizers(first.device())) {
-    if (b.found_inf.defined() && b.found_inf.item<float>() != 0) return;  // foreach kernels take no flag
+    if (b.found_inf.defined() && b.found_inf.item<float>() != 0) return;  // foreach kernels accept no flag
     if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
     at::_foreach_add_(b.parameters, b.gradients, -b.lr);
     return;

@@ -10,14 +10,14 @@ namespace npu_train {
 
 struct AdamOptions {
   double lr = 1e-3;
-  std::vector<double> betas = {0.9, 0.999};  ///< decay of the mean of gradients and of their squares
+  std::vector<double> betas = {0.9, 0.999};  ///< decay of the running means of gradients and of their squares
   double eps = 1e-8;
   double weight_decay = 0;  ///< L2: added to the gradient (AdamW decouples it)
-  bool no_decay = false;    ///< leave biases and normalisation parameters without weight decay
+  bool no_decay = false;    ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<AdamOptions>& config_table();
 };
 
-/// As torch.optim.Adam. Each parameter counts its own steps, on the device: a skipped step is not counted.
+/// Same as torch.optim.Adam. Each parameter counts its steps on the device; skipped steps do not count.
 class Adam final : public Optimizer {
  public:
   /// Error(Usage) for options out of range.

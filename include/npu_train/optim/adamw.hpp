@@ -10,14 +10,14 @@ namespace npu_train {
 
 struct AdamWOptions {
   double lr = 1e-3;
-  std::vector<double> betas = {0.9, 0.999};  ///< decay of the mean of gradients and of their squares
+  std::vector<double> betas = {0.9, 0.999};  ///< decay of the running means of gradients and of their squares
   double eps = 1e-8;
-  double weight_decay = 0.01;  ///< p -= lr * weight_decay * p, apart from the gradient
-  bool no_decay = false;       ///< leave biases and normalisation parameters without weight decay
+  double weight_decay = 0.01;  ///< decoupled from the gradient: p -= lr * weight_decay * p
+  bool no_decay = false;       ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<AdamWOptions>& config_table();
 };
 
-/// As torch.optim.AdamW. Each parameter counts its own steps, on the device: a skipped step is not counted.
+/// Same as torch.optim.AdamW. Each parameter counts its steps on the device; skipped steps do not count.
 class AdamW final : public Optimizer {
  public:
   /// Error(Usage) for options out of range.

@@ -19,39 +19,39 @@ namespace npu_train {
 /// Section `ema`.
 struct EmaOptions {
   bool enabled = false;
-  double decay = 0.9999;  ///< weight of the old average in each update
-  bool warmup = true;     ///< decay of update n is min(decay, (1 + n) / (10 + n)): the first weights are soon forgotten
+  double decay = 0.9999;  ///< weight of the previous average in each update
+  bool warmup = true;     ///< decay of update n is min(decay, (1 + n) / (10 + n)), so that the first weights soon lose their influence
   static const ConfigTable<EmaOptions>& config_table();
 };
 
-/// average = decay * average + (1 - decay) * parameter, in fp32 (of fp64 parameters in fp64), after each step taken. Buffers (running
-/// statistics) are copied.
+/// Updates average = decay * average + (1 - decay) * parameter in fp32 (fp64 for fp64 parameters) after each step taken, and copies buffers
+/// (running statistics).
 class Ema final : public Stateful {
  public:
   using Buffers = std::vector<std::pair<std::string, at::Tensor>>;
 
-  /// Starts at the values of `parameters` (what the optimizer updates). `model` are the tensors that EmaSwap fills, under the same names:
-  /// the same set unless the model has low-precision parameters with fp32 masters, or the set has slices of them. `buffers` are the model's
-  /// and are kept by handle. Slices are their own model if `model` has slices too: those of a model whose parameters are in shards.
+  /// Starts at the values of `parameters`, the set that the optimizer updates. `model` has the tensors that EmaSwap fills, under the same
+  /// names: by default the complete parameters of the set. It differs from them for low-precision parameters with fp32 masters. If `model`
+  /// has slices too (a model with sharded parameters), EmaSwap fills these slices. `buffers` are shared with the model.
   explicit Ema(const ParameterSet& parameters, EmaOptions options = {}, Buffers buffers = {}, ParameterSet model = {});
 
-  /// One update. With `gate.found_inf` set, nothing moves and nothing is counted: decided on the device, without a host read on an
-  /// accelerator; bit-identical. The parameters must be those of the constructor, by name and order: Error(Usage).
+  /// Updates the averages. If `gate.found_inf` is not 0, averages and counter stay bit-identical; on an accelerator this is decided without
+  /// a host read. Error(Usage) unless `parameters` has the names and order of the constructor's set.
   void update(const ParameterSet& parameters, const StepGate& gate = {});
 
-  /// Another set to average from now on: parameters that it shares with the present one, by name and slice, keep their average, others
-  /// begin at their values. Error(Usage) as the constructor; nothing is changed then.
+  /// Replaces the set of parameters. Parameters with the name and slice of a previous one keep its average; others start at their values.
+  /// Error(Usage) as in the constructor, without a change.
   void set_parameters(const ParameterSet& parameters);
 
-  /// Updates taken. Reads the device.
+  /// Number of updates taken. Reads the device.
   int64_t updates() const;
-  /// The averages, in fp32 or fp64, in order and under the names of the parameters, and of the same slices.
+  /// The averages in fp32 or fp64, with the order, names and slices of the parameters.
   const ParameterSet& averages() const { return averages_; }
 
   /// Tensors "average/<parameter>" and "buffer/<buffer>", and the value "updates".
   State state() const override;
-  /// Averages of complete parameters, of which slices take theirs. Error(Checkpoint) for missing, unknown or misshapen tensors; nothing is
-  /// changed then.
+  /// Restores the averages; slices take their part of complete averages. Error(Checkpoint), without a change, for missing, unknown or
+  /// misshapen tensors.
   void load_state(const State& state) override;
 
  private:
@@ -64,17 +64,18 @@ class Ema final : public Stateful {
   ParameterSet averages_;
   ParameterSet model_;
   Buffers buffers_;            // the model's
-  Buffers buffer_copies_;      // those that go with the averages
-  int64_t updates_ = 0;        // those that the host has counted
-  at::Tensor device_updates_;  // fp32 scalar, undefined at first: those that the device decided on, in addition
+  Buffers buffer_copies_;      // copies of the buffers at the last update
+  int64_t updates_ = 0;        // number counted by the host
+  at::Tensor device_updates_;  // fp32 scalar: additional updates counted on the device; undefined until the first one
 };
 
-/// While it lives, the model has the averaged weights and the buffers that go with them; then its own again, bit for bit.
+/// During its lifetime, the model has the averaged weights and their buffers. The destructor restores the previous values bit for bit.
 class EmaSwap {
  public:
-  /// Fills the tensors of a model from averages, in matching lists.
+  /// Fills the tensors of a model from averages; the lists correspond.
   using Fill = std::function<void(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& model)>;
-  /// `fill`: where the averages are of slices, of which other ranks have the rest; by default each average is copied.
+  /// `fill` is required if the averages are slices of complete model tensors, whose other slices are on other ranks. By default averages
+  /// are copied.
   explicit EmaSwap(Ema& ema, const Fill& fill = {});
   ~EmaSwap();
   EmaSwap(const EmaSwap&) = delete;
@@ -89,8 +90,8 @@ class EmaSwap {
 };
 
 namespace detail {
-/// target += weight * (source - target) unless found_inf is 1, without a host read; targets and sources of one dtype, fp32 or fp64, all
-/// tensors on one device.
+/// Computes target += weight * (source - target) unless found_inf is 1, without a host read. All targets and sources have one dtype, fp32
+/// or fp64; all tensors are on one device.
 void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight,
                  const at::Tensor& found_inf);
 }  // namespace detail

@@ -10,16 +10,16 @@ namespace npu_train {
 
 struct LambOptions {
   double lr = 2e-3;
-  std::vector<double> betas = {0.9, 0.999};  ///< decay of the mean of gradients and of their squares
+  std::vector<double> betas = {0.9, 0.999};  ///< decay of the running means of gradients and of their squares
   double eps = 1e-6;
-  double weight_decay = 0.01;  ///< inside the trust ratio
-  bool no_decay = false;       ///< leave biases and normalisation parameters without weight decay
+  double weight_decay = 0.01;  ///< applied before the trust ratio
+  bool no_decay = false;       ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<LambOptions>& config_table();
 };
 
-/// Algorithm 2 of the paper with bias correction: r = m_hat / (sqrt(v_hat) + eps) + weight_decay * p, and per tensor
-/// p -= lr * (|p| / |r|) * r, the ratio being 1 where a norm is 0. Computed in fp32, for fp64 parameters in fp64; parameters and state in
-/// fp16 and bf16 are rounded once. On a CPU, and over slices, norms are those of SquaredNorm, which depend on no order.
+/// Algorithm 2 of the paper with bias correction: r = m_hat / (sqrt(v_hat) + eps) + weight_decay * p, and per tensor p -= lr * (|p| / |r|)
+/// * r, where the ratio is 1 if a norm is 0. Computed in fp32 (fp64 for fp64 parameters); fp16 and bf16 parameters are rounded once. On a
+/// CPU, and for slices, the norms are those of SquaredNorm, which do not depend on the order of additions.
 class Lamb final : public Optimizer {
  public:
   /// Error(Usage) for options out of range.

@@ -1,4 +1,4 @@
-/// What all optimizers share: parameters by name, groups, the learning rate, state by name, and steps that the device may skip.
+/// Common parts of all optimizers: named parameters, groups, the learning rate, named state, and steps that the device may skip.
 #pragma once
 
 #include <memory>
@@ -18,42 +18,41 @@ namespace npu_train {
 
 /// An optimizer over a ParameterSet.
 ///
-/// The tensors are shared by handle: the tensors of the set are updated in place, whatever happens to the model's own handles. Parameters
-/// without a gradient stay unchanged, and so does their state. A parameter may change its memory format later (channels_last); its state
-/// follows at the next step.
+/// It shares the tensors by handle and updates them in place, even if the model replaces its own handles. Parameters without a gradient and
+/// their state stay unchanged. If the memory format of a parameter changes (channels_last), its state follows at the next step.
 class Optimizer : public SkippableStep, public Stateful {
  public:
-  /// Error(Usage) for a parameter that is not a leaf in dense memory (an expanded tensor, a view with gaps), of an integer type, or with a
-  /// group that is not in `groups`.
+  /// Error(Usage) for a parameter that is not a leaf, not dense in memory (an expanded tensor, a view with gaps), of an integer type, or in
+  /// a group that is not in `groups`; also for a factor of a group that is negative or at least 1e30.
   Optimizer(ParameterSet parameters, double lr, std::vector<GroupOptions> groups);
 
-  /// The name it is registered under.
+  /// Returns the name in the registry.
   virtual std::string name() const = 0;
 
-  /// The options that it was made with, as in a configuration ("weight_decay: 0.05"); equal runs have equal options. An empty map for an
-  /// optimizer that does not report its options.
+  /// Returns the options as in a configuration ("weight_decay: 0.05"), to compare runs. An empty map if the optimizer does not report its
+  /// options.
   virtual ConfigNode options() const { return ConfigNode::map(); }
 
-  /// Whether slices of parameters (Parameter::slice) may be given to it: each element is updated from numbers of its own, and from norms
-  /// that set_norm_reduction() completes.
+  /// Returns whether the optimizer supports slices of parameters (Parameter::slice): each element is updated independently of others,
+  /// except for norms that set_norm_reduction() completes.
   virtual bool takes_slices() const { return false; }
-  /// For an optimizer over slices that needs norms of complete tensors: gets SquaredNorm::parts of this rank's slices, stacked, and adds to
-  /// them those of the other ranks, in place. Every rank has as many.
+  /// Sets the reduction for an optimizer that needs norms of complete tensors but has slices. It receives the stacked SquaredNorm::parts of
+  /// this rank's slices and adds those of the other ranks, in place. All ranks pass equal shapes.
   void set_norm_reduction(NormReduction reduce) { norm_reduction_ = std::move(reduce); }
 
-  /// One update from the present gradients. With `gate.found_inf` set, parameters and state stay bit-identical, decided where that
-  /// tensor is. With `gate.inv_scale`, gradients are multiplied by it in place first.
+  /// Updates the parameters from their gradients. If `gate.found_inf` is not 0, parameters and state stay bit-identical; the decision is
+  /// made on the device of that tensor. The gradients are first multiplied by `gate.inv_scale` in place.
   void step(const StepGate& gate = {}) override;
 
-  /// Bounds that parameters of these names keep from the next step on; slices and masters too.
+  /// Sets bounds for the parameters with these names, their slices and masters, applied after each later step.
   void set_limits(std::vector<ParameterLimit> limits) { limits_ = std::move(limits); }
 
-  /// Another set to update from now on: parameters that it shares with the present one, by name and slice, keep their state, others begin
-  /// with a fresh one. Error(Usage) as the constructor; nothing is changed then.
+  /// Replaces the set of parameters. Parameters with the name and slice of a previous one keep its state; others start with initial state.
+  /// Error(Usage) as in the constructor, without a change.
   void set_parameters(ParameterSet parameters);
 
-  /// The learning rate of every group is this times the group's lr_mult. A TrainLoop sets it at every step, from its schedule: a callback
-  /// changes it by TrainLoop::set_lr_factor().
+  /// Sets the base learning rate, which each group multiplies by its lr_mult. A TrainLoop calls it at every step according to its schedule;
+  /// a callback must use TrainLoop::set_lr_factor() instead.
   void set_lr(double lr) { lr_ = lr; }
   double lr() const { return lr_; }
 
@@ -61,16 +60,16 @@ class Optimizer : public SkippableStep, public Stateful {
   const ParameterSet& parameters() const override { return parameters_; }
   const std::vector<GroupOptions>& groups() const { return groups_; }
 
-  /// Tensors keyed "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". The tensors are the live ones, of slices where
-  /// those are updated.
+  /// Returns the live tensors with keys "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". Tensors of slices if slices
+  /// are updated.
   State state() const override;
-  /// Copies into the state, from any device and dtype: of complete parameters, of which slices take theirs. Error(Checkpoint) names the
-  /// entries that are missing, unknown or have a different shape, or the other optimizer that saved the state; nothing is changed then.
+  /// Copies the saved state, of any device and dtype; slices take their part of complete tensors. Error(Checkpoint), without a change,
+  /// names entries that are missing, unknown or have a different shape, or the other optimizer that saved the state.
   void load_state(const State& state) override;
 
  protected:
-  /// What a kind of state is for each parameter, zero at first: a tensor of its shape, strides and dtype; the same in fp32 at least, for
-  /// numbers that leave the range of fp16 (squares of gradients); or one number in fp32.
+  /// The state of a parameter, initially zero. LikeParameter: a tensor of its shape, strides and dtype. Wide: at least fp32, for values
+  /// beyond the range of fp16 (squares of gradients). Number: one fp32 number.
   enum class SlotKind { LikeParameter, Wide, Number };
   struct Slot {
     std::string name;
@@ -78,23 +77,23 @@ class Optimizer : public SkippableStep, public Stateful {
     std::vector<at::Tensor> tensors;  ///< entry i belongs to parameter i
   };
   void add_slot(const std::string& name, SlotKind kind);
-  /// The groups that the constructor gave to `parameters`, for those that come later (set_parameters).
+  /// Assigns groups to a new set of parameters (set_parameters) by the rules of the constructor.
   virtual ParameterSet grouped(ParameterSet parameters) const { return parameters; }
 
-  /// Parameters of one device, dtype and group that have gradients, in matching lists.
+  /// Parameters with gradients that share device, dtype and group; the lists correspond.
   struct Bucket {
     std::vector<at::Tensor> parameters;
-    std::vector<at::Tensor> gradients;           ///< with the strides of the parameters
-    std::vector<std::vector<at::Tensor>> slots;  ///< in order of add_slot
+    std::vector<at::Tensor> gradients;           ///< in the strides of the parameters
+    std::vector<std::vector<at::Tensor>> slots;  ///< in the order of add_slot() calls
     double lr;
     double decay_mult;
     at::Tensor found_inf;  ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
   };
-  /// Empty without slices.
+  /// Empty if not set.
   const NormReduction& norm_reduction() const { return norm_reduction_; }
   /// Whether the parameters of a bucket are fp16 or bf16.
   static bool is_low_precision(const Bucket& bucket);
-  /// Updates one bucket; gradients are ready.
+  /// Updates one bucket. Its gradients are unscaled and in the parameters' layout.
   virtual void update(Bucket& bucket) = 0;
 
  private:
@@ -112,7 +111,7 @@ class Optimizer : public SkippableStep, public Stateful {
   std::vector<ParameterLimit> limits_;
 };
 
-/// Optimizers by name. The factory gets the parameters as prepared by the Precision.
+/// Optimizers by name. The factory receives the parameters that the Precision has prepared.
 using OptimizerRegistry = Registry<std::unique_ptr<Optimizer>, const ParameterSet&>;
 
 /// sgd, adam, adamw, lamb.

@@ -1,4 +1,4 @@
-/// Which parameters decay.
+/// Parameter groups with and without weight decay.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace npu_train {
 
-/// What an optimizer does otherwise for the parameters of one group (Parameter::group is the index).
+/// Factors for the parameters of one group; Parameter::group is the index.
 struct GroupOptions {
-  double lr_mult = 1;     ///< times the learning rate
-  double decay_mult = 1;  ///< times weight_decay
+  double lr_mult = 1;     ///< factor of the learning rate
+  double decay_mult = 1;  ///< factor of weight_decay
 };
 
-/// Group 0: as configured. Group 1: no weight decay.
+/// Group 0 uses the options as configured, group 1 has no weight decay.
 std::vector<GroupOptions> default_groups();
 
-/// Is it a parameter that is usually not decayed: a bias, or a scale or shift of a normalisation layer? By rule: at most one dimension, or
-/// a name that ends in "bias".
+/// Returns whether the parameter is usually not decayed: a bias, or a scale or shift of a normalisation layer. Rule: at most one dimension,
+/// or a name that ends in "bias".
 bool is_bias_or_norm(const Parameter& parameter);
 
-/// The set with group 1 for those parameters; parameters that are in a group other than 0 stay there.
+/// Moves biases and normalisation parameters from group 0 to group 1; parameters in other groups stay.
 ParameterSet split_no_decay(ParameterSet parameters);
 
 }  // namespace npu_train

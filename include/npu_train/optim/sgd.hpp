@@ -8,16 +8,16 @@ namespace npu_train {
 
 struct SgdOptions {
   double lr = 0.1;
-  double momentum = 0.9;    ///< 0: none, and no memory for it
+  double momentum = 0.9;    ///< 0: no momentum and no memory for it
   double weight_decay = 0;  ///< L2: added to the gradient
   bool nesterov = false;    ///< Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013
-  bool no_decay = false;    ///< leave biases and normalisation parameters without weight decay
+  bool no_decay = false;    ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<SgdOptions>& config_table();
 };
 
-/// g += weight_decay * p;  m = momentum * m + g;  p -= lr * m (nesterov: p -= lr * (g + momentum * m)). As torch.optim.SGD without
-/// dampening. The momentum starts as zeros, so a skipped first step leaves nothing undefined. Parameters in fp16 and bf16 are updated in
-/// fp32 arithmetic and rounded once.
+/// g += weight_decay * p;  m = momentum * m + g;  p -= lr * m (nesterov: p -= lr * (g + momentum * m)). Same as torch.optim.SGD without
+/// dampening. The momentum starts as zeros, so it stays defined if the first step is skipped. fp16 and bf16 parameters are updated in fp32
+/// arithmetic and rounded once.
 class Sgd final : public Optimizer {
  public:
   /// Error(Usage) for options out of range, or nesterov without momentum.
