@@ -7,7 +7,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Its projection has the query, key and value of each head together, unlike GPT-2's of the name qkv.
+// GLM's projection interleaves query, key and value per head, unlike GPT-2's qkv.
 Naming glm_naming() {
   return {{"hf", "hf4"},
           "transformer.",

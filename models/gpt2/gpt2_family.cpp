@@ -5,8 +5,8 @@
 namespace npu_train::detail {
 namespace {
 
-// Hugging Face's blocks store the matrices of linear layers as [in, out] ("Conv1D"). Its state of a model with a head repeats the token
-// embedding as lm_head.weight.
+// Hugging Face's blocks store the matrices of linear layers as [in, out] ("Conv1D"). A model with a head also stores the token embedding as
+// lm_head.weight.
 Naming gpt2_naming() {
   return {{"hf", "hf4"},
           "transformer.",

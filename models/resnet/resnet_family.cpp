@@ -36,7 +36,7 @@ Naming resnet_naming_of_hf() {
 }
 
 ConfigurationKeys resnet_keys(const WeightShapes& shapes) {
-  // Blocks of the four stages, and whether they are bottlenecks.
+  // Numbers of blocks in the four stages, and whether they are bottlenecks.
   static const std::map<std::pair<std::array<int64_t, 4>, bool>, const char*> names = {{{{2, 2, 2, 2}, false}, "resnet18"},
                                                                                        {{{3, 4, 6, 3}, false}, "resnet34"},
                                                                                        {{{3, 4, 6, 3}, true}, "resnet50"},

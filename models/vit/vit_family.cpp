@@ -9,13 +9,13 @@ namespace {
 
 const char* const kVitBlock = "encoder.layers.encoder_layer_#.";
 
-// A family's rules for a block: what follows its number in both names.
+// A family's rule for a tensor of a block: the part after the block's number in both names.
 struct BlockRule {
   const char* ours;
   const char* theirs;
 };
 
-// `parts` are the names of what some of these networks have.
+// `parts` are rules for tensors that only some of these networks have.
 std::vector<NameRule> vit_rules(const std::string& patches, const std::string& class_token, const std::string& positions,
                                 const std::string& last_norm, const std::string& block, const std::vector<BlockRule>& of_block,
                                 const std::vector<BlockRule>& parts = {}) {
@@ -39,7 +39,7 @@ Naming vit_naming(const std::string& library) {
                                           {"ln_2.*", "ln_2.*"},
                                           {"mlp.0.*", "mlp.0.*"},
                                           {"mlp.3.*", "mlp.3.*"},
-                                          {"mlp.0.*", "mlp.linear_1.*"},  // in torchvision's published files
+                                          {"mlp.0.*", "mlp.linear_1.*"},  // names in torchvision's published files
                                           {"mlp.3.*", "mlp.linear_2.*"},
                                           {"layer_scale_1", "layer_scale_1"},
                                           {"layer_scale_2", "layer_scale_2"},
@@ -62,12 +62,12 @@ Naming vit_naming(const std::string& library) {
                                           {"mlp.3.*", "mlp.fc2.*"},
                                           {"layer_scale_1", "ls1.gamma"},
                                           {"layer_scale_2", "ls2.gamma"},
-                                          {"layer_scale_1", "gamma_1"},  // in the first files of DeiT-III
+                                          {"layer_scale_1", "gamma_1"},  // names in the first files of DeiT-III
                                           {"layer_scale_2", "gamma_2"},
                                           {"self_attention.q_norm.*", "attn.q_norm.*"},
                                           {"self_attention.k_norm.*", "attn.k_norm.*"}};
     const std::vector<BlockRule> parts = {{"register_tokens", "reg_token"},
-                                          {"register_tokens", "register_tokens"},  // in the files of DINOv2
+                                          {"register_tokens", "register_tokens"},  // name in the files of DINOv2
                                           {"distillation_token", "dist_token"},
                                           {"heads.distillation.*", "head_dist.*"}};
     return {{library},
@@ -97,7 +97,7 @@ Naming vit_naming(const std::string& library) {
                                         {"mlp.0.*", "intermediate.dense.*"},
                                         {"mlp.3.*", "output.dense.*"}};
   std::vector<BlockRule> parts = {{"distillation_token", "embeddings.distillation_token"},
-                                  {"heads.head.*", "cls_classifier.*"},  // of two heads
+                                  {"heads.head.*", "cls_classifier.*"},  // of networks with two heads
                                   {"heads.distillation.*", "distillation_classifier.*"}};
   const bool deit = library.starts_with("deit");
   return {{library},
@@ -108,7 +108,7 @@ Naming vit_naming(const std::string& library) {
           /*splits_projections=*/true};
 }
 
-// The side of a square of `patches`; 0 if they form none.
+// Returns the side of a square of `patches`; 0 if they do not form one.
 int64_t side_of_square(int64_t patches) {
   const auto side = std::llround(std::sqrt(static_cast<double>(std::max<int64_t>(patches, 0))));
   return side * side == patches ? side : 0;
@@ -120,7 +120,7 @@ ConfigurationKeys vit_keys(const WeightShapes& shapes) {
   const bool distilled = shapes.size("distillation_token", 2) > 0, two_heads = shapes.size("heads.distillation.weight", 0) > 0;
   const auto tokens = shapes.size("encoder.pos_embedding", 1);
   auto side = side_of_square(tokens - (distilled ? 2 : 1));
-  if (side == 0) side = side_of_square(tokens);  // positions of the patches alone
+  if (side == 0) side = side_of_square(tokens);  // a network that adds positions only to the patches
   const std::string block = "encoder.layers.encoder_layer_0.";
   const auto hidden = shapes.size(block + "mlp.0.weight", 0);
   add(out, "num_classes", shapes.size("heads.head.weight", 0));
@@ -130,7 +130,7 @@ ConfigurationKeys vit_keys(const WeightShapes& shapes) {
   add(out, "dim", dim);
   add(out, "depth", shapes.layers("encoder.layers.encoder_layer_", ".ln_1.weight"));
   add(out, "mlp_dim", hidden == 4 * dim ? 0 : hidden);
-  if (shapes.size(block + "layer_scale_1", 0) > 0) out.emplace_back("model.layer_scale", "1e-5");  // any initial value
+  if (shapes.size(block + "layer_scale_1", 0) > 0) out.emplace_back("model.layer_scale", "1e-5");  // the initial value does not matter
   if (shapes.size(block + "self_attention.q_norm.weight", 0) > 0) out.emplace_back("model.qk_norm", "true");
   add(out, "registers", shapes.size("register_tokens", 1));
   if (distilled) out.emplace_back("model.distillation", two_heads ? "heads" : "token");

@@ -24,7 +24,7 @@ constexpr const char* kAdapter = "adapter";
 constexpr const char* kAdapterConfigFile = "adapter_config.json";
 constexpr JsonLimits kAdapterConfigLimits{.depth = 16, .values = 100'000, .max_bytes = uint64_t{4} << 20};
 
-// A key of the configuration that must be off: such an adapter computes something else.
+// Rejects an adapter in which the key is on: it computes more than W + scale B A.
 void must_be_off(const Json& config, const char* key, const std::string& where) {
   const auto* value = config.find(key);
   if (value == nullptr || value->is_null()) return;
@@ -35,7 +35,7 @@ void must_be_off(const Json& config, const char* key, const std::string& where) 
         "; only adapters W + scale B A are supported, with ", key, " off");
 }
 
-// An initialisation that changes the weights of the network too, so that the adapter belongs to other ones than those of its base.
+// Rejects initialisations (PiSSA, LoftQ ...) that also modify the base weights.
 void check_initialisation(const Json& config, const std::string& where) {
   const auto* init = config.find("init_lora_weights");
   if (init == nullptr || !init->is_text()) return;
@@ -63,7 +63,7 @@ LoraOptions read_adapter_options(const std::filesystem::path& folder) {
         ErrorKind::Checkpoint, kAdapter, where, ": r is ", out.rank, ", lora_alpha ", out.alpha, ", lora_dropout ", out.dropout,
         "; allowed: r from 1 to ", 1 << 16, ", lora_alpha above 0, lora_dropout at least 0 and below 1");
   if (const auto* stabilised = config.find("use_rslora"); stabilised != nullptr && !stabilised->is_null() && stabilised->boolean(where))
-    out.alpha *= std::sqrt(static_cast<double>(out.rank));  // there the scale is alpha / sqrt(rank)
+    out.alpha *= std::sqrt(static_cast<double>(out.rank));  // rsLoRA: the scale is alpha / sqrt(rank)
   return out;
 }
 
@@ -75,7 +75,7 @@ NamedTensors read_adapter_tensors(const std::filesystem::path& folder) {
   return load_pth(file).tensors;
 }
 
-// Names of a file to those of a model.
+// Maps names in a file to those of a model.
 class ParametersByAnyName {
  public:
   explicit ParametersByAnyName(const ParameterSet& parameters) : parameters_(parameters) {
@@ -84,14 +84,14 @@ class ParametersByAnyName {
     family_ = detail::known_naming(names).family;
   }
 
-  // The parameter with that name in one of the namings; nullptr if there is none. `transposed`: the file has its transpose.
+  // Returns the parameter with that name in any naming, or nullptr. `transposed`: the file stores the transpose.
   const Parameter* find(const std::string& name, bool& transposed) const {
     transposed = false;
     if (const auto* own = parameters_.find(name)) return own;
     if (family_ == nullptr) return nullptr;
     for (const auto& naming : family_->namings) {
       const auto* p = parameters_.find(naming.ours(name));
-      // A second name of a tied tensor: an adapter that has it has a head of its own.
+      // Skips a second name of a tied tensor: an adapter with that name has a separate head.
       if (p == nullptr || !naming.theirs(p->name).ends_with(name)) continue;
       transposed = naming.transposes(name);
       return p;
@@ -109,7 +109,7 @@ void check_adapter_sizes(const std::string& where, const std::string& name, cons
         "' is ", tensor.scalar_type(), " ", tensor.sizes(), "; this model needs numbers of ", at::IntArrayRef(sizes));
 }
 
-// Puts the tensors of a file under the names of a model.
+// Stores the tensors of a file under the names of a model.
 class AdapterReader {
  public:
   AdapterReader(const ParameterSet& parameters, const std::vector<std::string>& linears, std::string where, LoraOptions options)
@@ -155,7 +155,7 @@ class AdapterReader {
   std::string where_;
   Adapter out_;
   std::set<std::string> names_taken_;
-  std::map<std::string, int> halves_;  // by layer
+  std::map<std::string, int> halves_;  // number of matrices per layer
 };
 
 }  // namespace
@@ -184,7 +184,7 @@ LoraOptions joined_options(const LoraOptions& given, const Adapter& adapter) {
     for (const auto& name : matching_names(out.targets, pattern)) chosen.insert(name);
   check(given.targets.empty() || chosen.size() == out.targets.size(), ErrorKind::Usage, kAdapter, "lora.targets selects ", chosen.size(),
         " of the ", out.targets.size(), " layers of the adapter in ", given.from, "; hint: omit targets with from");
-  out.dropout = given.dropout;  // that of this training
+  out.dropout = given.dropout;  // of the present training
   out.also_train.insert(out.also_train.end(), given.also_train.begin(), given.also_train.end());
   return out;
 }

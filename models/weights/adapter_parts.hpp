@@ -1,4 +1,4 @@
-// What apply_lora() does with an adapter that was read.
+// The parts of reading an adapter that apply_lora() uses.
 #pragma once
 
 #include "npu_train/base/parameter_set.hpp"
@@ -6,14 +6,15 @@
 
 namespace npu_train::detail {
 
-// The options of the adapter with those that `given` adds. Error(Usage) for a rank, alpha or targets that are not those of the adapter.
+// Returns the options of the adapter, with additions from `given`. Error(Usage) for a rank, alpha or targets that differ from the
+// adapter's.
 LoraOptions joined_options(const LoraOptions& given, const Adapter& adapter);
 
-// Into the parameters of a module to which the adapter was applied.
+// Copies the tensors into a module to which the adapter was applied.
 void copy_adapter(const Adapter& adapter, const ParameterSet& parameters);
 
-// "transformer.h.0.attn.c_attn" and ".lora_A.weight", "": the parts of a name of an adapter's file; `half` is "" for another tensor, whose
-// name `layer` then is.
+// The parts of a tensor name in an adapter's file: "transformer.h.0.attn.c_attn" and ".lora_A.weight". `half` is "" for other tensors,
+// whose complete name is `layer`.
 struct AdapterName {
   std::string layer;
   std::string half;

@@ -1,4 +1,4 @@
-// Adapters in PEFT's layout.
+// Writes adapters in PEFT's layout.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -22,7 +22,7 @@ std::string without_tail(const std::string& name, std::string_view end) { return
 
 std::string last_part_of(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-// The names of Hugging Face's network for those of a model; the model's own if the network is not a known one.
+// Translates a model's names to those of Hugging Face's network; an unknown network keeps its names.
 class AdapterNames {
  public:
   explicit AdapterNames(const std::vector<std::string>& names) : family_(detail::known_naming(names).family) {
@@ -31,7 +31,7 @@ class AdapterNames {
       if (std::find(naming.libraries.begin(), naming.libraries.end(), "hf") != naming.libraries.end()) naming_ = &naming;
   }
 
-  // "" if there is none.
+  // Returns "" if the network does not have the tensor.
   std::string find(const std::string& name) const { return naming_ == nullptr ? name : naming_->theirs(name); }
   std::string of(const std::string& name) const {
     auto theirs = find(name);
@@ -48,11 +48,11 @@ class AdapterNames {
 
 struct WrittenAdapter {
   NamedTensors tensors{};
-  std::vector<std::string> layers{}, saved{};  // modules, by their names
-  bool transposed = true;                      // all layers
+  std::vector<std::string> layers{}, saved{};  // names of modules
+  bool transposed = true;                      // for all layers
 };
 
-// For a layer with an adapter, PEFT stores that alone.
+// PEFT stores trained modules completely, but only the adapter of a layer that has one.
 void add_saved_modules(const LoraOptions& options, const NamedTensors& network, const AdapterNames& names, WrittenAdapter& out) {
   std::vector<std::string> ours;
   for (const auto& [name, tensor] : network) ours.push_back(name);
@@ -77,7 +77,7 @@ void add_saved_modules(const LoraOptions& options, const NamedTensors& network, 
   out.saved.assign(modules.begin(), modules.end());
 }
 
-// The last parts of the layers' names, as PEFT writes them, if they select these layers and no others; otherwise the complete names.
+// Returns the last parts of the layers' names, as PEFT does, if they select exactly these layers; else the complete names.
 std::vector<std::string> target_modules(const std::vector<std::string>& layers, const std::vector<std::string>& all) {
   const std::set<std::string> chosen(layers.begin(), layers.end());
   std::set<std::string> ends;

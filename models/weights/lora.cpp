@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kLora = "lora";
 constexpr int64_t kUsualRank = 8;
 
-// Not into a Linear, whose children are its adapter.
+// Does not descend into a Linear, whose children are its adapter.
 void walk_linear_layers(const torch::nn::Module& module, const std::string& path,
                         const std::function<void(const std::string&, const std::shared_ptr<torch::nn::Module>&)>& found) {
   for (const auto& child : module.named_children()) {
@@ -40,7 +40,7 @@ struct NamedLinear {
   Linear* layer;
 };
 
-// Each once, under its first name.
+// Lists each layer once, under its first name.
 std::vector<NamedLinear> named_linears_of(const torch::nn::Module& module) {
   std::vector<NamedLinear> out;
   std::set<const Linear*> seen;

@@ -1,4 +1,4 @@
-// The keys of a configuration that the shapes of weights determine.
+// Derives configuration keys from the shapes of weights.
 #include <ATen/ops/equal.h>
 
 #include "models/families.hpp"

@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The values of the wildcards of a pattern, in their order. At most three: "layer@.#.conv1.*".
+// Values of a pattern's wildcards, in order. At most three: "layer@.#.conv1.*".
 struct Captured {
   std::array<int64_t, 2> numbers{};
   size_t count = 0;
@@ -42,7 +42,7 @@ std::optional<Captured> match(std::string_view pattern, std::string_view name) {
   return name.empty() ? std::optional(out) : std::nullopt;
 }
 
-// `shift` is added to the number of an @; "" if that gives a number below 0.
+// Fills in the wildcards, with `shift` added to the number of an @; "" if the number becomes negative.
 std::string fill(std::string_view pattern, const Captured& captured, int64_t shift) {
   std::string out;
   size_t at = 0;
@@ -60,7 +60,7 @@ std::string fill(std::string_view pattern, const Captured& captured, int64_t shi
   return out;
 }
 
-// "encoder.layer.#.*", of a rule for "encoder.layer.#.output.dense.*"; "" of a rule for a tensor outside of the blocks.
+// Returns "encoder.layer.#.*" for a rule "encoder.layer.#.output.dense.*"; "" for a rule of a tensor outside of the blocks.
 std::string block_of(std::string_view pattern) {
   const auto number = pattern.find_last_of("#@");
   return number == std::string_view::npos ? "" : std::string(pattern.substr(0, number + 1)) + ".*";

@@ -7,34 +7,34 @@
 
 namespace npu_train::detail {
 
-// A name of torchvision's and the same name of another library. # is a number, @ a number that is one higher in torchvision's name, * the
-// rest of the name.
+// A torchvision name and the corresponding name in another library. # is a number, @ a number that is one higher in torchvision's name, *
+// the rest of the name.
 struct NameRule {
   std::string ours;
   std::string theirs;
-  bool transposed = false;  // their matrix is [in, out]
-  bool above = false;       // their name has no base
-  bool part = false;        // of a part that some of these networks have, and ours has with an option
+  bool transposed = false;  // the other library stores the matrix as [in, out]
+  bool above = false;       // the other name has no base prefix
+  bool part = false;        // part that only some of these networks have, and ours only with an option
 };
 
 struct Naming {
-  std::vector<std::string> libraries;      // those that share it, the usual one first
-  std::string base;                        // prefix of the names but the head's, which files of a network without a head do not have
+  std::vector<std::string> libraries;      // libraries that share the naming, the usual one first
+  std::string base;                        // prefix of all names except the head's; files of a network without a head do not have it
   std::vector<NameRule> rules;             // the first two occur in every file of the family
-  NameRule head;                           // empty for a network whose head is no layer of its own
-  bool splits_projections = false;         // writes three projections of query, key and value instead of one
-  std::string tied = {};                   // the tensor that is the head too in networks without one of their own
-  std::vector<std::string> unneeded = {};  // patterns of tensors of blocks that follow from the options, such as masks
-  std::vector<std::string> foreign = {};   // patterns of tensors outside of blocks that ours never has, and that change the outputs
+  NameRule head;                           // empty if the head is not a separate layer
+  bool splits_projections = false;         // stores three projections for query, key and value instead of one
+  std::string tied = {};                   // tensor that also serves as the head in networks without a separate one
+  std::vector<std::string> unneeded = {};  // patterns of block tensors that follow from the options, such as masks
+  std::vector<std::string> foreign = {};   // patterns of tensors outside of blocks that our network never has and that change its outputs
 
-  // The name of torchvision's for one of this naming, "" if there is none; and the reverse.
+  // Translate a name of this naming to torchvision's and back; "" if it is unknown.
   std::string ours(std::string_view name) const;
   std::string theirs(std::string_view name) const;
-  // Whether the matrix of that name is the transpose of ours.
+  // Returns whether the matrix with that name is the transpose of ours.
   bool transposes(std::string_view theirs) const;
-  // Whether the network of a file computes with a tensor of that name, which ours does not have: one of a block, or a foreign one.
+  // Returns whether the file's network computes with this tensor, which ours does not have: it belongs to a block, or is foreign.
   bool computes_with(std::string_view theirs) const;
-  // Names of `names` that belong to this naming; 0 unless the first two rules apply.
+  // Number of `names` that belong to this naming; 0 unless the first two rules match.
   size_t matches(const std::vector<std::string>& names) const;
 };
 
@@ -43,7 +43,7 @@ Naming own_naming(Naming theirs);
 
 struct ModelFamily;
 
-// `name` without the prefixes of wrappers and of checkpoints, in the order in which they are removed, until `known(name)`.
+// Removes prefixes of wrappers and of checkpoints from `name`, one after the other, until `known(name)`. Calls removed(prefix) for each.
 template <class Known, class Removed>
 std::string without_wrappers(std::string name, const Known& known, const Removed& removed) {
   static constexpr const char* prefixes[] = {"module.", "model.", "_orig_mod.", "state_dict.", "model_state_dict.", "net."};
@@ -60,7 +60,7 @@ std::string without_wrappers(std::string name, const Known& known, const Removed
   return name;
 }
 
-// A naming that was recognised; nullptr if none was.
+// A recognised naming; nullptr if none was recognised.
 struct KnownNaming {
   const ModelFamily* family = nullptr;
   const Naming* naming = nullptr;

@@ -19,7 +19,7 @@ class WeightShapes {
   // `tensors`, under our names, must outlive this.
   explicit WeightShapes(const NamedTensors& tensors);
 
-  // -1 if there is no such tensor or dimension.
+  // Returns -1 if the tensor or dimension does not exist.
   int64_t size(const std::string& name, size_t dimension) const;
   // The number of layers, numbered from 0 without a gap, that have this tensor.
   int64_t layers(const std::string& before, const std::string& after) const;

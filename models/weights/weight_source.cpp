@@ -12,7 +12,7 @@ namespace {
 
 bool is_counter(const std::string& name) { return name.ends_with("num_batches_tracked"); }
 
-// "layer#.#.conv#.weight": equal for the layers of one series.
+// Returns "layer#.#.conv#.weight": the same text for all layers of a series.
 std::string series_of(const std::string& name) {
   std::string out;
   for (const char c : name) {
@@ -24,8 +24,8 @@ std::string series_of(const std::string& name) {
   return out;
 }
 
-// nanoGPT has the names of Hugging Face's GPT-2, whose matrices are [in, out], and stores the usual [out, in]. Of the projection of query,
-// key and value, which is not square, the shape shows it.
+// Detects nanoGPT: it has the names of Hugging Face's GPT-2, whose matrices are [in, out], but stores them as [out, in]. The shape of the
+// projection of query, key and value, which is not square, shows this.
 bool has_usual_matrices(const Naming& naming, const NamedTensors& tensors, const std::vector<std::string>& names) {
   for (size_t i = 0; i < names.size(); ++i) {
     const auto& value = tensors[i].second;
@@ -43,7 +43,7 @@ WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set
   for (const auto& [name, value] : tensors) names.push_back(plain_name(name));
   naming_ = known_naming(names);
   if (naming_.naming != nullptr) report.naming = {naming_.family->name, naming_.naming->libraries.front()};
-  for (const auto& [name, value] : tensors)  // first, so that the exact one of two names wins
+  for (const auto& [name, value] : tensors)  // first, so that an exact name wins over a translated one
     if (wanted.count(name) != 0) by_name_[name] = {name, value};
   const bool usual = naming_.naming != nullptr && has_usual_matrices(*naming_.naming, tensors, names);
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -70,7 +70,7 @@ WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set
   }
 }
 
-// Two names of one tensor: a network that has two different ones there cannot be loaded into ours.
+// Reports two names of a tied tensor that have different values: such a network cannot be loaded into ours.
 void WeightSource::check_tied(const Entry& first, const Entry& second, const std::string& ours) {
   const auto& a = first.value;
   const auto& b = second.value;
@@ -98,11 +98,11 @@ void WeightSource::list_unused(const std::string& head) {
   std::unordered_set<std::string> series;
   for (const auto& name : wanted_)
     if (head.empty() || !name.starts_with(head + ".")) series.insert(series_of(name));
-  // Whether the network of the file computes with a tensor; the name is that in the file without prefixes, or its translation.
+  // Whether the file's network computes with a tensor; `name` is its name in the file without prefixes, or the translation.
   const auto computes_with = [this](const std::string& name) {
     return naming_.naming != nullptr && (naming_.naming->computes_with(name) || naming_.family->namings.front().computes_with(name));
   };
-  std::unordered_map<std::string, bool> unused;  // and whether the network of the file needs it
+  std::unordered_map<std::string, bool> unused;  // unused names, and whether the file's network needs them
   for (const auto& [name, entry] : by_name_)
     if (used_.count(name) == 0 && !is_counter(name)) unused.emplace(entry.name, series.count(series_of(name)) != 0 || computes_with(name));
   for (const auto& [name, value] : tensors_) {

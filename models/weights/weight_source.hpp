@@ -1,4 +1,4 @@
-// Tensors of a file under the names of a network.
+// Provides the tensors of a file under the names of a network.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,30 +13,30 @@
 
 namespace npu_train::detail {
 
-// What the three parts of a split projection are called, in the order in which a fused one has them.
+// Names of the parts of a split projection, in the order of a fused one.
 inline constexpr const char* kProjections[] = {"q_proj.", "k_proj.", "v_proj."};
 
 class WeightSource {
  public:
-  // `wanted` are the arguments of the later calls of take(); names that are not among them are translated if the file is of a known
-  // network. What is noticed goes to `report`. All references must outlive this.
+  // `wanted` are the arguments of later take() calls; other names are translated if the file is of a known network. Findings are added to
+  // `report`. All references must outlive this object.
   WeightSource(const NamedTensors& tensors, const std::unordered_set<std::string>& wanted, WeightsReport& report);
 
-  // The network that the file is of; nullptr if it is not known.
+  // Returns the network of the file, or nullptr if it is unknown.
   const ModelFamily* family() const { return naming_.family; }
-  // The tensor for `name`, found under it or put together; undefined when there is none.
+  // Returns the tensor `name`, direct, fused or split; undefined if the file does not provide it.
   at::Tensor take(const std::string& name);
-  // Whether the file has that name, in whatever naming.
+  // Returns whether the file has the tensor `name`, in any naming.
   bool has(const std::string& name) const { return by_name_.count(name) != 0; }
-  // The file's tensors under their translated names, in its order.
+  // The file's tensors under their translated names, in the file's order.
   const NamedTensors& translated() const { return translated_; }
 
-  // Lists in the report the names of the file that were not taken.
+  // Adds the names that were not taken to the report.
   void list_unused(const std::string& head);
 
  private:
   struct Entry {
-    std::string name;  // in the file
+    std::string name;  // name in the file
     at::Tensor value;
   };
 

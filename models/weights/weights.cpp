@@ -23,7 +23,7 @@ bool optional_name(const std::string& name) { return name.ends_with("num_batches
 
 bool under(const std::string& name, const std::string& path) { return !path.empty() && name.starts_with(path + "."); }
 
-// Keys of a configuration whose values follow from the file's shapes and are not those of the model.
+// Returns configuration values that follow from the file's shapes and differ from the model's.
 std::vector<std::string> keys_of_file(const NamedTensors& model, const NamedTensors& file) {
   std::map<std::string, std::string> here;
   for (const auto& [key, value] : configuration_of(model)) here.emplace(key, value);
@@ -36,7 +36,7 @@ std::vector<std::string> keys_of_file(const NamedTensors& model, const NamedTens
 
 std::string first_few(const std::vector<std::string>& names) { return detail::first_few(names, 8); }
 
-// A sum in fp64 is finite for all finite values of narrower dtypes.
+// Uses that an fp64 sum of finite values of a narrower dtype is finite.
 bool is_finite(const at::Tensor& value) {
   if (!value.is_floating_point() || value.numel() == 0) return true;
   return std::isfinite(value.sum(at::kDouble).item<double>()) || value.isfinite().all().item<bool>();
@@ -79,7 +79,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
   }
   source.list_unused(options.head);
   report.fitting_keys = keys_of_file(targets, source.translated());
-  // A file may hold a tied tensor under one of its names.
+  // A file may contain a tied tensor under only one of its names.
   std::unordered_set<const at::TensorImpl*> filled;
   for (const auto& copy : copies) filled.insert(copy.first.unsafeGetTensorImpl());
   std::erase_if(report.missing, [&](const std::string& name) {
@@ -90,7 +90,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
   if (std::any_of(report.missing.begin(), report.missing.end(), in_head) ||
       std::any_of(report.misshapen.begin(), report.misshapen.end(), [&](const auto& m) { return in_head(m.name); }))
     report.fresh_head = options.head;
-  // Half a head of the file under fresh other half makes no sense.
+  // A head is loaded completely or not at all.
   if (!report.fresh_head.empty()) {
     std::erase_if(copies, [&](const auto& copy) {
       return std::any_of(targets.begin(), targets.end(), [&](const auto& t) { return in_head(t.first) && t.second.is_same(copy.first); });

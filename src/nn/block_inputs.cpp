@@ -8,7 +8,7 @@ namespace npu_train {
 namespace {
 
 thread_local std::shared_ptr<Batch> inputs_of_blocks;
-thread_local BlockInputs* receiver_of_outputs = nullptr;  // none while a block is recomputed
+thread_local BlockInputs* receiver_of_outputs = nullptr;  // nullptr during a recomputation
 
 }  // namespace
 

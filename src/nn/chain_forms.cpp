@@ -43,13 +43,13 @@ struct Activation {
 };
 
 struct FoldedConv {
-  at::Tensor weight, bias;  // of the type of the convolution's
+  at::Tensor weight, bias;  // in the dtype of the convolution's weight
   std::vector<int64_t> stride, padding, dilation;
   int64_t groups;
   Activation act;
 };
 
-// The norm inside of the weights: conv(x, w) s + t = conv(x, w s) + t, in double.
+// Folds the norm into the weights: conv(x, w) s + t = conv(x, w s) + t, computed in double.
 FoldedConv fold(const OpChain& chain) {
   const auto& conv = chain.steps[0].args;
   FoldedConv out{conv[1].toTensor().detach(), tensor_or_none(conv[2]), conv[3].toIntVector(), conv[4].toIntVector(),
@@ -78,7 +78,7 @@ at::Tensor by_library(const FoldedConv& c, const Inputs& in) {
   return finish(at::conv2d(in[0], c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups), in, c.act);
 }
 
-// What the other forms are made for; the library takes the rest.
+// Returns whether the special forms support the call; the library computes the others.
 bool is_usual(const FoldedConv& c, const Inputs& in) {
   if (in[0].dim() != 4 || in[0].numel() == 0) return false;
   return in.size() == 1 || in[1].sizes() == conv_output_sizes(in[0], c.weight, c.stride, c.padding, c.dilation);
@@ -163,7 +163,7 @@ std::vector<ChainForm> linear_forms(const OpChain& chain) {
   return out;
 }
 
-// Rows that stay in the cache between norm and activation.
+// Size of a block of rows that stays in the cache between norm and activation.
 constexpr int64_t kBlockBytes = 128 * 1024;
 
 std::vector<ChainForm> norm_forms(const OpChain& chain) {

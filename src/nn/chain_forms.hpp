@@ -1,4 +1,4 @@
-// The forms that compute a chain of operators at once.
+// Fused forms of a chain of operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,17 +11,17 @@
 
 namespace npu_train::detail {
 
-// One way to compute a chain from its inputs.
+// A way to compute a chain from its inputs.
 struct ChainForm {
   std::string name;
-  int64_t weight_bytes = 0;  // that it holds in addition to the model's
+  int64_t weight_bytes = 0;  // bytes of weights in addition to the model's
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs)> run;
 };
 
-// The forms that this machine has for a chain.
+// Returns the forms that this machine supports for a chain.
 std::vector<ChainForm> forms_of(const OpChain& chain);
 
-// Of at::conv2d(x, weight, ...).
+// Sizes of the result of at::conv2d(x, weight, ...).
 std::vector<int64_t> conv_output_sizes(const at::Tensor& x, const at::Tensor& weight, const std::vector<int64_t>& stride,
                                        const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation);
 

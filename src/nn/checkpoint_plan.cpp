@@ -30,7 +30,7 @@ namespace {
 
 int64_t held_by(const at::Tensor& t) { return t.has_storage() ? static_cast<int64_t>(t.storage().nbytes()) : 0; }
 
-// Bytes that autograd keeps of fn(x), each storage once; parameters and x itself do not count.
+// Bytes that autograd saves for fn(x), each storage once, without parameters (`seen`) and x.
 template <class Fn>
 int64_t saved_by(Fn fn, const at::Tensor& x, std::set<const void*> seen, at::Tensor& y) {
   int64_t bytes = 0;
@@ -43,7 +43,7 @@ int64_t saved_by(Fn fn, const at::Tensor& x, std::set<const void*> seen, at::Ten
   return bytes;
 }
 
-// The buffers that a block changes: those of its module, or, if it has no module of its own, those that are in no other block's module.
+// Returns the buffers that a block changes: those of its module, or, without a module, those outside of other blocks' modules.
 std::vector<at::Tensor> buffers_of_block(const Model& model, const Block& block) {
   if (const auto* own = model.module ? find_module(*model.module, block.name) : nullptr) return own->buffers();
   std::vector<at::Tensor> out;
@@ -121,7 +121,7 @@ std::vector<BlockCost> block_costs(const Model& model, const std::function<Batch
 }
 
 int64_t peak_bytes(const std::vector<BlockCost>& costs, const std::vector<bool>& recomputed) {
-  // Backward, block by block: what the blocks before have kept, and all of this one.
+  // Backward, block by block: tensors saved by earlier blocks, and all tensors of this one.
   int64_t kept = 0, peak = 0;
   for (size_t i = 0; i < costs.size(); ++i) {
     kept += costs[i].input_bytes;

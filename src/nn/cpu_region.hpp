@@ -1,4 +1,4 @@
-// Whether a kernel may replace an operator of the CPU here, and in which dtype.
+// Decides whether a kernel may replace a CPU operator in the present autocast region, and in which dtype.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -12,13 +12,13 @@
 
 namespace npu_train::detail {
 
-// Whether the operator `op` itself must run, for who watches or keeps it in fp32.
+// Returns whether the operator `op` itself must run: an observer needs it, or it is kept in fp32.
 inline bool must_be_operator(const char* op) { return in_fp32_ops(op) || in_op_mode(); }
 
-// What autocast does to operators of this region. Inside one of ours the host program may have one of its own.
+// The effect of the active autocast region on operators. The host program may have a region inside ours.
 struct CpuRegion {
-  std::optional<at::ScalarType> dtype;  // that it casts to, where it is on
-  bool emulated;                        // kernels compute in fp32 on rounded values, and round their results
+  std::optional<at::ScalarType> dtype;  // dtype of casts; nullopt if autocast is off
+  bool emulated;                        // kernels compute in fp32 on rounded values and round their results
 
   static CpuRegion here() {
     if (!at::autocast::is_autocast_enabled(at::kCPU)) return {std::nullopt, false};

@@ -11,7 +11,7 @@
 namespace npu_train {
 namespace {
 
-// 1 / (1 - p) where a value stays, 0 where it goes.
+// Returns 1 / (1 - p) for kept values and 0 for dropped ones.
 at::Tensor factors(at::IntArrayRef sizes, const at::Tensor& like, double p) {
   at::Tensor keep;
   if (PortableRandom::is_on())

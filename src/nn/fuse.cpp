@@ -32,7 +32,7 @@ using detail::OpChain;
 
 constexpr const char* kFuse = "fuse";
 
-// No gradients, and no autocast: weights of fused layers have one type.
+// Disables gradients and autocast, because the weights of fused layers have one dtype.
 class InferenceScope {
  private:
   at::NoGradGuard no_grad_;
@@ -59,7 +59,7 @@ at::Tensor example_for(const Model& model, const ParameterSet& parameters, const
       .contiguous(parameters.empty() ? at::MemoryFormat::Contiguous : parameters[0].value.suggest_memory_format());
 }
 
-// Deviation of `got` by the largest value of `want`; inf for other sizes and where only one is finite.
+// Returns the largest deviation of `got` divided by the largest value of `want`; inf for different sizes, or if it is not finite.
 double deviation(const at::Tensor& got, const at::Tensor& want) {
   if (!got.sizes().equals(want.sizes())) return std::numeric_limits<double>::infinity();
   if (want.numel() == 0) return 0;
@@ -69,7 +69,7 @@ double deviation(const at::Tensor& got, const at::Tensor& want) {
   return size > 0 ? off / size : off;
 }
 
-// The best times of two functions that run alternately.
+// Measures two functions alternately and returns their best times.
 std::pair<double, double> best_in_turn(const std::function<void()>& a, const std::function<void()>& b, const Device& device,
                                        const FuseOptions& options) {
   const auto& backend = backend_of(device);
@@ -92,24 +92,24 @@ std::pair<double, double> best_in_turn(const std::function<void()>& a, const std
   return {first, second};
 }
 
-// The memory that a form needs in addition to its inputs and weights, including its result; 0 if the device does not report it.
+// Returns the memory of a form beyond its inputs and weights, including its result; 0 if the device does not report it.
 int64_t peak_of(const std::function<at::Tensor()>& fn, const Device& device) {
   at::Tensor kept;
   return std::max<int64_t>(peak_bytes_of(device, [&] { kept = fn(); }), 0);
 }
 
-// The reason for a rejection if a form needs more memory than is allowed; "" otherwise.
+// Returns the reason if a form needs more memory than allowed; else "".
 std::string too_much(double memory_overhead, const FuseOptions& options, const char* since = "") {
   const auto rounded = [](double x) { return shortest(std::round(x * 100) / 100); };
   if (memory_overhead <= options.max_memory_overhead) return "";
   return str_cat(rounded(memory_overhead), " times the memory", since, "; at most ", rounded(options.max_memory_overhead), " is allowed");
 }
 
-// A form of a chain, as it was found.
+// A form of a chain with its measurements.
 struct Choice {
   FusedPattern pattern;
   ChainForm form;
-  double with_weight = 0;  // memory_overhead if the chain's own weight is kept in addition to the form's
+  double with_weight = 0;  // memory_overhead if the chain's own weight is kept next to the form's
 };
 
 class Trial {
@@ -133,7 +133,7 @@ class Trial {
       };
       choice.with_weight = share(bytes + own_bytes_);
       out.memory_overhead = options_.keep_weights || !chain_.only_reader ? choice.with_weight : share(bytes);
-    } catch (const std::exception& e) {  // oneDNN has exceptions of its own
+    } catch (const std::exception& e) {  // includes exceptions that oneDNN throws
       out.error = std::numeric_limits<double>::infinity();
       out.reason = "this form failed: " + detail::first_line(e.what());
       return choice;
@@ -161,7 +161,7 @@ class Trial {
   int64_t own_bytes_ = 0, plain_peak_ = 0;
 };
 
-// The best of a chain's forms: the fastest of those that are kept, else the one that came nearest.
+// Returns the best form of a chain: the fastest acceptable one, else the one with the largest saving.
 Choice best_form(const OpChain& chain, const FuseOptions& options, const Device& device) {
   Choice best{{.layer = chain.layer, .pattern = chain.pattern, .form = {}, .reason = {}}, {}};
   try {
@@ -181,7 +181,7 @@ at::Tensor seen_everywhere(double value, const at::Tensor& like) {
   return at::full({}, value, like.options().requires_grad(false)).expand(like.sizes());
 }
 
-// Gives the memory of a weight back: name, shape and type stay, and what reads it sees NaN. Returns what undoes it.
+// Frees the memory of a weight: name, shape and type stay, but readers see NaN. Returns a function that undoes it.
 std::function<void()> release(FusedChain& fused, const ParameterSet& parameters) {
   auto& chain = fused.chain;
   const auto* storage = storage_of(chain.weight);
@@ -204,7 +204,7 @@ std::function<void()> release(FusedChain& fused, const ParameterSet& parameters)
   return [] {};
 }
 
-// The activations of the example, which recorded arguments hold.
+// Frees the example's activations, which recorded arguments hold.
 void forget_activations(OpChain& chain) {
   for (auto& step : chain.steps)
     for (const auto i : step.open) step.args[i] = seen_everywhere(0, step.args[i].toTensor());
@@ -216,7 +216,7 @@ struct Whole {
 
 Whole measure_whole(const Model& before, const Model& after, const at::Tensor& example, const Device& device, const FuseOptions& options) {
   Whole out;
-  // Another input too: a way through the model that depends on values would show.
+  // The second input reveals a forward that branches on values.
   const at::Tensor other = example.is_floating_point() ? at::rand_like(example) : example;
   for (const auto& x : {example, other}) out.error = std::max(out.error, deviation(after.forward(x), before.forward(x)));
   std::tie(out.before, out.after) = best_in_turn([&] { before.forward(example); }, [&] { after.forward(example); }, device, options);
@@ -225,7 +225,7 @@ Whole measure_whole(const Model& before, const Model& after, const at::Tensor& e
 
 Model run_by(const Model& model, std::shared_ptr<const detail::FusionPlan> plan) {
   Model out = model;
-  out.blocks.clear();  // what is fused goes across them
+  out.blocks.clear();  // fused chains can cross block borders
   out.forward = [forward = model.forward, plan = std::move(plan)](const at::Tensor& x) {
     return translated(kFuse, [&] {
       const InferenceScope scope;
@@ -259,7 +259,7 @@ std::string FuseReport::str() const {
 
 namespace {
 
-// A fusion under way: what is kept, and the report.
+// The state of one fuse() call: kept chains and report.
 class Fusion {
  public:
   Fusion(const Model& model, const FuseOptions& options)
@@ -313,7 +313,7 @@ class Fusion {
     return std::make_shared<const detail::FusionPlan>(std::move(chains));
   }
 
-  // The chains whose weights are to be given up.
+  // Returns the chains whose weights are released.
   std::vector<FusedChain*> without_weight() const {
     std::vector<FusedChain*> out;
     for (const auto& kept : kept_)
@@ -328,7 +328,7 @@ class Fusion {
     return {model_, report_};
   }
 
-  // What still reads a weight shows in a run without it: such a weight stays, if there is memory for it.
+  // Runs the example without the weights to find those that are still read. Such a weight stays if the memory limit allows it.
   void keep_needed_weights() {
     if (kept_.empty()) return;
     const at::Tensor want = run_by(model_, plan()).forward(example_);
@@ -349,17 +349,17 @@ class Fusion {
       pattern.kept = pattern.reason.empty();
       return !pattern.kept;
     });
-    if (dropped > 0) keep_needed_weights();  // the plan is another one now
+    if (dropped > 0) keep_needed_weights();  // the plan has changed
   }
 
-  // Whether the example gives `want` without the weights of `chains`, which are there again afterwards.
+  // Returns whether the example gives `want` without the weights of `chains`, which are restored afterwards.
   bool runs_without(const std::vector<FusedChain*>& chains, const at::Tensor& want) const {
     std::vector<std::function<void()>> undo;
     bool same = false;
     try {
       for (auto* fused : chains) undo.push_back(release(*fused, parameters_));
       same = deviation(run_by(model_, plan()).forward(example_), want) <= options_.max_error;
-    } catch (const std::exception&) {  // the forward needs a weight that was replaced by a stand-in
+    } catch (const std::exception&) {  // the forward needs a weight that was replaced
     }
     for (const auto& back : undo) back();
     return same;
@@ -367,8 +367,8 @@ class Fusion {
 
   struct Kept {
     std::shared_ptr<FusedChain> fused;
-    size_t pattern;      // of the report
-    double with_weight;  // as in its Choice
+    size_t pattern;      // index in the report
+    double with_weight;  // see Choice
   };
   const Model& model_;
   const FuseOptions& options_;

@@ -1,4 +1,4 @@
-// Runs the kept chains of a fused model in the place of their operators.
+// Runs the kept chains of a fused model instead of their operators.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -12,40 +12,40 @@
 
 namespace npu_train::detail {
 
-// A chain that is computed by `form`.
+// A chain that `form` computes.
 struct FusedChain {
   OpChain chain;
   ChainForm form;
-  bool released = false;  // the weights of the separate operators are gone
+  bool released = false;  // the weights of the separate operators were released
 };
 
-// What a fused model runs by; shared by its calls.
+// The chains of a fused model; shared by its calls.
 class FusionPlan {
  public:
   explicit FusionPlan(std::vector<std::shared_ptr<const FusedChain>> chains);
-  // The chain that begins with a call of `op`; nullptr for none.
+  // Returns the chain that begins with this call of `op`, or nullptr.
   std::shared_ptr<const FusedChain> begins(const c10::OperatorHandle& op, const c10::IValue* args) const;
-  // The layer whose weight was given up and is read here; "" for none.
+  // Returns the layer whose released weight is among the arguments; "" if none is.
   std::string released_layer(const c10::IValue* args, size_t count) const;
-  // Error(Usage) where a parameter that was given up has other memory by now: its NaN would not be known as such.
+  // Throws Error(Usage) if a released parameter has new memory: its NaN could no longer be recognised.
   void check_unmoved() const;
 
  private:
   struct Released {
     std::string layer;
-    at::Tensor parameter;  // the module's own
+    at::Tensor parameter;  // in the module
   };
-  std::unordered_map<const void*, std::vector<std::shared_ptr<const FusedChain>>> by_weight_;  // nullptr: attention
-  std::unordered_map<const void*, Released> released_;                                         // by the storage of the weight
+  std::unordered_map<const void*, std::vector<std::shared_ptr<const FusedChain>>> by_weight_;  // key nullptr: attention
+  std::unordered_map<const void*, Released> released_;                                         // by storage of the weight
 };
 
-// One call of a fused model. The operators of a chain give stand-ins (of the right sizes, without memory) until its last one, which
-// computes all at once. Another operator that asks for a stand-in gets the value that the separate operators give.
+// One call of a fused model. The operators of a chain return stand-ins (right sizes, no memory) until the last one, which computes the
+// complete chain. If another operator reads a stand-in, its value is computed by the separate operators.
 class FusionMode : public OpMode {
  public:
   explicit FusionMode(const FusionPlan& plan) : plan_(plan) {}
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override;
-  // Gives `t` memory: the result of the model may be a stand-in.
+  // Replaces a stand-in by its value, for example if it is the model's result.
   void settle(const at::Tensor& t);
 
  private:
@@ -53,9 +53,9 @@ class FusionMode : public OpMode {
   struct StandIn {
     c10::weak_intrusive_ptr<Impl> impl;
     std::shared_ptr<const FusedChain> fused;
-    std::vector<torch::jit::Stack> calls;  // of its steps so far
-    std::vector<at::Tensor> inputs;        // of the form, so far
-    bool passed = false;                   // a later step has it; kept in case that something else reads it too
+    std::vector<torch::jit::Stack> calls;  // arguments of its steps so far
+    std::vector<at::Tensor> inputs;        // inputs of the form so far
+    bool passed = false;                   // a later step has consumed it; kept in case another operator reads it too
   };
 
   StandIn* find(const c10::IValue& value);

@@ -24,7 +24,7 @@ void check_sampling(const SamplingOptions& o) {
   check(o.top_p > 0 && o.top_p <= 1, ErrorKind::Usage, kGenerate, "top_p is ", o.top_p, "; allowed: above 0, at most 1");
 }
 
-// Probabilities, not divided by their sum, of the tokens `order`, whose first has the largest logit.
+// Unnormalised probabilities of the tokens `order`, whose first one has the largest logit.
 std::vector<double> weights_of(const std::vector<double>& logits, const std::vector<int64_t>& order, double temperature) {
   std::vector<double> out;
   out.reserve(order.size());
@@ -33,7 +33,7 @@ std::vector<double> weights_of(const std::vector<double>& logits, const std::vec
   return out;
 }
 
-// The number of leading weights whose sum reaches `share` of all.
+// Returns the number of leading weights whose sum reaches `share` of the total.
 size_t nucleus(const std::vector<double>& weights, double share) {
   const double wanted = share * std::accumulate(weights.begin(), weights.end(), 0.0);
   double sum = 0;
@@ -42,7 +42,7 @@ size_t nucleus(const std::vector<double>& weights, double share) {
   return weights.size();
 }
 
-// The logits of the token after a text, with the keys and values of its earlier tokens if the model keeps them.
+// Computes the logits after a text; caches the keys and values of earlier tokens if the model supports it.
 class NextLogits {
  public:
   NextLogits(const Model& model, bool cache) : model_(model) {

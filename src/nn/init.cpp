@@ -27,11 +27,11 @@ uint64_t draw_seed() {
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }
 
-// 23 random bits to the middle of their interval in (0, 1): exact, so that neither end occurs (of 24 bits the half would be rounded away).
+// Maps 23 random bits to the middle of their interval in (0, 1). Exact, so neither end occurs (with 24 bits the half would be rounded off).
 float unit(uint64_t bits) { return (static_cast<float>(bits & 0x7fffffu) + 0.5f) * 0x1p-23f; }
 
-// Uniform in (lo, hi). For fp32 on the CPU one number of the generator seeds a counter-based fill, which is ten times as quick as a draw
-// for each element and does not depend on the number of threads.
+// Fills with U(lo, hi). For contiguous fp32 tensors on the CPU, one number of the generator seeds a counter-based fill, which is ten times
+// as fast as one draw per element and independent of the number of threads.
 void fill_uniform(const at::Tensor& tensor, double lo, double hi) {
   if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
     tensor.uniform_(lo, hi);

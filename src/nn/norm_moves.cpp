@@ -31,7 +31,7 @@ std::vector<NormMove> NormMoves::take() {
   auto moves = std::exchange(own_.updates(), {});
   for (size_t i = 0; i < moves.size(); ++i) {
     if (!moves[i].added.empty()) continue;
-    at::Tensor after = moves[i].running;  // unless the layer ran again
+    at::Tensor after = moves[i].running;  // the value after the update, unless the layer ran again
     for (size_t next = i + 1; next < moves.size(); ++next)
       if (moves[next].running.is_same(moves[i].running)) {
         after = moves[next].before;
@@ -45,7 +45,7 @@ std::vector<NormMove> NormMoves::take() {
 void move_norm(const at::Tensor& running, double keep, const std::vector<double>& added) {
   check(running.numel() == static_cast<int64_t>(added.size()), ErrorKind::Peer, "running statistics",
         "a rank has another number of channels; hint: all ranks must run the same program with the same model");
-  const auto content = running.data();  // autograd may hold its version
+  const auto content = running.data();  // bypasses the version counter, which autograd may check
   if (content.is_cpu() && content.scalar_type() == at::kFloat && content.is_contiguous()) return move_running(content, keep, added);
   content.copy_((in_fp64(content) * keep).add_(at::tensor(added, at::kDouble)));
 }

@@ -9,7 +9,7 @@ namespace npu_train::detail {
 namespace {
 
 thread_local NormWatch* innermost = nullptr;
-thread_local std::pair<at::Tensor, at::Tensor> counted;  // the integer that was added to last, and its value before
+thread_local std::pair<at::Tensor, at::Tensor> counted;  // the integer that add_ last changed, and its previous value
 
 bool is_counter(const at::Tensor& t) { return t.defined() && t.dim() == 0 && t.scalar_type() == at::kLong; }
 
@@ -28,10 +28,10 @@ NormWatch::~NormWatch() {
   counted = {};
 }
 
-// batch_norm and instance_norm take running_mean and running_var as their fourth and fifth argument, npu_train's own kernel too. Layers
-// count their batches by add_ just before; another integer that the function adds to is not theirs.
+// batch_norm, instance_norm and npu_train's own kernel have running_mean and running_var as their fourth and fifth argument. A layer
+// increments its batch counter with add_ just before; the last integer before the norm is therefore its counter.
 std::unique_ptr<at::ObserverContext> NormWatch::on_start(const at::RecordFunction& fn) {
-  if (innermost == nullptr) return nullptr;  // a thread that got this one's callbacks
+  if (innermost == nullptr) return nullptr;  // a thread that inherited the callbacks
   const std::string_view name = fn.name();
   const auto inputs = arguments_of(fn);
   if (name == "aten::add_" && inputs[0].isTensor() && is_counter(inputs[0].toTensor()))

@@ -21,7 +21,7 @@ bool takes_generator(const c10::Argument& argument) {
   return type->kind() == c10::GeneratorType::Kind;
 }
 
-// The position of the generator among the arguments; -1 if there is no such argument.
+// Position of the generator among the arguments; -1 if there is none.
 int64_t generator_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   for (size_t i = 0; i < arguments.size(); ++i)
@@ -29,7 +29,7 @@ int64_t generator_argument(const c10::FunctionSchema& schema) {
   return -1;
 }
 
-// Whether all tensors and the device among the arguments are the CPU's.
+// Returns whether all tensors and the device among the arguments are on the CPU.
 bool draws_on_cpu(const torch::jit::Stack& stack, size_t count) {
   for (const auto& value : torch::jit::last(stack, count)) {
     if (value.isTensor() && value.toTensor().defined() && !value.toTensor().is_cpu()) return false;
@@ -38,7 +38,7 @@ bool draws_on_cpu(const torch::jit::Stack& stack, size_t count) {
   return true;
 }
 
-// The form of rand, randn, randint or randperm that takes a generator.
+// Returns the overload of rand, randn, randint or randperm that has a generator argument.
 std::optional<c10::OperatorHandle> with_generator(const c10::FunctionSchema& schema) {
   for (const char* name : {"aten::rand", "aten::randn", "aten::randint", "aten::randperm"})
     if (schema.name() == name) {
@@ -69,7 +69,7 @@ struct OwnGenerator::Impl final : detail::OpMode {
   }
 
   at::Generator generator;
-  at::Generator before;  // of an outer one
+  at::Generator before;  // generator of the outer scope
   detail::OpModeGuard guard;
 };
 

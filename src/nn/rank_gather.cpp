@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kRankGather = "gathered";
 
-// x, whose gradient is multiplied by a factor.
+// Returns x, whose gradient is multiplied by a factor.
 class ScaledGradient : public torch::autograd::Function<ScaledGradient> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, double factor) {

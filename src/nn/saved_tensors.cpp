@@ -26,7 +26,7 @@ class NoHooks {
   const SavedTensorHooks* before_;
 };
 
-// Whether the node that was made last, which is the one that saves, made `tensor`.
+// Returns whether `tensor` is a result of the newest node, which is the one that saves.
 bool is_result(const at::Tensor& tensor) {
   const auto& node = tensor.grad_fn();
   return node && node->sequence_nr() + 1 == at::sequence_number::peek();
@@ -37,7 +37,7 @@ class Hook final : public torch::autograd::SavedVariableHooks {
   explicit Hook(std::shared_ptr<const SavedTensorHooks::Pack> pack) : pack_(std::move(pack)) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     const NoHooks none;
-    // a result refers to the node that saves it: without detach() the two would keep each other alive
+    // a result refers to the node that saves it: without detach() they would keep each other alive
     unpack_ = (*pack_)(tensor.requires_grad() ? tensor.detach() : tensor, is_result(tensor));
     pack_.reset();
   }
@@ -50,8 +50,8 @@ class Hook final : public torch::autograd::SavedVariableHooks {
 
 }  // namespace
 
-// Autograd asks its engine for hooks. This one answers for threads inside a region and leaves everything else to the engine that was there
-// (a Python interpreter in the process has its own).
+// Autograd requests hooks from its engine. This engine provides them on threads inside a region and forwards all other calls to the
+// previous engine (a Python interpreter in the process has its own).
 struct HookedEngine final : Engine {
   explicit HookedEngine(Engine& engine) : engine(engine) {}
 
@@ -75,7 +75,7 @@ struct HookedEngine final : Engine {
 
 namespace {
 
-// The engine is exchanged while a region lives anywhere in the process.
+// Replaces the engine while any region exists in the process.
 class Exchange {
  public:
   void enter() {
@@ -84,7 +84,7 @@ class Exchange {
     Engine& now = Engine::get_default_engine();
     if (&now != ours_ && &now != original_) {
       original_ = &now;
-      ours_ = new HookedEngine(now);  // never freed: threads may be in it
+      ours_ = new HookedEngine(now);  // never freed: threads may be using it
     }
     torch::autograd::set_default_engine_stub([]() -> Engine& { return *ours_; });
   }

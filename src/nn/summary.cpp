@@ -19,7 +19,7 @@
 namespace npu_train {
 namespace {
 
-// Collects what the counter sees, by layer and by block.
+// Collects the observed operators by layer and by block.
 class Collector {
  public:
   Collector(const Model& model, const ParameterSet& parameters) : model_(model) {
@@ -61,8 +61,8 @@ class Collector {
     of_block_.clear(), layers_of_block_.clear();
   }
 
-  // Its parameters are those of its module, of its further modules, and those that its operators received with others of the same layer;
-  // one that several blocks use is counted for the first.
+  // A block's parameters are those of its module, of its further modules, and those that its operators received, with others of the same
+  // layer. A parameter that several blocks use is counted for the first.
   void end_block(const Block& block, const at::Tensor& output, const ParameterSet& parameters) {
     LayerSummary row{.name = block_, .type = "", .output_shape = output.sizes().vec(), .parameters = 0, .flops = total_ - before_};
     if (const auto* module = find_module(*model_.module, block_)) row.type = module_type(*module);
@@ -91,7 +91,7 @@ class Collector {
   std::vector<size_t> order_;
   std::map<std::string, size_t> by_name_;
   std::string block_;
-  std::set<std::string> of_block_, layers_of_block_, counted_;  // parameters that its operators received, and their layers
+  std::set<std::string> of_block_, layers_of_block_, counted_;  // parameters that the block's operators received, and their layers
   int64_t total_ = 0, before_ = 0;
 };
 

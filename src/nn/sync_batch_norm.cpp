@@ -28,33 +28,33 @@ using Shared = std::shared_ptr<const Gather>;
 
 thread_local Shared innermost_sync;
 
-// An IValue holds no std::function.
+// Needed because an IValue cannot hold a std::function.
 struct GatherHolder final : torch::CustomClassHolder {
   explicit GatherHolder(Shared g) : gather(std::move(g)) {}
   Shared gather;
 };
 
-// All dimensions but that of the channels.
+// All dimensions except the channels.
 std::vector<int64_t> reduced(const at::Tensor& x) {
   std::vector<int64_t> out{0};
   for (int64_t d = 2; d < x.dim(); ++d) out.push_back(d);
   return out;
 }
 
-// [C] as x has it: [1, C, 1, ...].
+// Reshapes [C] for broadcasting to x: [1, C, 1, ...].
 at::Tensor by_channel(const at::Tensor& t, const at::Tensor& x) {
   std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
   sizes[1] = x.size(1);
   return t.reshape(sizes);
 }
 
-// In which statistics and products are computed.
+// Dtype of statistics and products.
 at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// In which numbers go to the other ranks. NPUs have no fp64.
+// Dtype of the exchanged numbers. NPUs have no fp64.
 at::ScalarType sent(const at::Tensor& x) { return x.is_cpu() || x.is_cuda() ? at::kDouble : at::kFloat; }
 
-// The numbers of the ranks that have a batch, one row each. Error(Peer) if they are in other layers.
+// Returns the numbers of the ranks that have a batch, one row each. Error(Peer) if their layers differ.
 at::Tensor gathered(const Gather& gather, const at::Tensor& own) {
   auto all = gather(own);
   check(all.dim() == 2 && all.size(1) == own.numel(), ErrorKind::Peer, kSync, "the ranks gave numbers ", all.sizes(),
@@ -62,13 +62,13 @@ at::Tensor gathered(const Gather& gather, const at::Tensor& own) {
   return all;
 }
 
-// The moments of the samples of all ranks, on the device and in the dtype in which gather() returned the numbers.
+// Moments of the samples of all ranks, in the dtype and on the device of gather()'s result.
 struct Moments {
-  at::Tensor count;           // no dimensions
+  at::Tensor count;           // scalar
   at::Tensor mean, variance;  // [C], biased
 };
 
-// Chan, Golub and LeVeque 1983, rank after rank.
+// Combines the ranks' moments in rank order (Chan, Golub and LeVeque 1983).
 Moments moments_of_ranks(const Gather& gather, const at::Tensor& x) {
   const auto [variance, mean] = at::var_mean(x, reduced(x), /*correction=*/0);
   const auto options = x.options().dtype(sent(x));
@@ -92,10 +92,10 @@ void move(const at::Tensor& running, const at::Tensor& to, double momentum) {
   detail::move_norm(running, 1 - momentum, host_numbers(added));
 }
 
-// Ioffe and Szegedy 2015, with the moments and the sums of their backward over all ranks.
+// Batch normalisation (Ioffe and Szegedy 2015) with moments, and sums of the backward, over all ranks.
 class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
  public:
-  // apply() takes no undefined tensor, only none.
+  // apply() accepts std::optional, but no undefined tensor.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& weights,
                             const std::optional<at::Tensor>& biases, const Moments& moments, double eps, const Shared& gather) {
     const at::Tensor weight = weights.value_or(at::Tensor()), bias = biases.value_or(at::Tensor());

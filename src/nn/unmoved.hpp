@@ -1,4 +1,4 @@
-// Values that a forward may change and that its repetition must not.
+// Protects values that a forward may change, but its repetition must not.
 #pragma once
 
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace npu_train::detail {
 
-// Restores tensors at its end to their present values: `buffers`, and the running statistics and counters of all normalisation layers that
-// this thread runs meanwhile, without naming them.
+// The destructor restores tensors to the values at construction: `buffers`, and automatically the running statistics and counters of all
+// normalisation layers that this thread has run meanwhile.
 class Unmoved final : private NormWatch {
  public:
   explicit Unmoved(const std::vector<at::Tensor>& buffers);
@@ -20,7 +20,7 @@ class Unmoved final : private NormWatch {
   void keep(const at::Tensor& t);
   bool has(const at::Tensor& t) const;
 
-  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // and values
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // tensors and their saved values
 };
 
 }  // namespace npu_train::detail

@@ -1,4 +1,4 @@
-// A forward pass that is computed for the shapes of its tensors alone.
+// A forward pass that computes only the shapes of its products.
 #pragma once
 
 #include <ATen/ops/empty_strided.h>
@@ -12,8 +12,8 @@
 
 namespace npu_train::detail {
 
-/// While it lives, this thread's products, convolutions and attention, which take nearly all of the time of a pass, give tensors of the
-/// right shape without content.
+/// During its lifetime, products, convolutions and attention on this thread, which take nearly all of the time of a pass, return tensors of
+/// the right shape without content.
 class WithoutProducts final : public OpMode {
  public:
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
@@ -30,7 +30,7 @@ class WithoutProducts final : public OpMode {
     return at::empty_strided(t.sizes(), t.strides(), t.options().device(device).requires_grad(false));
   }
 
-  // False, with the stack as it was, where libtorch does not know the shapes; the operator itself reports wrong arguments.
+  // Returns false, with an unchanged stack, if libtorch cannot derive the shapes; the operator itself then reports invalid arguments.
   static bool give_shapes(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     const NoOpMode below;
     const auto arguments = op.schema().arguments().size();

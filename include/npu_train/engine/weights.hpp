@@ -65,12 +65,12 @@ WeightsReport load_weights_file(Model& model, WeightsFile file, const std::strin
 /// unchanged. If `all` is false, options that the data may determine (classes, size of images) stay open.
 PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights, bool all = true);
 
-/// Returns the weights of a checkpoint, with tied ones under each of their names. Adapters of model.lora are merged (models/lora.hpp), so that
-/// the weights are those of the model without adapters. Error(Checkpoint), also if `set` is Ema and there are no averages.
+/// Returns the weights of a checkpoint, with tied ones under each of their names. Adapters of model.lora are merged (models/lora.hpp), so
+/// that the weights are those of the model without adapters. Error(Checkpoint), also if `set` is Ema and there are no averages.
 NamedTensors checkpoint_weights(const std::string& checkpoint, WeightSet set = WeightSet::Auto);
 
-/// Writes the adapters of a checkpoint (given as such, as its checkpoints/ folder or as a run's folder) in PEFT's layout (models/adapter.hpp).
-/// Error(Usage) for a run without model.lora.
+/// Writes the adapters of a checkpoint (given as such, as its checkpoints/ folder or as a run's folder) in PEFT's layout
+/// (models/adapter.hpp). Error(Usage) for a run without model.lora.
 void save_checkpoint_adapter(const std::string& from, const std::string& folder, WeightSet set = WeightSet::Auto);
 
 }  // namespace npu_train

@@ -1,5 +1,5 @@
-/// Further tensors for blocks, which map one tensor to one tensor: the other inputs of the network (an attention mask, the types of
-/// tokens), values that one block computes for all later ones (positions), and further outputs (the features of two towers).
+/// Additional tensors for blocks, which map one tensor to one tensor: other inputs of the network (attention mask, token types), values
+/// that one block computes for later ones (positions), and additional outputs (the features of two towers).
 ///
 ///   at::Tensor embed(const at::Tensor& tokens) {
 ///     npu_train::BlockInputs::put("visible", mask_of(tokens));
@@ -19,9 +19,9 @@
 
 namespace npu_train {
 
-/// While one lives, get() of this thread reads the fields of its batch, and those that put() added. The forward that chain_blocks() makes
-/// has one around its blocks (for a function of one tensor without fields at first), and checkpoint() repeats its function under that of
-/// its first call. Scopes nest; the innermost one holds.
+/// During its lifetime, get() on this thread reads the fields of the batch and those added by put(). The forward of chain_blocks() opens
+/// such a scope around its blocks (without fields for a function of one tensor), and checkpoint() repeats its function in the scope of the
+/// first call. Scopes nest; the innermost one applies.
 class BlockInputs {
  public:
   explicit BlockInputs(const Batch& batch);
@@ -29,22 +29,22 @@ class BlockInputs {
   BlockInputs(const BlockInputs&) = delete;
   BlockInputs& operator=(const BlockInputs&) = delete;
 
-  /// Undefined if the batch has no such field, and outside of a scope: every input but the first may be omitted.
+  /// Returns the field. Undefined if the batch does not have it, and outside of a scope: every input except the first is optional.
   static at::Tensor get(const std::string& name);
-  /// For get() until the scope ends: adds or replaces a field. A block that is recomputed must put the same again. Error(Usage) outside of
-  /// a scope.
+  /// Adds or replaces a field for get() until the scope ends. A recomputed block must put the same value again. Error(Usage) outside of a
+  /// scope.
   static void put(const std::string& name, at::Tensor value);
 
-  /// An output of the network. If a block gives one, the forward that chain_blocks() makes returns those that were given, in that order,
-  /// in place of what the last block returns. It does nothing while a block is recomputed. Error(Usage) outside of a scope.
+  /// Adds an output of the network. If blocks add any, the forward of chain_blocks() returns these, in this order, instead of the last
+  /// block's result. Has no effect during a recomputation. Error(Usage) outside of a scope.
   static void give(const std::string& name, at::Tensor value);
-  /// Those that blocks gave in this scope so far.
+  /// Outputs that blocks have added in this scope so far.
   Outputs given() const { return Outputs(given_); }
 
-  /// What a thread reads, to read the same later or in another thread.
+  /// The batch that get() of a thread reads, to read it later or on another thread.
   class State {
    public:
-    /// As it is now.
+    /// Captures the current state.
     State();
     class Scope;
 

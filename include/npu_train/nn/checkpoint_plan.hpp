@@ -1,4 +1,4 @@
-/// Which blocks of a Model are computed again in the backward pass: `trainer.gradient_checkpointing`.
+/// Selects the blocks of a Model that the backward pass recomputes: `trainer.gradient_checkpointing`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,38 +13,38 @@
 
 namespace npu_train {
 
-/// none | blocks | every:N | budget:2GiB.
+/// Parsed form of none | blocks | every:N | budget:2GiB.
 struct CheckpointPlan {
   enum class Kind { None, Blocks, Every, Budget };
   Kind kind = Kind::None;
-  int64_t every = 1;   ///< blocks of one piece
-  int64_t budget = 0;  ///< bytes of activations that may be alive at once
+  int64_t every = 1;   ///< number of blocks that are recomputed together
+  int64_t budget = 0;  ///< limit on the bytes of activations that are alive at once
 
-  /// Error(Usage) for anything else; sizes as parse_bytes takes them.
+  /// Parses the option, with sizes as in parse_bytes(). Error(Usage) for other text.
   static CheckpointPlan parse(const std::string& text);
 };
 
-/// What a block costs, measured by running it.
+/// Measured cost of a block.
 struct BlockCost {
   std::string name;
-  int64_t input_bytes = 0;  ///< kept where the block is checkpointed
-  int64_t saved_bytes = 0;  ///< kept for the backward pass where it is not, without parameters and the input
-  int64_t flops = 0;        ///< of the forward, which is also the cost of a recomputation
+  int64_t input_bytes = 0;  ///< kept if the block is checkpointed
+  int64_t saved_bytes = 0;  ///< kept for the backward pass if it is not, excluding parameters and the input
+  int64_t flops = 0;        ///< of the forward, and therefore of a recomputation
 };
 
-/// Runs each block in training mode on `small(n)`, a batch of n samples whose first field enters the blocks, for n = 2 and 3 and
-/// extrapolates to a batch of `batch`. Nothing is moved: neither running statistics, nor random numbers, nor gradients. The caller sets the
-/// precision's scope.
+/// Runs each block in training mode on `small(n)`, a batch of n samples whose first field enters the blocks, for n = 2 and 3, and
+/// extrapolates to `batch` samples. Running statistics, random numbers and gradients stay unchanged. The caller opens the precision's
+/// scope.
 std::vector<BlockCost> block_costs(const Model& model, const std::function<Batch(int64_t)>& small, int64_t batch);
 
-/// The blocks to recompute so that what is alive stays within `budget` with the fewest FLOPs done twice: those first that free the most
-/// bytes a FLOP. All of them where not even that is enough. The last block is never among them: its backward comes at once.
+/// Chooses blocks to recompute so that the peak stays within `budget` with few recomputed FLOPs: greedily by bytes saved per FLOP. If the
+/// budget is too small, all blocks except the last; recomputing that one saves nothing, because its backward follows its forward at once.
 std::vector<bool> choose_checkpoints(const std::vector<BlockCost>& costs, int64_t budget);
 
-/// Bytes alive at the worst moment when the blocks marked in `recomputed` are.
+/// Peak of bytes that are alive if the marked blocks are recomputed.
 int64_t peak_bytes(const std::vector<BlockCost>& costs, const std::vector<bool>& recomputed);
 
-/// The model with checkpoint() around the marked blocks; neighbours of one piece where `every` > 1. Error(Usage) for a model without
+/// Returns the model with checkpoint() around the marked blocks, up to `every` consecutive ones together. Error(Usage) for a model without
 /// blocks.
 Model with_checkpoints(Model model, const std::vector<bool>& recomputed, int64_t every = 1);
 

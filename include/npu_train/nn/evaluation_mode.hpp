@@ -1,4 +1,4 @@
-/// A module in evaluation mode for a scope.
+/// Puts a module into evaluation mode for a scope.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -8,7 +8,7 @@
 
 namespace npu_train {
 
-/// Afterwards every submodule is in its own mode again.
+/// The destructor restores the mode of every submodule.
 class EvaluationMode {
  public:
   explicit EvaluationMode(torch::nn::Module& module) : modules_(module.modules()) {
@@ -17,7 +17,7 @@ class EvaluationMode {
   }
   ~EvaluationMode() {
     for (size_t i = 0; i < modules_.size(); ++i)
-      modules_[i]->train(training_[i]);  // parents first, as modules() has them: train() recurses
+      modules_[i]->train(training_[i]);  // parents first, in the order of modules(), because train() recurses
   }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;

@@ -1,4 +1,4 @@
-/// Parameters that stay as they are while others are trained.
+/// Freezes parameters while others are trained.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ class Module;
 
 namespace npu_train {
 
-/// Freezes the parameters (requires_grad = false) that a pattern matches (name_pattern.hpp: "token_embedding", "blocks.0", "*.bias"), and
-/// returns their names in order of registration. Error(Usage) for a pattern that matches no parameter, with some names, and if no parameter
-/// would be left to train; nothing is frozen then. Running statistics of a frozen normalisation layer still follow the data in training
-/// mode, as in PyTorch.
+/// Freezes the parameters (requires_grad = false) that match a pattern (name_pattern.hpp: "token_embedding", "blocks.0", "*.bias") and
+/// returns their names in order of registration. Error(Usage), without a change, for a pattern that matches no parameter, with some names,
+/// and if no trainable parameter would remain. Running statistics of a frozen normalisation layer still follow the data in training mode,
+/// as in PyTorch.
 std::vector<std::string> freeze_parameters(torch::nn::Module& module, const std::vector<std::string>& patterns);
 
 }  // namespace npu_train

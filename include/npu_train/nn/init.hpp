@@ -1,5 +1,6 @@
-/// First values of weights. Each function fills the tensor in place, outside of autograd, from the default generator of its device:
-/// the same seed gives the same weights, on any number of threads. Distributions and names are those of torch.nn.init.
+/// Initial values of weights. Each function fills the tensor in place, outside of autograd, from the host's generator of this thread
+/// (own_generator.hpp) or from that of the device: equal seeds give equal weights for any number of threads. Distributions and names are
+/// those of torch.nn.init.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +9,7 @@
 
 namespace npu_train::init {
 
-/// Inputs and outputs of one unit of a weight [out, in, k...]: in * k..., out * k.... Error(Usage) for fewer than two dimensions.
+/// Inputs and outputs of one unit of a weight [out, in, k...]: in * k... and out * k.... Error(Usage) for fewer than two dimensions.
 struct Fans {
   int64_t in;
   int64_t out;
@@ -21,13 +22,13 @@ void ones_(const at::Tensor& tensor);
 /// N(0, std^2).
 void normal_(const at::Tensor& tensor, double std);
 
-/// Normal cut off at [lo, hi] (absolute values, by the inverse of the distribution function: no draw is wasted).
+/// Truncated normal distribution on [lo, hi] (absolute values), by the inverse distribution function, so that no draw is rejected.
 void trunc_normal_(const at::Tensor& tensor, double std, double lo = -2.0, double hi = 2.0);
 
 /// N(0, 2 / fan_out): keeps the variance of gradients through ReLU layers (He et al., "Delving Deep into Rectifiers", ICCV 2015).
 void kaiming_normal_fan_out_(const at::Tensor& weight);
 
-/// U(-b, b), b = sqrt(1 / fan_in): what torch.nn.Linear and Conv2d start with.
+/// U(-b, b), b = sqrt(1 / fan_in), as torch.nn.Linear and Conv2d are initialised.
 void kaiming_uniform_fan_in_(const at::Tensor& weight);
 
 /// U(-b, b), b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, AISTATS 2010).

@@ -1,5 +1,5 @@
-/// Layers that the built-in networks are made of, where libtorch's own are not used: parameters are allocated once and not filled (the
-/// network initialises each once), and each call is the one dispatcher op that autocast, emulation and profilers know.
+/// Layers of the built-in networks that replace libtorch's own: parameters are allocated but not filled (the network initialises each
+/// once), and each call is a single dispatcher operator that autocast, emulation and profilers know.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -20,11 +20,11 @@ class Conv2d : public torch::nn::Module {
     int64_t stride = 1;
     int64_t padding = 0;
     bool bias = false;
-    bool lowered = false;  ///< lowered_conv2d: matrix products where those are faster, one autograd node; without bias only
+    bool lowered = false;  ///< uses lowered_conv2d(): matrix products where they are faster, one autograd node; only without bias
   };
   explicit Conv2d(const Options& options);
 
-  /// [N, in, H, W] -> [N, out, H', W'], H' = (H + 2 padding - kernel) / stride + 1.
+  /// Maps [N, in, H, W] to [N, out, H', W'], H' = (H + 2 padding - kernel) / stride + 1.
   at::Tensor forward(const at::Tensor& x) const;
   void pretty_print(std::ostream& stream) const override;
 
@@ -33,22 +33,22 @@ class Conv2d : public torch::nn::Module {
   at::Tensor bias;  ///< undefined without bias
 };
 
-/// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, which torch::nn::Linear does not;
-/// with `packed` packed_linear, which is faster on some CPUs and one autograd node. apply_lora() adds low-rank adapters (lora.hpp).
+/// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, unlike torch::nn::Linear; with
+/// `packed` packed_linear(), which is faster on some CPUs and one autograd node. apply_lora() adds low-rank adapters (lora.hpp).
 class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias = true, bool packed = false);
 
-  /// [..., in] -> [..., out].
+  /// Maps [..., in] to [..., out].
   at::Tensor forward(const at::Tensor& x) const;
   void pretty_print(std::ostream& stream) const override;
 
-  /// Adds scale * B A dropout(x) to the output from now on. Parameters: lora_A.weight [rank, in], with the first values of PyTorch's linear
-  /// layers, and lora_B.weight [out, rank], zeros: at first the output is the same. Dtype and device are those of the weight. Error(Usage)
-  /// for a layer that has an adapter, a rank below 1, a scale that is not finite, or a dropout that is not in [0, 1).
+  /// Adds scale * B A dropout(x) to the output. Parameters: lora_A.weight [rank, in], initialised like PyTorch's linear layers, and
+  /// lora_B.weight [out, rank], zeros, so that the output is initially unchanged. Dtype and device are those of the weight. Error(Usage) if
+  /// the layer already has an adapter, for a rank below 1, a scale that is not finite, or a dropout outside [0, 1).
   void add_adapter(int64_t rank, double scale, double dropout = 0);
   bool has_adapter() const { return adapter_a_ != nullptr; }
-  /// Adds scale * B A to the weight, and removes the adapter. Nothing if there is none.
+  /// Adds scale * B A to the weight and removes the adapter. No effect without one.
   void merge_adapter();
 
   at::Tensor weight;

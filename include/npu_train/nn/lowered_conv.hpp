@@ -1,24 +1,24 @@
-/// 2-D convolution as matrix products, where that beats the convolution kernels of the CPU.
+/// 2-D convolution as matrix products, where they are faster than the CPU's convolution kernels.
 ///
-/// oneDNN's convolutions are near the machine's peak for large maps in the forward pass and slow elsewhere: the fp32 weight gradient
-/// of channels_last tensors takes 1.3 to 2 times the time of its matrix product without AVX-512, maps of a few pixels with many channels
-/// 2 to 30 times, because weights are reordered on each call and most taps of a 3x3 kernel fall into the padding. Four lowerings:
-///  - pointwise: a 1x1 kernel is a product with the pixels as rows; with a stride of the subsampled pixels;
-///  - dense: if the map has fewer pixels than the kernel has taps, the layer runs as a fully connected layer between all pixels, with
-///    prepacked weights (taps in the padding are omitted: 1/9 of the work at 1x1, 4/9 at 2x2);
-///  - taps: for the weight gradient on small maps, one product for each tap over the pixels that it joins;
-///  - patches: for the weight gradient, blocks of im2col rows (Chellapilla et al. 2006) that stay in the cache.
-/// Which pass of which shape is lowered follows from the sizes and the instruction set only, never from a timing.
+/// oneDNN's convolutions are near the machine's peak for large maps in the forward pass and slow elsewhere. The fp32 weight gradient of
+/// channels_last tensors takes 1.3 to 2 times the time of its matrix product without AVX-512. Maps of a few pixels with many channels take
+/// 2 to 30 times as long, because weights are reordered on each call and most taps of a 3x3 kernel fall into the padding. Four lowerings:
+/// - pointwise: a 1x1 kernel is a product with the pixels as rows; with a stride, with the subsampled pixels;
+/// - dense: if the map has fewer pixels than the kernel has taps, the layer runs as a fully connected layer between all pixels, with
+///   prepacked weights (taps in the padding are omitted: 1/9 of the work at 1x1, 4/9 at 2x2);
+/// - taps: for the weight gradient on small maps, one product per tap over the pairs of pixels that the tap connects;
+/// - patches: for the weight gradient, blocks of im2col rows (Chellapilla et al. 2006) that stay in the cache.
+/// The lowering of each pass depends only on sizes and instruction set, never on a timing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace npu_train {
 
-/// at::conv2d(x, weight, {}, stride, padding) for x [N, C, H, W] and weight [K, C, kh, kw] with kh = kw, of the same value up to the order
-/// of sums. Lowered on the CPU where x or weight is channels_last: for fp32, for bf16 on a processor with AVX512_BF16, and inside a region
-/// that emulates a low precision (rounded inputs and results, see precision/emulation.hpp); everything else is at::conv2d itself. Errors of
-/// at::conv2d come as Error; a double backward of a lowered convolution is Error(Usage).
+/// Computes at::conv2d(x, weight, {}, stride, padding) for x [N, C, H, W] and weight [K, C, kh, kw] with kh = kw; equal up to the order of
+/// additions. Lowered on the CPU if x or weight is channels_last, for fp32, for bf16 with AVX512_BF16, and inside a region that emulates a
+/// low precision (rounded inputs and results, see precision/emulation.hpp). Other cases call at::conv2d. Its errors become Error; a double
+/// backward of a lowered convolution is Error(Usage).
 at::Tensor lowered_conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride = 1, int64_t padding = 0);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// A network as the rest of the library takes it: the module, how to call it, and what it expects.
+/// A network as the library uses it: module, forward function, and expected inputs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,14 +25,14 @@ class Module;
 
 namespace npu_train {
 
-/// A piece of a network that takes one tensor and returns one: the unit that activation checkpointing recomputes.
+/// A part of a network that maps one tensor to one tensor: the unit of recomputation for activation checkpointing.
 struct Block {
-  std::string name;  ///< path of the module that it mainly runs ("layer1.0"), otherwise a name such as "stem" or "head"
+  std::string name;  ///< path of the module that it mainly runs ("layer1.0"), or a name such as "stem" or "head"
   std::function<at::Tensor(const at::Tensor&)> forward;
-  std::vector<std::string> modules{};  ///< paths of all modules with parameters that it runs, where `name` is not the only one
+  std::vector<std::string> modules{};  ///< paths of all modules with parameters that it runs, if `name` is not the only one
 };
 
-/// How a network is called: a function of a batch that returns its outputs, or of one tensor, the field "input", that returns another one.
+/// The forward of a network: a function of a batch that returns Outputs, or of one tensor, the field "input", that returns a tensor.
 class Forward {
  public:
   Forward() = default;
@@ -45,9 +45,9 @@ class Forward {
       : of_batch_(std::move(fn)) {}
 
   Outputs operator()(const Batch& batch) const;
-  /// For a network with one input: the first output for it.
+  /// Calls a network with one input and returns its first output.
   at::Tensor operator()(const at::Tensor& input) const;
-  /// Whether it is a function of one tensor.
+  /// Returns whether it is a function of one tensor.
   bool takes_tensor() const { return of_tensor_ != nullptr; }
   explicit operator bool() const { return of_tensor_ != nullptr || of_batch_ != nullptr; }
   bool operator==(std::nullptr_t) const { return !*this; }
@@ -57,36 +57,36 @@ class Forward {
   std::function<Outputs(const Batch&)> of_batch_;
 };
 
-/// A sequence that a decoder reads piece by piece: the next tokens [batch, n] to their logits [batch, n, vocabulary]. It keeps what the
-/// earlier pieces gave (keys and values), so that each token is computed once. Used without gradients.
+/// A sequence that a decoder reads in pieces: maps the next tokens [batch, n] to their logits [batch, n, vocabulary]. It caches keys and
+/// values of earlier pieces, so that each token is computed once. Used without gradients.
 using Continuation = std::function<at::Tensor(const at::Tensor& tokens)>;
 
-/// A network: module, call and expectations. Copies share the module.
+/// A network: module, forward and expectations. Copies share the module.
 struct Model {
   std::string name{};
   std::shared_ptr<torch::nn::Module> module{};
-  /// Inputs to outputs, under whatever autocast and gradient mode the caller has set.
+  /// Maps inputs to outputs, under the caller's autocast and gradient mode.
   Forward forward{};
-  /// What `forward` accepts. Training does not need it; tools that make batches of their own do (benchmarks, summaries, plans).
+  /// The inputs of `forward`. Training does not need them, but tools that create batches do (benchmarks, summaries, plans).
   std::vector<InputSpec> inputs{};
-  int64_t num_classes = 0;               ///< of a classifier, whose first output is logits [batch, num_classes]; 0: none
-  std::string head{};                    ///< path of the classifier ("fc"); "" when there is none to replace
-  std::string weights{};                 ///< file to load before training; "" starts fresh. Read by the engine, not by the factory.
-  bool weights_strict = true;            ///< weights of another network are an error; false loads the tensors that fit
+  int64_t num_classes = 0;     ///< classes of a classifier, whose first output is logits [batch, num_classes]; 0: not a classifier
+  std::string head{};          ///< path of the replaceable classifier ("fc"); "" if there is none
+  std::string weights{};       ///< file to load before training; "": initial weights. Read by the engine, not by the factory.
+  bool weights_strict = true;  ///< true: weights of another network are an error; false: loads the tensors that fit
   std::vector<ParameterLimit> limits{};  ///< bounds that the engine's optimizer keeps
   bool capturable = false;               ///< `forward` queues the same work for every input of a shape, see Task::capturable
-  /// The same computation as `forward`, cut into its blocks in order; empty for a model that is one piece.
+  /// The blocks whose composition is `forward`, in order; empty for a model without blocks.
   std::vector<Block> blocks{};
-  /// Of a network given in code, in the order in which `forward` calls them.
+  /// Units of a network defined in code, in forward order.
   std::vector<Unit> units{};
-  /// Of a decoder: an empty sequence. Its logits are those of `forward` for all tokens up to then; nothing for other models.
+  /// Starts an empty sequence of a decoder, whose logits equal those of `forward` for all tokens so far; empty for other models.
   std::function<Continuation()> start_sequence{};
 };
 
-/// Fills `forward` with the blocks in order, each a layer (layer_scope.hpp). The first input enters them; BlockInputs has the others.
+/// Sets `forward` to run the blocks in order, each as a layer (layer_scope.hpp). They receive the first input; BlockInputs has the others.
 Model chain_blocks(Model model);
 
-/// The networks that a configuration can name.
+/// Networks by their names in a configuration.
 using ModelRegistry = Registry<Model>;
 
 }  // namespace npu_train

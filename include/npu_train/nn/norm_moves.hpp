@@ -1,4 +1,4 @@
-/// How normalisation layers move their running statistics in training, for ranks that must all move them alike.
+/// Updates of running statistics by normalisation layers in training, for ranks that must apply equal updates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,14 +10,14 @@
 
 namespace npu_train::detail {
 
-/// running = keep * before + added.
+/// An update running = keep * before + added.
 using NormMove = RunningUpdates::Update;
 
-/// While it lives, it collects the moves of the layers that this thread runs, which still move their statistics.
+/// During its lifetime, records every update of running statistics on this thread. The layers still apply them.
 class NormMoves final : private NormWatch {
  public:
-  /// What was collected, in the order of the layers. `added` is exact for npu_train's own kernel. For libtorch's kernels the result alone
-  /// is known, and `added` is what led to it except for rounding; waits for the device.
+  /// Returns the recorded updates in layer order, and waits for the device. `added` is exact for npu_train's kernel. libtorch's kernels
+  /// expose only the result, from which `added` is computed, exact up to rounding.
   std::vector<NormMove> take();
 
  private:
@@ -26,7 +26,8 @@ class NormMoves final : private NormWatch {
   RunningUpdates own_;
 };
 
-/// Moves `running` as the layer did, on any device. Error(Peer) if `added` has another number of channels: it comes from another rank.
+/// Applies an update to `running` as the layer did, on any device. Error(Peer) if `added` (of another rank) has a different number of
+/// channels.
 void move_norm(const at::Tensor& running, double keep, const std::vector<double>& added);
 
 }  // namespace npu_train::detail

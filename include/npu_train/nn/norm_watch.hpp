@@ -1,4 +1,4 @@
-/// The running statistics of the normalisation layers that a thread runs.
+/// Observes the running statistics of normalisation layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace npu_train::detail {
 
-/// While it lives, on_norm() gets the statistics of each batch_norm and instance_norm that this thread runs, before they move. Several may
-/// be alive, nested as scopes are; each gets all.
+/// During its lifetime, on_norm() receives the statistics of each batch_norm and instance_norm on this thread before the update. Several
+/// may be nested; all of them are called.
 class NormWatch {
  public:
   NormWatch();
@@ -20,9 +20,10 @@ class NormWatch {
 
  protected:
   struct Statistics {
-    at::Tensor mean, variance;  ///< undefined in a layer without running statistics
-    at::Tensor counter, count;  ///< the layer's counter of batches, incremented already, and its value before; undefined if it has none
-    std::optional<double> momentum{};  ///< if an operator of libtorch is going to move them; nothing for npu_train's own, in evaluation
+    at::Tensor mean, variance;  ///< undefined if the layer has no running statistics
+    at::Tensor counter, count;  ///< the layer's batch counter, already incremented, and its previous value; undefined if it has none
+    std::optional<double>
+        momentum{};  ///< set if an operator of libtorch updates them; nullopt for npu_train's own operator and in evaluation
   };
   virtual void on_norm(const Statistics& statistics) = 0;
 

@@ -1,5 +1,5 @@
-/// Random numbers of the host that belong to one run. libtorch's default generator of the CPU is the process's: models that are made in
-/// several threads at once would share its numbers, and get weights that depend on timing.
+/// Host random numbers of one run. libtorch's default CPU generator belongs to the process: models that several threads create at once
+/// would share it, and their weights would depend on timing.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -8,9 +8,9 @@
 
 namespace npu_train {
 
-/// While it lives, the random numbers of this thread on the CPU come from `generator`: operators that accept a generator and were given
-/// none (uniform_, normal_, bernoulli_ ...: the initial weights of libtorch's modules), rand, randn, randint and randperm, and init.hpp.
-/// Others (rand_like, dropout) and other devices draw from their default generators as usual. The Trainer makes its model inside one.
+/// During its lifetime, CPU random numbers of this thread come from `generator`: for operators with an optional generator argument
+/// (uniform_, normal_, bernoulli_ ...: the initial weights of libtorch's modules), rand, randn, randint, randperm, and init.hpp. Other
+/// operators (rand_like, dropout) and other devices use their default generators. The Trainer creates its model inside one.
 class OwnGenerator {
  public:
   explicit OwnGenerator(at::Generator generator);
@@ -23,7 +23,7 @@ class OwnGenerator {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The generator of this thread's OwnGenerator, or libtorch's default one for the CPU.
+/// Returns the generator of this thread's OwnGenerator, or libtorch's default CPU generator.
 at::Generator host_generator();
 
 }  // namespace npu_train

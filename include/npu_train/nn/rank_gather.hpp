@@ -1,4 +1,4 @@
-/// Features of the samples of other ranks, in the forward of a loss that compares each sample with all of them.
+/// Gathers the features of other ranks' samples, for a loss that compares each sample with those of all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,23 +10,23 @@
 
 namespace npu_train {
 
-/// Rows of all ranks.
+/// The rows of all ranks.
 struct GatheredRows {
-  at::Tensor rows;    ///< [all, features], in the order of ranks
-  int64_t first = 0;  ///< where this rank's own rows begin
+  at::Tensor rows;    ///< [all, features], in rank order
+  int64_t first = 0;  ///< index of this rank's first row
 };
 
-/// The rows [n, features] (floating point) of all ranks; `own` itself outside of a RankGather. Numbers travel exactly. In the backward the
-/// own rows get their gradient times all / n, and those of other ranks none. So if every rank computes the same loss of all rows and gives
-/// it the weight n / all, the sum of the ranks' gradients is that of this loss, as one process with the samples of all ranks computes it.
-/// Error(Usage) for no rows, and Error(Peer) if the rows of a rank have other features.
+/// Gathers the rows [n, features] (floating point) of all ranks without rounding; returns `own` outside of a RankGather. In the backward,
+/// the own rows receive their gradient times all / n, those of other ranks none. If every rank computes the same loss over all rows and
+/// weights it by n / all, the ranks' gradients sum to those of one process with all samples. Error(Usage) for empty rows, and Error(Peer)
+/// if another rank has a different number of features.
 GatheredRows gathered(const at::Tensor& own);
 
-/// While one lives, gathered() of this thread reaches the other ranks. TrainStep makes one around each forward of a task that compares
-/// samples across ranks (train/compares_ranks.hpp). Every rank calls gathered() equally often in a round of micro-batches.
+/// During its lifetime, gathered() on this thread communicates with the other ranks. TrainStep opens one around each forward of a task that
+/// compares samples across ranks (train/compares_ranks.hpp). All ranks must call gathered() equally often per round of micro-batches.
 class RankGather {
  public:
-  /// Gives numbers to the other ranks, and returns those of every rank, in the order of ranks. Empty: that rank has no batch in this round.
+  /// Sends numbers to the other ranks and returns those of all ranks, in rank order; empty for a rank without a batch in this round.
   using Gather = std::function<std::vector<std::vector<double>>(const std::vector<double>& own)>;
 
   RankGather(Gather gather, int rank);

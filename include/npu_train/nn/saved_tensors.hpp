@@ -1,4 +1,4 @@
-/// What autograd keeps for the backward pass, in your hands: torch.autograd.graph.saved_tensors_hooks, which C++ does not have.
+/// Hooks for tensors that autograd saves for the backward pass, like torch.autograd.graph.saved_tensors_hooks, which C++ lacks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,9 +8,9 @@
 
 namespace npu_train {
 
-/// While it lives, every tensor that autograd saves on this thread goes through `pack` instead of being kept. `pack` returns a
-/// function that is called when the backward pass needs the tensor; it must return one with the same shape, dtype and values. Regions nest:
-/// only the innermost is active, and none inside `pack`.
+/// During its lifetime, every tensor that autograd saves on this thread is passed to `pack` instead of being kept. `pack` returns a
+/// function that the backward pass calls to get the tensor back; its result must have the same shape, dtype and values. Regions nest: only
+/// the innermost is active, and none inside `pack`.
 ///
 ///   int64_t bytes = 0;
 ///   {
@@ -21,12 +21,12 @@ namespace npu_train {
 ///     loss = loss_fn(model->forward(x), y);
 ///   }
 ///
-/// Parameters and inputs that are saved come through it too. A saved tensor must not be changed in place before the backward pass.
-/// `pack` gets tensors without history, so that what it keeps does not keep the graph.
+/// Saved parameters and inputs are passed to it, too. A saved tensor must not be changed in place before the backward pass. `pack` receives
+/// detached tensors, so that keeping them does not keep the graph alive.
 class SavedTensorHooks {
  public:
   using Unpack = std::function<at::Tensor()>;
-  /// The second argument: whether the tensor is a result of the operator that saves it, not an input.
+  /// The second argument is true if the tensor is a result of the operator that saves it, false for an input.
   using Pack = std::function<Unpack(const at::Tensor&, bool)>;
 
   explicit SavedTensorHooks(Pack pack);
@@ -34,7 +34,7 @@ class SavedTensorHooks {
   SavedTensorHooks(const SavedTensorHooks&) = delete;
   SavedTensorHooks& operator=(const SavedTensorHooks&) = delete;
 
-  /// Saves `t` as autograd would now: through the innermost region of this thread, or by holding it.
+  /// Saves `t` as autograd would: through the innermost region of this thread, or by keeping a reference.
   static Unpack save(const at::Tensor& t);
 
  private:

@@ -1,4 +1,4 @@
-/// Batch normalisation by the batches of several processes: what torch.nn.SyncBatchNorm does, for the batch_norm of any module.
+/// Batch normalisation over the batches of several processes, like torch.nn.SyncBatchNorm, for the batch_norm of any module.
 ///
 ///   auto gather = [group](const at::Tensor& own) { return group->gather("batch_norm", own); };  // a ProcessGroup
 ///   const npu_train::SyncBatchNorm synced(gather);
@@ -12,19 +12,19 @@
 
 namespace npu_train {
 
-/// While it lives, each batch_norm of this thread that computes statistics (training mode) uses those of the samples of all ranks, and
-/// moves its running statistics by them. Losses are as with data parallel training: the gradients of all ranks are those of the sum of
-/// their losses. Scopes nest; the innermost one holds. checkpoint() repeats its function under the scope of its first call.
+/// During its lifetime, each batch_norm in training mode on this thread normalises by the statistics of all ranks' samples, and updates its
+/// running statistics with them. As in data-parallel training, gradients are those of the sum of the ranks' losses. Scopes nest; the
+/// innermost one applies. checkpoint() repeats its function in the scope of the first call.
 ///
-/// Every rank runs the same layers in the same order, also in the backward. Batches may have different sizes. The sums are added in the
-/// order of ranks, in the dtype that the numbers come back in: all ranks have equal bits, but not those of one process with one large
-/// batch. If they come back on the device, nothing waits for the host. Not for instance_norm, and not for code that calls native_batch_norm
-/// or cudnn_batch_norm itself.
+/// All ranks must run the same layers in the same order, also in the backward. Batch sizes may differ. Sums are added in rank order in the
+/// dtype of the gathered numbers: all ranks get equal bits, but not the bits of one process with one large batch. If the numbers are
+/// gathered on the device, nothing waits for the host. Does not cover instance_norm, nor code that calls native_batch_norm or
+/// cudnn_batch_norm directly.
 class SyncBatchNorm {
  public:
-  /// Gives `own` [n] to the other ranks, and returns those of every rank that has a batch, [ranks, n], in the order of ranks; on any
-  /// device, in fp32 or fp64. Called in the forward pass, with 1 + 2C numbers for C channels, and in the backward pass, with 2C; those are
-  /// on the input's device, in fp64 if that is a CPU or a CUDA device, else in fp32.
+  /// Sends `own` [n] to the other ranks and returns the numbers of every rank that has a batch, [ranks, n] in rank order, on any device, in
+  /// fp32 or fp64. Called in the forward pass with 1 + 2C numbers for C channels, and in the backward pass with 2C. `own` is on the input's
+  /// device, in fp64 on a CPU or a CUDA device, else in fp32.
   using Gather = std::function<at::Tensor(const at::Tensor& own)>;
 
   explicit SyncBatchNorm(Gather gather);
@@ -32,10 +32,10 @@ class SyncBatchNorm {
   SyncBatchNorm(const SyncBatchNorm&) = delete;
   SyncBatchNorm& operator=(const SyncBatchNorm&) = delete;
 
-  /// What a thread normalises by, to do the same later or in another thread.
+  /// The active scope of a thread, to enter it again later or on another thread.
   class State {
    public:
-    /// As it is now.
+    /// Captures the current state.
     State();
     class Scope;
 
@@ -48,7 +48,7 @@ class SyncBatchNorm {
   std::unique_ptr<Mode> mode_;
 };
 
-/// A SyncBatchNorm with the ranks of `state`, if it has any.
+/// Re-enters the scope of `state`, if there was one.
 class SyncBatchNorm::State::Scope {
  public:
   explicit Scope(const State& state);

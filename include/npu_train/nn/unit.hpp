@@ -1,5 +1,5 @@
-/// Parts of a network whose parameters ranks bring together where they hold them in shards (trainer.strategy=zero3): what blocks are for a
-/// configured model.
+/// ZeRO-3 units (trainer.strategy=zero3): modules whose sharded parameters are gathered together before use. For networks defined in code;
+/// configured models use their blocks.
 ///
 ///   struct MyNetImpl : torch::nn::Module {
 ///     torch::Tensor forward(torch::Tensor x) { return head->forward(second(first(x))); }
@@ -24,23 +24,23 @@ class Module;
 
 namespace npu_train {
 
-/// A module and the computation that needs its parameters. Copies are the same unit.
+/// A module and the computation that uses its parameters. Copies refer to the same unit.
 class Unit {
  public:
   using Function = std::function<at::Tensor(const at::Tensor&)>;
-  /// Brings the parameters of a unit, and calls its function.
+  /// Gathers the parameters of a unit and calls its function.
   using Runner = std::function<at::Tensor(const Function& forward, const at::Tensor& x)>;
 
-  /// `name`: for messages. Error(Usage) without a module or a function.
+  /// `name` is used in messages. Error(Usage) without a module or a function.
   Unit(std::string name, std::shared_ptr<torch::nn::Module> module, Function forward);
 
-  /// forward(x), at most once in a forward pass where parameters are in shards.
+  /// Returns forward(x). With sharded parameters, call it at most once per forward pass.
   at::Tensor operator()(const at::Tensor& x) const;
 
   const std::string& name() const;
-  /// The names of those of `parameters` that belong to the module.
+  /// Names of the `parameters` that belong to the module.
   std::vector<std::string> names_in(const ParameterSet& parameters) const;
-  /// Who runs it from now on; until then, and with nullptr, it runs itself.
+  /// Sets the runner of later calls; nullptr (the default) calls the function directly.
   void set_runner(Runner runner) const;
 
  private:

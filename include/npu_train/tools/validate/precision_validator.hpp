@@ -158,10 +158,10 @@ class PrecisionValidator {
   ValidationReport validate(const RunConfig& judged, const RunConfig& reference, const Parts& parts = builtin_parts()) const;
 
   /// Compares `form` with `original`, two models that compute the same with different layers (for example one fused projection of query,
-  /// key and value, or three separate ones). The original's weights are converted (models/weights.hpp) and copied into the form, both get one
-  /// random batch, their outputs and layers are compared, both are timed alternately, and both are trained on the same random batches with
-  /// AdamW. `config` determines device, precision, task, seed and threads; `original_config` those of the original, if they differ. No data
-  /// are opened.
+  /// key and value, or three separate ones). The original's weights are converted (models/weights.hpp) and copied into the form, both get
+  /// one random batch, their outputs and layers are compared, both are timed alternately, and both are trained on the same random batches
+  /// with AdamW. `config` determines device, precision, task, seed and threads; `original_config` those of the original, if they differ. No
+  /// data are opened.
   ///
   /// The original keeps its weights, the form has the converted ones; both modules stay on the device. Error(Checkpoint) if the weights
   /// cannot be converted; Error(Usage) for `layer_names` that match no layer.
