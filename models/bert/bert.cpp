@@ -29,7 +29,7 @@ struct BertBlocks : torch::nn::Module {
 
 int64_t hidden_of(const BertOptions& o) { return o.hidden > 0 ? o.hidden : 4 * o.dim; }
 
-// norm(x + attention(x)), then norm(x + mlp(x)).
+// A post-norm block: norm(x + attention(x)), then norm(x + mlp(x)).
 class BertBlock : public torch::nn::Module {
  public:
   explicit BertBlock(const BertOptions& o) : torch::nn::Module("BertBlock"), dropout_(o.dropout) {
@@ -41,7 +41,7 @@ class BertBlock : public torch::nn::Module {
     ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, o.norm_eps);
   }
 
-  // [N, tokens, dim] -> [N, tokens, dim]; `keys` as in SelfAttention.
+  // Maps [N, tokens, dim] to [N, tokens, dim]; `keys` as in SelfAttention.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& keys) const {
     const auto branch = [this](const at::Tensor& t) { return npu_train::dropout(t, dropout_, is_training()); };
     const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, keys); };
@@ -56,7 +56,7 @@ class BertBlock : public torch::nn::Module {
   std::shared_ptr<torch::nn::LayerNormImpl> ln_1_, ln_2_;
 };
 
-// Vectors of tokens to logits of the tokens that belong there. Parameters: fc, ln, bias [vocab_size]; the matrix is the token embedding.
+// Predicts the token at each position from its vector. Parameters: fc, ln, bias [vocab_size]; the output matrix is the token embedding.
 class MaskedLanguageHead : public torch::nn::Module {
  public:
   MaskedLanguageHead(const BertOptions& o, std::shared_ptr<detail::Embedding> tokens)
@@ -104,7 +104,7 @@ class Bert : public torch::nn::Module {
     }
   }
 
-  // Tokens [N, T] to vectors [N, T, dim].
+  // Maps tokens [N, T] to vectors [N, T, dim].
   at::Tensor embed(const at::Tensor& tokens) const {
     detail::check_tokens("bert", tokens, 0, context_, vocab_size_);
     const at::Tensor positions = position_embedding_->weight.narrow(0, 0, tokens.size(1));
@@ -133,7 +133,7 @@ class Bert : public torch::nn::Module {
           name, " is ", c10::toString(field.scalar_type()), " ", field.sizes(), "; this batch requires Long ", tokens.sizes().slice(0, 2));
   }
 
-  // The vector of each token's type, [N, T, dim], or of type 0, [dim].
+  // Returns the vector of each token's type, [N, T, dim], or of type 0, [dim].
   at::Tensor types(const at::Tensor& tokens) const {
     const at::Tensor given = BlockInputs::get(kTypesInput);
     if (!given.defined()) return type_embedding_->weight.select(0, 0);
@@ -221,7 +221,7 @@ Model bert(const BertOptions& options, const std::string& name) {
     model.head = "classifier";
     model.blocks.back().modules = {"pooler", "classifier"};
   }
-  return chain_blocks(std::move(model));  // again: its forward takes all inputs
+  return chain_blocks(std::move(model));  // chained again, because now its forward receives all inputs
 }
 
 }  // namespace npu_train

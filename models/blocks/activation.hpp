@@ -1,4 +1,4 @@
-// The activations between the layers of an MLP, by name.
+// Activations of the MLPs, by name.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,16 +10,16 @@ namespace npu_train::detail {
 
 enum class Activation {
   Gelu,       // x Phi(x), by erf
-  GeluTanh,   // its approximation by tanh
+  GeluTanh,   // tanh approximation of Gelu
   QuickGelu,  // x sigmoid(1.702 x)
   Relu,
   Silu,  // x sigmoid(x)
 };
 
-// The values of an option `activation`: gelu, gelu_tanh, quick_gelu, relu, silu.
+// Allowed values of an option `activation`: gelu, gelu_tanh, quick_gelu, relu, silu.
 std::vector<std::string> activation_names();
 
-// Error(Usage), with the network's name, for another name.
+// Parses a name. Error(Usage), with the network's name, if it is unknown.
 Activation activation_of(const std::string& name, const char* network);
 
 at::Tensor activated(const at::Tensor& x, Activation activation);

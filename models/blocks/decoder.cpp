@@ -26,13 +26,13 @@ struct DecoderMlp : torch::nn::Module {
   DecoderMlp() : torch::nn::Module("Mlp") {}
 };
 
-// Each of the kv heads [N, kv_heads, tokens, size] for `times` query heads.
+// Repeats each kv head of [N, kv_heads, tokens, size] for `times` query heads.
 at::Tensor repeated(const at::Tensor& x, int64_t times) {
   if (times == 1) return x;
   return x.unsqueeze(2).expand({-1, -1, times, -1, -1}).flatten(1, 2);
 }
 
-// The keys and values of the cache with those of the tokens that follow it.
+// Appends the keys and values of new tokens to the cache, and returns all.
 std::pair<at::Tensor, at::Tensor> added(KeyValueCache& cache, const at::Tensor& k, const at::Tensor& v) {
   const bool first = !cache.keys.defined();
   cache.keys = first ? k : at::cat({cache.keys, k}, 2);
@@ -40,7 +40,7 @@ std::pair<at::Tensor, at::Tensor> added(KeyValueCache& cache, const at::Tensor& 
   return {cache.keys, cache.values};
 }
 
-// Attention of queries that follow the tokens of the cache, whose keys and values they see too; `times` query heads share each of theirs.
+// Attention of new tokens, which attend to the cached tokens, too. `times` query heads share one head of keys and values.
 at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t times = 1) {
   const bool first = !cache.keys.defined();
   const auto all = added(cache, k, v);
@@ -64,8 +64,8 @@ std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::strin
   return linear;
 }
 
-// An index outside of the table would end in an error of the operator that names neither the token nor the vocabulary. Without operators,
-// so that a trace of the network does not contain the check; other devices would have to wait for the values.
+// Without this check, an index outside of the table ends in an operator's error that mentions neither the token nor the vocabulary. It uses
+// no operators, so that a trace of the network does not contain it. It skips other devices, where it would wait for the values.
 void check_ids(const char* network, const char* what, const at::Tensor& tokens, int64_t rows, const char* option) {
   if (!tokens.is_cpu()) return;
   const auto ids = tokens.accessor<int64_t, 2>();

@@ -22,24 +22,24 @@ class Embedding : public torch::nn::Module {
  public:
   Embedding(int64_t rows, int64_t dim, double std);
 
-  // Numbers of rows, int64 [...], to [..., dim].
+  // Looks up rows: int64 [...] to [..., dim].
   at::Tensor forward(const at::Tensor& rows) const;
-  // Vectors [..., dim] to their products with all rows, [..., rows]: the head of a network whose embedding is tied (Press and Wolf, "Using
-  // the Output Embedding to Improve Language Models", EACL 2017).
+  // Returns the products of vectors [..., dim] with all rows, [..., rows]: the head of a network with a tied embedding (Press and Wolf,
+  // "Using the Output Embedding to Improve Language Models", EACL 2017).
   at::Tensor products(const at::Tensor& x, bool packed = true) const;
 
   at::Tensor weight;
 };
 
-// Registers a linear layer whose weights are drawn from N(0, std^2) and whose biases are 0.
+// Registers a linear layer with weights from N(0, std^2) and zero biases.
 std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std,
                                       bool bias = true, bool packed = true);
 
-// On a CPU, Error(Data) for a number outside of a table of `rows` rows. `what` they are and which `option` sets the rows are for the
-// message.
+// Throws Error(Data) for an id outside of a table of `rows` rows; checks only on a CPU. The message contains `what` (the kind of id) and
+// `option`, which sets the number of rows.
 void check_ids(const char* network, const char* what, const at::Tensor& ids, int64_t rows, const char* option);
 
-// Checks the input of a decoder: ids [batch, tokens], at most `context` with the `before` tokens that they follow, and on a CPU each below
+// Checks the input of a decoder: ids [batch, tokens], with the `before` earlier tokens at most `context`, and on a CPU each below
 // `vocab_size`. Errors begin with the network's name.
 void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
 
@@ -52,21 +52,21 @@ struct DecoderOptions {
   double norm_eps = 0;      // added to the variance in layer normalisation
   bool bias = true;         // in the linear layers and in the norms
   double std = 0;           // of the initial weights
-  double residual_std = 0;  // of those of the last layer of each branch
+  double residual_std = 0;  // of the initial weights of the last layer of each branch
 };
 
-// Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention has seen; undefined before the first.
+// Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention layer has processed; undefined before the first.
 struct KeyValueCache {
   at::Tensor keys, values;
   int64_t tokens() const { return keys.defined() ? keys.size(2) : 0; }
 };
 
-// A token attends to itself and to earlier tokens. Parameters: qkv [3 dim, dim] (queries, keys, values), proj [dim, dim].
+// Causal self-attention. Parameters: qkv [3 dim, dim] (queries, keys, values), proj [dim, dim].
 class CausalSelfAttention : public torch::nn::Module {
  public:
   explicit CausalSelfAttention(const DecoderOptions& options);
 
-  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
   at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr) const;
 
  private:
@@ -81,7 +81,7 @@ class RmsNorm : public torch::nn::Module {
  public:
   RmsNorm(int64_t dim, double eps);
 
-  // [..., dim], in the dtype of x.
+  // Normalises [..., dim]; returns the dtype of x.
   at::Tensor forward(const at::Tensor& x) const;
 
   at::Tensor weight;
@@ -90,19 +90,19 @@ class RmsNorm : public torch::nn::Module {
   double eps_;
 };
 
-// The usual frequencies of rotary positions, fp32 [head_size / 2]: theta^(-2 i / head_size).
+// Standard rotary frequencies theta^(-2 i / head_size), fp32 [head_size / 2].
 at::Tensor rotary_frequencies(int64_t head_size, double theta);
 
-// Rotary position embedding (Su et al., "RoFormer", 2021) in the form of Llama: of a head's vector, component i of the first half and of
-// the second are turned together, by position * frequency i.
+// Rotary position embedding (Su et al., "RoFormer", 2021) in Llama's layout: component i of the first half of a head's vector and component
+// i of the second half are rotated as a pair, by position * frequency i.
 class Rotary {
  public:
   // `scale` multiplies the rotated vectors.
   Rotary(const at::Tensor& frequencies, int64_t context, double scale = 1);
 
-  // [N, heads, tokens, head_size], the first token at position `before`; in the dtype of x.
+  // Rotates [N, heads, tokens, head_size], the first token at position `before`; returns the dtype of x.
   at::Tensor operator()(const at::Tensor& x, int64_t before = 0) const;
-  // Which of `keys` tokens the last `queries` of them see if a token sees the last `window` ones, bool [queries, keys].
+  // Returns a sliding-window mask, bool [queries, keys]: each of the last `queries` of `keys` tokens attends to its last `window` tokens.
   at::Tensor within(int64_t window, int64_t queries, int64_t keys, at::Device device) const;
 
  private:
@@ -112,7 +112,7 @@ class Rotary {
   };
   Tables tables(at::Device device) const;
 
-  mutable std::mutex mutex_;  // of the tables: predictions may come from several threads
+  mutable std::mutex mutex_;  // protects tables_: several threads may predict at once
   mutable Tables tables_;     // on the device of the last call
 };
 
@@ -120,18 +120,18 @@ struct GroupedQueryOptions {
   int64_t dim = 0;       // width of a token
   int64_t heads = 0;     // of queries; divides dim
   int64_t kv_heads = 0;  // of keys and values; divides heads
-  int64_t window = 0;    // a token sees this many tokens, itself included; 0: all earlier ones
+  int64_t window = 0;    // number of tokens that a token attends to, itself included; 0: all earlier ones
   double std = 0;        // of the initial weights
   bool fused_kernels = true;
 };
 
-// Causal attention in which heads / kv_heads query heads share the keys and values of one head (Ainslie et al., "GQA", EMNLP 2023), with
-// rotary positions. Parameters, without biases: q_proj, k_proj, v_proj, proj.
+// Causal attention in which heads / kv_heads query heads share one head of keys and values (Ainslie et al., "GQA", EMNLP 2023), with rotary
+// positions. Parameters, without biases: q_proj, k_proj, v_proj, proj.
 class GroupedQueryAttention : public torch::nn::Module {
  public:
   explicit GroupedQueryAttention(const GroupedQueryOptions& options);
 
-  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
   at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr) const;
 
  private:
@@ -152,12 +152,12 @@ class SwiGlu : public torch::nn::Module {
   std::shared_ptr<Linear> gate_, up_, down_;
 };
 
-// x + attention(norm(x)), then x + mlp(norm(x)).
+// A pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)).
 class DecoderBlock : public torch::nn::Module {
  public:
   explicit DecoderBlock(const DecoderOptions& options);
 
-  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
   at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr) const;
 
  private:
@@ -168,10 +168,10 @@ class DecoderBlock : public torch::nn::Module {
   std::shared_ptr<Linear> fc1_, fc2_;
 };
 
-// The input of a decoder: token ids [batch, tokens].
+// Describes the input of a decoder: token ids [batch, tokens].
 InputSpec token_input(int64_t vocab_size, int64_t context);
 
-// The model of a network, with the weights of its options; without inputs and blocks.
+// Returns a model of `net` with the weights options; without inputs and blocks.
 template <class Net, class Options>
 Model model_of(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model;
@@ -183,7 +183,7 @@ Model model_of(const std::string& name, const std::shared_ptr<Net>& net, const O
   return model;
 }
 
-// The model of a network with embed(tokens), block(i, x), head(x) and `blocks`, and of its options.
+// Returns a model of a network that has embed(tokens), block(i, x), head(x) and `blocks`.
 template <class Net, class Options>
 Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model = model_of(name, net, options);
@@ -195,7 +195,7 @@ Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, 
   return chain_blocks(std::move(model));
 }
 
-// With embed(tokens, before) and block(i, x, cache) too.
+// Returns a model of a network that also has embed(tokens, before) and block(i, x, cache), with start_sequence().
 template <class Net, class Options>
 Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model = model_of_blocks(name, net, options);

@@ -1,5 +1,5 @@
-// The parts of transformers that see a complete sequence: attention with one projection each for queries, keys and values, an MLP, a
-// pre-norm block of both, and the tokens of an image. With `causal` the block is that of CLIP's text tower too.
+// Parts of transformers that process a complete sequence: attention with separate projections for queries, keys and values, an MLP, a
+// pre-norm block of both, and the tokens of an image. With `causal` the block also serves CLIP's text tower.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,16 +20,16 @@ struct SelfAttentionOptions {
   double dropout = 0;        // on the attention weights
   bool causal = false;       // a token attends to itself and to earlier tokens
   double std = 0;            // of the initial weights of queries, keys and values
-  double residual_std = -1;  // of those of the last projection; below 0: std
+  double residual_std = -1;  // of the initial weights of the last projection; below 0: std
   bool fused_kernels = true;
 };
 
-// Parameters, each with a bias: q_proj, k_proj, v_proj, proj, all [dim, dim].
+// Self-attention. Parameters, each with a bias: q_proj, k_proj, v_proj, proj, all [dim, dim].
 class SelfAttention : public torch::nn::Module {
  public:
   explicit SelfAttention(const SelfAttentionOptions& options);
 
-  // [N, tokens, dim] -> [N, tokens, dim]. `keys`, bool [N, 1, 1, tokens], is true for the tokens that may be attended to; undefined: all.
+  // Maps [N, tokens, dim] to [N, tokens, dim]. `keys`, bool [N, 1, 1, tokens], is true for tokens that may be attended to; undefined: all.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& keys = {}) const;
 
  private:
@@ -39,7 +39,7 @@ class SelfAttention : public torch::nn::Module {
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
 };
 
-// fc2(activation(fc1(x))). Parameters: fc1 [hidden, dim], fc2 [dim, hidden], with biases.
+// Computes fc2(activation(fc1(x))). Parameters: fc1 [hidden, dim], fc2 [dim, hidden], with biases.
 class Mlp : public torch::nn::Module {
  public:
   Mlp(int64_t dim, int64_t hidden, Activation activation, double std, double residual_std, bool packed = true);
@@ -57,16 +57,16 @@ struct PreNormOptions {
   Activation activation = Activation::Gelu;
   double norm_eps = 0;
   double mlp_std = 0, mlp_residual_std = 0;  // of the initial weights of fc1 and fc2
-  double layer_scale = 0;                    // initial value of the factors of both branches; 0: there are none
+  double layer_scale = 0;                    // initial value of the scales of both branches; 0: no scales
 };
 
-// x + attention(norm(x)), then x + mlp(norm(x)); with layer_scale each branch times a vector (Touvron et al., "Going deeper with Image
-// Transformers", ICCV 2021). Parameters: ln_1, attention, ln_2, mlp, and scale_1 and scale_2 [dim].
+// A pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)); layer_scale multiplies each branch by a vector (Touvron et al., "Going
+// deeper with Image Transformers", ICCV 2021). Parameters: ln_1, attention, ln_2, mlp, and scale_1 and scale_2 [dim].
 class PreNormBlock : public torch::nn::Module {
  public:
   explicit PreNormBlock(const PreNormOptions& options);
 
-  // [N, tokens, dim] -> [N, tokens, dim]
+  // Maps [N, tokens, dim] to [N, tokens, dim].
   at::Tensor forward(const at::Tensor& x) const;
 
  private:
@@ -77,19 +77,19 @@ class PreNormBlock : public torch::nn::Module {
 };
 
 struct ImageTokensOptions {
-  const char* network = "";  // begins errors
+  const char* network = "";  // prefix of error messages
   int64_t image_size = 0, patch_size = 0, dim = 0;
-  bool bias = false;  // of the patches
+  bool bias = false;  // of the patch projection
   double class_std = 0, patch_std = 0, position_std = 0;
 };
 
-// The first layer of a vision transformer: a class vector and a vector of each patch, with positions.
+// The first layer of a vision transformer: a class vector and one vector per patch, with positions.
 class ImageTokens {
  public:
   // Registers class_embedding [dim], patch and position_embedding in `owner`.
   ImageTokens(torch::nn::Module& owner, const ImageTokensOptions& options);
 
-  // Images [N, 3, image_size, image_size] to [N, 1 + patches, dim]. Error(Usage) for other shapes.
+  // Maps images [N, 3, image_size, image_size] to [N, 1 + patches, dim]. Error(Usage) for other shapes.
   at::Tensor operator()(const at::Tensor& images) const;
 
  private:

@@ -1,12 +1,12 @@
-// The memory of the host, for networks that may be larger than it.
+// Checks the host's memory for large networks.
 #pragma once
 
 #include <cstdint>
 
 namespace npu_train::detail {
 
-// Error(OutOfMemory) if `parameters` in fp32 need more than is free: memory, or memory and disk inside a FileBackedMemory. Without the
-// check the system would end the process, because it reserves pages of memory only as they are written.
+// Throws Error(OutOfMemory) if `parameters` in fp32 need more than the free memory (inside a FileBackedMemory: memory and disk). Without
+// this check the kernel would kill the process, because it reserves pages only when they are written.
 void check_host_memory(const char* network, int64_t parameters);
 
 }  // namespace npu_train::detail

@@ -23,7 +23,7 @@ std::shared_ptr<torch::nn::LayerNormImpl> add_layer_norm(torch::nn::Module& owne
   return owner.register_module<torch::nn::LayerNormImpl>(name, std::make_shared<LayerNormWithoutBias>(options));
 }
 
-// Low-precision tokens with fp32 norm parameters: the CPU kernel accepts the pair, others require one dtype (autocast converts by itself).
+// Handles low-precision tokens with fp32 norm parameters: the CPU kernel accepts both, other devices need one dtype (autocast converts).
 at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& norm) {
   const auto dtype = norm.weight.scalar_type();
   const bool mixed = x.scalar_type() != dtype && !x.is_cpu() && !at::autocast::is_autocast_enabled(x.device().type());

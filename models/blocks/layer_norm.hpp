@@ -14,7 +14,7 @@ namespace npu_train::detail {
 std::shared_ptr<torch::nn::LayerNormImpl> add_layer_norm(torch::nn::Module& owner, const std::string& name, int64_t dim, double eps,
                                                          bool bias = true);
 
-// `norm` of x [..., dim], in the dtype of x, whatever the dtype of the parameters is.
+// Applies `norm` to x [..., dim] and returns the dtype of x, whatever the dtype of the parameters.
 at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& norm);
 
 }  // namespace npu_train::detail

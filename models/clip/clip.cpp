@@ -62,7 +62,7 @@ TowerOptions text_of(const ClipOptions& o) {
           .causal = true};
 }
 
-// The blocks of a tower, and the projection of what they give into the common space.
+// The blocks of a tower, and the projection of its result into the common space.
 class Tower : public torch::nn::Module {
  public:
   std::vector<std::shared_ptr<detail::PreNormBlock>> blocks;
@@ -75,7 +75,7 @@ class Tower : public torch::nn::Module {
     projection_ = detail::normal_linear(*this, "projection", o.dim, projection, inverse_root(o.dim), /*bias=*/false);
   }
 
-  // Vectors [N, dim] to features [N, projection] of length 1, in fp32.
+  // Projects vectors [N, dim] to features [N, projection] of length 1, in fp32.
   at::Tensor project(const at::Tensor& x) const {
     const at::Tensor features = projection_->forward(x).to(at::kFloat);
     return features / features.pow(2).sum(-1, /*keepdim=*/true).sqrt();
@@ -101,7 +101,7 @@ class VisionTower : public Tower {
   }
 
   at::Tensor embed(const at::Tensor& images) const { return detail::layer_norm(tokens_(images), *ln_pre_); }
-  // All tokens to the features of the image.
+  // Returns the features of an image from the vectors of all its tokens.
   at::Tensor head(const at::Tensor& x) const { return project(detail::layer_norm(x.select(1, 0), *ln_post_)); }
 
  private:
@@ -123,9 +123,9 @@ class TextTower : public Tower {
     return token_embedding_->forward(tokens) + position_embedding_->weight.narrow(0, 0, tokens.size(1));
   }
 
-  // The vectors x of all `tokens` to the features of the text.
+  // Returns the features of a text from the vectors x of all `tokens`.
   at::Tensor head(const at::Tensor& x, const at::Tensor& tokens) const {
-    // The first of the largest values: the first end_token, or the first token if there is none.
+    // argmax finds the first maximum: the first end_token, or the first token if there is no end_token.
     const at::Tensor end = (end_token_ < 0 ? tokens : tokens.eq(end_token_)).to(at::kInt).argmax(1);
     const at::Tensor last = x.gather(1, end.unsqueeze(1).unsqueeze(2).expand({-1, 1, x.size(2)})).squeeze(1);
     return project(detail::layer_norm(last, *ln_));
@@ -232,7 +232,7 @@ ClipOptions clip_tiny_options() {
 
 namespace {
 
-constexpr const char* kTexts = "tokens";  // the input of the text tower
+constexpr const char* kTexts = "tokens";  // input of the text tower
 
 template <class T>
 void add_tower(Model& model, const std::string& name, const std::shared_ptr<T>& tower) {
@@ -251,7 +251,7 @@ void add_vision(Model& model, const std::shared_ptr<Clip>& net) {
                           }});
 }
 
-// The tower begins with the input `name`, whatever the block before it gives; next to images it ends with the scale.
+// The tower reads the input `name` instead of the previous block's result. If both towers run, it also returns the scale.
 void add_text(Model& model, const std::shared_ptr<Clip>& net, const std::string& name) {
   const auto texts = [name] {
     const at::Tensor tokens = BlockInputs::get(name);
@@ -284,7 +284,7 @@ Model clip(const ClipOptions& options, const std::string& name) {
     if (options.tower == "both") model.inputs.back().name = kTexts;
     add_text(model, net, model.inputs.back().name);
   }
-  model.forward = [](const Batch&) { return Outputs(); };  // a function of a batch: its outputs have names
+  model.forward = [](const Batch&) { return Outputs(); };  // a function of a batch, because its outputs have names
   return chain_blocks(std::move(model));
 }
 

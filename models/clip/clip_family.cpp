@@ -53,7 +53,7 @@ ConfigurationKeys clip_keys(const WeightShapes& shapes) {
   return out;
 }
 
-// transformers takes the values of "vision_config_dict" before those of "vision_config".
+// Merges "vision_config_dict" over "vision_config", as transformers does.
 Json merged_section(const Json& config, const std::string& name) {
   Json out = config;
   const auto* older = config.find(name + "_dict");
@@ -65,7 +65,7 @@ Json merged_section(const Json& config, const std::string& name) {
   return out;
 }
 
-// `tower` begins the names of our options.
+// Reads a tower of CLIP; `tower` is the prefix of our options.
 HubReader tower_of(const Json& config, HubNetwork& out, const std::string& tower, int64_t dim, int64_t heads) {
   const auto section = tower + "_config";
   HubReader file(merged_section(config, section), out, section);
@@ -75,7 +75,7 @@ HubReader tower_of(const Json& config, HubNetwork& out, const std::string& tower
   file.heads("num_attention_heads", heads, tower + "_heads");
   file.activation("hidden_act", "quick_gelu");
   file.number("layer_norm_eps", 1e-5, "norm_eps");
-  // Its own projection_dim is not that of the common space.
+  // The tower's own projection_dim does not affect the common space.
   file.unused({"attention_dropout", "dropout", "projection_dim"});
   return file;
 }
@@ -92,7 +92,7 @@ void read_clip(const Json& config, HubNetwork& out) {
   auto text = tower_of(config, out, "text", 512, 8);
   text.size("vocab_size", 49408, "vocab_size");
   text.size("max_position_embeddings", 77, "context");
-  // Files of the first years have 2, and transformers reads their texts at the largest token.
+  // Files of the first years have 2; transformers then reads a text at its token with the largest id.
   const auto end = static_cast<int64_t>(text.number("eos_token_id", 49407).value_or(49407));
   text.set("eos_token_id", std::to_string(end), "end_token", ConfigNode(end == 2 ? int64_t{-1} : end));
   text.finish();

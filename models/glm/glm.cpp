@@ -20,7 +20,7 @@ namespace npu_train {
 namespace {
 
 constexpr double kGlmStd = 0.02;                                                       // of the embedding and of the head
-constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // of the pass, in BlockInputs
+constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // fields of BlockInputs
 
 struct GlmBlocks : torch::nn::Module {
   GlmBlocks() : torch::nn::Module("Blocks") {}
@@ -32,10 +32,10 @@ struct GlmMlp : torch::nn::Module {
 
 int64_t glm_hidden(const GlmOptions& o) { return o.hidden > 0 ? o.hidden : 4 * o.dim; }
 
-// Of a layer whose outputs are as large as its inputs, at every width: its branch is added to normalised values.
+// Keeps the size of a layer's outputs equal to that of its inputs at every width, because its branch is added to normalised values.
 double glm_std(int64_t in) { return 1 / std::sqrt(static_cast<double>(in)); }
 
-// Parameters, with biases: query_key_value [3 dim, dim], of each head its query, key and value; proj [dim, dim].
+// Attention of GLM. Parameters, with biases: query_key_value [3 dim, dim], interleaved per head; proj [dim, dim].
 class GlmAttention : public torch::nn::Module {
  public:
   explicit GlmAttention(const GlmOptions& o) : torch::nn::Module("GlmAttention"), heads_(o.heads) {
@@ -43,7 +43,7 @@ class GlmAttention : public torch::nn::Module {
     proj_ = detail::normal_linear(*this, "proj", o.dim, o.dim, glm_std(o.dim));
   }
 
-  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
   at::Tensor forward(const at::Tensor& x, const detail::GlmPlaces& places, detail::KeyValueCache* cache) const {
     const int64_t n = x.size(0), tokens = x.size(1), dim = x.size(2);
     const auto parts = query_key_value_->forward(x).view({n, tokens, heads_, 3 * dim / heads_}).transpose(1, 2).chunk(3, -1);
@@ -53,8 +53,8 @@ class GlmAttention : public torch::nn::Module {
       if (cache->keys.defined()) k = at::cat({cache->keys, k}, 2), v = at::cat({cache->values, v}, 2);
       cache->keys = k, cache->values = v;
     }
-    // The reference divides the products by the number of the layer and multiplies them by it again before the softmax, against overflows
-    // in fp16. This attention computes them in fp32.
+    // The reference scales the products by 1 / (layer number) and undoes it before the softmax, to avoid overflows in fp16. Not needed
+    // here, because this attention computes them in fp32.
     const at::Tensor y = npu_train::attention(q, k, v, places.visible);
     return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
   }
@@ -64,7 +64,7 @@ class GlmAttention : public torch::nn::Module {
   std::shared_ptr<Linear> query_key_value_, proj_;
 };
 
-// y = norm(x), z = norm(alpha y + attention(y)), alpha z + mlp(z): what is added to a branch is its normalised input.
+// y = norm(x), z = norm(alpha y + attention(y)), result alpha z + mlp(z): the residual of each branch is its normalised input.
 class GlmBlock : public torch::nn::Module {
  public:
   explicit GlmBlock(const GlmOptions& o) : torch::nn::Module("GlmBlock"), alpha_(std::sqrt(2.0 * static_cast<double>(o.layers))) {
@@ -101,7 +101,7 @@ class Glm : public torch::nn::Module {
     if (!o.tie_embeddings) head_ = detail::normal_linear(*this, "head", o.dim, o.vocab_size, kGlmStd, /*bias=*/false);
   }
 
-  // Tokens [N, T] to vectors [N, T, dim]; their places are for the blocks of this pass.
+  // Maps tokens [N, T] to vectors [N, T, dim] and puts their GlmPlaces into BlockInputs for the blocks.
   at::Tensor embed(const at::Tensor& tokens) {
     check_tokens(tokens, 0);
     const auto places = places_(tokens);
@@ -120,7 +120,7 @@ class Glm : public torch::nn::Module {
     return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
   }
 
-  // Logits of tokens that follow the `before` first ones of `all`, which the caches have.
+  // Returns the logits of the tokens of `all` after the first `before`, which are in the caches.
   at::Tensor more(const at::Tensor& all, int64_t before, std::vector<detail::KeyValueCache>& caches) {
     const auto places = places_(all, before);
     at::Tensor x = token_embedding_->forward(all.narrow(1, before, all.size(1) - before));
@@ -130,7 +130,7 @@ class Glm : public torch::nn::Module {
 
   void check_tokens(const at::Tensor& tokens, int64_t before) const { detail::check_tokens("glm", tokens, before, context_, vocab_size_); }
 
-  // Whether `piece` has the first bos of a sequence after `earlier` tokens.
+  // Returns whether a row of `piece` contains the first bos of its sequence, after `earlier` tokens.
   bool ends_a_prefix(const at::Tensor& earlier, const at::Tensor& piece) const {
     const auto has = [this](const at::Tensor& tokens) { return tokens.eq(bos_token_).any(1); };
     return has(piece).logical_and(has(earlier).logical_not()).any().item<bool>();
@@ -146,10 +146,10 @@ class Glm : public torch::nn::Module {
   std::shared_ptr<Linear> head_;
 };
 
-// What a sequence that is read in pieces has so far.
+// The state of a sequence that is read in pieces.
 struct GlmSequence {
   std::shared_ptr<Glm> net;
-  at::Tensor tokens;  // [N, T]; undefined before the first
+  at::Tensor tokens;  // [N, T]; undefined before the first piece
   std::vector<detail::KeyValueCache> caches;
 
   at::Tensor operator()(const at::Tensor& piece) {

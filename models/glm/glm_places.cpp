@@ -13,10 +13,10 @@ namespace {
 
 constexpr double kTheta = 10000;
 
-// The number of true elements of each row, [N, T] to [N, 1]. By cumsum, because NPUs do not sum int64.
+// Counts the true elements of each row, [N, T] to [N, 1]. With cumsum, because NPUs do not sum int64.
 at::Tensor count_of(const at::Tensor& rows) { return rows.cumsum(1).select(1, -1).unsqueeze(1); }
 
-// The place [N, 1] of the first `token` among the tokens of the prefix [N, T], whose lengths are [N, 1]; the length if there is none.
+// Returns the index [N, 1] of the first `token` in the prefix [N, T]; the prefix's `length` [N, 1] if it has none.
 at::Tensor place_in_prefix(const at::Tensor& tokens, int64_t token, const at::Tensor& prefix, const at::Tensor& length) {
   const at::Tensor from_it_on = tokens.eq(token).logical_and(prefix).cumsum(1).gt(0).logical_and(prefix);
   return length - count_of(from_it_on);
@@ -27,7 +27,7 @@ at::Tensor place_in_prefix(const at::Tensor& tokens, int64_t token, const at::Te
 GlmPlaceTable::GlmPlaceTable(const GlmOptions& o) : bos_(o.bos_token), gmask_(o.gmask_token), mask_(o.mask_token) {
   const int64_t half = o.dim / o.heads / 2;
   const auto fp32 = at::TensorOptions().dtype(at::kFloat);
-  // The published network was trained with frequencies of fp16: at position 2000 exact ones would turn by up to half a radian more.
+  // The published network was trained with fp16 frequencies: at position 2000, exact ones would rotate by up to half a radian more.
   const at::Tensor frequencies = at::pow(kTheta, -at::arange(0, half, 2, fp32) / static_cast<double>(half)).to(at::kHalf).to(at::kFloat);
   const at::Tensor angles = at::outer(at::arange(o.context + 1, fp32), frequencies);
   cos_ = angles.cos();
@@ -50,7 +50,7 @@ at::Tensor GlmPlaceTable::first_positions(const at::Tensor& tokens, const at::Te
 
 GlmPlaces GlmPlaceTable::operator()(const at::Tensor& tokens, int64_t before) const {
   const int64_t all = tokens.size(1), queries = all - before;
-  const at::Tensor started = tokens.eq(bos_).cumsum(1).gt(0);  // from the first bos on
+  const at::Tensor started = tokens.eq(bos_).cumsum(1).gt(0);  // true from the first bos on
   const at::Tensor prefix = started.logical_not().logical_and(started.select(1, -1).unsqueeze(1));
   const at::Tensor positions = at::stack({first_positions(tokens, started, prefix), started.cumsum(1)}, -1);
   const at::Tensor asked = before == 0 ? positions : positions.narrow(1, before, queries);

@@ -23,7 +23,7 @@ class Gpt2 : public torch::nn::Module {
   explicit Gpt2(const Gpt2Options& o) : torch::nn::Module("Gpt2"), vocab_size_(o.vocab_size), context_(o.context), dropout_(o.dropout) {
     token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kGpt2Std));
     position_embedding_ = register_module("position_embedding", std::make_shared<detail::Embedding>(o.context, o.dim, kGpt2Std));
-    // Each block adds two branches to the residual stream, whose variance would grow with their number.
+    // Each block adds two branches to the residual stream; this keeps its variance independent of their number.
     const double residual_std = kGpt2Std / std::sqrt(2.0 * static_cast<double>(o.layers));
     auto list = register_module("blocks", std::make_shared<Gpt2Blocks>());
     for (int64_t i = 0; i < o.layers; ++i)
@@ -41,7 +41,7 @@ class Gpt2 : public torch::nn::Module {
     if (!o.tie_embeddings) head_ = detail::normal_linear(*this, "head", o.dim, o.vocab_size, kGpt2Std, /*bias=*/false);
   }
 
-  // Tokens [N, T], which follow `before` others, to vectors [N, T, dim].
+  // Maps tokens [N, T] after `before` earlier ones to vectors [N, T, dim].
   at::Tensor embed(const at::Tensor& tokens, int64_t before = 0) {
     detail::check_tokens("gpt2", tokens, before, context_, vocab_size_);
     const at::Tensor positions = position_embedding_->weight.narrow(0, before, tokens.size(1));
@@ -62,7 +62,7 @@ class Gpt2 : public torch::nn::Module {
   double dropout_;
   std::shared_ptr<detail::Embedding> token_embedding_, position_embedding_;
   std::shared_ptr<torch::nn::LayerNormImpl> ln_;
-  std::shared_ptr<Linear> head_;  // unless it is the token embedding
+  std::shared_ptr<Linear> head_;  // nullptr if it is the token embedding
 };
 
 void check_gpt2_options(const Gpt2Options& o) {

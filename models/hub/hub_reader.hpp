@@ -1,4 +1,4 @@
-// Reads the config.json of Hugging Face, key by key, into the options of a network of this library.
+// Reads Hugging Face's config.json, key by key, into options of a network of this library.
 #pragma once
 
 #include <cstdint>
@@ -10,54 +10,54 @@
 
 namespace npu_train::detail {
 
-inline constexpr const char* kHubFile = "config.json";  // begins errors
+inline constexpr const char* kHubFile = "config.json";  // prefix of error messages
 
-// Each call names a key, and what transformers takes where the file does not have it. finish() reports the keys that no call named.
+// Each call reads a key with transformers' default for files without it. finish() reports keys that no call has read.
 class HubReader {
  public:
-  // `section` is a key of an object of `config`; "": config itself.
+  // `section` is the key of an object in `config`; "": config itself.
   HubReader(const Json& config, HubNetwork& network, const std::string& section = "");
 
-  // The value itself; nullopt for null and for values of another type.
+  // Return the value; nullopt if it is null or has another type.
   std::optional<double> number(const std::string& key, std::optional<double> standard);
   std::string text(const std::string& key, const std::string& standard);
-  // Whether the file has the key, with a value that is not null.
+  // Returns whether the file has the key with a value other than null.
   bool has(const std::string& key) const;
-  // An object under the key; nullptr if there is none.
+  // Returns the object under the key, or nullptr.
   const Json* object(const std::string& key);
 
-  // A size, which follows from the shapes of the tensors: without the key nothing is compared. `zero`: the meaning of a 0 of our option.
+  // Reads a size that the shapes of the tensors determine: a missing key is not compared. `zero`: meaning of 0 in our option.
   int64_t size(const std::string& key, int64_t standard, const std::string& option, double zero = 0);
-  // A number of heads, which the shapes of the tensors do not show, but which belongs to the size of a network. Returns it.
+  // Reads and returns a number of heads. The shapes do not determine it, but it is part of a named size.
   double heads(const std::string& key, int64_t standard, const std::string& option = "heads");
-  // The tokens of the longest input, of a network whose tensors do not limit it.
+  // Reads the limit on input tokens of a network whose tensors do not limit it.
   void longest(const std::string& key, int64_t standard, const std::string& option);
-  // A number that changes the arithmetic.
+  // Read a value that changes the computation.
   void number(const std::string& key, double standard, const std::string& option);
   void flag(const std::string& key, bool standard, const std::string& option);
   void activation(const std::string& key, const std::string& standard, const std::string& option = "activation");
-  // Any value: the option is set unless the user or the data do it.
+  // Reads a key with any value: it sets the option unless the user or the data set it.
   void open(const std::string& key, const std::string& option, const ConfigNode& value);
-  // An option that follows from several keys; `theirs` is the text of the key's value.
+  // Sets an option that follows from several keys; `theirs` is the text of the key's value.
   void set(const std::string& key, const std::string& theirs, const std::string& option, const ConfigNode& value, bool size = false,
            double zero = 0);
 
-  // A property that our network has by itself: other values are foreign. A missing key and null have it too.
+  // Requires a fixed property of our network: other values are foreign; a missing key and null agree.
   void must_be(const std::string& key, const Json& ours);
-  // Names of classes of transformers, whose tensors ours has.
+  // Lists the classes of transformers whose tensors our network has.
   void architectures(const std::set<std::string>& known);
   bool has_architecture(const std::string& name) const;
-  // The number of classes, for files of one of these classes of transformers, which have a head.
+  // Reads the number of classes if the file is of one of these classes of transformers, which have a head.
   void classes(const std::set<std::string>& classifiers);
-  // Keys that do not change the outputs.
+  // Marks keys that do not change the outputs.
   void unused(const std::set<std::string>& keys) { read_.insert(keys.begin(), keys.end()); }
-  // "KEY is VALUE, this network has OURS".
+  // Adds "KEY is VALUE, this network has OURS".
   void foreign(const std::string& key, const std::string& value, const std::string& ours);
-  // Every other key with a value is foreign, unless all networks of transformers may have it and ours computes the same.
+  // Adds every unread key with a value as foreign, unless all networks of transformers may have it and it does not affect the computation.
   void finish();
 
  private:
-  // The classes of the head: those of id2label, or num_labels, or 2.
+  // Number of classes of the head: from id2label, else num_labels, else 2.
   int64_t labels() const;
   std::optional<Json> value(const std::string& key);
   void add(const std::string& key, const std::string& theirs, const std::string& option, const ConfigNode& value, HubOption::Rule rule,
@@ -69,9 +69,9 @@ class HubReader {
   std::set<std::string> read_;
 };
 
-// The text of a value in messages: 1e-05, relu, [3, 4, 6, 3].
+// Formats a value for messages: 1e-05, relu, [3, 4, 6, 3].
 std::string hub_text(const Json& value);
-// A number as the value of an option: without a point if it has no fraction.
+// Converts a number to an option's value, without a decimal point if it is a whole number.
 ConfigNode hub_number(double value);
 
 }  // namespace npu_train::detail

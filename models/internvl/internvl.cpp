@@ -26,7 +26,7 @@ struct VisionBlocks : torch::nn::Module {
   VisionBlocks() : torch::nn::Module("Blocks") {}
 };
 
-// InternViT: no norm after the last block.
+// InternViT, which has no norm after the last block.
 class InternVit : public torch::nn::Module {
  public:
   explicit InternVit(const InternVlOptions& o)
@@ -59,8 +59,8 @@ class InternVit : public torch::nn::Module {
   detail::ImageTokens tokens_;
 };
 
-// Squares of `side` x `side` patches, joined into one vector: tokens [N, 1 + patches, dim] without the first one to
-// [N, patches / side^2, dim side^2]. A square's patches are in the order of rows.
+// Joins squares of `side` x `side` patches into one vector each: tokens [N, 1 + patches, dim] to [N, patches / side^2, dim side^2], without
+// the class token. The patches of a square are in row order.
 at::Tensor joined_patches(const at::Tensor& x, int64_t patches_of_side, int64_t side) {
   const int64_t n = x.size(0), dim = x.size(2), squares = patches_of_side / side;
   return x.narrow(1, 1, patches_of_side * patches_of_side)
@@ -69,7 +69,7 @@ at::Tensor joined_patches(const at::Tensor& x, int64_t patches_of_side, int64_t 
       .reshape({n, squares * squares, side * side * dim});
 }
 
-// Joins patches and brings them to the width of the language model. Parameters: norm, fc1, fc2.
+// Joins patches and projects them to the width of the language model. Parameters: norm, fc1, fc2.
 class Projector : public torch::nn::Module {
  public:
   explicit Projector(const InternVlOptions& o)
@@ -99,8 +99,8 @@ class InternVl : public torch::nn::Module {
     language = register_module("language", std::make_shared<detail::Llama>(o, kInternVl));
   }
 
-  // The vectors of tokens [N, T], with those of an image [N or 1, places.count, dim] in the places of the image tokens. `before` tokens
-  // come before them, `images_before` of them image tokens.
+  // Returns the vectors of tokens [N, T], with those of an image [N or 1, places.count, dim] in place of the image tokens. `before` earlier
+  // tokens, of which `images_before` are image tokens, precede them.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& image, int64_t before = 0, int64_t images_before = 0) const {
     const at::Tensor x = language->embed(tokens, before);
     check_places(tokens, images_before);
@@ -110,7 +110,7 @@ class InternVl : public torch::nn::Module {
     return at::where(selected.unsqueeze(2), vectors.gather(1, number.unsqueeze(2).expand({-1, -1, x.size(2)})), x);
   }
 
-  // Images [N, 3, size, size] to their vectors [N, places.count, dim].
+  // Maps images [N, 3, size, size] to their vectors [N, places.count, dim].
   at::Tensor vectors(const at::Tensor& images) const {
     at::Tensor x = vision->embed(images);
     for (const auto& block : vision->blocks) x = block->forward(x);
@@ -124,7 +124,7 @@ class InternVl : public torch::nn::Module {
   std::shared_ptr<detail::Llama> language;
 
  private:
-  // Without operators, as detail::check_ids.
+  // Uses no operators, for the same reason as detail::check_ids().
   void check_places(const at::Tensor& tokens, int64_t before) const {
     if (!tokens.is_cpu()) return;
     const auto ids = tokens.accessor<int64_t, 2>();

@@ -1,4 +1,4 @@
-// The config.json of Llama and Mistral. The defaults are those of transformers for files without the key.
+// Reads the config.json of Llama and Mistral. Defaults for missing keys are those of transformers.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace npu_train::detail {
 namespace {
 
-// How much rotated queries and keys grow (Peng et al., "YaRN", ICLR 2024).
+// Returns the factor of rotated queries and keys (Peng et al., "YaRN", ICLR 2024).
 double yarn_scale(double factor, double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; }
 
 double yarn_attention_factor(HubReader& rope, double factor) {
@@ -20,7 +20,7 @@ double yarn_attention_factor(HubReader& rope, double factor) {
                                                            : yarn_scale(factor, 1);
 }
 
-// Rotary positions: transformers 4 has rope_theta and rope_scaling, transformers 5 both in rope_parameters.
+// Reads rotary positions: transformers 4 has rope_theta and rope_scaling, transformers 5 has both in rope_parameters.
 void read_rope(const Json& config, HubReader& file, HubNetwork& out, double context) {
   const bool newer = file.object("rope_parameters") != nullptr;
   file.object("rope_scaling");
@@ -39,7 +39,7 @@ void read_rope(const Json& config, HubReader& file, HubNetwork& out, double cont
   const auto set = [&](const std::string& key, const std::string& option, double standard) {
     rope.number(key, standard, "rope_scaling." + option);
   };
-  // transformers takes the number outside of the section first.
+  // In transformers the key outside of the section has priority.
   const bool outside = file.has("original_max_position_embeddings");
   HubReader& has_original = outside ? file : rope;
   const double original = has_original.number("original_max_position_embeddings", context).value_or(context);
@@ -54,13 +54,13 @@ void read_rope(const Json& config, HubReader& file, HubNetwork& out, double cont
     rope.set("attention_factor", hub_text(scale), "rope_scaling.attention_factor", hub_number(scale), /*size=*/false,
              /*zero=*/yarn_scale(factor, 1));
   }
-  // Keys of another type are not read by transformers.
+  // transformers ignores the keys of other types.
   rope.unused({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale",
                "mscale_all_dim", "attention_factor", "truncate"});
   rope.finish();
 }
 
-// What Llama and Mistral have in common.
+// Reads the common keys of Llama and Mistral.
 void read_rotary_decoder(const Json& config, HubReader& file, HubNetwork& out, int64_t kv_heads, int64_t hidden, int64_t context) {
   out.model = "llama";
   const auto dim = file.number("hidden_size", 4096).value_or(4096);
@@ -89,7 +89,7 @@ void read_rotary_decoder(const Json& config, HubReader& file, HubNetwork& out, i
 void read_llama(const Json& config, HubNetwork& out) {
   HubReader file(config, out);
   read_rotary_decoder(config, file, out, /*kv_heads=*/0, /*hidden=*/11008, /*context=*/2048);
-  file.set("sliding_window", "null", "sliding_window", ConfigNode(0));  // which a llama does not read
+  file.set("sliding_window", "null", "sliding_window", ConfigNode(0));  // Llama ignores this key
   file.must_be("sliding_window", Json());
   file.architectures({"LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"});
   file.finish();

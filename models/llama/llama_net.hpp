@@ -1,4 +1,4 @@
-// The network of Llama, which InternVL's language model is too.
+// The network of Llama, which is also InternVL's language model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@ class LlamaBlock : public torch::nn::Module {
  public:
   explicit LlamaBlock(const LlamaOptions& options);
 
-  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
   at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr) const;
 
  private:
@@ -32,10 +32,10 @@ class Llama : public torch::nn::Module {
   // Errors begin with the network's name.
   explicit Llama(const LlamaOptions& options, const char* network = "llama");
 
-  // Tokens [N, T], which follow `before` others, to vectors [N, T, dim].
+  // Maps tokens [N, T] after `before` earlier ones to vectors [N, T, dim].
   at::Tensor embed(const at::Tensor& tokens, int64_t before = 0);
   at::Tensor block(size_t i, const at::Tensor& x, KeyValueCache* cache = nullptr);
-  // Vectors to logits [N, T, vocab_size].
+  // Maps vectors to logits [N, T, vocab_size].
   at::Tensor head(const at::Tensor& x);
 
   std::vector<std::shared_ptr<LlamaBlock>> blocks;
@@ -50,7 +50,7 @@ class Llama : public torch::nn::Module {
   std::shared_ptr<Linear> head_;
 };
 
-// Error(Usage) for sizes that do not divide.
+// Throws Error(Usage) for sizes that do not divide.
 void check_llama_options(const LlamaOptions& options, const char* network);
 
 }  // namespace npu_train::detail

@@ -18,14 +18,14 @@ namespace nn = torch::nn;
 
 constexpr const char* kWhere = "model torchscript";
 
-// The class of a module in Python: "BatchNorm2d".
+// Returns the Python class of a module: "BatchNorm2d".
 std::string class_of(const jit::Module& module) { return module.type()->name() ? module.type()->name()->name() : "ScriptModule"; }
 
 struct ScriptGroup : nn::Module {
   using nn::Module::Module;
 };
 
-// Makes the tensors of the script those of `to`, which has the same names; false if the names differ.
+// Replaces the script's tensors by those of `to`, which must have the same names; false if the names differ.
 bool share_tensors(nn::Module& to, jit::Module& script) {
   const auto parameters = to.named_parameters(false), buffers = to.named_buffers(false);
   for (const auto& p : script.named_parameters(false))
@@ -42,7 +42,8 @@ bool share_tensors(nn::Module& to, jit::Module& script) {
   return true;
 }
 
-// A normalisation layer of ours for one of the script, so that it is treated as one (fp32 in bf16-true); nullptr for other modules.
+// Returns a libtorch normalisation layer that shares the tensors of the script's, so that the precision recognises it (fp32 in bf16-true);
+// nullptr for other modules.
 std::shared_ptr<nn::Module> norm_for(jit::Module& script) {
   const auto type = class_of(script);
   at::Tensor scale;
@@ -58,7 +59,7 @@ std::shared_ptr<nn::Module> norm_for(jit::Module& script) {
   return out != nullptr && share_tensors(*out, script) ? out : nullptr;
 }
 
-// A module whose parameters and buffers are those of a script, under the same names.
+// A module that shares the parameters and buffers of a script, under the same names.
 class ScriptedModule : public nn::Module {
  public:
   explicit ScriptedModule(jit::Module script_module) : nn::Module("TorchScript"), script(std::move(script_module)) {
@@ -71,7 +72,7 @@ class ScriptedModule : public nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x, int64_t classes) {
-    // The optimising executor rewrites the graph after it has seen a few batches, which changes last bits: a resumed run would differ.
+    // The optimising executor rewrites the graph after a few batches, which changes last bits: a resumed run would differ.
     const jit::GraphOptimizerEnabledGuard as_written(false);
     const auto out = script.forward({x});
     check(out.isTensor(), ErrorKind::Usage, kWhere, "the module returns ", out.tagKind(), "; it must return one tensor of logits");
@@ -153,7 +154,7 @@ std::string torchscript_bytes(const Model& model) {
     auto copy = net->script.deepcopy();
     copy.to(at::kCPU);
     copy.eval();
-    const PlainStreams scope;  // "[1,003]" would be another list than [1003] in the program text
+    const PlainStreams scope;  // otherwise the program text could contain "[1,003]", which is a different list than [1003]
     std::ostringstream out;
     copy.save(out);
     return out.str();

@@ -41,7 +41,7 @@ class SelfAttention : public torch::nn::Module {
         dropout_(o.attention_dropout),
         causal_(o.attention_mask == "causal"),
         fused_(has_fused_kernels(o)) {
-    // Both forms start from the same [3 dim, dim] matrix.
+    // Fused and split projections start from the same [3 dim, dim] matrix.
     const at::Tensor whole = at::empty({3 * dim_, dim_});
     init::xavier_uniform_(whole);
     if (o.qkv == "fused") {
@@ -175,7 +175,7 @@ class VisionTransformer : public torch::nn::Module {
     init::zeros_(distillation_head_->bias);
   }
 
-  // Images [N, C, H, W] to tokens [N, tokens, dim]: the class token, registers, the distillation token, patches.
+  // Maps images [N, C, H, W] to tokens [N, tokens, dim]: class token, registers, distillation token, patches.
   at::Tensor embed(const at::Tensor& x) {
     check(x.dim() == 4 && x.size(1) == channels_ && x.size(2) == image_size_ && x.size(3) == image_size_, ErrorKind::Usage, "vit",
           "input of shape ", x.sizes(), "; this network requires [N, ", channels_, ", ", image_size_, ", ", image_size_,
@@ -192,7 +192,8 @@ class VisionTransformer : public torch::nn::Module {
     return npu_train::dropout(tokens, dropout_, is_training());
   }
 
-  // All tokens are normalised, as in torchvision's network, so that dumps of both show one tensor; one or two of them are read.
+  // Normalises all tokens, as torchvision's network does, so that dumps of both show the same tensor; the heads read only one or two of
+  // them.
   at::Tensor head(const at::Tensor& x) {
     const at::Tensor y = detail::layer_norm(x, *ln_);
     const at::Tensor logits = head_->forward(y.select(1, 0));

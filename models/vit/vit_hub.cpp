@@ -1,4 +1,4 @@
-// The config.json of ViT and DeiT in transformers and in timm. The defaults are those of the library for files without the key.
+// Reads the config.json of ViT and DeiT in transformers and in timm. Defaults for missing keys are those of the library.
 #include <map>
 #include <regex>
 #include <string>
@@ -38,7 +38,7 @@ struct TimmSize {
   int64_t dim, depth, heads;
 };
 
-// [image_size, image_size] or a number; 0 without one.
+// Parses [image_size, image_size] or a number; 0 if it is missing.
 int64_t side_of_image(const Json* value) {
   if (value == nullptr) return 0;
   if (value->is_array() && !value->items(kHubFile).empty()) return side_of_image(&value->items(kHubFile).back());
@@ -79,7 +79,7 @@ bool read_timm_vit(const std::string& architecture, const Json& config, HubReade
   const auto& size = sizes.at(name[2]);
   HubReader args(config, out, "model_args");
   const auto standard = [](int64_t value) { return static_cast<double>(value); };
-  // A size is that of the name unless model_args have another one.
+  // The name determines the size unless model_args override it.
   const auto set = [&](const char* key, int64_t of_name, const char* option) {
     const double value = args.number(key, standard(of_name)).value_or(standard(of_name));
     args.set(key, hub_text(value), option, hub_number(value), /*size=*/true);
@@ -93,7 +93,7 @@ bool read_timm_vit(const std::string& architecture, const Json& config, HubReade
   set("reg_tokens", registers ? std::stoll(name[5]) : 0, "registers");
   args.flag("qk_norm", false, "qk_norm");
   file.set("architecture", name[0], "distillation", ConfigNode(distilled ? "heads" : "none"));
-  // The file has the factors; any initial value makes them.
+  // The file contains the scales, so any initial value works.
   const auto scale = args.number("init_values", scaled ? std::optional(1e-5) : std::nullopt);
   if (scale) args.open("init_values", "layer_scale", hub_number(*scale == 0 ? 1e-5 : *scale));
   const auto* given = config.find("model_args");

@@ -1,5 +1,5 @@
-/// The config.json of Hugging Face's Hub as options of the networks of this library. A file of weights does not determine its
-/// network: the number of heads, activations, rotary positions and the eps of norms are not in the shapes of its tensors.
+/// Translates the config.json of Hugging Face's Hub to options of this library's networks. The weights alone do not determine a network:
+/// shapes do not show the number of heads, activations, rotary positions and the eps of norms.
 #pragma once
 
 #include <optional>
@@ -11,41 +11,39 @@
 
 namespace npu_train {
 
-/// A key of config.json, and the option of ours that must have its value.
+/// A key of config.json with the value that our corresponding option must have.
 struct HubOption {
   enum class Rule {
     Equal,
-    AtMost,  ///< a smaller one is a choice of the training
-    Open,    ///< another one is a choice of the training
+    AtMost,  ///< a smaller value is a choice of the training
+    Open,    ///< another value is a choice of the training
   };
   std::string key;     ///< "num_attention_heads", or "vision_config.num_attention_heads"
-  std::string theirs;  ///< its value, for messages
+  std::string theirs;  ///< value in the file, for messages
   std::string option;  ///< "heads"
-  ConfigNode value;    ///< of the option
+  ConfigNode value;    ///< value of the option
   Rule rule = Rule::Equal;
-  bool size = false;     ///< one of those that a name such as llama_tiny determines
-  bool compared = true;  ///< false for a size that the file does not have, which follows from its tensors: `value` is transformers' default
-  double zero = 0;       ///< the meaning of 0 as a value of the option
+  bool size = false;     ///< part of a named size such as llama_tiny
+  bool compared = true;  ///< false if the file lacks a size that its tensors determine; `value` is then transformers' default
+  double zero = 0;       ///< value that 0 means for the option
 };
 
-/// A network in the options of ours.
+/// A network in terms of our options.
 struct HubNetwork {
-  std::string model;  ///< "llama", "resnet50"; "" if ours has no such size
+  std::string model;  ///< "llama", "resnet50"; "" if we have no network of this size
   std::vector<HubOption> options{};
-  /// What that network does and ours does not, one sentence each: "attention_bias is true, this network has false". A key that is not known
-  /// is one of them.
+  /// Features of that network that ours lacks, one sentence each: "attention_bias is true, this network has false". Includes unknown keys.
   std::vector<std::string> foreign{};
 };
 
-/// The values of `model_type` that are known.
+/// Returns the known values of `model_type`.
 std::vector<std::string> hub_model_types();
 
-/// Whether a config.json may describe the built-in model of this name.
+/// Returns whether a config.json may describe the built-in model of this name.
 bool has_hub_config(const std::string& model);
 
-/// The network of a config.json of transformers, or of timm (without a model_type, but with an architecture); nullopt if its model_type is
-/// not known. Values of wrong types are foreign. Source: the configurations of transformers 5.24, and those of transformers 4 where they
-/// differ; timm 1.0.
+/// Reads a config.json of transformers, or of timm (without a model_type, but with an architecture); nullopt for an unknown model_type.
+/// Values of wrong types are foreign. Source: the configurations of transformers 5.24, and of transformers 4 where they differ; timm 1.0.
 std::optional<HubNetwork> hub_network(const Json& config);
 
 }  // namespace npu_train

@@ -1,7 +1,7 @@
 /// Llama (Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; "Llama 2", 2023): a decoder of pre-norm blocks with
-/// RMSNorm, rotary positions, grouped queries and SwiGLU, without biases. Parameters: token_embedding, blocks.0.{norm_1,
-/// attention.{q_proj, k_proj, v_proj, proj}, norm_2, mlp.{gate, up, down}}, norm, head (unless it is tied). Weights of Hugging Face's
-/// LlamaForCausalLM and MistralForCausalLM load into it (models/weight_names.hpp).
+/// RMSNorm, rotary positions, grouped queries and SwiGLU, without biases. Parameters: token_embedding, blocks.0.{norm_1, attention.{q_proj,
+/// k_proj, v_proj, proj}, norm_2, mlp.{gate, up, down}}, norm, head (unless it is tied). Loads weights of Hugging Face's LlamaForCausalLM
+/// and MistralForCausalLM (models/weight_names.hpp).
 #pragma once
 
 #include <cstdint>
@@ -11,35 +11,35 @@
 
 namespace npu_train {
 
-/// Section `rope_scaling`: rotary frequencies for texts that are longer than those of the first training.
+/// Section `rope_scaling`: rotary frequencies for texts longer than those of the pretraining.
 struct RopeScaling {
-  /// none; linear: all frequencies are divided by `factor`; llama3: the form of Llama 3.1, which divides low ones; yarn: that of Peng et
-  /// al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024
+  /// none; linear: divides all frequencies by `factor`; llama3: divides low frequencies, as in Llama 3.1; yarn: see Peng et al., "YaRN:
+  /// Efficient Context Window Extension of Large Language Models", ICLR 2024
   std::string type = "none";
   double factor = 8;                ///< more than 0
-  double low_freq_factor = 1;       ///< wavelengths above original_context / low_freq_factor are scaled by `factor`,
-  double high_freq_factor = 4;      ///< those below original_context / high_freq_factor are not, those between by interpolation
-  int64_t original_context = 8192;  ///< tokens of the texts of the first training
-  double beta_fast = 32;            ///< of yarn: frequencies with more rotations in the original context stay,
-  double beta_slow = 1;             ///< those with fewer are divided by `factor`, those between by interpolation
-  double attention_factor = 0;      ///< of yarn: multiplies rotated queries and keys; 0: 0.1 ln(factor) + 1
+  double low_freq_factor = 1;       ///< llama3: wavelengths above original_context / low_freq_factor are scaled by `factor`,
+  double high_freq_factor = 4;      ///< those below original_context / high_freq_factor are not; interpolated in between
+  int64_t original_context = 8192;  ///< largest number of tokens in the pretraining
+  double beta_fast = 32;            ///< yarn: frequencies with more rotations in the original context are kept,
+  double beta_slow = 1;             ///< those with fewer are divided by `factor`; interpolated in between
+  double attention_factor = 0;      ///< yarn: factor of rotated queries and keys; 0: 0.1 ln(factor) + 1
   static const ConfigTable<RopeScaling>& config_table();
 };
 
 struct LlamaOptions {
-  int64_t vocab_size = 32000;          ///< number of different tokens
-  int64_t context = 1024;              ///< tokens of the longest input
-  int64_t layers = 12;                 ///< blocks
-  int64_t heads = 12;                  ///< attention heads of queries
-  int64_t kv_heads = 0;                ///< attention heads of keys and values, divides heads; 0: as many as heads
-  int64_t dim = 768;                   ///< width of a token; a multiple of heads, with an even quotient
+  int64_t vocab_size = 32000;          ///< number of distinct tokens
+  int64_t context = 1024;              ///< largest number of tokens of an input
+  int64_t layers = 12;                 ///< number of blocks
+  int64_t heads = 12;                  ///< number of attention heads of queries
+  int64_t kv_heads = 0;                ///< number of attention heads of keys and values, divides heads; 0: same as heads
+  int64_t dim = 768;                   ///< width of a token; a multiple of 2 * heads
   int64_t hidden = 0;                  ///< width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256
   double rope_theta = 10000;           ///< base of the rotary frequencies
-  RopeScaling rope_scaling{};          ///< for longer texts
-  int64_t sliding_window = 0;          ///< a token sees this many tokens, itself included, as in Mistral; 0: all earlier ones
-  std::string activation = "silu";     ///< of the gate: gelu, gelu_tanh, quick_gelu, relu, silu
+  RopeScaling rope_scaling{};          ///< scaling for longer texts
+  int64_t sliding_window = 0;          ///< number of tokens that a token attends to, itself included, as in Mistral; 0: all earlier ones
+  std::string activation = "silu";     ///< activation of the gate: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;              ///< added to the mean square in the norms
-  bool tie_embeddings = false;         ///< the head uses the token embedding
+  bool tie_embeddings = false;         ///< the head shares the token embedding
   std::string fused_kernels = "auto";  ///< auto: packed_linear and attention's own backward, if they are faster; false: PyTorch's operators
   std::string weights{};               ///< file with initial weights
   bool weights_strict = true;          ///< weights of another network are an error; false: loads the matching tensors
@@ -49,8 +49,8 @@ struct LlamaOptions {
 LlamaOptions llama_tiny_options();  ///< bytes as tokens: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64, hidden 176
 
 /// Input: token ids int64 [batch, tokens], 1 to `context` tokens. Output: logits [batch, tokens, vocab_size] of the next token. Weights are
-/// drawn from the default generator: N(0, 0.02^2), norms 1. Blocks: embed, blocks.0 ..., head. Error(Usage) for sizes that do not divide;
-/// on a CPU Error(Data) for an id outside the vocabulary.
+/// drawn from the default generator: N(0, 0.02^2); norms are 1. Blocks: embed, blocks.0 ..., head. Error(Usage) for sizes that do not
+/// divide; on a CPU Error(Data) for an id outside of the vocabulary.
 Model llama(const LlamaOptions& options, const std::string& name = "llama");
 
 }  // namespace npu_train
