@@ -17,9 +17,9 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kBatchNormAct = "batch_norm_act";
-constexpr int64_t kGrain = 1 << 15;  // values worth a thread
+constexpr int64_t kGrain = 1 << 15;  // number of values that justifies another thread
 
-// fn(T{}) with the type in which maps of `dtype` are stored.
+// Calls fn(T{}) with the storage type of `dtype`.
 template <class Fn>
 auto stored_as(at::ScalarType dtype, Fn fn) {
   if (dtype == at::kBFloat16) return fn(c10::BFloat16());
@@ -41,10 +41,10 @@ struct Layout {
     layout.rows = layout.format != at::MemoryFormat::Contiguous || layout.inner == 1;
     return layout;
   }
-  int64_t values() const { return batch * inner; }  // of a channel
+  int64_t values() const { return batch * inner; }  // per channel
 };
 
-// Rows are cut into chunks whose number depends on the sizes only, so that sums are the same for any number of threads.
+// Splits rows into chunks. Their number depends only on the sizes, so that sums are equal for any number of threads.
 struct Chunks {
   int64_t rows, size, count;
 
@@ -58,7 +58,7 @@ struct Chunks {
   int64_t length(int64_t chunk) const { return std::min(size, rows - begin(chunk)); }
 };
 
-// fn(first value, rows) over all chunks, or fn(channel) over all channels, on all threads.
+// Calls on_rows(chunk, offset, rows) for all chunks, or on_channel(channel, offset, planes) for all channels, on all threads.
 template <class RowsFn, class PlanesFn>
 void for_all(const Layout& layout, RowsFn on_rows, PlanesFn on_channel) {
   if (layout.rows) {
@@ -106,7 +106,7 @@ Statistics statistics(const Layout& layout, const T* x) {
   return s;
 }
 
-// new = (1 - momentum) old + momentum factor value
+// running = (1 - momentum) running + momentum factor value
 void move_by_values(const at::Tensor& running, const std::vector<double>& values, double momentum, double factor) {
   if (!running.defined()) return;
   std::vector<double> added(values.size());
@@ -116,7 +116,7 @@ void move_by_values(const at::Tensor& running, const std::vector<double>& values
   move_running(running, 1 - momentum, added);
 }
 
-// [2, C]: mean and 1 / sqrt(variance + eps).
+// Returns [2, C]: mean and 1 / sqrt(variance + eps).
 at::Tensor mean_and_invstd(const Statistics& s, double eps, const at::TensorOptions& options) {
   const auto channels = static_cast<int64_t>(s.mean.size());
   at::Tensor saved = at::empty({2, channels}, options);
@@ -128,7 +128,7 @@ at::Tensor mean_and_invstd(const Statistics& s, double eps, const at::TensorOpti
   return saved;
 }
 
-// y = (x - mean) * scale + bias. Holds the scale; the rest belongs to the tensors.
+// y = (x - mean) * scale + bias. Owns the scale; mean and bias point into tensors.
 class Affine {
  public:
   Affine(const at::Tensor& saved, const at::Tensor& weight, const at::Tensor& bias)
@@ -166,10 +166,10 @@ at::Tensor normalise(const Layout& layout, const at::Tensor& x, const at::Tensor
 }
 
 struct Sums {
-  std::vector<double> g, gx;  // of the gradient, and of the gradient times (x - mean)
+  std::vector<double> g, gx;  // sums of the gradient, and of the gradient times (x - mean)
 };
 
-// The tensors that a NormGrad points to; y is undefined if the mask follows from x.
+// The tensors that NormGrad points to; y is undefined if the mask follows from x.
 struct Incoming {
   at::Tensor x, dy, y;
   bool relu;
@@ -179,7 +179,7 @@ struct Incoming {
   }
 };
 
-// masked: receives the gradient after the mask of the ReLU; undefined if it is not needed.
+// `masked` receives the gradient after the ReLU's mask; undefined if it is not needed.
 template <class T>
 Sums gradient_sums(const Layout& layout, const Incoming& in, const Affine& affine, const at::Tensor& masked) {
   const int64_t channels = layout.channels;
@@ -238,7 +238,7 @@ at::Tensor per_channel(const std::vector<double>& values, const float* factor, c
 
 class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
  public:
-  // `bn` is one argument, so that autograd does not take the running statistics for inputs.
+  // `bn` is one argument, so that autograd does not treat the running statistics as inputs.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
                             const at::Tensor& bias, const std::optional<at::Tensor>& residual, const BatchNormArgs& bn, bool relu) {
     const Layout layout = Layout::of(input);
@@ -253,7 +253,7 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
     at::Tensor y = normalise(layout, x, saved, weight, bias, residual ? residual->contiguous(layout.format) : at::Tensor(), relu);
     ctx->saved_data["residual"] = residual.has_value();
     ctx->saved_data["relu"] = relu;
-    // With a residual, the mask of the ReLU follows only from the result; without one it follows from x.
+    // With a residual, the ReLU's mask follows only from the result; otherwise from x.
     ctx->save_for_backward({x, weight, bias, saved, relu && residual ? y : at::Tensor()});
     return y;
   }
@@ -273,7 +273,7 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
     const float* invstd = moments.const_data_ptr<float>() + layout.channels;
     const Sums sums = stored_as(x.scalar_type(), [&]<class T>(T) {
       Sums found = gradient_sums<T>(layout, in, affine, masked);
-      if (masked.defined()) in = {x, masked, {}, false};  // it replaces the gradient and the mask
+      if (masked.defined()) in = {x, masked, {}, false};  // `masked` replaces both the gradient and the mask
       if (ctx->needs_input_grad(0)) out[0] = input_gradient<T>(layout, in, affine, invstd, found);
       return found;
     });

@@ -4,19 +4,19 @@
 #include <bit>
 #include <type_traits>
 
-// Sums keep their lanes in arrays of vectors, which vectors whose size the compiler does not know (SVE, RVV) cannot be put in.
+// Excludes scalable vectors (SVE, RVV): the kernels keep lanes of sums in arrays of vectors, which need a fixed size.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #define HWY_TARGET_INCLUDE "kernels/batch_norm_kernels.inc"
 
 namespace npu_train::detail {
 
-// a b + c rounded once, for machines without an instruction for it: the product of two floats is exact in double, and the sum is rounded to
-// odd there, so that only the last rounding counts (Boldo & Melquiond 2008).
+// Computes a b + c, rounded once, without an FMA instruction: the product of two floats is exact in double, and the sum is rounded to odd
+// there, so that only the final rounding matters (Boldo & Melquiond 2008).
 inline float multiply_add_in_parts(float a, float b, float c) {
   const double product = static_cast<double>(a) * static_cast<double>(b), addend = static_cast<double>(c), sum = product + addend;
   const double part = sum - product, error = (product - (sum - part)) + (addend - part);
   auto bits = std::bit_cast<int64_t>(sum);
-  const bool inexact = error > 0 || error < 0;  // not NaN, which it is if the sum is infinite
+  const bool inexact = error > 0 || error < 0;  // false for NaN, which the error is if the sum is infinite
   if (inexact && (bits & 1) == 0) bits += (error > 0) == (bits >= 0) ? 1 : -1;
   return static_cast<float>(std::bit_cast<double>(bits));
 }

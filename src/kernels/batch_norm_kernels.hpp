@@ -1,4 +1,5 @@
-// Loops of batch_norm.cpp over plain memory, one thread each; it cuts the work and combines. Every instruction set gives the same bits.
+// Single-threaded loops of batch_norm.cpp over plain memory; the caller splits the work and combines results. All instruction sets give the
+// same bits.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +8,10 @@
 
 namespace npu_train::detail {
 
-// T is how maps are stored: float, c10::BFloat16 or c10::Half; what is computed is float, what is stored is rounded once.
+// T is the storage type: float, c10::BFloat16 or c10::Half; the arithmetic is in float, and stored values are rounded once.
 //
-// Two memory layouts. Rows: `rows` times `channels` values, one for each channel in a row (channels_last). Planes: of one channel, `planes`
-// runs of `length` values that begin `stride` apart (contiguous). Absent tensors are null.
+// Two memory layouts. Rows (channels_last): `rows` rows of one value for each of `channels` channels. Planes (contiguous), of a single
+// channel: `planes` runs of `length` values, which begin `stride` apart. Absent tensors are null.
 struct NormRows {
   int64_t rows, channels;
 };
@@ -28,8 +29,8 @@ struct NormSlopes {
   const float *p, *q;
 };
 
-// What comes into the backward pass. g = dy where the result was above 0: by y, or where that is absent by the normalised x; g = dy
-// without ReLU.
+// Inputs of the backward pass. g is dy where the result was above 0, which follows from y, or without y from the normalised x; without a
+// ReLU g is dy.
 template <class T>
 struct NormGrad {
   const T *x, *dy, *y;
@@ -38,19 +39,19 @@ struct NormGrad {
 
 template <class T>
 struct NormKernels {
-  // Mean and sum of squared deviations of each channel.
+  // Compute mean and sum of squared deviations of each channel.
   void (*rows_moments)(NormRows n, const T* x, double* mean, double* m2);
   void (*planes_moments)(NormPlanes n, const T* x, double* mean, double* m2);
   void (*rows_apply)(NormRows n, const T* x, const T* residual, NormAffine affine, bool relu, T* y);
   void (*planes_apply)(NormPlanes n, const T* x, const T* residual, NormAffine affine, bool relu, T* y);
-  // Adds per channel the sums of g and of g * (x - mean). g is written to `masked` if that is present (with y only).
+  // Add, per channel, the sums of g and of g * (x - mean). Write g to `masked` if it is not null (only with y).
   void (*rows_sums)(NormRows n, NormGrad<T> in, NormAffine affine, T* masked, double* g, double* gx);
   void (*planes_sums)(NormPlanes n, NormGrad<T> in, NormAffine affine, T* masked, double* g, double* gx);
   void (*rows_gradient)(NormRows n, NormGrad<T> in, NormAffine affine, NormSlopes slopes, T* dx);
   void (*planes_gradient)(NormPlanes n, NormGrad<T> in, NormAffine affine, NormSlopes slopes, T* dx);
 };
 
-// The set for this machine.
+// Returns the kernels for this machine.
 template <class T>
 const NormKernels<T>& norm_kernels();
 

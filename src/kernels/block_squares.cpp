@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kBlock = kSquaresBlock;
 
-// fn(pointer to the numbers)
+// Calls fn with a typed pointer to the numbers.
 template <class Fn>
 void with_numbers_of(const at::Tensor& tensor, const Fn& fn) {
   switch (tensor.scalar_type()) {
@@ -35,7 +35,7 @@ void with_numbers_of(const at::Tensor& tensor, const Fn& fn) {
   }
 }
 
-// A block whose squares fp64 may not hold.
+// Adds a block whose squares may exceed the range of fp64.
 void add_scaled(const double* x, ExactSum& sum) {
   double largest = 0, not_finite = 0;
   for (int64_t i = 0; i < kBlock; ++i) {
@@ -90,7 +90,7 @@ void add_part(const T* x, int64_t count, ExactSum& sum) {
 }  // namespace
 
 ExactSum sum_of_squares(const std::vector<at::Tensor>& tensors) {
-  std::vector<int64_t> first_block = {0};  // of each tensor among those of all
+  std::vector<int64_t> first_block = {0};  // per tensor: index of its first block among all blocks
   for (const auto& t : tensors) {
     check(t.is_cpu() && t.is_contiguous(), ErrorKind::Usage, "sum_of_squares", "a tensor of shape ", t.sizes(), " with strides ",
           t.strides(), " on ", t.device(), "; allowed: contiguous tensors on the CPU");
@@ -99,7 +99,7 @@ ExactSum sum_of_squares(const std::vector<at::Tensor>& tensors) {
   }
   ExactSum sum;
   std::mutex mutex;
-  constexpr int64_t kGrain = 2048;  // blocks: half a MiB of fp32
+  constexpr int64_t kGrain = 2048;  // number of blocks: half a MiB of fp32
   at::parallel_for(0, first_block.back(), kGrain, [&](int64_t begin, int64_t end) {
     ExactSum own;
     auto i = static_cast<size_t>(std::upper_bound(first_block.begin(), first_block.end(), begin) - first_block.begin() - 1);

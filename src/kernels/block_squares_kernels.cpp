@@ -1,6 +1,6 @@
 #include "kernels/block_squares_kernels.hpp"
 
-// The groups of lanes are in an array, which vectors whose size the compiler does not know (SVE, RVV) cannot be put in.
+// Excludes scalable vectors (SVE, RVV): the kernels keep groups of lanes in an array, which needs vectors of a fixed size.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #define HWY_TARGET_INCLUDE "kernels/block_squares_kernels.inc"
 #include <hwy/foreach_target.h>

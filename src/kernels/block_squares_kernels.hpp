@@ -1,4 +1,4 @@
-// Sums of squares of blocks, one thread. Every instruction set gives the same bits.
+// Single-threaded sums of squares of blocks. All instruction sets give the same bits.
 #pragma once
 
 #include <c10/util/BFloat16.h>
@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-// sums[b]: of x[64 b] to x[64 b + 63], as kernels/block_squares.hpp defines it.
+// Each kernel sets sums[b] to the sum over x[64 b] ... x[64 b + 63], as kernels/block_squares.hpp defines it.
 struct SquareKernels {
   void (*of_float)(const float* x, int64_t blocks, double* sums);
   void (*of_bfloat16)(const c10::BFloat16* x, int64_t blocks, double* sums);
@@ -21,7 +21,7 @@ struct SquareKernels {
   void operator()(const double* x, int64_t blocks, double* sums) const { of_double(x, blocks, sums); }
 };
 
-// The set for this machine.
+// Returns the kernels for this machine.
 const SquareKernels& square_kernels();
 
 }  // namespace npu_train::detail

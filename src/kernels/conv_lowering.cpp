@@ -12,9 +12,9 @@
 namespace npu_train::detail {
 namespace {
 
-// [N, C, H, W] stored as [N, H, W, C] -> [N, H, W, C]
+// Views [N, C, H, W], stored as [N, H, W, C], as [N, H, W, C].
 at::Tensor pixels_first(const at::Tensor& t) { return t.permute({0, 2, 3, 1}); }
-// The other way.
+// Views [N, H, W, C] as [N, C, H, W].
 at::Tensor channels_second(const at::Tensor& t) { return t.permute({0, 3, 1, 2}); }
 
 at::Tensor as_matrix(const at::Tensor& t) { return pixels_first(t).reshape({-1, t.size(1)}); }
@@ -42,7 +42,7 @@ ConvShape::ConvShape(const at::Tensor& x, const at::Tensor& weight, int64_t stri
 namespace pointwise {
 namespace {
 
-// [N, out_height, out_width, C] of the pixels that the stride meets.
+// Returns the pixels at multiples of the stride, [N, out_height, out_width, C].
 at::Tensor met(const ConvShape& s, const at::Tensor& t) {
   return pixels_first(t).slice(1, 0, s.height, s.stride).slice(2, 0, s.width, s.stride);
 }
@@ -72,13 +72,13 @@ at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::T
 namespace dense {
 namespace {
 
-// The tap that joins input pixel q to output pixel p, or -1.
+// Returns the kernel tap that connects input pixel q to output pixel p, or -1.
 int64_t tap(const ConvShape& s, int64_t p, int64_t q) {
   const int64_t ky = q / s.width - p / s.out_width * s.stride + s.padding, kx = q % s.width - p % s.out_width * s.stride + s.padding;
   return ky >= 0 && ky < s.kernel && kx >= 0 && kx < s.kernel ? ky * s.kernel + kx : -1;
 }
 
-// [out_pixels * K, in_pixels * C]: the weights of the fully connected layer.
+// Returns the weights of the fully connected layer, [out_pixels * K, in_pixels * C].
 at::Tensor unrolled(const ConvShape& s, const at::Tensor& weight) {
   at::Tensor full = at::empty({s.out_pixels() * s.out_channels, s.in_pixels() * s.in_channels}, weight.options());
   const float* from = weight.const_data_ptr<float>();
@@ -114,7 +114,7 @@ at::Tensor input_gradient(const ConvShape& s, const at::Tensor& dy, const at::Te
 namespace taps {
 namespace {
 
-// The pixels of one axis that tap `i` of the kernel joins: `count` of the output from `out` on, of the input from `in` on by the stride.
+// The pixels along one axis that tap `i` connects: `count` outputs starting at `out`, and inputs starting at `in`, spaced by the stride.
 struct Joined {
   int64_t out, in, count;
 };
@@ -125,7 +125,7 @@ Joined joined(const ConvShape& s, int64_t i, int64_t out_size, int64_t in_size) 
   return {first, first * s.stride - s.padding + i, std::max<int64_t>(0, last - first + 1)};
 }
 
-// [pixels, C] of a map: `y.count` rows from `row` on, `x.count` columns from `column` on, by `step`.
+// Returns [pixels, C] of a map: `y.count` rows from `row` on and `x.count` columns from `column` on, spaced by `step`.
 at::Tensor pixels(const at::Tensor& map, int64_t row, int64_t column, const Joined& y, const Joined& x, int64_t step) {
   const auto end = [step](int64_t start, int64_t count) { return start + (count - 1) * step + 1; };
   return pixels_first(map).slice(1, row, end(row, y.count), step).slice(2, column, end(column, x.count), step).reshape({-1, map.size(1)});
@@ -153,7 +153,7 @@ at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::T
 namespace patches {
 namespace {
 
-// The taps that output pixel `row` sees: [k, k, C], zeros in the padding.
+// Fills [k, k, C] with the inputs of output pixel `row`, zeros in the padding.
 void fill_patch(const ConvShape& s, const float* x, int64_t row, float* to) {
   const int64_t c = s.in_channels, run = s.kernel * c;
   const int64_t picture = row / s.out_pixels(), p = row % s.out_pixels();
@@ -174,8 +174,8 @@ void fill_patch(const ConvShape& s, const float* x, int64_t row, float* to) {
 }  // namespace
 
 at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& x) {
-  constexpr int64_t kBlockFloats = 1 << 20;  // stays in the last-level cache between filling and the product
-  constexpr int64_t kLeastRows = 512;        // fewer, and adding to the result costs more than the product
+  constexpr int64_t kBlockFloats = 1 << 20;  // stays in the last-level cache between filling and product
+  constexpr int64_t kLeastRows = 512;        // with fewer rows, adding to the result costs more than the product
   const int64_t rows = s.batch * s.out_pixels(), columns = s.taps() * s.in_channels;
   const int64_t block = std::min(rows, std::max(kLeastRows, kBlockFloats / columns));
   const at::Tensor up = as_matrix(dy), buffer = at::empty({block, columns}, dy.options());

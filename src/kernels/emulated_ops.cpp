@@ -27,7 +27,7 @@ namespace {
 
 class Product : public torch::autograd::Function<Product> {
  public:
-  // c comes last: an absent tensor has no number among the inputs.
+  // c is last, because an absent tensor is not counted among autograd's inputs.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& c, double beta,
                             double alpha) {
     const WithoutAutocast fp32;

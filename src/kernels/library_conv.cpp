@@ -11,7 +11,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The forward of libtorch and a backward that computes in fp32 what its kernel would get wrong.
+// libtorch's forward with library_conv2d_backward(), which avoids its wrong kernel.
 class LibraryConv : public torch::autograd::Function<LibraryConv> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
@@ -31,7 +31,7 @@ class LibraryConv : public torch::autograd::Function<LibraryConv> {
     if (!grads[0].defined()) return out;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
     const auto saved = ctx->get_saved_variables();
-    const bool biased = ctx->saved_data["biased"].toBool();  // an absent tensor has no number among the inputs
+    const bool biased = ctx->saved_data["biased"].toBool();  // an absent tensor is not counted among autograd's inputs
     const std::array<bool, 3> wanted = {ctx->needs_input_grad(0), ctx->needs_input_grad(1), biased && ctx->needs_input_grad(2)};
     auto gradients = library_conv2d_backward(grads[0], saved[0], saved[1], ctx->saved_data["stride"].toInt(),
                                              ctx->saved_data["padding"].toInt(), wanted);

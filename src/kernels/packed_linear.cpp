@@ -15,7 +15,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kPackedLinear = "packed_linear";
-constexpr int64_t kLeastRows = 1024;  // below, laying out the weights costs what the product saves
+constexpr int64_t kLeastRows = 1024;  // below, packing the weights costs more than the product saves
 
 bool mkl_has_its_best_kernels_here() {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -32,7 +32,7 @@ struct PackedOps {
   std::optional<c10::OperatorHandle> lay_out = onednn("mkldnn::_reorder_linear_weight"), run = onednn("mkldnn::_linear_pointwise");
   explicit operator bool() const { return lay_out && run; }
 
-  // [rows, in] x [out, in] -> [rows, out]
+  // Multiplies [rows, in] by [out, in], transposed, to [rows, out].
   at::Tensor product(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) const {
     const at::Tensor packed = call_boxed(*lay_out, {weight.contiguous(), rows.size(0)});
     return call_boxed(*run, {rows.contiguous(), packed, bias.defined() ? c10::IValue(bias) : c10::IValue(), "none",
@@ -40,7 +40,7 @@ struct PackedOps {
   }
 };
 
-// Works on fp32, and on low precision as an emulated operator does: what is kept and given is low, what is computed fp32.
+// Supports fp32, and low precision by emulation: saved tensors and results are in low precision, the arithmetic is in fp32.
 class PackedLinear : public torch::autograd::Function<PackedLinear> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,

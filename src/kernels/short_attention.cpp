@@ -12,8 +12,8 @@
 namespace npu_train::detail {
 namespace {
 
-// The flash kernel of CPUs in bf16, with its backward in fp32. libtorch's own calls oneDNN for each block of each head, which takes 2.7
-// times the fp32 backward at 65 keys and 1.3 times at 197 (Zen 4); beyond kFewKeys products in units of the processor win.
+// The CPU's bf16 flash kernel with a backward in fp32. libtorch's backward calls oneDNN for each block of each head, which takes 2.7 times
+// as long at 65 keys and 1.3 times at 197 (Zen 4). Beyond kFewKeys, products in units of the processor are faster.
 constexpr int64_t kFewKeys = 256;
 
 class ShortAttention : public torch::autograd::Function<ShortAttention> {

@@ -1,4 +1,4 @@
-/// Operators on low-precision tensors of the CPU that compute in fp32 and round once, with their backward passes.
+/// Emulated low-precision operators of the CPU, with backward passes: they compute in fp32 and round once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-/// beta c + alpha a b for two matrices or two batches of them; c is broadcast.
+/// Returns beta c + alpha a b for two matrices or two batches of matrices; c is broadcast.
 at::Tensor emulated_product(const std::optional<at::Tensor>& c, const at::Tensor& a, const at::Tensor& b, double beta = 1,
                             double alpha = 1);
 
@@ -19,7 +19,7 @@ struct ConvolutionArgs {
   int64_t groups = 1;
 };
 
-/// at::convolution.
+/// Emulates at::convolution.
 at::Tensor emulated_convolution(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                 const ConvolutionArgs& args);
 
@@ -31,7 +31,7 @@ struct AttentionArgs {
   bool grouped_heads = false;
 };
 
-/// at::scaled_dot_product_attention with scores and softmax in fp32.
+/// Emulates at::scaled_dot_product_attention, with scores and softmax in fp32.
 at::Tensor emulated_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask,
                               const AttentionArgs& args);
 

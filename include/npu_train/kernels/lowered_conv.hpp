@@ -1,18 +1,19 @@
-/// 2-D convolutions as matrix products: the kernels of lowered_conv2d (nn), whose header has the measurements.
+/// 2-D convolutions as matrix products: the kernels of lowered_conv2d (nn), whose header describes them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace npu_train::detail {
 
-/// Whether the processor multiplies bf16 (AVX512_BF16).
+/// Returns whether the processor multiplies bf16 (AVX512_BF16).
 bool multiplies_bf16();
 
-/// Whether a pass of this convolution is lowered. `low`: in bf16, by units of the processor.
+/// Returns whether any pass of this convolution is lowered. `low`: computed natively in bf16.
 bool has_lowered_conv(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding, bool low);
 
-/// The convolution with its backward pass, as one autograd node; needs has_lowered_conv(). Passes that are not lowered are libtorch's.
-/// Works on fp32, with `low` on bf16, and on low precision as an emulated operator does: rounded inputs and results, computed in fp32.
+/// Computes the convolution with its backward pass, as one autograd node; requires has_lowered_conv(). Passes that are not lowered use
+/// libtorch. Supports fp32, bf16 with `low`, and otherwise low precision by emulation: inputs and results are rounded, and computed in
+/// fp32.
 at::Tensor lowered_conv(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding, bool low);
 
 }  // namespace npu_train::detail

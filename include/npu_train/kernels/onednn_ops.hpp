@@ -9,7 +9,7 @@
 
 namespace npu_train::detail {
 
-/// The operator; nothing if this libtorch, CPU or setting does not have it.
+/// Returns the operator; nullopt if this libtorch, CPU or setting does not provide it.
 inline std::optional<c10::OperatorHandle> onednn(const char* name, const char* overload = "") {
   if (!at::globalContext().hasMKLDNN() || !at::globalContext().userEnabledMkldnn()) return std::nullopt;
   return c10::Dispatcher::singleton().findSchema({name, overload});

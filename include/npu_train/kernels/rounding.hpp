@@ -1,7 +1,7 @@
-/// bf16 and fp16 as bit patterns, to and from fp32: plain integer arithmetic that a compiler turns into vectors for any machine.
+/// Conversion of bf16 and fp16 bit patterns to and from fp32, in plain integer arithmetic that compilers can vectorise for any machine.
 ///
-/// Rounding is to the nearest, ties to even, as IEEE 754 and the units of every accelerator do it: subnormals are kept, what is beyond the
-/// largest number gives inf, NaN stays NaN.
+/// Rounds to nearest, ties to even, as IEEE 754 and the units of all accelerators do: subnormals are kept, overflow gives inf, NaN stays
+/// NaN.
 #pragma once
 
 #include <c10/util/BFloat16.h>
@@ -14,7 +14,7 @@ namespace npu_train {
 
 namespace detail {
 
-/// yes ? a : b without a branch: GCC moves float arithmetic behind a branch, and then the loop around it becomes no vector.
+/// Returns yes ? a : b without a branch: GCC moves float arithmetic behind a branch, and then does not vectorise the loop.
 inline uint32_t where(bool yes, uint32_t a, uint32_t b) { return b ^ ((a ^ b) & (0U - static_cast<uint32_t>(yes))); }
 
 }  // namespace detail
@@ -25,7 +25,7 @@ inline float widen(c10::BFloat16 x) { return std::bit_cast<float>(static_cast<ui
 
 inline float widen(c10::Half x) {
   const uint32_t sign = (static_cast<uint32_t>(x.x) & 0x8000U) << 16, magnitude = (static_cast<uint32_t>(x.x) & 0x7fffU) << 13;
-  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;  // moves the exponent's bias from 15 to 127, exact for subnormals too
+  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;  // moves the exponent's bias from 15 to 127; exact for subnormals, too
   const uint32_t special = detail::where(magnitude >= 0x0f800000U, 0x7f800000U, 0);  // inf and NaN keep that exponent
   return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
 }
@@ -50,9 +50,9 @@ inline c10::BFloat16 round_to<c10::BFloat16>(float x) {
 template <>
 inline c10::Half round_to<c10::Half>(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffU, sign = (bits & 0x80000000U) >> 16;
-  // Normal results: the exponent's bias from 127 to 15, and 13 bits rounded away.
+  // Normal results: changes the exponent's bias from 127 to 15, and rounds away 13 bits.
   const uint32_t normal = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
-  // Subnormal results: adding 0.5 leaves the wanted bits at the end, rounded by the addition.
+  // Subnormal results: adding 0.5 shifts the result's bits to the end and rounds them.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
   const uint32_t beyond = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;
   const uint32_t finite = detail::where(magnitude < 0x38800000U, subnormal, normal);

@@ -1,4 +1,4 @@
-/// How normalisation layers move their running statistics, for ranks that must all move them alike.
+/// Updates of running statistics by normalisation layers, for ranks that must apply equal updates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,15 +7,16 @@
 
 namespace npu_train::detail {
 
-/// new = keep * old + added, computed in fp64 and rounded once: what batch_norm_act does to running_mean and to running_var.
+/// Sets running = keep * running + added, computed in fp64 and rounded once, as batch_norm_act does for running_mean and running_var.
 void move_running(const at::Tensor& running, double keep, const std::vector<double>& added);
 
-/// While it lives, it collects each move of running statistics by batch_norm_act's kernels in this thread. They still move.
+/// During its lifetime, records every update of running statistics by batch_norm_act's kernels on this thread, in addition to performing
+/// it.
 class RunningUpdates {
  public:
   struct Update {
-    at::Tensor running;         ///< [C], fp32: of the layer
-    at::Tensor before;          ///< a copy from before the move
+    at::Tensor running;         ///< [C], fp32: the layer's tensor
+    at::Tensor before;          ///< a copy of its values before the update
     double keep = 0;            ///< 1 - momentum
     std::vector<double> added;  ///< [C]
   };
@@ -26,7 +27,7 @@ class RunningUpdates {
   RunningUpdates& operator=(const RunningUpdates&) = delete;
 
   std::vector<Update>& updates() { return updates_; }
-  /// That of this thread; nullptr if none lives.
+  /// Returns the innermost one of this thread, or nullptr.
   static RunningUpdates* current();
 
  private:
