@@ -48,11 +48,11 @@ struct DecoderOptions {
   int64_t heads = 0;   // divides dim
   int64_t hidden = 0;  // width of the MLP
   Activation activation = Activation::GeluTanh;
-  double dropout = 0;       // on the attention weights and after both branches
+  double dropout = 0;       // rate on the attention weights and after both branches
   double norm_eps = 0;      // added to the variance in layer normalisation
-  bool bias = true;         // in the linear layers and in the norms
-  double std = 0;           // of the initial weights
-  double residual_std = 0;  // of the initial weights of the last layer of each branch
+  bool bias = true;         // biases in the linear layers and in the norms
+  double std = 0;           // standard deviation of the initial weights
+  double residual_std = 0;  // standard deviation for the last layer of each branch
 };
 
 // Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention layer has processed; undefined before the first.
@@ -118,10 +118,10 @@ class Rotary {
 
 struct GroupedQueryOptions {
   int64_t dim = 0;       // width of a token
-  int64_t heads = 0;     // of queries; divides dim
-  int64_t kv_heads = 0;  // of keys and values; divides heads
+  int64_t heads = 0;     // query heads; divides dim
+  int64_t kv_heads = 0;  // key and value heads; divides heads
   int64_t window = 0;    // number of tokens that a token attends to, itself included; 0: all earlier ones
-  double std = 0;        // of the initial weights
+  double std = 0;        // standard deviation of the initial weights
   bool fused_kernels = true;
 };
 
@@ -171,7 +171,7 @@ class DecoderBlock : public torch::nn::Module {
 // Describes the input of a decoder: token ids [batch, tokens].
 InputSpec token_input(int64_t vocab_size, int64_t context);
 
-// Returns a model of `net` with the weights options; without inputs and blocks.
+// Returns a model of `net` with the weight file of `options`. The caller adds inputs and blocks.
 template <class Net, class Options>
 Model model_of(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model;

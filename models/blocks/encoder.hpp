@@ -17,10 +17,10 @@ namespace npu_train::detail {
 struct SelfAttentionOptions {
   int64_t dim = 0;           // width of a token
   int64_t heads = 0;         // divides dim
-  double dropout = 0;        // on the attention weights
+  double dropout = 0;        // rate on the attention weights
   bool causal = false;       // a token attends to itself and to earlier tokens
-  double std = 0;            // of the initial weights of queries, keys and values
-  double residual_std = -1;  // of the initial weights of the last projection; below 0: std
+  double std = 0;            // standard deviation of the initial weights of queries, keys and values
+  double residual_std = -1;  // standard deviation for the last projection; below 0: std
   bool fused_kernels = true;
 };
 
@@ -56,7 +56,7 @@ struct PreNormOptions {
   int64_t hidden = 0;  // width of the MLP
   Activation activation = Activation::Gelu;
   double norm_eps = 0;
-  double mlp_std = 0, mlp_residual_std = 0;  // of the initial weights of fc1 and fc2
+  double mlp_std = 0, mlp_residual_std = 0;  // standard deviations of the initial weights of fc1 and fc2
   double layer_scale = 0;                    // initial value of the scales of both branches; 0: no scales
 };
 
@@ -79,7 +79,7 @@ class PreNormBlock : public torch::nn::Module {
 struct ImageTokensOptions {
   const char* network = "";  // prefix of error messages
   int64_t image_size = 0, patch_size = 0, dim = 0;
-  bool bias = false;  // of the patch projection
+  bool bias = false;  // whether the patch projection has one
   double class_std = 0, patch_std = 0, position_std = 0;
 };
 

@@ -19,7 +19,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kGlmStd = 0.02;                                                       // of the embedding and of the head
+constexpr double kGlmStd = 0.02;                                                       // standard deviation for embedding and head
 constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // fields of BlockInputs
 
 struct GlmBlocks : torch::nn::Module {

@@ -184,7 +184,7 @@ LoraOptions joined_options(const LoraOptions& given, const Adapter& adapter) {
     for (const auto& name : matching_names(out.targets, pattern)) chosen.insert(name);
   check(given.targets.empty() || chosen.size() == out.targets.size(), ErrorKind::Usage, kAdapter, "lora.targets selects ", chosen.size(),
         " of the ", out.targets.size(), " layers of the adapter in ", given.from, "; hint: omit targets with from");
-  out.dropout = given.dropout;  // of the present training
+  out.dropout = given.dropout;  // rate of the present training, not of the adapter's
   out.also_train.insert(out.also_train.end(), given.also_train.begin(), given.also_train.end());
   return out;
 }

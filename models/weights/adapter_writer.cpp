@@ -49,7 +49,7 @@ class AdapterNames {
 struct WrittenAdapter {
   NamedTensors tensors{};
   std::vector<std::string> layers{}, saved{};  // names of modules
-  bool transposed = true;                      // for all layers
+  bool transposed = true;                      // whether all layers are
 };
 
 // PEFT stores trained modules completely, but only the adapter of a layer that has one.

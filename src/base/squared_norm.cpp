@@ -64,7 +64,7 @@ at::Tensor parts_of(const ExactSum& squares) {
 at::Tensor parts_of(const at::Tensor& squares, bool of_fp64) {
   const Digits& digits = of_fp64 ? kOfFp64 : kOfFp32;
   const auto finite = at::where(at::isfinite(squares), squares, 0.0);
-  // [digits, n]: each sum in units of each digit, minus the share of the higher digits; exact
+  // [digits, n]: each sum in units of each digit, rounded down, minus the part in higher digits; exact
   auto multiples = (finite.unsqueeze(0) * units(digits, /*reciprocal=*/true, squares).unsqueeze(1)).floor_();
   const auto above = multiples.narrow(0, 1, digits.count() - 1) * 0x1p32;
   multiples.narrow(0, 0, digits.count() - 1).sub_(above).nan_to_num_(0.0, 0.0, 0.0);  // inf: the digits below the sum's last bit

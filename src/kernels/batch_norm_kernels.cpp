@@ -16,7 +16,7 @@ inline float multiply_add_in_parts(float a, float b, float c) {
   const double product = static_cast<double>(a) * static_cast<double>(b), addend = static_cast<double>(c), sum = product + addend;
   const double part = sum - product, error = (product - (sum - part)) + (addend - part);
   auto bits = std::bit_cast<int64_t>(sum);
-  const bool inexact = error > 0 || error < 0;  // false for NaN, which the error is if the sum is infinite
+  const bool inexact = error > 0 || error < 0;  // false for NaN: the error is NaN if the sum is infinite
   if (inexact && (bits & 1) == 0) bits += (error > 0) == (bits >= 0) ? 1 : -1;
   return static_cast<float>(std::bit_cast<double>(bits));
 }

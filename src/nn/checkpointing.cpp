@@ -98,7 +98,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
   SyncBatchNorm::State synced_;
   BlockInputs::State others_;
   RandomState random_;
-  std::vector<Form> forms_;  // of the tensors that the forward saved
+  std::vector<Form> forms_;  // forms of the tensors that the forward saved
   Tensors values_;           // recomputed tensors, each until it is taken
   std::recursive_mutex mutex_;
 };

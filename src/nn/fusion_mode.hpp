@@ -33,10 +33,10 @@ class FusionPlan {
  private:
   struct Released {
     std::string layer;
-    at::Tensor parameter;  // in the module
+    at::Tensor parameter;  // parameter in the module
   };
   std::unordered_map<const void*, std::vector<std::shared_ptr<const FusedChain>>> by_weight_;  // key nullptr: attention
-  std::unordered_map<const void*, Released> released_;                                         // by storage of the weight
+  std::unordered_map<const void*, Released> released_;                                         // key: storage of the weight
 };
 
 // One call of a fused model. The operators of a chain return stand-ins (right sizes, no memory) until the last one, which computes the

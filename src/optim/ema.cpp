@@ -45,8 +45,8 @@ namespace detail {
 
 void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight,
                  const at::Tensor& found_inf) {
-  // a gradient descent along (target - source) with the weight as its rate: the only fused kernel that accepts a flag and then changes no
-  // bit
+  // a gradient descent along (target - source) with the weight as its rate: no other fused kernel accepts a flag that leaves every bit
+  // unchanged
   const auto distance = at::_foreach_sub(targets, sources);
   at::_fused_sgd_(targets, distance, /*momentum_buffer_list=*/{}, /*weight_decay=*/0, /*momentum=*/0, weight, /*dampening=*/0,
                   /*nesterov=*/false,

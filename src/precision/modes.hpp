@@ -58,7 +58,7 @@ class MixedPrecision : public Precision {
   std::optional<LossScale> scale_;
   c10::Device computes_on_;  // device of the forward; its gradients may be on the host
   bool skips_on_device_;
-  at::Tensor found_inf_;       // of the last step
+  at::Tensor found_inf_;       // flag of the last step
   std::optional<bool> found_;  // value of found_inf_ after a host read
 };
 

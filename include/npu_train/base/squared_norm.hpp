@@ -31,7 +31,7 @@ at::Tensor norm_of(const SquaredNorm& squares);
 at::Tensor norm_by_operators(const at::Tensor& parts);
 
 /// Converts sums of squares to SquaredNorm::parts: one sum on the host, or [n] fp64 sums on a device (n up to 2^20) without a host read.
-/// `of_fp64`: the sums may be outside 2^-320 to 2^288, the range of squares of fp32; bits below 2^-992 are then dropped.
+/// `of_fp64`: the sums may be outside 2^-320 to 2^288 (those of fp32 numbers never are); bits below 2^-992 are then dropped.
 at::Tensor parts_of(const ExactSum& squares);
 at::Tensor parts_of(const at::Tensor& squares, bool of_fp64);
 

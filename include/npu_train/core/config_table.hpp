@@ -81,7 +81,7 @@ struct FieldInfo {
   std::string doc;
   std::string allowed;              ///< Bounds::str()
   std::string default_text;         ///< as YAML
-  std::vector<FieldInfo> children;  ///< of a section
+  std::vector<FieldInfo> children;  ///< fields of a section
 };
 
 namespace detail {
@@ -123,7 +123,7 @@ struct Field {
   std::function<void(void* object, const ConfigNode&, const std::string& path, ConfigProblems&)> read;
   std::function<ConfigNode(const void* object)> write;
 };
-/// Binds a map against fields: unknown keys are problems with the nearest name; `synonyms` are problems that name the right key.
+/// Binds a map to fields. Unknown keys become problems that name the nearest key; `synonyms` become problems that name the right key.
 void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<std::string, std::string>>& synonyms, void* object,
                  const ConfigNode& node, const std::string& path, ConfigProblems& problems);
 ConfigNode write_fields(const std::vector<Field>& fields, const void* object);

@@ -50,7 +50,7 @@ class ExactSum {
   /// Returns the sum, rounded once (to nearest, ties to even). Overflow gives inf. Added infinities and NaNs have their IEEE result: inf -
   /// inf is NaN.
   double value() const;
-  /// Returns the square root of the sum rounded to 53 bits, also if value() overflows or is subnormal. NaN for a negative sum.
+  /// Rounds the sum to 53 bits and returns its square root, also if value() overflows or is subnormal. NaN for a negative sum.
   double root() const;
 
   /// Returns the canonical form: digits from 0 to 2^32 - 1, the last one with the sign, then the counters.

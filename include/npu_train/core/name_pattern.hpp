@@ -16,7 +16,7 @@ bool glob_matches(std::string_view text, std::string_view pattern);
 /// "*.qkv" match "blocks.0.attention.qkv", "atten" and "locks.0" do not. "*" matches any text, including dots.
 bool parts_match(std::string_view name, std::string_view pattern);
 
-/// Returns the name that equals the pattern; if there is none, those that parts_match(), in order.
+/// Returns the name that equals the pattern, or else all names for which parts_match(), in order.
 std::vector<std::string> matching_names(const std::vector<std::string>& names, const std::string& pattern);
 
 /// The names of layers or parameters that one of the patterns selects. Error(Usage) for a pattern that selects none, with the first names;

@@ -7,9 +7,8 @@
 
 namespace npu_train::detail {
 
-/// Returns UTF-8 without characters that affect a terminal or the order of letters: escapes control characters, text direction marks,
-/// invisible letters and bytes that are not UTF-8 ("
-/// ", "\x1b", "\u202e").
+/// Returns UTF-8 in which characters that affect a terminal or the order of letters are escaped ("\x1b", "\u202e"): control characters
+/// including line ends, text direction marks, invisible letters and bytes that are not UTF-8.
 std::string visible_text(std::string_view text);
 
 /// Applies visible_text(), but keeps line ends and tabs. For complete messages and reports on a terminal.

@@ -9,7 +9,7 @@ namespace npu_train::detail {
 bool has_packed_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// Computes at::linear with its backward pass, as one autograd node; requires has_packed_product(). `bias` may be undefined. Supports fp32,
-/// and low precision by emulation: inputs and results are rounded, and computed in fp32.
+/// and low precision by emulation: fp32 arithmetic on rounded inputs, with rounded results.
 at::Tensor packed_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace npu_train::detail

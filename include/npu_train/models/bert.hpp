@@ -16,15 +16,15 @@ struct BertOptions {
   int64_t vocab_size = 30522;       ///< number of distinct tokens
   int64_t context = 512;            ///< largest number of tokens of an input; fixed by the position embedding
   int64_t layers = 12;              ///< number of blocks
-  int64_t heads = 12;               ///< attention heads
+  int64_t heads = 12;               ///< number of attention heads
   int64_t dim = 768;                ///< width of a token; a multiple of heads
   int64_t hidden = 0;               ///< width of the MLP; 0: four times dim
   std::string activation = "gelu";  ///< activation of the MLPs and of the head for masked tokens: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-12;          ///< added to the variance in the norms
   int64_t token_types = 2;          ///< number of token types: first and second text of a pair
   int64_t num_classes = 0;          ///< number of classes of a text; 0: the head predicts masked tokens
-  double dropout = 0.1;        ///< after the embeddings, on the attention weights, after both branches of a block and before the classifier
-  std::string weights{};       ///< file with initial weights
+  double dropout = 0.1;   ///< rate after the embeddings, on the attention weights, after both branches of a block and before the classifier
+  std::string weights{};  ///< file with initial weights
   bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<BertOptions>& config_table();
 };

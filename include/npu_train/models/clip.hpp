@@ -27,9 +27,8 @@ struct ClipOptions {
   int64_t text_hidden = 0;                ///< width of its MLPs; 0: four times text_dim
   std::string activation = "quick_gelu";  ///< activation of the MLPs: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;                 ///< added to the variance in the norms
-  int64_t end_token =
-      49407;  ///< id of the token whose vector (the first one's) gives the features of a text; -1: the first token with the largest id
-  int64_t projection = 512;  ///< size of the common feature space
+  int64_t end_token = 49407;  ///< token whose first occurrence gives the features of a text; -1: the first token with the largest id
+  int64_t projection = 512;   ///< size of the common feature space
   /// Limit on the factor of the feature products: after each step the parameter logit_scale is clamped to [0, ln(max_scale)], as in
   /// OpenCLIP; 0: no limit, as in transformers.
   double max_scale = 100;

@@ -25,7 +25,7 @@ struct GlmOptions {
   int64_t vocab_size = 130528;   ///< number of distinct tokens
   int64_t context = 2048;        ///< largest number of tokens of an input
   int64_t layers = 28;           ///< number of blocks
-  int64_t heads = 32;            ///< attention heads
+  int64_t heads = 32;            ///< number of attention heads
   int64_t dim = 4096;            ///< width of a token; a multiple of 4 * heads
   int64_t hidden = 0;            ///< width of the MLP; 0: 4 * dim
   double norm_eps = 1e-5;        ///< added to the variance in the norms

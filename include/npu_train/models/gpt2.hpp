@@ -15,14 +15,14 @@ struct Gpt2Options {
   int64_t vocab_size = 50257;            ///< number of distinct tokens
   int64_t context = 1024;                ///< largest number of tokens of an input; fixed by the position embedding
   int64_t layers = 12;                   ///< number of blocks
-  int64_t heads = 12;                    ///< attention heads
+  int64_t heads = 12;                    ///< number of attention heads
   int64_t dim = 768;                     ///< width of a token; a multiple of heads
   int64_t hidden = 0;                    ///< width of the MLP; 0: four times dim
   std::string activation = "gelu_tanh";  ///< activation of the MLP: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;                ///< added to the variance in the norms
   bool tie_embeddings = true;            ///< the head shares the token embedding
   bool bias = true;                      ///< biases in the linear layers and in the norms; nanoGPT trains without them by default
-  double dropout = 0.0;        ///< after the embeddings, on the attention weights and after both branches of a block; 0.1 in the paper
+  double dropout = 0.0;        ///< rate after the embeddings, on the attention weights and after both branches of a block; 0.1 in the paper
   std::string weights{};       ///< file with initial weights
   bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<Gpt2Options>& config_table();

@@ -40,7 +40,7 @@ struct LlamaOptions {
   std::string activation = "silu";     ///< activation of the gate: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;              ///< added to the mean square in the norms
   bool tie_embeddings = false;         ///< the head shares the token embedding
-  std::string fused_kernels = "auto";  ///< auto: packed_linear and attention's own backward, if they are faster; false: PyTorch's operators
+  std::string fused_kernels = "auto";  ///< auto: packed_linear() and attention()'s fp32 backward if faster; false: PyTorch's operators
   std::string weights{};               ///< file with initial weights
   bool weights_strict = true;          ///< weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<LlamaOptions>& config_table();

@@ -19,10 +19,10 @@ struct VitOptions {
   int64_t patch_size = 16;          ///< width and height of a patch in pixels; divides image_size
   int64_t dim = 768;                ///< width of a token; a multiple of heads
   int64_t depth = 12;               ///< number of blocks
-  int64_t heads = 12;               ///< attention heads
+  int64_t heads = 12;               ///< number of attention heads
   int64_t mlp_dim = 0;              ///< width inside the MLP; 0: four times dim
-  double dropout = 0.0;             ///< after the position embedding, the attention projection and both MLP layers
-  double attention_dropout = 0.0;   ///< on the attention weights
+  double dropout = 0.0;             ///< rate after the position embedding, the attention projection and both MLP layers
+  double attention_dropout = 0.0;   ///< rate on the attention weights
   double drop_path = 0.0;           ///< stochastic depth of the last block, per sample, rising linearly from 0 at the first
   double norm_eps = 1e-6;           ///< added to the variance in layer normalisation; 1e-12 in many files of Hugging Face
   std::string qkv = "fused";        ///< fused: one projection (in_proj_weight); split: q_proj, k_proj, v_proj, which is faster on NPUs
@@ -37,9 +37,9 @@ struct VitOptions {
   /// reads it, and the logits are the mean of both heads
   std::string distillation = "none";
   std::string attention_mask = "none";  ///< none; causal: a token attends to itself and to earlier tokens (class token first)
-  std::string fused_kernels = "auto";  ///< auto: packed_linear and attention's own backward, if they are faster; false: PyTorch's operators
-  std::string weights{};               ///< file with initial weights
-  bool weights_strict = true;          ///< weights of another network are an error; false: loads the matching tensors
+  std::string fused_kernels = "auto";   ///< auto: packed_linear() and attention()'s fp32 backward if faster; false: PyTorch's operators
+  std::string weights{};                ///< file with initial weights
+  bool weights_strict = true;           ///< weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<VitOptions>& config_table();
 };
 

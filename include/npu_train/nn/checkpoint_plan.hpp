@@ -29,7 +29,7 @@ struct BlockCost {
   std::string name;
   int64_t input_bytes = 0;  ///< kept if the block is checkpointed
   int64_t saved_bytes = 0;  ///< kept for the backward pass if it is not, excluding parameters and the input
-  int64_t flops = 0;        ///< of the forward, and therefore of a recomputation
+  int64_t flops = 0;        ///< cost of the forward, and therefore of a recomputation
 };
 
 /// Runs each block in training mode on `small(n)`, a batch of n samples whose first field enters the blocks, for n = 2 and 3, and
@@ -37,8 +37,9 @@ struct BlockCost {
 /// scope.
 std::vector<BlockCost> block_costs(const Model& model, const std::function<Batch(int64_t)>& small, int64_t batch);
 
-/// Chooses blocks to recompute so that the peak stays within `budget` with few recomputed FLOPs: greedily by bytes saved per FLOP. If the
-/// budget is too small, all blocks except the last; recomputing that one saves nothing, because its backward follows its forward at once.
+/// Chooses blocks to recompute so that the peak stays within `budget` with few recomputed FLOPs: greedily by bytes saved per FLOP. The last
+/// block is never chosen: its backward follows its forward at once, so recomputing it saves nothing. If the budget is too small, all other
+/// blocks are chosen.
 std::vector<bool> choose_checkpoints(const std::vector<BlockCost>& costs, int64_t budget);
 
 /// Peak of bytes that are alive if the marked blocks are recomputed.

@@ -33,13 +33,13 @@ struct FuseOptions {
 
 /// Result for one match of a pattern.
 struct FusedPattern {
-  std::string layer;    ///< layer of its first operator: "layer1.0.conv1"; shapes if it has no parameter
+  std::string layer;    ///< layer of its first operator ("layer1.0.conv1"); for attention, which has none, the shape of its queries
   std::string pattern;  ///< "Conv2d+BatchNorm+Add+ReLU"
   std::string form;     ///< best form: folded, product, onednn, in_place, blocks, attention
   bool kept = false;
   double saving = 0;           ///< share of time saved, negative if slower
   double memory_overhead = 0;  ///< memory relative to the separate operators
-  double error = 0;            ///< as FuseOptions::max_error
+  double error = 0;            ///< relative deviation, see FuseOptions::max_error
   std::string reason;          ///< reason for not keeping it
 };
 
@@ -48,7 +48,7 @@ struct FuseReport {
   std::vector<FusedPattern> patterns;
   double seconds_before = 0;  ///< best time of a forward of the example
   double seconds_after = 0;
-  double error = 0;  ///< of the model's result, as FuseOptions::max_error
+  double error = 0;  ///< relative deviation of the model's result
 
   int64_t kept() const;
   /// Returns one line per pattern and one for the model.

@@ -1,8 +1,9 @@
 /// 2-D convolution as matrix products, where they are faster than the CPU's convolution kernels.
 ///
-/// oneDNN's convolutions are near the machine's peak for large maps in the forward pass and slow elsewhere. The fp32 weight gradient of
-/// channels_last tensors takes 1.3 to 2 times the time of its matrix product without AVX-512. Maps of a few pixels with many channels take
-/// 2 to 30 times as long, because weights are reordered on each call and most taps of a 3x3 kernel fall into the padding. Four lowerings:
+/// oneDNN's convolutions are near the machine's peak for large maps in the forward pass and slow elsewhere. Without AVX-512, the fp32
+/// weight gradient of channels_last tensors takes 1.3 to 2 times the time of its matrix product. Maps of a few pixels with many channels
+/// take 2 to 30 times as long, because weights are reordered on each call and most taps of a 3x3 kernel fall into the padding. Four
+/// lowerings:
 /// - pointwise: a 1x1 kernel is a product with the pixels as rows; with a stride, with the subsampled pixels;
 /// - dense: if the map has fewer pixels than the kernel has taps, the layer runs as a fully connected layer between all pixels, with
 ///   prepacked weights (taps in the padding are omitted: 1/9 of the work at 1x1, 4/9 at 2x2);

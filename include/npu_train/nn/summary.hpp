@@ -28,7 +28,7 @@ struct ModelSummary {
   std::vector<LayerSummary> blocks{};  ///< the same per block; empty for a model without blocks
   int64_t parameters = 0;
   int64_t trainable_parameters = 0;
-  int64_t buffers = 0;  ///< elements
+  int64_t buffers = 0;  ///< number of elements
   int64_t flops = 0;    ///< forward, for one sample
 
   /// Returns a table with a line of totals, by block if there are blocks and `by_layer` is false, else by layer.

@@ -31,8 +31,8 @@ class Ema final : public Stateful {
   using Buffers = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// Starts at the values of `parameters`, the set that the optimizer updates. `model` has the tensors that EmaSwap fills, under the same
-  /// names: by default the complete parameters of the set. It differs from them for low-precision parameters with fp32 masters. If `model`
-  /// has slices too (a model with sharded parameters), EmaSwap fills these slices. `buffers` are shared with the model.
+  /// names; by default the complete parameters. Pass it if the model computes with low-precision copies of fp32 masters, or if its
+  /// parameters are sharded: EmaSwap then fills its slices. `buffers` are shared with the model.
   explicit Ema(const ParameterSet& parameters, EmaOptions options = {}, Buffers buffers = {}, ParameterSet model = {});
 
   /// Updates the averages. If `gate.found_inf` is not 0, averages and counter stay bit-identical; on an accelerator this is decided without
