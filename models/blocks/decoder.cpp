@@ -153,9 +153,9 @@ at::Tensor Rotary::within(int64_t window, int64_t queries, int64_t keys, at::Dev
 GroupedQueryAttention::GroupedQueryAttention(const GroupedQueryOptions& o)
     : torch::nn::Module("GroupedQueryAttention"), heads_(o.heads), kv_heads_(o.kv_heads), window_(o.window), fused_(o.fused_kernels) {
   const int64_t kv_dim = o.dim / o.heads * o.kv_heads;
-  q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std, /*bias=*/false, fused_);
-  k_proj_ = normal_linear(*this, "k_proj", o.dim, kv_dim, o.std, /*bias=*/false, fused_);
-  v_proj_ = normal_linear(*this, "v_proj", o.dim, kv_dim, o.std, /*bias=*/false, fused_);
+  q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std, o.qkv_bias, fused_);
+  k_proj_ = normal_linear(*this, "k_proj", o.dim, kv_dim, o.std, o.qkv_bias, fused_);
+  v_proj_ = normal_linear(*this, "v_proj", o.dim, kv_dim, o.std, o.qkv_bias, fused_);
   proj_ = normal_linear(*this, "proj", o.dim, o.dim, o.std, /*bias=*/false, fused_);
 }
 

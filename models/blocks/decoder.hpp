@@ -121,12 +121,13 @@ struct GroupedQueryOptions {
   int64_t heads = 0;     // query heads; divides dim
   int64_t kv_heads = 0;  // key and value heads; divides heads
   int64_t window = 0;    // number of tokens that a token attends to, itself included; 0: all earlier ones
-  double std = 0;        // standard deviation of the initial weights
+  bool qkv_bias = false;
+  double std = 0;  // standard deviation of the initial weights
   bool fused_kernels = true;
 };
 
 // Causal attention in which heads / kv_heads query heads share one head of keys and values (Ainslie et al., "GQA", EMNLP 2023), with rotary
-// positions. Parameters, without biases: q_proj, k_proj, v_proj, proj.
+// positions. Parameters: q_proj, k_proj, v_proj, proj; without biases, but for qkv_bias.
 class GroupedQueryAttention : public torch::nn::Module {
  public:
   explicit GroupedQueryAttention(const GroupedQueryOptions& options);

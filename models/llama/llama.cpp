@@ -42,6 +42,7 @@ const ConfigTable<LlamaOptions>& LlamaOptions::config_table() {
           .field("activation", &T::activation, "of the gate", one_of(detail::activation_names()))
           .field("norm_eps", &T::norm_eps, "added to the mean square in the norms", between(0, 1))
           .field("tie_embeddings", &T::tie_embeddings, "the head uses the token embedding")
+          .field("qkv_bias", &T::qkv_bias, "biases in the projections of queries, keys and values, as in Qwen2")
           .field("fused_kernels", &T::fused_kernels,
                  "auto: products with weights prepacked for oneDNN, and attention's bf16 backward in fp32, if that is faster; "
                  "false: PyTorch's operators",

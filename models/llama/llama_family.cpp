@@ -10,9 +10,9 @@ Naming llama_naming() {
           "model.",
           {{"token_embedding.weight", "embed_tokens.weight"},
            {"blocks.#.norm_1.weight", "layers.#.input_layernorm.weight"},
-           {"blocks.#.attention.q_proj.weight", "layers.#.self_attn.q_proj.weight"},
-           {"blocks.#.attention.k_proj.weight", "layers.#.self_attn.k_proj.weight"},
-           {"blocks.#.attention.v_proj.weight", "layers.#.self_attn.v_proj.weight"},
+           {"blocks.#.attention.q_proj.*", "layers.#.self_attn.q_proj.*"},
+           {"blocks.#.attention.k_proj.*", "layers.#.self_attn.k_proj.*"},
+           {"blocks.#.attention.v_proj.*", "layers.#.self_attn.v_proj.*"},
            {"blocks.#.attention.proj.weight", "layers.#.self_attn.o_proj.weight"},
            {"blocks.#.norm_2.weight", "layers.#.post_attention_layernorm.weight"},
            {"blocks.#.mlp.gate.weight", "layers.#.mlp.gate_proj.weight"},
@@ -33,6 +33,7 @@ ConfigurationKeys llama_keys(const WeightShapes& shapes) {
   add(out, "dim", shapes.size("token_embedding.weight", 1));
   add(out, "hidden", shapes.size("blocks.0.mlp.gate.weight", 0));
   out.emplace_back("model.tie_embeddings", shapes.tied_head());
+  if (shapes.size("blocks.0.attention.q_proj.bias", 0) > 0) out.emplace_back("model.qkv_bias", "true");
   return out;
 }
 

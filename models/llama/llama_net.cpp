@@ -31,6 +31,7 @@ GroupedQueryOptions attention_of(const LlamaOptions& o) {
           .heads = o.heads,
           .kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads,
           .window = o.sliding_window,
+          .qkv_bias = o.qkv_bias,
           .std = kLlamaStd,
           .fused_kernels = has_fused_kernels(o)};
 }

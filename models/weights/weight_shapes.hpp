@@ -1,4 +1,4 @@
-// What the shapes of weights tell about the options of their network.
+// Reads options of a network from the shapes of its weights.
 #pragma once
 
 #include <cstdint>

@@ -39,6 +39,21 @@ TEST_CASE("Llama: names, shapes and number of parameters") {
   CHECK(tied.forward(ids(1, 3)).sizes() == at::IntArrayRef({1, 3, 256}));
 }
 
+TEST_CASE("Llama with biases of queries, keys and values") {
+  auto options = llama_tiny_options();
+  const auto without = parameters_of(*llama(options).module).numel();
+  options.qkv_bias = true;
+  const Model model = llama(options);
+  CHECK(parameters_of(*model.module).numel() == without + 2 * (64 + 2 * 32));
+  CHECK(weight_of(model, "blocks.1.attention.k_proj.bias").sizes() == at::IntArrayRef({32}));
+  CHECK(parameters_of(*model.module).find("blocks.0.attention.proj.bias") == nullptr);
+  const auto tokens = ids(1, 4);
+  const at::NoGradGuard no_grad;
+  const auto before = model.forward(tokens);
+  weight_of(model, "blocks.0.attention.v_proj.bias").fill_(0.5);
+  CHECK_FALSE(at::allclose(model.forward(tokens), before));
+}
+
 TEST_CASE("Llama: its norms are norm layers, which stay fp32 where other parameters are cast") {
   const Model model = llama(llama_tiny_options());
   CHECK(norm_parameters_of(*model.module) == std::vector<std::string>{"blocks.0.norm_1.weight", "blocks.0.norm_2.weight",

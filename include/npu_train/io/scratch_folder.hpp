@@ -1,3 +1,4 @@
+/// A private folder for temporary files.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 /// Llama (Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; "Llama 2", 2023): a decoder of pre-norm blocks with
-/// RMSNorm, rotary positions, grouped queries and SwiGLU, without biases. Parameters: token_embedding, blocks.0.{norm_1, attention.{q_proj,
+/// RMSNorm, rotary positions, grouped queries and SwiGLU. Parameters: token_embedding, blocks.0.{norm_1, attention.{q_proj,
 /// k_proj, v_proj, proj}, norm_2, mlp.{gate, up, down}}, norm, head (unless it is tied). Loads weights of Hugging Face's LlamaForCausalLM
 /// and MistralForCausalLM (models/weight_names.hpp).
 #pragma once
@@ -40,6 +40,7 @@ struct LlamaOptions {
   std::string activation = "silu";     ///< activation of the gate: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;              ///< added to the mean square in the norms
   bool tie_embeddings = false;         ///< the head shares the token embedding
+  bool qkv_bias = false;               ///< biases in the projections of queries, keys and values, as in Qwen2
   std::string fused_kernels = "auto";  ///< auto: packed_linear() and attention()'s fp32 backward if faster; false: PyTorch's operators
   std::string weights{};               ///< file with initial weights
   bool weights_strict = true;          ///< weights of another network are an error; false: loads the matching tensors
