@@ -60,18 +60,20 @@ void read_rope(const Json& config, HubReader& file, HubNetwork& out, double cont
   rope.finish();
 }
 
-// Reads the common keys of Llama and Mistral.
-void read_rotary_decoder(const Json& config, HubReader& file, HubNetwork& out, int64_t kv_heads, int64_t hidden, int64_t context) {
+}  // namespace
+
+void read_rotary_decoder(const Json& config, HubReader& file, HubNetwork& out, const RotaryDefaults& defaults) {
   out.model = "llama";
   const auto dim = file.number("hidden_size", 4096).value_or(4096);
   file.size("vocab_size", 32000, "vocab_size");
   file.size("num_hidden_layers", 32, "layers");
   file.size("hidden_size", 4096, "dim");
-  file.size("intermediate_size", hidden, "hidden", static_cast<double>((8 * static_cast<int64_t>(dim) / 3 + 255) / 256 * 256));
+  file.size("intermediate_size", defaults.hidden, "hidden", static_cast<double>((8 * static_cast<int64_t>(dim) / 3 + 255) / 256 * 256));
   const auto heads = file.heads("num_attention_heads", 32);
-  const double groups = file.number("num_key_value_heads", kv_heads > 0 ? static_cast<double>(kv_heads) : heads).value_or(heads);
+  const double groups =
+      file.number("num_key_value_heads", defaults.kv_heads > 0 ? static_cast<double>(defaults.kv_heads) : heads).value_or(heads);
   file.set("num_key_value_heads", hub_text(groups), "kv_heads", ConfigNode(static_cast<int64_t>(groups)), /*size=*/true, heads);
-  file.longest("max_position_embeddings", context, "context");
+  file.longest("max_position_embeddings", defaults.context, "context");
   file.number("rms_norm_eps", 1e-6, "norm_eps");
   file.activation("hidden_act", "silu");
   file.flag("tie_word_embeddings", false, "tie_embeddings");
@@ -79,16 +81,15 @@ void read_rotary_decoder(const Json& config, HubReader& file, HubNetwork& out, i
   file.must_be("attention_bias", false);
   file.must_be("mlp_bias", false);
   file.must_be("rope_interleaved", false);
-  read_rope(config, file, out, file.number("max_position_embeddings", static_cast<double>(context)).value_or(static_cast<double>(context)));
+  const auto context = static_cast<double>(defaults.context);
+  read_rope(config, file, out, file.number("max_position_embeddings", context).value_or(context));
   file.unused({"attention_dropout", "is_decoder", "pretraining_tp", "is_llama_config", "unsloth_fixed", "unsloth_version",
                "transformers.js_config"});
 }
 
-}  // namespace
-
 void read_llama(const Json& config, HubNetwork& out) {
   HubReader file(config, out);
-  read_rotary_decoder(config, file, out, /*kv_heads=*/0, /*hidden=*/11008, /*context=*/2048);
+  read_rotary_decoder(config, file, out, {.hidden = 11008, .context = 2048});
   file.set("sliding_window", "null", "sliding_window", ConfigNode(0));  // Llama ignores this key
   file.must_be("sliding_window", Json());
   file.architectures({"LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"});
@@ -97,7 +98,7 @@ void read_llama(const Json& config, HubNetwork& out) {
 
 void read_mistral(const Json& config, HubNetwork& out) {
   HubReader file(config, out);
-  read_rotary_decoder(config, file, out, /*kv_heads=*/8, /*hidden=*/14336, /*context=*/131072);
+  read_rotary_decoder(config, file, out, {.kv_heads = 8, .hidden = 14336, .context = 131072});
   const auto window = static_cast<int64_t>(file.number("sliding_window", 4096).value_or(0));
   file.set("sliding_window", window > 0 ? std::to_string(window) : "null", "sliding_window", ConfigNode(window));
   file.architectures({"MistralForCausalLM", "MistralModel"});
