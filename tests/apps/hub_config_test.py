@@ -24,13 +24,14 @@ PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() 
 SCRIPT = pathlib.Path(__file__).with_name('python_hub.py')
 LIMIT = 1e-5  # of the largest output
 TEXT = list(range(1, 24))
-DECODERS = ('llama', 'mistral', 'gpt2')
+DECODERS = ('llama', 'mistral', 'qwen2', 'gpt2')
 IMAGES = ('vit', 'deit', 'deit_one_head', 'resnet')
 NAMES = {'mistral': 'llama', 'bert_classes': 'bert', 'deit': 'vit', 'deit_one_head': 'vit', 'resnet': 'resnet18'}  # the models of ours
 # One of each kind of key, with what happens to it: '' has the outputs of transformers, others are refused with these words.
 SELECTION = {
     'llama': {'rope_parameters_1': '', 'rope_parameters_2': 'rope_type is dynamic', 'rope_parameters_4': '', 'tie_word_embeddings_0': ''},
     'mistral': {'as_it_is': '', 'sliding_window_1': ''},
+    'qwen2': {'as_it_is': '', 'use_sliding_window_0': 'use_sliding_window is true'},
     'gpt2': {'activation_function_0': '', 'n_head_0': '', 'tie_word_embeddings_0': '', 'scale_attn_weights_0': 'scale_attn_weights is false'},
     'bert': {'hidden_act_2': '', 'num_attention_heads_0': ''},
     'vit': {'hidden_act_0': '', 'hidden_act_5': 'hidden_act is gelu_10', 'layer_norm_eps_0': ''},

@@ -29,6 +29,7 @@ VISION = dict(hidden_size=32, intermediate_size=52, num_hidden_layers=2, num_att
 OURS = {
     'llama': ('LlamaForCausalLM', DECODER),
     'mistral': ('MistralForCausalLM', DECODER | {'sliding_window': 5}),
+    'qwen2': ('Qwen2ForCausalLM', DECODER | {'tie_word_embeddings': True}),
     'gpt2': ('GPT2LMHeadModel', dict(vocab_size=61, n_positions=64, n_embd=32, n_layer=3, n_head=4)),
     'bert': ('BertForMaskedLM', ENCODER),
     'bert_classes': ('BertForSequenceClassification', ENCODER | {'num_labels': 3}),
@@ -40,7 +41,7 @@ OURS = {
 }
 TYPES = {'deit_one_head': 'deit', 'bert_classes': 'bert'}  # two networks of one model_type
 OTHERS = {name: ('AutoModelForCausalLM', DECODER) for name in (
-    'gemma', 'gemma2', 'granite', 'helium', 'smollm3', 'qwen2', 'qwen3', 'phi3', 'olmo', 'olmo2', 'cohere', 'stablelm', 'starcoder2', 'glm', 'glm4', 'exaone4', 'seed_oss',
+    'gemma', 'gemma2', 'granite', 'helium', 'smollm3', 'qwen3', 'phi3', 'olmo', 'olmo2', 'cohere', 'stablelm', 'starcoder2', 'glm', 'glm4', 'exaone4', 'seed_oss',
     'arcee', 'nemotron', 'ernie4_5', 'diffllama', 'apertus')}
 OTHERS |= {name: ('AutoModelForMaskedLM', ENCODER) for name in ('electra', 'roberta', 'ernie', 'megatron-bert', 'roformer', 'data2vec-text')}
 OTHERS |= {name: ('AutoModelForImageClassification', VISION) for name in ('vit_msn', 'ijepa')}

@@ -25,12 +25,37 @@ Model make(const std::string& name, ConfigNode options) {
 }  // namespace
 
 TEST_CASE("the built-in names") {
-  CHECK(builtin().names() ==
-        std::vector<std::string>{
-            "bert",      "bert_base", "bert_tiny", "clip",      "clip_tiny",       "clip_vit_b32",  "glm",   "glm_6b",
-            "glm_tiny",  "gpt2",      "gpt2_124m", "gpt2_tiny", "internvl",        "internvl_tiny", "llama", "llama_tiny",
-            "resnet101", "resnet152", "resnet18",  "resnet34",  "resnet50",        "torchscript",   "vit",   "vit_b16",
-            "vit_b32",   "vit_l16",   "vit_small", "vit_tiny",  "vit_tiny_cifar10"});
+  CHECK(builtin().names() == std::vector<std::string>{"bert",
+                                                      "bert_base",
+                                                      "bert_tiny",
+                                                      "clip",
+                                                      "clip_tiny",
+                                                      "clip_vit_b32",
+                                                      "glm",
+                                                      "glm_6b",
+                                                      "glm_tiny",
+                                                      "gpt2",
+                                                      "gpt2_124m",
+                                                      "gpt2_tiny",
+                                                      "internvl",
+                                                      "internvl_tiny",
+                                                      "llama",
+                                                      "llama_tiny",
+                                                      "qwen2",
+                                                      "qwen2_tiny",
+                                                      "resnet101",
+                                                      "resnet152",
+                                                      "resnet18",
+                                                      "resnet34",
+                                                      "resnet50",
+                                                      "torchscript",
+                                                      "vit",
+                                                      "vit_b16",
+                                                      "vit_b32",
+                                                      "vit_l16",
+                                                      "vit_small",
+                                                      "vit_tiny",
+                                                      "vit_tiny_cifar10"});
 }
 
 TEST_CASE("options by key") {
