@@ -5,6 +5,7 @@
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/convolution.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -106,6 +107,14 @@ int64_t attention_choice(const at::Tensor& q, const at::Tensor& k, const at::Ten
   return at::_fused_sdp_choice(host(q), host(k), host(v), host_mask, dropout, causal, scale, grouped);
 }
 
+// Traced TorchScript modules and libtorch's second derivative of a convolution call this form, whose general kernel has an implementation
+// for the host alone. The last four arguments are settings of cuDNN.
+at::Tensor convolution_of_scripts(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                                  at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                                  at::IntArrayRef output_padding, int64_t groups, bool, bool, bool, bool) {
+  return at::convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
+}
+
 // module->to(device) calls this operator for every parameter; libtorch has none for this key.
 bool compatible(const at::Tensor&, const at::Tensor&) { return true; }
 
@@ -118,6 +127,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar));
   m.impl("as_strided", TORCH_FN(as_strided));
+  m.impl("_convolution", TORCH_FN(convolution_of_scripts));
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   m.impl("resize_", TORCH_FN(resize));

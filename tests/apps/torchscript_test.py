@@ -4,7 +4,8 @@ import random
 import unittest
 
 from pictures import png_of
-from programs import ProgramTest, main, npu_tool, run_dir, train_app
+from model_runs import SIM_NPU
+from programs import ProgramTest, checksums, main, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -52,6 +53,17 @@ class TorchScript(ProgramTest):
                 self.assertDone(self.train('model.allow_code=true', precision=precision))
                 epochs = json.loads((run_dir(self.dir / precision) / 'history.json').read_text())['epochs']
                 self.assertLess(epochs[1]['train']['loss'], epochs[0]['train']['loss'])
+
+    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    def test_a_trace_trains_on_sim_npu_as_on_the_cpu(self):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 8, 3, padding='same'), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, groups=2, bias=False),
+                            nn.ConvTranspose2d(8, 4, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+        torch.jit.trace(net, torch.randn(16, 3, 32, 32), check_trace=False).save(self.dir / 'trace.pt')
+        for device in ('cpu', 'sim_npu'):
+            config = self.config(CONFIG % (self.dir / 'trace.pt'))
+            self.assertDone(train_app(config, f'device={device}', 'model.allow_code=true', f'output.dir={self.dir}/{device}'))
+        self.assertEqual(checksums(self.dir / 'cpu')['model.safetensors'], checksums(self.dir / 'sim_npu')['model.safetensors'])
 
     def test_it_is_saved_again_and_python_loads_it(self):
         self.assertDone(self.train('model.allow_code=true'))

@@ -2,6 +2,7 @@
 // other than the host.
 #include "testing.hpp"
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -121,6 +122,16 @@ TEST_CASE("indices of the host into a tensor of the device, forward and backward
   const at::Tensor there = x.to(started_npu());
   CHECK_THROWS_WITH(there.index_put({rows}, torch::ones({3, 3})), doctest::Contains("move it first"));
   CHECK_THROWS_WITH(at::index_select(there, 0, rows), doctest::Contains("move it first"));
+}
+
+TEST_CASE("a convolution as TorchScript calls it, and the second derivative of one") {
+  const std::vector<at::Tensor> leaves = {torch::randn({2, 4, 6, 6}), torch::randn({4, 2, 3, 3}), torch::randn({4})};
+  check_same(leaves, [](const std::vector<at::Tensor>& t) {
+    return at::_convolution(t[0], t[1], t[2], {2, 2}, {1, 1}, {1, 1}, false, {0, 0}, 2, false, false, true, true);
+  });
+  check_same(leaves, [](const std::vector<at::Tensor>& t) {
+    return torch::autograd::grad({at::conv2d(t[0], t[1], t[2], 1, 1, 1, 2).pow(2).sum()}, {t[1]}, {}, true, true)[0];
+  });
 }
 
 TEST_CASE("LSTM, GRU, RNN and their cells train as on the host, and nothing of them is said to run there") {
