@@ -12,6 +12,23 @@ function(npu_train_program target)
   endif()
 endfunction()
 
+# npu_train_plugin(TARGET): builds into lib/npu_train of the build folder what the library loads when a run asks for it. The library looks
+# along its own run path, and along that of the program if it is static. The programs of this project need no such path, because they find
+# the folder next to bin/, and they would keep it when they are installed.
+function(npu_train_plugin target)
+  set_target_properties(${target} PROPERTIES PREFIX "lib" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/npu_train
+    CXX_VISIBILITY_PRESET hidden)
+  target_link_libraries(${target} PRIVATE npu_train_flags)
+  set_property(TARGET npu_train APPEND PROPERTY BUILD_RPATH $<TARGET_FILE_DIR:${target}>)
+  if(NPU_TRAIN_KIND STREQUAL "STATIC_LIBRARY" AND NOT PROJECT_IS_TOP_LEVEL)
+    target_link_options(npu_train INTERFACE $<BUILD_INTERFACE:LINKER:-rpath,$<TARGET_FILE_DIR:${target}>>)
+  endif()
+  add_dependencies(npu_train_programs ${target})
+  if(NPU_TRAIN_INSTALL)
+    install(TARGETS ${target} LIBRARY DESTINATION lib/npu_train COMPONENT programs)
+  endif()
+endfunction()
+
 # Components: development (headers, package files), static, shared, programs (with the configs). A prefix may contain both kinds of library.
 function(npu_train_install_libraries suffix)
   set(libraries npu_train${suffix})
