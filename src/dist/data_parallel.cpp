@@ -17,7 +17,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/device/backend.hpp"
+#include "npu_train/device/run_backward.hpp"
 
 namespace npu_train {
 namespace {
@@ -134,7 +134,7 @@ bool DataParallelStrategy::begin_forward(bool has_batch) {
 
 void DataParallelStrategy::backward(const at::Tensor& loss, bool last) {
   reducer().begin_backward(last);
-  backend_of(device_of(loss.device())).backward(loss);
+  run_backward(loss);
 }
 
 WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {

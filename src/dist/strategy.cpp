@@ -3,8 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "npu_train/core/log.hpp"
-#include "npu_train/device/backend.hpp"
-#include "npu_train/device/device.hpp"
+#include "npu_train/device/run_backward.hpp"
 
 namespace npu_train {
 
@@ -20,6 +19,6 @@ void Strategy::load_carried(const State& saved) {
     log_info("the checkpoint has errors of compressed gradients; this run compresses none, so they are dropped");
 }
 
-void SingleDeviceStrategy::backward(const at::Tensor& loss, bool /*last*/) { backend_of(device_of(loss.device())).backward(loss); }
+void SingleDeviceStrategy::backward(const at::Tensor& loss, bool /*last*/) { run_backward(loss); }
 
 }  // namespace npu_train

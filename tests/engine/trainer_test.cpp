@@ -256,7 +256,7 @@ TEST_CASE("two trainers in two threads have a log each") {
   CHECK(count(other, "a step of one") == 0);
 }
 
-TEST_CASE("an exception thrown in backward surfaces as an Error") {
+TEST_CASE("an exception thrown in backward is one of the program") {
   struct Bad : torch::autograd::Function<Bad> {
     static at::Tensor forward(torch::autograd::AutogradContext*, at::Tensor x) { return x.clone(); }
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
@@ -270,7 +270,8 @@ TEST_CASE("an exception thrown in backward surfaces as an Error") {
   };
   Trainer trainer({.device = "cpu", .output = {.dir = ""}});
   const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), small_pictures(40)); });
-  CHECK(std::string(e.what()).find("backward went wrong") != std::string::npos);
+  CHECK(std::string(e.what()) == "[backward] backward went wrong");
+  CHECK(e.kind() == ErrorKind::Usage);
 }
 
 TEST_CASE("two trainers in two threads, and a stop from a third") {

@@ -194,6 +194,16 @@ TEST_CASE("an own loop whose ranks have other options, or other models, is refus
   }
 }
 
+TEST_CASE("an exception of a hook in the backward of an own loop is one of the program") {
+  OwnLoop loop(own_net(), alone(), "ddp", /*scaled=*/false);
+  loop.training.begin_window(1);
+  const auto loss = loop.loss(/*step=*/0, /*number=*/0, /*all=*/1);
+  loss.register_hook([](const at::Tensor&) { throw std::runtime_error("a hook went wrong"); });
+  const auto e = error_of([&] { loop.training.backward(loss); });
+  CHECK(std::string(e.what()) == "[backward] a hook went wrong");
+  CHECK(e.kind() == ErrorKind::Usage);
+}
+
 TEST_CASE("an own loop in another order of calls, and what cannot be built, get an error that names the call before it") {
   OwnLoop loop(own_net(), alone(), "ddp", /*scaled=*/false);
   const auto said = [](const std::function<void()>& call) {

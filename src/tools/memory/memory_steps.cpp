@@ -3,7 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 
-#include "npu_train/device/backend.hpp"
+#include "npu_train/device/run_backward.hpp"
 #include "npu_train/device/transfer.hpp"
 
 namespace npu_train::detail {
@@ -24,7 +24,7 @@ void forward_backward(Task& task, Precision& precision, const Device& device, co
       output = task.training_step(precision.cast_input(here));
     });
     observers.run(Phase::Backward, 0, static_cast<int>(k), [&] {
-      backend_of(device_of(output.loss.device())).backward(precision.scale_loss(output.loss));
+      run_backward(precision.scale_loss(output.loss));
       precision.collect_gradients();
     });
   }
