@@ -23,6 +23,7 @@ std::vector<int32_t> text_tokens(const std::string& text, const std::string& whe
   return out;
 }
 
+// A list may come from a tokenizer that adds the two tokens around a text; they are not added twice.
 std::vector<int32_t> listed_tokens(const std::vector<Json>& list, const std::string& where, const DocumentRules& rules) {
   std::vector<int32_t> out;
   for (const auto& token : list) {
@@ -31,8 +32,9 @@ std::vector<int32_t> listed_tokens(const std::vector<Json>& list, const std::str
           kLargestToken);
     out.push_back(static_cast<int32_t>(id));
   }
-  if (!out.empty() && rules.begin_token >= 0 && out.front() != rules.begin_token)
-    out.insert(out.begin(), static_cast<int32_t>(rules.begin_token));
+  if (out.empty()) return out;
+  if (rules.begin_token >= 0 && out.front() != rules.begin_token) out.insert(out.begin(), static_cast<int32_t>(rules.begin_token));
+  if (out.back() != rules.end_token) out.push_back(static_cast<int32_t>(rules.end_token));
   return out;
 }
 

@@ -92,7 +92,9 @@ const ConfigTable<DocumentsOptions>& DocumentsOptions::config_table() {
                  one_of({"error", "truncate", "split"}))
           .field("begin_token", &T::begin_token,
                  "comes before the tokens of each sample, unless a list of tokens begins with it; -1: nothing", between(-1, 1 << 24))
-          .field("end_token", &T::end_token, "ends a document in files of tokens, and is its last token", between(0, 1 << 24))
+          .field("end_token", &T::end_token,
+                 "ends a document in files of tokens; comes after the other texts, unless a list of tokens ends with it",
+                 between(0, 1 << 24))
           .field("pad_token", &T::pad_token, "fills the shorter samples of a batch", between(0, 1 << 24))
           .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
           .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));

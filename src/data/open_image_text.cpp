@@ -96,7 +96,8 @@ ConfigTable<T> image_text_fields(ConfigTable<T> table, const char* line) {
           .template field<int64_t>("begin_token", &O::begin_token,
                                    "comes before the tokens of each text, unless a list of tokens begins with it; -1: nothing",
                                    between(-1, 1 << 24))
-          .template field<int64_t>("end_token", &O::end_token, "comes after them", between(0, 1 << 24))
+          .template field<int64_t>("end_token", &O::end_token, "comes after them, unless a list of tokens ends with it",
+                                   between(0, 1 << 24))
           .template field<int64_t>("pad_token", &O::pad_token, "fills the shorter texts of a batch", between(0, 1 << 24))
           .template field<int64_t>("vocab_size", &O::vocab_size, "a token of at least this is an error; 0: not checked",
                                    between(0, 1 << 24)));

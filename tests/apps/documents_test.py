@@ -35,7 +35,7 @@ class Documents(ProgramTest):
             if i % 3 == 0:
                 tokens = ids(1, 20)
                 lines.append({'tokens': tokens})
-                out.append(([39, *tokens], 1))
+                out.append(([39, *tokens, 0], 1))
             else:
                 prompt, completion = ids(0, 12), ids(1, 3 if i % 2 else 9)
                 lines.append({'prompt': prompt, 'completion': completion})
@@ -78,17 +78,17 @@ class Documents(ProgramTest):
                     self.assertAlmostEqual(float(row['perplexity']) / math.exp(loss), 1, delta=1e-5)
 
     def test_steps_in_which_nothing_counts_are_skipped_and_counted(self):
-        lines = [{'tokens': [5, 6, 7]}] * 2 + [{'tokens': [39]}] * 2 + [{'tokens': [8, 9]}] * 2  # [39]: only the begin_token, which is not predicted
+        lines = [{'tokens': [5, 6, 7]}] * 2 + [{'tokens': [0]}] * 2 + [{'tokens': [8, 9]}] * 2  # [0]: only the end_token, which is first and not predicted
         for name in ('train.jsonl', 'val.jsonl'): (self.dir / name).write_text(''.join(json.dumps(line) + '\n' for line in lines))
-        arguments = ('data.batch_size=2', 'data.shuffle=false', 'trainer.accumulate_grad_batches=1', 'optimizer.lr=0.1')
+        arguments = ('data.begin_token=-1', 'data.batch_size=2', 'data.shuffle=false', 'trainer.accumulate_grad_batches=1', 'optimizer.lr=0.1')
         for name, more in {'one': (), 'ranks': ('--nproc', '2', 'data.batch_size=1')}.items():
             said = self.run_of(name, *arguments, *more)
             self.assertIn('step 1 skipped: no target in it counts', said[1])
             history = json.loads((run_dir(self.dir / name) / 'history.json').read_text())
             self.assertEqual((history['global_step'], history['skipped_steps']), (2, 1))
             self.assertTrue(math.isfinite(history['final_val']['loss']))
-        (self.dir / 'train.jsonl').write_text(json.dumps({'tokens': [39]}) + '\n')
-        said = train_app(self.config(CONFIG.format(dir=self.dir)), f'output.dir={self.dir}/none', 'data.batch_size=1', 'trainer.max_epochs=-1', 'trainer.max_steps=5')
+        (self.dir / 'train.jsonl').write_text(json.dumps({'tokens': [0]}) + '\n')
+        said = train_app(self.config(CONFIG.format(dir=self.dir)), f'output.dir={self.dir}/none', 'data.begin_token=-1', 'data.batch_size=1', 'trainer.max_epochs=-1', 'trainer.max_steps=5')
         self.assertFails(said, 3, 'no target of epoch 0 counts')
 
 

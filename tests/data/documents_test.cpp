@@ -132,7 +132,7 @@ TEST_CASE("labelled texts: bytes with an end, tokens as they are, classes in alp
   CHECK(pair.info().class_names == std::vector<std::string>{"art", "sport"});
   CHECK(input_of(*pair.train, 0) == Ids{257, 'a', 'b', 0});
   CHECK(input_of(*pair.train, 1) == Ids{257, 0xc3, 0xa9, 0});
-  CHECK(input_of(*pair.train, 2) == Ids{257, 7, 8});
+  CHECK(input_of(*pair.train, 2) == Ids{257, 7, 8, 0});
   const auto label = [&](int64_t i) { return pair.train->get(i).fields[1].second.item<int64_t>(); };
   CHECK(label(0) == 1);
   CHECK(label(1) == 0);
@@ -162,14 +162,23 @@ TEST_CASE("the classes of a validation are those of the training, and numbers ar
   CHECK(open_texts({{"train", texts.lines("u.jsonl", "{\"text\": \"a\"}")}}).train->get(0).fields.size() == 1);
 }
 
-TEST_CASE("begin_token comes before lists of tokens, unless they begin with it") {
+TEST_CASE("a list of tokens is between begin_token and end_token, as a text is, and neither is added twice") {
   const Texts texts;
-  const auto path = texts.lines("a.jsonl", "{\"tokens\": [7, 8]}\n{\"tokens\": [5, 8]}\n{\"tokens\": [9]}");
-  const auto data = open_texts({{"train", path}, {"begin_token", 5}, {"context", 3}}).train;
-  CHECK(input_of(*data, 0) == Ids{5, 7, 8});
-  CHECK(input_of(*data, 1) == Ids{5, 8});
-  CHECK(input_of(*data, 2) == Ids{5, 9});
-  CHECK(input_of(*open_texts({{"train", path}}).train, 0) == Ids{7, 8});
+  const auto path = texts.lines("a.jsonl", "{\"tokens\": [7, 8]}\n{\"tokens\": [5, 8]}\n{\"tokens\": [9, 6]}\n{\"tokens\": [5]}");
+  const auto data = open_texts({{"train", path}, {"begin_token", 5}, {"end_token", 6}, {"context", 4}}).train;
+  CHECK(input_of(*data, 0) == Ids{5, 7, 8, 6});
+  CHECK(input_of(*data, 1) == Ids{5, 8, 6});
+  CHECK(input_of(*data, 2) == Ids{5, 9, 6});
+  CHECK(input_of(*data, 3) == Ids{5, 6});
+  CHECK(input_of(*open_texts({{"train", path}}).train, 0) == Ids{7, 8, 0});
+  const auto text = texts.lines("b.jsonl", "{\"text\": \"ab\"}"), list = texts.lines("c.jsonl", "{\"tokens\": [97, 98]}");
+  for (const auto& [context, rule] : {std::pair(4, "error"), std::pair(3, "truncate")}) {
+    const auto of = [&, context = context, rule = rule](const std::string& file) {
+      return input_of(*open_texts({{"train", file}, {"begin_token", 257}, {"context", context}, {"long_documents", rule}}).train, 0);
+    };
+    CHECK(of(list) == of(text));
+  }
+  fails_with([&] { open_texts({{"train", path}, {"begin_token", 5}, {"context", 3}}); }, ErrorKind::Data, "the text has 4 tokens");
 }
 
 TEST_CASE("prompts and completions: the tokens of both, and how many are the prompt's") {

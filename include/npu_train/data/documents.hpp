@@ -25,7 +25,7 @@ struct DocumentRules {
   int64_t context = 512;                 ///< tokens of the longest sample, with begin_token and end_token
   std::string long_documents = "error";  ///< for longer ones: error; truncate: first tokens, then end_token; split: several samples
   int64_t begin_token = -1;              ///< first token of each sample; below 0: none
-  int64_t end_token = 0;                 ///< last token of each document in a file of tokens, and of its sample
+  int64_t end_token = 0;                 ///< last token of each document in a file of tokens, and of each sample that is a text
   int64_t pad_token = 0;
   int64_t vocab_size = 0;  ///< larger or equal tokens are an error; 0: not checked
   bool skip_bad = false;   ///< omits and counts documents that are empty, too long or have such a token, instead of an error
@@ -78,7 +78,7 @@ class TokenDocuments final : public SequenceDataset {
 
 /// Texts of a file with one JSON object per line: {"text": "...", "label": "sport"}. A text becomes its bytes and end_token. Instead of
 /// "text":
-///  - "tokens": a list of ids, used unchanged; only begin_token is inserted unless they begin with it;
+///  - "tokens": a list of ids between begin_token and end_token; those that the list has are not added again;
 ///  - "prompt" and "completion", each a text or a list of ids, for a language model whose loss counts only the completion.
 /// Labels are names (their classes are numbered alphabetically) or numbers from 0; either all lines have one or none. Samples have "input"
 /// int64 [tokens] and scalars: "prompt" (tokens before the completion, if any line has a prompt) and "target" (with labels). All tokens are
