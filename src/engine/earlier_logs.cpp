@@ -71,12 +71,13 @@ std::string with_new_names(std::string header) {
   return header;
 }
 
-/// Returns whether a row was written before the state of `loop` was saved. A save at the last step of an epoch precedes the end of that
-/// epoch, which then runs again. Each skipped step has a row; `skips` counts them for comparison with the loop's count.
+/// Returns whether a row was written before the state of `loop` was saved, or belongs to a validation at that step. A save at the last step
+/// of an epoch precedes the end of that epoch, which then runs again. Each skipped step has a row; `skips` counts them for comparison with
+/// the loop's count.
 bool is_earlier(const TrainLoop& loop, const Row& row, int64_t& skips) {
   if (row.step > loop.global_step()) return false;
   if (row.phase == "epoch") return row.epoch < loop.epoch();
-  if (row.phase == "val") return row.epoch < loop.epoch() || row.step <= loop.validated_step();
+  if (row.phase == "val") return true;
   return !row.skipped || ++skips <= loop.skipped_steps();
 }
 

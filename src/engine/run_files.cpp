@@ -101,6 +101,7 @@ struct RunFiles::Impl {
   std::optional<double> loss_scale;  // after the last step
   std::vector<std::string> columns;
   std::optional<AppendFile> csv;
+  std::string newest;  // the last row of the earlier part, until there is a new one
   Json history = Json::array();
   std::optional<EventWriter> events;
 
@@ -139,6 +140,7 @@ void RunFiles::Impl::open(TrainLoop& loop) {
     write_file_atomic(path, join(all, ",") + "\n" + before);
     csv.emplace(path.string());
   });
+  if (!before.empty()) newest = before.substr(before.rfind('\n', before.size() - 2) + 1);
   logging("history.json", [&] {
     const auto path = fs::path(dir) / "history.json";
     if (goes_on && fs::exists(path)) history = detail::earlier_epochs(loop, path);
@@ -165,7 +167,9 @@ void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, 
     if (std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == name; }))
       line += shortest(scalar_or(values, name, std::nan("")));
   }
-  if (csv) logging("metrics.csv", [&] { csv->write(line + "\n"); });
+  line += '\n';
+  if (line == std::exchange(newest, "")) return;  // the resumed run repeats the validation that was the last before its stop
+  if (csv) logging("metrics.csv", [&] { csv->write(line); });
   if (events) logging("the TensorBoard events", [&] { event(phase, step, values); });
 }
 

@@ -2,6 +2,7 @@
 
 #include "npu_train/engine/run_files.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -164,17 +165,30 @@ TEST_CASE("after a kill between the save of an epoch's last step and that of its
   }
 }
 
-TEST_CASE("the log of a run that was stopped inside an epoch becomes that of a run that was not") {
+TEST_CASE("the log of a run in slices has the rows of the run that was not stopped, and the validation of each stop, once") {
   TempDir dir;
   auto config = short_config(dir);
-  config.trainer.max_steps = 3;
-  const fs::path run_dir = Trainer(config).fit().run_dir;
-  CHECK((column_of(run_dir / "metrics.csv", "step", "val") == std::vector<double>{3}));
-  config.trainer.max_steps = -1;
-  Trainer again(config);
-  again.resume("auto");
-  again.fit();
-  CHECK((column_of(run_dir / "metrics.csv", "step", "val") == std::vector<double>{4, 8}));
+  config.output.name = "complete";
+  auto wanted = logged(Trainer(config).fit().run_dir);
+  config.output.name = "slices";
+  fs::path run_dir;
+  std::vector<std::string> stops;
+  for (const int64_t steps : {3, 3, 4, 6, 6, -1}) {
+    config.trainer.max_steps = steps;
+    Trainer slice(config);
+    slice.resume("auto");
+    run_dir = slice.fit().run_dir;
+    for (const auto& row : logged(run_dir))
+      if (row.starts_with(str_cat(steps == 3 ? 0 : 1, ",", steps, ",val,"))) stops.push_back(row);
+  }
+  CHECK((column_of(run_dir / "metrics.csv", "step", "val") == std::vector<double>{3, 4, 6, 8}));
+  REQUIRE(stops.size() == 4);
+  CHECK((stops[0] == stops[1] && stops[2] == stops[3]));  // no step followed the first and the third
+  wanted.insert(wanted.end(), {stops[0], stops[2]});
+  auto rows = logged(run_dir);
+  std::sort(wanted.begin(), wanted.end());
+  std::sort(rows.begin(), rows.end());
+  CHECK((rows == wanted));
 }
 
 TEST_CASE("the log of an earlier version, which counted images per second, continues") {
