@@ -87,6 +87,23 @@ WeightsFile weights_of_checkpoint(const std::string& checkpoint, WeightSet set) 
   return out;
 }
 
+// Returns whether these are the averages of a checkpoint: trained parameters and buffers, under names of their own.
+bool is_averages(const NamedTensors& tensors) {
+  return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(),
+                                         [](const auto& t) { return t.first.starts_with("average/") || t.first.starts_with("buffer/"); });
+}
+
+WeightsFile weights_of_safetensors(const std::filesystem::path& file, WeightSet set) {
+  auto tensors = load_safetensors(file);
+  if (!is_averages(tensors)) return one_set({.tensors = std::move(tensors)}, set, file.string());
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  check(std::filesystem::exists(folder / "manifest.json"), ErrorKind::Checkpoint, kCheckpointWeights, file.string(),
+        ": has the averages of a checkpoint, without the rest of it; hint: name the checkpoint's folder");
+  check(set != WeightSet::Plain, ErrorKind::Usage, kCheckpointWeights, file.string(), ": has only the averages; hint: name the folder ",
+        folder.string(), " for the plain weights");
+  return weights_of_checkpoint(find_checkpoint(folder.string()), WeightSet::Ema);
+}
+
 // Returns the Python command that writes a library's weights to a file.
 std::string how_to_get(const std::string& scheme, const std::string& name) {
   const auto last = name.substr(name.rfind('/') + 1);
@@ -158,7 +175,7 @@ WeightsFile read_weights(const std::string& path, WeightSet set) {
                   "give the weights of its base, and the adapter as model.lora.from");
     return weights_of_checkpoint(find_checkpoint(path), set);
   }
-  if (is_safetensors_name(file)) return one_set({.tensors = load_safetensors(file)}, set, path);
+  if (is_safetensors_name(file)) return weights_of_safetensors(file, set);
   if (is_pth_name(file)) {
     auto pth = load_pth(file);
     return one_set({.tensors = std::move(pth.tensors), .integers = std::move(pth.integers)}, set, path);

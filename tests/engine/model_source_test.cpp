@@ -4,6 +4,8 @@
 
 #include <torch/nn.h>
 
+#include <filesystem>
+
 #include "engine/short_run.hpp"
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/torch_checkpoint.hpp"
@@ -17,6 +19,7 @@
 
 using namespace npu_train;
 using namespace npu_train::testing;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -164,6 +167,16 @@ TEST_CASE("of a run with averages these are taken everywhere, and the accuracy n
   begun.model.options.set("weights_key", "model");
   Trainer again(begun);
   CHECK(torch::equal(named_tensor(again.model(), name), plain));
+
+  const auto ema = run + "/checkpoints/last/ema.safetensors";
+  const auto of_file = read_weights(ema);
+  CHECK((of_file.averages && of_file.checkpoint == fs::canonical(run + "/checkpoints/last").string()));
+  CHECK(torch::equal(named_tensor(model_from({.model = small_vit(), .weights = ema}, parts).model, name), average));
+  CHECK(has(error_of([&] { read_weights(ema, WeightSet::Plain); }).what(), "has only the averages; hint: name the folder"));
+  fs::copy_file(ema, dir / "copy.safetensors");
+  const auto alone = error_of([&] { read_weights((dir / "copy.safetensors").string()); });
+  CHECK(alone.kind() == ErrorKind::Checkpoint);
+  CHECK(has(alone.what(), "has the averages of a checkpoint, without the rest of it; hint: name the checkpoint's folder"));
 
   const auto torch_file = [&](WeightSet set) {
     const auto written = save_torch_checkpoint(run, (dir / "torch").string(), {}, parts, set);

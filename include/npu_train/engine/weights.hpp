@@ -30,11 +30,11 @@ struct WeightsFile {
 /// Reads tensors by name from
 /// - a .safetensors file, or a .pth, .pt, .bin or .ckpt of PyTorch (read without executing code),
 /// - an index of several such files next to it (model.safetensors.index.json, pytorch_model.bin.index.json),
-/// - a checkpoint folder of npu_train (its model, with merged adapters), or a Hugging Face folder with one of the files above.
-/// Two sets of weights are in a checkpoint of a run with `ema.enabled`, and in a file with `state_dict_ema` or `model_ema` next to
-/// `state_dict` or `model`, as written by timm and torchvision's references; `set` chooses one. Error(Data) or Error(Checkpoint) if it is
-/// none of these. Error(Checkpoint) if an index names files outside its folder, missing files, other indices, or a tensor twice; or if
-/// `set` is Ema and there are no averages.
+/// - a checkpoint folder of npu_train (its model, with merged adapters), its ema.safetensors (the same model with its averages), or a
+/// Hugging Face folder with one of the files above. Two sets of weights are in a checkpoint of a run with `ema.enabled`, and in a file with
+/// `state_dict_ema` or `model_ema` next to `state_dict` or `model`, as written by timm and torchvision's references; `set` chooses one.
+/// Error(Data) or Error(Checkpoint) if it is none of these. Error(Checkpoint) if an index names files outside its folder, missing files,
+/// other indices, or a tensor twice; or if `set` is Ema and there are no averages.
 WeightsFile read_weights(const std::string& path, WeightSet set = WeightSet::Auto);
 /// Returns only the tensors of read_weights().
 NamedTensors read_weights_file(const std::string& path, WeightSet set = WeightSet::Auto);
