@@ -66,6 +66,7 @@ DatasetPair open_documents(const DocumentsOptions& options) {
     counts += all->counts();
     split_off_validation(pair, all, options.val_fraction);
     if (!val_paths.empty()) {
+      check_written_together(paths, val_paths);
       const auto val = open_token_documents(val_paths, options);
       counts += val->counts();
       pair.val = val;

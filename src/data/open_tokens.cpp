@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -26,11 +27,28 @@ void warn_without_validation(const DatasetPair& pair) {
   if (pair.val == nullptr) log_warning("neither data.val nor data.val_fraction is set; the run does not validate");
 }
 
+void check_written_together(const std::vector<std::string>& train, const std::vector<std::string>& val) {
+  namespace fs = std::filesystem;
+  for (const fs::path held : val) {
+    const auto partner = held.parent_path() / "train.bin";
+    const auto is_partner = [&](const std::string& path) {
+      std::error_code unreadable;
+      return fs::equivalent(path, partner, unreadable);
+    };
+    if (held.filename() != "val.bin" || std::none_of(train.begin(), train.end(), is_partner)) continue;
+    check(
+        TokenFile(held).written_with() == TokenFile(partner).written_with(), ErrorKind::Data, "tokens", held.string(),
+        ": was not written together with ", partner.string(),
+        ", so that some text may be in both or in none; hint: run npu_tool tokenize again with the same --to, or rename one of the two if "
+        "you made them separately");
+  }
+}
+
 namespace {
 
-std::shared_ptr<TokenDataset> open_files(const std::string& pattern, const TokensOptions& options) {
+std::shared_ptr<TokenDataset> open_files(const std::vector<std::string>& paths, const TokensOptions& options) {
   std::vector<TokenFile> files;
-  for (const auto& path : token_files(pattern)) files.emplace_back(path, options.dtype);
+  for (const auto& path : paths) files.emplace_back(path, options.dtype);
   return std::make_shared<TokenDataset>(std::move(files), text_tokens(options, options.context), options.vocab_size);
 }
 
@@ -54,8 +72,13 @@ DatasetPair open_tokens(const TokensOptions& options) {
   check_split(options.train, options.val, options.val_fraction);
   DatasetPair pair;
   pair.options = options;
-  split_off_validation(pair, open_files(options.train, options), options.val_fraction);
-  if (!options.val.empty()) pair.val = open_files(options.val, options);
+  const auto paths = token_files(options.train);
+  split_off_validation(pair, open_files(paths, options), options.val_fraction);
+  if (!options.val.empty()) {
+    const auto val_paths = token_files(options.val);
+    pair.val = open_files(val_paths, options);
+    check_written_together(paths, val_paths);
+  }
   warn_without_validation(pair);
   pair.train = with_prefix(pair.train, options);
   pair.val = with_prefix(pair.val, options);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/datasets.hpp"
@@ -38,6 +39,10 @@ void split_off_validation(DatasetPair& pair, const std::shared_ptr<Data>& all, d
   pair.train = all->part(0, all->size() - val);
   pair.val = all->part(all->size() - val, val);
 }
+
+// Error(Data) for the train.bin and val.bin of one folder, as `npu_tool tokenize` writes them, if two calls wrote them: the second one was
+// killed between the two.
+void check_written_together(const std::vector<std::string>& train, const std::vector<std::string>& val);
 
 void warn_without_validation(const DatasetPair& pair);
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/hash.hpp"
 
 namespace npu_train {
 namespace {
@@ -23,6 +24,12 @@ struct TokenLayout {
 };
 constexpr TokenLayout kTokenLayouts[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 constexpr int64_t kTokenHeader = 256 * sizeof(int32_t);
+constexpr int32_t kTogether = 1885432946;  // the digest of all files that were written together follows it
+constexpr int64_t kTogetherAt = 3 * sizeof(int32_t);
+struct Together {
+  int32_t magic;
+  int32_t digest[2];
+};
 constexpr size_t kTokensAtOnce = size_t{1} << 20;  // per write call
 
 template <class Token>
@@ -48,12 +55,29 @@ std::string other_format(const int32_t (&header)[3]) {
   return "";
 }
 
-// Writes numbers, or the bytes of a text. The caller commits the file.
+// Returns a digest of the contents and of their boundaries; never 0.
+uint64_t digest_of(const std::vector<std::pair<std::string, std::string_view>>& files) {
+  Hasher out;
+  for (const auto& [path, bytes] : files) {
+    const uint64_t size = bytes.size();
+    out.update(&size, sizeof(size));
+    out.update(bytes.data(), bytes.size());
+  }
+  return std::max<uint64_t>(1, out.digest());
+}
+
+// Writes numbers, or the bytes of a text. The caller commits the file. `together`: digest_of() the files that are written together; 0: this
+// one is alone.
 template <class Tokens>
-void write_tokens(AtomicFile& file, const Tokens& tokens, const TokenLayout& layout) {
+void write_tokens(AtomicFile& file, const Tokens& tokens, const TokenLayout& layout, uint64_t together = 0) {
   const auto path = file.path().string();
   check(tokens.size() < (size_t{1} << 31), ErrorKind::Usage, "save_tokens", path, ": ", tokens.size(), " tokens; allowed: fewer than 2^31");
   int32_t header[256] = {layout.magic, layout.version, static_cast<int32_t>(tokens.size())};
+  if (together != 0) {
+    Together mark{kTogether, {}};
+    std::memcpy(mark.digest, &together, sizeof(together));
+    std::memcpy(&header[3], &mark, sizeof(mark));
+  }
   file.write(header, sizeof(header));
   for (size_t begin = 0; begin < tokens.size(); begin += kTokensAtOnce) {
     const auto end = std::min(begin + kTokensAtOnce, tokens.size());
@@ -81,6 +105,9 @@ TokenFile::TokenFile(const std::string& path, const std::string& dtype) : path_(
     check(header[2] >= 0 && bytes == expected, ErrorKind::Data, kTokens, path, ": ", bytes, " bytes; a header with ", header[2],
           " tokens requires ", expected, " bytes; hint: the file is incomplete or damaged, download or make it again");
     begin_ = kTokenHeader, width_ = layout.width, size_ = header[2];
+    Together mark{};
+    file_.read(kTogetherAt, &mark, sizeof(mark));
+    if (mark.magic == kTogether) std::memcpy(&written_with_, mark.digest, sizeof(written_with_));
     return;
   }
   const auto other = other_format(header);
@@ -105,7 +132,8 @@ void save_tokens(const std::string& path, std::string_view bytes) { save_tokens(
 
 void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files) {
   std::deque<AtomicFile> written;
-  for (const auto& [path, bytes] : files) write_tokens(written.emplace_back(path), bytes, kTokenLayouts[0]);
+  const auto together = files.size() > 1 ? digest_of(files) : 0;
+  for (const auto& [path, bytes] : files) write_tokens(written.emplace_back(path), bytes, kTokenLayouts[0], together);
   for (auto& file : written) file.commit();
 }
 

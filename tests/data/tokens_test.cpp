@@ -119,6 +119,38 @@ TEST_CASE("validation: the last samples, or files") {
   CHECK(open({{"train", train}, {"context", 4}}).val == nullptr);
 }
 
+TEST_CASE("a file of a pair whose other file was not replaced with it is refused, by tokens and by documents") {
+  const Folder folder;
+  const auto path = [&](const char* name) { return (folder.dir.path() / name).string(); };
+  const auto pair = [&](const std::string& train, const std::string& val) {
+    save_tokens({{path("train.bin"), train}, {path("val.bin"), val}});
+  };
+  const auto read = [&](const char* name) { return std::pair(path(name), read_file(path(name), 1 << 20)); };
+  const auto put = [](const std::pair<std::string, std::string>& file) { std::ofstream(file.first, std::ios::binary) << file.second; };
+  const auto refused = [&] {
+    for (const auto& [name, context] : {std::pair("tokens", 4), std::pair("documents", 16)}) {
+      const ConfigNode options{{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", context}};
+      const auto both = [&, name = name] {
+        builtin_datasets().make({.name = name, .options = options, .mark = {}}, "data", builtin_transforms());
+      };
+      check_error(both, ErrorKind::Data, "val.bin: was not written together with");
+      check_error(both, ErrorKind::Data, "run npu_tool tokenize again");
+    }
+  };
+  pair("abcdefgh", "ijklmnop");
+  const auto earlier = read("val.bin");
+  CHECK(open({{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", 4}}).val->size() == 1);
+  pair("abcdefghijkl", "mnop");  // the same text, divided in another place
+  put(earlier);
+  refused();
+  pair("abcdefgh", "ijklmnop");
+  CHECK(open({{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", 4}}).val->size() == 1);
+  save_tokens(path("val.bin"), "ijklmnop");  // as earlier versions wrote each of the two
+  refused();
+  save_tokens(path("train.bin"), "abcdefgh");
+  CHECK(open({{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", 4}}).val->size() == 1);
+}
+
 TEST_CASE("invalid files and options are one error each") {
   const Folder folder;
   const auto ten = bytes_of(counting<uint16_t>(10));

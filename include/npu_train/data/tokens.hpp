@@ -1,7 +1,8 @@
 /// Text as token ids, in the file formats of llm.c and nanoGPT.
 ///
 /// llm.c: a header of 256 int32 (magic 20240520, version 1, number of tokens; the rest unused), then uint16; its files for Llama 3 have the
-/// magic 20240801, version 7 and uint32. nanoGPT: uint16 without a header. Everything is little-endian.
+/// magic 20240801, version 7 and uint32. nanoGPT: uint16 without a header. Everything is little-endian. Files that were written together
+/// have in the unused part, from the fourth int32 on, the magic 1885432946 and a 64-bit digest of all of them.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ class TokenFile {
 
   int64_t size() const { return size_; }  ///< tokens
   const std::string& path() const { return path_; }
+  uint64_t written_with() const { return written_with_; }  ///< digest of all files that were written together; 0: of one written alone
   /// Reads tokens [first, first + count) into `out`. Error(Data) if the file no longer has them.
   void read(int64_t first, int64_t count, int64_t* out) const;
 
@@ -34,6 +36,7 @@ class TokenFile {
   std::string path_;
   ReadableFile file_;
   int64_t begin_ = 0, width_ = 2, size_ = 0;  // offset of the first token and size of a token in bytes; number of tokens
+  uint64_t written_with_ = 0;
 };
 
 /// Writes tokens in llm.c's layout for GPT-2 (uint16), or for Llama 3 (uint32) if a token is above 65535. Error(Usage) for a token below 0
@@ -41,7 +44,8 @@ class TokenFile {
 void save_tokens(const std::string& path, const std::vector<int64_t>& tokens);
 /// Like save_tokens() above, with each byte as a token.
 void save_tokens(const std::string& path, std::string_view bytes);
-/// Writes several files of bytes; none of them appears before the content of all is on the disk.
+/// Writes several files of bytes; the first one appears when the content of all is on the disk. A kill before the last one appears leaves
+/// files of two calls, whose written_with() differ.
 void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files);
 
 /// Sample i has "input", the `context` tokens from i * context on, and "target", the token after each of them: int64 [context]. Tokens at
