@@ -10,27 +10,12 @@
 #include <limits>
 
 #include "export/compare.hpp"
-#include "export/interpreter.hpp"
-#include "export/onnx_reader.hpp"
 #include "export/onnxruntime.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/evaluation_mode.hpp"
 
 namespace npu_train {
 namespace {
-
-// Returns the fields that the graph reads.
-Batch inputs_of(const onnx::OnnxModel& model, const Batch& batch) {
-  Batch out;
-  for (const auto& input : model.inputs) out.set(input.name, batch.at(input.name));
-  return out;
-}
-
-Outputs run(const onnx::OnnxModel& model, const Batch& inputs) {
-  std::map<std::string, at::Tensor> given;
-  for (const auto& [name, value] : inputs.fields()) given[name] = value;
-  return onnx::run_model(model, given);
-}
 
 double difference_of(const at::Tensor& expected, const at::Tensor& given) {
   const auto infinite = std::numeric_limits<double>::infinity();
@@ -50,20 +35,15 @@ FileComparison onnx::compared(const std::string& by, const Outputs& expected, co
   return out;
 }
 
-Outputs run_onnx(const std::filesystem::path& file, const Batch& inputs) {
-  return translated("run_onnx", [&] { return run(onnx::read_onnx(file), inputs); });
-}
-
-std::vector<FileComparison> check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance) {
+FileComparison check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance) {
   return translated("check_onnx", [&] {
     const EvaluationMode evaluation(*model.module);
     const at::NoGradGuard no_grad;
     const auto expected = model.forward(inputs.map([](const at::Tensor& t) { return t.clone(); }));
-    const auto written = onnx::read_onnx(file);
-    std::vector<FileComparison> out{onnx::compared("npu_train", expected, run(written, inputs), tolerance)};
-    if (const auto theirs = onnx::run_onnxruntime(file, inputs_of(written, inputs)))
-      out.push_back(onnx::compared("onnxruntime " + theirs->first, expected, theirs->second, tolerance));
-    return out;
+    const auto results = onnx::run_onnxruntime({{.file = file, .inputs = inputs}});
+    const auto& theirs = results.files.at(0);
+    check(theirs.error.empty(), ErrorKind::Data, "check_onnx", "onnxruntime cannot run ", file.string(), ": ", theirs.error);
+    return onnx::compared("onnxruntime " + results.version, expected, theirs.outputs, tolerance);
   });
 }
 

@@ -33,8 +33,7 @@ DataType data_type(at::ScalarType type, const std::string& what) {
 at::ScalarType scalar_type(int32_t data_type, const std::string& where) {
   const auto found =
       std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& entry) { return static_cast<int32_t>(entry.second) == data_type; });
-  check(found != kTypes.end(), ErrorKind::Data, "run_onnx", where, ": a tensor has the data type ", data_type,
-        ", which is not supported; hint: export the file again with npu_tool export");
+  check(found != kTypes.end(), ErrorKind::Internal, "export_onnx", "'", where, "' has the data type ", data_type, ", which no dtype has");
   return found->first;
 }
 

@@ -1,4 +1,4 @@
-// An ONNX model in memory: created by the lowering or the reader, written to a file, run by the interpreter.
+// An ONNX model in memory: made by the lowering, written as a file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,7 +49,7 @@ struct OnnxModel {
 
 /// Error(Usage) for a dtype that ONNX does not support; `what` names the tensor.
 proto::DataType data_type(at::ScalarType type, const std::string& what);
-/// Error(Data) for a type that this library does not read.
+/// The dtype of a type that data_type() gave; `where` names the node.
 at::ScalarType scalar_type(int32_t data_type, const std::string& where);
 
 }  // namespace npu_train::onnx

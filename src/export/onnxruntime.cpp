@@ -1,56 +1,104 @@
 #include "export/onnxruntime.hpp"
 
-#include <sstream>
-#include <vector>
+#include <cstdlib>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/first_line.hpp"
 #include "npu_train/core/process.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/io/npy.hpp"
 #include "npu_train/io/scratch_folder.hpp"
 
 namespace npu_train::onnx {
 namespace {
 
+constexpr const char *kRunFiles = "check_onnx", *kPythonVariable = "NPU_TRAIN_ONNX_PYTHON";
 constexpr int kNotInstalled = 3;
-// Prints the version, then the name of each output on its own line.
+// Reads inputs.json, the names of the given fields of each file, and writes results.json. Names of values may have any characters, so the
+// files of tensors have numbers.
 constexpr const char* kScript = R"(
-import sys
+import json, sys
 try:
     import numpy, onnxruntime
-except ImportError:
+except ImportError as error:
+    print(error)
     sys.exit(3)
-folder, model, *names = sys.argv[1:]
+folder, *files = sys.argv[1:]
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 3
-session = onnxruntime.InferenceSession(model, options, providers=['CPUExecutionProvider'])
-feed = {name: numpy.load(f'{folder}/in{i}.npy') for i, name in enumerate(names)}
-print(onnxruntime.__version__)
-for i, (output, value) in enumerate(zip(session.get_outputs(), session.run(None, feed))):
-    numpy.save(f'{folder}/out{i}.npy', value)
-    print(output.name)
+results = []
+for i, (file, given) in enumerate(zip(files, json.load(open(f'{folder}/inputs.json', encoding='utf-8')))):
+    try:
+        session = onnxruntime.InferenceSession(file, options, providers=['CPUExecutionProvider'])
+        read = {value.name for value in session.get_inputs()}
+        values = session.run(None, {name: numpy.load(f'{folder}/{i}.in{k}.npy') for k, name in enumerate(given) if name in read})
+        for k, value in enumerate(values): numpy.save(f'{folder}/{i}.out{k}.npy', value)
+        results.append({'outputs': [value.name for value in session.get_outputs()], 'error': ''})
+    except Exception as error:
+        results.append({'outputs': [], 'error': str(error) or repr(error)})
+with open(f'{folder}/results.json', 'w', encoding='utf-8') as out:
+    json.dump({'version': onnxruntime.__version__, 'files': results}, out)
 )";
+
+std::string python_program() {
+  const char* set = std::getenv(kPythonVariable);
+  return set != nullptr && *set != '\0' ? set : "python3";
+}
+
+// Of the tensor `index` of file `run`.
+std::string tensor_file(size_t run, const char* what, size_t index) {
+  return std::to_string(run) + "." + what + std::to_string(index) + ".npy";
+}
+
+void write_inputs(const std::filesystem::path& folder, const std::vector<FileRun>& runs) {
+  Json names = Json::array();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    Json of_file = Json::array();
+    const auto& fields = runs[i].inputs.fields();
+    for (size_t k = 0; k < fields.size(); ++k) {
+      save_npy(folder / tensor_file(i, "in", k), fields[k].second, Durability::Renamed);
+      of_file.push_back(fields[k].first);
+    }
+    names.push_back(std::move(of_file));
+  }
+  write_file_atomic(folder / "inputs.json", names.dump());
+}
+
+void run_script(const std::filesystem::path& folder, const std::vector<FileRun>& runs) {
+  const auto program = python_program();
+  std::vector<std::string> command{program, "-c", kScript, folder.string()};
+  for (const auto& run : runs) command.push_back(std::filesystem::absolute(run.file).string());
+  const auto ran = run_command(command, {.deadline = std::nullopt});
+  const auto not_checked = [&](const std::string& why) {
+    return Error(ErrorKind::Device, kRunFiles, "not checked: " + why,
+                 "install onnxruntime (" + program + " -m pip install onnxruntime), or name a Python that has it in " + kPythonVariable);
+  };
+  if (ran.end == CommandResult::End::NotFound) throw not_checked("onnxruntime needs Python, and there is no program " + program);
+  if (ran.end == CommandResult::End::Exited && ran.status == kNotInstalled)
+    throw not_checked(program + " cannot import onnxruntime: " + npu_train::detail::first_line(ran.output));
+  check(ran.ok(), ErrorKind::Data, kRunFiles, "onnxruntime has ended early: ", ran.output);
+}
+
+FileResult result_of(const Json& described, const std::filesystem::path& folder, size_t run) {
+  std::vector<Outputs::Field> outputs;
+  for (const auto& name : described.at("outputs", kRunFiles).items(kRunFiles))
+    outputs.emplace_back(name.text(kRunFiles), load_npy(folder / tensor_file(run, "out", outputs.size())));
+  return {.outputs = Outputs(std::move(outputs)), .error = described.at("error", kRunFiles).text(kRunFiles)};
+}
 
 }  // namespace
 
-std::optional<std::pair<std::string, Outputs>> run_onnxruntime(const std::filesystem::path& file, const Batch& inputs) {
-  const npu_train::detail::ScratchFolder scratch("check_onnx");
-  const auto& folder = scratch.path;
-  std::vector<std::string> command{"python3", "-c", kScript, folder.string(), std::filesystem::absolute(file).string()};
-  for (size_t i = 0; i < inputs.fields().size(); ++i) {
-    save_npy(folder / ("in" + std::to_string(i) + ".npy"), inputs.fields()[i].second);
-    command.push_back(inputs.fields()[i].first);
-  }
-  const auto ran = run_command(command, {.deadline = std::nullopt});
-  if (ran.end == CommandResult::End::NotFound || (ran.end == CommandResult::End::Exited && ran.status == kNotInstalled))
-    return std::nullopt;
-  check(ran.ok(), ErrorKind::Data, "check_onnx", "onnxruntime cannot run ", file.string(), ": ", ran.output);
-  std::istringstream lines(ran.output);
-  std::string version;
-  std::getline(lines, version);
-  std::vector<Outputs::Field> out;
-  for (std::string name; std::getline(lines, name);)
-    out.emplace_back(name, load_npy(folder / ("out" + std::to_string(out.size()) + ".npy")));
-  return std::pair(version, Outputs(std::move(out)));
+OnnxruntimeResults run_onnxruntime(const std::vector<FileRun>& runs) {
+  const npu_train::detail::ScratchFolder scratch(kRunFiles);
+  write_inputs(scratch.path, runs);
+  run_script(scratch.path, runs);
+  const auto written = load_json(scratch.path / "results.json");
+  OnnxruntimeResults out{.version = written.at("version", kRunFiles).text(kRunFiles), .files = {}};
+  for (const auto& described : written.at("files", kRunFiles).items(kRunFiles))
+    out.files.push_back(result_of(described, scratch.path, out.files.size()));
+  return out;
 }
 
 }  // namespace npu_train::onnx

@@ -2,17 +2,33 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/outputs.hpp"
 
 namespace npu_train::onnx {
 
-/// Returns onnxruntime's version, and the outputs of the file for the fields of the batch; nullopt if `python3` cannot import onnxruntime.
-/// Error(Data) with onnxruntime's message if it cannot run the file.
-std::optional<std::pair<std::string, Outputs>> run_onnxruntime(const std::filesystem::path& file, const Batch& inputs);
+/// A file and a batch, of which the graph reads some fields.
+struct FileRun {
+  std::filesystem::path file;
+  Batch inputs;
+};
+
+/// The outputs of a file, or why onnxruntime cannot run it.
+struct FileResult {
+  Outputs outputs;
+  std::string error;
+};
+
+struct OnnxruntimeResults {
+  std::string version;
+  std::vector<FileResult> files;
+};
+
+/// Runs files one after the other in one process. Python is the program that NPU_TRAIN_ONNX_PYTHON names, or else `python3`: Error(Device)
+/// if it is absent or cannot import onnxruntime, Error(Data) with its message if it does not end as it should.
+OnnxruntimeResults run_onnxruntime(const std::vector<FileRun>& runs);
 
 }  // namespace npu_train::onnx

@@ -7,7 +7,7 @@ import unittest
 
 from model_runs import ModelRuns, rows
 from pictures import png_of
-from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, safetensors_of, train_app
+from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, npu_tool, run_dir, safetensors_of, train_app
 
 try:
     import torch
@@ -169,6 +169,7 @@ class Runs(ModelRuns, ProgramTest):
                     self.assertAlmostEqual(float(a['loss']), float(b['loss']), delta=1e-4 * abs(float(a['loss'])) + 1e-6, msg=(fraction, phase))
                     self.assertAlmostEqual(float(a['text_recall5']), float(b['text_recall5']), delta=1e-3, msg=(fraction, phase))
 
+    @needs_onnxruntime
     def test_export_of_both_towers(self):
         self.train('out', 'trainer.max_steps=2')
         image, text = {'name': 'input', 'dtype': 'float32', 'shape': ['batch', 3, 16, 16]}, {'name': 'tokens', 'dtype': 'int64', 'shape': ['batch', 'tokens']}

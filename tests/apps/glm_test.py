@@ -1,14 +1,12 @@
 """GLM with the programs: against PyTorch with equal weights, and every part of a run, with prefixes and without."""
 import json
-import os
 import random
 import struct
 import subprocess
-import sys
 import unittest
 
 from model_runs import SIM_NPU, assert_rounding_apart, rows
-from programs import SOURCE, ProgramTest, contents, main, npu_tool, run_dir, train_app
+from programs import ONNX_PYTHON, SOURCE, ProgramTest, contents, main, needs_onnxruntime, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -21,16 +19,11 @@ LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to th
 BOS, GMASK, MASK = 96, 95, 94
 SIZES = {'vocab_size': 97, 'context': 29, 'layers': 3, 'heads': 3, 'dim': 24, 'hidden': 40, 'norm_eps': 1e-3, 'bos_token': BOS, 'gmask_token': GMASK, 'mask_token': MASK,
          'tie_embeddings': False}
-OWN = SOURCE / '.venv/onnx/bin/python'
-ONNX_PYTHON = os.environ.get('NPU_TRAIN_ONNX_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
 ONNXRUNTIME = '''
 import sys, numpy, onnxruntime
 session = onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])
 for path in sys.argv[2:]: numpy.save(path + '.out.npy', session.run(None, {'input': numpy.load(path)})[0])
 '''
-
-
-def has_onnxruntime(): return subprocess.run([ONNX_PYTHON, '-c', 'import numpy, onnxruntime'], capture_output=True).returncode == 0
 
 
 def ids(count, seed=5):
@@ -76,7 +69,7 @@ class AgainstPyTorch(ProgramTest):
             for batch in map(torch.tensor, BATCHES):
                 with torch.no_grad(): self.assertNear(ours(batch), net(batch), batch)
 
-    @unittest.skipUnless(has_onnxruntime(), 'onnxruntime is not installed (pip install onnxruntime; NPU_TRAIN_ONNX_PYTHON)')
+    @needs_onnxruntime
     def test_logits_by_onnx_with_free_batch_and_length(self):
         net, model = self.network()
         self.assertDone(npu_tool('export', *model, '--to', self.dir / 'm.onnx', '--dynamic', 'batch,tokens', '--check'))

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 from pictures import png_of
-from programs import SOURCE, ProgramTest, in_full, main, npu_tool, run, run_dir, train_app
+from programs import SOURCE, ProgramTest, in_full, main, needs_onnxruntime, npu_tool, run, run_dir, train_app
 
 try:
     import numpy
@@ -199,6 +199,7 @@ class OneFolder(HubTest):
         self.rewrite(new_factor=None, rope_parameters={'rope_type': 'default', 'rope_theta': 10000.0, 'new_factor': 2})
         self.assertFails(self.logits(), 6, 'rope_parameters.new_factor is 2')
 
+    @needs_onnxruntime
     def test_a_window_with_cached_keys_and_in_an_exported_file(self):
         generate = lambda *more: json.loads(self.assertDone(npu_tool('generate', '--model', 'llama', '--weights', self.folder, '--device', 'cpu', '--tokens', '3,1,4,1,5',
                                                                     '--max-new-tokens', '20', '--temperature', '0', '--json', *more)))['tokens']

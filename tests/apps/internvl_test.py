@@ -5,7 +5,7 @@ import unittest
 
 from model_runs import SIM_NPU, ModelRuns, rows
 from pictures import png_of
-from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, npu_tool, run_dir, train_app
 
 try:
     import torch
@@ -150,6 +150,7 @@ class Runs(ModelRuns, ProgramTest):
         for row in found: self.assertLess(abs(row['error']), 0.001)  # 1e-5
         print('errors of the predicted memory', [row['error'] for row in found])
 
+    @needs_onnxruntime
     def test_export(self):
         self.train('out', 'trainer.max_steps=2')
         found = json.loads(self.assertDone(npu_tool('export', '--checkpoint', run_dir(self.dir / 'out'), '--dynamic', 'batch,tokens', '--to', self.dir / 'm.onnx', '--check', '--json')))

@@ -12,7 +12,7 @@ import sys
 import unittest
 
 from model_runs import SIM_NPU, rows
-from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run, run_dir, train_app
+from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, npu_tool, run, run_dir, train_app
 
 try:
     import numpy
@@ -244,6 +244,7 @@ class Runs(ProgramTest):
         self.assertEqual(code, 7, error)
         self.assertIn('blocks.0.attention', json.dumps(json.loads(said)['first_divergence']))
 
+    @needs_onnxruntime
     def test_export_with_free_batch_and_length(self):
         for name in ('gpt2_tiny', 'llama_tiny'):
             with self.subTest(name): self.check_export(name)

@@ -1,4 +1,5 @@
 """Runs the programs as a user does, for the tests of this folder."""
+import functools
 import hashlib
 import json
 import math
@@ -55,6 +56,22 @@ def train_app(*args, **kw): return run(BIN / 'train_app', *args, **kw)
 
 
 def npu_tool(*args, **kw): return run(BIN / 'npu_tool', *args, **kw)
+
+
+# The Python with onnxruntime, which npu_tool runs too: NPU_TRAIN_ONNX_PYTHON, .venv/onnx (scripts/setup --dev), or this one.
+OWN_ONNX = SOURCE / '.venv/onnx/bin/python'
+ONNX_PYTHON = os.environ.get('NPU_TRAIN_ONNX_PYTHON') or (str(OWN_ONNX) if OWN_ONNX.exists() else sys.executable)
+os.environ['NPU_TRAIN_ONNX_PYTHON'] = ONNX_PYTHON
+NO_ONNXRUNTIME = 'onnxruntime is not installed (pip install onnxruntime; NPU_TRAIN_ONNX_PYTHON)'
+
+
+@functools.cache
+def has_onnxruntime(): return subprocess.run([ONNX_PYTHON, '-c', 'import numpy, onnxruntime'], capture_output=True).returncode == 0
+
+
+def needs_onnxruntime(test):
+    """For a test that runs `npu_tool export --to FILE.onnx --check`. A function, so that only drivers with such tests look for it."""
+    return unittest.skipUnless(has_onnxruntime(), NO_ONNXRUNTIME)(test)
 
 
 class ProgramTest(unittest.TestCase):

@@ -1,24 +1,18 @@
-/// Checks of exported ONNX files: the file is read back and its outputs are compared with those of the model.
+/// Checks of exported ONNX files: onnxruntime computes the file, and its outputs are compared with those of the model.
 #pragma once
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "npu_train/base/batch.hpp"
-#include "npu_train/base/outputs.hpp"
 #include "npu_train/nn/model.hpp"
 
 namespace npu_train {
 
-/// Runs an exported model on the inputs of a batch, node by node, with libtorch's operators on the CPU; meant for checks, not for speed.
-/// Reads files of export_onnx: Error(Data) for a damaged file, and for operators that export_onnx does not write.
-Outputs run_onnx(const std::filesystem::path& file, const Batch& inputs);
-
 /// The deviation of a file's outputs from those of the model.
 struct FileComparison {
-  std::string by;         ///< runtime of the file: "npu_train", "onnxruntime 1.20.1"
-  double difference = 0;  ///< largest absolute difference in an output, relative to its largest absolute value
+  std::string by;         ///< what computed the file: "onnxruntime 1.20.1", "libtorch"
+  double difference = 0;  ///< largest difference of an output, relative to its largest absolute value
   double tolerance = 0;
   bool agrees() const { return difference <= tolerance; }
 };
@@ -26,8 +20,9 @@ struct FileComparison {
 /// Tolerances for fp32 and fp16 files.
 constexpr double kOnnxTolerance = 1e-5, kOnnxHalfTolerance = 2e-3;
 
-/// Compares the file with the model on `inputs`, using run_onnx and, if `python3` can import it, onnxruntime. Use a batch size other than 2
-/// and 3, at which the export records. Error(Data) if a runtime cannot run the file.
-std::vector<FileComparison> check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance);
+/// Compares the file with the model on `inputs`. Use a batch size other than 2 and 3, which the export records. onnxruntime is a package of
+/// Python: of the program that the variable NPU_TRAIN_ONNX_PYTHON names, or else of `python3`. Error(Device), which begins with "not
+/// checked: ", if it is not installed there; Error(Data) if it cannot run the file.
+FileComparison check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance);
 
 }  // namespace npu_train
