@@ -61,7 +61,6 @@ SCRIPTS = {
     'check_readme': 'CI runs it',
     'check_tests': 'CI runs it',
     'check_torch': 'apps.scripts; scripts/prove runs it',
-    'check_words': 'CI runs it',
     'docs': 'CI runs it',
     'format': 'CI runs it',
     'get_data': 'apps.scripts; needs a network',
