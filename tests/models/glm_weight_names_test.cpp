@@ -7,7 +7,7 @@
 
 #include <map>
 
-#include "nn/by_path.hpp"
+#include "models/by_path.hpp"
 #include "npu_train/models/weight_names.hpp"
 #include "npu_train/models/weights.hpp"
 #include "npu_train/nn/named_state.hpp"

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <map>
 
-#include "nn/by_path.hpp"
+#include "models/by_path.hpp"
 #include "npu_train/models/weights.hpp"
 
 using namespace npu_train;
@@ -18,7 +18,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-std::map<std::string, at::Tensor> by_name(const NamedTensors& tensors) {
+std::map<std::string, at::Tensor> tensors_by_name(const NamedTensors& tensors) {
   std::map<std::string, at::Tensor> out;
   for (const auto& [name, value] : tensors) CHECK(out.emplace(name, value).second);
   return out;
@@ -26,9 +26,9 @@ std::map<std::string, at::Tensor> by_name(const NamedTensors& tensors) {
 
 // The same names with the same values, in whatever order.
 void check_equal(const NamedTensors& a, const NamedTensors& b) {
-  const auto other = by_name(b);
+  const auto other = tensors_by_name(b);
   CHECK(a.size() == other.size());
-  for (const auto& tensor : by_name(a)) {
+  for (const auto& tensor : tensors_by_name(a)) {
     const auto found = other.find(tensor.first);
     REQUIRE_MESSAGE(found != other.end(), tensor.first);
     CHECK_MESSAGE(at::equal(tensor.second, found->second), tensor.first);
@@ -138,10 +138,10 @@ TEST_CASE("names of a vit as timm and Hugging Face have them") {
       {"hf4", "encoder.layers.encoder_layer_0.mlp.0.weight", "vit.encoder.layer.0.intermediate.dense.weight"},
       {"hf4", "encoder.layers.encoder_layer_0.mlp.3.weight", "vit.encoder.layer.0.output.dense.weight"},
   };
-  const auto ours = by_name(tensors);
+  const auto ours = tensors_by_name(tensors);
   for (const auto& row : rows) {
     CAPTURE(std::string(row.theirs));
-    const auto theirs = by_name(renamed_weights(tensors, row.naming).tensors);
+    const auto theirs = tensors_by_name(renamed_weights(tensors, row.naming).tensors);
     REQUIRE(theirs.count(row.theirs) == 1);
     CHECK(at::equal(theirs.at(row.theirs), ours.at(row.ours)));
   }
@@ -174,13 +174,13 @@ TEST_CASE("every naming is recognised, loaded into the network, and translated b
 TEST_CASE("query, key and value keep their order when they are fused and split") {
   ByPath net(vit_shapes(1));
   const auto stem = std::string("encoder.layers.encoder_layer_0.self_attention.in_proj_weight");
-  const auto whole = by_name(named_state(net)).at(stem);
-  const auto hf = by_name(renamed_weights(named_state(net), "hf4").tensors);
+  const auto whole = tensors_by_name(named_state(net)).at(stem);
+  const auto hf = tensors_by_name(renamed_weights(named_state(net), "hf4").tensors);
   const auto part = [&](const std::string& name) { return hf.at("vit.encoder.layer.0.attention.attention." + name + ".weight"); };
   CHECK(at::equal(part("query"), whole.narrow(0, 0, 4)));
   CHECK(at::equal(part("key"), whole.narrow(0, 4, 4)));
   CHECK(at::equal(part("value"), whole.narrow(0, 8, 4)));
-  const auto timm = by_name(renamed_weights(renamed_weights(named_state(net), "hf4").tensors, "timm").tensors);
+  const auto timm = tensors_by_name(renamed_weights(renamed_weights(named_state(net), "hf4").tensors, "timm").tensors);
   CHECK(at::equal(timm.at("blocks.0.attn.qkv.weight"), whole));
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("names of a residual network as Hugging Face has them; timm has torchv
   const auto tensors = resnet_tensors();
   const auto hf = renamed_weights(tensors, "hf");
   CHECK(hf.tensors.size() == tensors.size());
-  const auto theirs = by_name(hf.tensors), ours = by_name(tensors);
+  const auto theirs = tensors_by_name(hf.tensors), ours = tensors_by_name(tensors);
   for (const auto& pair : std::map<std::string, std::string>{
            {"conv1.weight", "resnet.embedder.embedder.convolution.weight"},
            {"bn1.running_var", "resnet.embedder.embedder.normalization.running_var"},
@@ -270,7 +270,7 @@ TEST_CASE("a gpt2 has the names of Hugging Face, with transposed matrices") {
   const auto hf = renamed_weights(tensors, "hf");
   CHECK(hf.from.str() == "a gpt2 with the names of npu_train");
   CHECK(hf.tensors.size() == tensors.size());
-  const auto theirs = by_name(hf.tensors), ours = by_name(tensors);
+  const auto theirs = tensors_by_name(hf.tensors), ours = tensors_by_name(tensors);
   const auto equal = [&](const std::string& name, const at::Tensor& value) {
     REQUIRE_MESSAGE(theirs.count(name) == 1, name);
     CHECK_MESSAGE(at::equal(theirs.at(name), value), name);
@@ -329,7 +329,7 @@ TEST_CASE("a gpt2 with a head of its own keeps it") {
   tensors.emplace_back("head.weight", at::randn({7, 4}));
   const auto hf = renamed_weights(tensors, "hf");
   CHECK(hf.omitted.empty());
-  CHECK(at::equal(by_name(hf.tensors).at("lm_head.weight"), tensors.back().second));
+  CHECK(at::equal(tensors_by_name(hf.tensors).at("lm_head.weight"), tensors.back().second));
   check_equal(renamed_weights(hf.tensors, "torchvision").tensors, tensors);
   const auto keys = configuration_of(tensors);
   CHECK(std::find(keys.begin(), keys.end(), std::pair<std::string, std::string>("model.tie_embeddings", "false")) != keys.end());
@@ -389,7 +389,7 @@ TEST_CASE("the parts of later ViTs have the names of timm, and none in libraries
   tensors.emplace_back("distillation_token", at::randn({1, 1, 4}));
   tensors.emplace_back("heads.distillation.weight", at::randn({10, 4}));
   const auto timm = renamed_weights(tensors, "timm").tensors;
-  const auto theirs = by_name(timm);
+  const auto theirs = tensors_by_name(timm);
   for (const char* name : {"blocks.1.ls2.gamma", "blocks.0.attn.k_norm.weight", "reg_token", "dist_token", "head_dist.weight"})
     CHECK_MESSAGE(theirs.count(name) == 1, name);
   check_equal(renamed_weights(timm, "torchvision").tensors, tensors);
@@ -433,7 +433,7 @@ TEST_CASE("a llama has the names of Hugging Face, with its own head or without")
   const auto hf = renamed_weights(tensors, "hf");
   CHECK(hf.from.str() == "a llama with the names of npu_train");
   CHECK(hf.omitted.empty());
-  const auto theirs = by_name(hf.tensors), ours = by_name(tensors);
+  const auto theirs = tensors_by_name(hf.tensors), ours = tensors_by_name(tensors);
   for (const std::pair<std::string, std::string>& names :
        std::vector<std::pair<std::string, std::string>>{{"model.embed_tokens.weight", "token_embedding.weight"},
                                                         {"model.layers.1.input_layernorm.weight", "blocks.1.norm_1.weight"},
@@ -487,7 +487,7 @@ TEST_CASE("a bert has the names of Hugging Face, above and below the name of the
     const auto hf = renamed_weights(tensors, "hf");
     CHECK(hf.from.str() == "a bert with the names of npu_train");
     CHECK(hf.omitted.empty());
-    const auto names = by_name(hf.tensors);
+    const auto names = tensors_by_name(hf.tensors);
     CHECK(names.size() == tensors.size());
     CHECK(names.count("bert.embeddings.LayerNorm.weight") == 1);
     CHECK(names.count("bert.encoder.layer.1.attention.self.query.bias") == 1);

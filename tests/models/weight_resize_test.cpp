@@ -10,7 +10,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include "nn/by_path.hpp"
+#include "models/by_path.hpp"
 #include "npu_train/models/weights.hpp"
 
 using namespace npu_train;

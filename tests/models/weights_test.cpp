@@ -13,7 +13,7 @@
 #include <functional>
 #include <limits>
 
-#include "nn/by_path.hpp"
+#include "models/by_path.hpp"
 #include "npu_train/models/weights.hpp"
 
 using namespace npu_train;
