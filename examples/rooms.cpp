@@ -163,7 +163,7 @@ void export_room(const std::filesystem::path& folder) {
 }
 
 void data_room() {
-  const auto shapes = std::make_shared<npu_train::MemoryPictures>(npu_train::generate_shapes(/*count=*/100, /*seed=*/1));
+  const auto shapes = std::make_shared<npu_train::MemoryImages>(npu_train::generate_shapes(/*count=*/100, /*seed=*/1));
   const npu_train::TransformContext context{.image_size = 32, .mean = shapes->info().mean, .std = shapes->info().std};
   const auto pipeline =
       npu_train::Pipeline::from_config({npu_train::part("horizontal_flip"), npu_train::part("normalize")}, "steps", context);

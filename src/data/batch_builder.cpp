@@ -84,15 +84,15 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
 
 BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info)
     : dataset_(std::move(dataset)),
-      pictures_(dynamic_cast<const PictureDataset*>(dataset_.get())),
-      captions_(dynamic_cast<const CaptionedPictures*>(dataset_.get())),
+      images_(dynamic_cast<const ImageDataset*>(dataset_.get())),
+      captions_(dynamic_cast<const CaptionedImages*>(dataset_.get())),
       sequences_(dynamic_cast<const SequenceDataset*>(dataset_.get())),
       pipeline_(std::move(pipeline)),
       options_(options),
       info_(std::move(info)) {
-  check(pictures_ != nullptr || !options_.augment_on_device, ErrorKind::Usage, "data.augment_on", "device: the data set '", info_.name,
-        "' provides tensors, not images of bytes; hint: data.augment_on=host, or derive it from PictureDataset");
-  if (pictures_ == nullptr) return;
+  check(images_ != nullptr || !options_.augment_on_device, ErrorKind::Usage, "data.augment_on", "device: the data set '", info_.name,
+        "' provides tensors, not images of bytes; hint: data.augment_on=host, or derive it from ImageDataset");
+  if (images_ == nullptr) return;
   check(info_.shape.size() == 3, ErrorKind::Usage, "Loader", "the data set '", info_.name,
         "' provides images but no shape (channels, height, width)");
   channels_ = info_.shape[0];
@@ -113,7 +113,7 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipe
 void BatchBuilder::open(Job& job) const {
   const auto real = static_cast<int64_t>(job.ids.size());
   const int64_t rows = options_.last_batch == LastBatch::Pad ? options_.batch_size : real;
-  if (pictures_ == nullptr) {
+  if (images_ == nullptr) {
     job.samples.resize(real);
     return;
   }
@@ -155,24 +155,24 @@ void BatchBuilder::fill(Job& job, int64_t begin, int64_t end, uint64_t seed) con
 void BatchBuilder::make_sample(Job& job, int64_t position, uint64_t seed) const {
   const int64_t index = job.ids[position];
   Philox rng = sample_rng(seed, job.epoch, index);
-  if (pictures_ != nullptr) {
-    const Picture picture = pictures_->picture(index);
-    write(job, position, picture, rng);
-    job.labels[position] = picture.label;
+  if (images_ != nullptr) {
+    const LabelledImage image = images_->image(index);
+    write(job, position, image, rng);
+    job.labels[position] = image.label;
     return;
   }
   if (dataset_ != nullptr) job.samples[position] = dataset_->get(index);
   if (!pipeline_.empty()) transform(job.samples[position], index, rng);
 }
 
-void BatchBuilder::write(Job& job, int64_t position, const Picture& picture, Philox& rng) const {
-  const std::string place = picture.encoded.empty() ? std::string() : where(job.ids[position]);
+void BatchBuilder::write(Job& job, int64_t position, const LabelledImage& image, Philox& rng) const {
+  const std::string place = image.encoded.empty() ? std::string() : where(job.ids[position]);
   const int64_t first = position * channels_ * height_ * width_;
   if (augment_ == nullptr) {
-    pipeline_.run(picture, place, rng, {job.pixels + first, height_, width_, channels_, options_.channels_last});
+    pipeline_.run(image, place, rng, {job.pixels + first, height_, width_, channels_, options_.channels_last});
     return;
   }
-  write_bytes(pipeline_.run_to_bytes(picture, place, rng), channels_, height_, width_, job.bytes + first);
+  write_bytes(pipeline_.run_to_bytes(image, place, rng), channels_, height_, width_, job.bytes + first);
   augment_->draw(rng, job.floats + position * augment_->floats(), job.integers + position * augment_->integers());
 }
 
@@ -182,8 +182,8 @@ void BatchBuilder::transform(Sample& sample, int64_t index, Philox& rng) const {
     check(value.scalar_type() == at::kByte && value.dim() == 3, ErrorKind::Usage, "Loader",
           "transforms need an \"input\" of uint8 [channels, height, width]; it is ", value.scalar_type(), " ", value.sizes());
     const at::Tensor bytes = value.contiguous();
-    const Picture picture{Image::view(bytes.const_data_ptr<uint8_t>(), bytes.size(1), bytes.size(2), bytes.size(0)), {}, 0};
-    value = pipeline_.run_to_tensor(picture, {}, rng);
+    const LabelledImage image{Image::view(bytes.const_data_ptr<uint8_t>(), bytes.size(1), bytes.size(2), bytes.size(0)), {}, 0};
+    value = pipeline_.run_to_tensor(image, {}, rng);
   }
 }
 
@@ -266,15 +266,15 @@ void BatchBuilder::collate(Job& job) const {
       std::memcpy(out + i * bytes, value.contiguous().const_data_ptr(), static_cast<size_t>(bytes));
     }
     repeat_rows(out, bytes, real, rows);
-    const bool picture = options_.channels_last && all.dim() == 4 && all.scalar_type() == at::kFloat && name == "input";
-    job.batch.set(name, picture ? to_channels_last(all) : all);
+    const bool image = options_.channels_last && all.dim() == 4 && all.scalar_type() == at::kFloat && name == "input";
+    job.batch.set(name, image ? to_channels_last(all) : all);
   }
   job.samples.clear();
 }
 
 void BatchBuilder::pad(Job& job) const {
   const auto real = static_cast<int64_t>(job.ids.size());
-  if (pictures_ != nullptr) {
+  if (images_ != nullptr) {
     for (const auto& [name, rows] : job.batch.fields())
       repeat_rows(rows.data_ptr(), static_cast<int64_t>(rows.nbytes()) / options_.batch_size, real, options_.batch_size);
   }
@@ -289,7 +289,7 @@ void BatchBuilder::leave_out_bad(Job& job) const {
     if (job.bad[i].empty()) good.push_back(static_cast<int64_t>(i));
   if (good.size() == job.bad.size()) return;
   const auto kept = static_cast<int64_t>(good.size());
-  if (pictures_ != nullptr) {
+  if (images_ != nullptr) {
     for (const auto& [name, rows] : job.batch.fields()) {
       const auto bytes = static_cast<int64_t>(rows.nbytes()) / rows.size(0);
       auto* data = static_cast<char*>(rows.data_ptr());
@@ -300,17 +300,17 @@ void BatchBuilder::leave_out_bad(Job& job) const {
   for (int64_t k = 0; k < kept; ++k) {
     if (good[k] == k) continue;  // moving a sample onto itself would empty it
     job.ids[k] = job.ids[good[k]];
-    if (pictures_ == nullptr) job.samples[k] = std::move(job.samples[good[k]]);
+    if (images_ == nullptr) job.samples[k] = std::move(job.samples[good[k]]);
   }
   job.ids.resize(kept);
-  if (pictures_ == nullptr) job.samples.resize(kept);
+  if (images_ == nullptr) job.samples.resize(kept);
 }
 
 void BatchBuilder::close(Job& job) const {
   leave_out_bad(job);
   if (job.ids.empty()) return;
   if (sequences_ != nullptr) pad_sequences(job);
-  if (pictures_ == nullptr) collate(job);
+  if (images_ == nullptr) collate(job);
   if (options_.last_batch == LastBatch::Pad) pad(job);
   if (captions_ != nullptr) add_captions(job);
   job.batch.size = static_cast<int64_t>(job.ids.size());

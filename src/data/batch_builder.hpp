@@ -10,9 +10,9 @@
 #include "npu_train/data/dataset.hpp"
 #include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/documents.hpp"
+#include "npu_train/data/image_dataset.hpp"
 #include "npu_train/data/image_text.hpp"
 #include "npu_train/data/loader.hpp"
-#include "npu_train/data/picture_dataset.hpp"
 
 namespace npu_train::detail {
 
@@ -60,12 +60,12 @@ class BatchBuilder {
   void add_captions(Job& job) const;
   void collate(Job& job) const;
   void pad(Job& job) const;
-  void write(Job& job, int64_t position, const Picture& picture, Philox& rng) const;
+  void write(Job& job, int64_t position, const LabelledImage& image, Philox& rng) const;
   std::string where(int64_t index) const { return dataset_ != nullptr ? dataset_->where(index) : std::string(); }
 
   std::shared_ptr<const Dataset> dataset_;        // null for a stream
-  const PictureDataset* pictures_ = nullptr;      // dataset_ if it has this type, else null
-  const CaptionedPictures* captions_ = nullptr;   // dataset_ if it has this type, else null
+  const ImageDataset* images_ = nullptr;          // dataset_ if it has this type, else null
+  const CaptionedImages* captions_ = nullptr;     // dataset_ if it has this type, else null
   const SequenceDataset* sequences_ = nullptr;    // dataset_ if it has this type, else null
   Pipeline pipeline_;                             // the part on the host
   std::shared_ptr<const DeviceAugment> augment_;  // the part on the device, or null

@@ -103,14 +103,14 @@ std::string CifarDataset::where(int64_t index) const {
   return file->path + ", record " + std::to_string(index - file->first);
 }
 
-void write_cifar10(const MemoryPictures& pictures, const std::string& path) {
-  check(pictures.picture_bytes() == kPixels && pictures.info().num_classes <= 256, ErrorKind::Usage, "write_cifar10",
+void write_cifar10(const MemoryImages& images, const std::string& path) {
+  check(images.image_bytes() == kPixels && images.info().num_classes <= 256, ErrorKind::Usage, "write_cifar10",
         "CIFAR's layout supports only images of 3 x 32 x 32 with at most 256 classes");
   AtomicFile out(path);
-  for (int64_t i = 0; i < pictures.size(); ++i) {
-    const auto label = static_cast<char>(pictures.labels()[i]);
+  for (int64_t i = 0; i < images.size(); ++i) {
+    const auto label = static_cast<char>(images.labels()[i]);
     out.write(&label, 1);
-    out.write(pictures.pixels(i), kPixels);
+    out.write(images.pixels(i), kPixels);
   }
   out.commit();
 }

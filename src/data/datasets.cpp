@@ -72,9 +72,9 @@ DatasetPair open_folder(const ImageFolderOptions& options, const TransformRegist
 DatasetPair open_generated(const GeneratedOptions& options, const TransformRegistry& transforms) {
   const auto seed = static_cast<uint64_t>(options.data_seed);
   DatasetPair pair;
-  pair.train = std::make_shared<MemoryPictures>(generate_shapes(options.train_size, seed, options.style));
+  pair.train = std::make_shared<MemoryImages>(generate_shapes(options.train_size, seed, options.style));
   // Validation uses a different stream of the same seed, so no validation image is a training image.
-  pair.val = std::make_shared<MemoryPictures>(generate_shapes(options.val_size, derive_seed(seed, "validation"), options.style));
+  pair.val = std::make_shared<MemoryImages>(generate_shapes(options.val_size, derive_seed(seed, "validation"), options.style));
   pair.options = options;
   set_pipelines(pair, pair.train->info(), transforms);
   return pair;
@@ -97,7 +97,7 @@ DatasetInfo DatasetPair::info() const {
 }
 
 std::string DatasetPair::summary() const {
-  const bool images = dynamic_cast<const PictureDataset*>(train.get()) != nullptr;
+  const bool images = dynamic_cast<const ImageDataset*>(train.get()) != nullptr;
   std::string out = train != nullptr ? with_commas(train->size()) : "a stream";
   if (val != nullptr) out += " + " + with_commas(val->size());
   if (train != nullptr || val != nullptr) out += images ? " images" : " samples";

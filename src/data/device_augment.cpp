@@ -8,14 +8,14 @@
 namespace npu_train {
 namespace {
 
-bool known(PictureSize size) { return size.first > 0 && size.second > 0; }
+bool known(ImageSize size) { return size.first > 0 && size.second > 0; }
 
 /// Returns the number of steps up to the last one that sizes images and has no device form.
-size_t steps_on_host(const Pipeline& pipeline, int64_t channels, PictureSize size) {
+size_t steps_on_host(const Pipeline& pipeline, int64_t channels, ImageSize size) {
   size_t count = 0;
   for (size_t i = 0; i < pipeline.steps().size(); ++i) {
     const auto& step = *pipeline.steps()[i];
-    const PictureSize out = step.output_size(size);
+    const ImageSize out = step.output_size(size);
     const bool sizes = out != size || known(step.output_size({-1, -1}));
     if (!known(size) || (sizes && step.device_form(channels, size) == nullptr)) count = i + 1;
     size = out;
@@ -28,7 +28,7 @@ size_t steps_on_host(const Pipeline& pipeline, int64_t channels, PictureSize siz
 
 }  // namespace
 
-DeviceAugment::DeviceAugment(std::vector<std::shared_ptr<const DeviceForm>> steps, PictureSize in, const std::array<float, 4>& scale,
+DeviceAugment::DeviceAugment(std::vector<std::shared_ptr<const DeviceForm>> steps, ImageSize in, const std::array<float, 4>& scale,
                              const std::array<float, 4>& shift)
     : steps_(std::move(steps)), in_(in), scale_(scale), shift_(shift) {
   for (const auto& step : steps_) {
@@ -47,7 +47,7 @@ void DeviceAugment::draw(Philox& rng, float* floats, int32_t* integers) const {
 
 Batch DeviceAugment::finish(Batch batch, bool channels_last) const {
   const at::Tensor& bytes = batch.input();
-  check(bytes.scalar_type() == at::kByte && bytes.dim() == 4 && bytes.size(1) <= 4 && PictureSize(bytes.size(2), bytes.size(3)) == in_,
+  check(bytes.scalar_type() == at::kByte && bytes.dim() == 4 && bytes.size(1) <= 4 && ImageSize(bytes.size(2), bytes.size(3)) == in_,
         ErrorKind::Usage, "DeviceAugment", "needs an \"input\" of uint8 [N, C, ", in_.first, ", ", in_.second, "]; it is ",
         bytes.scalar_type(), " ", bytes.sizes());
   at::Tensor pixels = bytes.to(at::kFloat).contiguous();
@@ -71,14 +71,14 @@ Batch DeviceAugment::finish(Batch batch, bool channels_last) const {
   return batch;
 }
 
-SplitPipeline split_for_device(const Pipeline& pipeline, int64_t channels, PictureSize in) {
+SplitPipeline split_for_device(const Pipeline& pipeline, int64_t channels, ImageSize in) {
   const auto& all = pipeline.steps();
   SplitPipeline out;
   out.host_steps = steps_on_host(pipeline, channels, in);
   const auto cut = all.begin() + static_cast<std::ptrdiff_t>(out.host_steps);
   out.host = Pipeline(std::vector<std::shared_ptr<const Transform>>(all.begin(), cut));
-  PictureSize size = out.host.output_size(in);
-  const PictureSize begin = size;
+  ImageSize size = out.host.output_size(in);
+  const ImageSize begin = size;
   std::vector<std::shared_ptr<const DeviceForm>> forms;
   for (size_t i = out.host_steps; i < all.size(); ++i) {
     auto form = all[i]->device_form(channels, size);

@@ -140,11 +140,11 @@ class BatchBlur final : public DeviceForm {
 
 }  // namespace
 
-std::shared_ptr<const DeviceForm> ColorJitter::device_form(int64_t channels, PictureSize /*in*/) const {
+std::shared_ptr<const DeviceForm> ColorJitter::device_form(int64_t channels, ImageSize /*in*/) const {
   return std::make_shared<BatchJitter>(*this, channels);
 }
 
-std::shared_ptr<const DeviceForm> GaussianBlur::device_form(int64_t /*channels*/, PictureSize /*in*/) const {
+std::shared_ptr<const DeviceForm> GaussianBlur::device_form(int64_t /*channels*/, ImageSize /*in*/) const {
   return std::make_shared<BatchBlur>(*this);
 }
 

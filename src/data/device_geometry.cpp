@@ -24,7 +24,7 @@ class Unchanged final : public DeviceForm {
 
 class BatchCenterCrop final : public DeviceForm {
  public:
-  BatchCenterCrop(const PixelBox& window, PictureSize in)
+  BatchCenterCrop(const PixelBox& window, ImageSize in)
       : pad_{-window.left, window.left + window.width - in.second, -window.top, window.top + window.height - in.first} {}
   at::Tensor apply(at::Tensor pixels, const at::Tensor& /*floats*/, const at::Tensor& /*integers*/) const override {
     return at::constant_pad_nd(pixels, pad_, 0).contiguous();  // negative padding crops
@@ -36,7 +36,7 @@ class BatchCenterCrop final : public DeviceForm {
 
 class BatchRandomCrop final : public DeviceForm {
  public:
-  BatchRandomCrop(const RandomCrop& crop, int64_t padding, PictureSize in) : crop_(crop), padding_(padding), in_(in) {}
+  BatchRandomCrop(const RandomCrop& crop, int64_t padding, ImageSize in) : crop_(crop), padding_(padding), in_(in) {}
   int64_t integers() const override { return 2; }
   void draw(Philox& rng, float* /*floats*/, int32_t* integers) const override {
     const PixelBox box = crop_.draw(in_.first, in_.second, rng);
@@ -57,7 +57,7 @@ class BatchRandomCrop final : public DeviceForm {
  private:
   RandomCrop crop_;
   int64_t padding_;
-  PictureSize in_;
+  ImageSize in_;
 };
 
 class BatchFlip final : public DeviceForm {
@@ -76,7 +76,7 @@ class BatchFlip final : public DeviceForm {
 /// The draws of an image describe its FixedMap: fractional bits, steps in x and y, then the start of each row in x and in y.
 class BatchRotation final : public DeviceForm {
  public:
-  BatchRotation(const RandomRotation& rotation, PictureSize in) : rotation_(rotation), height_(in.first), width_(in.second) {}
+  BatchRotation(const RandomRotation& rotation, ImageSize in) : rotation_(rotation), height_(in.first), width_(in.second) {}
   int64_t integers() const override { return 3 + 2 * height_; }
   void draw(Philox& rng, float* /*floats*/, int32_t* integers) const override {
     const detail::FixedMap map(detail::rotation_map(rotation_.draw(rng), height_, width_), height_, width_);
@@ -110,7 +110,7 @@ class BatchRotation final : public DeviceForm {
 
 class BatchErasing final : public DeviceForm {
  public:
-  BatchErasing(RandomErasing erasing, PictureSize in) : erasing_(std::move(erasing)), in_(in) {}
+  BatchErasing(RandomErasing erasing, ImageSize in) : erasing_(std::move(erasing)), in_(in) {}
   int64_t integers() const override { return 4; }
   void draw(Philox& rng, float* /*floats*/, int32_t* integers) const override {
     const PixelBox box = erasing_.draw(in_.first, in_.second, rng).value_or(PixelBox{});
@@ -129,32 +129,32 @@ class BatchErasing final : public DeviceForm {
 
  private:
   RandomErasing erasing_;
-  PictureSize in_;
+  ImageSize in_;
 };
 
 }  // namespace
 
-std::shared_ptr<const DeviceForm> Resize::device_form(int64_t /*channels*/, PictureSize in) const {
+std::shared_ptr<const DeviceForm> Resize::device_form(int64_t /*channels*/, ImageSize in) const {
   return output_size(in) == in ? std::make_shared<Unchanged>() : nullptr;
 }
 
-std::shared_ptr<const DeviceForm> CenterCrop::device_form(int64_t /*channels*/, PictureSize in) const {
+std::shared_ptr<const DeviceForm> CenterCrop::device_form(int64_t /*channels*/, ImageSize in) const {
   return std::make_shared<BatchCenterCrop>(window(in.first, in.second), in);
 }
 
-std::shared_ptr<const DeviceForm> RandomCrop::device_form(int64_t /*channels*/, PictureSize in) const {
+std::shared_ptr<const DeviceForm> RandomCrop::device_form(int64_t /*channels*/, ImageSize in) const {
   return std::make_shared<BatchRandomCrop>(*this, padding_, in);
 }
 
-std::shared_ptr<const DeviceForm> HorizontalFlip::device_form(int64_t /*channels*/, PictureSize /*in*/) const {
+std::shared_ptr<const DeviceForm> HorizontalFlip::device_form(int64_t /*channels*/, ImageSize /*in*/) const {
   return std::make_shared<BatchFlip>(*this);
 }
 
-std::shared_ptr<const DeviceForm> RandomRotation::device_form(int64_t /*channels*/, PictureSize in) const {
+std::shared_ptr<const DeviceForm> RandomRotation::device_form(int64_t /*channels*/, ImageSize in) const {
   return std::make_shared<BatchRotation>(*this, in);
 }
 
-std::shared_ptr<const DeviceForm> RandomErasing::device_form(int64_t /*channels*/, PictureSize in) const {
+std::shared_ptr<const DeviceForm> RandomErasing::device_form(int64_t /*channels*/, ImageSize in) const {
   return std::make_shared<BatchErasing>(*this, in);
 }
 

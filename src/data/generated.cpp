@@ -137,7 +137,7 @@ int label_of(uint64_t seed, int64_t index) {
 
 }  // namespace
 
-MemoryPictures generate_shapes(int64_t count, uint64_t seed, const ShapeStyle& style) {
+MemoryImages generate_shapes(int64_t count, uint64_t seed, const ShapeStyle& style) {
   check(count >= 1 && count <= 10'000'000, ErrorKind::Usage, "generated", count, " images; allowed: 1 to 10,000,000");
   check(style.min_scale > 0 && style.min_scale <= style.max_scale, ErrorKind::Usage, "generated", "min_scale is ", style.min_scale,
         " and max_scale ", style.max_scale, "; they must be positive and in ascending order");
@@ -157,7 +157,7 @@ MemoryPictures generate_shapes(int64_t count, uint64_t seed, const ShapeStyle& s
     labels[i] = label;
     draw(label, style, rng, pixels.data() + i * kBytes);
   }
-  return MemoryPictures(std::move(pixels), std::move(labels), std::move(info));
+  return MemoryImages(std::move(pixels), std::move(labels), std::move(info));
 }
 
 GeneratedOptions::GeneratedOptions() {

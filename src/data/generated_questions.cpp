@@ -59,7 +59,7 @@ ConfigTable<T> shape_fields(const char* title) {
 
 }  // namespace
 
-GeneratedQuestions::GeneratedQuestions(MemoryPictures shapes, const DocumentRules& rules, const std::optional<QuestionOptions>& questions,
+GeneratedQuestions::GeneratedQuestions(MemoryImages shapes, const DocumentRules& rules, const std::optional<QuestionOptions>& questions,
                                        uint64_t seed)
     : shapes_(std::move(shapes)), rules_(rules), questions_(questions) {
   rules_.check();

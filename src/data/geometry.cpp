@@ -23,11 +23,11 @@ Resize::Resize(int64_t height, int64_t width, Resampling how) : height_(height),
   check_side(width, "Resize");
 }
 
-PictureSize Resize::output_size(PictureSize in) const {
+ImageSize Resize::output_size(ImageSize in) const {
   if (width_ > 0) return {height_, width_};
   const auto [h, w] = in;
   if (h < 0 || w < 0) return {-1, -1};
-  return h <= w ? PictureSize{height_, height_ * w / h} : PictureSize{height_ * h / w, height_};
+  return h <= w ? ImageSize{height_, height_ * w / h} : ImageSize{height_ * h / w, height_};
 }
 
 Image Resize::apply(Image image, Philox& rng) const {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "data/picture_file.hpp"
+#include "data/image_file.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 
@@ -79,7 +79,7 @@ void ImageFolder::add_class(const std::string& folder, int32_t label) {
       if (it->is_directory(gone)) it.disable_recursion_pending();
     } else if (it->is_directory(gone)) {
       if (it->is_symlink(gone)) ++others["in a linked folder"];
-    } else if (!detail::is_picture_name(it->path()) || !it->is_regular_file(gone)) {
+    } else if (!detail::is_image_name(it->path()) || !it->is_regular_file(gone)) {
       ++others[kind_of_file(it->path())];
     } else {
       names.push_back(it->path().lexically_relative(top).string());
@@ -100,9 +100,9 @@ std::string ImageFolder::where(int64_t index) const {
   return (fs::path(dir_) / info_.class_names[label] / name).string();
 }
 
-Picture ImageFolder::picture(int64_t index) const {
+LabelledImage ImageFolder::image(int64_t index) const {
   check(index >= 0 && index < size(), ErrorKind::Usage, "ImageFolder", "image ", index, " of ", size());
-  return {{}, detail::read_picture_file(where(index), "ImageFolder"), files_[index].label};
+  return {{}, detail::read_image_file(where(index), "ImageFolder"), files_[index].label};
 }
 
 std::vector<std::string> image_files(const std::vector<std::string>& paths) {
@@ -118,7 +118,7 @@ std::vector<std::string> image_files(const std::vector<std::string>& paths) {
       std::error_code gone;
       if (hidden(it->path())) {
         if (it->is_directory(gone)) it.disable_recursion_pending();
-      } else if (detail::is_picture_name(it->path()) && it->is_regular_file(gone)) {
+      } else if (detail::is_image_name(it->path()) && it->is_regular_file(gone)) {
         inside.push_back(it->path().string());
       }
     }

@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "data/document_rules.hpp"
+#include "data/image_file.hpp"
 #include "data/json_lines.hpp"
-#include "data/picture_file.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/io/file.hpp"
 
@@ -18,7 +18,7 @@ constexpr const char *kImageText = "image_text", *kImageQuestions = "image_quest
 
 // Returns the path of an image in `root` that a line names.
 fs::path path_of_image(const fs::path& root, const std::string& name, const std::string& where) {
-  check(detail::is_picture_name(name), ErrorKind::Data, kImageText, where, ": the image is '", name,
+  check(detail::is_image_name(name), ErrorKind::Data, kImageText, where, ": the image is '", name,
         "'; allowed: the path of a .jpg, .jpeg or .png file in data.root");
   try {
     return safe_join(root, name);
@@ -74,10 +74,10 @@ ImageText::ImageText(const std::string& root, const std::vector<std::string>& fi
   pairs_ = std::move(pairs);
 }
 
-Picture ImageText::picture(int64_t index) const {
+LabelledImage ImageText::image(int64_t index) const {
   check(index >= 0 && index < size_, ErrorKind::Usage, kImageText, "pair ", index, " of ", size_);
   const auto& pair = pairs_->pairs[static_cast<size_t>(first_ + index)];
-  return {{}, detail::read_picture_file(path_of_image(root_, pair.image, where(index)), kImageText), 0};
+  return {{}, detail::read_image_file(path_of_image(root_, pair.image, where(index)), kImageText), 0};
 }
 
 std::vector<int64_t> ImageText::caption(int64_t index) const {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/image_file.hpp"
 #include "data/open_tokens.hpp"
-#include "data/picture_file.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/image_text.hpp"
@@ -34,8 +34,7 @@ int64_t without_caption(const fs::path& root, const std::vector<std::string>& na
     if (it->path().filename().string()[0] == '.') {
       std::error_code gone;
       if (it->is_directory(gone)) it.disable_recursion_pending();
-    } else if (is_picture_name(it->path()) &&
-               !std::binary_search(named.begin(), named.end(), it->path().lexically_relative(root).string())) {
+    } else if (is_image_name(it->path()) && !std::binary_search(named.begin(), named.end(), it->path().lexically_relative(root).string())) {
       ++count;
     }
   }

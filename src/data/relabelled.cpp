@@ -8,7 +8,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/data/documents.hpp"
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train {
 namespace {
@@ -69,11 +69,11 @@ class Relabelled : public Base {
   Relabelling labels_;
 };
 
-class RelabelledPictures final : public Relabelled<PictureDataset> {
+class RelabelledImages final : public Relabelled<ImageDataset> {
  public:
   using Relabelled::Relabelled;
-  Picture picture(int64_t index) const override {
-    auto out = data_->picture(index);
+  LabelledImage image(int64_t index) const override {
+    auto out = data_->image(index);
     out.label = labels_.label(out.label);
     return out;
   }
@@ -88,8 +88,7 @@ class RelabelledSequences final : public Relabelled<SequenceDataset> {
 
 std::shared_ptr<const Dataset> relabelled(const std::shared_ptr<const Dataset>& data, const Relabelling& labels) {
   if (data == nullptr) return data;
-  if (const auto pictures = std::dynamic_pointer_cast<const PictureDataset>(data))
-    return std::make_shared<RelabelledPictures>(pictures, labels);
+  if (const auto images = std::dynamic_pointer_cast<const ImageDataset>(data)) return std::make_shared<RelabelledImages>(images, labels);
   if (const auto sequences = std::dynamic_pointer_cast<const SequenceDataset>(data))
     return std::make_shared<RelabelledSequences>(sequences, labels);
   return std::make_shared<Relabelled<Dataset>>(data, labels);

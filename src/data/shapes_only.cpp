@@ -6,8 +6,8 @@
 
 #include "npu_train/core/seed.hpp"
 #include "npu_train/data/cifar.hpp"
+#include "npu_train/data/image_dataset.hpp"
 #include "npu_train/data/image_folder.hpp"
-#include "npu_train/data/picture_dataset.hpp"
 
 namespace npu_train {
 namespace {
@@ -16,12 +16,12 @@ constexpr int64_t kTrainImages = 50'000, kValImages = 10'000;  // the sizes of C
 constexpr int64_t kImagenetSide = 224, kImagenetClasses = 1000;
 
 /// Random images, generated on request.
-class RandomImages final : public PictureDataset {
+class RandomImages final : public ImageDataset {
  public:
   RandomImages(DatasetInfo info, int64_t size) : info_(std::move(info)), size_(size) {}
   int64_t size() const override { return size_; }
   DatasetInfo info() const override { return info_; }
-  Picture picture(int64_t index) const override {
+  LabelledImage image(int64_t index) const override {
     Philox rng(derive_seed(0, "shapes only", static_cast<uint64_t>(index)));
     auto pixels = Image::allocate(info_.shape[1], info_.shape[2], info_.shape[0]);
     for (int64_t c = 0; c < info_.shape[0]; ++c)

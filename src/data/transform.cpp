@@ -48,28 +48,28 @@ Pipeline Pipeline::from_config(const std::vector<PartConfig>& parts, const std::
 
 std::string Pipeline::step_name(size_t step) const { return step < names_.size() ? names_[step] : "transform " + std::to_string(step + 1); }
 
-PictureSize Pipeline::output_size(PictureSize in) const {
+ImageSize Pipeline::output_size(ImageSize in) const {
   for (const auto& step : steps_) in = step->output_size(in);
   return in;
 }
 
-Image Pipeline::run_to_bytes(const Picture& picture, const std::string& where, Philox& rng) const {
-  Image image = picture.pixels;
+Image Pipeline::run_to_bytes(const LabelledImage& given, const std::string& where, Philox& rng) const {
+  Image image = given.pixels;
   auto step = steps_.begin();
   if (image.empty()) {
-    image = step == steps_.end() ? decode_image(picture.encoded, where) : (*step)->apply_encoded(picture.encoded, where, rng);
+    image = step == steps_.end() ? decode_image(given.encoded, where) : (*step)->apply_encoded(given.encoded, where, rng);
     if (step != steps_.end()) ++step;
   }
   for (; step != steps_.end(); ++step) image = (*step)->apply(std::move(image), rng);
   return image;
 }
 
-void Pipeline::run(const Picture& picture, const std::string& where, Philox& rng, const FloatTarget& target) const {
-  write_floats(run_to_bytes(picture, where, rng), target, scale_.data(), shift_.data());
+void Pipeline::run(const LabelledImage& image, const std::string& where, Philox& rng, const FloatTarget& target) const {
+  write_floats(run_to_bytes(image, where, rng), target, scale_.data(), shift_.data());
 }
 
-at::Tensor Pipeline::run_to_tensor(const Picture& picture, const std::string& where, Philox& rng) const {
-  const Image image = run_to_bytes(picture, where, rng);
+at::Tensor Pipeline::run_to_tensor(const LabelledImage& given, const std::string& where, Philox& rng) const {
+  const Image image = run_to_bytes(given, where, rng);
   at::Tensor out = at::empty({image.channels(), image.height(), image.width()}, at::kFloat);
   write_floats(image, {out.data_ptr<float>(), image.height(), image.width(), image.channels(), false}, scale_.data(), shift_.data());
   return out;

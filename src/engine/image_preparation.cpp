@@ -14,7 +14,7 @@ namespace npu_train {
 namespace {
 
 constexpr int64_t kImagenetResize = 256, kImagenetCrop = 224;
-constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxImageBytes = uint64_t{256} << 20;
 
 std::vector<PartConfig> without_resize(std::vector<PartConfig> steps) {
   std::erase_if(steps, [](const PartConfig& step) { return step.name == "resize"; });
@@ -58,21 +58,21 @@ std::string ImagePreparation::steps_text() const { return to_yaml_line(detail::w
 // Calls use(pipeline, image file, generator).
 template <class Run>
 auto ImagePreparation::run(const std::string& path, const Run& use) const {
-  const auto bytes = read_file(path, kMaxPictureBytes);
-  Picture picture;
-  picture.encoded.assign(bytes.begin(), bytes.end());
-  const auto header = read_header(picture.encoded, path);
+  const auto bytes = read_file(path, kMaxImageBytes);
+  LabelledImage image;
+  image.encoded.assign(bytes.begin(), bytes.end());
+  const auto header = read_header(image.encoded, path);
   Philox unused(0);
-  return use(header.height == side_ && header.width == side_ ? without_resize_ : pipeline_, picture, unused);
+  return use(header.height == side_ && header.width == side_ ? without_resize_ : pipeline_, image, unused);
 }
 
 at::Tensor ImagePreparation::read(const std::string& path) const {
-  return run(path, [&](const Pipeline& steps, const Picture& picture, Philox& rng) { return steps.run_to_tensor(picture, path, rng); });
+  return run(path, [&](const Pipeline& steps, const LabelledImage& given, Philox& rng) { return steps.run_to_tensor(given, path, rng); });
 }
 
 at::Tensor ImagePreparation::read_bytes(const std::string& path) const {
-  const auto image = run(path, [&](const Pipeline& steps, const Picture& picture, Philox& rng) {
-                       return steps.run_to_bytes(picture, path, rng);
+  const auto image = run(path, [&](const Pipeline& steps, const LabelledImage& given, Philox& rng) {
+                       return steps.run_to_bytes(given, path, rng);
                      }).dense(PixelOrder::Planar);
   auto out = at::empty({image.height(), image.width(), image.channels()}, at::kByte);
   auto* pixel = out.mutable_data_ptr<uint8_t>();

@@ -104,7 +104,7 @@ std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std:
 }
 
 std::vector<Answer> Predictor::classify(const std::string& path, int64_t top) const {
-  return top_answers((*this)(read_picture(path).unsqueeze(0)), top);
+  return top_answers((*this)(read_image(path).unsqueeze(0)), top);
 }
 
 }  // namespace npu_train

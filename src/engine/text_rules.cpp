@@ -16,9 +16,9 @@ namespace {
 // Returns the number of tokens that enter the model for the longest sample; 0 for data without tokens.
 int64_t tokens_of_sample(const DatasetPair& data) {
   if (data.train == nullptr) return 0;
-  if (const auto* captioned = dynamic_cast<const CaptionedPictures*>(data.train.get()))
+  if (const auto* captioned = dynamic_cast<const CaptionedImages*>(data.train.get()))
     return captioned->questions() ? captioned->longest() - 1 : 0;
-  if (dynamic_cast<const PictureDataset*>(data.train.get()) != nullptr) return 0;
+  if (dynamic_cast<const ImageDataset*>(data.train.get()) != nullptr) return 0;
   if (const auto* sequences = dynamic_cast<const SequenceDataset*>(data.train.get())) return sequences->longest();
   for (const auto& [name, value] : data.train->get(0).fields)
     if (name == "input" && value.dim() == 1 && value.scalar_type() == at::kLong) return value.size(0);
@@ -66,7 +66,7 @@ void check_context(const RunConfig& config, const Parts& parts) {
 }
 
 void check_image_tokens(const DatasetPair& data, const Model& model) {
-  const auto* captioned = dynamic_cast<const CaptionedPictures*>(data.train.get());
+  const auto* captioned = dynamic_cast<const CaptionedImages*>(data.train.get());
   const auto places = image_places(model);
   const auto texts = captioned != nullptr ? captioned->questions() : std::nullopt;
   if (!places || !texts) return;
@@ -80,7 +80,7 @@ ContextWarmupHook::ContextWarmupHook(const DatasetPair& data, const TrainerOptio
     : warmup_(data.options.context_warmup), micro_batches_(ranks * accumulate), accumulate_(accumulate) {
   if (warmup_.steps == 0) return;
   constexpr const char* kWhere = "data.context_warmup";
-  const bool images = dynamic_cast<const PictureDataset*>(data.train.get()) != nullptr;
+  const bool images = dynamic_cast<const ImageDataset*>(data.train.get()) != nullptr;
   context_ = images ? 0 : tokens_of_sample(data);
   check(context_ > 0, ErrorKind::Usage, kWhere, "the samples of '", data.info().name,
         "' are not texts that can be shortened; allowed with: tokens, documents without labels, generated_text");

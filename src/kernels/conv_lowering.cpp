@@ -97,16 +97,16 @@ at::Tensor unrolled(const ConvShape& s, const at::Tensor& weight) {
   return full;
 }
 
-at::Tensor per_picture(const at::Tensor& t) { return pixels_first(t).reshape({t.size(0), -1}); }
+at::Tensor per_image(const at::Tensor& t) { return pixels_first(t).reshape({t.size(0), -1}); }
 
 }  // namespace
 
 at::Tensor forward(const ConvShape& s, const at::Tensor& x, const at::Tensor& weight) {
-  return as_map(at::mm(per_picture(x), unrolled(s, weight).t()), s.batch, s.out_height, s.out_width);
+  return as_map(at::mm(per_image(x), unrolled(s, weight).t()), s.batch, s.out_height, s.out_width);
 }
 
 at::Tensor input_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& weight) {
-  return as_map(at::mm(per_picture(dy), unrolled(s, weight)), s.batch, s.height, s.width);
+  return as_map(at::mm(per_image(dy), unrolled(s, weight)), s.batch, s.height, s.width);
 }
 
 }  // namespace dense
@@ -156,7 +156,7 @@ namespace {
 // Fills [k, k, C] with the inputs of output pixel `row`, zeros in the padding.
 void fill_patch(const ConvShape& s, const float* x, int64_t row, float* to) {
   const int64_t c = s.in_channels, run = s.kernel * c;
-  const int64_t picture = row / s.out_pixels(), p = row % s.out_pixels();
+  const int64_t image = row / s.out_pixels(), p = row % s.out_pixels();
   const int64_t top = p / s.out_width * s.stride - s.padding, left = p % s.out_width * s.stride - s.padding;
   const int64_t first = std::clamp<int64_t>(-left, 0, s.kernel), last = std::clamp<int64_t>(s.width - left, first, s.kernel);
   for (int64_t ky = 0; ky < s.kernel; ++ky, to += run) {
@@ -166,7 +166,7 @@ void fill_patch(const ConvShape& s, const float* x, int64_t row, float* to) {
       continue;
     }
     clear(to, first * c);
-    copy(to + first * c, x + ((picture * s.height + y) * s.width + left + first) * c, (last - first) * c);
+    copy(to + first * c, x + ((image * s.height + y) * s.width + left + first) * c, (last - first) * c);
     clear(to + last * c, run - last * c);
   }
 }

@@ -123,12 +123,12 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
   }
 };
 
-bool is_plain_picture(const at::Tensor& t) {
+bool is_plain_image(const at::Tensor& t) {
   return t.defined() && t.is_cpu() && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0;
 }
 
 bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
-  if (!is_plain_picture(x) || !is_plain_picture(weight)) return false;
+  if (!is_plain_image(x) || !is_plain_image(weight)) return false;
   if (x.suggest_memory_format() != kFormat && weight.suggest_memory_format() != kFormat) return false;
   const int64_t k = weight.size(2);
   return weight.size(3) == k && weight.size(1) == x.size(1) && stride > 0 && padding >= 0 && x.size(2) + 2 * padding >= k &&

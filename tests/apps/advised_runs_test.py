@@ -8,7 +8,7 @@ import unittest
 import zipfile
 
 import advice
-from pictures import cifar10, png
+from images import cifar10, png
 from programs import BIN, ProgramTest, SOURCE, in_full, main, run
 
 NAMED = 'names a subcommand or an option, without its arguments'
@@ -101,8 +101,8 @@ SMALL_CONFIGS = {
     'internvl_tiny': ['model={name: internvl_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'resnet50_cifar10': [],
     'resnet50_cifar10_224': [SMALL_NET.replace('patch_size: 8', 'patch_size: 32')],
-    'resnet50_imagefolder': ['data.root=my/pictures'],
-    'vit_b16_imagefolder': ['data.root=my/pictures', 'trainer.accumulate_grad_batches=1'],
+    'resnet50_imagefolder': ['data.root=my/images'],
+    'vit_b16_imagefolder': ['data.root=my/images', 'trainer.accumulate_grad_batches=1'],
 }
 WRITES = {'--csv', '--html', '--out', '--to', '--trace'}
 CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'plan', 'validate'}  # exit with 7 if they find a problem
@@ -148,8 +148,8 @@ class AdvisedRuns(ProgramTest):
         d = self.dir
         for split in ('train', 'val'):
             for label in ('cat', 'dog'):
-                (d / 'my/pictures' / split / label).mkdir(parents=True)
-                for i in range(4): png(d / 'my/pictures' / split / label / f'{i}.png', 40, (60 * i, 90, 20))
+                (d / 'my/images' / split / label).mkdir(parents=True)
+                for i in range(4): png(d / 'my/images' / split / label / f'{i}.png', 40, (60 * i, 90, 20))
         png(d / 'cat.jpg', 48, (200, 10, 10))
         png(d / 'dog.png', 48, (10, 10, 200))
         cifar10(d / 'data/cifar-10-batches-bin')

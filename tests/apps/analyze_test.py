@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 import browser
-from pictures import png
+from images import png
 from programs import BIN, SOURCE, ProgramTest, in_full, main, npu_tool
 
 USAGE, DATA, DISK, CHECK_FAILED = 2, 3, 6, 7

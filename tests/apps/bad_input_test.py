@@ -10,7 +10,7 @@ import sys
 import tempfile
 import zipfile
 
-from pictures import cifar10, jpeg, png
+from images import cifar10, jpeg, png
 from programs import ProgramTest, SMALL, checkpoints, main, npu_tool, run_dir, train_app, tree
 
 USAGE, DATA, CHECKPOINT = 2, 3, 6
@@ -208,19 +208,19 @@ class BadInput(ProgramTest):
 
         def label(data): return data[:3073 * 3] + b'\xc8' + data[3073 * 3 + 1:]
 
-        def pictures(name):
+        def images(name):
             for k, kind in enumerate(('cat', 'dog')):
                 (self.dir / name / 'train' / kind).mkdir(parents=True)
                 for i in range(3): (self.dir / name / 'train' / kind / f'{i}.jpg').write_bytes(jpeg(256, 10 * k + i))
             return self.dir / name
 
         self.assertDone(cifar(cifar10(self.dir / 'good'))())  # the data that is damaged below is readable without the damage
-        self.assertDone(folder(pictures('whole'))())
-        half = pictures('half') / 'train' / 'dog' / '1.jpg'
+        self.assertDone(folder(images('whole'))())
+        half = images('half') / 'train' / 'dog' / '1.jpg'
         half.write_bytes(half.read_bytes()[:half.stat().st_size // 2])
-        text = pictures('text') / 'train' / 'dog' / '2.jpg'
+        text = images('text') / 'train' / 'dog' / '2.jpg'
         text.write_text('not an image')
-        shutil.rmtree(pictures('empty') / 'train' / 'cat')
+        shutil.rmtree(images('empty') / 'train' / 'cat')
         (self.dir / 'empty' / 'train' / 'cat').mkdir()
 
         self.table([
@@ -246,9 +246,9 @@ class BadInput(ProgramTest):
 
     def eval(self, out): return lambda: npu_tool('eval', '--checkpoint', run_dir(out))
 
-    def predict(self, out): return lambda: npu_tool('predict', '--checkpoint', run_dir(out), self.picture())
+    def predict(self, out): return lambda: npu_tool('predict', '--checkpoint', run_dir(out), self.image())
 
-    def picture(self):
+    def image(self):
         png(self.dir / 'a.png', 32, (200, 10, 10))
         return self.dir / 'a.png'
 
@@ -345,7 +345,7 @@ class BadInput(ProgramTest):
         made = self.dir / 'made.safetensors'
         self.assertDone(npu_tool('weights', '--from', checkpoint, '--to', made))
         self.assertDone(train_app(self.config(), 'trainer.max_epochs=1', 'output.dir=""', f'model.weights={checkpoint}', 'model.num_classes=12', 'model.allow_unused_classes=true'))
-        predict = ('predict', '--model', 'vit_tiny_cifar10', '--num-classes', '10', '--weights', made, '--device', 'cpu', self.picture())
+        predict = ('predict', '--model', 'vit_tiny_cifar10', '--num-classes', '10', '--weights', made, '--device', 'cpu', self.image())
         hint = 'model.weights_strict=false'
         self.table([
             ('another width', self.train(f'model.weights={checkpoint}', 'model.dim=64'), CHECKPOINT, 'another network', 'misshapen', hint),
@@ -466,7 +466,7 @@ class BadInput(ProgramTest):
         self.table([(path.name, command, CHECKPOINT, path.name, word) for path, word in words.items() for command in self.weights(path)])
         self.table([
             ('no such file', lambda: npu_tool('weights', '--from', self.dir / 'none.pth'), DATA, 'none.pth'),
-            ('of no known kind', lambda: npu_tool('weights', '--from', self.picture()), DATA, 'a.png', '.safetensors'),
+            ('of no known kind', lambda: npu_tool('weights', '--from', self.image()), DATA, 'a.png', '.safetensors'),
             ('weights of nothing here', self.train(f'model.weights={safetensors(self.dir / "other.safetensors", {})}'), CHECKPOINT, 'that fit'),
         ])
 

@@ -151,9 +151,9 @@ print(json.dumps({{'t': {numbers!r}[before.count({name!r})], **{more!r}}}))
 
     def test_directions(self):
         faster = [rows.time('P17'), ([1.0] * 6, [2.0] * 6)]
-        more_pictures = [rows.speed('P3'), ([4.0] * 6, [2.0] * 6)]
+        more_images = [rows.speed('P3'), ([4.0] * 6, [2.0] * 6)]
         less_memory = [rows.memory('P6'), ([50.0] * 6, [100.0] * 6)]
-        for (figure, sides), ratio, verdict in ((faster, 2, 'faster'), (more_pictures, 2, 'faster'), (less_memory, 0.5, 'less')):
+        for (figure, sides), ratio, verdict in ((faster, 2, 'faster'), (more_images, 2, 'faster'), (less_memory, 0.5, 'less')):
             pair = next(p for p in rows.PAIRS if figure.row in p.rows())
             row = record.row_of(pair, figure, *sides, [{}, {}], {})
             self.assertEqual((row['ratio'], row['verdict']), (ratio, verdict))

@@ -3,7 +3,7 @@ import json
 import shutil
 import unittest
 
-from pictures import png
+from images import png
 from programs import ProgramTest, main, npu_tool, safetensors_of, train_app
 
 try: import torch
@@ -121,10 +121,10 @@ output: {{dir: ""}}
         found = json.loads(out)
         self.assertEqual(found['checkpoint'], str((run / 'checkpoints/last').resolve()))
         self.assertIn('the last of this run', found['why'])
-        by_picture = {p['picture']: p for p in found['predictions']}
-        self.assertEqual(len(by_picture), 13)
-        self.assertEqual([p for p in by_picture if 'error' in by_picture[p]], [str(folder / 'a/broken.png')])
-        self.assertEqual({by_picture[str(folder / f'{c}/0.png')]['top'][0]['name'] for c in 'abc'} - set('abc'), set())
+        by_image = {p['image']: p for p in found['predictions']}
+        self.assertEqual(len(by_image), 13)
+        self.assertEqual([p for p in by_image if 'error' in by_image[p]], [str(folder / 'a/broken.png')])
+        self.assertEqual({by_image[str(folder / f'{c}/0.png')]['top'][0]['name'] for c in 'abc'} - set('abc'), set())
         self.assertIn(b"'shape': (13, 3)", (self.dir / 'l.npy').read_bytes()[:128])
         text = npu_tool('predict', '--checkpoint', run, folder / 'a')[1]
         self.assertIn(f'checkpoint {(run / "checkpoints/last").resolve()} (the last of this run; ', text)

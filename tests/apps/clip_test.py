@@ -6,7 +6,7 @@ import struct
 import unittest
 
 from model_runs import ModelRuns, rows
-from pictures import png_of
+from images import png_of
 from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, npu_tool, run_dir, safetensors_of, train_app
 
 try:

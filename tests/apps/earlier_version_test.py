@@ -5,7 +5,7 @@ import json
 import shutil
 import unittest
 
-from pictures import png
+from images import png
 from programs import BIN, ProgramTest, SOURCE, main, npu_tool, train_app
 
 FIXTURE = SOURCE / 'tests/fixtures/version_0_1_0'

@@ -3,7 +3,7 @@ import os
 import re
 import unittest
 
-from pictures import png
+from images import png
 from programs import BIN, ProgramTest, SOURCE, contents, main, run, run_dir, train_app
 
 

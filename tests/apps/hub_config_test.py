@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from pictures import png_of
+from images import png_of
 from programs import SOURCE, ProgramTest, in_full, main, needs_onnxruntime, npu_tool, run, run_dir, train_app
 
 try:

@@ -4,7 +4,7 @@ import random
 import unittest
 
 from model_runs import SIM_NPU, ModelRuns, rows
-from pictures import png_of
+from images import png_of
 from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, npu_tool, run_dir, train_app
 
 try:

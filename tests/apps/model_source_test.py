@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from pictures import png_of
+from images import png_of
 from programs import SOURCE, ProgramTest, main, npu_tool, run
 
 OWN = SOURCE / '.venv/models/bin/python'

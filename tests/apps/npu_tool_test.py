@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from pictures import png
+from images import png
 from programs import ProgramTest, SOURCE, main, npu_tool, run_dir, train_app
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import unittest
 
-from pictures import png, png_of
+from images import png, png_of
 from programs import BIN, ProgramTest, main, npu_tool, run_dir, train_app
 
 FAKE = BIN.parent / 'tests' / 'fake_ascendcl'
@@ -103,7 +103,7 @@ class OfflineModels(ProgramTest):
         top = document['predictions'][0]['top']
         best = max(range(10), key=lambda k: wanted[0][k])
         self.assertEqual(top[0]['class'], best)
-        self.assertEqual(document['predictions'][0]['picture'], str(self.images[0]))
+        self.assertEqual(document['predictions'][0]['image'], str(self.images[0]))
         names = metadata['npu_train.classes'].split('\n')
         self.assertEqual(top[0]['name'], names[best])
         said = self.assertDone(self.predict('--om', om, '--checkpoint', run, self.images[0]))

@@ -86,7 +86,7 @@ def network(name):
 
 def write_data(name, folder):
     """The batches of a training, in the order in which train_app reads them without a shuffle."""
-    from pictures import png_of
+    from images import png_of
     source = random.Random(1)
     if name == 'gpt2':
         (folder / 'tokens.bin').write_bytes(bytes(b for _ in range(BATCH * BATCHES * CONTEXT + 1) for b in (source.randrange(TOKENS), 0)))

@@ -25,7 +25,7 @@ class Pixels(torch.nn.Module):
     def forward(self, x): return x.flatten(1) * self.factor
 
 
-def picture(height, width, seed):
+def image(height, width, seed):
     """Texture and noise, which a reduced decoding changes."""
     random = np.random.RandomState(seed)
     y, x = np.mgrid[0:height, 0:width]
@@ -38,8 +38,8 @@ def images(folder): return sorted(folder.glob('*.jpg')) + sorted(folder.glob('*.
 
 def make(folder, side):
     for i, (height, width, sampling) in enumerate([(300, 401, 0), (523, 260, 2), (131, 150, 1), (61, 200, 2)]):
-        Image.fromarray(picture(height, width, i)).save(folder / f'{i}.jpg', quality=92, subsampling=sampling)
-    Image.fromarray(picture(190, 101, 9)).save(folder / 'p.png')
+        Image.fromarray(image(height, width, i)).save(folder / f'{i}.jpg', quality=92, subsampling=sampling)
+    Image.fromarray(image(190, 101, 9)).save(folder / 'p.png')
     for split in ('train', 'val'):
         for k, path in enumerate(images(folder)):
             (folder / 'data' / split / 'ab'[k % 2]).mkdir(parents=True, exist_ok=True)

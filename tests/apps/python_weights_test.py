@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from pictures import png_of
+from images import png_of
 from programs import SOURCE, FULL, ProgramTest, main, npu_tool, run, run_dir, train_app
 
 OWN = SOURCE / '.venv/models/bin/python'

@@ -3,7 +3,7 @@ are skipped without torch in this Python."""
 import json
 import unittest
 
-from pictures import png_of
+from images import png_of
 from programs import ProgramTest, main, npu_tool, run_dir, train_app
 
 try:

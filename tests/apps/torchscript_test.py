@@ -3,7 +3,7 @@ import json
 import random
 import unittest
 
-from pictures import png_of
+from images import png_of
 from model_runs import SIM_NPU
 from programs import ProgramTest, checksums, main, npu_tool, run_dir, train_app
 

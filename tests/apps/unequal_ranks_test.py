@@ -8,7 +8,7 @@ import socket
 import subprocess
 import unittest
 
-from pictures import png_of
+from images import png_of
 from programs import BIN, ProgramTest, contents, main, npu_tool, train_app
 
 DATA, DEVICE, PEER = 3, 4, 9

@@ -4,8 +4,8 @@
 
 #include <fstream>
 
+#include "images.hpp"
 #include "only_if.hpp"
-#include "pictures.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -38,8 +38,8 @@ TEST_CASE("the files are read in order, whatever number of complete records they
   const CifarDataset train(CifarKind::Cifar10, dir.path().string(), Split::Train);
   CHECK(train.size() == 15);
   CHECK(train.labels()[4] == 1);
-  CHECK(train.picture(4).pixels.at(0, 0, 0) == 1);
-  CHECK(train.picture(4).pixels.at(1, 0, 0) == (1 + 1024) % 251);
+  CHECK(train.image(4).pixels.at(0, 0, 0) == 1);
+  CHECK(train.image(4).pixels.at(1, 0, 0) == (1 + 1024) % 251);
   CHECK(train.where(4) == (dir / "data_batch_2.bin").string() + ", record 1");
   CHECK(train.info().class_names[9] == "truck");
   CHECK(CifarDataset(CifarKind::Cifar10, dir.path().string(), Split::Val).size() == 2);
@@ -103,8 +103,8 @@ TEST_CASE("images written in CIFAR's layout are read back") {
   info.shape = {3, 32, 32};
   std::vector<uint8_t> pixels(2 * 3072);
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 7 % 253);
-  const MemoryPictures pictures(pixels, {4, 9}, info);
-  write_cifar10(pictures, (dir / "test_batch.bin").string());
+  const MemoryImages images(pixels, {4, 9}, info);
+  write_cifar10(images, (dir / "test_batch.bin").string());
   const CifarDataset back(CifarKind::Cifar10, dir.path().string(), Split::Val);
   CHECK(back.labels() == std::vector<int64_t>{4, 9});
   CHECK(std::equal(pixels.begin(), pixels.end(), back.pixels(0)));

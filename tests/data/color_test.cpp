@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "pictures.hpp"
+#include "images.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -33,25 +33,25 @@ void from_hsv(const Hsv& in, double (&rgb)[3]) {
 }  // namespace
 
 TEST_CASE("brightness, contrast and saturation give Pillow's bytes") {
-  const Image picture = rough(3, 4);
-  CHECK(values(adjust_brightness(picture, 1.3f)) == std::vector<int>{0,   48,  96,  144, 79,  152, 224, 255, 158, 255, 20,  118,
-                                                                     126, 174, 222, 255, 205, 255, 18,  91,  255, 49,  146, 244,
-                                                                     252, 255, 15,  63,  255, 71,  144, 217, 78,  175, 255, 37});
-  CHECK(values(adjust_brightness(picture, 0.7f)) == std::vector<int>{0,   25,  51,  77,  42,  81,  121, 160, 85,  137, 11,  63,
-                                                                     67,  93,  119, 145, 110, 149, 9,   49,  153, 26,  79,  131,
-                                                                     135, 161, 8,   34,  178, 38,  77,  116, 42,  94,  147, 20});
-  CHECK(values(adjust_contrast(picture, 1.4f)) == std::vector<int>{0,   1,   53,  105, 35,  113, 192, 255, 120, 225, 0,   77,
-                                                                   85,  137, 189, 241, 171, 249, 0,   48,  255, 3,   108, 213,
-                                                                   221, 255, 0,   18,  255, 27,  105, 183, 34,  139, 244, 0});
-  CHECK(values(adjust_contrast(picture, 0.6f)) == std::vector<int>{50,  72,  94,  116, 86,  120, 153, 187, 123, 168, 59,  104,
-                                                                   108, 130, 152, 174, 144, 178, 58,  92,  181, 72,  117, 162,
-                                                                   166, 188, 57,  79,  203, 83,  116, 150, 86,  131, 176, 67});
-  CHECK(values(adjust_saturation(picture, 1.5f)) == std::vector<int>{0,   0,   49,  86,  21,  92,  223, 255, 97,  247, 0,   66,
-                                                                     106, 143, 194, 231, 167, 237, 0,   40,  242, 8,   122, 211,
-                                                                     251, 255, 0,   0,   255, 0,   130, 186, 4,   154, 255, 0});
-  CHECK(values(adjust_saturation(picture, 0.4f)) == std::vector<int>{47,  84,  104, 141, 108, 147, 113, 169, 152, 137, 63,  121,
-                                                                     86,  123, 142, 179, 147, 185, 49,  105, 190, 73,  102, 159,
-                                                                     125, 162, 79,  116, 186, 122, 88,  144, 127, 112, 141, 96});
+  const Image image = rough(3, 4);
+  CHECK(values(adjust_brightness(image, 1.3f)) == std::vector<int>{0,   48,  96,  144, 79,  152, 224, 255, 158, 255, 20,  118,
+                                                                   126, 174, 222, 255, 205, 255, 18,  91,  255, 49,  146, 244,
+                                                                   252, 255, 15,  63,  255, 71,  144, 217, 78,  175, 255, 37});
+  CHECK(values(adjust_brightness(image, 0.7f)) == std::vector<int>{0,   25,  51,  77,  42,  81,  121, 160, 85,  137, 11,  63,
+                                                                   67,  93,  119, 145, 110, 149, 9,   49,  153, 26,  79,  131,
+                                                                   135, 161, 8,   34,  178, 38,  77,  116, 42,  94,  147, 20});
+  CHECK(values(adjust_contrast(image, 1.4f)) == std::vector<int>{0,   1,   53,  105, 35,  113, 192, 255, 120, 225, 0,   77,
+                                                                 85,  137, 189, 241, 171, 249, 0,   48,  255, 3,   108, 213,
+                                                                 221, 255, 0,   18,  255, 27,  105, 183, 34,  139, 244, 0});
+  CHECK(values(adjust_contrast(image, 0.6f)) == std::vector<int>{50,  72,  94,  116, 86,  120, 153, 187, 123, 168, 59,  104,
+                                                                 108, 130, 152, 174, 144, 178, 58,  92,  181, 72,  117, 162,
+                                                                 166, 188, 57,  79,  203, 83,  116, 150, 86,  131, 176, 67});
+  CHECK(values(adjust_saturation(image, 1.5f)) == std::vector<int>{0,   0,   49,  86,  21,  92,  223, 255, 97,  247, 0,   66,
+                                                                   106, 143, 194, 231, 167, 237, 0,   40,  242, 8,   122, 211,
+                                                                   251, 255, 0,   0,   255, 0,   130, 186, 4,   154, 255, 0});
+  CHECK(values(adjust_saturation(image, 0.4f)) == std::vector<int>{47,  84,  104, 141, 108, 147, 113, 169, 152, 137, 63,  121,
+                                                                   86,  123, 142, 179, 147, 185, 49,  105, 190, 73,  102, 159,
+                                                                   125, 162, 79,  116, 186, 122, 88,  144, 127, 112, 141, 96});
 }
 
 TEST_CASE("hue: the textbook in double precision, on every corner and face of the colour cube") {

@@ -9,10 +9,10 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 
+#include "images.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/generated.hpp"
 #include "only_if.hpp"
-#include "pictures.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

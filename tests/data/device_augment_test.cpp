@@ -7,12 +7,12 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "images.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/datasets.hpp"
 #include "npu_train/data/geometry.hpp"
 #include "npu_train/data/mixup.hpp"
 #include "npu_train/data/rand_augment.hpp"
-#include "pictures.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -28,7 +28,7 @@ DatasetInfo info_of(const std::string& name, int64_t classes, std::vector<int64_
 }
 
 /// 11 images; every second one is smooth, the others are noise; the last is white.
-std::shared_ptr<MemoryPictures> some_pictures(int64_t channels = 3, int64_t h = 20, int64_t w = 26) {
+std::shared_ptr<MemoryImages> some_images(int64_t channels = 3, int64_t h = 20, int64_t w = 26) {
   Philox rng(5);
   std::vector<uint8_t> pixels;
   std::vector<int64_t> labels;
@@ -37,7 +37,7 @@ std::shared_ptr<MemoryPictures> some_pictures(int64_t channels = 3, int64_t h = 
     for (int64_t p = 0; p < channels * h * w; ++p)
       pixels.push_back(i == 10 ? 255 : static_cast<uint8_t>(i % 2 == 0 ? p * (i + 1) / 7 % 256 : rng.below(256)));
   }
-  return std::make_shared<MemoryPictures>(std::move(pixels), std::move(labels), info_of("some", 4, {channels, h, w}));
+  return std::make_shared<MemoryImages>(std::move(pixels), std::move(labels), info_of("some", 4, {channels, h, w}));
 }
 
 Pipeline chain_of(const std::vector<PartConfig>& parts) {
@@ -108,10 +108,10 @@ TEST_CASE("each transform alone gives the host's bits, for gray, colour and alph
   for (const int64_t channels : {1, 3, 4})
     for (const auto& one : kEach) {
       CAPTURE(channels);
-      check_equal(some_pictures(channels), {one});
+      check_equal(some_images(channels), {one});
     }
-  check_equal(some_pictures(), {part("normalize")});
-  check_equal(some_pictures(), {});
+  check_equal(some_images(), {part("normalize")});
+  check_equal(some_images(), {});
 }
 
 TEST_CASE("chains give the host's bits, in either memory format and from any number of workers") {
@@ -122,10 +122,10 @@ TEST_CASE("chains give the host's bits, in either memory format and from any num
                                          part("gaussian_blur", {{"kernel", 3}}),
                                          part("random_erasing"),
                                          part("normalize")};
-  check_equal(some_pictures(), chain);
-  check_equal(some_pictures(), chain, {.num_workers = 2, .channels_last = true, .seed = 8});
-  check_equal(some_pictures(), {chain[3], chain[2], chain[3], chain[1], chain[1], chain[4], chain[0], chain[6]});
-  check_equal(some_pictures(3, 1, 1),
+  check_equal(some_images(), chain);
+  check_equal(some_images(), chain, {.num_workers = 2, .channels_last = true, .seed = 8});
+  check_equal(some_images(), {chain[3], chain[2], chain[3], chain[1], chain[1], chain[4], chain[0], chain[6]});
+  check_equal(some_images(3, 1, 1),
               {part("gaussian_blur", {{"kernel", 5}}), part("horizontal_flip"), part("color_jitter"), part("normalize")});
 }
 
@@ -134,8 +134,8 @@ TEST_CASE("steps that size images run on the host, with the steps before them, a
     for (const auto& p : {part("horizontal_flip"), part("color_jitter"), part("normalize")}) first.push_back(p);
     return first;
   };
-  check_equal(some_pictures(), tail({part("horizontal_flip"), part("resize", {{"size", 14}})}));
-  check_equal(some_pictures(3, 16, 16), tail({part("rand_augment"), part("random_resized_crop")}));
+  check_equal(some_images(), tail({part("horizontal_flip"), part("resize", {{"size", 14}})}));
+  check_equal(some_images(3, 16, 16), tail({part("rand_augment"), part("random_resized_crop")}));
   const auto pipeline = chain_of(tail({part("rand_augment"), part("random_resized_crop")}));
   const auto split = split_for_device(pipeline, 3, {16, 16});  // the size stays, but it is drawn
   CHECK(split.host_steps == 2);
@@ -148,10 +148,10 @@ TEST_CASE("steps that size images run on the host, with the steps before them, a
 }
 
 TEST_CASE("files of different sizes: decoded and sized by the host") {
-  class Files final : public PictureDataset {
+  class Files final : public ImageDataset {
    public:
     int64_t size() const override { return 6; }
-    Picture picture(int64_t i) const override {
+    LabelledImage image(int64_t i) const override {
       return {{}, i % 2 == 0 ? to_jpeg(ramp(40 + i, 50)) : to_png(i == 3 ? rough(30, 33, 1) : rough(30, 33)), i % 2};
     }
     DatasetInfo info() const override { return info_of("files", 2, {3, -1, -1}); }
@@ -168,11 +168,11 @@ TEST_CASE("mixup, cutmix and both, after the transforms, with padding apart") {
       CAPTURE(mixup);
       CAPTURE(cutmix);
       const auto hook = mix_batches({mixup, cutmix, 4, 9});
-      check_equal(some_pictures(), chain, {.last_batch = last, .seed = 9, .finish = hook});
-      check_equal(some_pictures(), chain, {.last_batch = last, .channels_last = true, .seed = 9, .finish = hook});
+      check_equal(some_images(), chain, {.last_batch = last, .seed = 9, .finish = hook});
+      check_equal(some_images(), chain, {.last_batch = last, .channels_last = true, .seed = 9, .finish = hook});
     }
   const auto wrong = mix_batches({0.4, 0, 3, 9});
-  Loader loader(some_pictures(), chain_of(chain), {.batch_size = 11, .augment_on_device = true, .finish = wrong});
+  Loader loader(some_images(), chain_of(chain), {.batch_size = 11, .augment_on_device = true, .finish = wrong});
   loader.begin_epoch(0);
   CHECK(has(error_of([&] { loader.next(); }).what(), "a label is 3; allowed: 0 to 2"));  // on the host, before the device sees it
 }
@@ -180,12 +180,12 @@ TEST_CASE("mixup, cutmix and both, after the transforms, with padding apart") {
 TEST_CASE("an image depends on seed, epoch and its number, also in the middle of an epoch") {
   const auto pipeline = chain_of({part("random_crop", {{"size", 16}}), part("color_jitter"), part("normalize")});
   const auto given = [&](uint64_t seed, int64_t epoch, int64_t batch) {
-    Loader loader(some_pictures(), pipeline, {.batch_size = 4, .augment_on_device = true, .seed = seed});
+    Loader loader(some_images(), pipeline, {.batch_size = 4, .augment_on_device = true, .seed = seed});
     loader.begin_epoch(epoch, batch);
     return loader.next()->finished().input();
   };
-  const auto all = batches(some_pictures(), pipeline, {.augment_on_device = true, .seed = 1});
-  Loader resumed(some_pictures(), pipeline, {.batch_size = 4, .shuffle = true, .augment_on_device = true, .seed = 1});
+  const auto all = batches(some_images(), pipeline, {.augment_on_device = true, .seed = 1});
+  Loader resumed(some_images(), pipeline, {.batch_size = 4, .shuffle = true, .augment_on_device = true, .seed = 1});
   resumed.begin_epoch(1, 2);
   CHECK(at::equal(resumed.next()->finished().input(), all[5].input()));
   CHECK(at::equal(given(1, 0, 0), given(1, 0, 0)));
@@ -206,15 +206,15 @@ TEST_CASE("a transform of one's own with a form for devices") {
   class Invert : public Transform {
    public:
     Image apply(Image image, Philox& rng) const override { return rng.uniform() < 0.5f ? solarize(std::move(image), 0) : image; }
-    std::shared_ptr<const DeviceForm> device_form(int64_t, PictureSize) const override { return std::make_shared<BatchInvert>(); }
+    std::shared_ptr<const DeviceForm> device_form(int64_t, ImageSize) const override { return std::make_shared<BatchInvert>(); }
   };
   const Pipeline pipeline({std::make_shared<HorizontalFlip>(), std::make_shared<Invert>()});
-  const auto host = batches(some_pictures(), pipeline, {.seed = 2}),
-             there = batches(some_pictures(), pipeline, {.augment_on_device = true, .seed = 2});
+  const auto host = batches(some_images(), pipeline, {.seed = 2}),
+             there = batches(some_images(), pipeline, {.augment_on_device = true, .seed = 2});
   for (size_t i = 0; i < host.size(); ++i) CHECK(at::equal(host[i].input(), there[i].input()));
 
   class NoForm final : public Invert {
-    std::shared_ptr<const DeviceForm> device_form(int64_t, PictureSize) const override { return nullptr; }
+    std::shared_ptr<const DeviceForm> device_form(int64_t, ImageSize) const override { return nullptr; }
   };
   CHECK(has(error_of([] {
               split_for_device(Pipeline({std::make_shared<HorizontalFlip>(), std::make_shared<NoForm>()}), 3, {8, 8});
@@ -223,7 +223,7 @@ TEST_CASE("a transform of one's own with a form for devices") {
 }
 
 TEST_CASE("what cannot be is refused by name") {
-  const auto refusal = [](const std::vector<PartConfig>& parts, PictureSize in = {20, 26}) {
+  const auto refusal = [](const std::vector<PartConfig>& parts, ImageSize in = {20, 26}) {
     const auto error = error_of([&] { split_for_device(chain_of(parts), 3, in); });
     CHECK(error.kind() == ErrorKind::Usage);
     return std::string(error.what());
@@ -251,10 +251,10 @@ TEST_CASE("what cannot be is refused by name") {
   CHECK(error_of([&] { augment.finish(Batch(at::zeros({2, 3, 8, 8}), {}), false); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { augment.finish(Batch(at::zeros({2, 3, 8, 9}, at::kByte), {}), false); }).kind() == ErrorKind::Usage);
   // An image whose size differs from the size that the data set declares.
-  class Liar final : public PictureDataset {
+  class Liar final : public ImageDataset {
    public:
     int64_t size() const override { return 1; }
-    Picture picture(int64_t) const override { return {ramp(9, 8), {}, 0}; }
+    LabelledImage image(int64_t) const override { return {ramp(9, 8), {}, 0}; }
     DatasetInfo info() const override { return info_of("liar", 1, {3, 8, 8}); }
   };
   Loader loader(std::make_shared<Liar>(), Pipeline(), {.augment_on_device = true});

@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "environment_variable.hpp"
+#include "images.hpp"
 #include "only_if.hpp"
-#include "pictures.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

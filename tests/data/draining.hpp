@@ -8,8 +8,8 @@
 #include "npu_train/base/digest.hpp"
 #include "npu_train/data/color.hpp"
 #include "npu_train/data/geometry.hpp"
+#include "npu_train/data/image_dataset.hpp"
 #include "npu_train/data/loader.hpp"
-#include "npu_train/data/picture_dataset.hpp"
 
 namespace npu_train::testing {
 
@@ -33,7 +33,7 @@ inline Drained epoch_of(Loader& loader, int64_t epoch, int64_t first = 0) {
 }
 
 /// `count` images of 10 x 12 pixels in seven classes.
-inline std::shared_ptr<const Dataset> byte_pictures(int64_t count = 50) {
+inline std::shared_ptr<const Dataset> byte_images(int64_t count = 50) {
   DatasetInfo info;
   info.name = "test";
   info.num_classes = 7;
@@ -42,7 +42,7 @@ inline std::shared_ptr<const Dataset> byte_pictures(int64_t count = 50) {
   std::vector<int64_t> labels(static_cast<size_t>(count));
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 31 % 255);
   for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int64_t>(i % 7);
-  return std::make_shared<MemoryPictures>(pixels, labels, info);
+  return std::make_shared<MemoryImages>(pixels, labels, info);
 }
 
 /// Their random transforms, to 8 x 8 pixels.

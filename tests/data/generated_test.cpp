@@ -20,11 +20,10 @@ struct Set {
   std::vector<int64_t> y;
 };
 
-Set to_floats(const MemoryPictures& pictures) {
+Set to_floats(const MemoryImages& images) {
   Set out;
-  out.y = pictures.labels();
-  for (int64_t i = 0; i < pictures.size() * kInputs; ++i)
-    out.x.push_back((static_cast<float>(pictures.pixels(0)[i]) / 255.0f - 0.5f) / 0.3f);
+  out.y = images.labels();
+  for (int64_t i = 0; i < images.size() * kInputs; ++i) out.x.push_back((static_cast<float>(images.pixels(0)[i]) / 255.0f - 0.5f) / 0.3f);
   return out;
 }
 
@@ -88,8 +87,8 @@ class LinearClassifier {
 
 TEST_CASE("images depend only on seed and number, with balanced classes") {
   const auto few = generate_shapes(30, 5), more = generate_shapes(60, 5), other = generate_shapes(30, 6);
-  CHECK(std::equal(few.pixels(0), few.pixels(0) + 30 * few.picture_bytes(), more.pixels(0)));
-  CHECK(!std::equal(few.pixels(0), few.pixels(0) + 30 * few.picture_bytes(), other.pixels(0)));
+  CHECK(std::equal(few.pixels(0), few.pixels(0) + 30 * few.image_bytes(), more.pixels(0)));
+  CHECK(!std::equal(few.pixels(0), few.pixels(0) + 30 * few.image_bytes(), other.pixels(0)));
   std::vector<int> counts(10);
   for (const int64_t label : more.labels()) ++counts[label];
   CHECK(counts == std::vector<int>(10, 6));
@@ -105,10 +104,8 @@ TEST_CASE("the shape covers a part of the image in another colour, light on dark
   int lighter = 0, discs = 0;
   for (int64_t i = 0; i < set.size(); ++i) {
     if (set.labels()[i] != 0) continue;  // a disc in the middle: centre and corner show its colours
-    const Image picture = set.picture(i).pixels;
-    const auto brightness = [&](int y, int x) {
-      return 0.299 * picture.at(0, y, x) + 0.587 * picture.at(1, y, x) + 0.114 * picture.at(2, y, x);
-    };
+    const Image image = set.image(i).pixels;
+    const auto brightness = [&](int y, int x) { return 0.299 * image.at(0, y, x) + 0.587 * image.at(1, y, x) + 0.114 * image.at(2, y, x); };
     CHECK(std::abs(brightness(16, 16) - brightness(1, 1)) > 0.3 * 255);
     lighter += brightness(16, 16) > brightness(1, 1) ? 1 : 0;
     ++discs;

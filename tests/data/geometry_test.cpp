@@ -5,16 +5,16 @@
 #include <cmath>
 #include <set>
 
-#include "pictures.hpp"
+#include "images.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 TEST_CASE("resize of the shorter side keeps the proportions, rounded down; both sides when asked") {
-  CHECK(Resize(6).output_size({13, 17}) == PictureSize{6, 7});
-  CHECK(Resize(6).output_size({17, 13}) == PictureSize{7, 6});
-  CHECK(Resize(6).output_size({-1, -1}) == PictureSize{-1, -1});
-  CHECK(Resize(6, 9).output_size({-1, -1}) == PictureSize{6, 9});
+  CHECK(Resize(6).output_size({13, 17}) == ImageSize{6, 7});
+  CHECK(Resize(6).output_size({17, 13}) == ImageSize{7, 6});
+  CHECK(Resize(6).output_size({-1, -1}) == ImageSize{-1, -1});
+  CHECK(Resize(6, 9).output_size({-1, -1}) == ImageSize{6, 9});
   Philox rng(0);
   const Image out = Resize(6).apply(rough(13, 17), rng);
   CHECK(out.height() == 6);
@@ -78,12 +78,12 @@ TEST_CASE("the resized crop draws area and shape within their bounds, and falls 
 }
 
 TEST_CASE("a resized crop of a file is that of its pixels") {
-  const Image picture = ramp(120, 160);
-  const auto png = to_png(picture);
+  const Image image = ramp(120, 160);
+  const auto png = to_png(image);
   const RandomResizedCrop crop(24);
   for (uint64_t i = 0; i < 20; ++i) {
     Philox a(i), b(i);
-    CHECK(values(crop.apply_encoded(png, "ramp.png", a)) == values(crop.apply(picture, b)));
+    CHECK(values(crop.apply_encoded(png, "ramp.png", a)) == values(crop.apply(image, b)));
   }
 }
 

@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "bounded.hpp"
+#include "images.hpp"
 #include "only_if.hpp"
-#include "pictures.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -42,19 +42,19 @@ std::vector<int> box_of(const Image& whole, const PixelBox& box) { return values
 }  // namespace
 
 TEST_CASE("JPEG and PNG come back as they went in") {
-  const Image picture = soft(50, 70);
+  const Image image = soft(50, 70);
   for (const JpegStyle style : {JpegStyle{95, 1, false, false}, JpegStyle{95, 2, false, false}, JpegStyle{95, 2, true, false}}) {
-    const Image back = decode_image(to_jpeg(picture, style), "soft.jpg");
+    const Image back = decode_image(to_jpeg(image, style), "soft.jpg");
     CHECK(back.channels() == 3);
-    CHECK(largest_difference(values(back), values(picture)) <= 8);
+    CHECK(largest_difference(values(back), values(image)) <= 8);
   }
-  CHECK(values(decode_image(to_png(picture), "soft.png")) == values(picture));
-  CHECK(values(decode_image(to_png(picture, 16), "deep.png")) == values(picture));
-  const auto header = read_header(to_png(picture), "soft.png");
+  CHECK(values(decode_image(to_png(image), "soft.png")) == values(image));
+  CHECK(values(decode_image(to_png(image, 16), "deep.png")) == values(image));
+  const auto header = read_header(to_png(image), "soft.png");
   CHECK(header.format == ImageHeader::Format::Png);
   CHECK(header.height == 50);
   CHECK(header.width == 70);
-  CHECK(read_header(to_jpeg(picture), "soft.jpg").width == 70);
+  CHECK(read_header(to_jpeg(image), "soft.jpg").width == 70);
 }
 
 TEST_CASE("gray, transparent and CMYK images become RGB") {
@@ -73,9 +73,9 @@ TEST_CASE("gray, transparent and CMYK images become RGB") {
 }
 
 TEST_CASE("a part of a JPEG has the pixels of the complete image, for every sampling") {
-  const Image picture = soft(200, 260);
+  const Image image = soft(200, 260);
   for (const JpegStyle style : {JpegStyle{90, 1, false, false}, JpegStyle{90, 2, false, false}, JpegStyle{90, 2, true, false}}) {
-    const auto file = to_jpeg(picture, style);
+    const auto file = to_jpeg(image, style);
     const Image whole = decode_image(file, "complete");
     for (const PixelBox box : {PixelBox{0, 0, 200, 260}, PixelBox{37, 51, 90, 101}, PixelBox{150, 201, 50, 59}, PixelBox{0, 0, 17, 16},
                                PixelBox{183, 5, 1, 1}}) {

@@ -2,7 +2,7 @@
 
 #include "npu_train/data/image_folder.hpp"
 
-#include "pictures.hpp"
+#include "images.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -26,7 +26,7 @@ TEST_CASE("classes and files come in sorted order; other files are passed over")
   CHECK(data.size() == 3);
   CHECK(data.info().class_names == std::vector<std::string>{"ant", "zebra"});
   CHECK(data.where(1) == (dir / "zebra/a.jpg").string());
-  CHECK(data.picture(2).label == 1);
+  CHECK(data.image(2).label == 1);
   const Sample sample = data.get(2);
   CHECK((sample.fields[0].second.sizes() == at::IntArrayRef({3, 4, 5})));
   CHECK(sample.fields[0].second[1][2][3].item<int>() == rough(4, 5).at(1, 2, 3));
@@ -47,7 +47,7 @@ TEST_CASE("validation keeps the numbers of training and refuses unknown classes"
   const TempDir dir;
   add(dir.path(), "zebra/a.png", to_png(rough(4, 5)));
   const ImageFolder data(dir.path().string(), {"ant", "bee", "zebra"});
-  CHECK(data.picture(0).label == 2);
+  CHECK(data.image(0).label == 2);
   CHECK(data.info().num_classes == 3);
   const Error error = error_of([&] { ImageFolder(dir.path().string(), {"ant", "bee"}); });
   CHECK(error.kind() == ErrorKind::Data);
@@ -73,7 +73,7 @@ TEST_CASE("a file that has gone or is empty is an error with its name") {
   const ImageFolder data(dir.path().string());
   CHECK(std::string(error_of([&] { data.get(1); }).what()).find("b.jpg") != std::string::npos);
   fs::remove(dir / "ant/a.jpg");
-  const Error gone = error_of([&] { data.picture(0); });
+  const Error gone = error_of([&] { data.image(0); });
   CHECK(gone.kind() == ErrorKind::Data);
   CHECK(std::string(gone.what()).find("a.jpg") != std::string::npos);
 }

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "pictures.hpp"
+#include "images.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -48,13 +48,13 @@ double worst(const Image& image, const std::vector<double>& expected) {
 }  // namespace
 
 TEST_CASE("a window may reach outside, be mirrored and cut again: the same as doing it pixel by pixel") {
-  const Image picture = rough(5, 7);
-  const Image window = picture.crop(-2, 3, 6, 8).mirrored().crop(1, -1, 7, 6);
+  const Image image = rough(5, 7);
+  const Image window = image.crop(-2, 3, 6, 8).mirrored().crop(1, -1, 7, 6);
   const auto at = [&](int64_t c, int64_t y, int64_t x) -> int {  // through the chain backwards
     const int64_t y1 = y + 1, x1 = x - 1;
     if (y1 < 0 || y1 >= 6 || x1 < 0 || x1 >= 8) return 0;
     const int64_t y2 = y1 - 2, x2 = 7 - x1 + 3;
-    return y2 < 0 || y2 >= 5 || x2 < 0 || x2 >= 7 ? 0 : picture.at(c, y2, x2);
+    return y2 < 0 || y2 >= 5 || x2 < 0 || x2 >= 7 ? 0 : image.at(c, y2, x2);
   };
   std::vector<int> expected;
   for (int c = 0; c < 3; ++c) {
@@ -69,29 +69,29 @@ TEST_CASE("a window may reach outside, be mirrored and cut again: the same as do
 }
 
 TEST_CASE("what a crop cut away does not come back with a larger window") {
-  const Image picture = rough(6, 6);
-  const Image cut = picture.crop(2, 2, 2, 2).crop(-1, -1, 4, 4);
+  const Image image = rough(6, 6);
+  const Image cut = image.crop(2, 2, 2, 2).crop(-1, -1, 4, 4);
   CHECK(cut.at(0, 0, 0) == 0);
-  CHECK(cut.at(0, 1, 1) == picture.at(0, 2, 2));
+  CHECK(cut.at(0, 1, 1) == image.at(0, 2, 2));
   CHECK(cut.at(0, 3, 3) == 0);
 }
 
 TEST_CASE("floats are scaled bytes in planes or channels last, zeros outside become the shift") {
-  const Image picture = rough(4, 40).crop(-1, -3, 6, 45).mirrored();
+  const Image image = rough(4, 40).crop(-1, -3, 6, 45).mirrored();
   const float scale[4] = {0.5f, 2.0f, -1.0f, 1.0f}, shift[4] = {1.0f, -2.0f, 0.25f, 0.0f};
   std::vector<float> planes(3 * 6 * 45), last(planes.size());
-  write_floats(picture, {planes.data(), 6, 45, 3, false}, scale, shift);
-  write_floats(picture, {last.data(), 6, 45, 3, true}, scale, shift);
+  write_floats(image, {planes.data(), 6, 45, 3, false}, scale, shift);
+  write_floats(image, {last.data(), 6, 45, 3, true}, scale, shift);
   for (int64_t c = 0; c < 3; ++c) {
     for (int64_t y = 0; y < 6; ++y) {
       for (int64_t x = 0; x < 45; ++x) {
-        const float expected = static_cast<float>(picture.at(c, y, x)) * scale[c] + shift[c];
+        const float expected = static_cast<float>(image.at(c, y, x)) * scale[c] + shift[c];
         REQUIRE(planes[(c * 6 + y) * 45 + x] == expected);
         REQUIRE(last[(y * 45 + x) * 3 + c] == expected);
       }
     }
   }
-  CHECK(error_of([&] { write_floats(picture, {planes.data(), 5, 45, 3, false}, scale, shift); }).kind() == ErrorKind::Data);
+  CHECK(error_of([&] { write_floats(image, {planes.data(), 5, 45, 3, false}, scale, shift); }).kind() == ErrorKind::Data);
 }
 
 TEST_CASE("a gray image fills three channels") {
@@ -105,10 +105,10 @@ TEST_CASE("a gray image fills three channels") {
 }
 
 TEST_CASE("copies only if the pixels are shared") {
-  Image picture = rough(3, 3);
-  const uint8_t* before = picture.plane(0);
-  const Image other = picture;
-  Image copy = std::move(picture).own();
+  Image image = rough(3, 3);
+  const uint8_t* before = image.plane(0);
+  const Image other = image;
+  Image copy = std::move(image).own();
   CHECK((copy.plane(0) != before));
   const uint8_t* mine = copy.plane(0);
   CHECK((std::move(copy).own().plane(0) == mine));
@@ -116,12 +116,12 @@ TEST_CASE("copies only if the pixels are shared") {
 
 TEST_CASE("resize: by the definition in double precision, at most half a step off where it rounds once") {
   const Resampling once{.exact = false};
-  const Image picture = rough(23, 31);
-  CHECK(worst(resize(picture, 8, 11, once), reference_resize(picture, 8, 11, 0, 0, 23, 31)) <= 0.501);
-  CHECK(worst(resize(picture, 40, 50, once), reference_resize(picture, 40, 50, 0, 0, 23, 31)) <= 0.501);
-  CHECK(worst(resize(picture, 7, 45, once), reference_resize(picture, 7, 45, 0, 0, 23, 31)) <= 0.501);
-  CHECK(worst(resize(picture, 9, 10, once, 2.5, 3.25, 19.75, 30.5), reference_resize(picture, 9, 10, 2.5, 3.25, 19.75, 30.5)) <= 0.501);
-  CHECK(worst(resize(picture.dense(PixelOrder::Packed), 8, 11, once), reference_resize(picture, 8, 11, 0, 0, 23, 31)) <= 0.501);
+  const Image image = rough(23, 31);
+  CHECK(worst(resize(image, 8, 11, once), reference_resize(image, 8, 11, 0, 0, 23, 31)) <= 0.501);
+  CHECK(worst(resize(image, 40, 50, once), reference_resize(image, 40, 50, 0, 0, 23, 31)) <= 0.501);
+  CHECK(worst(resize(image, 7, 45, once), reference_resize(image, 7, 45, 0, 0, 23, 31)) <= 0.501);
+  CHECK(worst(resize(image, 9, 10, once, 2.5, 3.25, 19.75, 30.5), reference_resize(image, 9, 10, 2.5, 3.25, 19.75, 30.5)) <= 0.501);
+  CHECK(worst(resize(image.dense(PixelOrder::Packed), 8, 11, once), reference_resize(image, 8, 11, 0, 0, 23, 31)) <= 0.501);
 }
 
 TEST_CASE("resize: Pillow's numbers, and without its rounding between the two passes at most one off") {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "images.hpp"
 #include "npu_train/data/datasets.hpp"
-#include "pictures.hpp"
 #include "token_ids.hpp"
 
 using namespace npu_train;
@@ -51,7 +51,7 @@ TEST_CASE("pairs of images and texts, images without a text are counted") {
   const auto pair = album.open();
   REQUIRE(pair.train->size() == 2);
   CHECK(pair.summary() == "2 images, 1 image without a text");
-  const auto* data = dynamic_cast<const CaptionedPictures*>(pair.train.get());
+  const auto* data = dynamic_cast<const CaptionedImages*>(pair.train.get());
   REQUIRE(data != nullptr);
   CHECK(data->caption(0) == std::vector<int64_t>{'a', 'b', 0});
   CHECK(data->caption(1) == std::vector<int64_t>{'c', 'd', 'e', 0});
@@ -73,7 +73,7 @@ TEST_CASE("a batch has the images, and the texts filled up to the longest one") 
     CHECK_FALSE(batch->has("target"));
     int64_t longest = 0;
     for (int64_t i = 0; i < batch->size; ++i) {
-      const auto expected = dynamic_cast<const CaptionedPictures&>(*pair.train).caption(batch->ids[static_cast<size_t>(i)]);
+      const auto expected = dynamic_cast<const CaptionedImages&>(*pair.train).caption(batch->ids[static_cast<size_t>(i)]);
       auto row = ids_of(tokens[i]);
       longest = std::max<int64_t>(longest, static_cast<int64_t>(expected.size()));
       REQUIRE(row.size() >= expected.size());
@@ -161,16 +161,16 @@ TEST_CASE("questions and answers: the text of each line, and its answer alone ma
     return builtin_datasets().make({.name = "image_questions", .options = std::move(options), .mark = {}}, "data", builtin_transforms());
   };
   const auto pair = open({});
-  const auto& data = dynamic_cast<const CaptionedPictures&>(*pair.train);
+  const auto& data = dynamic_cast<const CaptionedImages&>(*pair.train);
   CHECK(data.caption(0) == std::vector<int64_t>{255, 255, 'a', 'b', '?', '\n', 'c', 'd', 0});
   CHECK(data.prompt(0) == 6);
   CHECK(data.caption(1) == std::vector<int64_t>{255, 255, 7, 10, 8, 9, 10, 11, 0});
   CHECK(pair.info().name == "image_questions");
   const auto other = open({{"begin_token", 5}, {"end_token", 6}, {"separator", -1}});
-  CHECK(dynamic_cast<const CaptionedPictures&>(*other.train).caption(1) == std::vector<int64_t>{5, 255, 255, 7, 8, 9, 10, 11, 6});
-  CHECK(dynamic_cast<const CaptionedPictures&>(*other.train).prompt(1) == 4);
+  CHECK(dynamic_cast<const CaptionedImages&>(*other.train).caption(1) == std::vector<int64_t>{5, 255, 255, 7, 8, 9, 10, 11, 6});
+  CHECK(dynamic_cast<const CaptionedImages&>(*other.train).prompt(1) == 4);
   const auto shorter = open({{"context", 8}, {"long_documents", "truncate"}});
-  CHECK(dynamic_cast<const CaptionedPictures&>(*shorter.train).caption(0) == std::vector<int64_t>{255, 255, 'a', 'b', '?', '\n', 'c', 0});
+  CHECK(dynamic_cast<const CaptionedImages&>(*shorter.train).caption(0) == std::vector<int64_t>{255, 255, 'a', 'b', '?', '\n', 'c', 0});
   CHECK(shorter.summary() == "2 images, 1 image without a text, 2 documents truncated to 8 tokens");
 
   const auto fails = [&](const std::string& line, ErrorKind kind, const std::string& words, ConfigNode options = {}) {

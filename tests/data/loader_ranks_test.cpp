@@ -85,7 +85,7 @@ void check_ranks(const RankCase& c, const Pipeline& pipeline) {
   CAPTURE(static_cast<int>(c.with.last_batch));
   CAPTURE(c.with.num_workers);
   CAPTURE(c.with.augment_on_device);
-  const auto data = [&] { return byte_pictures(c.samples); };
+  const auto data = [&] { return byte_images(c.samples); };
   Ranks one(data, pipeline, c.with, 1);
   one.begin_epoch(2);
   const auto expected = one.rest();
@@ -183,7 +183,7 @@ TEST_CASE("ranks: tensors of a program, without transforms") {
 }
 
 TEST_CASE("ranks: with fewer batches than ranks the last ranks have none") {
-  Ranks ranks([] { return byte_pictures(10); }, random_chain(), options(2), 4);
+  Ranks ranks([] { return byte_images(10); }, random_chain(), options(2), 4);
   ranks.begin_epoch(0);
   CHECK(ranks.loaders[2].batches_per_epoch() == 0);
   CHECK(ranks.loaders[2].samples_per_epoch() == 0);
@@ -200,7 +200,7 @@ TEST_CASE("ranks: an epoch continues on other numbers of ranks with exactly the 
       auto with = options(workers, 4);
       with.last_batch = last;
       with.finish = mix_batches({.mixup_alpha = 0.4, .num_classes = 7, .seed = 5});
-      const auto data = [] { return byte_pictures(57); };  // 15 batches, the last of one sample
+      const auto data = [] { return byte_images(57); };  // 15 batches, the last of one sample
       Ranks one(data, random_chain(), with, 1);
       one.begin_epoch(3);
       std::vector<Content> seen;
@@ -234,13 +234,13 @@ TEST_CASE("ranks: an epoch continues on other numbers of ranks with exactly the 
 }
 
 TEST_CASE("ranks: states of earlier versions load where their position is that of one rank") {
-  Loader loader(byte_pictures(), random_chain(), options(0));
+  Loader loader(byte_images(), random_chain(), options(0));
   loader.begin_epoch(1);
   loader.next();
   loader.next();
   auto old = loader.state();
   old.values["world_size"] = int64_t{1};
-  Ranks two([] { return byte_pictures(); }, random_chain(), options(0), 2);
+  Ranks two([] { return byte_images(); }, random_chain(), options(0), 2);
   for (auto& rank : two.loaders) {
     rank.load_state(old);
     CHECK(rank.cursor() == 2);

@@ -59,8 +59,8 @@ class LimitedSet : public NumberSet {
 }  // namespace
 
 TEST_CASE("the batches are the same for 0, 1 and 4 workers, epoch by epoch") {
-  Loader none(byte_pictures(), random_chain(), options(0)), one(byte_pictures(), random_chain(), options(1)),
-      four(byte_pictures(), random_chain(), options(4));
+  Loader none(byte_images(), random_chain(), options(0)), one(byte_images(), random_chain(), options(1)),
+      four(byte_images(), random_chain(), options(4));
   const auto first = epoch_of(none, 0), second = epoch_of(none, 1);
   CHECK(first.size() == 7);
   CHECK(first.back().first.size() == 2);
@@ -73,7 +73,7 @@ TEST_CASE("the batches are the same for 0, 1 and 4 workers, epoch by epoch") {
   CHECK(seen.size() == 50);
   LoaderOptions other = options(4);
   other.seed = 43;
-  Loader differs(byte_pictures(), random_chain(), other);
+  Loader differs(byte_images(), random_chain(), other);
   CHECK(epoch_of(differs, 0) != first);
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("without shuffling samples come in order, each in its place") {
 
 TEST_CASE("an epoch begun in its middle continues as if it had not been interrupted") {
   for (const int64_t workers : {0, 3}) {
-    Loader whole(byte_pictures(), random_chain(), options(workers)), part(byte_pictures(), random_chain(), options(workers));
+    Loader whole(byte_images(), random_chain(), options(workers)), part(byte_images(), random_chain(), options(workers));
     const auto all = epoch_of(whole, 2);
     part.begin_epoch(2);
     part.next();
@@ -108,7 +108,7 @@ TEST_CASE("an epoch begun in its middle continues as if it had not been interrup
     part.next();
     const State state = part.state();
     CHECK(state.integer("cursor", "") == 3);
-    Loader resumed(byte_pictures(), random_chain(), options(workers));
+    Loader resumed(byte_images(), random_chain(), options(workers));
     resumed.load_state(state);
     CHECK(resumed.epoch() == 2);
     CHECK(resumed.cursor() == 3);
@@ -118,12 +118,12 @@ TEST_CASE("an epoch begun in its middle continues as if it had not been interrup
 }
 
 TEST_CASE("a state that does not fit is refused and changes nothing") {
-  Loader loader(byte_pictures(), random_chain(), options(0));
+  Loader loader(byte_images(), random_chain(), options(0));
   loader.begin_epoch(1);
   loader.next();
   const State state = loader.state();
   const auto refused = [&](int64_t count, const LoaderOptions& with, const State& given) {
-    Loader other(byte_pictures(count), random_chain(), with);
+    Loader other(byte_images(count), random_chain(), with);
     const Error error = error_of([&] { other.load_state(given); });
     CHECK(other.cursor() == 0);
     return error.kind();
@@ -137,9 +137,9 @@ TEST_CASE("a state that does not fit is refused and changes nothing") {
   broken.values.erase("seed");
   CHECK(refused(50, options(0), broken) == ErrorKind::Checkpoint);
   loader.begin_epoch(1);
-  Loader other(byte_pictures(), random_chain(), options(0, 4));  // between epochs another batch size is fine
+  Loader other(byte_images(), random_chain(), options(0, 4));  // between epochs another batch size is fine
   other.load_state(loader.state());
-  Loader more(byte_pictures(49), random_chain(), options(0));  // and so is other data
+  Loader more(byte_images(49), random_chain(), options(0));  // and so is other data
   more.load_state(loader.state());
   CHECK(more.epoch() == 1);
 }
@@ -147,14 +147,14 @@ TEST_CASE("a state that does not fit is refused and changes nothing") {
 TEST_CASE("a last batch that is not full is kept, dropped or padded with a mask") {
   LoaderOptions with = options(2);
   with.last_batch = LastBatch::Drop;
-  Loader drop(byte_pictures(), random_chain(), with);
+  Loader drop(byte_images(), random_chain(), with);
   CHECK(drop.batches_per_epoch() == 6);
   CHECK(drop.samples_per_epoch() == 48);
   CHECK(epoch_of(drop, 0).size() == 6);
 
   with.last_batch = LastBatch::Pad;
-  for (const auto& data : {byte_pictures(), std::shared_ptr<const Dataset>(std::make_shared<NumberSet>(50))}) {
-    Loader pad(data, dynamic_cast<const PictureDataset*>(data.get()) != nullptr ? random_chain() : Pipeline(), with);
+  for (const auto& data : {byte_images(), std::shared_ptr<const Dataset>(std::make_shared<NumberSet>(50))}) {
+    Loader pad(data, dynamic_cast<const ImageDataset*>(data.get()) != nullptr ? random_chain() : Pipeline(), with);
     CHECK(pad.batches_per_epoch() == 7);
     pad.begin_epoch(0);
     for (int i = 0; i < 6; ++i) CHECK(pad.next()->at("mask").sum().item<float>() == 8.0f);
@@ -173,9 +173,9 @@ TEST_CASE("a last batch that is not full is kept, dropped or padded with a mask"
 
 TEST_CASE("channels_last changes the order in memory, not the values") {
   LoaderOptions with = options(2);
-  Loader planes(byte_pictures(), random_chain(), with);
+  Loader planes(byte_images(), random_chain(), with);
   with.channels_last = true;
-  Loader last(byte_pictures(), random_chain(), with);
+  Loader last(byte_images(), random_chain(), with);
   planes.begin_epoch(0);
   last.begin_epoch(0);
   while (auto batch = planes.next()) {
@@ -263,27 +263,27 @@ TEST_CASE("hooks: one on each finished batch, one for the caller") {
     batch.set("moved", at::scalar_tensor(1));
     return batch;
   };
-  Loader loader(byte_pictures(), random_chain(), with);
+  Loader loader(byte_images(), random_chain(), with);
   loader.begin_epoch(0);
   int batches = 0;
   while (auto batch = loader.next()) batches += batch->has("moved") ? 1 : 0;
   CHECK(batches == 7);
   CHECK(finished == 7);
   with.finish = [](Batch) -> Batch { throw std::runtime_error("no pinned memory"); };
-  Loader failing(byte_pictures(), random_chain(), with);
+  Loader failing(byte_images(), random_chain(), with);
   failing.begin_epoch(0);
   CHECK(std::string(error_of([&] { failing.next(); }).what()).find("no pinned memory") != std::string::npos);
 }
 
 TEST_CASE("impossible loaders are refused with the numbers") {
-  const Error large = error_of([] { Loader(byte_pictures(5), random_chain(), options(0, 8)); });
+  const Error large = error_of([] { Loader(byte_images(5), random_chain(), options(0, 8)); });
   CHECK(large.kind() == ErrorKind::Usage);
   CHECK(std::string(large.what()).find("8") != std::string::npos);
   CHECK(std::string(large.what()).find("5 samples") != std::string::npos);
-  CHECK(error_of([] { Loader(byte_pictures(), random_chain(), options(0, 0)); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { Loader(byte_pictures(), random_chain(), options(-1)); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { Loader(byte_images(), random_chain(), options(0, 0)); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { Loader(byte_images(), random_chain(), options(-1)); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { Loader(std::make_shared<NumberSet>(0), {}, options(0)); }).kind() == ErrorKind::Data);
-  Loader early(byte_pictures(), random_chain(), options(0));
+  Loader early(byte_images(), random_chain(), options(0));
   CHECK(error_of([&] { early.next(); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { early.begin_epoch(0, 8); }).kind() == ErrorKind::Usage);
   CHECK(has(large.what(), "hint: data.batch_size=5"));

@@ -2,7 +2,7 @@
 
 #include "npu_train/data/rand_augment.hpp"
 
-#include "pictures.hpp"
+#include "images.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -29,12 +29,12 @@ TEST_CASE("sharpness, posterise, solarise, autocontrast and equalise give Pillow
 }
 
 TEST_CASE("without operations the image is unchanged; more or stronger ones change it more on average") {
-  const Image picture = ramp(24, 24);
+  const Image image = ramp(24, 24);
   const auto distance = [&](int64_t ops, int64_t magnitude) {
     double sum = 0;
     for (uint64_t i = 0; i < 60; ++i) {
       Philox rng(i);
-      sum += mean_difference(values(RandAugment(ops, magnitude).apply(picture, rng)), values(picture));
+      sum += mean_difference(values(RandAugment(ops, magnitude).apply(image, rng)), values(image));
     }
     return sum / 60;
   };
@@ -46,16 +46,16 @@ TEST_CASE("without operations the image is unchanged; more or stronger ones chan
 }
 
 TEST_CASE("erasing fills one box with the mean colour, as often as asked") {
-  const Image picture = ramp(32, 32);
+  const Image image = ramp(32, 32);
   const RandomErasing erasing(0.5, 0.02, 0.33, 0.3, 3.3, {0.0, 1.0, 0.2});
   int erased = 0;
   for (uint64_t i = 0; i < 400; ++i) {
     Philox rng(i);
-    const Image out = erasing.apply(picture, rng);
+    const Image out = erasing.apply(image, rng);
     int64_t top = 99, bottom = -1, left = 99, right = -1, count = 0;
     for (int64_t y = 0; y < 32; ++y) {
       for (int64_t x = 0; x < 32; ++x) {
-        if (out.at(1, y, x) == picture.at(1, y, x)) continue;
+        if (out.at(1, y, x) == image.at(1, y, x)) continue;
         CHECK((out.at(0, y, x) == 0 && out.at(1, y, x) == 255 && out.at(2, y, x) == 51));
         top = std::min(top, y), bottom = std::max(bottom, y), left = std::min(left, x), right = std::max(right, x);
         ++count;

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "npu_train/data/documents.hpp"
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 #include "npu_train/io/file.hpp"
 
 using namespace npu_train;
@@ -23,11 +23,11 @@ DatasetInfo named_info(const RelabelledNames& names) {
   return out;
 }
 
-std::shared_ptr<MemoryPictures> named_pictures(const RelabelledNames& names) {
+std::shared_ptr<MemoryImages> named_images(const RelabelledNames& names) {
   std::vector<uint8_t> pixels(names.size());
   std::vector<int64_t> labels(names.size());
   for (size_t i = 0; i < names.size(); ++i) labels[i] = static_cast<int64_t>(i);
-  return std::make_shared<MemoryPictures>(std::move(pixels), std::move(labels), named_info(names));
+  return std::make_shared<MemoryImages>(std::move(pixels), std::move(labels), named_info(names));
 }
 
 // Samples of one kind that the loader does not know: their class names are those given.
@@ -44,17 +44,17 @@ struct NamedSamples : Dataset {
 TEST_CASE("labels get the numbers that their names have in the other list") {
   const RelabelledNames model = {"a", "b", "c"};
   DatasetPair pair;
-  pair.train = named_pictures({"c", "a"});
-  pair.val = named_pictures({"c", "a"});
+  pair.train = named_images({"c", "a"});
+  pair.val = named_images({"c", "a"});
   const auto out = in_classes(pair, model);
   CHECK(out.info().class_names == model);
   CHECK(out.info().num_classes == 3);
   for (const auto& data : {out.train, out.val}) {
-    const auto pictures = std::dynamic_pointer_cast<const PictureDataset>(data);
-    REQUIRE(pictures != nullptr);  // the loader decodes them
-    CHECK(pictures->picture(0).label == 2);
-    CHECK(pictures->picture(1).label == 0);
-    CHECK(pictures->get(0).fields[1].second.item<int64_t>() == 2);
+    const auto images = std::dynamic_pointer_cast<const ImageDataset>(data);
+    REQUIRE(images != nullptr);  // the loader decodes them
+    CHECK(images->image(0).label == 2);
+    CHECK(images->image(1).label == 0);
+    CHECK(images->get(0).fields[1].second.item<int64_t>() == 2);
   }
 
   pair = {};
@@ -82,7 +82,7 @@ TEST_CASE("texts stay sequences") {
 
 TEST_CASE("other names are refused, and lists that are not known change nothing") {
   DatasetPair pair;
-  pair.train = named_pictures({"a", "z", "y"});
+  pair.train = named_images({"a", "z", "y"});
   const auto error = error_of([&] { in_classes(pair, {"a", "b"}); });
   CHECK(error.kind() == ErrorKind::Data);
   CHECK(has(error.what(), "the classes z, y are not among the 2 of the model: a, b"));

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
+#include "images.hpp"
 #include "npu_train/data/color.hpp"
 #include "npu_train/data/data_options.hpp"
 #include "npu_train/data/geometry.hpp"
-#include "pictures.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -19,11 +19,11 @@ Pipeline chain(std::vector<PartConfig> parts) { return Pipeline::from_config(par
 
 TEST_CASE("a chain from names: sizes and statistics left open are the data set's") {
   const Pipeline pipeline = chain({part("resize"), part("center_crop", {{"size", 20}}), part("normalize")});
-  CHECK(pipeline.output_size({40, 50}) == PictureSize{20, 20});
-  const Image picture = rough(30, 40);
+  CHECK(pipeline.output_size({40, 50}) == ImageSize{20, 20});
+  const Image image = rough(30, 40);
   Philox rng(0);
-  const at::Tensor out = pipeline.run_to_tensor({picture, {}, 0}, "", rng);
-  const Image bytes = CenterCrop(20).apply(resize(picture, 24, 32), rng);
+  const at::Tensor out = pipeline.run_to_tensor({image, {}, 0}, "", rng);
+  const Image bytes = CenterCrop(20).apply(resize(image, 24, 32), rng);
   for (int c = 0; c < 3; ++c) {
     const double expected = (bytes.at(c, 3, 4) / 255.0 - kContext.mean[c]) / kContext.std[c];
     CHECK(std::abs(out[c][3][4].item<double>() - expected) < 1e-5);
@@ -32,10 +32,10 @@ TEST_CASE("a chain from names: sizes and statistics left open are the data set's
 
 TEST_CASE("numbers of normalize win over the data set's; without normalize values are in [0, 1]") {
   Philox rng(0);
-  const Image picture = rough(4, 4);
+  const Image image = rough(4, 4);
   const auto half = chain({part("normalize", {{"mean", ConfigNode::list({0.5})}, {"std", ConfigNode::list({0.5})}})});
-  CHECK(std::abs(half.run_to_tensor({picture, {}, 0}, "", rng)[2][1][1].item<double>() - (picture.at(2, 1, 1) / 255.0 - 0.5) / 0.5) < 1e-6);
-  CHECK(std::abs(Pipeline().run_to_tensor({picture, {}, 0}, "", rng)[2][1][1].item<double>() - picture.at(2, 1, 1) / 255.0) < 1e-6);
+  CHECK(std::abs(half.run_to_tensor({image, {}, 0}, "", rng)[2][1][1].item<double>() - (image.at(2, 1, 1) / 255.0 - 0.5) / 0.5) < 1e-6);
+  CHECK(std::abs(Pipeline().run_to_tensor({image, {}, 0}, "", rng)[2][1][1].item<double>() - image.at(2, 1, 1) / 255.0) < 1e-6);
 }
 
 TEST_CASE("errors in a chain are named") {
@@ -55,14 +55,14 @@ TEST_CASE("every built-in transform runs, keeps the size it promises and depends
     CAPTURE(name);
     const Pipeline pipeline = chain({part(name)});
     bool varied = false;
-    for (const Image& picture : {rough(30, 30), rough(30, 30, 1)}) {
-      const PictureSize size = pipeline.output_size({30, 30});
+    for (const Image& image : {rough(30, 30), rough(30, 30, 1)}) {
+      const ImageSize size = pipeline.output_size({30, 30});
       for (uint64_t i = 0; i < 20; ++i) {
         Philox a = sample_rng(1, 2, static_cast<int64_t>(i)), b = sample_rng(1, 2, static_cast<int64_t>(i));
-        const Image first = pipeline.run_to_bytes({picture, {}, 0}, "", a), second = pipeline.run_to_bytes({picture, {}, 0}, "", b);
-        CHECK(PictureSize{first.height(), first.width()} == size);
+        const Image first = pipeline.run_to_bytes({image, {}, 0}, "", a), second = pipeline.run_to_bytes({image, {}, 0}, "", b);
+        CHECK(ImageSize{first.height(), first.width()} == size);
         CHECK(values(first) == values(second));
-        varied |= values(first) != values(picture);
+        varied |= values(first) != values(image);
       }
     }
     CHECK(varied == (name != "normalize"));
@@ -78,11 +78,11 @@ TEST_CASE("the generator of a sample differs by seed, epoch and index") {
 }
 
 TEST_CASE("a file goes through the same chain as its pixels") {
-  const Image picture = ramp(60, 80);
+  const Image image = ramp(60, 80);
   const Pipeline pipeline =
       chain({part("resize"), part("random_crop", {{"size", 16}}), part("color_jitter"), part("random_rotation"), part("normalize")});
   Philox a(4), b(4);
-  CHECK(pipeline.run_to_tensor({{}, to_png(picture), 0}, "ramp.png", a).equal(pipeline.run_to_tensor({picture, {}, 0}, "", b)));
+  CHECK(pipeline.run_to_tensor({{}, to_png(image), 0}, "ramp.png", a).equal(pipeline.run_to_tensor({image, {}, 0}, "", b)));
   Philox rng(1);
-  CHECK(values(Pipeline().run_to_bytes({{}, to_png(picture), 0}, "ramp.png", rng)) == values(picture));
+  CHECK(values(Pipeline().run_to_bytes({{}, to_png(image), 0}, "ramp.png", rng)) == values(image));
 }

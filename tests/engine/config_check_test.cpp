@@ -217,7 +217,7 @@ TEST_CASE("the parts that a program may use alone check their options too") {
   CHECK_FALSE(std::filesystem::exists(dir / "c"));
   usage([] { precision_policy(PrecisionOptions{.mode = "16-mixed", .grad_scaler = {.growth_interval = 0}}, Device{}); },
         "grad_scaler.growth_interval");
-  const auto data = small_pictures(8);
+  const auto data = small_images(8);
   usage([&] { Loader(data, {}, {.batch_size = 2, .prefetch_factor = 65}); }, "prefetch_factor is 65");
 }
 

@@ -43,5 +43,5 @@ TEST_CASE("gradient_checkpointing: errors") {
   config.trainer.gradient_checkpointing = "blocks";
   config.data = {};
   Trainer own(config);
-  CHECK(has(error_of([&] { own.fit(classifier(Tiny()), small_pictures(16), nullptr); }).what(), "npu_train::checkpoint"));
+  CHECK(has(error_of([&] { own.fit(classifier(Tiny()), small_images(16), nullptr); }).what(), "npu_train::checkpoint"));
 }

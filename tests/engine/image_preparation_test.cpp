@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "data/pictures.hpp"
+#include "data/images.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

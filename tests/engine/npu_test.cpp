@@ -37,7 +37,7 @@ struct Mlp : torch::nn::Module {
   torch::nn::Linear first, last;
 };
 
-std::shared_ptr<TensorDataset> pictures() {
+std::shared_ptr<TensorDataset> images() {
   seed_everything(5);
   return std::make_shared<TensorDataset>(at::rand({32, 3, 4, 4}), at::randint(4, {32}, at::kLong));
 }
@@ -52,7 +52,7 @@ RunConfig on(const std::string& device, const fs::path& dir, const std::string& 
 }
 
 uint64_t trained_weights(const RunConfig& config) {
-  const auto data = pictures();
+  const auto data = images();
   auto net = std::make_shared<Mlp>();
   Trainer trainer(config);
   const auto result = trainer.fit(classifier(net), data, data);
@@ -77,7 +77,7 @@ TEST_CASE("the device of a run is the thread's current one during each call, and
   };
   fake_npu();
   TempDir dir;
-  const auto data = pictures();
+  const auto data = images();
   const auto seen = std::make_shared<CurrentDevice>();
   auto config = on("npu:1", dir / "run", "32-true");
   config.trainer.max_steps = 2;
@@ -111,7 +111,7 @@ TEST_CASE("a unit of zero3 has memory on the device of its parameters, whichever
 TEST_CASE("auto takes the NPU, and fp16 on a chip without bf16") {
   fake_npu();
   Trainer trainer(on("auto", "", "auto"));
-  trainer.setup(classifier(std::make_shared<Mlp>()), pictures());
+  trainer.setup(classifier(std::make_shared<Mlp>()), images());
   CHECK(trainer.loop().parts().device.str() == "npu:0");
   CHECK(trainer.loop().parts().precision->name() == "16-mixed");
 }

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "data/pictures.hpp"
+#include "data/images.hpp"
 #include "environment_variable.hpp"
 
 using namespace npu_train;

@@ -6,7 +6,7 @@
 
 #include <torch/nn.h>
 
-#include "data/pictures.hpp"
+#include "data/images.hpp"
 #include "engine/short_run.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/engine/run_config.hpp"
@@ -165,8 +165,8 @@ TEST_CASE("a transform of one's own prepares the images of a training and of its
   const auto result = Trainer(config, parts).fit();
 
   testing::write_bytes((dir / "x.png").string(), testing::to_png(testing::rough(32, 32)));
-  const auto picture = Predictor::from_checkpoint(result.run_dir, "cpu", parts).read_picture((dir / "x.png").string());
-  CHECK(torch::allclose(picture, torch::full_like(picture, 0.2), 0, 1e-6));
+  const auto image = Predictor::from_checkpoint(result.run_dir, "cpu", parts).read_image((dir / "x.png").string());
+  CHECK(torch::allclose(image, torch::full_like(image, 0.2), 0, 1e-6));
   CHECK(has(error_of([&] { Predictor::from_checkpoint(result.run_dir, "cpu"); }).what(), "parts.transforms.add"));
   config.output.dir = "";
   CHECK(has(error_of([&] { Trainer(config).fit(); }).what(), "flood"));

@@ -4,7 +4,7 @@
 
 #include <torch/nn.h>
 
-#include "data/pictures.hpp"
+#include "data/images.hpp"
 #include "engine/short_run.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/safetensors.hpp"
@@ -37,7 +37,7 @@ TEST_CASE("a checkpoint answers as the trainer did, without its data") {
   CHECK(answers[0].probability >= answers[1].probability);
   // any image becomes a square of the model's size
   write_bytes((dir / "wide.png").string(), to_png(rough(40, 90)));
-  CHECK((predictor.read_picture((dir / "wide.png").string()).sizes() == at::IntArrayRef({3, 32, 32})));
+  CHECK((predictor.read_image((dir / "wide.png").string()).sizes() == at::IntArrayRef({3, 32, 32})));
   CHECK(error_of([&] { predictor.classify((dir / "none.png").string()); }).kind() == ErrorKind::Data);
 }
 

@@ -36,7 +36,7 @@ void check_training(const Model& model, const nlohmann::json& f, double toleranc
   double worst = 0;
   for (size_t i = 0; i < f["losses"].size(); ++i) {
     const auto n = static_cast<int64_t>(i);
-    const auto result = step.run({Batch(formula_pictures("pictures." + std::to_string(n), size, side), formula_labels(size, classes, n))});
+    const auto result = step.run({Batch(formula_images("pictures." + std::to_string(n), size, side), formula_labels(size, classes, n))});
     const double loss = result.packed[0].item<double>() / result.loss_weight, expected = f["losses"][i];
     const double apart = std::abs(loss - expected) / std::abs(expected);
     CAPTURE(i);

@@ -22,7 +22,7 @@ struct TinyImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tiny);
 
-inline std::shared_ptr<Dataset> small_pictures(int64_t n) {
+inline std::shared_ptr<Dataset> small_images(int64_t n) {
   torch::manual_seed(1);
   return std::make_shared<TensorDataset>(torch::randn({n, 3, 8, 8}), torch::randint(10, {n}), 10);
 }

@@ -78,7 +78,7 @@ TEST_CASE("a configuration trains, and its files are there") {
 
 TEST_CASE("your model and your data, without a file") {
   Trainer trainer({.device = "cpu", .precision = "32-true", .trainer = {.max_epochs = 3}, .output = {.dir = ""}});
-  const auto r = trainer.fit(classifier(Tiny()), small_pictures(40), small_pictures(10));
+  const auto r = trainer.fit(classifier(Tiny()), small_images(40), small_images(10));
   CHECK(r.history.size() == 3);
   CHECK(r.run_dir.empty());
   CHECK(trainer.predict(torch::randn({5, 3, 8, 8})).sizes() == at::IntArrayRef({5, 10}));
@@ -98,7 +98,7 @@ TEST_CASE("a model with two inputs and two outputs predicts from a batch") {
   };
   const auto net = std::make_shared<TwoImpl>();
   Trainer trainer({.device = "cpu", .precision = "bf16-mixed", .output = {.dir = ""}});
-  trainer.setup(task(net, [](const Outputs& out, const Batch&) { return out.first().mean(); }), small_pictures(40));
+  trainer.setup(task(net, [](const Outputs& out, const Batch&) { return out.first().mean(); }), small_images(40));
   Batch batch;
   batch.set("a", torch::randn({4, 3}));
   batch.set("b", torch::randn({4, 5}));
@@ -149,7 +149,7 @@ TEST_CASE("for a configuration without model or data, the message lists the exis
   CHECK(std::string(e.what()).find("resnet50") != std::string::npos);
   const auto without_data = error_of([] { Trainer({.device = "cpu", .model = {.name = "resnet18"}, .output = {.dir = ""}}).fit(); });
   CHECK_MESSAGE(has(without_data.what(), "generated"), without_data.what());
-  CHECK(error_of([] { Trainer({.device = "cuda:7", .output = {.dir = ""}}).setup(classifier(Tiny()), small_pictures(4)); }).kind() ==
+  CHECK(error_of([] { Trainer({.device = "cuda:7", .output = {.dir = ""}}).setup(classifier(Tiny()), small_images(4)); }).kind() ==
         ErrorKind::Device);
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("an exception of the model is one of the program") {
     at::Tensor forward(at::Tensor) { throw std::runtime_error("I expect 1 channel"); }
   };
   Trainer trainer({.device = "cpu", .trainer = {.num_sanity_val_steps = 0}, .output = {.dir = ""}});
-  const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), small_pictures(40)); });
+  const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), small_images(40)); });
   CHECK(std::string(e.what()) == "[Task] I expect 1 channel");
   CHECK(e.kind() == ErrorKind::Usage);
 }
@@ -194,7 +194,7 @@ TEST_CASE("an exception of the model is one of the program") {
 TEST_CASE("a trainer that was moved from refuses every call but its destruction and an assignment") {
   Trainer trainer({.device = "cpu", .output = {.dir = ""}});
   Trainer moved(std::move(trainer));
-  const std::function<void()> calls[] = {[&] { trainer.fit(); },   [&] { trainer.fit(classifier(Tiny()), small_pictures(40)); },
+  const std::function<void()> calls[] = {[&] { trainer.fit(); },   [&] { trainer.fit(classifier(Tiny()), small_images(40)); },
                                          [&] { trainer.setup(); }, [&] { trainer.resume(); },
                                          [&] { trainer.state(); }, [&] { trainer.config(); },
                                          [&] { trainer.loop(); },  [&] { trainer.add_callback(nullptr); }};
@@ -223,7 +223,7 @@ TEST_CASE("a call from a second thread is refused while the first one trains, an
   Trainer trainer({.device = "cpu", .trainer = {.max_epochs = 1}, .output = {.dir = ""}});
   const auto asked = std::make_shared<Asked>(trainer);
   trainer.add_callback(asked);
-  CHECK(trainer.fit(classifier(Tiny()), small_pictures(40)).reason == StopReason::MaxEpochs);
+  CHECK(trainer.fit(classifier(Tiny()), small_images(40)).reason == StopReason::MaxEpochs);
   CHECK_MESSAGE(has(asked->message, "this trainer is in use by another thread"), asked->message);
   std::thread([&] { CHECK_NOTHROW(trainer.state()); }).join();  // afterwards it is free
 }
@@ -239,7 +239,7 @@ TEST_CASE("two trainers in two threads have a log each") {
       std::string name_;
     };
     trainer.add_callback(std::make_shared<Speaks>(name));
-    trainer.fit(classifier(Tiny()), small_pictures(64));
+    trainer.fit(classifier(Tiny()), small_images(64));
   };
   std::thread one(train, "one"), two(train, "two");
   one.join();
@@ -269,7 +269,7 @@ TEST_CASE("an exception thrown in backward is one of the program") {
     torch::nn::Linear head{nullptr};
   };
   Trainer trainer({.device = "cpu", .output = {.dir = ""}});
-  const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), small_pictures(40)); });
+  const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), small_images(40)); });
   CHECK(std::string(e.what()) == "[backward] backward went wrong");
   CHECK(e.kind() == ErrorKind::Usage);
 }
@@ -278,7 +278,7 @@ TEST_CASE("two trainers in two threads, and a stop from a third") {
   const auto train = [](std::string* error) {
     try {
       Trainer trainer({.device = "cpu", .trainer = {.max_epochs = 3}, .output = {.dir = ""}});
-      trainer.fit(classifier(Tiny()), small_pictures(40));
+      trainer.fit(classifier(Tiny()), small_images(40));
     } catch (const std::exception& e) {
       *error = e.what();
     }
@@ -292,13 +292,13 @@ TEST_CASE("two trainers in two threads, and a stop from a third") {
 
   Trainer endless({.device = "cpu", .trainer = {.max_epochs = -1}, .output = {.dir = ""}});
   std::thread stopper([&] { endless.request_stop(); });
-  CHECK(endless.fit(classifier(Tiny()), small_pictures(40)).reason == StopReason::Requested);
+  CHECK(endless.fit(classifier(Tiny()), small_images(40)).reason == StopReason::Requested);
   stopper.join();
 }
 
 TEST_CASE("two trainers in two threads end with the weights of the same two one after the other") {
   const ThreadCount one(1);  // of the threads to come as well
-  const auto data = small_pictures(40);
+  const auto data = small_images(40);
   const auto fresh = [] {
     torch::manual_seed(8);
     return classifier(Tiny());
@@ -332,7 +332,7 @@ TEST_CASE("two trainers in two threads end with the weights of the same two one 
 }
 
 TEST_CASE("static_shapes: the model sees batches of one shape, and the metrics are those of the samples that are there") {
-  const auto train = small_pictures(22), val = small_pictures(10);
+  const auto train = small_images(22), val = small_images(10);
   const auto fit = [&](bool padded) {
     torch::manual_seed(3);
     const auto task = std::make_shared<Watched>(classifier(Tiny()));
@@ -370,7 +370,7 @@ TEST_CASE("a good guest: the random numbers of the program are its own, and so a
     return RunConfig{
         .seed = seed, .device = "cpu", .precision = "32-true", .trainer = {.max_epochs = 2, .threads = 1}, .output = {.dir = ""}};
   };
-  const auto data = small_pictures(40);
+  const auto data = small_images(40);
   SUBCASE("fit gives the program's generator back") {
     const auto task = fresh();
     torch::manual_seed(5);
@@ -400,7 +400,7 @@ TEST_CASE("a good guest: the random numbers of the program are its own, and so a
 TEST_CASE("a good guest: no output without a sink, settings of the process restored") {
   at::set_num_threads(2);
   Trainer trainer({.deterministic = "true", .device = "cpu", .trainer = {.max_epochs = 1, .threads = 1}, .output = {.dir = ""}});
-  trainer.fit(classifier(Tiny()), small_pictures(40));
+  trainer.fit(classifier(Tiny()), small_images(40));
   CHECK(at::get_num_threads() == 2);
   CHECK_FALSE(at::globalContext().deterministicAlgorithms());
   CHECK(at::globalContext().deterministicFillUninitializedMemory());
@@ -423,7 +423,7 @@ TEST_CASE("trainer.benchmark and trainer.allow_tf32 hold while a call runs; auto
     const auto seen = std::make_shared<Seen>();
     Trainer trainer({.device = "cpu", .trainer = {.max_epochs = 1, .benchmark = choice, .allow_tf32 = choice}, .output = {.dir = ""}});
     trainer.add_callback(seen);
-    trainer.fit(classifier(Tiny()), small_pictures(40));
+    trainer.fit(classifier(Tiny()), small_images(40));
     CHECK(seen->benchmark == (choice == "auto" ? before : choice == "true"));
     CHECK(seen->tf32 == (choice == "auto" ? products == at::Float32Precision::TF32 : choice == "true"));
     CHECK(context.benchmarkCuDNN() == before);

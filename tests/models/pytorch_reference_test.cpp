@@ -26,7 +26,7 @@ class OneThread {
 };
 
 at::Tensor loss_of(const Model& model, const nlohmann::json& f, int64_t step, int64_t side) {
-  const auto x = formula_pictures("pictures." + std::to_string(step), f["batch"], side);
+  const auto x = formula_images("pictures." + std::to_string(step), f["batch"], side);
   return at::cross_entropy_loss(model.forward(x), formula_labels(f["batch"], f["classes"], step));
 }
 

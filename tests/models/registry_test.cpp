@@ -104,7 +104,7 @@ TEST_CASE("every built-in network makes a step: finite logits, a gradient for ea
     ConfigNode options{{"num_classes", 4}, {"image_size", 32}};
     if (name.starts_with("vit")) options.set("depth", 2);
     const Model model = make(name, options);
-    const at::Tensor logits = model.forward(testing::formula_pictures("x", 2, 32));
+    const at::Tensor logits = model.forward(testing::formula_images("x", 2, 32));
     CHECK(logits.sizes() == at::IntArrayRef({2, 4}));
     at::cross_entropy_loss(logits, testing::formula_labels(2, 4, 0)).backward();
     for (const auto& p : parameters_of(*model.module)) {

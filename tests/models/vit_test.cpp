@@ -83,7 +83,7 @@ TEST_CASE("split projections with converted weights: logits and gradients") {
   CHECK(report.complete());
   CHECK(report.converted.size() == 18);
 
-  const at::Tensor x = testing::formula_pictures("x", 3, 16), y = testing::formula_labels(3, 5, 0);
+  const at::Tensor x = testing::formula_images("x", 3, 16), y = testing::formula_labels(3, 5, 0);
   const at::Tensor a = fused.forward(x), b = split.forward(x);
   CHECK((a - b).abs().max().item<double>() < 1e-5);
   at::cross_entropy_loss(a, y).backward();
@@ -145,7 +145,7 @@ TEST_CASE("attention mask") {
   const Model model = vit(little());
   testing::fill_by_formula(model);
   model.module->eval();
-  const at::Tensor x = testing::formula_pictures("x", 2, 16);
+  const at::Tensor x = testing::formula_images("x", 2, 16);
   const at::Tensor open = model.forward(x);
 
   set_attention_mask(model, at::ones({17, 17}, at::kBool));
@@ -178,7 +178,7 @@ TEST_CASE("attention mask") {
 
 TEST_CASE("dropout and drop path act in training only") {
   c10::AutoGradMode no_grad(false);
-  const at::Tensor x = testing::formula_pictures("x", 2, 16);
+  const at::Tensor x = testing::formula_images("x", 2, 16);
   for (int which = 0; which < 3; ++which) {
     VitOptions o = little();
     (which == 0 ? o.dropout : which == 1 ? o.attention_dropout : o.drop_path) = 0.5;
@@ -225,7 +225,7 @@ TEST_CASE("gelu: exact and tanh differ a little") {
   o.gelu = "tanh";
   const Model tanh = vit(o);
   testing::fill_by_formula(tanh);
-  const at::Tensor x = testing::formula_pictures("x", 2, 16);
+  const at::Tensor x = testing::formula_images("x", 2, 16);
   const double apart = (exact.forward(x) - tanh.forward(x)).abs().max().item<double>();
   CHECK(apart > 0);
   CHECK(apart < 1e-2);

@@ -35,11 +35,11 @@ Model net() {
   return chain_blocks(std::move(model));
 }
 
-at::Tensor pictures(int64_t n) { return reference::values({n, 3, 8, 8}, 7, at::kFloat); }
+at::Tensor images(int64_t n) { return reference::values({n, 3, 8, 8}, 7, at::kFloat); }
 
-Batch batch_of_pictures(int64_t n) {
+Batch batch_of_images(int64_t n) {
   Batch out;
-  out.set("input", pictures(n));
+  out.set("input", images(n));
   return out;
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("costs are what autograd saves, extrapolated to the batch") {
   const auto before = model.module->buffers()[0].clone();
   const at::Tensor random = at::rand({1});
   at::manual_seed(1);
-  const auto costs = block_costs(model, batch_of_pictures, 10);
+  const auto costs = block_costs(model, batch_of_images, 10);
   at::manual_seed(1);
   REQUIRE(costs.size() == 4);
   CHECK(costs[0].name == "one");
@@ -90,7 +90,7 @@ TEST_CASE("a budget frees the most bytes a FLOP first, and never the last block"
 TEST_CASE("a checkpointed model computes the same, in pieces of one block or several") {
   auto model = net();
   model.module->train();
-  const at::Tensor x = pictures(4);
+  const at::Tensor x = images(4);
   const auto run = [&](const Model& m) {
     for (auto& b : model.module->buffers()) b.zero_();
     const at::Tensor y = m.forward(x);
@@ -115,5 +115,5 @@ TEST_CASE("a model of one piece has nothing to cut") {
   auto model = net();
   model.blocks.clear();
   CHECK(has(error_of([&] { with_checkpoints(model, {}, 1); }).what(), "declares no blocks"));
-  CHECK((error_of([&] { block_costs(model, batch_of_pictures, 4); }).kind() == ErrorKind::Usage));
+  CHECK((error_of([&] { block_costs(model, batch_of_images, 4); }).kind() == ErrorKind::Usage));
 }

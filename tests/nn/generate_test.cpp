@@ -128,9 +128,9 @@ TEST_CASE("invalid options, prompts, models and logits are one error each") {
   error([&] { generate(counting.model, {}); }, ErrorKind::Usage, "the prompt is empty");
   error([&] { generate(counting.model, {1, 8}); }, ErrorKind::Usage, "token 1 of the prompt is 8; allowed: 0 to 7");
   error([&] { generate(counting.model, {-1}); }, ErrorKind::Usage, "token 0 of the prompt is -1");
-  Model pictures = counting.model;
-  pictures.inputs = {image_input(3, 8)};
-  error([&] { generate(pictures, {1}); }, ErrorKind::Usage, "does not have token ids");
+  Model images = counting.model;
+  images.inputs = {image_input(3, 8)};
+  error([&] { generate(images, {1}); }, ErrorKind::Usage, "does not have token ids");
   Philox random(1);
   error([&] { sample_token(at::full({2}, std::nan("")), {}, random); }, ErrorKind::Data, "not finite numbers");
   error([&] { sample_token(at::zeros({2, 2}), {}, random); }, ErrorKind::Usage, "allowed: [vocabulary]");

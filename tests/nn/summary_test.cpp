@@ -16,8 +16,8 @@ using namespace npu_train;
 namespace {
 
 // A user's network of libtorch's own layers.
-struct PictureNet : torch::nn::Module {
-  PictureNet() {
+struct SmallImageNet : torch::nn::Module {
+  SmallImageNet() {
     namespace nn = torch::nn;
     conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(3, 8, 3).stride(2).padding(1)));
     grouped = register_module("grouped", nn::Conv2d(nn::Conv2dOptions(8, 8, 3).padding(1).groups(4).bias(false)));
@@ -40,7 +40,7 @@ struct PictureNet : torch::nn::Module {
   torch::nn::Dropout drop{nullptr};
 };
 
-Model picture_model(const std::shared_ptr<PictureNet>& net) {
+Model image_model(const std::shared_ptr<SmallImageNet>& net) {
   Model model;
   model.name = "net";
   model.module = net;
@@ -59,8 +59,8 @@ const LayerSummary& row(const ModelSummary& summary, const std::string& name) {
 }  // namespace
 
 TEST_CASE("layers of a user's module: names, types, shapes, parameters, FLOPs") {
-  const auto net = std::make_shared<PictureNet>();
-  const auto s = summarize(picture_model(net));
+  const auto net = std::make_shared<SmallImageNet>();
+  const auto s = summarize(image_model(net));
   CHECK(s.input_shape == std::vector<int64_t>{1, 3, 16, 16});
   REQUIRE(s.layers.size() == 7);
   CHECK(s.layers[0].name == "conv");
@@ -88,11 +88,11 @@ TEST_CASE("layers of a user's module: names, types, shapes, parameters, FLOPs") 
 }
 
 TEST_CASE("modes and statistics are as before") {
-  const auto net = std::make_shared<PictureNet>();
+  const auto net = std::make_shared<SmallImageNet>();
   net->train();
   net->bn->eval();
   const at::Tensor mean = net->bn->running_mean.clone();
-  summarize(picture_model(net));
+  summarize(image_model(net));
   CHECK(net->is_training());
   CHECK(net->drop->is_training());
   CHECK_FALSE(net->bn->is_training());
@@ -101,8 +101,8 @@ TEST_CASE("modes and statistics are as before") {
 }
 
 TEST_CASE("modes come back after an error too, which arrives as ours") {
-  const auto net = std::make_shared<PictureNet>();
-  Model model = picture_model(net);
+  const auto net = std::make_shared<SmallImageNet>();
+  Model model = image_model(net);
   model.inputs = {image_input(4, 16)};
   const auto e = testing::error_of([&] { summarize(model); });
   CHECK(testing::has(e.what(), "[summarize]"));
@@ -112,10 +112,10 @@ TEST_CASE("modes come back after an error too, which arrives as ours") {
 }
 
 TEST_CASE("another image size, frozen parameters, other dtypes") {
-  const auto net = std::make_shared<PictureNet>();
+  const auto net = std::make_shared<SmallImageNet>();
   net->fc1->weight.requires_grad_(false);
   net->to(at::kDouble);
-  const auto s = summarize(picture_model(net), {{"height", 32}, {"width", 32}});
+  const auto s = summarize(image_model(net), {{"height", 32}, {"width", 32}});
   CHECK(s.layers[0].output_shape == std::vector<int64_t>{1, 8, 16, 16});
   CHECK(s.layers[0].flops == 2 * 8 * 256 * 27);
   CHECK(s.trainable_parameters == s.parameters - 24);

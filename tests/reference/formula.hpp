@@ -66,7 +66,7 @@ inline void fill_by_formula(const Model& model, const std::string& scaled = "", 
 }
 
 /// [batch, 3, side, side] of unit variance.
-inline at::Tensor formula_pictures(const std::string& name, int64_t batch, int64_t side) {
+inline at::Tensor formula_images(const std::string& name, int64_t batch, int64_t side) {
   return (formula(name, {batch, 3, side, side}) * std::sqrt(3.0)).to(at::kFloat);
 }
 

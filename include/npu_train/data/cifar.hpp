@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "npu_train/data/data_options.hpp"
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train {
 
@@ -15,7 +15,7 @@ enum class CifarKind { Cifar10, Cifar100 };
 enum class Split { Train, Val };
 
 /// All images of one split, read into memory.
-class CifarDataset final : public MemoryPictures {
+class CifarDataset final : public MemoryImages {
  public:
   /// Reads data_batch_1.bin ... data_batch_5.bin or test_batch.bin (CIFAR-100: train.bin or test.bin) from `root`; a file may contain any
   /// number of complete records. Error(Data) with file, size and record size if a file is missing or truncated, or a label is out of range.
@@ -38,7 +38,7 @@ DatasetInfo cifar_info(CifarKind kind);
 std::vector<std::string> cifar_files(CifarKind kind, Split split);
 
 /// Writes images of 3 x 32 x 32 as a file in CIFAR-10's layout.
-void write_cifar10(const MemoryPictures& pictures, const std::string& path);
+void write_cifar10(const MemoryImages& images, const std::string& path);
 
 struct CifarOptions : DataOptions {
   std::string root;

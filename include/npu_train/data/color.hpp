@@ -27,7 +27,7 @@ class ColorJitter final : public Transform {
   /// Error(Usage) for a negative strength or a hue above 0.5.
   ColorJitter(double brightness, double contrast, double saturation, double hue);
   Image apply(Image image, Philox& rng) const override;
-  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
 
   enum Change { Brightness, Contrast, Saturation, Hue, kChanges };
   /// The changes of one image, in order. `amount` by change: a factor, or a fraction of the circle; a change with strength 0 is omitted.
@@ -47,7 +47,7 @@ class GaussianBlur final : public Transform {
  public:
   explicit GaussianBlur(int64_t kernel = 3, double min_sigma = 0.1, double max_sigma = 2.0);
   Image apply(Image image, Philox& rng) const override;
-  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
   /// Draws sigma.
   double draw(Philox& rng) const { return rng.uniform(static_cast<float>(min_sigma_), static_cast<float>(max_sigma_)); }
   int64_t kernel() const { return kernel_; }

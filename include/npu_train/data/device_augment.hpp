@@ -38,11 +38,11 @@ class DeviceForm {
 class DeviceAugment {
  public:
   /// Images of size `in` go through `steps`; then a byte of channel c becomes byte * scale[c] + shift[c].
-  DeviceAugment(std::vector<std::shared_ptr<const DeviceForm>> steps, PictureSize in, const std::array<float, 4>& scale,
+  DeviceAugment(std::vector<std::shared_ptr<const DeviceForm>> steps, ImageSize in, const std::array<float, 4>& scale,
                 const std::array<float, 4>& shift);
 
   /// Height and width of the input images.
-  PictureSize input_size() const { return in_; }
+  ImageSize input_size() const { return in_; }
   int64_t floats() const { return floats_; }
   int64_t integers() const { return integers_; }
   /// Draws floats() and integers() numbers for one image.
@@ -57,7 +57,7 @@ class DeviceAugment {
 
  private:
   std::vector<std::shared_ptr<const DeviceForm>> steps_;
-  PictureSize in_;
+  ImageSize in_;
   std::array<float, 4> scale_, shift_;
   int64_t floats_ = 0, integers_ = 0;
 };
@@ -71,7 +71,7 @@ struct SplitPipeline {
 
 /// Splits a chain for images with `channels` channels and size `in` (-1 if sizes differ). Error(Usage) if the images do not end up with one
 /// size, or a step of the device part has no device form; the message names the step.
-SplitPipeline split_for_device(const Pipeline& pipeline, int64_t channels, PictureSize in);
+SplitPipeline split_for_device(const Pipeline& pipeline, int64_t channels, ImageSize in);
 
 /// Returns a summary: "on the host: random_resized_crop; on the device: horizontal_flip, normalize".
 std::string where_it_runs(const Pipeline& pipeline, const SplitPipeline& split);

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "npu_train/data/data_options.hpp"
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train {
 
@@ -24,7 +24,7 @@ struct ShapeStyle {
 };
 
 /// Returns `count` images with equally frequent labels 0..9, shuffled. Image i depends only on (seed, i).
-MemoryPictures generate_shapes(int64_t count, uint64_t seed, const ShapeStyle& style = {});
+MemoryImages generate_shapes(int64_t count, uint64_t seed, const ShapeStyle& style = {});
 
 struct GeneratedOptions : DataOptions {
   int64_t train_size = 4096;

@@ -15,13 +15,13 @@ namespace npu_train {
 
 /// Each image of `shapes` with one question: "what is it?", answered by its class name, or "is it a star?", answered by yes or no, equally
 /// often. Without questions it has a caption such as "a star". The text depends only on the seed and the image's number.
-class GeneratedQuestions final : public CaptionedPictures {
+class GeneratedQuestions final : public CaptionedImages {
  public:
   /// Error(Usage) if classes have no names, Error(Data) if a text has more tokens than rules.context.
-  GeneratedQuestions(MemoryPictures shapes, const DocumentRules& rules, const std::optional<QuestionOptions>& questions, uint64_t seed);
+  GeneratedQuestions(MemoryImages shapes, const DocumentRules& rules, const std::optional<QuestionOptions>& questions, uint64_t seed);
 
   int64_t size() const override { return shapes_.size(); }
-  Picture picture(int64_t index) const override { return shapes_.picture(index); }
+  LabelledImage image(int64_t index) const override { return shapes_.image(index); }
   DatasetInfo info() const override;
   std::vector<int64_t> caption(int64_t index) const override;
   int64_t prompt(int64_t index) const override;
@@ -30,7 +30,7 @@ class GeneratedQuestions final : public CaptionedPictures {
   int64_t longest() const override { return rules_.context; }
 
  private:
-  MemoryPictures shapes_;
+  MemoryImages shapes_;
   DocumentRules rules_;
   std::optional<QuestionOptions> questions_;
   std::vector<QuestionTokens> texts_;

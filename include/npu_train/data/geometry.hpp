@@ -16,9 +16,9 @@ class Resize final : public Transform {
   Resize(int64_t height, int64_t width, Resampling how = {});
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
-  PictureSize output_size(PictureSize in) const override;
+  ImageSize output_size(ImageSize in) const override;
   /// Non-null only if images already have the output size.
-  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
 
  private:
   int64_t height_, width_;  // width_ 0: shorter side
@@ -30,8 +30,8 @@ class CenterCrop final : public Transform {
  public:
   explicit CenterCrop(int64_t size);
   Image apply(Image image, Philox& rng) const override;
-  PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
-  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  ImageSize output_size(ImageSize /*in*/) const override { return {size_, size_}; }
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
   /// Returns the window for an image of this size; it may extend beyond the image.
   PixelBox window(int64_t height, int64_t width) const;
 
@@ -45,8 +45,8 @@ class RandomCrop final : public Transform {
  public:
   RandomCrop(int64_t size, int64_t padding);
   Image apply(Image image, Philox& rng) const override;
-  PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
-  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  ImageSize output_size(ImageSize /*in*/) const override { return {size_, size_}; }
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
   /// Draws the window for an image of this size; it may extend beyond the image by the padding.
   PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
 
@@ -62,7 +62,7 @@ class RandomResizedCrop final : public Transform {
                              double max_ratio = 4.0 / 3, Resampling how = {});
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
-  PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
+  ImageSize output_size(ImageSize /*in*/) const override { return {size_, size_}; }
   /// Draws the box for an image of this size: ten attempts, then a central box with the nearest allowed ratio.
   PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
 
@@ -77,7 +77,7 @@ class HorizontalFlip final : public Transform {
  public:
   explicit HorizontalFlip(double p = 0.5) : p_(p) {}
   Image apply(Image image, Philox& rng) const override;
-  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
   bool draw(Philox& rng) const { return rng.uniform() < p_; }
 
  private:
@@ -89,7 +89,7 @@ class RandomRotation final : public Transform {
  public:
   explicit RandomRotation(double degrees) : degrees_(degrees) {}
   Image apply(Image image, Philox& rng) const override;
-  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
   /// Draws the angle in degrees.
   double draw(Philox& rng) const { return rng.uniform(static_cast<float>(-degrees_), static_cast<float>(degrees_)); }
 

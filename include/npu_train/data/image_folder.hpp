@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "npu_train/data/data_options.hpp"
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train {
 
 /// Files of .jpg, .jpeg and .png (any case) at any depth below DIR/<class>/ (links to folders are not followed); classes and files in
 /// sorted order, so that labels are the same everywhere.
-class ImageFolder final : public PictureDataset {
+class ImageFolder final : public ImageDataset {
  public:
   /// Error(Data) if `dir` is not a folder or has no class folders, or if a class has no images. With `class_names`, labels are indices into
   /// it, so that a validation folder that lacks a class has the labels of training; Error(Data) for a folder with another name.
@@ -21,7 +21,7 @@ class ImageFolder final : public PictureDataset {
 
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   /// Reads the file without decoding it, because only the caller knows the required part. Error(Data) names a file that cannot be read.
-  Picture picture(int64_t index) const override;
+  LabelledImage image(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
   std::string where(int64_t index) const override;
 

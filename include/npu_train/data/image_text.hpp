@@ -9,7 +9,7 @@
 
 #include "npu_train/data/data_options.hpp"
 #include "npu_train/data/documents.hpp"
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train {
 
@@ -31,7 +31,7 @@ struct QuestionTokens {
 /// Images with one text each. The Loader adds the texts of a batch as "tokens", int64 [batch, tokens], padded to the longest text of the
 /// batch, or to longest() if shapes must not change. For questions with answers, "tokens" omits the last token of each text, and "target",
 /// int64 [batch, tokens], has the token after each position, or -100 if that is not part of the answer.
-class CaptionedPictures : public PictureDataset {
+class CaptionedImages : public ImageDataset {
  public:
   /// Returns the tokens of the text: at least one; at least two with answers. Called from several threads at once.
   virtual std::vector<int64_t> caption(int64_t index) const = 0;
@@ -47,7 +47,7 @@ class CaptionedPictures : public PictureDataset {
 /// and a text, or "tokens" instead, as in LabelledTexts. An image may have several lines. With `questions` a line is {"image": "a.jpg",
 /// "question": "...", "answer": "..."}; either may be a list of ids. The text is then begin_token, image_tokens times image_token,
 /// question, separator, answer, end_token. Only the answer may be truncated.
-class ImageText final : public CaptionedPictures {
+class ImageText final : public CaptionedImages {
  public:
   /// Error(Data) with file and line for a line that is not such an object, for a path that leads out of `root` or does not name an image,
   /// for a missing image and for a bad text; with skip_bad, the last two are omitted and counted. Error(Data) if no pair remains.
@@ -55,7 +55,7 @@ class ImageText final : public CaptionedPictures {
             const std::optional<QuestionOptions>& questions = std::nullopt);
 
   int64_t size() const override { return size_; }
-  Picture picture(int64_t index) const override;
+  LabelledImage image(int64_t index) const override;
   std::vector<int64_t> caption(int64_t index) const override;
   int64_t prompt(int64_t index) const override;
   std::optional<QuestionOptions> questions() const override { return questions_; }

@@ -43,7 +43,7 @@ struct LoaderOptions {
   int64_t num_workers = 0;      ///< threads; 0: next() makes the batches on the calling thread
   int64_t prefetch_factor = 2;  ///< maximum number of finished or open batches per worker
   /// Images arrive as bytes, with the random numbers of their last transforms pending in the batch; to_device() applies these on the
-  /// device. Only for a PictureDataset; see data/device_augment.hpp.
+  /// device. Only for a ImageDataset; see data/device_augment.hpp.
   bool augment_on_device = false;
   bool channels_last = false;  ///< images of a batch are stored as [N, H, W, C] in memory (the shape stays [N, C, H, W])
   /// Omits a sample that throws Error(Data) from its batch instead of failing; all are counted, and the log names the first few. A batch
@@ -63,7 +63,7 @@ int64_t cpu_count();
 /// Not thread-safe: call it from one thread at a time.
 class Loader {
  public:
-  /// Loads a data set with random access. `pipeline` applies to PictureDatasets and to "input" tensors of uint8 [C, H, W]; otherwise it
+  /// Loads a data set with random access. `pipeline` applies to ImageDatasets and to "input" tensors of uint8 [C, H, W]; otherwise it
   /// must be empty. Error(Usage) if batch_size exceeds the number of samples, or the pipeline does not give the images one size.
   Loader(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, LoaderOptions options);
   /// Loads a stream; shuffle must be off. With world_size > 1 each rank reads its part (IterableDataset::shard). A round of N ranks then

@@ -29,7 +29,7 @@ class RandomErasing final : public Transform {
   explicit RandomErasing(double p = 0.5, double min_scale = 0.02, double max_scale = 0.33, double min_ratio = 0.3, double max_ratio = 3.3,
                          std::vector<double> mean = {});
   Image apply(Image image, Philox& rng) const override;
-  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
   /// Draws the box for an image of this size; nullopt: no erasing.
   std::optional<PixelBox> draw(int64_t height, int64_t width, Philox& rng) const;
   /// Returns the value of channel c in the box.

@@ -20,14 +20,14 @@
 #include "npu_train/core/seed.hpp"
 #include "npu_train/data/dataset.hpp"
 #include "npu_train/data/image.hpp"
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train {
 
 class DeviceForm;
 
 /// Height and width; -1 if unknown before an image is read.
-using PictureSize = std::pair<int64_t, int64_t>;
+using ImageSize = std::pair<int64_t, int64_t>;
 
 /// One transform of an image. Called from many threads at once; all random numbers come from `rng`.
 class Transform {
@@ -37,9 +37,9 @@ class Transform {
   /// Like apply(), for a JPEG or PNG file: a transform that needs only a part of it, or a smaller size, decodes less.
   virtual Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const;
   /// Returns the output size for the input size `in`.
-  virtual PictureSize output_size(PictureSize in) const { return in; }
+  virtual ImageSize output_size(ImageSize in) const { return in; }
   /// Returns the transform for complete batches on a device, for images of this size (data/device_augment.hpp); null if not implemented.
-  virtual std::shared_ptr<const DeviceForm> device_form(int64_t /*channels*/, PictureSize /*in*/) const { return nullptr; }
+  virtual std::shared_ptr<const DeviceForm> device_form(int64_t /*channels*/, ImageSize /*in*/) const { return nullptr; }
 };
 
 /// Values of the data set for options that a transform leaves open.
@@ -80,7 +80,7 @@ class Pipeline {
                               const TransformRegistry& registry = builtin_transforms());
 
   bool empty() const { return steps_.empty() && normalization_.mean.empty(); }
-  PictureSize output_size(PictureSize in) const;
+  ImageSize output_size(ImageSize in) const;
   const Normalization& normalization() const { return normalization_; }
   const std::vector<std::shared_ptr<const Transform>>& steps() const { return steps_; }
   /// Returns the name of a step for messages: its name in the configuration, or its number.
@@ -91,11 +91,11 @@ class Pipeline {
 
   /// Runs the chain on one image and writes the result. `where` names the image in errors. Error(Data) if it cannot be decoded or the
   /// result does not have the target's size.
-  void run(const Picture& picture, const std::string& where, Philox& rng, const FloatTarget& target) const;
+  void run(const LabelledImage& image, const std::string& where, Philox& rng, const FloatTarget& target) const;
   /// Runs the chain without the normalisation.
-  Image run_to_bytes(const Picture& picture, const std::string& where, Philox& rng) const;
+  Image run_to_bytes(const LabelledImage& image, const std::string& where, Philox& rng) const;
   /// Runs the chain and returns a float tensor [C, H, W] (for prediction and tests).
-  at::Tensor run_to_tensor(const Picture& picture, const std::string& where, Philox& rng) const;
+  at::Tensor run_to_tensor(const LabelledImage& image, const std::string& where, Philox& rng) const;
 
  private:
   std::vector<std::shared_ptr<const Transform>> steps_;

@@ -53,7 +53,7 @@ class Predictor {
   at::Tensor operator()(const at::Tensor& input) const;
   /// Returns a JPEG or PNG file as the model's input [C, H, W]. An image that already has the crop's size is not resized. Error(Data) if it
   /// cannot be read.
-  at::Tensor read_picture(const std::string& path) const { return preparation_.read(path); }
+  at::Tensor read_image(const std::string& path) const { return preparation_.read(path); }
   /// Returns the `top` most probable classes of an image.
   std::vector<Answer> classify(const std::string& path, int64_t top = 5) const;
   std::vector<Answer> top_answers(const at::Tensor& logits, int64_t top) const { return npu_train::top_answers(logits, classes_, top); }

@@ -155,7 +155,7 @@ void by_image(const Bench& bench, BenchReport& out) {
   const bool attention = bench.config.model.name.starts_with("vit");
   Sweep sweep({.section = "scaling image",
                .cost = "step time",
-               .size = "pixels of a picture",
+               .size = "pixels of an image",
                .reason = attention ? "attention compares every patch with every other, which grows with the square of their number" : ""},
               "pixels", "step_ms_median", out);
   for (const auto side : sizes)

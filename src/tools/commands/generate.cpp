@@ -59,7 +59,7 @@ Model decoder_of(const GenerateArguments& args, const Predictor& predictor) {
         model.name, "'; allowed with it: internvl");
   check(!reads_images || !args.image.empty(), ErrorKind::Usage, "generate", "the model '", model.name,
         "' answers questions about an image; hint: give one with --image FILE");
-  return reads_images ? about_image(model, predictor.read_picture(args.image)) : model;
+  return reads_images ? about_image(model, predictor.read_image(args.image)) : model;
 }
 
 // Returns the bytes of a prompt. A question about an image is preceded by the place of the image and followed by a line feed, as in the

@@ -27,13 +27,13 @@ struct PredictArguments {
   ModelArguments model;
   OfflineArguments offline;
   int64_t top = 5;
-  std::vector<std::string> pictures;
+  std::vector<std::string> images;
   bool json = false;
 };
 
 // Moves words of the form model.KEY=VALUE from the images to the model.
 void take_model_keys(PredictArguments& args) {
-  auto& words = args.pictures;
+  auto& words = args.images;
   const auto keys = std::stable_partition(words.begin(), words.end(), [](const std::string& word) { return !is_model_key(word); });
   args.model.keys.assign(keys, words.end());
   words.erase(keys, words.end());
@@ -50,7 +50,7 @@ void check_arguments(const PredictArguments& args) {
     check(args.offline.mean.empty() && args.offline.std.empty() && args.offline.classes.empty(), ErrorKind::Usage, kPredictImages,
           "--mean, --std and --classes are for --om");
   }
-  check(!args.pictures.empty(), ErrorKind::Usage, kPredictImages, "no images are given");
+  check(!args.images.empty(), ErrorKind::Usage, kPredictImages, "no images are given");
 }
 
 struct Predictions {
@@ -74,18 +74,18 @@ Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
   Predictions out;
   const auto note = [&](size_t image, const Error& error) { out.unreadable[image] = error.what(); };
   if (args.offline.given()) {
-    std::tie(out.logits, out.classes) = offline_logits(args.offline, args.model.checkpoint, args.device, args.pictures, note, parts);
+    std::tie(out.logits, out.classes) = offline_logits(args.offline, args.model.checkpoint, args.device, args.images, note, parts);
     return out;
   }
   const auto predictor = Predictor::from_source(args.model.source(kPredictImages, /*needs_weights=*/true, parts), args.device, parts);
   const auto& model = predictor.model();
   check(model.inputs.size() <= 1, ErrorKind::Usage, kPredictImages, "the model '", model.name, "' has ", model.inputs.size(),
         " inputs, and predict classifies images; hint: generate answers questions about an image, export writes any model");
-  std::vector<at::Tensor> rows(args.pictures.size());
+  std::vector<at::Tensor> rows(args.images.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     at::Tensor image;
     try {
-      image = predictor.read_picture(args.pictures[i]);
+      image = predictor.read_image(args.images[i]);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Data) throw;
       note(i, error);
@@ -115,15 +115,15 @@ int predict(PredictArguments args, const Parts& parts) {
   take_model_keys(args);
   check_arguments(args);
   check_writable({args.logits});
-  args.pictures = image_files(args.pictures);
+  args.images = image_files(args.images);
   const auto predicted = predictions_of(args, parts);
   Json results = Json::array();
   auto document = Json::object({{"checkpoint", predicted.checkpoint.empty() ? Json() : Json(predicted.checkpoint)}});
   std::string text = checkpoint_line(predicted.checkpoint, predicted.why, predicted.averages);
   if (!predicted.checkpoint.empty()) document.set("why", predicted.why).set("weights", predicted.averages ? "ema" : "plain");
-  for (size_t i = 0; i < args.pictures.size(); ++i) {
-    auto result = Json::object({{"picture", args.pictures[i]}});
-    text += args.pictures[i] + "\n";
+  for (size_t i = 0; i < args.images.size(); ++i) {
+    auto result = Json::object({{"image", args.images[i]}});
+    text += args.images[i] + "\n";
     if (const auto error = predicted.unreadable.find(i); error != predicted.unreadable.end()) {
       result.set("error", error->second);
       text += "  cannot be read\n";
@@ -138,7 +138,7 @@ int predict(PredictArguments args, const Parts& parts) {
   std::vector<std::string> errors;
   for (const auto& [image, error] : predicted.unreadable) errors.push_back(error);
   throw Error(ErrorKind::Data, kPredictImages,
-              str_cat(errors.size(), " of ", args.pictures.size(), " images cannot be read: ", npu_train::detail::first_few(errors, 8)));
+              str_cat(errors.size(), " of ", args.images.size(), " images cannot be read: ", npu_train::detail::first_few(errors, 8)));
 }
 
 }  // namespace
@@ -152,7 +152,7 @@ void add_predict(CLI::App& app, Command& run) {
   sub->add_option("--top", args->top, "number of classes to show")->check(above_zero());
   sub->add_option("--logits", args->logits,
                   "write the logits of all images to this .npy file; those of an image that cannot be read are NaN");
-  sub->add_option("images", args->pictures, "JPEG or PNG files, folders of them, and model.KEY=VALUE")->required();
+  sub->add_option("images", args->images, "JPEG or PNG files, folders of them, and model.KEY=VALUE")->required();
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return predict(*args, parts); }; });
 }

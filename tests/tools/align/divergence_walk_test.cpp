@@ -61,8 +61,8 @@ class TwoRuns {
     dumper.watch(sgd);
     for (int step = 0; step < steps; ++step) {
       at::manual_seed(50 + step);
-      const at::Tensor pictures = at::randn({16, 3, 12, 12}), target = at::randint(10, {16}, at::kLong);
-      const at::Tensor x = deed.rounding > 0 ? pictures * (1 + deed.rounding * at::randn_like(pictures)) : pictures;
+      const at::Tensor images = at::randn({16, 3, 12, 12}), target = at::randint(10, {16}, at::kLong);
+      const at::Tensor x = deed.rounding > 0 ? images * (1 + deed.rounding * at::randn_like(images)) : images;
       sgd.zero_grad();
       dumper.start();
       const at::Tensor loss = at::cross_entropy_loss(net.forward(x), target, {}, at::Reduction::Mean, -100, deed.smoothing);

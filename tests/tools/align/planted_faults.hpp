@@ -50,7 +50,7 @@ struct FaultPlan {
 // What is trained.
 class PlantedNet {
  public:
-  static constexpr int64_t kSide = 64, kBatch = 8, kPictures = 64, kClasses = 100;
+  static constexpr int64_t kSide = 64, kBatch = 8, kImages = 64, kClasses = 100;
 
   PlantedNet(const std::string& network, uint64_t seed, bool fused) : fused_(fused) {
     at::manual_seed(seed);
@@ -221,12 +221,12 @@ class PlantedRun {
 
   std::pair<at::Tensor, at::Tensor> batch(int step) const {
     at::manual_seed(plan_.seed + 1);
-    const at::Tensor pictures = at::randn({PlantedNet::kPictures, 3, PlantedNet::kSide, PlantedNet::kSide});
-    const at::Tensor targets = at::randint(PlantedNet::kClasses, {PlantedNet::kPictures}, at::kLong);
+    const at::Tensor images = at::randn({PlantedNet::kImages, 3, PlantedNet::kSide, PlantedNet::kSide});
+    const at::Tensor targets = at::randint(PlantedNet::kClasses, {PlantedNet::kImages}, at::kLong);
     at::manual_seed(plan_.seed + (kind_ == FaultKind::Shuffle ? 3 : 2));
-    const at::Tensor chosen = at::randperm(PlantedNet::kPictures, at::kLong).narrow(0, step * PlantedNet::kBatch, PlantedNet::kBatch);
+    const at::Tensor chosen = at::randperm(PlantedNet::kImages, at::kLong).narrow(0, step * PlantedNet::kBatch, PlantedNet::kBatch);
     const auto format = noise_ == Noise::ChannelsLast ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-    return {pictures.index_select(0, chosen).contiguous(format), targets.index_select(0, chosen)};
+    return {images.index_select(0, chosen).contiguous(format), targets.index_select(0, chosen)};
   }
 
   const FaultPlan& plan_;

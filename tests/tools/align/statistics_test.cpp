@@ -255,10 +255,10 @@ TEST_CASE("CRC-32 is that of the bytes in C order") {
       const auto values = (at::randn({n}) * 3).to(type);
       CHECK(crc32_of(values) == crc_bit_by_bit(values.const_data_ptr(), values.nbytes()));
     }
-  const auto picture = at::randn({2, 3, 5, 7});
-  CHECK(crc32_of(picture.contiguous(at::MemoryFormat::ChannelsLast)) == crc32_of(picture));
-  CHECK(crc32_of(picture.transpose(0, 1)) == crc32_of(picture.transpose(0, 1).contiguous()));
-  CHECK(crc32_of(picture.to(at::kBFloat16)) != crc32_of(picture.to(at::kHalf)));
+  const auto image = at::randn({2, 3, 5, 7});
+  CHECK(crc32_of(image.contiguous(at::MemoryFormat::ChannelsLast)) == crc32_of(image));
+  CHECK(crc32_of(image.transpose(0, 1)) == crc32_of(image.transpose(0, 1).contiguous()));
+  CHECK(crc32_of(image.to(at::kBFloat16)) != crc32_of(image.to(at::kHalf)));
 }
 
 TEST_CASE("what has no values is refused") {

@@ -261,7 +261,7 @@ TEST_CASE("scaling: each sweep has its sizes, its exponent and its sentence; a s
       .batch = {2, 4}, .depth = {1, 2}, .image = {16, 32, 36, 48}, .threads = {1, 2}, .workers = {1, 2}, .layers = {4, 8}, .steps = 2};
   const auto report = run_bench(short_run(), options);
   const std::pair<const char*, const char*> sweeps[] = {{"scaling batch", "batch 4"},     {"scaling memory", "batch 4"},
-                                                        {"scaling depth", "depth 2"},     {"scaling image", "pixels of a picture 2304"},
+                                                        {"scaling depth", "depth 2"},     {"scaling image", "pixels of an image 2304"},
                                                         {"scaling threads", "threads 2"}, {"scaling workers", "workers 2"},
                                                         {"scaling dump", "layers 8"},     {"scaling compare", "layers 8"}};
   for (const auto& [section, name] : sweeps) {
@@ -274,7 +274,7 @@ TEST_CASE("scaling: each sweep has its sizes, its exponent and its sentence; a s
     CHECK(std::isfinite(report.row(section, "growth")->number("exponent")));
     CHECK(has(to_html(report), "Scaling: " + report.row(section, name)->numbers[1].first));
   }
-  CHECK(has(report.row("scaling image", "pixels of a picture 1296")->failure, "patch"));
+  CHECK(has(report.row("scaling image", "pixels of an image 1296")->failure, "patch"));
   // what tensors take is exact: a fixed part, and one that grows with the batch
   const double memory = report.row("scaling memory", "growth")->number("exponent");
   CHECK(memory > 0.3);

@@ -43,7 +43,7 @@ RunConfig small_run(const std::string& model, const std::string& precision) {
   return c;
 }
 
-Batch pictures_batch(int64_t n = 8) {
+Batch images_batch(int64_t n = 8) {
   at::manual_seed(4);
   return Batch(at::randn({n, 3, 32, 32}), at::randint(10, {n}));
 }
@@ -61,7 +61,7 @@ TEST_CASE("training in every precision: losses fall, parameters stay fp32, nothi
       config.lr_scheduler.name = "constant";
       Trainer trainer(config);
       trainer.setup();
-      const auto batch = pictures_batch();
+      const auto batch = images_batch();
       const auto first = trainer.train_step(batch);
       CHECK(first.taken);
       StepReport last;
@@ -85,7 +85,7 @@ TEST_CASE("the first loss and gradient norm are those of the CPU in fp32, as nea
       if (model != "resnet18") config.model.options.set("dropout", ConfigNode(0.0));  // each device draws masks of its own
       Trainer trainer(config);
       trainer.setup();
-      return trainer.train_step(pictures_batch());
+      return trainer.train_step(images_batch());
     };
     const auto expected = first_step("cpu", "32-true");
     for (const auto& mode : kEachMode) {
@@ -105,7 +105,7 @@ TEST_CASE("an overflow leaves parameters, optimizer, buffers, average and learni
       CAPTURE(first);
       Trainer trainer(small_run(model, "16-mixed"));
       trainer.setup();
-      const auto batch = pictures_batch();
+      const auto batch = images_batch();
       auto huge = batch;
       huge.set("input", batch.input() * 1e6);
       if (!first) REQUIRE(trainer.train_step(batch).taken);
@@ -176,7 +176,7 @@ TEST_CASE("a checkpoint of the device is read on the CPU: equal weights, near pr
   Trainer here(config);
   here.resume(saved);
   CHECK(digest(here.state().at("model")) == digest(there.state().at("model")));
-  const auto x = pictures_batch().input();
+  const auto x = images_batch().input();
   const auto near = here.predict(x), far = there.predict(x);
   CHECK(far.device().is_cpu());
   CHECK((far.scalar_type() == at::kFloat));
@@ -191,7 +191,7 @@ TEST_CASE("memory of the device: a step frees what it allocates" *
     CAPTURE(mode);
     Trainer trainer(small_run("resnet18", mode));
     trainer.setup();
-    const auto batch = pictures_batch();
+    const auto batch = images_batch();
     for (int i = 0; i < 3; ++i) trainer.train_step(batch);
     const auto before = backend.memory(device_under_test());
     REQUIRE(before.allocated > 0);

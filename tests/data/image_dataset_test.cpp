@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -15,9 +15,9 @@ DatasetInfo two_by_two() {
 }  // namespace
 
 TEST_CASE("images in memory are not copied; get returns bytes and the label") {
-  const MemoryPictures data({1, 2, 3, 4, 5, 6, 7, 8}, {1, 0}, two_by_two());
+  const MemoryImages data({1, 2, 3, 4, 5, 6, 7, 8}, {1, 0}, two_by_two());
   CHECK(data.size() == 2);
-  CHECK((data.picture(1).pixels.plane(0) == data.pixels(1)));
+  CHECK((data.image(1).pixels.plane(0) == data.pixels(1)));
   const Sample sample = data.get(1);
   CHECK((sample.fields[0].second.scalar_type() == at::kByte));
   CHECK((sample.fields[0].second.sizes() == at::IntArrayRef({1, 2, 2})));
@@ -26,7 +26,7 @@ TEST_CASE("images in memory are not copied; get returns bytes and the label") {
 }
 
 TEST_CASE("what does not fit is refused") {
-  CHECK(error_of([] { MemoryPictures({1, 2, 3}, {0}, two_by_two()); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { MemoryPictures({1, 2, 3, 4}, {2}, two_by_two()); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { MemoryPictures({1, 2, 3, 4}, {0}, two_by_two()).picture(1); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { MemoryImages({1, 2, 3}, {0}, two_by_two()); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { MemoryImages({1, 2, 3, 4}, {2}, two_by_two()); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { MemoryImages({1, 2, 3, 4}, {0}, two_by_two()).image(1); }).kind() == ErrorKind::Usage);
 }

@@ -1,4 +1,4 @@
-#include "npu_train/data/picture_dataset.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -10,25 +10,25 @@
 
 namespace npu_train {
 
-Sample PictureDataset::get(int64_t index) const {
-  const Picture source = picture(index);
+Sample ImageDataset::get(int64_t index) const {
+  const LabelledImage source = image(index);
   const Image pixels = (source.pixels.empty() ? decode_image(source.encoded, where(index)) : source.pixels).dense(PixelOrder::Planar);
   at::Tensor input = at::empty({pixels.channels(), pixels.height(), pixels.width()}, at::kByte);
   std::memcpy(input.data_ptr(), pixels.plane(0), input.nbytes());
   return {{{"input", std::move(input)}, {"target", at::scalar_tensor(source.label, at::kLong)}}, index};
 }
 
-MemoryPictures::MemoryPictures(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info) {
+MemoryImages::MemoryImages(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info) {
   assign(std::move(pixels), std::move(labels), std::move(info));
 }
 
-void MemoryPictures::assign(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info) {
-  check(info.shape.size() == 3, ErrorKind::Usage, "MemoryPictures", "the shape must be channels, height, width");
+void MemoryImages::assign(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info) {
+  check(info.shape.size() == 3, ErrorKind::Usage, "MemoryImages", "the shape must be channels, height, width");
   const int64_t bytes = info.shape[0] * info.shape[1] * info.shape[2];
-  check(bytes > 0 && pixels.size() == labels.size() * static_cast<size_t>(bytes), ErrorKind::Usage, "MemoryPictures", pixels.size(),
+  check(bytes > 0 && pixels.size() == labels.size() * static_cast<size_t>(bytes), ErrorKind::Usage, "MemoryImages", pixels.size(),
         " bytes are not ", labels.size(), " images of ", bytes, " bytes");
   for (size_t i = 0; i < labels.size(); ++i) {
-    check(labels[i] >= 0 && labels[i] < info.num_classes, ErrorKind::Usage, "MemoryPictures", "image ", i, " has the label ", labels[i],
+    check(labels[i] >= 0 && labels[i] < info.num_classes, ErrorKind::Usage, "MemoryImages", "image ", i, " has the label ", labels[i],
           "; allowed: 0 to ", info.num_classes - 1);
   }
   pixels_ = std::move(pixels);
@@ -37,8 +37,8 @@ void MemoryPictures::assign(std::vector<uint8_t> pixels, std::vector<int64_t> la
   bytes_ = bytes;
 }
 
-Picture MemoryPictures::picture(int64_t index) const {
-  check(index >= 0 && index < size(), ErrorKind::Usage, "MemoryPictures", "image ", index, " of ", size());
+LabelledImage MemoryImages::image(int64_t index) const {
+  check(index >= 0 && index < size(), ErrorKind::Usage, "MemoryImages", "image ", index, " of ", size());
   return {Image::view(pixels(index), info_.shape[1], info_.shape[2], info_.shape[0]), {}, labels_[index]};
 }
 

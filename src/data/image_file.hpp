@@ -8,9 +8,9 @@
 namespace npu_train::detail {
 
 // True for the extensions .jpg, .jpeg and .png in any case.
-bool is_picture_name(const std::filesystem::path& path);
+bool is_image_name(const std::filesystem::path& path);
 
 // Returns the bytes of a file. Error(Data), which begins with `from`, if it is larger than 512 MiB; Error(Data) if it cannot be read.
-std::vector<uint8_t> read_picture_file(const std::filesystem::path& path, const char* from);
+std::vector<uint8_t> read_image_file(const std::filesystem::path& path, const char* from);
 
 }  // namespace npu_train::detail

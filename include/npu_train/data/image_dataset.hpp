@@ -13,37 +13,37 @@ namespace npu_train {
 
 /// A labelled image before the transforms: pixels, or the bytes of a JPEG or PNG file, which is decoded when the required part and size are
 /// known.
-struct Picture {
+struct LabelledImage {
   Image pixels;                  ///< empty if `encoded` is used
   std::vector<uint8_t> encoded;  ///< a complete JPEG or PNG file
   int64_t label = 0;
 };
 
 /// Images with one label each. `get` returns the untransformed image, as uint8 [C, H, W].
-class PictureDataset : public Dataset {
+class ImageDataset : public Dataset {
  public:
   /// Returns image `index`. Called from several threads at once.
-  virtual Picture picture(int64_t index) const = 0;
+  virtual LabelledImage image(int64_t index) const = 0;
   Sample get(int64_t index) const override;
 };
 
 /// Images of one size in memory.
-class MemoryPictures : public PictureDataset {
+class MemoryImages : public ImageDataset {
  public:
   /// `pixels` contains labels.size() images of channels x height x width bytes, in planes.
   /// Error(Usage) if the sizes do not match or a label is outside [0, info.num_classes).
-  MemoryPictures(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info);
+  MemoryImages(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info);
 
   int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
-  Picture picture(int64_t index) const override;
+  LabelledImage image(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
   const std::vector<int64_t>& labels() const { return labels_; }
   /// The bytes of one image.
   const uint8_t* pixels(int64_t index) const { return pixels_.data() + index * bytes_; }
-  int64_t picture_bytes() const { return bytes_; }
+  int64_t image_bytes() const { return bytes_; }
 
  protected:
-  MemoryPictures() = default;
+  MemoryImages() = default;
   void assign(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info);
 
  private:
