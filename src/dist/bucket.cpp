@@ -38,7 +38,7 @@ Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGro
     grouped_ = std::make_unique<GroupedSum>(rank_groups_, made_compressor());
   else
     compressor_ = made_compressor();
-  const bool carries = travel_.compression.carries_errors() && layout_.options.dtype() == at::kFloat;
+  const bool carries = travel_.compression.has_error_feedback() && layout_.options.dtype() == at::kFloat;
   if (rank_groups_.members != nullptr && rank_groups_.leaders == nullptr && carries) elsewhere_ = rank_groups_.count;
   if (sharding_ < Sharding::Gradients) make_buffers();
   begin_round();

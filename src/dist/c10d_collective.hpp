@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "dist/beats.hpp"
 #include "dist/flight_recorder.hpp"
+#include "dist/heartbeats.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -30,19 +30,19 @@ struct C10dShared {
 
   std::string who;  // "rank 1 of 4 (host)"
   FlightRecorder recorder;
-  std::unique_ptr<Beats> beats;  // set when all ranks have met
+  std::unique_ptr<Heartbeats> heartbeats;  // set when all ranks have met
 
   // Runs `wait`, which waits for other ranks.
   void wait_for_others(const std::string& operation, int64_t sequence, const std::function<void()>& wait,
                        FlightRecorder::State then = FlightRecorder::State::Finished) {
-    if (beats) beats->waits(true);
+    if (heartbeats) heartbeats->waits(true);
     guarded(operation, wait);
-    if (beats) beats->waits(false);
+    if (heartbeats) heartbeats->waits(false);
     recorder.set(sequence, then);
   }
   // Converts everything that libtorch and the transports throw to an Error.
   [[noreturn]] void failed(const std::string& operation, const std::exception& e) {
-    if (beats) beats->fails();
+    if (heartbeats) heartbeats->fails();
     const auto cause = message_of(e);
     if (cause.find("Too many open files") != std::string::npos)
       throw Error(ErrorKind::Device, operation, who + " has no file descriptor left: " + cause,
@@ -50,7 +50,7 @@ struct C10dShared {
                   std::current_exception());
     // Ranks that have ended close their connections; after a timeout, a rank is silent or late.
     const bool timed_out = cause.find("imed out") != std::string::npos;
-    const auto late = beats && timed_out ? beats->late_ranks() : "";
+    const auto late = heartbeats && timed_out ? heartbeats->late_ranks() : "";
     log(LogLevel::Error, who + ": the last collectives of this process:\n" + recorder.str());
     throw Error(ErrorKind::Peer, operation, who + " lost contact with another rank: " + cause + (late.empty() ? "" : "; " + late),
                 "the first error among the messages of all ranks is the cause", std::current_exception());

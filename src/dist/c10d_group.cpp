@@ -98,10 +98,10 @@ class C10dGroup final : public ProcessGroup {
   void broadcast(const at::Tensor& tensor) override { start_broadcast("broadcast", connections_.agreements, tensor)->wait(); }
 
   void main_first(const std::function<void()>& work) override;
-  void does(std::string work) override { shared_->beats->does(std::move(work)); }
+  void does(std::string work) override { shared_->heartbeats->does(std::move(work)); }
 
   void abandon() noexcept override {
-    shared_->beats->leak();
+    shared_->heartbeats->leak();
     for (const auto& part : parts_) part->abandon();
     for (auto* group : {&connections_.exchanges, &connections_.gathers, &connections_.agreements}) (void)group->release();
     for (auto& [type, transport] : transports_) {
@@ -124,7 +124,7 @@ class C10dGroup final : public ProcessGroup {
     char bytes[kInline] = {};
   };
 
-  void start_beats();
+  void start_heartbeats();
   void wait_for_main(const std::string& key);
   detail::Rendezvous rendezvous() const { return {launch_, on_one_host_, shared_, timeout_, stopped_}; }
   void check_same(const Gloo& group, const std::string& operation, const at::Tensor& given);
@@ -180,7 +180,7 @@ C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options, std::func
       stopped_(std::move(stopped)) {
   const HoldSignal hold(SIGPIPE);
   connections_ = detail::meet(rendezvous());
-  start_beats();
+  start_heartbeats();
 }
 
 C10dGroup::C10dGroup(const C10dGroup& whole, const std::vector<int>& ranks, int number)
@@ -218,15 +218,15 @@ C10dGroup::~C10dGroup() {
   }
 }
 
-// Each rank writes two beats a second, or fewer if there are so many ranks that they would keep the store busy.
-void C10dGroup::start_beats() {
+// Each rank writes two heartbeats a second, or fewer if there are so many ranks that they would keep the store busy.
+void C10dGroup::start_heartbeats() {
   const auto write = [store = connections_.store, own = beat_key(launch_.rank)](const std::string& beat) { store->set(own, beat); };
   const auto read = [store = connections_.store, ranks = launch_.world_size] {
-    std::vector<std::string> beats;
-    for (int r = 0; r < ranks; ++r) beats.push_back(read_beat(*store, r));
-    return beats;
+    std::vector<std::string> heartbeats;
+    for (int r = 0; r < ranks; ++r) heartbeats.push_back(read_beat(*store, r));
+    return heartbeats;
   };
-  shared_->beats = std::make_unique<detail::Beats>(detail::Beats::Store{write, read}, beat_interval_);
+  shared_->heartbeats = std::make_unique<detail::Heartbeats>(detail::Heartbeats::Store{write, read}, beat_interval_);
 }
 
 void C10dGroup::main_first(const std::function<void()>& work) {
@@ -248,7 +248,7 @@ void C10dGroup::main_first(const std::function<void()>& work) {
 // Waits in the store, since a collective would time out.
 void C10dGroup::wait_for_main(const std::string& key) {
   using Clock = std::chrono::steady_clock;
-  shared_->beats->waits(true);
+  shared_->heartbeats->waits(true);
   std::string last;
   auto since = Clock::now();
   const auto is_there = [&] { return shared_->guarded("main_first", [&] { return connections_.store->check({key}); }); };
@@ -261,7 +261,7 @@ void C10dGroup::wait_for_main(const std::string& key) {
           " waits for rank 0, which has given no sign of life for ", timeout_.count() / 1000, " s");
     std::this_thread::sleep_for(beat_interval_);
   }
-  shared_->beats->waits(false);
+  shared_->heartbeats->waits(false);
   check(shared_->guarded("main_first", [&] { return connections_.store->get_to_str(key); }) == "done", ErrorKind::Peer, "main_first",
         shared_->who, " waits for rank 0, which has failed; hint: the first error among the messages of all ranks is the cause");
 }

@@ -40,7 +40,7 @@ class RecentSizes {
   const at::Tensor& value() const { return carried_.value(); }
 
  private:
-  CarriedError carried_;  // its handling of errors from window to window fits sizes, too
+  ErrorFeedback carried_;  // its handling of errors from window to window fits sizes, too
 };
 
 class CodedElements final : public Compressor {
@@ -109,10 +109,10 @@ class CodedElements final : public Compressor {
   }
 
   CodedSum sum_;
-  CarriedError error_of_part_;  // error of the sum of this rank's part, which is encoded a second time
-  RecentSizes sizes_;           // only with few bits
-  at::Tensor units_;            // divisors of this window
-  at::Tensor part_;             // with shards: the sum of this rank's part
+  ErrorFeedback error_of_part_;  // error of the sum of this rank's part, which is encoded a second time
+  RecentSizes sizes_;            // only with few bits
+  at::Tensor units_;             // divisors of this window
+  at::Tensor part_;              // with shards: the sum of this rank's part
   double unit_ = 1;
 };
 
@@ -124,7 +124,7 @@ std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Plac
 
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, bool begins, Compressor::Place place) {
   const bool alone = place.group.size() == 1;
-  if (alone || !compression.carries_errors() || place.layout.options.dtype() != at::kFloat) return nullptr;
+  if (alone || !compression.has_error_feedback() || place.layout.options.dtype() != at::kFloat) return nullptr;
   if (!begins) return make_coded_elements(ValueCode("fp32"), std::move(place));
   switch (compression.method) {
     case Compression::Method::Largest:

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "dist/carried_error.hpp"
+#include "dist/error_feedback.hpp"
 #include "dist/flat_layout.hpp"
 #include "dist/value_code.hpp"
 #include "npu_train/dist/compression.hpp"
@@ -65,7 +65,7 @@ class Compressor {
     return all.narrow(0, place_.group.rank() * place_.part_size(), place_.part_size()).clone();
   }
   Place place_;
-  CarriedError error_;  // for all elements of the bucket
+  ErrorFeedback error_;  // for all elements of the bucket
   ReductionTimes::Bucket times_;
 };
 

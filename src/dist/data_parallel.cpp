@@ -8,7 +8,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
-#include "dist/carried.hpp"
+#include "dist/compression_state.hpp"
 #include "dist/flat_layout.hpp"
 #include "dist/operator_sequence.hpp"
 #include "dist/rank_times.hpp"
@@ -48,12 +48,12 @@ GradientReducer& DataParallelStrategy::reducer() const {
 }
 
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
-  const auto errors = carries_state() ? std::make_optional(reducer_->carried()) : std::nullopt;
-  if (reducer_ != nullptr) reducer_->bring_parameters();
+  const auto errors = has_compression_state() ? std::make_optional(reducer_->compression_state()) : std::nullopt;
+  if (reducer_ != nullptr) reducer_->unshard_parameters();
   reducer_.reset();  // removes its hooks before new ones are set
   const auto device = device_.is_cpu() ? std::nullopt : std::make_optional(device_);
   reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_, units_, device, /*equal_values=*/sent_);
-  if (errors) reducer_->load_carried(detail::own_state(*errors));
+  if (errors) reducer_->load_compression_state(detail::own_state(*errors));
   trained_ = trained;
   return reducer_->own();
 }
@@ -90,11 +90,11 @@ std::string DataParallelStrategy::from_main(std::string own) { return group_->ga
 
 void DataParallelStrategy::does(const char* work) { group_->does("step " + std::to_string(steps_ + 1) + " of this process, " + work); }
 
-void DataParallelStrategy::load_carried(const State& saved) {
-  if (!carries_state()) return Strategy::load_carried(saved);
+void DataParallelStrategy::load_compression_state(const State& saved) {
+  if (!has_compression_state()) return Strategy::load_compression_state(saved);
   if (saved.empty() && is_main())
     log_info("the checkpoint has no errors of compressed gradients; with dist.compression=", options_.compression, " they begin at zero");
-  reducer().load_carried(saved);
+  reducer().load_compression_state(saved);
 }
 
 void DataParallelStrategy::begin_window(int64_t micro_batches) {

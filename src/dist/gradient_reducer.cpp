@@ -10,7 +10,7 @@
 
 #include "dist/bucket.hpp"
 #include "dist/bucket_queue.hpp"
-#include "dist/carried.hpp"
+#include "dist/compression_state.hpp"
 #include "dist/equal_parameters.hpp"
 #include "dist/gradient_hook.hpp"
 #include "dist/operator_sequence.hpp"
@@ -59,16 +59,16 @@ class GradientReducer::Impl {
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
   void idle_forward();
   void end_forward();
-  void bring_parameters() const { slices_->bring_parameters(); }
+  void unshard_parameters() const { slices_->unshard_parameters(); }
   void begin_backward(bool last);
   void end_micro_batch();
   std::vector<double> finish(const std::vector<double>& own);
   const ReductionTimes& times() const { return times_; }
   void settle(bool taken) { errors_->settle(taken); }
   void set_gradient_scale(double scale);
-  bool carries_errors() const { return carries_errors_; }
-  CarriedState carried() const { return errors_->state(); }
-  void load_carried(const State& saved) { errors_->load(saved); }
+  bool has_error_feedback() const { return has_error_feedback_; }
+  CompressionState compression_state() const { return errors_->state(); }
+  void load_compression_state(const State& saved) { errors_->load(saved); }
   const ParameterSet& own() const { return slices_->own(); }
   int shard_size() const { return groups_.shards->size(); }
   void add_over_ranks(at::Tensor& own) const;
@@ -99,20 +99,20 @@ class GradientReducer::Impl {
   detail::RankGroups rank_groups_;
   Sharding sharding_;
   bool ordered_, window_mode_, overlap_, between_devices_;
-  bool carries_errors_ = false;
+  bool has_error_feedback_ = false;
   std::vector<Bucket> buckets_;
   detail::BucketQueue queue_;
   std::unique_ptr<detail::ParameterUnits> units_;  // only with Sharding::Parameters
   std::unique_ptr<detail::ParameterSlices> slices_;
-  std::unique_ptr<detail::CarriedErrors> errors_;  // error feedback of compression
-  int64_t passes_ = 0, passes_of_all_ = 1;         // forward passes of this window: on this rank so far, and the maximum over ranks
-  bool in_pass_ = false;                           // a forward pass has begun, and its backward pass is to come
-  std::vector<at::Tensor> given_;                  // gradients that finish() has set: sums over all ranks
-  std::vector<bool> present_;                      // parameters with a gradient on this rank, in this window
-  std::mutex mutex_;                               // hooks run in autograd's threads
-  bool armed_ = false;                             // hooks deliver gradients to buckets
-  bool open_ = false;                              // a round is in progress
-  bool finished_ = true;                           // no round of a new window has begun
+  std::unique_ptr<detail::BucketErrors> errors_;  // error feedback of compression
+  int64_t passes_ = 0, passes_of_all_ = 1;        // forward passes of this window: on this rank so far, and the maximum over ranks
+  bool in_pass_ = false;                          // a forward pass has begun, and its backward pass is to come
+  std::vector<at::Tensor> given_;                 // gradients that finish() has set: sums over all ranks
+  std::vector<bool> present_;                     // parameters with a gradient on this rank, in this window
+  std::mutex mutex_;                              // hooks run in autograd's threads
+  bool armed_ = false;                            // hooks deliver gradients to buckets
+  bool open_ = false;                             // a round is in progress
+  bool finished_ = true;                          // no round of a new window has begun
   int64_t round_ = 0, rounds_ = 1;
   double begin_ = 0;  // start of the backward pass, by SteadyClock
   ReductionTimes times_;
@@ -148,11 +148,11 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
                               .compresses = options.compression_start == 0};
   const bool scatters = sharding_ != Sharding::None && between_devices_;
   const detail::ReductionRules rules{options, compression, sharding_, groups_, rank_groups_, scatters};
-  carries_errors_ = rules.carries_errors();
+  has_error_feedback_ = rules.has_error_feedback();
   rules.check_options();
   // Not early if exchanges and gathers are one sequence (with shards there are no gathers, except of compressed gradients or between ranks
   // with the same shard), nor if each collective waits for all ranks (dist.debug).
-  const bool one_sequence = between_devices_ && (sharding_ == Sharding::None || carries_errors_ || rank_groups_.members != nullptr ||
+  const bool one_sequence = between_devices_ && (sharding_ == Sharding::None || has_error_feedback_ || rank_groups_.members != nullptr ||
                                                  groups_.replicas != nullptr);
   queue_.set({.ordered = ordered_, .early = !options.debug && !one_sequence, .in_flight = options.in_flight});
   for (const auto& p : parameters_)
@@ -176,7 +176,7 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
         detail::ParameterUnits::Options{.between_devices = between_devices_, .ahead = options.overlap});
   }
   slices_ = std::make_unique<detail::ParameterSlices>(parameters_, buckets_, units_.get(), groups_, sharding_, between_devices_);
-  errors_ = std::make_unique<detail::CarriedErrors>(buckets_, parameters_, options.compression_start);
+  errors_ = std::make_unique<detail::BucketErrors>(buckets_, parameters_, options.compression_start);
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
       const auto& p = parameters_[buckets_[b].layout().pieces[i].parameter];
@@ -448,8 +448,8 @@ void GradientReducer::idle_forward() {
 void GradientReducer::end_forward() {
   translated("GradientReducer", [&] { impl_->end_forward(); });
 }
-void GradientReducer::bring_parameters() {
-  translated("GradientReducer", [&] { impl_->bring_parameters(); });
+void GradientReducer::unshard_parameters() {
+  translated("GradientReducer", [&] { impl_->unshard_parameters(); });
 }
 void GradientReducer::begin_backward(bool last) {
   translated("GradientReducer", [&] { impl_->begin_backward(last); });
@@ -462,10 +462,10 @@ std::vector<double> GradientReducer::finish(const std::vector<double>& own) {
 }
 void GradientReducer::settle(bool taken) { impl_->settle(taken); }
 void GradientReducer::set_gradient_scale(double scale) { impl_->set_gradient_scale(scale); }
-bool GradientReducer::carries_errors() const { return impl_->carries_errors(); }
-CarriedState GradientReducer::carried() const { return impl_->carried(); }
-void GradientReducer::load_carried(const State& saved) {
-  translated("GradientReducer", [&] { impl_->load_carried(saved); });
+bool GradientReducer::has_error_feedback() const { return impl_->has_error_feedback(); }
+CompressionState GradientReducer::compression_state() const { return impl_->compression_state(); }
+void GradientReducer::load_compression_state(const State& saved) {
+  translated("GradientReducer", [&] { impl_->load_compression_state(saved); });
 }
 const ReductionTimes& GradientReducer::times() const { return impl_->times(); }
 const ParameterSet& GradientReducer::own() const { return impl_->own(); }

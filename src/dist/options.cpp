@@ -100,7 +100,7 @@ void DistOptions::check_groups() const {
         " adds inside groups of ranks first, in another order than theirs; allowed with dist.reduction=ordered: none; with groups: auto, "
         "native");
   const auto compressed = Compression::parse(compression);
-  check(compressed.none() || compressed.carries_errors(), ErrorKind::Usage, "dist.group_size", "dist.compression=", compression,
+  check(compressed.none() || compressed.has_error_feedback(), ErrorKind::Usage, "dist.group_size", "dist.compression=", compression,
         " is for sums of all ranks; allowed between groups: none, int8, topk:SHARE, ratio:R, powersgd:RANK");
 }
 
@@ -129,7 +129,7 @@ DistOptions DistOptions::resolved(const std::string& transport, Sharding shardin
   // an ordered sum sends half as much.
   const bool scatters = sharding != Sharding::None && transport != ProcessGroup::kHostTransport;
   const bool by_micro_batch =
-      sharding >= Sharding::Gradients && (reduction != "native" || scatters) && !has_groups() && !compressed.carries_errors();
+      sharding >= Sharding::Gradients && (reduction != "native" || scatters) && !has_groups() && !compressed.has_error_feedback();
   if (reduce == "auto") out.reduce = by_micro_batch ? "micro_batch" : "window";
   const bool needs_order =
       reduce == "micro_batch" || reduce_dtype == "bf16" || !compressed.none() || (sharding != Sharding::None && !scatters);
@@ -143,7 +143,7 @@ DistOptions DistOptions::resolved(const std::string& transport, Sharding shardin
 Compression DistOptions::compressed() const {
   const auto out = Compression::parse(compression);
   if (out.none()) return out;
-  check(compression_start == 0 || out.carries_errors(), ErrorKind::Usage, "dist.compression", compression,
+  check(compression_start == 0 || out.has_error_feedback(), ErrorKind::Usage, "dist.compression", compression,
         " carries no errors; allowed with dist.compression_start=", compression_start, ": none, int8, topk:SHARE, ratio:R, powersgd:RANK");
   check(
       reduction != "native" || has_groups(), ErrorKind::Usage, "dist.compression",
@@ -151,7 +151,7 @@ Compression DistOptions::compressed() const {
       "and native with dist.group_size, which compresses between groups");
   check(reduce_dtype == "fp32", ErrorKind::Usage, "dist.compression",
         "dist.reduce_dtype=bf16 is the same as dist.compression=bf16; use one of them");
-  check(!out.carries_errors() || reduce != "micro_batch", ErrorKind::Usage, "dist.compression", compression,
+  check(!out.has_error_feedback() || reduce != "micro_batch", ErrorKind::Usage, "dist.compression", compression,
         " compresses the sum of a window; allowed with dist.reduce=micro_batch: none, bf16, fp16");
   return out;
 }

@@ -36,9 +36,9 @@ ParameterSet ParameterSlices::divided() const {
   return out;
 }
 
-void ParameterSlices::bring_parameters() const {
+void ParameterSlices::unshard_parameters() const {
   if (sharding_ == Sharding::None) return;
-  if (units_ != nullptr) units_->bring_all();
+  if (units_ != nullptr) units_->unshard_all();
   const at::NoGradGuard no_grad;
   const auto masters = masters_with_memory(parameters_);
   if (std::any_of(masters.begin(), masters.end(), [](const at::Tensor& t) { return t.defined(); })) gather(own_.values(), masters);

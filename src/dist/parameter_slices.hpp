@@ -23,7 +23,7 @@ class ParameterSlices {
   // Returns the slices in the order of the parameters; without shards the parameters themselves.
   const ParameterSet& own() const { return own_; }
   // These implement the functions of GradientReducer. gather_parameters() returns the bytes that this rank sends.
-  void bring_parameters() const;
+  void unshard_parameters() const;
   int64_t gather_parameters() const;
   void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) const;
 

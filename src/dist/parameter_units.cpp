@@ -87,7 +87,7 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
       storage.hidden.push_back(
           without_memory(view, view.options(),
                          "the parameter " + p.name + " is in shards, and has memory only while its unit, " + unit.name +
-                             ", runs in a pass; GradientReducer::gather() gives all of it, and bring_parameters() of all parameters"));
+                             ", runs in a pass; GradientReducer::gather() gives all of it, and unshard_parameters() of all parameters"));
       in_model(p).set_data(storage.hidden.back());
       if (p.computed.defined()) p.value.set_data(divided_master(p, bucket->options));
     }
@@ -247,13 +247,13 @@ void ParameterUnits::end() {
   release(0);
 }
 
-void ParameterUnits::bring_all() {
+void ParameterUnits::unshard_all() {
   end_pass();
   const at::NoGradGuard no_grad;
   for (size_t unit = 0; unit < units_.size(); ++unit) bring(unit);
 }
 
-void ParameterUnits::bring_for_backward(size_t unit) {
+void ParameterUnits::unshard_for_backward(size_t unit) {
   turn_to_backward();
   if (unit < blocks()) send_up_to(blocks() - 1 - unit);
   check(units_[unit].place != Place::Away, ErrorKind::Usage, kUnits, units_[unit].name,
@@ -268,7 +268,7 @@ void ParameterUnits::enter_backward(size_t unit) {
   const at::NoGradGuard no_grad;
   const OperatorSequence::Unseen unseen;
   const std::lock_guard lock(mutex_);
-  bring_for_backward(unit);
+  unshard_for_backward(unit);
   for (size_t behind = unit + 1; behind < units_.size(); ++behind) release(behind);
   if (options_.ahead) send_up_to(sent_);
 }
@@ -285,7 +285,7 @@ at::Tensor ParameterUnits::run(size_t index, const UnitForward& forward, const a
     const OperatorSequence::Unseen unseen;
     const std::lock_guard lock(mutex_);
     if (again) {
-      bring_for_backward(unit);
+      unshard_for_backward(unit);
     } else {
       send_up_to(index);
       check(units_[unit].place != Place::Away, ErrorKind::Usage, kUnits, units_[unit].name,

@@ -49,7 +49,7 @@ class ParameterUnits {
   // Calls end_pass(), and releases the root.
   void end();
   // Makes every parameter complete, also after this object is destroyed.
-  void bring_all();
+  void unshard_all();
 
   struct Traffic {
     double waited = 0;  // seconds
@@ -90,7 +90,7 @@ class ParameterUnits {
   void finish_direction();
   void turn_to_backward();
   void enter_backward(size_t unit);
-  void bring_for_backward(size_t unit);
+  void unshard_for_backward(size_t unit);
 
   const ParameterSet& parameters_;
   ProcessGroup& group_;

@@ -8,7 +8,7 @@
 namespace npu_train::detail {
 
 void ReductionRules::check_options() const {
-  const bool ordered = options.adds_in_order(), carries = carries_errors();
+  const bool ordered = options.adds_in_order(), carries = has_error_feedback();
   const char* others = groups.count > 1 ? "none" : "none, bf16, fp16";
   check(!carries || sharding != Sharding::Parameters, ErrorKind::Usage, "dist.compression", options.compression,
         " exchanges in an order of its own, which trainer.strategy=zero3 does not allow; allowed with it: ", others);
@@ -35,13 +35,13 @@ std::vector<FlatBucket> ReductionRules::layout(const ParameterSet& parameters, c
         " divides among all ranks; allowed with dist.shard_size=", options.shard_size, ": elements");
   check(divides_elements || sharding == Sharding::Optimizer || sharding == Sharding::Gradients, ErrorKind::Usage, "dist.shard_by",
         options.shard_by, " selects how zero1 and zero2 divide; allowed with other strategies: elements");
-  check(divides_elements || groups.count == 1 || !carries_errors(), ErrorKind::Usage, "dist.shard_by", options.shard_by,
+  check(divides_elements || groups.count == 1 || !has_error_feedback(), ErrorKind::Usage, "dist.shard_by", options.shard_by,
         " gives complete parameters to ranks, and dist.compression=", options.compression,
         " divides them among groups; allowed with both: elements");
   if (sharding == Sharding::Parameters) return unit_layout(parameters, ranks, unit_of);
   const auto owners = divides_elements ? std::vector<int>() : shards_of(parameters, ranks, options.shard_by);
   int divided_by = ranks;
-  if (groups.count > 1 && carries_errors())  // divided among the first ranks of groups, and with shards among all
+  if (groups.count > 1 && has_error_feedback())  // divided among the first ranks of groups, and with shards among all
     divided_by = sharding == Sharding::None ? groups.count : std::lcm(divided_by, groups.count);
   return flat_layout(parameters, divided_by, static_cast<int64_t>(options.bucket_mib * 1048576), owners);
 }

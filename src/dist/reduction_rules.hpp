@@ -19,7 +19,7 @@ struct ReductionRules {
   const RankGroups& groups;
   bool scatters;  // native sums between devices give each rank only its shard
 
-  bool carries_errors() const { return compression.carries_errors() && shards.all->size() > 1; }
+  bool has_error_feedback() const { return compression.has_error_feedback() && shards.all->size() > 1; }
   // Throws Error(Usage) if options contradict each other; it names the option and the allowed values.
   void check_options() const;
   // `unit_of`: the unit of each parameter, with Sharding::Parameters.

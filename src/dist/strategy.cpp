@@ -14,7 +14,7 @@ void Strategy::gather_slices(const std::vector<at::Tensor>& slices, const std::v
     if (whole[i].defined() && !whole[i].is_same(slices[i])) whole[i].detach().copy_(slices[i]);
 }
 
-void Strategy::load_carried(const State& saved) {
+void Strategy::load_compression_state(const State& saved) {
   if (!saved.empty() && is_main())
     log_info("the checkpoint has errors of compressed gradients; this run compresses none, so they are dropped");
 }

@@ -240,7 +240,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
 }
 
 // Gathers weights in low precision, on all ranks or on none. Only for built-in networks, because others may read weights in other ways.
-ParameterSet Run::bring_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const {
+ParameterSet Run::gather_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const {
   if (!detail::is_own_part(parts.models, builtin_parts().models, config.model.name)) return trained;
   const auto names = autocast_weights(model, config, device, trained, *precision);
   const auto of_ranks = strategy->gather(join(names, "\n"));
@@ -254,14 +254,14 @@ ParameterSet Run::bring_in_low_precision(const RunConfig& config, const Paramete
   if (strategy->is_main())
     log_info("trainer.strategy=zero3: ", with_commas(elements), " of ", with_commas(trained.numel()), " parameters are gathered in ",
              dtype_name(precision->low_precision_dtype()), ", since only autocast reads them");
-  return brought_in(precision->low_precision_dtype(), names, trained);
+  return gathered_in(precision->low_precision_dtype(), names, trained);
 }
 
 void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory) {
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
   auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
-  if (strategy->shards_parameters()) trained = bring_in_low_precision(config, trained, parts);
+  if (strategy->shards_parameters()) trained = gather_in_low_precision(config, trained, parts);
   memory.end();
   const auto updated = strategy->setup(trained);
   if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // tensors that are not sharded

@@ -50,7 +50,7 @@ struct Run {
   void check_number_of_classes(const RunConfig& config, const Parts& parts) const;
   void write_statistics();
   void make_loaders(const RunConfig& config, bool channels_last);
-  ParameterSet bring_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const;
+  ParameterSet gather_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const;
   void make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory);
   void make_schedule(const RunConfig& config, const Parts& parts);
   LoopParts loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop);

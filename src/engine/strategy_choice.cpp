@@ -77,7 +77,7 @@ Sharding least_sharding(const TrainingState& state, double device_bytes, double 
 
 Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts) {
   const auto& dist = config.dist;
-  if (dist.compressed().carries_errors() || !small_optimizer(trained, config, parts)->takes_slices()) return Sharding::None;
+  if (dist.compressed().has_error_feedback() || !small_optimizer(trained, config, parts)->takes_slices()) return Sharding::None;
   if (!has_blocks || config.trainer.sync_batchnorm || dist.shard_by != "elements" || dist.has_groups() || dist.in_flight > 0)
     return Sharding::Gradients;
   if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return Sharding::Gradients;

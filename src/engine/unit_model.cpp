@@ -78,7 +78,7 @@ void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy) {
   strategy->set_units(std::move(out));
 }
 
-ParameterSet brought_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained) {
+ParameterSet gathered_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained) {
   const std::set<std::string> chosen(names.begin(), names.end());
   ParameterSet out;
   for (const auto& p : trained) out.add(chosen.contains(p.name) ? with_master(p, dtype) : p);

@@ -20,6 +20,6 @@ void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy);
 
 // Returns the parameters with masters for `names`; the model then has these tensors in `dtype`. Gathering them takes fewer bytes, and
 // autograd keeps no copies in `dtype`.
-ParameterSet brought_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained);
+ParameterSet gathered_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained);
 
 }  // namespace npu_train

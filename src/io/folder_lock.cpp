@@ -119,7 +119,7 @@ struct FolderLock::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   bool ended = false;
-  std::thread beats;
+  std::thread heartbeats;
 
   ~Impl();
   bool take();
@@ -207,16 +207,16 @@ void FolderLock::Impl::beat() {
 
 FolderLock::Impl::~Impl() {
   if (owner != ::getpid()) {
-    if (beats.joinable()) beats.detach();  // the thread does not exist in the child
+    if (heartbeats.joinable()) heartbeats.detach();  // the thread does not exist in the child
     return;
   }
-  if (beats.joinable()) {
+  if (heartbeats.joinable()) {
     {
       const std::lock_guard lock(mutex);
       ended = true;
     }
     changed.notify_all();
-    beats.join();
+    heartbeats.join();
   }
   if (fd >= 0) LockFiles::all().close(fd);
 }
@@ -232,7 +232,7 @@ FolderLock::FolderLock(fs::path folder, const FolderLockOptions& options) : impl
   if (code != 0)
     log_warning("[", kLock, "] ", self.path.string(), ": cannot be written: ", std::strerror(code), "; the lock does not name this run");
   if (self.kernel == KernelLock::None) self.confirm();
-  if (self.shared || self.kernel == KernelLock::None) self.beats = std::thread([&self] { self.beat(); });
+  if (self.shared || self.kernel == KernelLock::None) self.heartbeats = std::thread([&self] { self.beat(); });
 }
 
 FolderLock::~FolderLock() {

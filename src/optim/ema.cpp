@@ -100,7 +100,7 @@ bool Ema::fills_slices() const {
   return std::any_of(model_.begin(), model_.end(), [](const Parameter& p) { return p.is_slice(); });
 }
 
-void Ema::update(const ParameterSet& parameters, const StepGate& gate) {
+void Ema::update(const ParameterSet& parameters, const StepDecision& decision) {
   check(parameters.size() == averages_.size(), ErrorKind::Usage, kEma, "update() got ", parameters.size(), " parameters; it averages ",
         averages_.size());
   const c10::NoGradGuard no_grad;
@@ -110,7 +110,7 @@ void Ema::update(const ParameterSet& parameters, const StepGate& gate) {
           averages_[i].name);
     sources.push_back(parameters[i].value.detach().to(averages_[i].value.scalar_type()));
   }
-  auto found_inf = gate.found_inf;
+  auto found_inf = decision.found_inf;
   if (found_inf.defined() && found_inf.device().is_cpu()) {  // reading is free on the host
     if (found_inf.item<float>() != 0) return;
     found_inf.reset();

@@ -148,25 +148,25 @@ std::vector<Optimizer::Bucket> Optimizer::make_buckets() {
   return buckets;
 }
 
-void Optimizer::step(const StepGate& given) {
+void Optimizer::step(const StepDecision& given) {
   translated(name().c_str(), [&] {
     const c10::NoGradGuard no_grad;
-    StepGate gate = given;
+    StepDecision decision = given;
     auto buckets = make_buckets();
     const auto on_device = [](const Bucket& b) { return !b.parameters.front().is_cpu(); };
-    if (gate.found_inf.defined() && gate.found_inf.is_cpu() && std::any_of(buckets.begin(), buckets.end(), on_device)) {
-      if (gate.found_inf.item<float>() != 0) return;  // the caller has chosen the host, where reading is free
-      gate.found_inf = at::Tensor();
+    if (decision.found_inf.defined() && decision.found_inf.is_cpu() && std::any_of(buckets.begin(), buckets.end(), on_device)) {
+      if (decision.found_inf.item<float>() != 0) return;  // the caller has chosen the host, where reading is free
+      decision.found_inf = at::Tensor();
     }
     for (auto& bucket : buckets) {
       const auto device = bucket.parameters.front().device();
-      if (gate.inv_scale.defined()) at::_foreach_mul_(bucket.gradients, gate.inv_scale.to(device));
+      if (decision.inv_scale.defined()) at::_foreach_mul_(bucket.gradients, decision.inv_scale.to(device));
       for (size_t i = 0; i < bucket.gradients.size(); ++i) bucket.gradients[i] = laid_out_as(bucket.gradients[i], bucket.parameters[i]);
       // the kernels skip only if it is exactly 1
-      if (gate.found_inf.defined()) bucket.found_inf = gate.found_inf.to(device).ne(0).to(at::kFloat);
+      if (decision.found_inf.defined()) bucket.found_inf = decision.found_inf.to(device).ne(0).to(at::kFloat);
       update(bucket);
     }
-    keep_limits(gate.found_inf);
+    keep_limits(decision.found_inf);
   });
 }
 

@@ -35,23 +35,23 @@ void MixedPrecision::begin_step() {
 
 at::Tensor MixedPrecision::scale_loss(const at::Tensor& loss) const { return scale_ ? times_scale(loss, scale_->scale()) : loss; }
 
-StepGate MixedPrecision::unscale_and_check(double factor) {
+StepDecision MixedPrecision::unscale_and_check(double factor) {
   if (!scale_) return Precision::unscale_and_check(factor);
   found_.reset();
   found_inf_ = npu_train::unscale_and_check(updated_, factor / scale_->scale(), {computes_on_});
   return {.inv_scale = {}, .found_inf = found_inf_};
 }
 
-StepGate MixedPrecision::optimizer_gate(const StepGate& agreed) {
-  auto gate = agreed;
-  if (scale_ && !skips_on_device_) gate.found_inf = agreed.found_inf.cpu();
-  note(gate);
-  return gate;
+StepDecision MixedPrecision::optimizer_decision(const StepDecision& agreed) {
+  auto decision = agreed;
+  if (scale_ && !skips_on_device_) decision.found_inf = agreed.found_inf.cpu();
+  note(decision);
+  return decision;
 }
 
-void MixedPrecision::note(const StepGate& gate) {
-  if (!scale_ || gate.found_inf.is_same(found_inf_)) return;
-  found_inf_ = gate.found_inf;
+void MixedPrecision::note(const StepDecision& decision) {
+  if (!scale_ || decision.found_inf.is_same(found_inf_)) return;
+  found_inf_ = decision.found_inf;
   found_.reset();
 }
 
@@ -61,9 +61,9 @@ bool MixedPrecision::last_step_skipped() {
   return *found_;
 }
 
-void MixedPrecision::update(const StepGate& gate) {
+void MixedPrecision::update(const StepDecision& decision) {
   if (!scale_) return;
-  note(gate);
+  note(decision);
   scale_->update(last_step_skipped());
 }
 
@@ -149,8 +149,8 @@ void TruePrecision::collect_gradients() {
   if (!sums.empty()) at::_foreach_add_(sums, terms);
 }
 
-void TruePrecision::after_step(const StepGate& gate) {
-  MixedPrecision::after_step(gate);
+void TruePrecision::after_step(const StepDecision& decision) {
+  MixedPrecision::after_step(decision);
   masters_loaded();  // after a skip the masters are unchanged, and rounding gives the same bits again
 }
 

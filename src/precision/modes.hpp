@@ -37,10 +37,10 @@ class MixedPrecision : public Precision {
   void begin_step() override;
   std::unique_ptr<PrecisionScope> forward_scope() const override;
   at::Tensor scale_loss(const at::Tensor& loss) const override;
-  StepGate unscale_and_check(double factor) override;
-  StepGate optimizer_gate(const StepGate& agreed) override;
-  void after_step(const StepGate& gate) override { note(gate); }
-  void update(const StepGate& gate) override;
+  StepDecision unscale_and_check(double factor) override;
+  StepDecision optimizer_decision(const StepDecision& agreed) override;
+  void after_step(const StepDecision& decision) override { note(decision); }
+  void update(const StepDecision& decision) override;
   bool may_skip() const override { return scale_.has_value(); }
   bool last_step_skipped() override;
   double scale() const override { return scale_ ? scale_->scale() : 1; }
@@ -51,7 +51,7 @@ class MixedPrecision : public Precision {
   void load_state(const State& state) override;
 
  private:
-  void note(const StepGate& gate);
+  void note(const StepDecision& decision);
 
   std::string name_;
   AutocastOptions autocast_;
@@ -73,7 +73,7 @@ class TruePrecision final : public MixedPrecision {
   ParameterSet refresh(const ParameterSet& model_parameters) override;
   Batch cast_input(const Batch& batch) const override;
   void collect_gradients() override;
-  void after_step(const StepGate& gate) override;
+  void after_step(const StepDecision& decision) override;
   void masters_loaded() override;
   void parameters_loaded() override;
 

@@ -37,7 +37,7 @@ ParameterSet Precision::refresh(const ParameterSet& model_parameters) {
   return updated_.filter([](const Parameter& p) { return p.value.requires_grad(); });
 }
 
-StepGate Precision::unscale_and_check(double factor) {
+StepDecision Precision::unscale_and_check(double factor) {
   if (factor != 1) {
     const c10::NoGradGuard no_grad;
     if (const auto gradients = updated_.grads(); !gradients.empty()) at::_foreach_mul_(gradients, factor);

@@ -173,7 +173,7 @@ struct DistributedTraining::Impl {
     ParameterSet own;
     if (strategy->writes_parts()) {
       own = optimizer->parameters();
-      for (const auto& slice : strategy->carried().slices) own.add(slice);
+      for (const auto& slice : strategy->compression_state().slices) own.add(slice);
     }
     const auto state = load_checkpoint(dir, {}, own, strategy->shards_parameters() ? own : ParameterSet());
     const std::vector<std::string> leave_out{kScaler};

@@ -42,7 +42,7 @@ void TrainLoop::load_checkpoint(const std::string& dir) {
   const auto loop = npu_train::load_checkpoint(dir, {"loop"});
   jobs_->trained.load_state(*detail::SavedParts(loop, {}).find("loop"));
   auto own = parts_.optimizer->parameters();
-  for (const auto& slice : parts_.strategy->carried().slices) own.add(slice);
+  for (const auto& slice : parts_.strategy->compression_state().slices) own.add(slice);
   load_state(npu_train::load_checkpoint(dir, {}, own, parts_.strategy->shards_parameters() ? own : ParameterSet()));
 }
 

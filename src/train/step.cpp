@@ -185,9 +185,9 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   });
   check(total.micro_batches > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch, on any rank");
   if (total.loss == 0) return leave_out(window, total);
-  auto gate = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
+  auto decision = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
-  StepAgreement all{.found_inf = gate.found_inf, .squares = {}, .sums = window.sums};
+  StepAgreement all{.found_inf = decision.found_inf, .squares = {}, .sums = window.sums};
   at::Tensor norm;
   run_phase(Phase::Clip, [&] {
     auto squares = own_squares();
@@ -198,18 +198,18 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
     clip(norm);
   });
   run_phase(Phase::Optimizer, [&] {
-    gate = precision_.optimizer_gate({.inv_scale = gate.inv_scale, .found_inf = all.found_inf});
-    optimizer_.step(gate);    // changes no bit if found_inf is set
-    strategy_.finish_step();  // all masters have arrived before they are rounded
-    precision_.after_step(gate);
+    decision = precision_.optimizer_decision({.inv_scale = decision.inv_scale, .found_inf = all.found_inf});
+    optimizer_.step(decision);  // changes no bit if found_inf is set
+    strategy_.finish_step();    // all masters have arrived before they are rounded
+    precision_.after_step(decision);
   });
 
   const bool taken = !precision_.last_step_skipped();
   if (!taken) buffers_->restore();
   forensics_->end(taken, batches, window.full_weight, attempts_);
-  precision_.update(gate);
+  precision_.update(decision);
   optimizer_.zero_grad();
-  if (taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), gate);
+  if (taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), decision);
   ++attempts_;
   return {.packed = at::cat({all.sums, reported(norm, all.sums)}),
           .loss_weight = total.loss / window.full_weight,

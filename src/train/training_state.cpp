@@ -126,11 +126,11 @@ TensorSlice slice_of(const Parameter& p) {
 }
 
 /// Saves the state of the strategy; without `slices` only that of this rank.
-void save_carried(const Strategy& strategy, StateSlices* slices, RunState& out) {
-  if (!strategy.carries_state()) return;
-  auto carried = strategy.carried();
-  auto& part = out[kCompression] = std::move(carried.shared);
-  for (const auto& p : carried.slices) {
+void save_compression_state(const Strategy& strategy, StateSlices* slices, RunState& out) {
+  if (!strategy.has_compression_state()) return;
+  auto state = strategy.compression_state();
+  auto& part = out[kCompression] = std::move(state.shared);
+  for (const auto& p : state.slices) {
     if (slices != nullptr)
       (*slices)[kCompression]["error/" + p.name] = slice_of(p);
     else
@@ -139,13 +139,13 @@ void save_carried(const Strategy& strategy, StateSlices* slices, RunState& out) 
   if (slices == nullptr) part.values["of_rank"] = int64_t{strategy.rank()};
 }
 
-void load_carried(Strategy& strategy, const SavedParts& saved) {
+void load_compression_state(Strategy& strategy, const SavedParts& saved) {
   const State none;
   const auto* found = saved.has(kCompression) ? saved.find(kCompression) : &none;
   if (found == nullptr) return;
   const auto of_rank = found->values.find("of_rank");
   const bool of_another = of_rank != found->values.end() && found->integer("of_rank", kCompression) != strategy.rank();
-  strategy.load_carried(of_another ? none : *found);
+  strategy.load_compression_state(of_another ? none : *found);
 }
 
 void load_model(const LoopParts& parts, const State& saved) {
@@ -198,7 +198,7 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
     complete_masters(parts, /*everywhere=*/slices == nullptr, out["model"]);
   out["optimizer"] = divide("optimizer", parts.optimizer->state(), parts.optimizer->parameters());
   out["scaler"] = parts.precision->state();
-  save_carried(*parts.strategy, slices, out);
+  save_compression_state(*parts.strategy, slices, out);
   if (parts.ema != nullptr) out["ema"] = divide("ema", parts.ema->state(), parts.ema->averages());
   if (slices != nullptr && !parts.strategy->writes_slices()) slices->clear();
   out["rng"] = rng_state();
@@ -234,7 +234,7 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
   load("optimizer", [&](const State& s) { parts.optimizer->load_state(s); });
   load("scaler", [&](const State& s) { parts.precision->load_state(s); });
   if (parts.ema != nullptr) load("ema", [&](const State& s) { parts.ema->load_state(s); });
-  load_carried(*parts.strategy, saved);
+  load_compression_state(*parts.strategy, saved);
   load("rng", [&](const State& s) { set_generators_of_rank(*parts.strategy, s); });
   if (parts.train_loader != nullptr)
     load("loader", [&](const State& s) {

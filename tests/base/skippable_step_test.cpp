@@ -14,11 +14,11 @@ namespace {
 class Descent final : public SkippableStep {
  public:
   explicit Descent(ParameterSet parameters) : parameters_(std::move(parameters)) {}
-  void step(const StepGate& gate) override {
+  void step(const StepDecision& decision) override {
     for (const auto& p : parameters_) {
       auto change = p.value.grad();
-      if (gate.inv_scale.defined()) change = change * gate.inv_scale;
-      if (gate.found_inf.defined()) change = change * (1 - gate.found_inf);
+      if (decision.inv_scale.defined()) change = change * decision.inv_scale;
+      if (decision.found_inf.defined()) change = change * (1 - decision.found_inf);
       p.value.data().sub_(change);
     }
   }
@@ -30,7 +30,7 @@ class Descent final : public SkippableStep {
 
 }  // namespace
 
-TEST_CASE("a gate without tensors means: ready, step") {
+TEST_CASE("a decision without tensors means: ready, step") {
   const auto w = at::ones({2}).requires_grad_();
   w.mutable_grad() = at::ones({2}) * 8;
   Descent descent(ParameterSet({{"w", w}}));

@@ -133,7 +133,7 @@ inline const std::vector<std::string> kCarrying{"int8",           "topk:0.05",  
                                                 "topk:0.05+fp16", "ratio:0.05", "ratio:0.2",      "powersgd:2"};
 
 // The errors of all ranks, as a checkpoint has them: rows and sums joined.
-inline State joined(const std::vector<CarriedState>& of_ranks) {
+inline State joined(const std::vector<CompressionState>& of_ranks) {
   State out = of_ranks[0].shared;
   for (const auto& rank : of_ranks)
     for (const auto& p : rank.slices) {

@@ -14,13 +14,12 @@ TEST_CASE("what windows leave out is not lost: sums and errors together are the 
       CAPTURE(static_cast<int>(sharding));
       constexpr int kRanks = 3;
       std::vector<std::vector<Seen>> seen(kRanks);
-      const auto carried = of_ranks<CarriedState>({.ranks = kRanks, .compression = compression, .sharding = sharding, .bucket_mib = 0.004},
-                                                  [&](CompressedRank& rank) {
-                                                    for (int64_t w = 0; w < kWindows; ++w)
-                                                      seen[static_cast<size_t>(rank.number())].push_back(rank.window(w, plain_gradient));
-                                                    rank.reducer.settle(true);
-                                                    return rank.reducer.carried();
-                                                  });
+      const auto carried = of_ranks<CompressionState>(
+          {.ranks = kRanks, .compression = compression, .sharding = sharding, .bucket_mib = 0.004}, [&](CompressedRank& rank) {
+            for (int64_t w = 0; w < kWindows; ++w) seen[static_cast<size_t>(rank.number())].push_back(rank.window(w, plain_gradient));
+            rank.reducer.settle(true);
+            return rank.reducer.compression_state();
+          });
       const auto errors = joined(carried);
       const auto parameters = several();
       for (size_t i = 0; i < parameters.size(); ++i) {
@@ -124,13 +123,13 @@ TEST_CASE("a parameter without a gradient on any rank keeps its error") {
     const auto gradient = [](const Parameter& p, int rank, int64_t window) {
       return p.name == "matrix" && window == 1 ? at::Tensor() : plain_gradient(p, rank, window);
     };
-    const auto states = of_ranks<std::vector<CarriedState>>({.ranks = 2, .compression = compression}, [&](CompressedRank& rank) {
-      std::vector<CarriedState> out;
+    const auto states = of_ranks<std::vector<CompressionState>>({.ranks = 2, .compression = compression}, [&](CompressedRank& rank) {
+      std::vector<CompressionState> out;
       for (int64_t w = 0; w < 2; ++w) {
         const auto seen = rank.window(w, gradient);
         CHECK(seen.sums[2].defined() == (w == 0));
         rank.reducer.settle(true);
-        out.push_back(rank.reducer.carried());
+        out.push_back(rank.reducer.compression_state());
       }
       return out;
     });
@@ -151,23 +150,23 @@ TEST_CASE("a saved state continues to the bit, for other sizes of buckets too; f
     CAPTURE(compression);
     const bool by_bucket = compression != "powersgd:2";  // the others choose and code by bucket
     const auto expected = windows_of_ranks({.ranks = 3, .compression = compression}, 3);
-    const auto saved = joined(of_ranks<CarriedState>({.ranks = 3, .compression = compression}, [&](CompressedRank& rank) {
+    const auto saved = joined(of_ranks<CompressionState>({.ranks = 3, .compression = compression}, [&](CompressedRank& rank) {
       for (int64_t w = 0; w < 2; ++w) rank.window(w, plain_gradient);
       rank.reducer.settle(true);
-      return rank.reducer.carried();
+      return rank.reducer.compression_state();
     }));
     const auto resumed =
         of_ranks<Seen>({.ranks = 3, .compression = compression, .bucket_mib = by_bucket ? 25 : 0.004}, [&](CompressedRank& rank) {
           rank.window(9, plain_gradient);  // of which nothing may be left
-          rank.reducer.load_carried(saved);
+          rank.reducer.load_compression_state(saved);
           return rank.window(2, plain_gradient);
         });
     for (size_t r = 0; r < 3; ++r)
       for (size_t i = 0; i < resumed[r].sums.size(); ++i) CHECK(at::equal(resumed[r].sums[i], expected[r][2].sums[i]));
     for (const auto& other : {compression, std::string("topk:0.1")}) {
-      const auto fewer = joined(of_ranks<CarriedState>({.ranks = 2, .compression = other}, [&](CompressedRank& rank) {
-        rank.reducer.load_carried(saved);
-        return rank.reducer.carried();
+      const auto fewer = joined(of_ranks<CompressionState>({.ranks = 2, .compression = other}, [&](CompressedRank& rank) {
+        rank.reducer.load_compression_state(saved);
+        return rank.reducer.compression_state();
       }));
       for (const auto& p : several()) {
         const auto all = [&](const State& state) {
@@ -184,7 +183,7 @@ TEST_CASE("a saved state continues to the bit, for other sizes of buckets too; f
     State of_another;
     of_another.values["scale"] = 1.0;
     of_another.tensors["error/rank/matrix"] = at::zeros({2, 5});
-    CHECK((error_of([&] { rank.reducer.load_carried(of_another); }).kind() == ErrorKind::Checkpoint));
+    CHECK((error_of([&] { rank.reducer.load_compression_state(of_another); }).kind() == ErrorKind::Checkpoint));
     return 0;
   });
   CHECK(wrong.size() == 2);

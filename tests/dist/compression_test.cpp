@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "dist/carried.hpp"
 #include "dist/compressed_ranks.hpp"
+#include "dist/compression_state.hpp"
 #include "dist/ranks.hpp"
 
 using namespace npu_train;
@@ -82,8 +82,8 @@ std::vector<float> coded_in(const std::vector<float>& units, std::vector<float>&
 TEST_CASE("compression: what the option says, and what is refused") {
   CHECK(Compression::parse("none").none());
   CHECK(Compression::parse("bf16").values == "bf16");
-  CHECK_FALSE(Compression::parse("fp16").carries_errors());
-  CHECK(Compression::parse("int8").carries_errors());
+  CHECK_FALSE(Compression::parse("fp16").has_error_feedback());
+  CHECK(Compression::parse("int8").has_error_feedback());
   const auto both = Compression::parse("topk:0.01+int8");
   CHECK((both.method == Compression::Method::Largest));
   CHECK(both.share == 0.01);
@@ -230,7 +230,8 @@ TEST_CASE("powersgd: the sums of a computation in fp64 with QR, over three windo
   const Setting setting{.ranks = kRanks, .compression = "powersgd:3"};
   const auto seen = of_ranks<std::vector<Seen>>(setting, [&](CompressedRank& rank) {
     if (rank.number() == 0)
-      for (const auto& [name, factor] : rank.reducer.carried().shared.tensors) factors[name] = factor.to(at::kDouble, false, true);
+      for (const auto& [name, factor] : rank.reducer.compression_state().shared.tensors)
+        factors[name] = factor.to(at::kDouble, false, true);
     std::vector<Seen> out;
     for (int64_t w = 0; w < 3; ++w) out.push_back(rank.window(w, plain_gradient));
     return out;
@@ -352,12 +353,12 @@ TEST_CASE("a later start is part of the state, and a checkpoint of either phase 
     std::vector<at::Tensor> out;
     for (int64_t w = 0; w < 4; ++w) {
       rank.reducer.settle(true);
-      states.push_back(npu_train::detail::own_state(rank.reducer.carried()));
+      states.push_back(npu_train::detail::own_state(rank.reducer.compression_state()));
       for (auto& [name, tensor] : states.back().tensors) tensor = tensor.clone();
       out.push_back(sum(w));
     }
     for (int64_t w : {3, 1, 2}) {
-      rank.reducer.load_carried(states[static_cast<size_t>(w)]);
+      rank.reducer.load_compression_state(states[static_cast<size_t>(w)]);
       out.push_back(sum(w));
     }
     return out;

@@ -90,7 +90,7 @@ TEST_CASE("before setup() ranks agree and validate, and what needs the parameter
     auto value = at::ones({2});
     const std::function<void()> calls[] = {
         [&] { strategy.begin_window(1); },       [&] { strategy.backward(value.sum(), true); }, [&] { strategy.finish_gradients({}); },
-        [&] { strategy.finish_step(); },         [&] { strategy.add_over_ranks(value); },       [&] { (void)strategy.carried(); },
+        [&] { strategy.finish_step(); },         [&] { strategy.add_over_ranks(value); },       [&] { (void)strategy.compression_state(); },
         [&] { strategy.set_gradient_scale(2); }, [&] { (void)strategy.reduction_times(); },
     };
     for (const auto& call : calls) {

@@ -161,7 +161,7 @@ TEST_CASE("a parameter in shards is readable in its unit, and an error that name
       reducer.own().zero_grad();
       hidden();
     }
-    reducer.bring_parameters();
+    reducer.unshard_parameters();
     for (const auto& p : all) CHECK(at::isfinite(p.value).all().item<bool>());
   });
 }

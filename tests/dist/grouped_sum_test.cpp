@@ -157,11 +157,11 @@ TEST_CASE("the errors of the first ranks are saved, and continue to the bit; oth
     CAPTURE(compression);
     const Setting setting{.ranks = 5, .compression = compression, .group_size = "2"};
     const auto expected = windows_of_ranks(setting, 3);
-    const auto carried = of_ranks<CarriedState>(setting, [&](CompressedRank& rank) {
-      CHECK(rank.reducer.carries_errors());
+    const auto carried = of_ranks<CompressionState>(setting, [&](CompressedRank& rank) {
+      CHECK(rank.reducer.has_error_feedback());
       for (int64_t w = 0; w < 2; ++w) rank.window(w, plain_gradient);
       rank.reducer.settle(true);
-      return rank.reducer.carried();
+      return rank.reducer.compression_state();
     });
     for (size_t r = 0; r < carried.size(); ++r) {
       const auto* slice = carried[r].slices.find("rank/matrix");
@@ -172,14 +172,14 @@ TEST_CASE("the errors of the first ranks are saved, and continue to the bit; oth
     const auto saved = joined(carried);
     const auto resumed = of_ranks<Seen>(setting, [&](CompressedRank& rank) {
       rank.window(9, plain_gradient);
-      rank.reducer.load_carried(saved);
+      rank.reducer.load_compression_state(saved);
       return rank.window(2, plain_gradient);
     });
     for (const auto& rank : resumed)
       for (size_t i = 0; i < rank.sums.size(); ++i) CHECK(at::equal(rank.sums[i], expected[0][2].sums[i]));
   }
   CHECK_FALSE(of_ranks<bool>({.ranks = 2, .compression = "int8", .group_size = "2"}, [](CompressedRank& rank) {
-    return rank.reducer.carries_errors();  // between groups only, of which there is one
+    return rank.reducer.has_error_feedback();  // between groups only, of which there is one
   })[0]);
 }
 

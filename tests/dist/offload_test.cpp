@@ -49,9 +49,9 @@ class CountingStrategy final : public Strategy {
   }
   bool begin_forward(bool has_batch) override { return count("begin_forward", !has_batch); }
   void gather_slices(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&) override { count("gather_slices", 0); }
-  bool carries_state() const override { return count("carries_state", true); }
-  CarriedState carried() const override { return count("carried", CarriedState{}); }
-  void load_carried(const State&) override { count("load_carried", 0); }
+  bool has_compression_state() const override { return count("has_compression_state", true); }
+  CompressionState compression_state() const override { return count("carried", CompressionState{}); }
+  void load_compression_state(const State&) override { count("load_compression_state", 0); }
   void set_gradient_scale(double scale) override { count("set_gradient_scale", scale); }
   std::vector<double> sums(std::vector<double> own) override { return count("sums", std::vector<double>(own.size(), 7)); }
   void add_over_ranks(at::Tensor& own) override {
@@ -222,9 +222,9 @@ TEST_CASE("everything else is done by the other strategy") {
             .item<double>() == 4);
   CHECK_FALSE(strategy.begin_forward(true));
   strategy.gather_slices({}, {});
-  CHECK(strategy.carries_state());
-  strategy.carried();
-  strategy.load_carried({});
+  CHECK(strategy.has_compression_state());
+  strategy.compression_state();
+  strategy.load_compression_state({});
   strategy.set_gradient_scale(2);
   CHECK(strategy.sums({1, 2}) == std::vector<double>{7, 7});
   auto added = at::zeros({1});

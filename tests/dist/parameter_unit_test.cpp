@@ -111,7 +111,7 @@ std::vector<std::vector<at::Tensor>> of_ranks(const std::vector<Window>& windows
       CHECK(net.scale.storage().nbytes() == 0);
       descend(reducer.own());
     }
-    reducer.bring_parameters();
+    reducer.unshard_parameters();
     for (const auto& p : net.parameters) out[r].push_back(p.value.detach().clone());
   });
   return out;

@@ -55,7 +55,7 @@ inline Eigen::ArrayXd flat(const at::Tensor& t) {
 
 inline double largest_difference(const at::Tensor& t, const Eigen::ArrayXd& reference) { return (flat(t) - reference).abs().maxCoeff(); }
 
-inline StepGate found(double value) { return {.inv_scale = {}, .found_inf = at::full({}, value, at::kFloat)}; }
+inline StepDecision found(double value) { return {.inv_scale = {}, .found_inf = at::full({}, value, at::kFloat)}; }
 
 inline const std::vector<std::string>& optimizer_names() {
   static const std::vector<std::string> names = {"sgd", "adam", "adamw", "lamb"};

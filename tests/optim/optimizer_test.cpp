@@ -78,9 +78,9 @@ TEST_CASE("gradients to be unscaled are multiplied once") {
     random_gradients(a->parameters(), 1);
     random_gradients(b->parameters(), 1);
     for (const auto& p : a->parameters()) p.value.mutable_grad().mul_(1024);
-    auto gate = found(0);
-    gate.inv_scale = at::full({}, 1.0 / 1024);
-    a->step(gate);
+    auto decision = found(0);
+    decision.inv_scale = at::full({}, 1.0 / 1024);
+    a->step(decision);
     b->step();
     CHECK(bits(*a) == bits(*b));
     CHECK(at::equal(a->parameters()[0].value.grad(), b->parameters()[0].value.grad()));

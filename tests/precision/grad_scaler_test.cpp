@@ -19,15 +19,15 @@ using npu_train::testing::kInf;
 
 namespace {
 
-// p -= lr * g, taking a gate; notes how it was called.
+// p -= lr * g, taking a decision; notes how it was called.
 class Plain final : public SkippableStep {
  public:
   explicit Plain(std::vector<at::Tensor> tensors) {
     for (size_t i = 0; i < tensors.size(); ++i) set_.add({.name = "p" + std::to_string(i), .value = tensors[i]});
   }
-  void step(const StepGate& gate) override {
+  void step(const StepDecision& decision) override {
     ++steps;
-    CHECK_FALSE(gate.inv_scale.defined());  // the gradients are unscaled already: never both
+    CHECK_FALSE(decision.inv_scale.defined());  // the gradients are unscaled already: never both
     const c10::NoGradGuard no_grad;
     for (const auto& p : set_)
       if (p.value.grad().defined()) p.value.sub_(p.value.grad(), 0.1);
@@ -358,7 +358,7 @@ namespace {
 // Updates slices, as an optimizer does with shards.
 struct OfSlices final : SkippableStep {
   explicit OfSlices(ParameterSet slices) : slices_(std::move(slices)) {}
-  void step(const StepGate&) override { ++steps; }
+  void step(const StepDecision&) override { ++steps; }
   const ParameterSet& parameters() const override { return slices_; }
   ParameterSet slices_;
   int steps = 0;

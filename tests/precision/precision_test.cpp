@@ -115,9 +115,9 @@ TEST_CASE("32-true passes everything through and touches gradients only when it 
   CHECK(updated[0].value.is_same(w));
   set_grad(w, at::ones({3}));
   const auto version = w.grad()._version();
-  const auto gate = p->unscale_and_check(1);
-  CHECK_FALSE(gate.found_inf.defined());
-  CHECK_FALSE(gate.inv_scale.defined());
+  const auto decision = p->unscale_and_check(1);
+  CHECK_FALSE(decision.found_inf.defined());
+  CHECK_FALSE(decision.inv_scale.defined());
   CHECK(w.grad()._version() == version);
   p->unscale_and_check(0.25);
   CHECK(at::equal(w.grad(), at::full({3}, 0.25)));
@@ -144,10 +144,10 @@ TEST_CASE("16-mixed: scale, one fused pass with the window's factor, skip, state
   p->prepare(set_of({{"w", w}}));
   const auto attempt = [&](float g) {
     set_grad(w, at::full({3}, g));
-    const auto gate = p->unscale_and_check(0.5);
-    p->after_step(gate);
+    const auto decision = p->unscale_and_check(0.5);
+    p->after_step(decision);
     const bool skipped = p->last_step_skipped();
-    p->update(gate);
+    p->update(decision);
     return skipped;
   };
   CHECK(p->scale_loss(at::full({}, 3.0)).item<float>() == 3072);
@@ -171,32 +171,32 @@ TEST_CASE("what ranks agree on decides, in place or in a tensor of its own") {
   const auto w = random_leaf({3});
   p->prepare(set_of({{"w", w}}));
   set_grad(w, at::ones({3}));
-  auto gate = p->unscale_and_check(1);
-  gate.found_inf.fill_(1);
+  auto decision = p->unscale_and_check(1);
+  decision.found_inf.fill_(1);
   CHECK(p->last_step_skipped());
-  p->update(gate);
+  p->update(decision);
   CHECK(p->scale() == 4);
   set_grad(w, at::ones({3}));
-  gate = p->unscale_and_check(1);
-  gate.found_inf = at::ones({});
-  p->after_step(gate);
+  decision = p->unscale_and_check(1);
+  decision.found_inf = at::ones({});
+  p->after_step(decision);
   CHECK(p->last_step_skipped());
-  p->update(gate);
+  p->update(decision);
   CHECK(p->scale() == 2);
 }
 
-TEST_CASE("the optimizer's gate is what ranks agreed on") {
+TEST_CASE("the optimizer's decision is what ranks agreed on") {
   const auto p = make("16-mixed", {.init_scale = 8});
   const auto w = random_leaf({3});
   p->prepare(set_of({{"w", w}}));
   set_grad(w, at::ones({3}));
-  auto gate = p->unscale_and_check(1);
-  CHECK(p->optimizer_gate(gate).found_inf.is_same(gate.found_inf));
+  auto decision = p->unscale_and_check(1);
+  CHECK(p->optimizer_decision(decision).found_inf.is_same(decision.found_inf));
   CHECK_FALSE(p->last_step_skipped());
-  gate.found_inf = at::ones({});
-  CHECK(p->optimizer_gate(gate).found_inf.is_same(gate.found_inf));
+  decision.found_inf = at::ones({});
+  CHECK(p->optimizer_decision(decision).found_inf.is_same(decision.found_inf));
   CHECK(p->last_step_skipped());
-  CHECK_FALSE(make("32-true")->optimizer_gate({}).found_inf.defined());
+  CHECK_FALSE(make("32-true")->optimizer_decision({}).found_inf.defined());
 }
 
 TEST_CASE("the floor of the Trainer") {

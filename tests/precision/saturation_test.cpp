@@ -59,7 +59,7 @@ TEST_CASE("of gradients that were copied to the host the flag of the device that
   CHECK(unscale_and_check(std::vector{on_host}, 0.5, computed_on).item<float>() == 0);
 }
 
-TEST_CASE("a device whose optimizers take no found_inf gets a gate that the host can read") {
+TEST_CASE("a device whose optimizers take no found_inf gets a decision that the host can read") {
   PrecisionOptions options;
   options.mode = "16-mixed";
   const auto p = make_precision(options, npu());
@@ -74,10 +74,10 @@ TEST_CASE("a device whose optimizers take no found_inf gets a gate that the host
     const auto checked = p->unscale_and_check(1);
     CHECK_FALSE(checked.found_inf.is_cpu());
     const auto before = sim_npu_counters().host_reads;
-    const auto gate = p->optimizer_gate(checked);
-    CHECK(gate.found_inf.is_cpu());
+    const auto decision = p->optimizer_decision(checked);
+    CHECK(decision.found_inf.is_cpu());
     CHECK(p->last_step_skipped() == overflows);
-    p->update(gate);
+    p->update(decision);
     CHECK(sim_npu_counters().host_reads == before + 1);
   }
 }
@@ -136,10 +136,10 @@ TEST_CASE("16-mixed: what overflowed since the start of the step skips it, and n
     p.mutable_grad().reset();
     precision->begin_step();
     precision->scale_loss(loss_of(p, slope)).backward();
-    const auto gate = precision->unscale_and_check(1);
-    precision->after_step(gate);
+    const auto decision = precision->unscale_and_check(1);
+    precision->after_step(decision);
     const bool skipped = precision->last_step_skipped();
-    precision->update(gate);
+    precision->update(decision);
     return skipped;
   };
   CHECK_FALSE(step(2));

@@ -141,10 +141,10 @@ class PrecisionUnderTest {
     p_.mutable_grad().reset();
     precision_->begin_step();
     precision_->scale_loss(fp16_loss(p_, overflow)).backward();
-    const auto gate = precision_->unscale_and_check(1);
-    precision_->after_step(gate);
+    const auto decision = precision_->unscale_and_check(1);
+    precision_->after_step(decision);
     const bool taken = !precision_->last_step_skipped();
-    precision_->update(gate);
+    precision_->update(decision);
     return taken;
   }
   double scale() const { return precision_->scale(); }

@@ -72,14 +72,14 @@ TEST_CASE("true: training equals an fp32 master reference to fp32 rounding") {
         p->scale_loss((out.to(at::kFloat) - y).square().mean()).backward();
       }
       p->collect_gradients();
-      const auto gate = p->unscale_and_check(1);
+      const auto decision = p->unscale_and_check(1);
       const c10::NoGradGuard no_grad;
       updated[0].value.sub_(updated[0].value.grad() * 0.05);
       updated[0].value.mutable_grad().reset();
-      p->after_step(gate);
-      p->update(gate);
+      p->after_step(decision);
+      p->update(decision);
 
-      const double scale = gate.found_inf.defined() ? 16 : 1;
+      const double scale = decision.found_inf.defined() ? 16 : 1;
       const auto low = reference.to(dtype);
       const auto out = at::matmul(x.to(dtype), low).to(at::kFloat);
       const auto upstream = ((out - y) * (2.0 / 24) * scale).to(dtype);
@@ -114,11 +114,11 @@ TEST_CASE("true: a skipped step leaves parameters and masters bit-identical") {
   const auto low = w.detach().clone(), master = updated[0].value.detach().clone();
   set_grad(w, at::full({5}, kInf, at::kHalf));
   p->collect_gradients();
-  const auto gate = p->unscale_and_check(1);
-  CHECK(gate.found_inf.item<float>() == 1);
-  p->after_step(gate);
+  const auto decision = p->unscale_and_check(1);
+  CHECK(decision.found_inf.item<float>() == 1);
+  p->after_step(decision);
   CHECK(p->last_step_skipped());
-  p->update(gate);
+  p->update(decision);
   CHECK(at::equal(w, low));
   CHECK(at::equal(updated[0].value, master));
   CHECK(p->scale() == 2);

@@ -8,7 +8,7 @@
 namespace npu_train {
 
 /// Device-side conditions of a step. Undefined tensors mean: no unscaling, no overflow.
-struct StepGate {
+struct StepDecision {
   at::Tensor inv_scale;  ///< fp32 scalar on the device: remaining factor of the gradients. Undefined: they are unscaled.
   /// fp32 scalar; if it is not 0, parameters and optimizer state stay bit-identical. A tensor on the parameters' device is evaluated there,
   /// one on the host by the host. Undefined: always step.
@@ -19,7 +19,7 @@ struct StepGate {
 class SkippableStep {
  public:
   virtual ~SkippableStep() = default;
-  virtual void step(const StepGate& gate) = 0;
+  virtual void step(const StepDecision& decision) = 0;
   virtual const ParameterSet& parameters() const = 0;
 };
 

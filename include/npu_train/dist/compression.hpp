@@ -29,7 +29,7 @@ struct Compression {
   bool none() const { return method == Method::All && values == "fp32"; }
   /// Whether the compression error of a window is added to the gradients of the next one: error feedback (Seide et al. 2014; Karimireddy et
   /// al. 2019, arXiv:1901.09847).
-  bool carries_errors() const { return method != Method::All || values == "int8"; }
+  bool has_error_feedback() const { return method != Method::All || values == "int8"; }
 
   static constexpr int64_t kBlock = 256;  ///< number of integers that share a scale
   /// Returns the encoded size in bytes of n integers of `bits` bits (2 to 8), scales included.
@@ -39,7 +39,7 @@ struct Compression {
 };
 
 /// Compression state that is carried from step to step, in the form that checkpoints save.
-struct CarriedState {
+struct CompressionState {
   State shared;         ///< equal on every rank
   ParameterSet slices;  ///< this rank's slices of tensors that are divided among ranks; Parameter::sliced_from is on device meta
 };

@@ -53,9 +53,9 @@ class DataParallelStrategy final : public Strategy {
   void backward(const at::Tensor& loss, bool last) override;
   void end_micro_batch() override { reducer().end_micro_batch(); }
   WindowWeight finish_gradients(const WindowWeight& own) override;
-  bool carries_state() const override { return reducer_ != nullptr && reducer_->carries_errors(); }
-  CarriedState carried() const override { return reducer().carried(); }
-  void load_carried(const State& saved) override;
+  bool has_compression_state() const override { return reducer_ != nullptr && reducer_->has_error_feedback(); }
+  CompressionState compression_state() const override { return reducer().compression_state(); }
+  void load_compression_state(const State& saved) override;
   void set_gradient_scale(double scale) override { reducer().set_gradient_scale(scale); }
   ReductionTimes reduction_times() const override { return reducer().times(); }
   /// Also exchanges the compute time of each rank: rank 0 logs a warning if one is much slower than the others.

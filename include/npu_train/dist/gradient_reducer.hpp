@@ -83,7 +83,7 @@ class GradientReducer {
   /// Ends the forward passes outside of a window: parameters have no memory again.
   void end_forward();
   /// Gathers all parameters and masters on every rank; they stay complete after the reducer is destroyed. Every rank must call it.
-  void bring_parameters();
+  void unshard_parameters();
   /// Begins a backward pass; `last`: the last one of the window. Gradients of earlier passes are kept until then or, with `reduce:
   /// micro_batch`, sent in each pass.
   void begin_backward(bool last);
@@ -101,16 +101,16 @@ class GradientReducer {
   /// Timing of the last window; valid after finish().
   const ReductionTimes& times() const;
 
-  /// Reports, after finish(), whether the step was taken. Only then does error feedback (Compression::carries_errors()) add the compression
-  /// error of the window to the gradients of the next one. Without the call, the next window begins as after settle(true).
+  /// Reports, after finish(), whether the step was taken. Only then does error feedback (Compression::has_error_feedback()) add the
+  /// compression error of the window to the gradients of the next one. Without the call, the next window begins as after settle(true).
   void settle(bool taken);
   /// Sets the factor by which the losses of this window are multiplied, such as the scale of a GradScaler; the errors of earlier windows
   /// are rescaled to it. Call it before the first backward pass; the default is 1.
   void set_gradient_scale(double scale);
-  /// State of the compression for a checkpoint, as in Strategy: carries_state(), carried() and load_carried().
-  bool carries_errors() const;
-  CarriedState carried() const;
-  void load_carried(const State& saved);
+  /// State of the compression for a checkpoint, as in Strategy: has_compression_state(), compression_state() and load_compression_state().
+  bool has_error_feedback() const;
+  CompressionState compression_state() const;
+  void load_compression_state(const State& saved);
 
   /// Returns the parameters that this rank's optimizer updates, in the order of the parameters: the parameters themselves or, with shards,
   /// a slice of each, which may be empty. A slice shares the parameter's memory, except for masters and with Sharding::Parameters: there

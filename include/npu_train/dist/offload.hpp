@@ -43,9 +43,9 @@ class OffloadedStrategy final : public Strategy {
   /// Copies the values from the device to the host copies.
   void parameters_loaded() override;
 
-  bool carries_state() const override { return inner_->carries_state(); }
-  CarriedState carried() const override { return inner_->carried(); }
-  void load_carried(const State& saved) override { inner_->load_carried(saved); }
+  bool has_compression_state() const override { return inner_->has_compression_state(); }
+  CompressionState compression_state() const override { return inner_->compression_state(); }
+  void load_compression_state(const State& saved) override { inner_->load_compression_state(saved); }
   void set_gradient_scale(double scale) override { inner_->set_gradient_scale(scale); }
 
   std::vector<double> sums(std::vector<double> own) override { return inner_->sums(std::move(own)); }

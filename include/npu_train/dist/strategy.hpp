@@ -85,15 +85,15 @@ class Strategy {
   virtual void parameters_loaded() {}
 
   /// Whether a checkpoint needs state of the strategy: the errors of compressed gradients, which differ by rank.
-  virtual bool carries_state() const { return false; }
-  virtual CarriedState carried() const { return {}; }
-  /// Continues with a state that any number of ranks saved; an empty State resets it. Slices are those of carried(), or complete tensors.
-  /// Not allowed in the middle of a step.
-  virtual void load_carried(const State& saved);
-  /// Sets the loss scale of the window that begins, for a strategy that carries_state().
+  virtual bool has_compression_state() const { return false; }
+  virtual CompressionState compression_state() const { return {}; }
+  /// Continues with a state that any number of ranks saved; an empty State resets it. Slices are those of compression_state(), or complete
+  /// tensors. Not allowed in the middle of a step.
+  virtual void load_compression_state(const State& saved);
+  /// Sets the loss scale of the window that begins, for a strategy that has_compression_state().
   virtual void set_gradient_scale(double /*scale*/) {}
   /// Whether each rank writes a part of a checkpoint.
-  bool writes_parts() const { return shards() || carries_state(); }
+  bool writes_parts() const { return shards() || has_compression_state(); }
 
   /// Returns the sums over ranks of numbers on the host, added in fp64 in rank order: the same bits on each. Waits for the other ranks.
   virtual std::vector<double> sums(std::vector<double> own) = 0;

@@ -35,9 +35,9 @@ class Ema final : public Stateful {
   /// parameters are sharded: EmaSwap then fills its slices. `buffers` are shared with the model.
   explicit Ema(const ParameterSet& parameters, EmaOptions options = {}, Buffers buffers = {}, ParameterSet model = {});
 
-  /// Updates the averages. If `gate.found_inf` is not 0, averages and counter stay bit-identical; on an accelerator this is decided without
-  /// a host read. Error(Usage) unless `parameters` has the names and order of the constructor's set.
-  void update(const ParameterSet& parameters, const StepGate& gate = {});
+  /// Updates the averages. If `decision.found_inf` is not 0, averages and counter stay bit-identical; on an accelerator this is decided
+  /// without a host read. Error(Usage) unless `parameters` has the names and order of the constructor's set.
+  void update(const ParameterSet& parameters, const StepDecision& decision = {});
 
   /// Replaces the set of parameters. Parameters with the name and slice of a previous one keep its average; others start at their values.
   /// Error(Usage) as in the constructor, without a change.

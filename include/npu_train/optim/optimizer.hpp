@@ -40,9 +40,9 @@ class Optimizer : public SkippableStep, public Stateful {
   /// this rank's slices and adds those of the other ranks, in place. All ranks pass equal shapes.
   void set_norm_reduction(NormReduction reduce) { norm_reduction_ = std::move(reduce); }
 
-  /// Updates the parameters from their gradients. If `gate.found_inf` is not 0, parameters and state stay bit-identical; the decision is
-  /// made on the device of that tensor. The gradients are first multiplied by `gate.inv_scale` in place.
-  void step(const StepGate& gate = {}) override;
+  /// Updates the parameters from their gradients. If `decision.found_inf` is not 0, parameters and state stay bit-identical; the decision
+  /// is made on the device of that tensor. The gradients are first multiplied by `decision.inv_scale` in place.
+  void step(const StepDecision& decision = {}) override;
 
   /// Sets bounds for the parameters with these names, their slices and masters, applied after each later step.
   void set_limits(std::vector<ParameterLimit> limits) { limits_ = std::move(limits); }

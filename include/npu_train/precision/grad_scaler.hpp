@@ -96,7 +96,7 @@ class GradScaler final : public Stateful {
   template <class Optimizer>
   static void step_ungated(Optimizer& optimizer) {
     if constexpr (std::is_base_of_v<SkippableStep, Optimizer>)
-      static_cast<SkippableStep&>(optimizer).step(StepGate{});
+      static_cast<SkippableStep&>(optimizer).step(StepDecision{});
     else
       translated("GradScaler::step", [&] { optimizer.step(); });
   }

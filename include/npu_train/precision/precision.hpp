@@ -71,8 +71,8 @@ class PrecisionScope {
 ///   begin_step();
 ///   { scope = forward_scope(); loss = forward(cast_input(batch)); }   per micro-batch
 ///   scale_loss(loss).backward(); collect_gradients();
-///   gate = unscale_and_check(factor);   // ranks agree on gate.found_inf; clip
-///   gate = optimizer_gate(gate); optimizer.step(gate); after_step(gate); update(gate);
+///   decision = unscale_and_check(factor);   // ranks agree on decision.found_inf; clip
+///   decision = optimizer_decision(decision); optimizer.step(decision); after_step(decision); update(decision);
 ///
 /// After an overflow in `16-*`, only the scale has changed.
 class Precision {
@@ -115,17 +115,17 @@ class Precision {
   virtual void collect_gradients() {}
 
   /// Multiplies the gradients by `factor` (the window's normalisation), divides them by the scale and checks them, in one fused pass.
-  /// found_inf stays on the device. In the base class: no check, no pass if `factor` is 1, and an empty gate.
-  virtual StepGate unscale_and_check(double factor);
+  /// found_inf stays on the device. In the base class: no check, no pass if `factor` is 1, and an empty decision.
+  virtual StepDecision unscale_and_check(double factor);
 
-  /// Call after ranks have agreed on gate.found_inf. Returns the gate for the optimizer and the moving average. If the device's optimizers
-  /// do not accept found_inf (Capabilities::skips_on_device), it is read here, once, and is then on the host.
-  virtual StepGate optimizer_gate(const StepGate& agreed) { return agreed; }
+  /// Call after ranks have agreed on decision.found_inf. Returns the decision for the optimizer and the moving average. If the device's
+  /// optimizers do not accept found_inf (Capabilities::skips_on_device), it is read here, once, and is then on the host.
+  virtual StepDecision optimizer_decision(const StepDecision& agreed) { return agreed; }
 
   /// Call after the optimizer: rounds the masters into the low-precision parameters.
-  virtual void after_step(const StepGate& /*gate*/) {}
+  virtual void after_step(const StepDecision& /*decision*/) {}
   /// Call at the end of every attempted step: updates the loss scale.
-  virtual void update(const StepGate& /*gate*/) {}
+  virtual void update(const StepDecision& /*decision*/) {}
 
   /// Whether a step can be skipped (`16-*` with the scaler on).
   virtual bool may_skip() const { return false; }

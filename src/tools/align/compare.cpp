@@ -106,10 +106,10 @@ struct Judged {
   Judged() = default;
   explicit Judged(const StepComparison& compared) : step(compared.step) {
     for (const auto& call : compared.calls)
-      if (call.layer.starts_with("optimizer")) weight_error = std::max({weight_error, call.parameter_error, compared.carried_error});
+      if (call.layer.starts_with("optimizer")) weight_error = std::max({weight_error, call.parameter_error, compared.earlier_error});
   }
   // The updates between steps that are not consecutive are unknown.
-  double carried(int64_t next) const { return next == step + 1 && weight_error >= 0 ? weight_error : kUnknownDrift; }
+  double drift(int64_t next) const { return next == step + 1 && weight_error >= 0 ? weight_error : kUnknownDrift; }
 
   int64_t step = 0;
   double weight_error = -1;
@@ -166,8 +166,8 @@ class DumpComparer {
     const bool forgiving = !equal_environments && !reference_ && !options_.exact && !given_tolerance(options_);
     detail::StepComparer comparer(a, b, reference, options_, forgiving ? &noise_ : nullptr);
     const auto before = judged_.find(a.rank);
-    auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.carried(a.step));
-    if (const auto drift = forgiving ? updates_[a.rank].judge(step) : std::nullopt) step.carried_error = *drift;
+    auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.drift(a.step));
+    if (const auto drift = forgiving ? updates_[a.rank].judge(step) : std::nullopt) step.earlier_error = *drift;
     // a fault of one step continues in later steps and is not rounding
     const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
     const bool faulty = out_.first.found && !unread && out_.first.step < step.step;

@@ -21,7 +21,7 @@ constexpr double kChaos = 30;        // like kJump, if the weights contain round
 constexpr double kOutlier = 1.4;     // amplification relative to the usual one of the layer's class
 constexpr double kVanished = 1e-3;   // remaining fraction of an error that does not propagate
 constexpr double kMostGain = 100;    // largest error of a loss relative to the error of its inputs
-constexpr double kCarried = 2;       // largest growth of the weights' error between an update and the next step
+constexpr double kEarlier = 2;       // largest growth of the weights' error between an update and the next step
 constexpr double kOptions = 1e-6;    // tolerance for numeric options of an optimizer
 constexpr double kMostInGaps = 0.1;  // largest gradient error that rounding may cause in calls that are not compared
 constexpr size_t kPeers = 4;         // least number of layers of a class for a usual value
@@ -75,7 +75,7 @@ class Walker {
         weights.push_back(call.parameter_error);
         weight_error_ = std::max({weight_error_, call.parameter_error, call.noise_error});
       }
-    if (!exact && step.carried_error > 0) {
+    if (!exact && step.earlier_error > 0) {
       jump_back_ = kChaos;
       if (part_) jump_forward_ = kChaos;  // weights that are not compared may carry more
     }
@@ -132,7 +132,7 @@ class Walker {
   double limit(const CallComparison& call) const {
     if (exact_) return 0;
     const double rounding = kJump * call.noise;
-    return call.direction == "forward" ? rounding : std::max(rounding, kink_error(forward_error(), step_.carried_error > 0));
+    return call.direction == "forward" ? rounding : std::max(rounding, kink_error(forward_error(), step_.earlier_error > 0));
   }
   // Returns the worst forward error. Calls that are not compared may be off by as much as rounding allows.
   double forward_error() const { return std::max(worst("forward"), unseen_); }
@@ -206,7 +206,7 @@ class Walker {
     }
     // rounding that updates amplified is aligned with the inputs, so its effect on outputs exceeds its size
     const double weights =
-        exact_ || !has_parameters(call) ? call.parameter_error : std::max({call.parameter_error, call.noise_error, step_.carried_error});
+        exact_ || !has_parameters(call) ? call.parameter_error : std::max({call.parameter_error, call.noise_error, step_.earlier_error});
     if (!exact_ && call.direction == "forward") in = std::max(in, weights);
     // an error in the input that already existed before, whether an output showed it or not
     const bool inherited = structure_.is_around(call) || !takes_inputs(call) || another_place ||
@@ -264,7 +264,7 @@ class Walker {
 
   // Checks the weights: before the first update they are not computed, so they are equal, or rounded once.
   Divergence weights(const CallComparison& call) const {
-    const double drifted = step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kCarried * step_.carried_error}) : 0;
+    const double drifted = step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kEarlier * step_.earlier_error}) : 0;
     const double most = exact_ ? 0 : std::max(drifted, weight_noise(call));
     return call.parameter_error > most || std::isinf(call.parameter_error)
                ? make(call, Cause::Weights, call.parameter_error, call.output_error)
@@ -369,14 +369,14 @@ class Walker {
   Divergence optimizer() {
     const double gradient = worst_gradient();
     // gradients that are not compared may be off by as much as kinks allow
-    const double unseen = part_ && !exact_ ? kink_error(forward_error(), step_.carried_error > 0) : 0;
+    const double unseen = part_ && !exact_ ? kink_error(forward_error(), step_.earlier_error > 0) : 0;
     for (const auto& call : step_.calls) {
       if (!two_sided(call) || !of_optimizer(call)) continue;
       const bool options = std::any_of(call.items.begin(), call.items.end(),
                                        [](const auto& i) { return i.kind == Kind::Value && i.failed && i.error > kOptions; });
       const double error = std::max({call.parameter_error, call.output_error, call.input_error});
       if (options) return make(call, Cause::Optimizer, gradient, error);
-      double noise = exact_ ? 0 : std::max(call.noise, step_.carried_error);
+      double noise = exact_ ? 0 : std::max(call.noise, step_.earlier_error);
       if (unseen > 0)
         for (const auto& i : call.items) noise = std::max(noise, summing_noise(i));
       if (error <= limit(call) || error <= jump_back_ * std::max({gradient, drift_, noise})) continue;
@@ -388,7 +388,7 @@ class Walker {
 
   // Finds a fault that is hardly larger than the rounding of its inputs: the only layer that amplifies more than the others of its class.
   Divergence outlier() const {
-    if (step_.carried_error > 0 && !exact_) return {};  // weights differ, each in its own way; they were judged above
+    if (step_.earlier_error > 0 && !exact_) return {};  // weights differ, each in its own way; they were judged above
     struct Amplification {
       const CallComparison* call;
       double times;

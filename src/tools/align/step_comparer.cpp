@@ -121,8 +121,8 @@ StepComparer::StepComparer(const DumpStep& a, const DumpStep& b, const DumpStep*
     if (i >= 0 && r >= 0) references_[static_cast<size_t>(i)] = &reference->calls[static_cast<size_t>(r)];
 }
 
-StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
-  out_.carried_error = carried_error;
+StepComparison StepComparer::run(int64_t& bytes, double earlier_error) {
+  out_.earlier_error = earlier_error;
   out_.step = a_.step;
   out_.rank = a_.rank;
   out_.complete_a = a_.complete;

@@ -38,8 +38,8 @@ class StepComparer {
  public:
   StepComparer(const DumpStep& a, const DumpStep& b, const DumpStep* reference, const CompareOptions& options, NoiseSteps* noise);
 
-  // `carried_error`: see StepComparison.
-  StepComparison run(int64_t& bytes, double carried_error = 0);
+  // `earlier_error`: see StepComparison.
+  StepComparison run(int64_t& bytes, double earlier_error = 0);
   // Number of compared tensors.
   int64_t tensors() const { return tensors_; }
   // How many values had a usable counterpart in the reference.

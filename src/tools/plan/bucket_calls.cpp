@@ -47,7 +47,7 @@ BucketCalls::BucketCalls(const StepWork& work, const DistOptions& dist, const Pl
       compression_(placement.group_size > 0 && placement.groups() == 1 ? Compression() : Compression::parse(dist.compression)) {}
 
 int BucketCalls::divided_by() const {
-  if (placement_.groups() == 1 || !compression_.carries_errors()) return placement_.ranks;
+  if (placement_.groups() == 1 || !compression_.has_error_feedback()) return placement_.ranks;
   return in_shards_ ? std::lcm(placement_.ranks, placement_.groups()) : placement_.groups();
 }
 
@@ -75,7 +75,7 @@ std::vector<StepCall> BucketCalls::grouped(const BucketSize& size) const {
 
 std::vector<StepCall> BucketCalls::sum(const BucketSize& size, const Adding& by) const {
   const bool is_float = size.element_bytes == 4;
-  if (compression_.carries_errors() && is_float) return compressed(size, by);
+  if (compression_.has_error_feedback() && is_float) return compressed(size, by);
   if (!dist_.adds_in_order())
     return by.in_shards && work_.between_devices ? scattered(size, by) : std::vector{call(Kind::AllReduce, size.bytes(), by)};
   const bool half = is_float && (dist_.reduce_dtype == "bf16" || !compression_.none());

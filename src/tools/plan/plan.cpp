@@ -31,7 +31,7 @@ std::vector<int> smaller_sizes(const PlanOptions& options, int ranks) {
 // Candidate shard sizes; 0: all ranks.
 std::vector<int> shard_sizes(const PlanOptions& options, const StepWork& work, const std::string& strategy, int ranks) {
   std::vector<int> out = {0};
-  if (strategy == "ddp" || Compression::parse(work.dist.compression).carries_errors()) return out;
+  if (strategy == "ddp" || Compression::parse(work.dist.compression).has_error_feedback()) return out;
   for (const int size : smaller_sizes(options, ranks))
     if (ranks % size == 0) out.push_back(size);
   return out;
@@ -41,7 +41,7 @@ std::vector<int> shard_sizes(const PlanOptions& options, const StepWork& work, c
 bool could_have_groups(const DistOptions& dist) {
   const auto compression = Compression::parse(dist.compression);
   return dist.reduction != "ordered" && dist.reduce != "micro_batch" && dist.reduce_dtype == "fp32" &&
-         (compression.none() || compression.carries_errors());
+         (compression.none() || compression.has_error_feedback());
 }
 
 // Returns the configured group size; if there is none, 0 (no groups) and candidate sizes.

@@ -135,15 +135,15 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
                  .micro_batches = config.trainer.accumulate_grad_batches,
                  .dist = config.dist,
                  .between_devices = config.device != "cpu" && config.dist.backend != "gloo"};
-    out.divides_parameters = config.dist.in_flight == 0 && !config.dist.compressed().carries_errors() && !config.trainer.sync_batchnorm;
+    out.divides_parameters = config.dist.in_flight == 0 && !config.dist.compressed().has_error_feedback() && !config.trainer.sync_batchnorm;
     const auto cast = autocast_weights(model, config, run.device, run.optimizer->parameters(), *run.precision);
     const auto low = static_cast<int64_t>(c10::elementSize(run.precision->low_precision_dtype()));
-    const std::set<std::string> brought_low(cast.begin(), cast.end());
+    const std::set<std::string> gathered_low(cast.begin(), cast.end());
     for (const auto& p : run.optimizer->parameters())
       out.parameters.push_back(
           {.elements = p.value.numel(),
            .element_bytes = static_cast<int64_t>(p.value.element_size()),
-           .model_bytes = brought_low.contains(p.name) ? low : static_cast<int64_t>(all.find(p.name)->value.element_size()),
+           .model_bytes = gathered_low.contains(p.name) ? low : static_cast<int64_t>(all.find(p.name)->value.element_size()),
            .has_master = all.find(p.name)->value.scalar_type() != p.value.scalar_type(),
            .ready = ready_of(ready, p.name),
            .unit = is_shared(model, all, p.name) ? 0 : unit_of(model, p.name),

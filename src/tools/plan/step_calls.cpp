@@ -95,7 +95,7 @@ void check_modelled(const StepWork& work, const Placement& placement) {
 // Checks for combinations that the engine refuses.
 void check_possible(const DistOptions& dist, const Placement& placement, Sharding sharding, bool between_devices) {
   const bool one_group = placement.group_size > 0 && placement.groups() == 1;
-  const bool carries = !one_group && dist.compressed().carries_errors();
+  const bool carries = !one_group && dist.compressed().has_error_feedback();
   check(!carries || sharding != Sharding::Parameters, ErrorKind::Usage, "plan", "dist.compression=", dist.compression,
         " is not possible with zero3; allowed with it: none, bf16, fp16");
   check(!carries || placement.shards() == placement.ranks, ErrorKind::Usage, "plan", "dist.compression=", dist.compression,

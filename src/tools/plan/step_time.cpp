@@ -215,7 +215,7 @@ class Player {
   // after its end.
   bool passes_on_early() const {
     if (!work_.between_devices) return true;
-    return placement_.strategy != "ddp" && placement_.group_size == 0 && !Compression::parse(work_.dist.compression).carries_errors();
+    return placement_.strategy != "ddp" && placement_.group_size == 0 && !Compression::parse(work_.dist.compression).has_error_feedback();
   }
 
   // Gathers each unit while the previous one computes; gradients of a unit are sent when they are complete.

@@ -113,7 +113,7 @@ struct StepComparison {
   int64_t other_places = 0;              ///< part of `rounding`: values that fused kernels show at another place of the network
   /// Number of ItemComparison::noise_elements of weights (before and after the step), of the optimizer's state and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
-  double carried_error = 0;  ///< the worst relative error of a weight that earlier steps explain
+  double earlier_error = 0;  ///< the worst relative error of a weight that earlier steps explain
   bool drifted = false;      ///< updates amplified the rounding of weights; see docs/compare.md
   /// Norms for which one side shows another place of the network, as fused kernels do, but without compared calls that prove it.
   std::set<std::string> unproven_places{};

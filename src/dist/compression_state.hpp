@@ -14,10 +14,10 @@ namespace npu_train::detail {
 // Returns the dtype in which fp32 gradients without a compressor are sent.
 at::ScalarType travel_dtype(const DistOptions& options);
 
-class CarriedErrors {
+class BucketErrors {
  public:
   // `start`: number of taken steps before compression begins.
-  CarriedErrors(std::vector<Bucket>& buckets, const ParameterSet& parameters, int64_t start)
+  BucketErrors(std::vector<Bucket>& buckets, const ParameterSet& parameters, int64_t start)
       : buckets_(buckets), parameters_(parameters), start_(start) {}
 
   // propose() is called when the sums of a window have arrived. The first settle() after it decides whether the step counts as taken.
@@ -31,7 +31,7 @@ class CarriedErrors {
 
   // State by parameter, independent of buckets. Slices: "rank/NAME" is the error of this rank, a row of [ranks, elements]; "sum/NAME" is
   // the error of the sum, in this rank's part. `ranks` are those that compress, the first of each group; slices of others are empty.
-  CarriedState state() const;
+  CompressionState state() const;
   // Loads a state that any number of ranks saved. Rank r of N takes over the errors of the ranks r, r + N, r + 2N, ...; errors of sums are
   // taken unchanged. Values that the state does not have begin at zero.
   void load(const State& saved);
@@ -46,7 +46,7 @@ class CarriedErrors {
   double scale_ = 1, errors_scale_ = 1;  // scales of the losses: of this window, and of the window that made the errors
 };
 
-// Returns the state of this rank alone, for CarriedErrors::load().
-State own_state(const CarriedState& carried);
+// Returns the state of this rank alone, for BucketErrors::load().
+State own_state(const CompressionState& state);
 
 }  // namespace npu_train::detail

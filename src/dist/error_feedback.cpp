@@ -1,4 +1,4 @@
-#include "dist/carried_error.hpp"
+#include "dist/error_feedback.hpp"
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/zeros.h>
@@ -7,18 +7,18 @@
 
 namespace npu_train::detail {
 
-CarriedError::CarriedError(int64_t numel, const at::TensorOptions& options) : error_(at::zeros({numel}, options)) {}
+ErrorFeedback::ErrorFeedback(int64_t numel, const at::TensorOptions& options) : error_(at::zeros({numel}, options)) {}
 
-at::Tensor CarriedError::added_to(const at::Tensor& values, double unit) {
+at::Tensor ErrorFeedback::added_to(const at::Tensor& values, double unit) {
   begin(unit);
   return at::add(values, error_, unit);
 }
 
-void CarriedError::keep(int64_t begin, int64_t numel) {
+void ErrorFeedback::keep(int64_t begin, int64_t numel) {
   if (proposed_.defined() && numel > 0) proposed_.narrow(0, begin, numel).copy_(error_.narrow(0, begin, numel)).mul_(unit_);
 }
 
-void CarriedError::settle(bool taken) {
+void ErrorFeedback::settle(bool taken) {
   auto proposed = std::exchange(proposed_, {});
   if (taken && proposed.defined()) error_ = std::move(proposed);
 }

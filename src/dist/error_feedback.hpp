@@ -7,10 +7,10 @@
 
 namespace npu_train::detail {
 
-class CarriedError {
+class ErrorFeedback {
  public:
-  CarriedError() = default;
-  CarriedError(int64_t numel, const at::TensorOptions& options);
+  ErrorFeedback() = default;
+  ErrorFeedback(int64_t numel, const at::TensorOptions& options);
 
   // Begins a window; `unit` rescales the error to its values.
   void begin(double unit) { unit_ = unit; }

@@ -1,4 +1,4 @@
-#include "dist/beats.hpp"
+#include "dist/heartbeats.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,7 +23,7 @@ struct Beat {
 
 static constexpr std::chrono::seconds kPatience{2};  // grace period for a store that does not answer
 
-struct Beats::State {
+struct Heartbeats::State {
   State(Store s, std::chrono::milliseconds i) : store(std::move(s)), interval(i) {}
 
   const Store store;
@@ -50,11 +50,11 @@ struct Beats::State {
   }
 };
 
-Beats::Beats(Store store, std::chrono::milliseconds interval) : state_(std::make_shared<State>(std::move(store), interval)) {
+Heartbeats::Heartbeats(Store store, std::chrono::milliseconds interval) : state_(std::make_shared<State>(std::move(store), interval)) {
   thread_ = std::thread([state = state_] { state->beat(); });
 }
 
-Beats::~Beats() {
+Heartbeats::~Heartbeats() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(state_->mutex);
@@ -64,28 +64,28 @@ Beats::~Beats() {
   thread_.join();
 }
 
-void Beats::leak() noexcept {
+void Heartbeats::leak() noexcept {
   if (!thread_.joinable()) return;
   (void)new (std::nothrow) std::shared_ptr<State>(state_);
   thread_.detach();
 }
 
-void Beats::does(std::string work) {
+void Heartbeats::does(std::string work) {
   const std::lock_guard lock(state_->mutex);
   state_->own.work = std::move(work);
 }
 
-void Beats::waits(bool for_others) {
+void Heartbeats::waits(bool for_others) {
   const std::lock_guard lock(state_->mutex);
   if (state_->own.state != 'x') state_->own.state = for_others ? 'w' : '-';
 }
 
-void Beats::fails() {
+void Heartbeats::fails() {
   const std::lock_guard lock(state_->mutex);
   state_->own.state = 'x';
 }
 
-std::string Beats::late_ranks() const {
+std::string Heartbeats::late_ranks() const {
   // In its own thread, since a store whose host hangs does not answer.
   std::promise<std::string> promise;
   auto answer = promise.get_future();

@@ -15,18 +15,18 @@ namespace npu_train::detail {
 
 // A thread writes the beat of this rank to the store at each interval: a growing number, the current work, and whether the rank waits for
 // others. A rank whose number does not grow is stopped or gone. Among the others, a rank is late if it does not wait.
-class Beats {
+class Heartbeats {
  public:
   // Access to the store. Both functions may be called from any thread, and may throw or not return in time.
   struct Store {
     std::function<void(const std::string&)> write;   // writes the beat of this rank
-    std::function<std::vector<std::string>()> read;  // reads the beats of all ranks; "" for a rank without one
+    std::function<std::vector<std::string>()> read;  // reads the heartbeats of all ranks; "" for a rank without one
   };
 
-  Beats(Store store, std::chrono::milliseconds interval);
-  ~Beats();  // waits for the thread
-  Beats(const Beats&) = delete;
-  Beats& operator=(const Beats&) = delete;
+  Heartbeats(Store store, std::chrono::milliseconds interval);
+  ~Heartbeats();  // waits for the thread
+  Heartbeats(const Heartbeats&) = delete;
+  Heartbeats& operator=(const Heartbeats&) = delete;
 
   // Sets the current work of this rank, for example: "step 12, forward and backward".
   void does(std::string work);

@@ -1,4 +1,4 @@
-#include "dist/carried.hpp"
+#include "dist/compression_state.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -70,12 +70,12 @@ void add_empty(ParameterSet& slices, const Bucket& bucket, const ParameterSet& p
 
 at::ScalarType travel_dtype(const DistOptions& options) {
   const auto compression = options.compressed();
-  if (compression.carries_errors()) return at::kFloat;
+  if (compression.has_error_feedback()) return at::kFloat;
   if (compression.values == "fp16") return at::kHalf;
   return compression.values == "bf16" || options.reduce_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
 }
 
-void CarriedErrors::settle(bool taken) {
+void BucketErrors::settle(bool taken) {
   if (std::exchange(settled_, true)) return;
   for (auto& b : buckets_)
     if (b.compressor() != nullptr) b.compressor()->settle(taken);
@@ -85,12 +85,12 @@ void CarriedErrors::settle(bool taken) {
   compress_from_start();
 }
 
-void CarriedErrors::compress_from_start() {
+void BucketErrors::compress_from_start() {
   for (auto& b : buckets_) b.compress(steps_ >= start_);
 }
 
-CarriedState CarriedErrors::state() const {
-  CarriedState out;
+CompressionState BucketErrors::state() const {
+  CompressionState out;
   out.shared.values[kScale] = errors_scale_;
   out.shared.values[kSteps] = steps_;
   for (const auto& bucket : buckets_) {
@@ -113,13 +113,13 @@ CarriedState CarriedErrors::state() const {
   return out;
 }
 
-State own_state(const CarriedState& carried) {
-  auto out = carried.shared;
-  for (const auto& p : carried.slices) out.tensors["error/" + p.name] = p.value;
+State own_state(const CompressionState& state) {
+  auto out = state.shared;
+  for (const auto& p : state.slices) out.tensors["error/" + p.name] = p.value;
   return out;
 }
 
-void CarriedErrors::load(const State& saved) {
+void BucketErrors::load(const State& saved) {
   const at::NoGradGuard no_grad;
   settle(false);
   errors_scale_ = saved.empty() ? 1 : saved.number(kScale, kPart);
