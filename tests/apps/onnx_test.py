@@ -63,7 +63,7 @@ class Onnx(ProgramTest):
         smaller = {'resnet': ['model.image_size=64'], 'vit': ['model.image_size=64', 'model.depth=2'], 'vit_tiny_cifar10': [],
                    'gpt': decoder, 'bert': decoder, 'clip': ['model.vision_layers=2', 'model.text_layers=2', 'model.vocab_size=97', 'model.end_token=0', 'model.image_size=64'], 'clip_tiny': [], 'internvl_tiny': [],
                    'internvl': [*decoder, 'model.kv_heads=1', 'model.hidden=96', 'model.vision_layers=2', 'model.vision_dim=32', 'model.vision_heads=2', 'model.image_size=56', 'model.image_token=5'],
-                   'glm': [*decoder, 'model.bos_token=5', 'model.gmask_token=4', 'model.mask_token=3'], 'llama': [*decoder, 'model.kv_heads=1', 'model.hidden=96']}
+                   'glm': [*decoder, 'model.bos_token=5', 'model.gmask_token=4', 'model.mask_token=3'], 'llama': [*decoder, 'model.kv_heads=1', 'model.hidden=96'], 'qwen': [*decoder, 'model.kv_heads=1', 'model.hidden=96']}
         keys = lambda name: smaller[name if name in smaller else name.split('_')[0].rstrip('0123456789')]
         models = [name for name in registered_models() if name != 'torchscript']  # it has the network of a file
         self.assertGreater(len(models), 10)
