@@ -6,6 +6,7 @@
 
 #include <torch/nn.h>
 
+#include "models/image_classifiers.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -22,15 +23,6 @@ struct Numbers {
   bool overflowed = false;
   std::map<std::string, at::Tensor> gradients;
 };
-
-/// Whether the network has classes and a size of images; one in a TorchScript file (tests/apps/torchscript_test.py) and CLIP lack one.
-bool classifies_images(const std::string& name, const Parts& parts) {
-  const auto fields = parts.models.describe(name);
-  const auto has_field = [&](const char* wanted) {
-    return std::any_of(fields.begin(), fields.end(), [&](const FieldInfo& field) { return field.name == wanted; });
-  };
-  return name != "torchscript" && has_field("num_classes") && has_field("image_size");
-}
 
 /// With images of 64x64 (the last maps of a ResNet still have 2x2) and a shallow ViT the largest models take seconds; layers and names are
 /// those of the model.
@@ -137,7 +129,7 @@ TEST_CASE("logits, loss and gradients of every registered model agree with fp32 
   for (const auto* backend : all_backends())
     if (backend->is_available()) devices.push_back(Device{backend->name(), 0});
   for (const auto& name : parts.models.names()) {
-    if (!classifies_images(name, parts)) continue;
+    if (!testing::classifies_images(parts.models, name)) continue;
     ++compared;
     const auto reference = run(name, parts, "32-true", Device{});
     for (const auto& [key, gradient] : reference.gradients) {

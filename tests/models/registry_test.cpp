@@ -4,8 +4,7 @@
 #include <ATen/ops/isfinite.h>
 #include <torch/nn/module.h>
 
-#include <algorithm>
-
+#include "models/image_classifiers.hpp"
 #include "npu_train/models/registry.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "reference/formula.hpp"
@@ -22,14 +21,6 @@ ModelRegistry builtin() {
 
 Model make(const std::string& name, ConfigNode options) {
   return builtin().make({.name = name, .options = std::move(options), .mark = {}}, "model");
-}
-
-bool classifies_images(const std::string& name) {
-  const auto fields = builtin().describe(name);
-  const auto has_field = [&](const char* wanted) {
-    return std::any_of(fields.begin(), fields.end(), [&](const FieldInfo& field) { return field.name == wanted; });
-  };
-  return name != "torchscript" && has_field("num_classes") && has_field("image_size");
 }
 
 }  // namespace
@@ -105,10 +96,11 @@ TEST_CASE("errors are named") {
 }
 
 TEST_CASE("every built-in network makes a step: finite logits, a gradient for each parameter") {
+  const auto models = builtin();
   int networks = 0;
-  for (const auto& name : builtin().names()) {
-    if (name == "resnet152" || name == "vit_l16") continue;  // the same code, only larger
-    if (!classifies_images(name)) continue;                  // gpt2_test.cpp ...: tokens as inputs; torchscript_test.cpp: a file
+  for (const auto& name : models.names()) {
+    if (name == "resnet152" || name == "vit_l16") continue;   // the same code, only larger
+    if (!testing::classifies_images(models, name)) continue;  // gpt2_test.cpp ...: tokens as inputs; torchscript_test.cpp: a file
     ++networks;
     ConfigNode options{{"num_classes", 4}, {"image_size", 32}};
     if (name.starts_with("vit")) options.set("depth", 2);

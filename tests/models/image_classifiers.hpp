@@ -1,0 +1,20 @@
+// Which registered networks classify images.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "npu_train/nn/model.hpp"
+
+namespace npu_train::testing {
+
+// Returns whether the network has classes and a size of images. Text networks and CLIP lack one of them; a TorchScript module is in a file.
+inline bool classifies_images(const ModelRegistry& models, const std::string& name) {
+  const auto fields = models.describe(name);
+  const auto has_field = [&](const char* wanted) {
+    return std::any_of(fields.begin(), fields.end(), [&](const FieldInfo& field) { return field.name == wanted; });
+  };
+  return name != "torchscript" && has_field("num_classes") && has_field("image_size");
+}
+
+}  // namespace npu_train::testing
