@@ -21,12 +21,20 @@ struct ModelFamily {
   std::vector<std::pair<std::string, void (*)(const Json&, HubNetwork&)>> hub_types = {};
   // Reads the config.json of timm; false for an architecture of another family.
   bool (*read_timm)(const std::string& architecture, const Json& config, HubReader& file, HubNetwork& out) = nullptr;
-  std::vector<Naming> namings = {};                                  // of the weights, our own first
+  std::vector<Naming> namings = {};                                  // names of the weights, our own first
   ConfigurationKeys (*keys_of)(const WeightShapes& ours) = nullptr;  // the options that the weights determine
   bool in_torchvision = false;                                       // our names are those of torchvision
   bool decoder = false;                                              // a causal language model
 };
 
 const std::vector<ModelFamily>& model_families();
+
+// Registers a network under a name. `defaults` are the options of a named size.
+template <class Options>
+void add_network(ModelRegistry& registry, Model (*make)(const Options&, const std::string&), const std::string& name,
+                 const std::string& doc, const Options& defaults = {}) {
+  registry.add(
+      name, doc, [make, name](const Options& options) { return make(options, name); }, defaults);
+}
 
 }  // namespace npu_train::detail

@@ -74,13 +74,9 @@ void read_bert(const Json& config, HubNetwork& out) {
 }
 
 void add_bert(ModelRegistry& registry) {
-  const auto add = [&](const std::string& name, const std::string& doc, const BertOptions& defaults = {}) {
-    registry.add(
-        name, doc, [name](const BertOptions& options) { return bert(options, name); }, defaults);
-  };
-  add("bert", "BERT of configurable size");
-  add("bert_base", "BERT with 110 million parameters: layers 12, heads 12, dim 768", bert_base_options());
-  add("bert_tiny", "BERT for bytes: vocab_size 258, context 64, layers 2, heads 2, dim 64", bert_tiny_options());
+  add_network(registry, bert, "bert", "BERT of configurable size");
+  add_network(registry, bert, "bert_base", "BERT with 110 million parameters: layers 12, heads 12, dim 768", bert_base_options());
+  add_network(registry, bert, "bert_tiny", "BERT for bytes: vocab_size 258, context 64, layers 2, heads 2, dim 64", bert_tiny_options());
 }
 
 }  // namespace

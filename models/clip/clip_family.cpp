@@ -103,13 +103,10 @@ void read_clip(const Json& config, HubNetwork& out) {
 }
 
 void add_clip(ModelRegistry& registry) {
-  const auto add = [&](const std::string& name, const std::string& doc, const ClipOptions& defaults = {}) {
-    registry.add(
-        name, doc, [name](const ClipOptions& options) { return clip(options, name); }, defaults);
-  };
-  add("clip", "CLIP of configurable size");
-  add("clip_vit_b32", "CLIP with 151 million parameters: OpenAI's ViT-B/32", clip_vit_b32_options());
-  add("clip_tiny", "CLIP for bytes and images of 32 x 32: layers 2, heads 2, dim 64 in both towers", clip_tiny_options());
+  add_network(registry, clip, "clip", "CLIP of configurable size");
+  add_network(registry, clip, "clip_vit_b32", "CLIP with 151 million parameters: OpenAI's ViT-B/32", clip_vit_b32_options());
+  add_network(registry, clip, "clip_tiny", "CLIP for bytes and images of 32 x 32: layers 2, heads 2, dim 64 in both towers",
+              clip_tiny_options());
 }
 
 }  // namespace

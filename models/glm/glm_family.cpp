@@ -59,13 +59,9 @@ void read_chatglm(const Json& config, HubNetwork& out) {
 }
 
 void add_glm(ModelRegistry& registry) {
-  const auto add = [&](const std::string& name, const std::string& doc, const GlmOptions& defaults = {}) {
-    registry.add(
-        name, doc, [name](const GlmOptions& options) { return glm(options, name); }, defaults);
-  };
-  add("glm", "GLM of configurable size");
-  add("glm_6b", "GLM-6B: 6.2 billion parameters, layers 28, heads 32, dim 4096", glm_6b_options());
-  add("glm_tiny", "GLM for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64", glm_tiny_options());
+  add_network(registry, glm, "glm", "GLM of configurable size");
+  add_network(registry, glm, "glm_6b", "GLM-6B: 6.2 billion parameters, layers 28, heads 32, dim 4096", glm_6b_options());
+  add_network(registry, glm, "glm_tiny", "GLM for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64", glm_tiny_options());
 }
 
 }  // namespace

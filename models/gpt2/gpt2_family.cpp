@@ -62,13 +62,9 @@ void read_gpt2(const Json& config, HubNetwork& out) {
 }
 
 void add_gpt2(ModelRegistry& registry) {
-  const auto add = [&](const std::string& name, const std::string& doc, const Gpt2Options& defaults = {}) {
-    registry.add(
-        name, doc, [name](const Gpt2Options& options) { return gpt2(options, name); }, defaults);
-  };
-  add("gpt2", "GPT-2 of configurable size");
-  add("gpt2_124m", "GPT-2 with 124 million parameters: layers 12, heads 12, dim 768", gpt2_124m_options());
-  add("gpt2_tiny", "GPT-2 for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64", gpt2_tiny_options());
+  add_network(registry, gpt2, "gpt2", "GPT-2 of configurable size");
+  add_network(registry, gpt2, "gpt2_124m", "GPT-2 with 124 million parameters: layers 12, heads 12, dim 768", gpt2_124m_options());
+  add_network(registry, gpt2, "gpt2_tiny", "GPT-2 for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64", gpt2_tiny_options());
 }
 
 }  // namespace

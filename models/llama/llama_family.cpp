@@ -38,12 +38,9 @@ ConfigurationKeys llama_keys(const WeightShapes& shapes) {
 }
 
 void add_llama(ModelRegistry& registry) {
-  const auto add = [&](const std::string& name, const std::string& doc, const LlamaOptions& defaults = {}) {
-    registry.add(
-        name, doc, [name](const LlamaOptions& options) { return llama(options, name); }, defaults);
-  };
-  add("llama", "Llama of configurable size");
-  add("llama_tiny", "Llama for bytes: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64", llama_tiny_options());
+  add_network(registry, llama, "llama", "Llama of configurable size");
+  add_network(registry, llama, "llama_tiny", "Llama for bytes: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64",
+              llama_tiny_options());
 }
 
 }  // namespace

@@ -33,13 +33,11 @@ LlamaOptions qwen2_tiny_options() {
 }
 
 void add_qwen2(ModelRegistry& registry) {
-  const auto add = [&](const std::string& name, const std::string& doc, const LlamaOptions& defaults) {
-    registry.add(
-        name, doc, [name](const LlamaOptions& options) { return llama(options, name); }, defaults);
-  };
-  add("qwen2", "Qwen2 of configurable size; by default with 494 million parameters: layers 24, heads 14, kv_heads 2, dim 896",
-      qwen2_options());
-  add("qwen2_tiny", "Qwen2 for bytes: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64", qwen2_tiny_options());
+  add_network(registry, llama, "qwen2",
+              "Qwen2 of configurable size; by default with 494 million parameters: layers 24, heads 14, kv_heads 2, dim 896",
+              qwen2_options());
+  add_network(registry, llama, "qwen2_tiny", "Qwen2 for bytes: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64",
+              qwen2_tiny_options());
 }
 
 }  // namespace

@@ -138,17 +138,14 @@ ConfigurationKeys vit_keys(const WeightShapes& shapes) {
 }
 
 void add_vit(ModelRegistry& registry) {
-  const auto add = [&](const std::string& name, const std::string& doc, const VitOptions& defaults = {}) {
-    registry.add(
-        name, doc, [name](const VitOptions& options) { return vit(options, name); }, defaults);
-  };
-  add("vit", "vision transformer of configurable size");
-  add("vit_tiny", "vision transformer, patch 16, dim 192, depth 12, heads 3", vit_tiny_options());
-  add("vit_small", "vision transformer, patch 16, dim 384, depth 12, heads 6", vit_small_options());
-  add("vit_b16", "vision transformer, patch 16, dim 768, depth 12, heads 12", vit_b16_options());
-  add("vit_b32", "vision transformer, patch 32, dim 768, depth 12, heads 12", vit_b32_options());
-  add("vit_l16", "vision transformer, patch 16, dim 1024, depth 24, heads 16", vit_l16_options());
-  add("vit_tiny_cifar10", "vision transformer for 32x32 images, patch 4, dim 192, depth 12, heads 3", vit_tiny_cifar10_options());
+  add_network(registry, vit, "vit", "vision transformer of configurable size");
+  add_network(registry, vit, "vit_tiny", "vision transformer, patch 16, dim 192, depth 12, heads 3", vit_tiny_options());
+  add_network(registry, vit, "vit_small", "vision transformer, patch 16, dim 384, depth 12, heads 6", vit_small_options());
+  add_network(registry, vit, "vit_b16", "vision transformer, patch 16, dim 768, depth 12, heads 12", vit_b16_options());
+  add_network(registry, vit, "vit_b32", "vision transformer, patch 32, dim 768, depth 12, heads 12", vit_b32_options());
+  add_network(registry, vit, "vit_l16", "vision transformer, patch 16, dim 1024, depth 24, heads 16", vit_l16_options());
+  add_network(registry, vit, "vit_tiny_cifar10", "vision transformer for 32x32 images, patch 4, dim 192, depth 12, heads 3",
+              vit_tiny_cifar10_options());
 }
 
 }  // namespace

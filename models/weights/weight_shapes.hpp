@@ -16,14 +16,14 @@ using ConfigurationKeys = std::vector<std::pair<std::string, std::string>>;
 
 class WeightShapes {
  public:
-  // `tensors`, under our names, must outlive this.
+  // `tensors` have our names.
   explicit WeightShapes(const NamedTensors& tensors);
 
   // Returns -1 if the tensor or dimension does not exist.
   int64_t size(const std::string& name, size_t dimension) const;
-  // The number of layers, numbered from 0 without a gap, that have this tensor.
+  // Counts the layers, numbered from 0 without a gap, that have this tensor.
   int64_t layers(const std::string& before, const std::string& after) const;
-  // "true" if the head is the token embedding, "false" if it is another tensor: the value of tie_embeddings.
+  // Returns "true" if the head is the token embedding, "false" if it is another tensor: the value of tie_embeddings.
   std::string tied_head() const;
 
  private:
