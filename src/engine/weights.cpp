@@ -88,14 +88,14 @@ WeightsFile weights_of_checkpoint(const std::string& checkpoint, WeightSet set) 
 }
 
 // Returns whether these are the averages of a checkpoint: trained parameters and buffers, under names of their own.
-bool is_averages(const NamedTensors& tensors) {
+bool are_checkpoint_averages(const NamedTensors& tensors) {
   return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(),
                                          [](const auto& t) { return t.first.starts_with("average/") || t.first.starts_with("buffer/"); });
 }
 
 WeightsFile weights_of_safetensors(const std::filesystem::path& file, WeightSet set) {
   auto tensors = load_safetensors(file);
-  if (!is_averages(tensors)) return one_set({.tensors = std::move(tensors)}, set, file.string());
+  if (!are_checkpoint_averages(tensors)) return one_set({.tensors = std::move(tensors)}, set, file.string());
   const auto folder = std::filesystem::absolute(file).parent_path();
   check(std::filesystem::exists(folder / "manifest.json"), ErrorKind::Checkpoint, kCheckpointWeights, file.string(),
         ": has the averages of a checkpoint, without the rest of it; hint: name the checkpoint's folder");

@@ -1,4 +1,4 @@
-// What ONNX files name: other files. Their entries are in npu_train/export/onnx_metadata.hpp.
+// Finds the data files of ONNX models.
 #pragma once
 
 #include <filesystem>

@@ -47,7 +47,7 @@ std::string python_program() {
   return set != nullptr && *set != '\0' ? set : "python3";
 }
 
-// Of the tensor `index` of file `run`.
+// Returns the name of the file with tensor `index` of run `run`.
 std::string tensor_file(size_t run, const char* what, size_t index) {
   return std::to_string(run) + "." + what + std::to_string(index) + ".npy";
 }
