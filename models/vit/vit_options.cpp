@@ -1,3 +1,4 @@
+#include "npu_train/models/vit.hpp"
 
 namespace npu_train {
 namespace {
