@@ -15,7 +15,7 @@ using namespace npu_train;
 /// One parameter and a loss without a model, so that only the trainer is measured.
 class NoOp final : public Task {
  public:
-  StepOutput training_step(const Batch& batch) override { return {weight_.sum(), batch.weight, {}}; }
+  StepOutput training_step(const ForwardContext& context) override { return {weight_.sum(), context.batch().weight, {}}; }
   at::Tensor predict(const at::Tensor& input) override { return input; }
   ParameterSet parameters() override { return ParameterSet({{"weight", weight_}}); }
   void set_training(bool) override {}
@@ -29,7 +29,7 @@ class NoOp final : public Task {
 class NoOpModel final : public ModelTask {
  public:
   explicit NoOpModel(Model model) : ModelTask(std::move(model)), first_(ModelTask::parameters()[0].value) {}
-  StepOutput training_step(const Batch& batch) override { return {first_.sum(), batch.weight, {}}; }
+  StepOutput training_step(const ForwardContext& context) override { return {first_.sum(), context.batch().weight, {}}; }
 
  private:
   at::Tensor first_;

@@ -199,7 +199,8 @@ void dist_room() {
 // y = slope * x
 class LineTask final : public npu_train::Task {
  public:
-  npu_train::StepOutput training_step(const npu_train::Batch& batch) override {
+  npu_train::StepOutput training_step(const npu_train::ForwardContext& context) override {
+    const auto& batch = context.batch();
     const auto outputs = predict(batch.input());
     return {torch::mse_loss(outputs, batch.target()), batch.weight, outputs};
   }

@@ -11,7 +11,6 @@
 #include "models/blocks/encoder.hpp"
 #include "models/blocks/layer_norm.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/dropout.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layer_scope.hpp"
@@ -105,15 +104,15 @@ class Bert : public torch::nn::Module {
   }
 
   // Maps tokens [N, T] to vectors [N, T, dim].
-  at::Tensor embed(const at::Tensor& tokens) const {
+  at::Tensor embed(const ForwardContext& context, const at::Tensor& tokens) const {
     detail::check_tokens("bert", tokens, 0, context_, vocab_size_);
     const at::Tensor positions = position_embedding_->weight.narrow(0, 0, tokens.size(1));
-    const at::Tensor x = detail::layer_norm(token_embedding_->forward(tokens) + types(tokens) + positions, *ln_);
+    const at::Tensor x = detail::layer_norm(token_embedding_->forward(tokens) + types(context, tokens) + positions, *ln_);
     return npu_train::dropout(x, dropout_, is_training());
   }
 
-  at::Tensor block(size_t i, const at::Tensor& x) const {
-    const at::Tensor mask = BlockInputs::get(kMaskInput);
+  at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x) const {
+    const at::Tensor mask = context.get(kMaskInput);
     if (!mask.defined()) return blocks[i]->forward(x, {});
     check_like(kMaskInput, mask, x);
     return blocks[i]->forward(x, mask.ne(0).unsqueeze(1).unsqueeze(1));
@@ -134,8 +133,8 @@ class Bert : public torch::nn::Module {
   }
 
   // Returns the vector of each token's type, [N, T, dim], or of type 0, [dim].
-  at::Tensor types(const at::Tensor& tokens) const {
-    const at::Tensor given = BlockInputs::get(kTypesInput);
+  at::Tensor types(const ForwardContext& context, const at::Tensor& tokens) const {
+    const at::Tensor given = context.get(kTypesInput);
     if (!given.defined()) return type_embedding_->weight.select(0, 0);
     check_like(kTypesInput, given, tokens);
     detail::check_ids("bert", "type", given, token_types_, "model.token_types");

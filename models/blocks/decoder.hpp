@@ -184,14 +184,25 @@ Model model_of(const std::string& name, const std::shared_ptr<Net>& net, const O
   return model;
 }
 
-// Returns a model of a network that has embed(tokens), block(i, x), head(x) and `blocks`.
+// Returns a model of a network that has embed(tokens), block(i, x), head(x) and `blocks`; embed and block may have the context as first
+// argument.
 template <class Net, class Options>
 Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model = model_of(name, net, options);
   model.inputs = {token_input(options.vocab_size, options.context)};
-  model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
+  model.blocks.push_back({"embed", [net](const ForwardContext& context, const at::Tensor& tokens) {
+                            if constexpr (requires { net->embed(context, tokens); })
+                              return net->embed(context, tokens);
+                            else
+                              return net->embed(tokens);
+                          }});
   for (size_t i = 0; i < net->blocks.size(); ++i)
-    model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->block(i, x); }});
+    model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const ForwardContext& context, const at::Tensor& x) {
+                              if constexpr (requires { net->block(context, i, x); })
+                                return net->block(context, i, x);
+                              else
+                                return net->block(i, x);
+                            }});
   model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
   return chain_blocks(std::move(model));
 }

@@ -12,7 +12,6 @@
 #include "models/blocks/encoder.hpp"
 #include "models/blocks/layer_norm.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/layers.hpp"
 
 namespace npu_train {
@@ -244,26 +243,27 @@ void add_tower(Model& model, const std::string& name, const std::shared_ptr<T>& 
 void add_vision(Model& model, const std::shared_ptr<Clip>& net) {
   model.blocks.push_back({"vision.embed", [net](const at::Tensor& images) { return net->vision->embed(images); }});
   add_tower(model, "vision", net->vision);
-  model.blocks.push_back({"vision.head", [net](const at::Tensor& x) {
+  model.blocks.push_back({"vision.head", [net](const ForwardContext& context, const at::Tensor& x) {
                             at::Tensor features = net->vision->head(x);
-                            BlockInputs::give("image_features", features);
+                            context.give("image_features", features);
                             return features;
                           }});
 }
 
 // The tower reads the input `name` instead of the previous block's result. If both towers run, it also returns the scale.
 void add_text(Model& model, const std::shared_ptr<Clip>& net, const std::string& name) {
-  const auto texts = [name] {
-    const at::Tensor tokens = BlockInputs::get(name);
+  const auto texts = [name](const ForwardContext& context) {
+    const at::Tensor tokens = context.get(name);
     check(tokens.defined(), ErrorKind::Usage, kClip, "the batch has no '", name, "'; hint: use data with texts, such as image_text");
     return tokens;
   };
-  model.blocks.push_back({"text.embed", [net, texts](const at::Tensor&) { return net->text->embed(texts()); }});
+  model.blocks.push_back(
+      {"text.embed", [net, texts](const ForwardContext& context, const at::Tensor&) { return net->text->embed(texts(context)); }});
   add_tower(model, "text", net->text);
-  model.blocks.push_back({"text.head", [net, texts, name](const at::Tensor& x) {
-                            at::Tensor features = net->text->head(x, texts());
-                            BlockInputs::give("text_features", features);
-                            if (name == kTexts) BlockInputs::give("scale", net->scale());
+  model.blocks.push_back({"text.head", [net, texts, name](const ForwardContext& context, const at::Tensor& x) {
+                            at::Tensor features = net->text->head(x, texts(context));
+                            context.give("text_features", features);
+                            if (name == kTexts) context.give("scale", net->scale());
                             return features;
                           }});
 }

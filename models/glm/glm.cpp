@@ -13,14 +13,13 @@
 #include "models/glm/glm_places.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/attention.hpp"
-#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/layer_scope.hpp"
 
 namespace npu_train {
 namespace {
 
 constexpr double kGlmStd = 0.02;                                                       // standard deviation for embedding and head
-constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // fields of BlockInputs
+constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // values that embed() puts for the blocks
 
 struct GlmBlocks : torch::nn::Module {
   GlmBlocks() : torch::nn::Module("Blocks") {}
@@ -101,18 +100,20 @@ class Glm : public torch::nn::Module {
     if (!o.tie_embeddings) head_ = detail::normal_linear(*this, "head", o.dim, o.vocab_size, kGlmStd, /*bias=*/false);
   }
 
-  // Maps tokens [N, T] to vectors [N, T, dim] and puts their GlmPlaces into BlockInputs for the blocks.
-  at::Tensor embed(const at::Tensor& tokens) {
+  // Maps tokens [N, T] to vectors [N, T, dim] and puts their GlmPlaces into the context for the blocks.
+  at::Tensor embed(const ForwardContext& context, const at::Tensor& tokens) {
     check_tokens(tokens, 0);
     const auto places = places_(tokens);
-    BlockInputs::put(kVisible, places.visible);
-    BlockInputs::put(kCos, places.cos);
-    BlockInputs::put(kSin, places.sin);
+    context.put(kVisible, places.visible);
+    context.put(kCos, places.cos);
+    context.put(kSin, places.sin);
     return token_embedding_->forward(tokens);
   }
 
-  at::Tensor block(size_t i, const at::Tensor& x) {
-    return blocks[i]->forward(x, {.visible = BlockInputs::get(kVisible), .cos = BlockInputs::get(kCos), .sin = BlockInputs::get(kSin)});
+  at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x) {
+    const detail::GlmPlaces places{.visible = context.get(kVisible), .cos = context.get(kCos), .sin = context.get(kSin)};
+    check(places.visible.defined(), ErrorKind::Usage, "glm", "block ", i, " runs in another context than the block embed");
+    return blocks[i]->forward(x, places);
   }
 
   at::Tensor head(const at::Tensor& x) {

@@ -14,7 +14,6 @@
 #include "models/blocks/layer_norm.hpp"
 #include "models/llama/llama_net.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/block_inputs.hpp"
 
 namespace npu_train {
 namespace {
@@ -203,8 +202,8 @@ Model internvl(const InternVlOptions& options, const std::string& name) {
     model.blocks.push_back(
         {"vision.blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->vision->blocks[i]->forward(x); }});
   model.blocks.push_back({"projector", [net](const at::Tensor& x) { return net->projector->forward(x); }});
-  model.blocks.push_back({"language.embed", [net](const at::Tensor& image) {
-                            const at::Tensor tokens = BlockInputs::get(kText);
+  model.blocks.push_back({"language.embed", [net](const ForwardContext& context, const at::Tensor& image) {
+                            const at::Tensor tokens = context.get(kText);
                             check(tokens.defined(), ErrorKind::Usage, kInternVl, "the batch has no '", kText,
                                   "'; hint: use data with questions, such as image_questions");
                             return net->embed(tokens, image);

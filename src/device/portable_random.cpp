@@ -18,8 +18,9 @@ thread_local PortableRandom::Position now;
 PortableRandom::PortableRandom(uint64_t seed) : before_(now) { now = {.on = true, .seed = seed, .next = 0}; }
 PortableRandom::~PortableRandom() { now = before_; }
 
-PortableRandom::MicroBatch::MicroBatch(std::string_view pass, int64_t attempt, int64_t number) : before_(now) {
-  now.seed = derive_seed(now.seed, pass, static_cast<uint64_t>(attempt), static_cast<uint64_t>(number));
+PortableRandom::MicroBatch::MicroBatch(std::string_view pass, int64_t attempt, int64_t number)
+    : key_(derive_seed(now.seed, pass, static_cast<uint64_t>(attempt), static_cast<uint64_t>(number))), before_(now) {
+  now.seed = key_;
   now.next = 0;
 }
 PortableRandom::MicroBatch::~MicroBatch() { now = before_; }

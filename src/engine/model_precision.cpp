@@ -137,9 +137,9 @@ void keep_in_fp32(Model& model, const AmpModules& modules, const Device& device,
   for (auto& block : model.blocks) {
     if (!modules.keeps_fp32(block.name)) continue;
     const bool give_back = low_parameters && block.name != model.blocks.back().name;  // the next block has low-precision parameters
-    block.forward = [inner = block.forward, device, give_back](const at::Tensor& x) {
+    block.forward = [inner = block.forward, device, give_back](const ForwardContext& context, const at::Tensor& x) {
       const Fp32Region region(device);
-      const auto y = inner(region.in(x));
+      const auto y = inner(context, region.in(x));
       return give_back ? y.to(x.scalar_type()) : y;
     };
   }

@@ -42,8 +42,9 @@ Model in_units(Model model, const std::shared_ptr<Strategy>& strategy) {
   for (auto& block : model.blocks) {
     const auto unit = index++;
     if (units[unit].parameters.empty()) continue;
-    block.forward = [strategy, unit, forward = std::move(block.forward)](const at::Tensor& x) {
-      return strategy->run_unit(unit, forward, x);
+    block.forward = [strategy, unit, forward = std::move(block.forward)](const ForwardContext& context, const at::Tensor& x) {
+      return strategy->run_unit(
+          unit, [&](const at::Tensor& t) { return forward(context, t); }, x);
     };
   }
   strategy->set_units(std::move(units));

@@ -13,7 +13,6 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/random.hpp"
-#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/checkpointing.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
@@ -62,14 +61,14 @@ std::vector<BlockCost> measure(const Model& model, const Batch& inputs) {
   const ParameterSet parameters = parameters_of(*model.module);
   std::set<const void*> apart;
   for (const auto& p : parameters) apart.insert(storage_of(p.value));
-  const BlockInputs others(inputs);
+  const ForwardContext context(inputs);
   at::Tensor x = inputs.fields().front().second;
   for (const auto& block : model.blocks) {
     BlockCost cost{.name = block.name, .input_bytes = held_by(x), .saved_bytes = 0, .flops = 0};
     at::Tensor y;
     {
       const OpObserver observer(parameters, [&](const SeenOp& op) { cost.flops += op.flops; });
-      cost.saved_bytes = saved_by(block.forward, x, apart, y);
+      cost.saved_bytes = saved_by([&](const at::Tensor& t) { return block.forward(context, t); }, x, apart, y);
     }
     out.push_back(cost);
     x = y.detach().requires_grad_(true);
@@ -166,12 +165,14 @@ Model with_checkpoints(Model model, const std::vector<bool>& recomputed, int64_t
       for (const auto& b : buffers_of_block(original, original.blocks[i])) options.buffers.push_back(b);
     }
     const std::string name = piece.size() == 1 ? piece.front().name : piece.front().name + "..." + piece.back().name;
-    const auto run = [piece = std::move(piece)](const at::Tensor& input) {
+    const auto run = [piece = std::move(piece)](const ForwardContext& context, const at::Tensor& input) {
       at::Tensor x = input;
-      for (const auto& block : piece) x = block.forward(x);
+      for (const auto& block : piece) x = block.forward(context, x);
       return x;
     };
-    model.blocks.push_back({name, [run, options = std::move(options)](const at::Tensor& x) { return checkpoint(run, x, options); }});
+    model.blocks.push_back({name, [run, options = std::move(options)](const ForwardContext& context, const at::Tensor& x) {
+                              return checkpoint([run, context](const at::Tensor& t) { return run(context, t); }, x, options);
+                            }});
   }
   return chain_blocks(std::move(model));
 }

@@ -9,7 +9,6 @@
 #include "nn/unmoved.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/random.hpp"
-#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
 #include "npu_train/nn/sync_batch_norm.hpp"
 #include "npu_train/precision/autocast.hpp"
@@ -67,7 +66,6 @@ class Piece : public std::enable_shared_from_this<Piece> {
       const at::AutoGradMode recording(true);
       const AutocastState::Scope autocast(autocast_);
       const SyncBatchNorm::State::Scope synced(synced_);
-      const BlockInputs::State::Scope others(others_);
       const RandomState::Scope random(random_);
       const detail::Unmoved buffers(options_.buffers);
       const SavedTensorHooks hooks([&](const at::Tensor& t, bool result) -> SavedTensorHooks::Unpack {
@@ -96,7 +94,6 @@ class Piece : public std::enable_shared_from_this<Piece> {
   std::vector<Input> inputs_;
   AutocastState autocast_;
   SyncBatchNorm::State synced_;
-  BlockInputs::State others_;
   RandomState random_;
   std::vector<Form> forms_;  // forms of the tensors that the forward saved
   Tensors values_;           // recomputed tensors, each until it is taken

@@ -11,13 +11,6 @@
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
-struct RankGather::Ranks {
-  Gather gather;
-  size_t rank = 0;
-  static thread_local std::shared_ptr<const Ranks> innermost;
-};
-thread_local std::shared_ptr<const RankGather::Ranks> RankGather::Ranks::innermost;
-
 namespace {
 
 constexpr const char* kRankGather = "gathered";
@@ -42,14 +35,10 @@ std::vector<double> message_of(const at::Tensor& rows) {
 
 }  // namespace
 
-RankGather::RankGather(Gather gather, int rank)
-    : before_(std::exchange(Ranks::innermost, std::make_shared<const Ranks>(Ranks{std::move(gather), static_cast<size_t>(rank)}))) {}
-RankGather::~RankGather() { Ranks::innermost = std::move(before_); }
-
-GatheredRows gathered(const at::Tensor& own) {
+GatheredRows gathered(const ForwardContext& context, const at::Tensor& own) {
   check(own.dim() == 2 && own.is_floating_point() && own.size(0) > 0 && own.size(1) > 0, ErrorKind::Usage, kRankGather, "the rows are ",
         c10::toString(own.scalar_type()), " ", own.sizes(), "; allowed: floating point, [n, features] of at least one row");
-  const auto ranks = RankGather::Ranks::innermost;
+  const auto* ranks = context.ranks();
   if (ranks == nullptr) return {own, 0};
   const auto mine = message_of(own);
   const auto all = ranks->gather(mine);

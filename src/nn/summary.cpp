@@ -10,7 +10,6 @@
 
 #include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/evaluation_mode.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/trace/op_observer.hpp"
@@ -131,11 +130,11 @@ ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>&
     const detail::WithoutProducts shapes;
     OpObserver counter(parameters, [&](const SeenOp& op) { collector.see(op); });
     if (model.blocks.empty()) model.forward(example);
-    const BlockInputs others(example);
+    const ForwardContext context(example);
     at::Tensor x = example.fields().front().second;
     for (const auto& block : model.blocks) {
       collector.begin_block(block.name);
-      x = block.forward(x);
+      x = block.forward(context, x);
       collector.end_block(block, x, parameters);
     }
     if (counter.error() != nullptr) std::rethrow_exception(counter.error());

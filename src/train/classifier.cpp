@@ -42,8 +42,8 @@ class Classifier final : public ModelTask {
           options.label_smoothing, "; allowed: 0 up to, not including, 1");
   }
 
-  StepOutput training_step(const Batch& batch) override { return output_of(batch, smoothing_); }
-  StepOutput validation_step(const Batch& batch) override { return output_of(batch, 0); }
+  StepOutput training_step(const ForwardContext& context) override { return output_of(context, smoothing_); }
+  StepOutput validation_step(const ForwardContext& context) override { return output_of(context, 0); }
 
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override {
     if (!usual_metrics_) return ModelTask::metric_sums(output, batch);
@@ -52,8 +52,9 @@ class Classifier final : public ModelTask {
   }
 
  private:
-  StepOutput output_of(const Batch& batch, double smoothing) {
-    auto outputs = model_.forward(batch);
+  StepOutput output_of(const ForwardContext& context, double smoothing) {
+    const auto& batch = context.batch();
+    auto outputs = model_.forward(context);
     const auto logits = outputs.first();
     const auto& target = batch.target();
     check(logits.dim() == 2 && logits.size(0) == batch.rows(), ErrorKind::Usage, "classifier", "the model gave ", logits.sizes(),
@@ -77,8 +78,9 @@ class Regressor final : public ModelTask {
   Regressor(Model model, std::vector<Metric> metrics)
       : ModelTask(std::move(model), metrics.empty() ? std::vector{mean_absolute_error()} : std::move(metrics)) {}
 
-  StepOutput training_step(const Batch& batch) override {
-    const auto outputs = model_.forward(batch).first().to(at::kFloat);
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
+    const auto outputs = model_.forward(context).first().to(at::kFloat);
     check(outputs.sizes() == batch.target().sizes(), ErrorKind::Usage, "regressor", "the model gave ", outputs.sizes(),
           " and targets have ", batch.target().sizes(), "; they must be equal");
     const auto target = batch.target().to(at::kFloat);

@@ -27,8 +27,8 @@ class Contrastive final : public ModelTask, public ComparesRanks, public EpochMe
   Contrastive(Model model, const ContrastiveOptions& options)
       : ModelTask(std::move(model), options.metrics.empty() ? recalls() : options.metrics), has_recalls_(options.metrics.empty()) {}
 
-  StepOutput training_step(const Batch& batch) override { return step(batch); }
-  StepOutput validation_step(const Batch& batch) override { return step(batch); }
+  StepOutput training_step(const ForwardContext& context) override { return step(context); }
+  StepOutput validation_step(const ForwardContext& context) override { return step(context); }
 
   // The targets are not used: pair i of a batch belongs together.
   at::Tensor example_target(const Batch& inputs) const override { return at::zeros({inputs.size}, at::kLong); }
@@ -97,10 +97,11 @@ class Contrastive final : public ModelTask, public ComparesRanks, public EpochMe
     return all.narrow(0, 0, batch.size).to(at::kFloat);  // the rows after that are padding
   }
 
-  StepOutput step(const Batch& batch) {
-    const auto outputs = model_.forward(batch);
+  StepOutput step(const ForwardContext& context) {
+    const auto& batch = context.batch();
+    const auto outputs = model_.forward(context);
     const auto own_images = features(outputs, "image_features", batch), own_texts = features(outputs, "text_features", batch);
-    const auto images = gathered(own_images), texts = gathered(own_texts);
+    const auto images = gathered(context, own_images), texts = gathered(context, own_texts);
     const auto scale = outputs.at("scale").to(at::kFloat);
     const auto logits = at::matmul(images.rows, texts.rows.t()) * scale;
     const auto own = at::arange(logits.size(0), logits.options().dtype(at::kLong).requires_grad(false));

@@ -51,7 +51,9 @@ namespace detail {
 class ModuleState final : public Task {
  public:
   explicit ModuleState(torch::nn::Module& module) : module_(module) {}
-  StepOutput training_step(const Batch& /*batch*/) override { throw Error(ErrorKind::Internal, kTraining, "has no steps of a task"); }
+  StepOutput training_step(const ForwardContext& /*context*/) override {
+    throw Error(ErrorKind::Internal, kTraining, "has no steps of a task");
+  }
   at::Tensor predict(const at::Tensor& /*input*/) override { throw Error(ErrorKind::Internal, kTraining, "has no forward of a task"); }
   ParameterSet parameters() override { return parameters_of(module_); }
   std::vector<NamedTensor> buffers() override {

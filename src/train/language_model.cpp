@@ -21,10 +21,10 @@ class LanguageModel final : public ModelTask {
   LanguageModel(Model model, const LanguageModelOptions& options)
       : ModelTask(std::move(model), metrics_of(options)), loss_{options.ignore_index, options.label_smoothing} {}
 
-  StepOutput training_step(const Batch& batch) override {
-    auto outputs = model_.forward(batch);
+  StepOutput training_step(const ForwardContext& context) override {
+    auto outputs = model_.forward(context);
     const auto& logits = outputs.first();
-    const auto targets = counted_targets(batch, loss_.ignore_index);
+    const auto targets = counted_targets(context.batch(), loss_.ignore_index);
     check_shapes(logits, targets);
     const auto tokens = targets.ne(loss_.ignore_index).sum().item<int64_t>();
     auto loss = blocked_cross_entropy(logits, targets, loss_);

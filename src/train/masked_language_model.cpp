@@ -34,14 +34,14 @@ class MaskedLanguageModel final : public ModelTask {
     check_masking(options_);
   }
 
-  StepOutput training_step(const Batch& batch) override {
-    const auto micro_batch = PortableRandom::position().seed;  // derived from attempt and number over all ranks, for every rng option
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     const auto drawn = derive_seed(options_.seed, "masked tokens", static_cast<uint64_t>(batch.epoch), static_cast<uint64_t>(batch.index));
-    return step(batch, derive_seed(drawn, "training", micro_batch));
+    return step(context, derive_seed(drawn, "training", context.draw_key()));
   }
 
-  StepOutput validation_step(const Batch& batch) override {
-    return step(batch, derive_seed(options_.seed, "masked tokens of a validation", static_cast<uint64_t>(batch.index)));
+  StepOutput validation_step(const ForwardContext& context) override {
+    return step(context, derive_seed(options_.seed, "masked tokens of a validation", static_cast<uint64_t>(context.batch().index)));
   }
 
   double weight_of(int64_t samples) const override {
@@ -81,13 +81,14 @@ class MaskedLanguageModel final : public ModelTask {
     return batch.has("mask") ? out.logical_and(batch.at("mask").ne(0).unsqueeze(1)) : out;
   }
 
-  StepOutput step(const Batch& batch, uint64_t key) {
+  StepOutput step(const ForwardContext& context, uint64_t key) {
+    const auto& batch = context.batch();
     check(batch.input().dim() == 2 && batch.input().scalar_type() == at::kLong, ErrorKind::Usage, kMaskedModel, "the input is ",
           c10::toString(batch.input().scalar_type()), " ", batch.input().sizes(), "; allowed: token ids, Long [batch, tokens]");
     const auto masked = mask_tokens(batch.input(), maskable(batch), options_, vocabulary(), key);
     Batch hidden = batch;
     hidden.set("input", masked.input);
-    const auto outputs = model_.forward(hidden);
+    const auto outputs = model_.forward(context.with(hidden));
     const auto& logits = outputs.first();
     check(logits.dim() == 3 && logits.sizes().slice(0, 2) == masked.target.sizes(), ErrorKind::Usage, kMaskedModel, "the model gave ",
           logits.sizes(), " for tokens ", masked.target.sizes(),

@@ -20,10 +20,10 @@ class LossTask final : public ModelTask {
     check(loss_ != nullptr, ErrorKind::Usage, "task", "the loss is an empty function");
   }
 
-  StepOutput training_step(const Batch& batch) override {
-    auto outputs = model_.forward(batch);
-    auto loss = loss_(outputs, batch);
-    return {std::move(loss), batch.weight, std::move(outputs)};
+  StepOutput training_step(const ForwardContext& context) override {
+    auto outputs = model_.forward(context);
+    auto loss = loss_(outputs, context.batch());
+    return {std::move(loss), context.batch().weight, std::move(outputs)};
   }
 
  private:

@@ -102,7 +102,8 @@ bool is_unwritten(std::string_view op) { return op.starts_with("empty") || op.st
 // One micro-batch under observation.
 class Replay {
  public:
-  Replay(OverflowReport& report, const Batch& batch, const Overflows& overflows) : report_(report), batch_(batch), overflows_(overflows) {}
+  Replay(OverflowReport& report, const Batch& batch, uint64_t draw_key, const Overflows& overflows)
+      : report_(report), batch_(batch), draw_key_(draw_key), overflows_(overflows) {}
 
   // Returns true if a value that is not finite was found.
   bool run(Task& task, Precision& precision, const OverflowContext& context) {
@@ -111,7 +112,7 @@ class Replay {
       const OpObserver observer(
           task.parameters(), [this](const SeenOp& op) { see(op); }, /*every=*/true);
       const auto scope = precision.forward_scope();
-      output = task.training_step(precision.cast_input(batch_));
+      output = task.training_step({precision.cast_input(batch_), draw_key_});
     }
     context.restore_buffers();
     report_.loss = output.loss.to(at::kDouble).item<double>();
@@ -129,7 +130,7 @@ class Replay {
         if (!op.parameter.empty() && is_value(op.output)) seen[owner_of(op.parameter)] = largest(op.output);
       });
       const Fp32Region region(device_of(batch_.input().device()));
-      task.training_step(batch_);
+      task.training_step({batch_, draw_key_});
     }
     context.restore_buffers();
     for (auto& layer : report_.layers)
@@ -229,6 +230,7 @@ class Replay {
 
   OverflowReport& report_;
   const Batch& batch_;
+  uint64_t draw_key_;
   const Overflows& overflows_;
   std::vector<Step> steps_;
   std::map<size_t, size_t> ranges_;  // indices in report_.layers, by step
@@ -275,7 +277,7 @@ OverflowReport explain_overflow(Task& task, Precision& precision, const Overflow
     report.micro_batch = static_cast<int64_t>(i);
     const auto number = context.micro_batch_number ? context.micro_batch_number(report.micro_batch) : report.micro_batch;
     const PortableRandom::MicroBatch draws("training", context.attempt, number);
-    Replay replay(report, (*context.window)[i], overflows);
+    Replay replay(report, (*context.window)[i], draws.key(), overflows);
     if (!replay.run(task, precision, context)) continue;
     if (precision.name().ends_with("-mixed")) replay.run_in_fp32(task, context);
     break;

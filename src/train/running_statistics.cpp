@@ -11,7 +11,6 @@
 
 #include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/rank_gather.hpp"
 #include "npu_train/nn/sync_batch_norm.hpp"
 
 namespace npu_train::detail {
@@ -58,11 +57,16 @@ void RunningStatistics::begin_window(int64_t micro_batches) {
     if (is_counter(buffer)) counters_.push_back(buffer.second.item<int64_t>());
 }
 
+ForwardContext RunningStatistics::context(Batch batch, uint64_t draw_key) const {
+  if (!compares_) return {std::move(batch), draw_key};
+  const auto gather_of_ranks = [this](const std::vector<double>& own) { return gather(own); };
+  return {std::move(batch), draw_key,
+          std::make_shared<const ForwardContext::Ranks>(ForwardContext::Ranks{gather_of_ranks, static_cast<size_t>(strategy_.rank())})};
+}
+
 void RunningStatistics::collect(const std::function<void()>& forward) {
   std::optional<SyncBatchNorm> synced;
-  std::optional<RankGather> compared;
   if (synced_) synced.emplace([this](const at::Tensor& own) { return gather_rows(own); });
-  if (compares_) compared.emplace([this](const std::vector<double>& own) { return gather(own); }, strategy_.rank());
   if (buffers_.empty()) return forward();
   NormMoves moves;
   forward();

@@ -10,7 +10,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
-#include "npu_train/base/current_batch.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/device/portable_random.hpp"
@@ -71,14 +70,13 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   micro_batch_ = micro_batch;
   const PortableRandom::MicroBatch draws("training", attempts_, strategy_.micro_batch_number(micro_batch));
   const auto batch = bring(given, micro_batch);
-  const CurrentBatch shown(batch);
+  observers_.show_batch(batch, attempts_, micro_batch);
   phase_ = Phase::Forward;
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
     strategy_.begin_forward(true);
     const auto scope = precision_.forward_scope();
-    const auto forward = [&] {
-      output = translated("Task", ErrorKind::Usage, [&] { return task_.training_step(precision_.cast_input(batch)); });
-    };
+    const auto context = statistics_->context(precision_.cast_input(batch), draws.key());
+    const auto forward = [&] { output = translated("Task", ErrorKind::Usage, [&] { return task_.training_step(context); }); };
     statistics_->collect([&] {
       if (std::exchange(buffers_checked_, true)) return forward();
       detail::warn_of_missing_buffers(task_, forward);

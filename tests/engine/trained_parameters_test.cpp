@@ -234,7 +234,8 @@ class TiedTask final : public Task {
     torch::manual_seed(5);
     weight = torch::randn({8, 8}).mul_(0.3).requires_grad_(true);
   }
-  StepOutput training_step(const Batch& batch) override {
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     const auto y = predict(batch.input()).to(at::kFloat);
     return {torch::mse_loss(y, batch.target()), batch.weight, y};
   }

@@ -25,13 +25,15 @@ namespace {
 class Watched final : public Task {
  public:
   explicit Watched(std::shared_ptr<Task> task) : task_(std::move(task)) {}
-  StepOutput training_step(const Batch& batch) override {
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     shapes.insert(batch.input().sizes().vec());
-    return task_->training_step(batch);
+    return task_->training_step(context);
   }
-  StepOutput validation_step(const Batch& batch) override {
+  StepOutput validation_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     shapes.insert(batch.input().sizes().vec());
-    return task_->validation_step(batch);
+    return task_->validation_step(context);
   }
   at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
   ParameterSet parameters() override { return task_->parameters(); }

@@ -15,9 +15,9 @@ namespace {
 Model counted(Model model, std::vector<int>& calls) {
   calls.assign(model.blocks.size(), 0);
   for (size_t i = 0; i < model.blocks.size(); ++i)
-    model.blocks[i].forward = [forward = model.blocks[i].forward, &calls, i](const at::Tensor& x) {
+    model.blocks[i].forward = [forward = model.blocks[i].forward, &calls, i](const ForwardContext& context, const at::Tensor& x) {
       ++calls[i];
-      return forward(x);
+      return forward(context, x);
     };
   return model;
 }

@@ -88,7 +88,7 @@ void check_bottleneck(const Model& model, const Tolerance& tolerance, const std:
   CAPTURE(path);
   const BlockParameters p(model, path);
   const at::Tensor x = values({4, channels, 6, 6}, 1, tolerance.dtype).requires_grad_(true);
-  const at::Tensor y = block_of(model, path).forward(x);
+  const at::Tensor y = block_of(model, path).forward({}, x);
   const at::Tensor dy = values(y.sizes(), 2, tolerance.dtype);
   y.backward(dy);
 
@@ -168,7 +168,7 @@ void check_vit_block(const Tolerance& tolerance, const std::string& qkv, const s
   const std::string path = "encoder.layers.encoder_layer_0";
   const BlockParameters p(model, path);
   const at::Tensor x = values({2, 5, 12}, 1, tolerance.dtype).requires_grad_(true), dy = values({2, 5, 12}, 2, tolerance.dtype);
-  const at::Tensor y = block_of(model, path).forward(x);
+  const at::Tensor y = block_of(model, path).forward({}, x);
   y.backward(dy);
 
   const bool split = qkv == "split";

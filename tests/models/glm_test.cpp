@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "npu_train/core/file_backed_memory.hpp"
-#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
 
@@ -227,5 +226,9 @@ TEST_CASE("GLM: invalid sizes and inputs are one error each") {
   at::Tensor wrong = glm_ids(2, 4);
   wrong[1][2] = 256;
   says([&] { model.forward(wrong); }, ErrorKind::Data, "token 2 of sequence 1 is 256; allowed: 0 to 255");
-  says([&] { model.blocks[0].forward(glm_ids(1, 4)); }, ErrorKind::Usage, "make a BlockInputs around its blocks");
+  says(
+      [&] {
+        model.blocks[1].forward({}, at::zeros({1, 4, 64}));
+      },
+      ErrorKind::Usage, "block 0 runs in another context than the block embed");
 }

@@ -69,14 +69,14 @@ TEST_CASE("stem, channels and head") {
   const at::Tensor x = at::randn({2, 3, 32, 32});
   const Model small = resnet(18, {.num_classes = 5, .image_size = 32, .stem = "small"});
   CHECK(shapes(small).at("conv1.weight") == std::vector<int64_t>{64, 3, 3, 3});
-  CHECK(small.blocks.front().forward(x).sizes().vec() == std::vector<int64_t>{2, 64, 32, 32});
+  CHECK(small.blocks.front().forward({}, x).sizes().vec() == std::vector<int64_t>{2, 64, 32, 32});
   CHECK(small.forward(x).sizes().vec() == std::vector<int64_t>{2, 5});
   CHECK(small.inputs.front().str() == "Float [batch, 3, height (32), width (32)]");
   CHECK(small.head == "fc");
   CHECK(small.num_classes == 5);
 
   const Model grey = resnet(18, {.num_classes = 5, .channels = 1});
-  CHECK(grey.blocks.front().forward(at::randn({2, 1, 64, 64})).sizes().vec() == std::vector<int64_t>{2, 64, 16, 16});
+  CHECK(grey.blocks.front().forward({}, at::randn({2, 1, 64, 64})).sizes().vec() == std::vector<int64_t>{2, 64, 16, 16});
 }
 
 TEST_CASE("blocks in order are the forward") {
@@ -88,15 +88,15 @@ TEST_CASE("blocks in order are the forward") {
   CHECK(model.blocks[1].name == "layer1.0");
   CHECK(find_module(*model.module, model.blocks[8].name) != nullptr);
   at::Tensor y = x;
-  for (const auto& block : model.blocks) y = block.forward(y);
+  for (const auto& block : model.blocks) y = block.forward({}, y);
   CHECK(at::equal(y, model.forward(x)));
 }
 
 TEST_CASE("zero-init of the last gamma makes blocks start as identity") {
   c10::AutoGradMode no_grad(false);
   const at::Tensor x = at::randn({2, 64, 8, 8}).abs();
-  CHECK(at::equal(resnet(18).blocks[1].forward(x), x));
-  CHECK_FALSE(at::equal(resnet(18, {.zero_init_residual = false}).blocks[1].forward(x), x));
+  CHECK(at::equal(resnet(18).blocks[1].forward({}, x), x));
+  CHECK_FALSE(at::equal(resnet(18, {.zero_init_residual = false}).blocks[1].forward({}, x), x));
   int64_t zero = 0;
   for (const auto& p : parameters_of(*resnet(50).module))
     if (p.name.ends_with("bn3.weight")) zero += p.value.abs().max().item<float>() == 0.0f;

@@ -209,12 +209,12 @@ TEST_CASE("drop path drops complete samples, rises with depth and keeps the mean
   // The first block drops nothing; the last drops a branch of a sample with probability 0.4, both with 0.16.
   const Model plain = vit(little());
   testing::fill_by_formula(plain);
-  CHECK(at::equal(model.blocks[1].forward(tokens), plain.blocks[1].forward(tokens)));
-  const at::Tensor unchanged = (model.blocks[3].forward(tokens) == tokens).flatten(1).all(1);
+  CHECK(at::equal(model.blocks[1].forward({}, tokens), plain.blocks[1].forward({}, tokens)));
+  const at::Tensor unchanged = (model.blocks[3].forward({}, tokens) == tokens).flatten(1).all(1);
   CHECK(unchanged.to(at::kFloat).mean().item<double>() == doctest::Approx(0.16).epsilon(0.4));
   const at::Tensor one = tokens.narrow(0, 0, 1);
-  const at::Tensor mean = model.blocks[3].forward(one.expand({400, 17, 32})).mean(0);
-  CHECK((mean - plain.blocks[3].forward(one)[0]).abs().mean().item<double>() < 0.15);
+  const at::Tensor mean = model.blocks[3].forward({}, one.expand({400, 17, 32})).mean(0);
+  CHECK((mean - plain.blocks[3].forward({}, one)[0]).abs().mean().item<double>() < 0.15);
 }
 
 TEST_CASE("gelu: exact and tanh differ a little") {

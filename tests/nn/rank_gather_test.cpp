@@ -22,14 +22,18 @@ std::vector<double> numbers_of_rows(const at::Tensor& rows) {
   return out;
 }
 
+ForwardContext among(std::function<Numbers(const std::vector<double>&)> gather, size_t rank) {
+  return {Batch(), 0, std::make_shared<const ForwardContext::Ranks>(ForwardContext::Ranks{std::move(gather), rank})};
+}
+
 // A loss that compares each row with all of them.
 at::Tensor compared(const at::Tensor& rows) { return at::matmul(rows, rows.t()).exp().mean(); }
 
 }  // namespace
 
-TEST_CASE("outside of a scope the rows are one's own") {
+TEST_CASE("without other ranks the rows are one's own") {
   const at::Tensor rows = at::randn({3, 2}).requires_grad_(true);
-  const auto all = gathered(rows);
+  const auto all = gathered({}, rows);
   CHECK(all.rows.is_same(rows));
   CHECK(all.first == 0);
 }
@@ -50,8 +54,7 @@ TEST_CASE("weighted by their rows, the gradients of ranks are that of one loss o
     if (!parts[r].defined()) continue;
     const at::Tensor own = parts[r].clone().requires_grad_(true);
     std::vector<double> given;
-    const RankGather ranks([&](const std::vector<double>& mine) { return given = mine, numbers; }, static_cast<int>(r));
-    const auto all = gathered(own);
+    const auto all = gathered(among([&](const std::vector<double>& mine) { return given = mine, numbers; }, r), own);
     CHECK(given == numbers[r]);
     CHECK(all.first == first);
     CHECK(at::equal(all.rows, together));
@@ -68,8 +71,8 @@ TEST_CASE("weighted by their rows, the gradients of ranks are that of one loss o
 
 TEST_CASE("invalid input is one error each") {
   const auto says = [](const at::Tensor& own, const Numbers& ranks, ErrorKind kind, const std::string& words) {
-    const RankGather scope([&](const std::vector<double>&) { return ranks; }, 0);
-    const auto error = testing::error_of([&] { gathered(own); });
+    const auto context = among([&](const std::vector<double>&) { return ranks; }, 0);
+    const auto error = testing::error_of([&] { gathered(context, own); });
     CHECK(((error.kind() == kind)));
     CHECK_MESSAGE(std::string(error.what()).find(words) != std::string::npos, error.what());
   };

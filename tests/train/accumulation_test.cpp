@@ -203,8 +203,8 @@ TEST_CASE("accumulation: a partial window is scaled as a full one in every loop"
 TEST_CASE("accumulation: a task whose losses weigh tokens says how many, and is scaled alike") {
   struct Tokens final : Task {
     explicit Tokens(std::shared_ptr<Task> task) : task_(std::move(task)) {}
-    StepOutput training_step(const Batch& batch) override {
-      auto out = task_->training_step(batch);
+    StepOutput training_step(const ForwardContext& context) override {
+      auto out = task_->training_step(context);
       out.weight *= 100;
       return out;
     }

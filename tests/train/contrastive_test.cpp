@@ -79,11 +79,11 @@ TEST_CASE("across ranks the loss is that of all pairs, and the metrics are of on
   const auto images = unit(torch::randn({6, 8})), texts = unit(torch::randn({6, 8}));
   auto net = std::make_shared<GivenFeatures>();
   const auto task = contrastive(as_model(net));
-  const auto run = [&](int64_t first, int64_t count) {
+  const auto run = [&](int64_t first, int64_t count, std::shared_ptr<const ForwardContext::Ranks> ranks = nullptr) {
     net->images = images.narrow(0, first, count).clone().requires_grad_(true);
     net->texts = texts.narrow(0, first, count).clone().requires_grad_(true);
     net->scale = torch::tensor(10.0f).requires_grad_(true);
-    return task->training_step(pairs(count, count));
+    return task->training_step({pairs(count, count), 0, std::move(ranks)});
   };
   const auto one = run(0, 6);
   one.loss.backward();
@@ -94,7 +94,7 @@ TEST_CASE("across ranks the loss is that of all pairs, and the metrics are of on
   const std::vector<std::pair<int64_t, int64_t>> parts = {{0, 4}, {4, 2}};
   for (size_t r = 0; r < 2; ++r) {
     int call = 0;
-    const RankGather ranks(
+    const auto ranks = std::make_shared<const ForwardContext::Ranks>(ForwardContext::Ranks{
         [&](const std::vector<double>&) {
           std::vector<std::vector<double>> out;
           for (const auto& [first, count] : parts) {
@@ -105,9 +105,9 @@ TEST_CASE("across ranks the loss is that of all pairs, and the metrics are of on
           ++call;
           return out;
         },
-        static_cast<int>(r));
+        r});
     const auto first = parts[r].first, count = parts[r].second;
-    const auto output = run(first, count);
+    const auto output = run(first, count, ranks);
     CHECK(call == 2);
     CHECK(output.weight == static_cast<double>(count));
     CHECK(output.loss.item<double>() == doctest::Approx(one.loss.item<double>()).epsilon(1e-6));

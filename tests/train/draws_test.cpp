@@ -22,7 +22,8 @@ using DrawnNumbers = std::vector<std::vector<float>>;
 /// Keeps what it draws in each step.
 class DrawingTask final : public Task {
  public:
-  StepOutput training_step(const Batch& batch) override {
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     draw();
     if (fails-- == 0) throw Error(ErrorKind::Data, "DrawingTask", "this step fails");
     return {(w_ * batch.input()).sum(), batch.weight, {}};

@@ -16,7 +16,7 @@ namespace {
 class Around : public Task {
  public:
   Around(std::shared_ptr<Task> task, int64_t most) : task_(std::move(task)), most_(most) {}
-  StepOutput training_step(const Batch& batch) override { return task_->training_step(batch); }
+  StepOutput training_step(const ForwardContext& context) override { return task_->training_step(context); }
   at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
   ParameterSet parameters() override { return task_->parameters(); }
   std::vector<NamedTensor> buffers() override { return task_->buffers(); }
@@ -34,8 +34,9 @@ class Around : public Task {
 class Narrow final : public Around {
  public:
   using Around::Around;
-  StepOutput training_step(const Batch& batch) override {
-    auto out = task_->training_step(batch);
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
+    auto out = task_->training_step(context);
     if (batch.rows() > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory. Tried to allocate too much");
     return out;
   }
@@ -59,9 +60,10 @@ class NarrowForward final : public Around {
     if (input.size(0) > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory");
     return task_->predict(input);
   }
-  StepOutput validation_step(const Batch& batch) override {
+  StepOutput validation_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     predict(batch.input());
-    return task_->validation_step(batch);
+    return task_->validation_step(context);
   }
 };
 

@@ -217,9 +217,9 @@ TEST_CASE("the loss of an epoch is weighted as it was trained on") {
   // losses 1, 2, 3 ... with weights 1, 2, 3 ...
   struct Counted final : Task {
     explicit Counted(Task& task) : inner(task) {}
-    StepOutput training_step(const Batch& batch) override {
+    StepOutput training_step(const ForwardContext& context) override {
       const auto n = static_cast<double>(++calls);
-      return {inner.training_step(batch).loss * 0 + n, n, {}};
+      return {inner.training_step(context).loss * 0 + n, n, {}};
     }
     at::Tensor predict(const at::Tensor& input) override { return inner.predict(input); }
     ParameterSet parameters() override { return inner.parameters(); }
@@ -239,7 +239,7 @@ TEST_CASE("a task must give one number for each of its metrics, in training and 
   Toy toy;
   struct Miscounted final : Task {
     explicit Miscounted(Task& task) : inner(task) {}
-    StepOutput training_step(const Batch& batch) override { return inner.training_step(batch); }
+    StepOutput training_step(const ForwardContext& context) override { return inner.training_step(context); }
     at::Tensor predict(const at::Tensor& input) override { return inner.predict(input); }
     ParameterSet parameters() override { return inner.parameters(); }
     std::vector<NamedTensor> buffers() override { return inner.buffers(); }
@@ -294,10 +294,10 @@ namespace {
 /// Requests a stop when the validation has run so many batches.
 struct StopsInValidation final : Task {
   StopsInValidation(std::shared_ptr<Task> task, int after_batches) : inner(std::move(task)), after(after_batches) {}
-  StepOutput training_step(const Batch& batch) override { return inner->training_step(batch); }
-  StepOutput validation_step(const Batch& batch) override {
+  StepOutput training_step(const ForwardContext& context) override { return inner->training_step(context); }
+  StepOutput validation_step(const ForwardContext& context) override {
     if (++batches == after && loop != nullptr) loop->request_stop();
-    return inner->validation_step(batch);
+    return inner->validation_step(context);
   }
   at::Tensor predict(const at::Tensor& input) override { return inner->predict(input); }
   std::vector<std::string> metric_names() const override { return inner->metric_names(); }
@@ -388,13 +388,13 @@ namespace {
 /// The toy's task, without a target that counts in the micro-batches of these numbers.
 struct Uncounted final : Task {
   Uncounted(std::shared_ptr<Task> task, std::vector<int64_t> numbers) : inner(std::move(task)), without(std::move(numbers)) {}
-  StepOutput training_step(const Batch& batch) override {
-    auto out = inner->training_step(batch);
+  StepOutput training_step(const ForwardContext& context) override {
+    auto out = inner->training_step(context);
     const bool counts = std::find(without.begin(), without.end(), seen++) == without.end();
     if (!counts) out.loss = out.loss * kNaN, out.weight = 0;  // the mean over nothing
     return out;
   }
-  StepOutput validation_step(const Batch& batch) override { return inner->validation_step(batch); }
+  StepOutput validation_step(const ForwardContext& context) override { return inner->validation_step(context); }
   at::Tensor predict(const at::Tensor& input) override { return inner->predict(input); }
   std::vector<std::string> metric_names() const override { return inner->metric_names(); }
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return inner->metric_sums(output, batch); }

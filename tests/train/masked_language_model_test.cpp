@@ -51,8 +51,8 @@ struct WatchedNet {
     model.inputs = {{.name = "input", .dtype = at::kLong, .shape = {"batch", "tokens"}, .range = std::pair(0.0, double(kVocabulary))}};
     task = masked_language_model(model, options);
   }
-  at::Tensor train(const Batch& batch) { return task->training_step(batch), net->input; }
-  at::Tensor validate(const Batch& batch) { return task->validation_step(batch), net->input; }
+  at::Tensor train(const ForwardContext& context) { return task->training_step(context), net->input; }
+  at::Tensor validate(const ForwardContext& context) { return task->validation_step(context), net->input; }
 };
 
 }  // namespace
@@ -126,15 +126,14 @@ TEST_CASE("the choice follows from seed, window, micro-batch, epoch and index; a
   CHECK_FALSE(at::equal(first, WatchedNet(options).train(batch_of(tokens, 1, 7))));
   const auto in_window = [&](int64_t attempt, int64_t number) {
     const PortableRandom::MicroBatch position("training", attempt, number);
-    return one.train(batch_of(tokens));
+    return one.train({batch_of(tokens), position.key()});
   };
   CHECK(at::equal(in_window(3, 1), in_window(3, 1)));
   CHECK_FALSE(at::equal(in_window(3, 1), in_window(4, 1)));
   CHECK_FALSE(at::equal(in_window(3, 1), in_window(3, 2)));
   const auto validation = one.validate(batch_of(tokens, 1, 7));
   CHECK_FALSE(at::equal(validation, first));
-  const PortableRandom::MicroBatch later("validation", 9, 2);
-  CHECK(at::equal(validation, two.validate(batch_of(tokens, 5, 7))));
+  CHECK(at::equal(validation, two.validate({batch_of(tokens, 5, 7), /*draw_key=*/9})));
 }
 
 TEST_CASE("loss and accuracy are of the hidden tokens") {

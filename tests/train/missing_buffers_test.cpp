@@ -14,7 +14,7 @@ namespace {
 class Listing final : public Task {
  public:
   Listing(Toy& toy, std::vector<NamedTensor> listed) : task_(toy.task), listed_(std::move(listed)) {}
-  StepOutput training_step(const Batch& batch) override { return task_->training_step(batch); }
+  StepOutput training_step(const ForwardContext& context) override { return task_->training_step(context); }
   at::Tensor predict(const at::Tensor& x) override { return task_->predict(x); }
   ParameterSet parameters() override { return task_->parameters(); }
   std::vector<NamedTensor> buffers() override { return listed_; }

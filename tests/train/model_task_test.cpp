@@ -81,7 +81,9 @@ TEST_CASE("a task forwards a batch to a model with several inputs, and the input
 
   struct Doubling final : ModelTask {
     using ModelTask::ModelTask;
-    StepOutput training_step(const Batch& b) override { return {forward(b).first().mean(), b.weight}; }
+    StepOutput training_step(const ForwardContext& context) override {
+      return {forward(context.batch()).first().mean(), context.batch().weight};
+    }
     at::Tensor predict(const at::Tensor& input) override { return 2 * input; }
   } doubling(as_model(torch::nn::Linear(3, 2)));
   CHECK(doubling.forward(Batch(torch::ones({1, 3}), torch::ones({1}))).first().equal(torch::full({1, 3}, 2.0)));

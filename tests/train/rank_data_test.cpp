@@ -25,13 +25,15 @@ TORCH_MODULE(TwoLayers);
 /// Keeps the samples of each micro-batch that it is trained on.
 struct Recorded final : Task {
   explicit Recorded(std::shared_ptr<Task> task) : task_(std::move(task)) {}
-  StepOutput training_step(const Batch& batch) override {
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     seen.insert(seen.end(), batch.ids.begin(), batch.ids.end());
-    return task_->training_step(batch);
+    return task_->training_step(context);
   }
-  StepOutput validation_step(const Batch& batch) override {
+  StepOutput validation_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     validated.insert(validated.end(), batch.ids.begin(), batch.ids.end());
-    return task_->validation_step(batch);
+    return task_->validation_step(context);
   }
   at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
   ParameterSet parameters() override { return task_->parameters(); }

@@ -37,7 +37,7 @@ TORCH_MODULE(NormNet);
 class VarianceAlone final : public Task {
  public:
   explicit VarianceAlone(std::shared_ptr<Task> task) : task_(std::move(task)) {}
-  StepOutput training_step(const Batch& batch) override { return task_->training_step(batch); }
+  StepOutput training_step(const ForwardContext& context) override { return task_->training_step(context); }
   at::Tensor predict(const at::Tensor& x) override { return task_->predict(x); }
   ParameterSet parameters() override { return task_->parameters(); }
   std::vector<NamedTensor> buffers() override {

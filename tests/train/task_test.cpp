@@ -12,7 +12,8 @@ namespace {
 /// A task written from scratch: two parameters, no module, two inputs, a metric of its own, a weight that is not the batch size.
 class Line final : public Task {
  public:
-  StepOutput training_step(const Batch& batch) override {
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     const auto y = slope_ * batch.at("x") + offset_;
     const auto w = batch.at("importance");
     return {((y - batch.at("y")).square() * w).sum() / w.sum(), w.sum().item<double>(), y};

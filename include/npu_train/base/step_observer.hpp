@@ -12,6 +12,8 @@
 
 namespace npu_train {
 
+class Batch;
+
 enum class Phase { DataWait, Transfer, Forward, Backward, Reduce, Unscale, Clip, Optimizer, Callbacks, Validation, Checkpoint };
 
 /// Returns the name of a phase in reports ("forward").
@@ -27,6 +29,8 @@ class StepObserver {
   /// `attempt` counts windows from 0; `micro_batch` is the index in the window.
   virtual void phase_begin(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   virtual void phase_end(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
+  /// Called before the forward of a micro-batch with its samples, on the task's device, before the precision casts them.
+  virtual void on_batch(const Batch& /*batch*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   /// Called after the forward of a micro-batch with its mean loss, on the loss's device.
   virtual void on_loss(const at::Tensor& /*loss*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   /// Called if the phase ends with an exception, which is rethrown afterwards.
@@ -41,6 +45,9 @@ class Observers {
 
   bool empty() const { return list_.empty(); }
 
+  void show_batch(const Batch& batch, int64_t attempt, int micro_batch) const {
+    for (auto* o : list_) o->on_batch(batch, attempt, micro_batch);
+  }
   void show_loss(const at::Tensor& loss, int64_t attempt, int micro_batch) const {
     for (auto* o : list_) o->on_loss(loss, attempt, micro_batch);
   }

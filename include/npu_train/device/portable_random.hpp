@@ -37,8 +37,11 @@ class PortableRandom {
     ~MicroBatch();
     MicroBatch(const MicroBatch&) = delete;
     MicroBatch& operator=(const MicroBatch&) = delete;
+    /// Seed of the draws, derived from the arguments and the outer seed; set without a PortableRandom, too.
+    uint64_t key() const { return key_; }
 
    private:
+    uint64_t key_;
     Position before_;
   };
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
+#include "npu_train/base/forward_context.hpp"
 #include "npu_train/base/input_spec.hpp"
 #include "npu_train/base/outputs.hpp"
 #include "npu_train/base/parameter_limit.hpp"
@@ -25,14 +26,34 @@ class Module;
 
 namespace npu_train {
 
+/// The forward of a block: a function of one tensor, or of the context of the pass and the tensor. The context has the other inputs of the
+/// network and values of earlier blocks, and receives additional outputs.
+class BlockForward {
+ public:
+  BlockForward() = default;
+  template <class Fn>
+  requires std::is_invocable_r_v<at::Tensor, Fn&, const ForwardContext&, const at::Tensor&> BlockForward(
+      Fn fn)  // NOLINT: a function is one
+      : call_(std::move(fn)) {}
+  template <class Fn>
+  requires(!std::is_same_v<Fn, BlockForward> && std::is_invocable_r_v<at::Tensor, Fn&, const at::Tensor&>) BlockForward(Fn fn)  // NOLINT
+      : call_([fn = std::move(fn)](const ForwardContext&, const at::Tensor& x) mutable { return fn(x); }) {}
+
+  at::Tensor operator()(const ForwardContext& context, const at::Tensor& x) const { return call_(context, x); }
+
+ private:
+  std::function<at::Tensor(const ForwardContext&, const at::Tensor&)> call_;
+};
+
 /// A part of a network that maps one tensor to one tensor: the unit of recomputation for activation checkpointing.
 struct Block {
   std::string name;  ///< path of the module that it mainly runs ("layer1.0"), or a name such as "stem" or "head"
-  std::function<at::Tensor(const at::Tensor&)> forward;
+  BlockForward forward;
   std::vector<std::string> modules{};  ///< paths of all modules with parameters that it runs, if `name` is not the only one
 };
 
-/// The forward of a network: a function of a batch that returns Outputs, or of one tensor, the field "input", that returns a tensor.
+/// The forward of a network: a function of a batch, or of the context of a pass, that returns Outputs; or of one tensor, the field "input",
+/// that returns a tensor.
 class Forward {
  public:
   Forward() = default;
@@ -40,21 +61,25 @@ class Forward {
   requires std::is_invocable_r_v<at::Tensor, Fn&, const at::Tensor&> Forward(Fn fn)  // NOLINT: a function is a Forward
       : of_tensor_(std::move(fn)) {}
   template <class Fn>
-  requires(!std::is_invocable_r_v<at::Tensor, Fn&, const at::Tensor&> && std::is_invocable_r_v<Outputs, Fn&, const Batch&>)
+  requires(!std::is_invocable_r_v<at::Tensor, Fn&, const at::Tensor&> && std::is_invocable_r_v<Outputs, Fn&, const ForwardContext&>)
       Forward(Fn fn)  // NOLINT
-      : of_batch_(std::move(fn)) {}
+      : of_context_(std::move(fn)) {}
+  template <class Fn>
+  requires(!std::is_invocable_r_v<at::Tensor, Fn&, const at::Tensor&> && !std::is_invocable_r_v<Outputs, Fn&, const ForwardContext&> &&
+           std::is_invocable_r_v<Outputs, Fn&, const Batch&>) Forward(Fn fn)  // NOLINT
+      : of_context_([fn = std::move(fn)](const ForwardContext& context) { return fn(context.batch()); }) {}
 
-  Outputs operator()(const Batch& batch) const;
+  Outputs operator()(const ForwardContext& context) const;
   /// Calls a network with one input and returns its first output.
   at::Tensor operator()(const at::Tensor& input) const;
   /// Returns whether it is a function of one tensor.
   bool takes_tensor() const { return of_tensor_ != nullptr; }
-  explicit operator bool() const { return of_tensor_ != nullptr || of_batch_ != nullptr; }
+  explicit operator bool() const { return of_tensor_ != nullptr || of_context_ != nullptr; }
   bool operator==(std::nullptr_t) const { return !*this; }
 
  private:
   std::function<at::Tensor(const at::Tensor&)> of_tensor_;
-  std::function<Outputs(const Batch&)> of_batch_;
+  std::function<Outputs(const ForwardContext&)> of_context_;
 };
 
 /// A sequence that a decoder reads in pieces: maps the next tokens [batch, n] to their logits [batch, n, vocabulary]. It caches keys and
@@ -83,7 +108,8 @@ struct Model {
   std::function<Continuation()> start_sequence{};
 };
 
-/// Sets `forward` to run the blocks in order, each as a layer (layer_scope.hpp). They receive the first input; BlockInputs has the others.
+/// Sets `forward` to run the blocks in order, each as a layer (layer_scope.hpp). The first block receives the first input;
+/// ForwardContext::get() returns the others.
 Model chain_blocks(Model model);
 
 /// Networks by their names in a configuration.

@@ -4,8 +4,8 @@
 namespace npu_train {
 
 /// Additional base class of a Task that calls gathered() (nn/rank_gather.hpp) in its training_step(), equally often for every micro-batch:
-/// in a training over several ranks, gathered() returns the rows of all ranks. A validation_step() sees only its own batch, so the results
-/// of a validation do not depend on the number of ranks.
+/// in a training over several ranks, the context has the other ranks. That of a validation_step() has none, so the results of a validation
+/// do not depend on the number of ranks.
 class ComparesRanks {
  public:
   virtual ~ComparesRanks() = default;

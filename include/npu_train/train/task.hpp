@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
+#include "npu_train/base/forward_context.hpp"
 #include "npu_train/base/outputs.hpp"
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/nn/unit.hpp"
@@ -32,10 +33,10 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  /// Returns the loss on one batch, in training mode and under the precision's scope. The batch is on the task's device.
-  virtual StepOutput training_step(const Batch& batch) = 0;
+  /// Returns the loss on one batch, context.batch(), in training mode and under the precision's scope. The batch is on the task's device.
+  virtual StepOutput training_step(const ForwardContext& context) = 0;
   /// Returns the loss on a batch of a validation; called without gradients and in evaluation mode.
-  virtual StepOutput validation_step(const Batch& batch) { return training_step(batch); }
+  virtual StepOutput validation_step(const ForwardContext& context) { return training_step(context); }
   /// Runs the forward pass for prediction and export: on the input alone, in evaluation mode.
   virtual at::Tensor predict(const at::Tensor& input) = 0;
   /// Runs the forward pass on the inputs of a batch and returns all outputs, for models that have several. ModelTask implements it.

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "npu_train/base/batch.hpp"
-#include "npu_train/base/current_batch.hpp"
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/host_name.hpp"
@@ -160,12 +159,15 @@ void RankRecorder::on_loss(const at::Tensor& loss, int64_t /*attempt*/, int /*mi
   if (open_ && !notes_.batches.empty()) notes_.batches.back().loss = loss.detach().to(at::kCPU, at::kDouble).item<double>();
 }
 
-void RankRecorder::phase_begin(Phase phase, int64_t attempt, int micro_batch) {
+void RankRecorder::on_batch(const Batch& batch, int64_t attempt, int micro_batch) {
   const at::NoGradGuard no_grad;
-  if (const auto* batch = CurrentBatch::get(); phase == Phase::Forward && steps_.contains(attempt)) {
-    if (micro_batch == 0) begin(attempt);
-    notes_.batches.push_back(batch == nullptr ? RankBatch() : note_of(*batch));
-  }
+  if (!steps_.contains(attempt)) return;
+  if (micro_batch == 0) begin(attempt);
+  notes_.batches.push_back(note_of(batch));
+}
+
+void RankRecorder::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {
+  const at::NoGradGuard no_grad;
   if (phase == Phase::Reduce && steps_.contains(attempt) && (!open_ || notes_.step != attempt)) begin(attempt);  // this rank has no batch
   if (phase != Phase::Optimizer || !open_) return;
   notes_.lr = optimizer_.lr();

@@ -32,6 +32,7 @@ class RankRecorder final : public StepObserver {
   RankRecorder& operator=(const RankRecorder&) = delete;
 
   void on_loss(const at::Tensor& loss, int64_t attempt, int micro_batch) override;
+  void on_batch(const Batch& batch, int64_t attempt, int micro_batch) override;
   void phase_begin(Phase phase, int64_t attempt, int micro_batch) override;
   void phase_end(Phase phase, int64_t attempt, int micro_batch) override;
   void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) override;

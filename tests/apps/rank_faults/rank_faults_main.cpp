@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "npu_train/base/current_batch.hpp"
+#include "npu_train/base/batch.hpp"
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/device/portable_random.hpp"
 #include "npu_train/dist/strategy.hpp"
@@ -58,14 +58,12 @@ class Fault final : public RunObserver, public StepObserver {
     run.loop->observers().add(this);
   }
 
-  void phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) override {
-    const auto* batch = CurrentBatch::get();
-    if (phase != Phase::Forward || batch == nullptr) return;
+  void on_batch(const Batch& batch, int64_t attempt, int /*micro_batch*/) override {
     const at::NoGradGuard no_grad;
-    if (attempt >= options_.step && options_.kind == "same samples") run_->strategy->broadcast({batch->input()});
+    if (attempt >= options_.step && options_.kind == "same samples") run_->strategy->broadcast({batch.input()});
     if (attempt >= options_.step && options_.kind == "same ids")
-      for (size_t i = 0; i < batch->ids.size(); ++i) const_cast<Batch*>(batch)->ids[i] = static_cast<int64_t>(i);
-    if (here(attempt, /*from=*/true) && options_.kind == "normalisation") batch->input().mul_(2).add_(1);
+      for (size_t i = 0; i < batch.ids.size(); ++i) const_cast<Batch&>(batch).ids[i] = static_cast<int64_t>(i);
+    if (here(attempt, /*from=*/true) && options_.kind == "normalisation") batch.input().mul_(2).add_(1);
     if (here(attempt, /*from=*/false) && options_.kind == "weights before") flip(parameter(), options_.bit);
   }
 

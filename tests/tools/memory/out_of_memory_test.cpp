@@ -67,7 +67,8 @@ uint64_t trained_state(Trainer& trainer) {
 // y = x w, of inputs that outweigh all that is computed from them: 1 MiB a sample.
 class WideTask final : public Task {
  public:
-  StepOutput training_step(const Batch& batch) override {
+  StepOutput training_step(const ForwardContext& context) override {
+    const auto& batch = context.batch();
     const auto outputs = predict(batch.input());
     return {at::mse_loss(outputs, batch.target()), batch.weight, outputs};
   }
