@@ -1,6 +1,5 @@
 #include "npu_train/train/step.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -12,25 +11,14 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/device.hpp"
-#include "npu_train/device/portable_random.hpp"
 #include "npu_train/dist/offload.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "train/kept_buffers.hpp"
-#include "train/missing_buffers.hpp"
 #include "train/overflow_forensics.hpp"
-#include "train/running_statistics.hpp"
 #include "train/window_graph.hpp"
+#include "train/window_pass.hpp"
 
 namespace npu_train {
-
-namespace {
-
-bool lies_on(const Batch& batch, const at::Device& device) {
-  const auto& fields = batch.fields();
-  return std::all_of(fields.begin(), fields.end(), [&](const auto& field) { return field.second.device() == device; });
-}
-
-}  // namespace
 
 TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
                      StepOptions options)
@@ -46,106 +34,31 @@ TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema
   check(options_.clip_value >= 0 && std::isfinite(options_.clip_value) && options_.last_skip >= 0, ErrorKind::Usage, "TrainStep",
         "clip_value is ", options_.clip_value, " and last_skip ", options_.last_skip, "; allowed: finite numbers of at least 0");
   buffers_ = std::make_unique<detail::KeptBuffers>(task_);
-  statistics_ = std::make_unique<detail::RunningStatistics>(task_, strategy_, options_.sync_batchnorm);
   const auto& computed = on_device(strategy_, optimizer_.parameters());
-  const auto device = computed[0].value.device();
-  forensics_ = std::make_unique<detail::OverflowForensics>(
-      task_, precision_, optimizer_, strategy_, options_, may_skip_, *buffers_,
-      [device, bring = options_.bring](const Batch& batch) { return lies_on(batch, device) || !bring ? batch : bring(batch); });
-  if (options_.graphs && strategy_.capturable()) graph_ = std::make_unique<detail::WindowGraph>(device_of(device), task_, computed);
+  pass_ = std::make_unique<detail::WindowPass>(task_, precision_, strategy_, observers_, options_, computed);
+  forensics_ = std::make_unique<detail::OverflowForensics>(task_, precision_, optimizer_, strategy_, options_, may_skip_, *buffers_,
+                                                           [pass = pass_.get()](const Batch& batch) { return pass->brought(batch); });
+  if (options_.graphs && strategy_.capturable())
+    graph_ = std::make_unique<detail::WindowGraph>(device_of(computed[0].value.device()), task_, computed);
 }
 
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
 TrainStep::~TrainStep() = default;
 
-Batch TrainStep::bring(const Batch& batch, int micro_batch) {
-  if (!options_.bring || lies_on(batch, on_device(strategy_, optimizer_.parameters())[0].value.device())) return batch;
-  phase_ = Phase::Transfer;
-  return observers_.run(Phase::Transfer, attempts_, micro_batch, [&] { return options_.bring(batch); });
-}
+Phase TrainStep::phase() const { return pass_->phase(); }
+int TrainStep::micro_batch() const { return pass_->micro_batch(); }
 
-void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSums& window, const at::Tensor& scale) {
-  at::Tensor loss;
-  StepOutput output;
-  micro_batch_ = micro_batch;
-  const PortableRandom::MicroBatch draws("training", attempts_, strategy_.micro_batch_number(micro_batch));
-  const auto batch = bring(given, micro_batch);
-  observers_.show_batch(batch, attempts_, micro_batch);
-  phase_ = Phase::Forward;
-  observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
-    strategy_.begin_forward(true);
-    const auto scope = precision_.forward_scope();
-    const auto context = statistics_->context(precision_.cast_input(batch), draws.key());
-    const auto forward = [&] { output = translated("Task", ErrorKind::Usage, [&] { return task_.training_step(context); }); };
-    statistics_->collect([&] {
-      if (std::exchange(buffers_checked_, true)) return forward();
-      detail::warn_of_missing_buffers(task_, forward);
-    });
+// Observers see the operators and phases of micro-batches, which a replayed graph does not have.
+detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& window, double full_weight) {
+  if (graph_ == nullptr || !observers_.empty()) return pass_->run(window, full_weight);
+  return graph_->run(window, full_weight, precision_.scale(), [&](const std::vector<Batch>& batches, const at::Tensor& scale) {
+    return pass_->run(batches, full_weight, may_skip_ ? scale : at::Tensor());
   });
-  check_output(output, "TrainStep");
-  observers_.show_loss(output.loss, attempts_, micro_batch);
-  if (window.full_weight == 0) {
-    const auto sum = strategy_.sum(output.weight * static_cast<double>(window.micro_batches));
-    window.full_weight = sum > 0 ? sum : 1;
-  }
-  loss = share_of_window(output, window.full_weight);
-  phase_ = Phase::Backward;
-  statistics_->begin_backward(output.weight > 0);
-  if (output.weight > 0)
-    observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
-      strategy_.backward(scale.defined() ? loss * scale : precision_.scale_loss(loss), micro_batch + 1 == window.micro_batches);
-      precision_.collect_gradients();
-    });
-  end_micro_batch();
-
-  const at::NoGradGuard no_grad;
-  const auto metrics = checked_metric_sums(task_, output, batch);
-  auto sums = output.weight > 0 ? loss.detach().to(at::kFloat).reshape({1}) : at::zeros({1}, loss.options().dtype(at::kFloat));
-  if (metrics.defined()) sums = at::cat({sums, metrics});
-  window.sums = window.sums.defined() ? window.sums.add_(sums) : sums;
-  window.weight += output.weight;
-  window.samples += static_cast<double>(batch.size);
-}
-
-// If passes wait for other ranks, all ranks are in the same micro-batch.
-void TrainStep::end_micro_batch() {
-  if (!statistics_->waits()) return;
-  statistics_->end_micro_batch();
-  strategy_.end_micro_batch();
-}
-
-// Takes part in the window of other ranks.
-void TrainStep::take_part(detail::WindowSums& window) {
-  check(window.full_weight > 0 || !statistics_->waits(), ErrorKind::Usage, "TrainStep",
-        "with sync_batchnorm, or a task that compares samples across ranks, a window without a batch on this rank needs the weight of a "
-        "full window; hint: pass full_weight");
-  if (window.full_weight == 0) window.full_weight = strategy_.sum(0);
-  window.sums = at::zeros({1 + 2 * static_cast<int64_t>(task_.metric_names().size())},
-                          on_device(strategy_, optimizer_.parameters())[0].value.options().dtype(at::kFloat).requires_grad(false));
-}
-
-detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches, double full_weight) {
-  const auto eagerly = [this, full_weight](const std::vector<Batch>& window, const at::Tensor& scale) {
-    detail::WindowSums sums{.micro_batches = static_cast<int64_t>(window.size()), .full_weight = full_weight, .sums = {}};
-    for (size_t k = 0; k < window.size(); ++k) accumulate(window[k], static_cast<int>(k), sums, scale);
-    if (window.empty()) take_part(sums);
-    for (auto k = sums.micro_batches; k < statistics_->rounds(); ++k) end_micro_batch();
-    return sums;
-  };
-  // observers see the operators and phases of micro-batches; a replay has neither
-  detail::WindowSums sums;
-  if (graph_ != nullptr && observers_.empty() && graph_->takes(batches, full_weight) &&
-      graph_->run(
-          batches, precision_.scale(),
-          [&](const auto& window, const at::Tensor& scale) { return eagerly(window, may_skip_ ? scale : at::Tensor()); }, sums))
-    return sums;
-  return eagerly(batches, {});
 }
 
 template <class Fn>
 decltype(auto) TrainStep::run_phase(Phase phase, Fn&& fn) {
-  phase_ = phase;
-  return observers_.run(phase, attempts_, 0, std::forward<Fn>(fn));
+  return pass_->run_phase(phase, 0, std::forward<Fn>(fn));
 }
 
 void TrainStep::set_attempts(int64_t attempts) {
@@ -156,14 +69,12 @@ void TrainStep::set_attempts(int64_t attempts) {
 void TrainStep::begin_window(const std::vector<Batch>& window, double full_weight) {
   check(full_weight >= 0 && std::isfinite(full_weight), ErrorKind::Usage, "TrainStep", "full_weight is ", full_weight,
         "; it must be positive, or 0 to take it from the first batch");
-  phase_ = Phase::Transfer;
-  micro_batch_ = 0;
   start_kept_ = false;
   optimizer_.zero_grad();  // gradients that the host, or a window that threw, has left
   parameters_.zero_grad();
   if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
-  statistics_->begin_window(static_cast<int64_t>(window.size()));
+  pass_->begin(window.size(), attempts_);
   forensics_->begin();
   precision_.begin_step();
   strategy_.begin_window(static_cast<int64_t>(window.size()));
@@ -175,26 +86,13 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   const auto window = forward_backward(batches, full_weight);  // each loss times its weight / R
 
   const at::NoGradGuard no_grad;
-  const WindowWeight own{window.weight, window.samples, static_cast<double>(batches.size())};
-  const auto total = run_phase(Phase::Reduce, [&] {
-    auto all = strategy_.finish_gradients(own);
-    statistics_->apply();
-    return all;
-  });
-  check(total.micro_batches > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch, on any rank");
-  if (total.loss == 0) return leave_out(window, total);
+  const auto total = reduce(window);
+  StepAgreement all{.found_inf = {}, .squares = {}, .sums = window.sums};
+  if (total.loss == 0) return leave_out(all, total);
   auto decision = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
-  StepAgreement all{.found_inf = decision.found_inf, .squares = {}, .sums = window.sums};
-  at::Tensor norm;
-  run_phase(Phase::Clip, [&] {
-    auto squares = own_squares();
-    all.squares = squares.parts;
-    strategy_.agree(all);
-    squares.parts = all.squares;
-    if (squares.parts.defined()) norm = norm_of(squares);
-    clip(norm);
-  });
+  all.found_inf = decision.found_inf;
+  const auto norm = run_phase(Phase::Clip, [&] { return agree_and_clip(all); });
   run_phase(Phase::Optimizer, [&] {
     decision = precision_.optimizer_decision({.inv_scale = decision.inv_scale, .found_inf = all.found_inf});
     optimizer_.step(decision);  // changes no bit if found_inf is set
@@ -206,32 +104,55 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   if (!taken) buffers_->restore();
   forensics_->end(taken, batches, window.full_weight, attempts_);
   precision_.update(decision);
-  optimizer_.zero_grad();
   if (taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), decision);
-  ++attempts_;
-  return {.packed = at::cat({all.sums, reported(norm, all.sums)}),
-          .loss_weight = total.loss / window.full_weight,
-          .weight = total.loss,
-          .samples = total.samples,
-          .micro_batches = static_cast<int64_t>(total.micro_batches),
-          .taken = taken};
+  auto result = end_window(all, norm, total);
+  result.loss_weight = total.loss / window.full_weight;
+  result.taken = taken;
+  return result;
+}
+
+// Reduces the gradients; returns the sums over the ranks.
+WindowWeight TrainStep::reduce(const detail::WindowSums& window) {
+  const auto total = run_phase(Phase::Reduce, [&] {
+    auto all = strategy_.finish_gradients({window.weight, window.samples, static_cast<double>(window.micro_batches)});
+    pass_->statistics().apply();
+    return all;
+  });
+  check(total.micro_batches > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch, on any rank");
+  return total;
+}
+
+// The one exchange of a step; returns the norm of the gradients, undefined if nothing is clipped by norm.
+at::Tensor TrainStep::agree_and_clip(StepAgreement& all) {
+  auto squares = own_squares();
+  all.squares = squares.parts;
+  strategy_.agree(all);
+  squares.parts = all.squares;
+  const auto norm = squares.parts.defined() ? norm_of(squares) : at::Tensor();
+  clip(norm);
+  return norm;
 }
 
 // Ends a window in which nothing counts, which has neither a mean loss nor a gradient: parameters, loss scale and averages are unchanged.
 // Ranks agree as in a skipped step, so that the errors of compressed gradients are unchanged, too.
-StepResult TrainStep::leave_out(const detail::WindowSums& window, const WindowWeight& total) {
-  StepAgreement all{.found_inf = at::ones({}, window.sums.options()), .squares = {}, .sums = window.sums};
+StepResult TrainStep::leave_out(StepAgreement& all, const WindowWeight& total) {
+  all.found_inf = at::ones({}, all.sums.options());
   run_phase(Phase::Clip, [&] { strategy_.agree(all); });
   run_phase(Phase::Optimizer, [&] { strategy_.finish_step(); });
   if (may_skip_) buffers_->restore();
+  auto result = end_window(all, {}, total);
+  result.taken = false;
+  result.empty = true;
+  return result;
+}
+
+StepResult TrainStep::end_window(const StepAgreement& all, const at::Tensor& norm, const WindowWeight& total) {
   optimizer_.zero_grad();
   ++attempts_;
-  return {.packed = at::cat({all.sums, reported({}, all.sums)}),
-          .weight = 0,
+  return {.packed = at::cat({all.sums, reported(norm, all.sums)}),
+          .weight = total.loss,
           .samples = total.samples,
-          .micro_batches = static_cast<int64_t>(total.micro_batches),
-          .taken = false,
-          .empty = true};
+          .micro_batches = static_cast<int64_t>(total.micro_batches)};
 }
 
 // Returns the norm for the report, on the device of `sums`; 0 if there is none.

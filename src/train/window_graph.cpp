@@ -30,6 +30,7 @@ WindowGraph::WindowGraph(Device device, Task& task, const ParameterSet& updated)
   for (const auto& [name, buffer] : task.buffers()) buffers_.push_back(buffer);
 }
 
+// Whether the window is one for the graph: an existing one, or one that enough windows of the same shape have asked for.
 bool WindowGraph::takes(const std::vector<Batch>& window, double full_weight) {
   if (given_up_) return false;
   auto shapes = shapes_of(window, full_weight);
@@ -41,41 +42,44 @@ bool WindowGraph::takes(const std::vector<Batch>& window, double full_weight) {
   return false;
 }
 
-bool WindowGraph::run(const std::vector<Batch>& window, double scale,
-                      const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor& scale)>& compute, WindowSums& out) {
-  if (graph_ != nullptr && places_ != places()) graph_.reset();  // weights have other memory, or were frozen
-  if (graph_ == nullptr) {
-    const RandomState before({device_.c10()});
-    try {
-      capture(window, compute);
-    } catch (const std::exception& e) {
-      given_up_ = true;
-      inputs_.clear();
-      drop_gradients();
-      before.restore();
-      const std::string why = e.what();
-      log_warning("trainer.cuda_graphs: the step cannot be captured and continues to run operator by operator: ",
-                  why.substr(0, why.find('\n')));
-      return false;
-    }
-  }
+WindowSums WindowGraph::run(const std::vector<Batch>& window, double full_weight, double scale, const Compute& eagerly) {
+  if (!takes(window, full_weight) || !prepare(window, eagerly)) return eagerly(window, {});
   const at::NoGradGuard no_grad;
   for (size_t k = 0; k < window.size(); ++k)
     for (const auto& [name, tensor] : window[k].fields()) inputs_[k].at(name).copy_(tensor);
   scale_.fill_(scale);
   graph_->replay();
   for (size_t i = 0; i < updated_.size(); ++i) updated_[i].value.mutable_grad() = gradients_[i];
-  out = sums_;
+  auto out = sums_;
   out.sums = sums_.sums.clone();  // it may be read after the next replay has begun
-  return true;
+  return out;
 }
 
-void WindowGraph::capture(const std::vector<Batch>& window,
-                          const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor&)>& compute) {
+// Captures the graph unless there is one that is still valid. Returns false if that fails.
+bool WindowGraph::prepare(const std::vector<Batch>& window, const Compute& eagerly) {
+  if (graph_ != nullptr && places_ != places()) graph_.reset();  // weights have other memory, or were frozen
+  if (graph_ != nullptr) return true;
+  const RandomState before({device_.c10()});
+  try {
+    capture(window, eagerly);
+    return true;
+  } catch (const std::exception& e) {
+    given_up_ = true;
+    inputs_.clear();
+    drop_gradients();
+    before.restore();
+    const std::string why = e.what();
+    log_warning("trainer.cuda_graphs: the step cannot be captured and continues to run operator by operator: ",
+                why.substr(0, why.find('\n')));
+    return false;
+  }
+}
+
+void WindowGraph::capture(const std::vector<Batch>& window, const Compute& eagerly) {
   inputs_.clear();
   for (const auto& batch : window) inputs_.push_back(batch.map([](const at::Tensor& t) { return t.clone(); }));
   scale_ = at::full({}, 1.0, at::TensorOptions().dtype(at::kFloat).device(device_.c10()));
-  graph_ = std::make_unique<DeviceGraph>(device_, [&] { sums_ = compute(inputs_, scale_); });
+  graph_ = std::make_unique<DeviceGraph>(device_, [&] { sums_ = eagerly(inputs_, scale_); });
   gradients_.clear();
   for (const auto& p : updated_) gradients_.push_back(p.value.grad());
   places_ = places();

@@ -11,17 +11,9 @@
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/device/device_graph.hpp"
 #include "npu_train/train/task.hpp"
+#include "train/window_pass.hpp"
 
 namespace npu_train::detail {
-
-// Sums over the micro-batches of one window.
-struct WindowSums {
-  int64_t micro_batches = 0;
-  double full_weight = 0;  // divisor of the losses' weights; 0 until the first micro-batch sets it
-  at::Tensor sums;         // [1 + 2 x metrics]: loss (in units of full_weight), metric sums, their counts
-  double weight = 0;
-  double samples = 0;
-};
 
 // The first windows of a shape run eagerly, since libraries initialise themselves in them. The shape that is more frequent than all others
 // together is captured: not that of an epoch's short last window, even if a run begins with it. A failed capture is never repeated; its
@@ -31,15 +23,16 @@ class WindowGraph {
   // All arguments are borrowed. `updated`: the parameters that the optimizer steps, whose gradients a replay sets.
   WindowGraph(Device device, Task& task, const ParameterSet& updated);
 
-  // Whether run() may take this window: it has the shapes and the divisor of the graph, or of enough windows to capture one.
-  bool takes(const std::vector<Batch>& window, double full_weight);
-  // Runs a window by the graph, which is captured first if necessary. `compute` runs a window eagerly, and multiplies losses by the tensor,
-  // fp32 on the device, before their backward. Returns false if the capture failed, without gradients and with restored generators.
-  bool run(const std::vector<Batch>& window, double scale,
-           const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor& scale)>& compute, WindowSums& out);
+  // Computes a window by the graph if it has the shapes and the divisor of the graph, which is captured once enough such windows have run;
+  // other windows are computed by `eagerly`. That multiplies losses by the tensor, fp32 on the device, before their backward, or, if the
+  // tensor is undefined, by the scale of the precision. A failed capture leaves no gradients and the states of the generators.
+  using Compute = std::function<WindowSums(const std::vector<Batch>& window, const at::Tensor& scale)>;
+  WindowSums run(const std::vector<Batch>& window, double full_weight, double scale, const Compute& eagerly);
 
  private:
-  void capture(const std::vector<Batch>& window, const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor&)>& compute);
+  bool takes(const std::vector<Batch>& window, double full_weight);
+  bool prepare(const std::vector<Batch>& window, const Compute& eagerly);
+  void capture(const std::vector<Batch>& window, const Compute& eagerly);
   // Addresses of the tensors that the graph reads and that other code may have moved, and whether they receive gradients.
   using Place = std::pair<const void*, bool>;
   std::vector<Place> places() const;

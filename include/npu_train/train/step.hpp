@@ -66,9 +66,9 @@ struct StepResult {
 
 namespace detail {
 class KeptBuffers;
-class RunningStatistics;
 class OverflowForensics;
 class WindowGraph;
+class WindowPass;
 struct WindowSums;
 }  // namespace detail
 
@@ -90,25 +90,23 @@ class TrainStep {
   /// `keep_start`. The caller restores the random number generators.
   void undo_window();
   /// Phase and micro-batch in which run() ended.
-  Phase phase() const { return phase_; }
-  int micro_batch() const { return micro_batch_; }
+  Phase phase() const;
+  int micro_batch() const;
 
   /// Number of processed windows, including skipped ones.
   int64_t attempts() const { return attempts_; }
   void set_attempts(int64_t attempts);
 
  private:
-  // `scale`: factor on the loss, fp32 on the device; undefined: the precision scales the loss.
-  void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
-  void end_micro_batch();
-  void take_part(detail::WindowSums& window);
-  StepResult leave_out(const detail::WindowSums& window, const WindowWeight& total);
+  WindowWeight reduce(const detail::WindowSums& window);
+  at::Tensor agree_and_clip(StepAgreement& all);
+  StepResult leave_out(StepAgreement& all, const WindowWeight& total);
+  StepResult end_window(const StepAgreement& all, const at::Tensor& norm, const WindowWeight& total);
   detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
   void begin_window(const std::vector<Batch>& window, double full_weight);
   SquaredNorm own_squares() const;
   void clip(const at::Tensor& norm);
   at::Tensor reported(const at::Tensor& norm, const at::Tensor& sums);
-  Batch bring(const Batch& batch, int micro_batch);
   template <class Fn>
   decltype(auto) run_phase(Phase phase, Fn&& fn);
 
@@ -122,13 +120,10 @@ class TrainStep {
   StepOptions options_;
   bool may_skip_;
   int64_t attempts_ = 0;
-  Phase phase_ = Phase::Transfer;
-  int micro_batch_ = 0;
   bool start_kept_ = false;  // the buffers are kept from the current window's start
-  bool buffers_checked_ = false;
-  at::Tensor no_norm_;  // reported as norm if nothing is clipped by norm
+  at::Tensor no_norm_;       // reported as norm if nothing is clipped by norm
   std::unique_ptr<detail::KeptBuffers> buffers_;
-  std::unique_ptr<detail::RunningStatistics> statistics_;
+  std::unique_ptr<detail::WindowPass> pass_;
   std::unique_ptr<detail::OverflowForensics> forensics_;
   std::unique_ptr<detail::WindowGraph> graph_;
 };
