@@ -37,12 +37,12 @@ const std::vector<Share>& windows() {
 }
 
 // What a step reports, and what it leaves behind.
-struct Seen {
+struct RanksSeen {
   std::vector<float> packed;
   double loss_weight = 0, weight = 0, samples = 0, scale = 0;
   bool taken = false;
   uint64_t parameters = 0, buffers = 0;
-  friend bool operator==(const Seen&, const Seen&) = default;
+  friend bool operator==(const RanksSeen&, const RanksSeen&) = default;
 };
 
 Batch micro_batch(size_t window, size_t rank, size_t k, int64_t rows, bool overflows) {
@@ -59,8 +59,8 @@ std::vector<Batch> of_rank(const std::vector<Share>& shares, size_t window, size
   return out;
 }
 
-Seen seen(Toy& toy, const StepResult& r) {
-  Seen out{.packed = {},
+RanksSeen seen(Toy& toy, const StepResult& r) {
+  RanksSeen out{.packed = {},
            .loss_weight = r.loss_weight,
            .weight = r.weight,
            .samples = r.samples,
@@ -82,7 +82,7 @@ std::unique_ptr<Toy> toy_of(const Setting& setting, std::shared_ptr<Strategy> st
 }
 
 struct RankRun {
-  std::vector<Seen> steps;
+  std::vector<RanksSeen> steps;
   std::unique_ptr<Toy> toy;
 };
 
@@ -120,7 +120,7 @@ std::vector<RankRun> two_ranks(const Setting& setting, const std::vector<Share>&
 }
 
 // Running statistics that libtorch's kernels move agree with those of one process except for roundings (running_statistics_test.cpp).
-Seen without_buffers(Seen s) {
+RanksSeen without_buffers(RanksSeen s) {
   s.buffers = 0;
   return s;
 }
