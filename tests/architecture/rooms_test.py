@@ -49,12 +49,12 @@ def room_of(path):
     parts = path.parts
     if parts[0] == "models":
         return "models"
-    inner = parts[2:] if parts[0] == "include" else parts[1:]
+    inner = parts[2:] if parts[1] == "npu_train" else parts[1:]
     return first_room("/".join(inner)) if len(inner) > 1 else "engine"
 
 
 def first_room(path):
-    """The room that a path below src/ or include/npu_train/ begins with: "io", "tools/align"."""
+    """The room that a path below src/ or npu_train/ begins with: "io", "tools/align"."""
     parts = path.split("/")
     return "/".join(parts[:2]) if parts[0] == "tools" else parts[0]
 
@@ -71,13 +71,15 @@ def check(root):
         if room not in table:
             problems.append(f"{path}: the room {room} is not in cmake/rooms.txt")
             continue
-        if public and not text.startswith("///"):
+        if path.parts[1] == "npu_train" and not text.startswith("///"):
             problems.append(f"{path}: does not begin with a /// comment that states its purpose")
         if str(path) not in KNOWS_LOCALES:
             problems += [f"{path}: uses {call[:-1]}, which depends on the program's locale; use str_cat() or core/text.hpp"
                          for call in BY_LOCALE.findall(text)]
         for kind, target in INCLUDE.findall(text):
             problems += judge(path, room, public, kind, target, table)
+            if public and (root / "src" / target).is_file():
+                problems.append(f"{path}: a public header includes {target}, which is not installed")
     for file in sorted((root / "tests").rglob("*.[ch]pp")):  # a test of the library links no tool
         room = first_room(str(file.relative_to(root / "tests").parent))
         if room in table and not room.startswith("tools/"):
@@ -86,10 +88,17 @@ def check(root):
     for file in sorted((root / "examples").rglob("*.[ch]pp")):  # compiled with our folders, as programs of users are not
         problems += [f"{file.relative_to(root)}: an example includes {target}, which is not installed"
                      for kind, target in INCLUDE.findall(file.read_text()) if kind == '"' and not (file.parent / target).is_file()]
-    for header in sorted((root / "include/npu_train").glob("*/**/*.hpp")):
-        room, name = header.parent.relative_to(root / "include/npu_train"), header.stem
-        if not (root / "tests" / room / f"{name}_test.cpp").is_file():
-            problems.append(f"{header.relative_to(root)}: tests/{room}/{name}_test.cpp is missing")
+    page = root / "docs/headers.md"
+    listed = set(re.findall(r"`([a-z_0-9/]+\.hpp)`", page.read_text())) if page.is_file() else None
+    if listed is not None:
+        public = {re.sub(r"^tools/", "", str(h.relative_to(root / "include/npu_train"))) for h in (root / "include/npu_train").rglob("*.hpp")}
+        problems += [f"docs/headers.md: {header} is not listed" for header in sorted(public - listed)]
+        problems += [f"docs/headers.md: {header} is not a public header" for header in sorted(listed - public)]
+    for folder in (root / "include/npu_train", root / "src/npu_train"):
+        for header in sorted(folder.glob("*/**/*.hpp")):
+            test = f"tests/{header.relative_to(folder).with_suffix('')}_test.cpp"
+            if not (root / test).is_file():
+                problems.append(f"{header.relative_to(root)}: {test} is missing")
     return problems
 
 
@@ -120,6 +129,9 @@ def self_test():
         "a private header of room core": ("src/io/a.cpp", '#include "core/x.hpp"\n'),
         "does not begin with": ("include/npu_train/io/a.hpp", "#pragma once\n"),
         "a_test.cpp is missing": ("include/npu_train/io/a.hpp", "/// A.\n"),
+        "src/npu_train/io/b.hpp: tests/io/b_test.cpp is missing": ("src/npu_train/io/b.hpp", "/// B.\n"),
+        "npu_train/core/private.hpp, which is not installed": ("include/npu_train/io/a.hpp", '/// A.\n#include "npu_train/core/private.hpp"\n'),
+        "docs/headers.md: io/gone.hpp is not a public header": ("docs/headers.md", "`io/gone.hpp`"),
         "the facade": ("models/a.cpp", "#include <npu_train/trainer.hpp>\n"),
         "torch/torch.h": ("include/npu_train/io/a.hpp", "/// A.\n#include <torch/torch.h>\n"),
         "belongs in one source file": ("include/npu_train/io/a.hpp", "/// A.\n#include <nlohmann/json.hpp>\n"),
@@ -138,7 +150,8 @@ def self_test():
     for part, (name, text) in mistakes.items():
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            for path, content in {"cmake/rooms.txt": "core:\nio: core\ndevice: core\ntrain: io\nmodels: core\nengine: train\ntools/a: io\n",
+            for path, content in {"src/npu_train/core/private.hpp": "/// Private.\n", "tests/core/private_test.cpp": "",
+                                  "cmake/rooms.txt": "core:\nio: core\ndevice: core\ntrain: io\nmodels: core\nengine: train\ntools/a: io\n",
                                   "src/io/good.cpp": '#include "npu_train/core/a.hpp"\n#include "io/b.hpp"\n#include <vector>\n', name: text}.items():
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(content)
