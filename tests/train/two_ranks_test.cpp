@@ -61,12 +61,12 @@ std::vector<Batch> of_rank(const std::vector<Share>& shares, size_t window, size
 
 RanksSeen seen(Toy& toy, const StepResult& r) {
   RanksSeen out{.packed = {},
-           .loss_weight = r.loss_weight,
-           .weight = r.weight,
-           .samples = r.samples,
-           .scale = toy.precision->scale(),
-           .taken = r.taken,
-           .parameters = digest(toy.task->parameters())};
+                .loss_weight = r.loss_weight,
+                .weight = r.weight,
+                .samples = r.samples,
+                .scale = toy.precision->scale(),
+                .taken = r.taken,
+                .parameters = digest(toy.task->parameters())};
   for (int64_t i = 0; i < r.packed.numel(); ++i) out.packed.push_back(r.packed[i].item<float>());
   for (const auto& [name, buffer] : toy.task->buffers()) out.buffers = out.buffers * 31 + digest(buffer);
   return out;
