@@ -1,7 +1,7 @@
 #include "dist/rendezvous.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <netdb.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -65,17 +65,32 @@ Error store_has_ended(const Rendezvous& r, const std::string& how) {
           "another rank has failed; the first error among the messages of all ranks is the cause", std::current_exception()};
 }
 
+// Whether nothing listens at the address of the store. `flags`: AI_NUMERICHOST looks up no names, which may take seconds.
+bool is_refused(const Launch& launch, int flags) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_flags = flags;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(launch.host.c_str(), std::to_string(launch.port).c_str(), &hints, &found) != 0) return false;
+  bool refused = true;
+  for (const auto* address = found; address != nullptr && refused; address = address->ai_next) {
+    const int socket = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (socket < 0) continue;
+    int error = ::connect(socket, address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
+    if (pollfd ready{socket, POLLOUT, 0}; error == EINPROGRESS && ::poll(&ready, 1, /*milliseconds=*/1000) == 1) {
+      socklen_t size = sizeof error;
+      ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    refused = error == ECONNREFUSED;
+    ::close(socket);
+  }
+  ::freeaddrinfo(found);
+  return refused;
+}
+
 // The store of our launcher listens before any rank runs, and ends when a rank has failed: then a client would retry until its timeout.
 void check_launcher_store(const Rendezvous& r) {
   if (r.launch.launcher != "npu_train" || r.launch.serves_store) return;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(r.launch.port));
-  if (::inet_pton(AF_INET, r.launch.host.c_str(), &address.sin_addr) != 1) return;
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool refused = ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED;
-  ::close(socket);
-  if (refused) throw store_has_ended(r, "connections are refused");
+  if (is_refused(r.launch, AI_NUMERICHOST)) throw store_has_ended(r, "connections are refused");
 }
 
 // A process that serves the store does so until it ends, for all its groups: another rank may already be connecting for the next one.
@@ -191,6 +206,11 @@ Connections connect(const Rendezvous& rendezvous, const StorePtr& store) {
 Connections meet(const Rendezvous& rendezvous) {
   check_descriptors(rendezvous);  // before the wait for other ranks
   const auto silent = [&] {
+    if (is_refused(rendezvous.launch, 0))
+      throw Error(
+          ErrorKind::Device, kGroup,
+          rendezvous.shared->who + ": nothing listens at " + place(rendezvous.launch) + "; it was tried for " + seconds(rendezvous.timeout),
+          "rank 0 has not been started or has ended; MASTER_ADDR and MASTER_PORT must name the host of rank 0, or the launcher's store");
     throw Error(ErrorKind::Device, kGroup,
                 rendezvous.shared->who + ": " + place(rendezvous.launch) + " accepts connections, but does not answer as a store within " +
                     seconds(rendezvous.timeout),

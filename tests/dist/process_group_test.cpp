@@ -179,6 +179,14 @@ TEST_CASE("a port that accepts connections and does not answer is an error after
                 rank.output);
 }
 
+TEST_CASE("a port at which nothing listens is not said to accept connections") {
+  const ReservedPort unused;
+  const auto rank = rank_at(unused.port(), "1");
+  CHECK(rank.status == 4);
+  CHECK_MESSAGE((has(rank.output, "nothing listens at 127.0.0.1") || has(rank.output, "cannot reach the store at 127.0.0.1")), rank.output);
+  CHECK_FALSE_MESSAGE(has(rank.output, "accepts connections"), rank.output);
+}
+
 TEST_CASE("a program ends the wait for the store and for other ranks when it likes, which is no failure") {
   const SilentPort silent;
   const ReservedPort unused;
