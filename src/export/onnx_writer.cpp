@@ -185,8 +185,9 @@ WrittenModel write_onnx(const std::filesystem::path& path, const OnnxModel& mode
   WrittenModel out;
   std::optional<DataFile> data;
   std::optional<AtomicFile> weights_file;
-  if (weights > external_above) {
-    data = place_weights(path, model);
+  if (weights > external_above) data = place_weights(path, model);
+  if (data && std::none_of(data->places.begin(), data->places.end(), [](const auto& place) { return place.has_value(); })) data.reset();
+  if (data) {
     out.data = path.parent_path() / data->name;
     write_weights(weights_file.emplace(out.data), model, *data);
     out.data_bytes = weights_file->size();

@@ -154,6 +154,9 @@ TEST_CASE("large weights are in a second file, aligned, and the data of a replac
   judged.check();
   export_onnx(model, batch, path);
   CHECK(files() == 1);
+  const auto few = model_of([=](const Batch& b) mutable { return Outputs(small(b.at("x"))); }, small.ptr());
+  CHECK(export_onnx(few, batch, path, {.external_above = 0}).data.empty());  // each weight is too small for a file of its own
+  CHECK(files() == 1);
 }
 
 TEST_CASE("a layer that cannot be exported is named, with what to write instead") {
