@@ -56,6 +56,7 @@ SourcedModel of_name(const ModelSource& source, const Parts& parts) {
     out.report = load_weights_file(out.model, file, path, {.strict = false});
     out.averages = file.averages;
     out.checkpoint = file.checkpoint;
+    out.weights = path;
     out.classes = std::move(file.classes);
     check_fit(out.report, source.fit, path);
   }

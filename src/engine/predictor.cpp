@@ -6,7 +6,9 @@
 #include <ATen/ops/topk.h>
 #include <torch/nn/module.h>
 
+#include "engine/hub_preparation.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/engine/run_config.hpp"
 
 namespace npu_train {
@@ -44,6 +46,20 @@ std::vector<PartConfig> transforms_of(const RunConfig& config, int64_t size) {
   return steps;
 }
 
+ImagePreparation preparation_of_run(const RunConfig& run, int64_t size, const Parts& parts) {
+  return {transforms_of(run, size), {size, ImagePreparation::imagenet_mean(), ImagePreparation::imagenet_std()}, parts.transforms};
+}
+
+/// Returns the preparation that the files next to the weights describe, and ImageNet's without such a file.
+ImagePreparation preparation_of_weights(const SourcedModel& from, int64_t size, const Parts& parts) {
+  const bool takes_images = !from.model.inputs.empty() && from.model.inputs.front().shape.size() == 4;
+  auto described = takes_images && !from.weights.empty() ? detail::hub_preparation(from.weights, size) : std::nullopt;
+  if (!described) return ImagePreparation::of_imagenet(size);
+  ImagePreparation out(std::move(described->steps), {}, parts.transforms);
+  log_info("images are prepared as ", described->file, " describes: ", out.steps_text());
+  return out;
+}
+
 }  // namespace
 
 Predictor::Predictor(Model model, ImagePreparation preparation, const std::string& device)
@@ -55,10 +71,8 @@ Predictor::Predictor(Model model, ImagePreparation preparation, const std::strin
 Predictor Predictor::from_source(const ModelSource& source, const std::string& device, const Parts& parts) {
   auto from = model_from(source, parts);
   const auto size = image_side(from.model);
-  const TransformContext context{size, ImagePreparation::imagenet_mean(), ImagePreparation::imagenet_std()};
-  Predictor p(std::move(from.model),
-              from.run ? ImagePreparation(transforms_of(*from.run, size), context, parts.transforms) : ImagePreparation::of_imagenet(size),
-              device);
+  auto preparation = from.run ? preparation_of_run(*from.run, size, parts) : preparation_of_weights(from, size, parts);
+  Predictor p(std::move(from.model), std::move(preparation), device);
   p.classes_ = std::move(from.classes);
   p.checkpoint_ = std::move(from.checkpoint);
   p.why_ = std::move(from.why);

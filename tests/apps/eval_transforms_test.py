@@ -15,6 +15,7 @@ PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() 
 SCRIPT = pathlib.Path(__file__).with_name('python_transforms.py')
 SIDE = 56
 LIMIT = 1e-3  # of a pixel's level
+ROUNDED_LIMIT = 2.001  # transformers resizes tensors of bytes with torchvision, whose two passes round otherwise than Pillow's
 
 # The network's logits are its input: what predict writes with --logits are the pixels.
 CONFIG = '''
@@ -67,6 +68,19 @@ class EvalTransforms(ProgramTest):
                  '--weights', self.dir / 'pixels.safetensors')
         self.assertDone(npu_tool('predict', *model, '--device', 'cpu', '--logits', self.dir / 'plain.npy', *self.images))
         self.assertLess(self.largest_difference('plain', 'torchvision'), LIMIT)
+
+    def test_predictions_are_prepared_as_the_files_next_to_the_weights_say(self):
+        for name in ('vit', 'clip', 'convnext', 'deit', 'pretrained_cfg'):
+            with self.subTest(name):
+                model = ('--model', 'torchscript', f'model.path={self.dir}/pixels.pt', 'model.allow_code=true', '--num-classes', str(3 * SIDE * SIDE),
+                         f'model.image_size={SIDE}', '--weights', self.dir / name / 'pixels.safetensors')
+                code, out, error = npu_tool('predict', *model, '--device', 'cpu', '--logits', self.dir / f'{name}.npy', *self.images)
+                self.assertEqual(code, 0, error)
+                self.assertIn('images are prepared as', error)
+                self.assertLess(self.largest_difference(name, name), LIMIT if name == 'pretrained_cfg' else ROUNDED_LIMIT)
+        (self.dir / 'vit/preprocessor_config.json').write_text('{"do_rescale": false}')
+        refused = npu_tool('predict', *model[:-1], self.dir / 'vit/pixels.safetensors', '--device', 'cpu', *self.images)
+        self.assertFails(refused, 6, 'the values of pixels are not divided by 255')
 
     def test_checkpoints_have_the_pixels_of_timm_and_validation_too(self):
         # timm resizes to floor(56 / 0.9) = 62

@@ -47,14 +47,41 @@ def make(folder, side):
     torch.jit.script(Pixels()).save(str(folder / 'pixels.pt'))
     from safetensors.torch import save_file
     save_file(Pixels().state_dict(), folder / 'pixels.safetensors')
+    write_folders(folder, side)
     return [str(path) for path in images(folder)]
 
 
+def processors(side):
+    """Image processors of transformers, whose preprocessor_config.json predict reads, by name."""
+    import transformers as t
+    square = {'height': side, 'width': side}
+    return {'vit': t.ViTImageProcessor(size=square, resample=2, image_mean=[0.5] * 3, image_std=[0.5] * 3),
+            'clip': t.CLIPImageProcessor(size={'shortest_edge': side}, crop_size=square),
+            'convnext': t.ConvNextImageProcessor(size={'shortest_edge': side}, crop_pct=0.875),
+            'deit': t.DeiTImageProcessor(size={'height': side + 8, 'width': side + 8}, crop_size=square)}
+
+
+def write_folders(folder, side):
+    """The network's weights next to the files of each processor, and next to timm's config.json."""
+    for name, processor in processors(side).items():
+        processor.save_pretrained(folder / name)
+        shutil.copy(folder / 'pixels.safetensors', folder / name)
+    (folder / 'pretrained_cfg').mkdir()
+    shutil.copy(folder / 'pixels.safetensors', folder / 'pretrained_cfg')
+    cfg = {'input_size': [3, side, side], 'interpolation': 'bicubic', 'crop_pct': 0.9, 'crop_mode': 'center', 'mean': MEAN, 'std': STD}
+    (folder / 'pretrained_cfg/config.json').write_text(json.dumps({'architecture': 'resnet18', 'pretrained_cfg': cfg}))
+
+
 def transform_of(name, side):
-    if name == 'timm':
+    if name in ('timm', 'pretrained_cfg'):
         from timm.data import create_transform
         return create_transform((3, side, side), is_training=False, interpolation='bicubic', crop_pct=0.9, mean=MEAN, std=STD)
     from torchvision import transforms as t
+    if name != 'torchvision':
+        processor = processors(side)[name]
+        # Of an odd margin, transformers crops the larger half on the right and at the bottom, torchvision (and npu_train) the half that rounds to even.
+        if not getattr(processor, 'do_center_crop', False): return lambda image: processor(image, return_tensors='pt')['pixel_values'][0]
+        return lambda image: t.CenterCrop(side)(processor(image, do_center_crop=False, return_tensors='pt')['pixel_values'][0])
     return t.Compose([t.Resize(side * 256 // 224), t.CenterCrop(side), t.ToTensor(), t.Normalize(MEAN, STD)])
 
 
@@ -66,7 +93,8 @@ def pixels(paths, name, side):
 def compare(folder, side, name, logits):
     ours = torch.from_numpy(np.load(logits)).reshape(-1, 3, side, side)
     theirs = pixels(images(folder), name, side)
-    return ((ours - theirs).abs() * torch.tensor(STD).view(3, 1, 1) * 255).max().item()
+    std = getattr(processors(side).get(name), 'image_std', STD)
+    return ((ours - theirs).abs() * torch.tensor(std).view(3, 1, 1) * 255).max().item()
 
 
 def loss(folder, side, name):

@@ -35,6 +35,7 @@ struct SourcedModel {
   WeightsReport report{};              ///< about the loaded weights; empty if none were loaded
   bool averages = false;               ///< the weights are averages (EMA)
   std::string checkpoint{};            ///< folder of the weights, if it is a checkpoint of npu_train
+  std::string weights{};               ///< file or folder of the weights, for a source with `model`
   std::string why{};                   ///< reason for choosing this checkpoint (choose_checkpoint)
   std::vector<std::string> classes{};  ///< class names of the checkpoint; may be empty
   std::optional<RunConfig> run{};      ///< configuration, for a source with `checkpoint`

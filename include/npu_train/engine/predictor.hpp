@@ -29,8 +29,10 @@ std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std:
 
 class Predictor {
  public:
-  /// Uses the model of a source (model_from) with the validation transforms of the checkpoint's run, or ImageNet's without a checkpoint.
-  /// Errors: those of model_from().
+  /// Uses the model of a source (model_from) with the validation transforms of the checkpoint's run. Without a checkpoint, images are
+  /// prepared as the files next to the weights describe: preprocessor_config.json (Hugging Face), or pretrained_cfg in config.json (timm);
+  /// without such a file, as for ImageNet. Errors: those of model_from(), and Error(Checkpoint) for a preparation that the transforms do
+  /// not have.
   static Predictor from_source(const ModelSource& source, const std::string& device = "auto", const Parts& parts = builtin_parts());
 
   /// Uses the model of a checkpoint (with EMA weights if it has any) and its validation transforms. `checkpoint` is a checkpoint, its
@@ -41,9 +43,9 @@ class Predictor {
   static Predictor from_checkpoint(const std::string& checkpoint, const std::vector<std::string>& overrides, const std::string& device,
                                    const Parts& parts = builtin_parts());
 
-  /// Uses a named model with options and weights from a file. Images are prepared as for ImageNet: shorter side to 256/224 of the model's
-  /// size, centre crop, ImageNet statistics. Error(Checkpoint) if the weights do not match the model; the message names the options with
-  /// which they would match.
+  /// Uses a named model with options and weights from a file. Images are prepared as in from_source(); for ImageNet that is: shorter side
+  /// to 256/224 of the model's size, centre crop, ImageNet statistics. Error(Checkpoint) if the weights do not match the model; the message
+  /// names the options with which they would match.
   static Predictor from_weights(const PartConfig& model, const std::string& weights, const std::string& device = "auto",
                                 const Parts& parts = builtin_parts());
   static Predictor from_weights(const std::string& model, int64_t num_classes, const std::string& weights,
