@@ -21,7 +21,7 @@ constexpr const char* kSource = "model";
 void check_fit(const WeightsReport& report, ModelSource::Fit fit, const std::string& what) {
   if (fit == ModelSource::Fit::Reported) return;
   const auto hint = report.fitting_keys.empty() ? "the model and its number of classes must match the weights"
-                                                : "these weights match with " + join(report.fitting_keys, " ");
+                                                : "the network of these weights has " + join(report.fitting_keys, " ");
   check(report.fits(), ErrorKind::Checkpoint, kSource, what, " does not match the model: ", report.str(), "; hint: ", hint);
   check(fit == ModelSource::Fit::FreshHead || report.fresh_head.empty(), ErrorKind::Checkpoint, kSource, what,
         " has no weights of this size for the head '", report.fresh_head, "', which would be random: ", report.str(), "; hint: ", hint);

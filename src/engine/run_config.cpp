@@ -304,6 +304,7 @@ std::string full_key(const std::string& key, const Parts& parts) {
 RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   ConfigProblems problems;
   auto node = given;
+  detail::fill_model_from_weights(node, parts);
   report_misplaced(node, parts, problems);
   auto config = bind_sections(node, parts, problems);
   check_parts(config, parts, marks_in(node), problems);
@@ -331,7 +332,6 @@ void check_config(const RunConfig& config, const Parts& parts) {
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides, const Parts& parts) {
   auto node = load_yaml(path);
   for (const auto& text : overrides) apply_override(node, text);
-  detail::fill_model_from_weights(node, parts);
   return bind_config(node, parts);
 }
 

@@ -162,7 +162,7 @@ class EveryField(HubTest):
 @unittest.skipIf(*NO_TRANSFORMERS)
 class OneFolder(HubTest):
     """What a user sets, and what the file says."""
-    jobs = {'mistral': {}}
+    jobs = {'mistral': {}, 'vit': {}}
 
     def setUp(self):
         super().setUp()
@@ -228,6 +228,18 @@ trainer: {{max_steps: 1, threads: 1}}
         self.assertLess(self.difference('mistral', self.folder, self.dir / 'found'), LIMIT)
         (self.folder / 'config.json').unlink()
         self.assertFails(train_app(config, f'output.dir={self.dir}/none'), 2, "the key 'name' is missing")
+
+    def test_commands_need_no_name_next_to_a_folder(self):
+        for name in ('mistral', 'vit'):
+            folder = pathlib.Path(self.folders.name) / name / 'as_it_is'
+            said = json.loads(self.assertDone(npu_tool('summary', f'model={{weights: {folder}}}', '--json')))
+            self.assertEqual(said['parameters'], sum(numpy.prod(s) for s in self.shapes(folder).values()), name)
+        self.assertFails(npu_tool('summary', f'model={{name: vit, weights: {self.folder}}}'), 6, 'model_type is mistral')
+        generate = ('generate', '--weights', self.folder, '--device', 'cpu', '--tokens', '3,1,4', '--max-new-tokens', '5', '--temperature', '0', '--json')
+        tokens = lambda *more: json.loads(self.assertDone(npu_tool(*generate, *more)))['tokens']
+        self.assertEqual(tokens(), tokens('--model', 'llama'))
+        (self.folder / 'config.json').unlink()
+        self.assertFails(npu_tool(*generate), 2, 'no model is named', 'has no config.json that describes one')
 
     def test_a_folder_of_an_unknown_network_has_no_model(self):
         self.rewrite(model_type='granite')

@@ -101,7 +101,7 @@ class NpuTool(ProgramTest):
         predict = ('predict', '--model', 'vit_tiny_cifar10', '--weights', made, self.dir / 'a.png')
         keys = ('model.patch_size=8', 'model.dim=32', 'model.depth=1')
         self.assertFails(npu_tool(*predict), 6, *keys)
-        self.assertFails(npu_tool(*predict, *keys, 'model.heads=2', '--num-classes', '7'), 6, 'these weights match with model.num_classes=10')
+        self.assertFails(npu_tool(*predict, *keys, 'model.heads=2', '--num-classes', '7'), 6, 'the network of these weights has model.num_classes=10')
         self.assertDone(npu_tool(*predict, *keys, 'model.heads=2'))
         self.assertFails(npu_tool(*predict, 'model.dpth=1'), 2, 'depth')
         self.assertFails(npu_tool(*predict[:-1]), 2, 'images')

@@ -85,7 +85,7 @@ TEST_CASE("weights that do not fill the model are refused, reported, or leave a 
   const auto error = error_of([&] { model_from({.model = with_classes(6), .weights = file}, parts); });
   CHECK(error.kind() == ErrorKind::Checkpoint);
   CHECK(has(error.what(), "for the head 'heads.head', which would be random"));
-  CHECK(has(error.what(), "these weights match with model.num_classes=5"));
+  CHECK(has(error.what(), "the network of these weights has model.num_classes=5"));
   CHECK(model_from({.model = with_classes(6), .weights = file, .fit = ModelSource::Fit::FreshHead}, parts).report.fresh_head ==
         "heads.head");
   auto deeper = with_classes(5);

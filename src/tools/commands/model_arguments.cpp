@@ -2,6 +2,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/engine/run_config.hpp"
+#include "npu_train/engine/weights.hpp"
 #include "tools/commands/train_app/number_checks.hpp"
 
 namespace npu_train::cli {
@@ -9,7 +10,8 @@ namespace npu_train::cli {
 bool is_model_key(const std::string& word) { return word.starts_with("model.") && word.find('=') != std::string::npos; }
 
 PartConfig ModelArguments::part(const Parts& parts) const {
-  ConfigNode node{{"model", ConfigNode{{"name", name}}}};
+  if (!named()) with_weights_options({}, parts, weights);  // throws, with the reason, unless a config.json names the network
+  ConfigNode node{{"model", named() ? ConfigNode{{"name", name}} : ConfigNode{{"weights", weights}}}};
   for (const auto& key : keys) {
     check(is_model_key(key), ErrorKind::Usage, "command line", "'", key, "' is not understood; allowed: model.KEY=VALUE");
     apply_override(node, key);
@@ -31,8 +33,9 @@ ModelSource ModelArguments::source(const char* command, bool needs_weights, cons
   check(checkpoint.empty() || num_classes == 0, ErrorKind::Usage, command,
         "--checkpoint has its own classes; omit --num-classes; hint: --model NAME for a model with others");
   if (!checkpoint.empty()) return {.checkpoint = checkpoint, .overrides = keys, .set = weight_set_argument(command, weights)};
-  check(named() && (!needs_weights || !weights.empty()), ErrorKind::Usage, command, "give --checkpoint DIR, or --model NAME ",
-        needs_weights ? "with" : "and, unless its weights may be random,", " --weights FILE; model.KEY=VALUE sets its options");
+  check(!weights.empty() || (named() && !needs_weights), ErrorKind::Usage, command, "give --checkpoint DIR, or --model NAME ",
+        needs_weights ? "with" : "and, unless its weights may be random,", " --weights FILE, or --weights FOLDER of Hugging Face, whose ",
+        "config.json names the network; model.KEY=VALUE sets its options");
   return {.model = part(parts), .weights = weights};
 }
 
@@ -45,8 +48,8 @@ void add_source_options(CLI::App& sub, ModelArguments& args) {
   sub.add_option("--checkpoint", args.checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
   add_model_options(sub, args, "in place of --checkpoint: name of a model");
   sub.add_option("--weights", args.weights,
-                 "with --model: a file or folder, of any kind that npu_tool weights reads; with --checkpoint: plain, or ema (the averages, "
-                 "which are the default if the run has them)");
+                 "a file or folder, of any kind that npu_tool weights reads, for --model NAME or the network that the folder's config.json "
+                 "describes; with --checkpoint: plain, or ema (the averages, which are the default if the run has them)");
 }
 
 }  // namespace npu_train::cli

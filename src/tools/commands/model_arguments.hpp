@@ -1,4 +1,5 @@
-// The model on a command line: --checkpoint DIR, or --model NAME [--num-classes N] [--weights FILE] [model.KEY=VALUE ...].
+// The model on a command line: --checkpoint DIR, or --model NAME [--num-classes N] [--weights FILE] [model.KEY=VALUE ...], or --weights
+// FOLDER alone.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -23,8 +24,8 @@ struct ModelArguments {
   bool given() const { return named() || !checkpoint.empty() || !weights.empty() || !keys.empty() || num_classes != 0; }
   /// Returns the model section of a configuration. Error(Usage) for keys of other sections, and for those that the model does not have.
   PartConfig part(const Parts& parts) const;
-  /// Error(Usage), with the name `command`, unless the arguments name either a checkpoint or a model; if `needs_weights`, a model requires
-  /// weights.
+  /// Error(Usage), with the name `command`, unless the arguments give either a checkpoint or a model, by its name or by weights with a
+  /// config.json; if `needs_weights`, a name requires weights.
   ModelSource source(const char* command, bool needs_weights, const Parts& parts) const;
 };
 

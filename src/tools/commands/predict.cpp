@@ -45,8 +45,10 @@ void check_arguments(const PredictArguments& args) {
     check(!model.named() && model.weights.empty() && model.keys.empty() && model.num_classes == 0, ErrorKind::Usage, kPredictImages,
           "--om has its own network; omit --model, --num-classes, --weights and model.KEY=VALUE");
   } else {
-    check(model.named() || !model.checkpoint.empty(), ErrorKind::Usage, kPredictImages,
-          "give --checkpoint DIR, or --model NAME with --weights FILE, and model.KEY=VALUE for another size, or --om FILE");
+    check(
+        model.named() || !model.weights.empty() || !model.checkpoint.empty(), ErrorKind::Usage, kPredictImages,
+        "give --checkpoint DIR, or --model NAME with --weights FILE, and model.KEY=VALUE for another size, or --weights FOLDER of Hugging "
+        "Face, or --om FILE");
     check(args.offline.mean.empty() && args.offline.std.empty() && args.offline.classes.empty(), ErrorKind::Usage, kPredictImages,
           "--mean, --std and --classes are for --om");
   }

@@ -4,6 +4,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/model_source.hpp"
+#include "npu_train/engine/weights.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "tools/commands/train_app/cli.hpp"
@@ -24,26 +25,32 @@ Json shape_of(const std::vector<int64_t>& shape) {
   return out;
 }
 
-/// Returns the model section, with the classes and the image size of the data if the data can be opened; a summary does not need them.
-PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
+RunConfig config_of(const SummaryArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
-  auto node = ConfigNode::map();
-  if (file.empty())
-    for (const auto& text : overrides) apply_override(node, text);
-  auto config = file.empty() ? bind_config(node, parts) : load_config(file, overrides, parts);
-  auto& part = config.model;
-  if (!args.model.empty()) part.name = args.model;
-  check(!part.name.empty(), ErrorKind::Usage, "summary", "no model; give CONFIG or --model NAME");
-  if (args.image > 0) part.options.set("image_size", ConfigNode(args.image));
-  if (args.num_classes > 0) part.options.set("num_classes", ConfigNode(args.num_classes));
-  part.options.erase("weights");
+  auto node = file.empty() ? ConfigNode::map() : load_yaml(file);
+  for (const auto& text : overrides) apply_override(node, text);
+  if (!args.model.empty()) node.set("model.name", ConfigNode(args.model));
+  if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
+  if (args.num_classes > 0) node.set("model.num_classes", ConfigNode(args.num_classes));
+  return bind_config(node, parts);
+}
+
+/// Returns the model section, with the classes and the image size of the data if the data can be opened, or else those of the weights; the
+/// weights themselves are not read.
+PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
+  const auto config = config_of(args, parts);
+  check(!config.model.name.empty(), ErrorKind::Usage, "summary", "no model; give CONFIG or --model NAME");
+  auto part = config.model;
   try {
-    return npu_train::detail::model_for_data(config, parts);
+    part = npu_train::detail::model_for_data(config, parts);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::Data) throw;
     log_warning("summary: classes and image size are the model's own, since the data cannot be opened: ", e.what());
-    return part;
   }
+  const auto* weights = part.options.find("weights");
+  if (weights != nullptr && weights->is_scalar()) part = with_weights_options(part, parts, weights->scalar());
+  part.options.erase("weights");
+  return part;
 }
 
 /// Prints totals first; omits empty columns.
