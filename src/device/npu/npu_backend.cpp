@@ -43,7 +43,7 @@ void start(const TorchNpu& npu) {
   const c10::Device device(kNpu, 0);
   double two = 0;
   try {
-    if (npu.init != nullptr) npu.init(0);
+    if (npu.init) npu.init();
     two = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(device)).add_(1).cpu().item<double>();
   } catch (const std::exception& e) {
     throw Error(ErrorKind::Device, "device npu", std::string("torch_npu is loaded, but the device does not start: ") + e.what(),
@@ -87,7 +87,7 @@ class NpuBackend final : public GenericBackend {
           "for "
           "this user (in a container: mapped into it), and whether ASCEND_RT_VISIBLE_DEVICES hides it");
     start(npu);
-    if (!npu.path.empty() && npu.finalize != nullptr) {
+    if (npu.finalize) {
       std::atexit(finalize);
       std::at_quick_exit(finalize);  // end_process()
     }
@@ -144,8 +144,8 @@ class NpuBackend final : public GenericBackend {
   }
 
   bool saturates() const {
-    const auto ask = loaded.load()->supports_inf_nan;
-    if (ask == nullptr) return saturates_here(chip());
+    const auto& ask = loaded.load()->supports_inf_nan;
+    if (!ask) return saturates_here(chip());
     return translated("device npu", [&] { return !ask(); });
   }
 };

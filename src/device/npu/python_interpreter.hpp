@@ -1,0 +1,30 @@
+// The Python interpreter of this process: that of the host program, or one that is started here from a libpython loaded at run time.
+// Nothing of Python is linked.
+#pragma once
+
+#include <string>
+
+namespace npu_train::detail {
+
+struct PythonAnswer {
+  std::string result{};  // str() of the variable `result` that the code sets
+  std::string error{};   // "ImportError: no such file"; "" if the code ran to its end
+  std::string output{};  // what the code printed to sys.stdout and sys.stderr
+  bool ok() const { return error.empty(); }
+};
+
+// True if the process has an interpreter.
+bool has_python();
+
+// True if start_python() did not start it.
+bool has_python_of_host();
+
+// Starts the interpreter of the environment of `python` with the library `libpython`, of the version `version` ("3.11.7"). It stays until
+// the process ends. Signal handlers, LC_CTYPE and the calling thread are as before: it does not hold the interpreter's lock. Further calls
+// with the same environment do nothing. Error(Device) if it cannot be started, or if the process has another one.
+void start_python(const std::string& libpython, const std::string& python, const std::string& version);
+
+// Runs statements in a namespace of their own, under the interpreter's lock. Requires has_python().
+PythonAnswer run_python(const std::string& code);
+
+}  // namespace npu_train::detail

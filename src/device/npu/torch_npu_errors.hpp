@@ -1,0 +1,23 @@
+// Messages about a torch_npu that is missing or cannot be loaded: what is wrong, and what to install.
+#pragma once
+
+#include <string>
+
+namespace npu_train::detail {
+
+// Returns "2.13": the minor version of libtorch, and of the torch_npu that fits it.
+std::string torch_minor();
+
+// Returns the sentence that names torch_npu, for the environment of the interpreter `python`, and CANN.
+std::string what_to_install(const std::string& python = "python3");
+
+// Throws Error(Device).
+[[noreturn]] void fail_npu(const std::string& what, const std::string& hint);
+
+// Error(Device) if `version` of the torch_npu at `path` does not fit libtorch.
+void check_torch_npu_version(const std::string& path, const std::string& version);
+
+// Throws the Error(Device) for `error`, the loader's text for the library at `path`.
+[[noreturn]] void explain_loading(const std::string& path, const std::string& error);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,162 @@
+"""device=npu with the wheel of torch_npu: each fault of a Python environment by name, and runs on a CANN of the host.
+
+The wheel is that of NPU_TRAIN_TORCH_NPU_ENVIRONMENT, or of .venv/torch_npu (scripts/setup --dev). NPU_TRAIN_SIM_CANN names the folder with
+the libraries of a CANN that needs no NPU.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+from programs import BIN, SOURCE, ProgramTest, main, run, train_app
+
+ENVIRONMENT = pathlib.Path(os.environ.get('NPU_TRAIN_TORCH_NPU_ENVIRONMENT', SOURCE / '.venv/torch_npu'))
+PYTHON = ENVIRONMENT / 'bin/python'
+CANN = os.environ.get('NPU_TRAIN_SIM_CANN', '')
+GUEST = BIN.parent / 'tests/npu_guest'
+FAKES = BIN.parent / 'tests/fake_torch_npu'
+FIND = 'import importlib.util as u, os; print(*(os.path.dirname(u.find_spec(p).origin) for p in ("torch", "torch_npu", "numpy")), sep="\\n")'
+
+
+def packages():
+    """The folders of torch, torch_npu and numpy in the environment; None without torch_npu."""
+    if not PYTHON.exists(): return None
+    answer = subprocess.run([PYTHON, '-c', FIND], capture_output=True, text=True)
+    return [pathlib.Path(line) for line in answer.stdout.split()] if answer.returncode == 0 else None
+
+
+PACKAGES = packages()
+needs_wheel = unittest.skipUnless(PACKAGES, f'torch_npu is not installed in {ENVIRONMENT} (scripts/setup --dev)')
+needs_cann = unittest.skipUnless(PACKAGES and CANN, 'there is no CANN for the host (NPU_TRAIN_SIM_CANN)')
+
+
+def of_user(python=PYTHON, cann=CANN, **more):
+    """The variables of a shell in which only `python` and `cann` are named."""
+    ours = ('VIRTUAL_ENV', 'NPU_TRAIN_PYTHON', 'NPU_TRAIN_TORCH_NPU', 'TORCH_NPU_INSTALL_PREFIX', 'LD_LIBRARY_PATH', 'PYTHONPATH')
+    out = {name: value for name, value in os.environ.items() if name not in ours}
+    if python: out['NPU_TRAIN_PYTHON'] = str(python)
+    if cann: out['LD_LIBRARY_PATH'] = str(cann)
+    return {**out, **more}
+
+
+class Driver(ProgramTest):
+    def train(self, *words, **env):
+        small = ('device=npu', 'precision=32-true', 'trainer.max_steps=2', f'output.dir={self.dir}/out')
+        return train_app(self.config(), *small, *words, env=of_user(**env))
+
+    def environment(self, name, *links):
+        """A new environment of Python with links to these packages alone."""
+        folder = self.dir / name
+        subprocess.run([sys.executable, '-m', 'venv', '--without-pip', folder], check=True)
+        site = next(folder.glob('lib/python3*/site-packages'))
+        for package in links: (site / package.name).symlink_to(package)
+        return folder, site
+
+    def answering(self, name, expression):
+        """An interpreter that describes its environment as PYTHON does, but for what sed's `expression` changes."""
+        path = self.dir / name
+        path.write_text(f'#!/bin/sh\n{PYTHON} "$@" | sed "{expression}"\n')
+        path.chmod(0o755)
+        return path
+
+
+class Faults(Driver):
+    def test_no_python_at_all(self):
+        result = self.train(python=None, PATH='/nonexistent')
+        self.assertFails(result, 4, 'torch_npu is not found', 'python3: there is no such program', "-m pip install 'torch-npu==")
+
+    def test_a_named_python_that_is_not_there(self):
+        self.assertFails(self.train(python='/nonexistent/python'), 4, 'NPU_TRAIN_PYTHON=/nonexistent/python', 'there is no such program')
+
+    def test_a_python_without_torch_npu(self):
+        folder, _ = self.environment('empty')
+        self.assertFails(self.train(python=folder), 4, f'{folder} has no torch_npu', 'bin/python -m pip install')
+
+    def test_the_active_environment_is_looked_at_first(self):
+        folder, _ = self.environment('empty')
+        self.assertRegex(self.train(python=None, PATH='/nonexistent', VIRTUAL_ENV=str(folder))[2],
+                         rf'\({re.escape(str(folder))}/bin/python: no torch_npu, .*python3: there is no such program')
+
+    def test_a_torch_npu_of_another_minor_version(self):
+        folder, site = self.environment('old')
+        (site / 'torch_npu').mkdir()
+        (site / 'torch_npu/__init__.py').write_text('raise RuntimeError("must not be imported")\n')
+        (site / 'torch_npu-2.5.1.dist-info').mkdir()
+        (site / 'torch_npu-2.5.1.dist-info/METADATA').write_text('Metadata-Version: 2.1\nName: torch_npu\nVersion: 2.5.1\n')
+        self.assertFails(self.train(python=folder), 4, 'torch_npu 2.5.1, which does not fit libtorch')
+
+
+@needs_wheel
+class FaultsOfWheel(Driver):
+    def test_another_libtorch(self):
+        torch, torch_npu, numpy = PACKAGES
+        folder, site = self.environment('other', torch_npu, numpy)
+        (site / 'torch/lib').mkdir(parents=True)
+        for file in ('__init__.py', 'lib/libtorch_cpu.so'): (site / 'torch' / file).touch()
+        self.assertFails(self.train(python=folder), 4, f'{site.resolve()}/torch/lib/libtorch_cpu.so', f'{torch}/lib/libtorch_cpu.so')
+
+    def test_a_python_without_libpython(self):
+        result = self.train(python=self.answering('static', 's/^npu_train:libpython=.*/npu_train:libpython=/'))
+        self.assertFails(result, 4, str(PYTHON), 'has no shared library libpython', '--enable-shared')
+
+    def test_a_broken_libpython(self):
+        (self.dir / 'libpython.so').write_text('no library\n')
+        result = self.train(python=self.answering('broken', f's#^npu_train:libpython=.*#npu_train:libpython={self.dir}/libpython.so#'))
+        self.assertFails(result, 4, f'{self.dir}/libpython.so', 'cannot be loaded')
+
+    def test_the_libpython_of_another_python(self):
+        result = self.train(python=self.answering('mixed', 's/^npu_train:version=.*/npu_train:version=3.10.99/'))
+        self.assertFails(result, 4, 'of 3.10.99', 'two installations')
+
+    def test_no_numpy(self):
+        torch, torch_npu, numpy = PACKAGES
+        others = [p for folder in {torch.parent, torch_npu.parent} for p in folder.iterdir() if p.suffix != '.pth' and p != numpy]
+        folder, _ = self.environment('no_numpy', *{p.name: p for p in others}.values())
+        self.assertFails(self.train(python=folder, cann=CANN or None), 4, 'has no module numpy', 'bin/python -m pip install numpy')
+
+    def test_no_cann(self):
+        result = self.train(cann=None)
+        self.assertFails(result, 4, 'libhccl.so, which is not found', 'part of CANN', 'set_env.sh')
+        self.assertNotIn('Traceback', result[2])
+
+    def test_another_cann(self):
+        for name in ('hccl', 'ascendcl', 'acl_op_compiler', 'ge_runner', 'graph'):
+            (self.dir / f'lib{name}.so').symlink_to(FAKES / 'cann/libascendcl.so')
+        self.assertFails(self.train(cann=self.dir), 4, 'does not fit the CANN that is loaded', 'undefined symbol')
+
+    def test_a_second_attempt_reports_the_same(self):
+        code, out, err = run(GUEST, '--twice', env=of_user(cann=None))
+        first, second = (line.split(': ', 1)[1] for line in out.splitlines()[:2])
+        self.assertIn('libhccl.so', first)
+        self.assertEqual(first, second)
+        self.assertEqual((code, len(out.splitlines())), (0, 2), out + err)
+
+    def test_two_names_contradict(self):
+        self.assertFails(self.train(NPU_TRAIN_TORCH_NPU=str(FAKES / 'works')), 4, 'are both set')
+
+
+@needs_cann
+class Runs(Driver):
+    def check_guest(self, result):
+        code, out, err = result
+        said = dict(line.split(': ', 1) for line in out.splitlines())
+        self.assertEqual((said['sum'], said['seed'], said['child']), ('6', '7', 'computes'), out + err)
+        self.assertGreaterEqual(int(said['count']), 1)
+        self.assertIn('npu:100 does not exist', said['refused'])
+        self.assertNotRegex(out, '(?m)^(differs|new): ')
+        self.assertEqual(code, 0, out + err)
+
+    def test_a_program_gets_its_process_back_and_returns_from_main(self):
+        self.check_guest(run(GUEST, env=of_user()))
+
+    def test_a_python_process_that_did_not_import_torch_npu(self):
+        for first in ('', 'import torch, torch_npu;'):
+            code = (f'{first}import ctypes; guest = ctypes.CDLL("{BIN.parent}/tests/libnpu_guest_library.so"); code = guest.npu_guest(0);'
+                    'import sys; sys.exit(code)')
+            with self.subTest(first): self.check_guest(run(PYTHON, '-c', code, env=of_user(python=None, TORCH_DEVICE_BACKEND_AUTOLOAD='0')))
+
+
+if __name__ == '__main__':
+    main()
