@@ -77,7 +77,7 @@ class Faults(Driver):
     def test_the_active_environment_is_looked_at_first(self):
         folder, _ = self.environment('empty')
         self.assertRegex(self.train(python=None, PATH='/nonexistent', VIRTUAL_ENV=str(folder))[2],
-                         rf'\({re.escape(str(folder))}/bin/python: no torch_npu, .*python3: there is no such program')
+                         rf'\({re.escape(str(folder))}/bin/python3: no torch_npu, .*python3: there is no such program')
 
     def test_a_torch_npu_of_another_minor_version(self):
         folder, site = self.environment('old')

@@ -42,9 +42,10 @@ std::string refusal_with(const std::string& python) {
 TEST_CASE("an interpreter describes its environment between the lines that others print") {
   TempDir dir;
   PythonEnvironment found;
-  const auto python = interpreter(dir / "python", "hello\nnpu_train:version=3.11.7\nnpu_train:libpython=/a/libpython3.11.so\n"
-                                                  "npu_train:torch=/a=b/torch\nnpu_train:torch_version=2.13.0+cpu\nversion=2.7\n"
-                                                  "npu_train:torch_npu=/c d/torch_npu\nnpu_train:torch_npu_version=2.13.0");
+  const auto python = interpreter(dir / "python",
+                                  "hello\nnpu_train:version=3.11.7\nnpu_train:libpython=/a/libpython3.11.so\n"
+                                  "npu_train:torch=/a=b/torch\nnpu_train:torch_version=2.13.0+cpu\nversion=2.7\n"
+                                  "npu_train:torch_npu=/c d/torch_npu\nnpu_train:torch_npu_version=2.13.0");
   REQUIRE(npu_train::detail::describe_python(python, found).empty());
   CHECK(found.python == python);
   CHECK(found.version == "3.11.7");
@@ -65,7 +66,7 @@ TEST_CASE("a program that is no interpreter: each cause has its sentence") {
 
 TEST_CASE("interpreters are tried in this order: active environment, that of libtorch, PATH") {
   TempDir dir;
-  const auto active = interpreter(dir / "active/bin/python", ""), ours = interpreter(dir / "ours/bin/python3", "");
+  const auto active = interpreter(dir / "active/bin/python3", ""), ours = interpreter(dir / "ours/bin/python3", "");
   const EnvironmentVariable environment("VIRTUAL_ENV", dir / "active");
   const auto libraries = dir / "ours/lib/python3.11/site-packages/torch/lib";
   CHECK(npu_train::detail::usual_pythons(libraries) == std::vector<std::string>{active, ours, "python3"});
@@ -105,6 +106,7 @@ TEST_CASE("launchers count NPUs only if an environment has torch_npu") {
   const EnvironmentVariable visible("ASCEND_RT_VISIBLE_DEVICES", "0,1,2");
   const EnvironmentVariable without("NPU_TRAIN_PYTHON", interpreter(dir / "without", "npu_train:version=3.11.7"));
   CHECK(npu_train::detail::count_visible_npus() == 0);
-  const EnvironmentVariable with("NPU_TRAIN_PYTHON", interpreter(dir / "with", "npu_train:version=3.11.7\nnpu_train:torch_npu=/t/torch_npu"));
+  const EnvironmentVariable with("NPU_TRAIN_PYTHON",
+                                 interpreter(dir / "with", "npu_train:version=3.11.7\nnpu_train:torch_npu=/t/torch_npu"));
   CHECK(npu_train::detail::count_visible_npus() == 3);
 }

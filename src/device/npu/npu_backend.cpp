@@ -1,15 +1,18 @@
 // Ascend NPUs through torch_npu. Uses libtorch's device-generic interface (GenericBackend) where possible; this file adds the functions
-// that torch_npu implements in Python. The entry points are those of torch_npu 2.11; none of this has run on an NPU yet (docs/npu.md).
+// that torch_npu implements in Python. The entry points are those of torch_npu 2.11 to 2.14; none of this has run on an NPU yet
+// (docs/npu.md).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "device/ascend_chip.hpp"
 #include "device/builtin_backends.hpp"
@@ -54,12 +57,21 @@ void start(const TorchNpu& npu) {
   check(two == 2, ErrorKind::Device, "device npu", "torch_npu is loaded, but 1 + 1 gave ", two);
 }
 
-// Without this call, CANN reports an error at the end of the process. It throws if the device has failed.
+// Without this call, CANN reports an error at the end of the process. It throws if the device has failed. It runs in a thread of its own,
+// because exit() has already destroyed the thread-local objects of the calling one, among them torch_npu's current stream.
 void finalize() {
+  const auto* guard = c10::impl::getDeviceGuardImpl(kNpu);
   try {
-    loaded.load()->finalize();
+    std::thread([guard, device = guard->getDevice()] {
+      try {
+        guard->setDevice(device);
+        loaded.load()->finalize();
+      } catch (const std::exception& e) {
+        log_warning(std::string("npu: ending the device failed: ") + e.what());
+      }
+    }).join();
   } catch (const std::exception& e) {
-    log_warning(std::string("npu: ending the device failed: ") + e.what());
+    log_warning(std::string("npu: the device is not ended: ") + e.what());
   }
 }
 

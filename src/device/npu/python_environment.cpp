@@ -91,10 +91,10 @@ std::vector<std::string> usual_pythons(const fs::path& torch_libraries) {
     std::error_code none;
     if (fs::exists(python, none) && std::find(out.begin(), out.end(), python) == out.end()) out.push_back(python.string());
   };
-  if (const auto active = variable("VIRTUAL_ENV"); !active.empty()) add(fs::path(active) / "bin/python");
+  if (const auto active = variable("VIRTUAL_ENV"); !active.empty()) add(fs::path(active) / "bin/python3");
   // PREFIX/lib/python3.11/site-packages/torch/lib
   if (const auto packages = torch_libraries.parent_path().parent_path(); packages.filename().string().ends_with("-packages"))
-    for (const char* name : {"python", "python3"}) add(packages.parent_path().parent_path().parent_path() / "bin" / name);
+    add(packages.parent_path().parent_path().parent_path() / "bin/python3");
   out.emplace_back("python3");
   return out;
 }

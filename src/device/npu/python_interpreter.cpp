@@ -2,8 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <clocale>
+#include <csignal>
 #include <cstddef>
+#include <optional>
 #include <type_traits>
 
 #include "npu_train/core/error.hpp"
@@ -105,6 +108,24 @@ class UserLocale {
   std::string before_;
 };
 
+// The handlers of all signals are at the end of the lifetime what they were at its beginning: the module signal sets that of SIGINT.
+class HostSignals {
+ public:
+  HostSignals() {
+    for (int number = 1; number < NSIG; ++number) known_[number] = ::sigaction(number, nullptr, &actions_[number]) == 0;
+  }
+  ~HostSignals() {
+    for (int number = 1; number < NSIG; ++number)
+      if (known_[number]) ::sigaction(number, &actions_[number], nullptr);
+  }
+  HostSignals(const HostSignals&) = delete;
+  HostSignals& operator=(const HostSignals&) = delete;
+
+ private:
+  std::array<struct sigaction, NSIG> actions_{};
+  std::array<bool, NSIG> known_{};
+};
+
 PythonApi of_process() {
   PythonApi out;
   look_up(RTLD_DEFAULT, out);
@@ -160,6 +181,8 @@ void start_python(const std::string& libpython, const std::string& python, const
 
 PythonAnswer run_python(const std::string& code) {
   static const PythonApi python = of_process();
+  std::optional<HostSignals> signals;
+  if (!has_python_of_host()) signals.emplace();
   const Lock lock(python);
   PythonAnswer out{.error = "the interpreter has no memory left"};
   void* const scope = python.new_dict();

@@ -24,7 +24,8 @@ bool has_python_of_host();
 // with the same environment do nothing. Error(Device) if it cannot be started, or if the process has another one.
 void start_python(const std::string& libpython, const std::string& python, const std::string& version);
 
-// Runs statements in a namespace of their own, under the interpreter's lock. Requires has_python().
+// Runs statements in a namespace of their own, under the interpreter's lock. Requires has_python(). An interpreter that was started here
+// changes no signal handlers.
 PythonAnswer run_python(const std::string& code);
 
 }  // namespace npu_train::detail

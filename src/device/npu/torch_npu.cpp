@@ -61,7 +61,7 @@ void* open_library(std::string& opened, std::vector<std::string> tried) {
     else
       explain_loading(path, error);
   }
-  fail_npu("torch_npu is not found (" + join(tried) + ")", what_to_install());
+  fail_npu("torch_npu is not found (" + join(tried) + ")", what_to_install(usual_pythons(libtorch_folder()).front()));
 }
 
 bool is_registered() {
@@ -128,11 +128,13 @@ std::vector<std::string> torch_npu_places() {
   }
   std::vector<std::string> out;
   if (const auto prefix = in("TORCH_NPU_INSTALL_PREFIX"); !prefix.empty()) out.push_back((prefix / "lib" / kTorchNpuFile).string());
-  if (const auto torch = library_folder(reinterpret_cast<const void*>(&at::globalContext)); !torch.empty())
+  if (const auto torch = libtorch_folder(); !torch.empty())
     out.push_back((torch.parent_path().parent_path() / "libtorch_npu/lib" / kTorchNpuFile).string());
   out.emplace_back(kTorchNpuFile);
   return out;
 }
+
+fs::path libtorch_folder() { return library_folder(reinterpret_cast<const void*>(&at::globalContext)); }
 
 int count_ascend_nodes(const fs::path& dev) {
   const std::string start = "davinci";

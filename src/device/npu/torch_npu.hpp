@@ -35,6 +35,9 @@ void load_torch_npu(TorchNpu& npu);
 // otherwise TORCH_NPU_INSTALL_PREFIX; the package libtorch_npu next to torch; the folders of the system's loader.
 std::vector<std::string> torch_npu_places();
 
+// Returns the folder of the libtorch_cpu.so of this process.
+std::filesystem::path libtorch_folder();
+
 // Returns the number of Ascend NPUs with device nodes in `dev`.
 int count_ascend_nodes(const std::filesystem::path& dev = "/dev");
 

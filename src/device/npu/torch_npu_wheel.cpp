@@ -1,6 +1,5 @@
 #include "device/npu/torch_npu_wheel.hpp"
 
-#include <ATen/Context.h>
 #include <c10/core/DefaultDtype.h>
 
 #include <cstdlib>
@@ -10,7 +9,6 @@
 #include "device/npu/torch_npu_errors.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/plugin.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -35,8 +33,6 @@ finally:
 result = torch_npu.__version__
 )";
 
-fs::path torch_libraries() { return library_folder(reinterpret_cast<const void*>(&at::globalContext)); }
-
 // Throws what the statements raised.
 std::string run_or_throw(const std::string& code) {
   const auto answer = run_python(code);
@@ -50,7 +46,7 @@ void check_environment(const PythonEnvironment& environment) {
   if (environment.torch.empty()) fail_npu(python + " has torch_npu but no torch", what_to_install(python));
   std::error_code none;
   const auto theirs = fs::weakly_canonical(fs::path(environment.torch) / "lib/libtorch_cpu.so", none);
-  const auto ours = torch_libraries() / "libtorch_cpu.so";
+  const auto ours = libtorch_folder() / "libtorch_cpu.so";
   if (theirs != ours)
     fail_npu("this process uses " + ours.string() + ", and the torch of " + python + " (" + environment.torch_version + ") is " +
                  theirs.string() + "; a process can have only one libtorch",
@@ -102,7 +98,7 @@ std::optional<PythonEnvironment> environment_with_torch_npu(std::vector<std::str
     if (out.torch_npu.empty()) fail_npu(std::string(kPythonVariable) + "=" + named + " has no torch_npu", what_to_install(python));
     return out;
   }
-  for (const auto& python : usual_pythons(torch_libraries())) {
+  for (const auto& python : usual_pythons(libtorch_folder())) {
     const auto reason = describe_python(python, out);
     if (reason.empty() && !out.torch_npu.empty()) return out;
     tried.push_back(python + ": " + (reason.empty() ? "no torch_npu" : reason));

@@ -38,7 +38,9 @@ std::map<std::string, std::string> state_of_process() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) == 0)
-      out["signal " + std::to_string(number)] = action.sa_handler == SIG_DFL ? "default" : action.sa_handler == SIG_IGN ? "ignored" : "handled";
+      out["signal " + std::to_string(number)] = action.sa_handler == SIG_DFL   ? "default"
+                                                : action.sa_handler == SIG_IGN ? "ignored"
+                                                                               : "handled";
   }
   for (const auto& [name, category] : {std::pair("LC_CTYPE", LC_CTYPE), std::pair("LC_NUMERIC", LC_NUMERIC)})
     out[name] = std::setlocale(category, nullptr);
@@ -52,7 +54,8 @@ int report_differences(const std::map<std::string, std::string>& before) {
   auto after = state_of_process();
   int count = 0;
   for (const auto& [name, value] : before) count += after[name] != value ? std::printf("differs: %s\n", name.c_str()) > 0 : 0;
-  for (const auto& [name, value] : after) count += before.count(name) == 0 ? std::printf("new: %s=%s\n", name.c_str(), value.c_str()) > 0 : 0;
+  for (const auto& [name, value] : after)
+    count += before.count(name) == 0 ? std::printf("new: %s=%s\n", name.c_str(), value.c_str()) > 0 : 0;
   return count;
 }
 
