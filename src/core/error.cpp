@@ -14,6 +14,8 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kAscendHint = "npu_tool doctor --explain, with this line or its code, prints causes and remedies";
+constexpr const char* kOperatorHint =
+    "this CANN lacks the operator: install CANN's operators for your chip, in the version that your torch_npu names";
 constexpr const char* kOneValueHint = "use larger images or batches; data.drop_last=true omits a last batch of one sample";
 constexpr const char* kDtypeHint = "the inputs must have the dtype of the weights, which usually is float32: to(torch::kFloat)";
 constexpr const char* kMemoryHint = "use a smaller data.batch_size (with more accumulate_grad_batches) or a lower precision";
@@ -36,6 +38,7 @@ Verdict judge(const c10::Error& e, std::string_view text) {
   if (about_dtypes && (has(text, "double") || has(text, "Double"))) return {ErrorKind::Usage, kDtypeHint};
   if (dynamic_cast<const c10::DistError*>(&e)) return {ErrorKind::Peer, "check the log of the rank that failed first"};
   if (has(text, "INTERNAL ASSERT FAILED")) return {ErrorKind::Internal};
+  if (has(text, "not in libopapi.so")) return {ErrorKind::Device, kOperatorHint};
   if (has(text, "NPU function error") || has(text, "call acl api failed") || has(text, "NPU error"))
     return {ErrorKind::Device, kAscendHint};
   if (dynamic_cast<const c10::AcceleratorError*>(&e) || has(text, "CUDA error") || has(text, "CUDA driver") || has(text, "No CUDA GPUs") ||

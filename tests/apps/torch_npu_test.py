@@ -1,8 +1,9 @@
 """device=npu with the wheel of torch_npu: each fault of a Python environment by name, and runs on a CANN of the host.
 
 The wheel is that of NPU_TRAIN_TORCH_NPU_ENVIRONMENT, or of .venv/torch_npu (scripts/setup --dev). NPU_TRAIN_SIM_CANN names the folder with
-the libraries of a CANN that needs no NPU.
+the libraries of a CANN that needs no NPU, in place of lib/sim_cann of the build.
 """
+import csv
 import os
 import pathlib
 import re
@@ -10,13 +11,14 @@ import subprocess
 import sys
 import unittest
 
-from programs import BIN, SOURCE, ProgramTest, main, run, train_app
+from programs import BIN, SOURCE, ProgramTest, main, run, run_dir, train_app
 
 ENVIRONMENT = pathlib.Path(os.environ.get('NPU_TRAIN_TORCH_NPU_ENVIRONMENT', SOURCE / '.venv/torch_npu'))
 PYTHON = ENVIRONMENT / 'bin/python'
-CANN = os.environ.get('NPU_TRAIN_SIM_CANN', '')
+OWN_CANN = BIN.resolve().parent / 'lib/sim_cann'
+CANN = os.environ.get('NPU_TRAIN_SIM_CANN') or (str(OWN_CANN) if OWN_CANN.exists() else '')
 GUEST = BIN.parent / 'tests/npu_guest'
-FAKES = BIN.parent / 'tests/fake_torch_npu'
+FAKES = BIN.resolve().parent / 'tests/fake_torch_npu'
 FIND = 'import importlib.util as u, os; print(*(os.path.dirname(u.find_spec(p).origin) for p in ("torch", "torch_npu", "numpy")), sep="\\n")'
 
 
@@ -34,8 +36,9 @@ needs_cann = unittest.skipUnless(PACKAGES and CANN, 'there is no CANN for the ho
 
 def of_user(python=PYTHON, cann=CANN, **more):
     """The variables of a shell in which only `python` and `cann` are named."""
-    ours = ('VIRTUAL_ENV', 'NPU_TRAIN_PYTHON', 'NPU_TRAIN_TORCH_NPU', 'TORCH_NPU_INSTALL_PREFIX', 'LD_LIBRARY_PATH', 'PYTHONPATH')
+    ours = ('ASCEND_RT_VISIBLE_DEVICES', 'VIRTUAL_ENV', 'NPU_TRAIN_PYTHON', 'NPU_TRAIN_TORCH_NPU', 'TORCH_NPU_INSTALL_PREFIX', 'LD_LIBRARY_PATH', 'PYTHONPATH')
     out = {name: value for name, value in os.environ.items() if name not in ours}
+    out['SIM_CANN_DEVICES'] = '2'
     if python: out['NPU_TRAIN_PYTHON'] = str(python)
     if cann: out['LD_LIBRARY_PATH'] = str(cann)
     return {**out, **more}
@@ -122,7 +125,7 @@ class FaultsOfWheel(Driver):
         self.assertNotIn('Traceback', result[2])
 
     def test_another_cann(self):
-        for name in ('hccl', 'ascendcl', 'acl_op_compiler', 'ge_runner', 'graph'):
+        for name in ('hccl', 'ascendcl', 'acl_op_compiler', 'acl_tdt_channel', 'ge_runner', 'graph', 'atb', 'runtime'):
             (self.dir / f'lib{name}.so').symlink_to(FAKES / 'cann/libascendcl.so')
         self.assertFails(self.train(cann=self.dir), 4, 'does not fit the CANN that is loaded', 'undefined symbol')
 
@@ -139,11 +142,35 @@ class FaultsOfWheel(Driver):
 
 @needs_cann
 class Runs(Driver):
+    def losses(self, device, *words):
+        """The losses of the steps of a small network, with the same seed on every device."""
+        out = self.dir / device.replace(':', '_')
+        small = ('model.name=resnet18', 'model.stem=small', 'data.name=generated', 'data.train_size=16', 'data.val_size=8', 'data.batch_size=4')
+        steps = ('precision=32-true', 'trainer.max_steps=3', 'trainer.log_every_n_steps=1', 'trainer.threads=1')
+        self.assertDone(train_app(self.config('seed: 7\n'), *small, *steps, *words, f'device={device}', f'output.dir={out}', env=of_user()))
+        with open(run_dir(out) / 'metrics.csv') as file: rows = list(csv.DictReader(file))
+        return [float(row['train/loss_step']) for row in rows if row.get('train/loss_step')]
+
+    def test_a_run_has_the_losses_of_the_cpu(self):
+        cpu, npu = self.losses('cpu'), self.losses('npu:1')
+        self.assertEqual(len(npu), 3)
+        for a, b in zip(cpu, npu, strict=True): self.assertAlmostEqual(a, b, delta=1e-4)
+
+    def test_a_first_operator_that_fails(self):
+        for library in pathlib.Path(CANN).iterdir():
+            if 'opapi' not in library.name and 'aclnn' not in library.name: (self.dir / library.name).symlink_to(library.resolve())
+        result = self.train(cann=self.dir)
+        self.assertFails(result, 4)
+        self.assertRegex(result[2], r'the device does not start.*npu-smi|1 \+ 1 gave')
+
+    def test_no_device(self):
+        self.assertFails(self.train(ASCEND_RT_VISIBLE_DEVICES=''), 4, 'finds no NPU', 'npu-smi')
+
     def check_guest(self, result):
         code, out, err = result
         said = dict(line.split(': ', 1) for line in out.splitlines())
         self.assertEqual((said['sum'], said['seed'], said['child']), ('6', '7', 'computes'), out + err)
-        self.assertGreaterEqual(int(said['count']), 1)
+        self.assertEqual(said['count'], '2')
         self.assertIn('npu:100 does not exist', said['refused'])
         self.assertNotRegex(out, '(?m)^(differs|new): ')
         self.assertEqual(code, 0, out + err)

@@ -54,7 +54,8 @@ void start(const TorchNpu& npu) {
                 "versions that fit each other",
                 std::current_exception());
   }
-  check(two == 2, ErrorKind::Device, "device npu", "torch_npu is loaded, but 1 + 1 gave ", two);
+  check(two == 2, ErrorKind::Device, "device npu", "torch_npu is loaded, but 1 + 1 gave ", two,
+        "; hint: install CANN's operators for your chip, in the version that your torch_npu names");
 }
 
 // Without this call, CANN reports an error at the end of the process. It throws if the device has failed. It runs in a thread of its own,

@@ -17,19 +17,32 @@ std::string torch_minor(const ProcessFacts& process) {
 
 std::string wanted_torch_npu(const ProcessFacts& process) {
   const auto minor = torch_minor(process);
-  return "install torch_npu " + minor +
-         ".* built as a library without Python (BUILD_LIBTORCH of https://gitcode.com/Ascend/pytorch, branch v" + minor +
-         ".0) and set NPU_TRAIN_TORCH_NPU to the file";
+  return "python3 -m pip install 'torch-npu==" + minor +
+         ".*' numpy pyyaml, in the environment of this libtorch (NPU_TRAIN_PYTHON names another one), or set NPU_TRAIN_TORCH_NPU to the "
+         "file "
+         "of a build without Python";
 }
 
-// Returns the places in the order in which device npu searches them (docs/npu.md).
+// Adds the wheel's library in the Python environment `folder`.
+void add_environment(const HostView& host, const std::string& folder, std::vector<std::string>& out) {
+  for (const auto& name : host.list(folder + "/lib"))
+    if (name.starts_with("python3")) out.push_back(folder + "/lib/" + name + "/site-packages/torch_npu/lib/" + kLibrary);
+}
+
+// Returns the places in the order in which device npu searches them (docs/npu.md), but for python3 in PATH.
 std::vector<std::string> places(const HostView& host, const ProcessFacts& process) {
+  std::vector<std::string> out;
+  if (const auto python = host.variable("NPU_TRAIN_PYTHON"); !python.empty()) {  // ENVIRONMENT/bin/python, or its folder
+    add_environment(host, host.is_folder(python) ? python : std::filesystem::path(python).parent_path().parent_path().string(), out);
+    return out;
+  }
   if (const auto named = host.variable("NPU_TRAIN_TORCH_NPU"); !named.empty())
     return {host.is_folder(named) ? named + "/" + kLibrary : named};
-  std::vector<std::string> out;
+  if (const auto active = host.variable("VIRTUAL_ENV"); !active.empty()) add_environment(host, active, out);
+  const auto& torch = process.torch_folder;
+  if (!torch.empty()) out.push_back(torch + "/../../torch_npu/lib/" + kLibrary);
   if (const auto prefix = host.variable("TORCH_NPU_INSTALL_PREFIX"); !prefix.empty()) out.push_back(prefix + "/lib/" + kLibrary);
-  if (const auto& torch = process.torch_folder; !torch.empty())
-    for (const char* package : {"libtorch_npu", "torch_npu"}) out.push_back(torch + "/../../" + package + "/lib/" + kLibrary);
+  if (!torch.empty()) out.push_back(torch + "/../../libtorch_npu/lib/" + kLibrary);
   for (auto& path : out) path = std::filesystem::path(path).lexically_normal().string();
   return out;
 }
@@ -37,7 +50,8 @@ std::vector<std::string> places(const HostView& host, const ProcessFacts& proces
 std::string torch_npu_path(const HostView& host, const LibrarySearch& search, const std::vector<std::string>& tried) {
   for (const auto& path : tried)
     if (host.exists(path) && !host.is_folder(path)) return path;
-  return host.variable("NPU_TRAIN_TORCH_NPU").empty() ? search.find(kLibrary) : "";
+  const bool is_named = !host.variable("NPU_TRAIN_TORCH_NPU").empty() || !host.variable("NPU_TRAIN_PYTHON").empty();
+  return is_named ? "" : search.find(kLibrary);
 }
 
 // Returns the version from version.py or version.txt of the package, or from the wheel's folder torch_npu-2.11.0.dist-info. "" if unknown.
@@ -119,7 +133,8 @@ Finding libraries_finding(const LibrarySearch& search, const std::string& librar
     const bool is_driver = m.name.starts_with("libascend_hal") || m.name.starts_with("libdrv") || m.name.starts_with("libmmpa");
     (is_python ? python : is_driver ? driver : cann) = true;
   }
-  if (python) fixes.emplace_back("this is the library of the Python wheel: use one built with BUILD_LIBTORCH");
+  if (python)
+    fixes.emplace_back("this is the library of the Python wheel, and this libtorch is that of no Python: use the torch of its environment");
   if (cann) fixes.emplace_back("source set_env.sh of CANN in this shell (libhccl, libascendcl, libge_runner and libgraph are CANN's)");
   if (driver)
     fixes.emplace_back(

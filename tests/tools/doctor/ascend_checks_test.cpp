@@ -244,9 +244,9 @@ TEST_CASE("torch_npu: not found, of another version, architecture or ABI, no lib
   m.host.write(file, FakeLibrary{.needed = {}, .names = "_ZN2at4_ops3absESs"}.bytes());
   CHECK(fails(m.at("torch_npu ABI"), "a different ABI", "_GLIBCXX_USE_CXX11_ABI=1"));
   m.host.write(file, FakeLibrary{.needed = {}, .machine = EM_X86_64}.bytes());
-  CHECK(fails(m.at("torch_npu"), "for x86_64, this machine is aarch64", "BUILD_LIBTORCH"));
+  CHECK(fails(m.at("torch_npu"), "for x86_64, this machine is aarch64", "'torch-npu==2.11.*'"));
   m.host.write(file, "version https://git-lfs.github.com/spec/v1\n");
-  CHECK(fails(m.at("torch_npu"), "not a shared library", "BUILD_LIBTORCH"));
+  CHECK(fails(m.at("torch_npu"), "not a shared library", "'torch-npu==2.11.*'"));
   m.host.remove(file);
   CHECK(fails(m.at("torch_npu"), "not found", "NPU_TRAIN_TORCH_NPU"));
   CHECK(has(m.at("torch_npu").evidence, file));
@@ -255,6 +255,25 @@ TEST_CASE("torch_npu: not found, of another version, architecture or ABI, no lib
   m.process.torch_folder = "/site/torch/lib";
   m.host.write("/site/torch_npu/lib/libtorch_npu.so", FakeLibrary{{}}.bytes());
   CHECK(m.at("torch_npu").evidence.starts_with("/site/torch_npu/lib"));
+}
+
+TEST_CASE("the wheel of an environment: the named one alone, otherwise the active one before that of libtorch") {
+  AscendBox m;
+  m.host.environment.erase("NPU_TRAIN_TORCH_NPU");
+  m.process.torch_folder = "/site/torch/lib";
+  const auto wheel = [](const std::string& environment) {
+    return environment + "/lib/python3.11/site-packages/torch_npu/lib/libtorch_npu.so";
+  };
+  for (const auto& file : {wheel("/active"), wheel("/named"), std::string("/site/torch_npu/lib/libtorch_npu.so")})
+    m.host.write(file, FakeLibrary{{}}.bytes());
+  m.host.environment["VIRTUAL_ENV"] = "/active";
+  CHECK(m.at("torch_npu").evidence.starts_with(wheel("/active")));
+  m.host.environment["NPU_TRAIN_PYTHON"] = "/named/bin/python";
+  CHECK(m.at("torch_npu").evidence.starts_with(wheel("/named")));
+  m.host.environment["NPU_TRAIN_PYTHON"] = "/named";
+  CHECK(m.at("torch_npu").evidence.starts_with(wheel("/named")));
+  m.host.environment["NPU_TRAIN_PYTHON"] = "/nothing";
+  CHECK(fails(m.at("torch_npu"), "not found", "NPU_TRAIN_PYTHON"));
 }
 
 TEST_CASE("libraries of torch_npu that are not found") {
