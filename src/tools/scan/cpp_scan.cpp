@@ -135,12 +135,16 @@ class CppScan {
     for (size_t k = 0; found.row == nullptr && !plain_word && k < opened_.size(); ++k) {
       const auto inside = opened_[k] + "::" + written;
       const auto match = table.find_dotted(inside, "::");
-      if (match.row == nullptr || match.length <= opened_[k].size()) continue;
+      if (match.literal <= opened_[k].size() + 2) continue;  // at::cuda::* covers every name of the file; its place is the directive
       found = match;
       whole = match.length == inside.size();
     }
+    if (first > 0 && is(first - 1, "namespace")) {
+      if (first < 2 || !is(first - 2, "using")) return true;
+      found = table.find_dotted(full + "::", "::");  // the row that covers every name of the namespace
+      whole = false;
+    }
     if (found.row == nullptr) return false;
-    if (first > 0 && is(first - 1, "namespace")) return true;
     std::vector<Edit> edits;
     const auto& row = *found.row;
     if (whole && !row.replacement.empty() && as_written) {

@@ -87,12 +87,12 @@ PatternTable::DottedMatch PatternTable::find_dotted(std::string_view name, std::
   constexpr size_t kLongest = 200;  // more than any row has
   if (name.size() > kLongest) name = name.substr(0, name.rfind(dot, kLongest));
   for (auto part = name;;) {
-    if (const auto* row = exact(part)) return {row, part.size()};
+    if (const auto* row = exact(part)) return {row, part.size(), part.size()};
     const auto last = part.rfind(dot);
     if (last == std::string_view::npos) return {};
     const auto stem = part.substr(0, last + dot.size());
     for (const auto& [start, row] : prefixes_)
-      if (stem == start) return {&row, part.size()};
+      if (stem == start) return {&row, part.size(), stem.size()};
     part = part.substr(0, last);
   }
 }

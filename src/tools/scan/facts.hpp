@@ -59,7 +59,8 @@ class PatternTable {
 
   struct DottedMatch {
     const Pattern* row = nullptr;
-    size_t length = 0;  // length of the text that the pattern covers, up to the end of a component
+    size_t length = 0;   // length of the text that the pattern covers, up to the end of a component
+    size_t literal = 0;  // the same without what a '*' covers
   };
   /// Finds the row of the longest leading part of a dotted name ("a.b.c" or "a::b::c"). "a.b.*" matches "a.b.c", not "a.b".
   DottedMatch find_dotted(std::string_view name, std::string_view dot) const;

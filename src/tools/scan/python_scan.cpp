@@ -174,8 +174,9 @@ class PythonScan {
     auto found = table.find_dotted(full, ".");
     if (found.row == nullptr && target == nullptr)
       for (const auto& module : names_.stars())
-        if (found = table.find_dotted(module + "." + written, "."); found.row != nullptr) {
-          add(*found.row, first, last);
+        // Beyond the module, the row must contain a part of the name: torch.cuda.* covers every name of the file.
+        if (const auto inside = table.find_dotted(module + "." + written, "."); inside.literal > module.size() + 1) {
+          add(*inside.row, first, last);
           return true;
         }
     if (found.row == nullptr && target != nullptr && last == first + 2) {

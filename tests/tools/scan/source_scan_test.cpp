@@ -134,6 +134,8 @@ TEST_CASE("Python: names are followed through imports") {
   CHECK(found("a.py", "from torch.nn import (\n  Linear,  # one\n  DataParallel as DP,\n)\n") == "3:data-parallel");
   CHECK(found("a.py", "from torch.nn import *\nm = DataParallel(m)\n") == "2:data-parallel");
   CHECK(found("a.py", "from .nn import DataParallel\nm = DataParallel(m)\n").empty());
+  CHECK(found("a.py", "from torch.cuda import *\nfor x in range(3): print(x, is_available())\n") ==
+        "1:cuda-import=torch_npu.npu 2:cuda-api");
   CHECK(found("a.py", "from apex.optimizers import FusedAdam\no = FusedAdam(p)\n") == "1:library:apex 2:apex-fused");
   CHECK(found("a.py", "import torch\nx = torch.cuda.FloatTensor(1)\ny = torch.cuda.DoubleTensor(1)\n") ==
         "2:cuda-api=torch.npu.FloatTensor 3:float64");
@@ -179,6 +181,9 @@ TEST_CASE("C++: names, methods, headers, kernels") {
   CHECK(found("a.cpp", "auto d = torch::kCUDA;\n") == "1:cuda-enum=torch::kPrivateUse1");
   CHECK(found("a.cpp", "using namespace torch;\nauto d = Device(kCUDA, 1);\n") == "2:cuda-enum=kPrivateUse1");
   CHECK(found("a.cpp", "namespace c = torch::cuda;\nc::synchronize();\n") == "2:cuda-cpp-api");
+  CHECK(found("a.cpp", "using namespace at::cuda;\nvoid f(int a) { if (a) g(std::min(a, 1)); getCurrentCUDAStream(); }\n") ==
+        "1:cuda-cpp-api 2:cuda-cpp-api");
+  CHECK(found("a.cpp", "using namespace torch;\nvoid f() { g(); cuda::f(); }\nnamespace at::cuda {}\n") == "2:cuda-cpp-api");
   CHECK(found("a.cpp", "auto y = x.cuda() + p->cuda(1);\n") == "1:cuda-method=.to(at::kPrivateUse1) 1:cuda-method");
   CHECK(found("a.cpp", "bool b = x.is_cuda() || a.cuda;\n") == "1:cuda-method=.is_privateuseone");
   CHECK(found("a.cpp", "torch::Device d(\"cuda:0\"); // \"cuda\"\n") == "1:device-string=npu:0");
