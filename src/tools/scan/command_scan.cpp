@@ -3,7 +3,6 @@
 #include <set>
 
 #include "npu_train/core/text.hpp"
-#include "tools/scan/embedded.hpp"
 #include "tools/scan/file_scan.hpp"
 
 namespace npu_train::detail::scan {
@@ -18,65 +17,56 @@ std::string_view plain_word(std::string_view word) {
 
 constexpr size_t kLongestCommand = 200;  // length of a CMake command's name; longer names are in no table
 
-class CMakeScan {
+class CMakeScan : private Tokens {
  public:
-  explicit CMakeScan(FileScan& scan) : scan_(scan), text_(scan.text()), tokens_(cmake_tokens(text_)), rows_(scan.facts().table("cmake")) {
-    knows_npu_ = to_lower(text_).find("torch_npu") != std::string::npos;
+  explicit CMakeScan(FileScan& scan) : Tokens(cmake_tokens(scan.text())), scan_(scan), rows_(scan.facts().table("cmake")) {
+    knows_npu_ = to_lower(text()).find("torch_npu") != std::string::npos;
   }
 
   void run() {
-    for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
-      if (tokens_[i].kind != TokenKind::Name || tokens_[i + 1].in(text_) != "(") continue;
+    for (size_t i = 0; i + 1 < size(); ++i) {
+      if (!is_name(i) || !is(i + 1, "(")) continue;
       size_t end = i + 2;
-      for (int depth = 1; end < tokens_.size() && depth > 0; ++end) {
-        if (tokens_[end].in(text_) == "(") ++depth;
-        if (tokens_[end].in(text_) == ")") --depth;
-      }
+      for (int depth = 1; end < size() && depth > 0; ++end) depth += is(end, "(") ? 1 : is(end, ")") ? -1 : 0;
       command(i, i + 2, end - 1);
       i = end - 1;
     }
   }
 
  private:
-  std::string_view word(size_t i) const { return tokens_[i].kind == TokenKind::Text ? tokens_[i].body_in(text_) : tokens_[i].in(text_); }
+  std::string_view value(size_t i) const { return is_text(i) ? body(i) : word(i); }
 
   // Adds at most one finding per rule to a command, which is one place to work on.
   void command(size_t name, size_t first, size_t end) {
-    const auto called = to_lower(tokens_[name].in(text_).substr(0, kLongestCommand));
+    const auto called = to_lower(word(name).substr(0, kLongestCommand));
     std::set<const Rule*> told;
-    if (const auto* row = rows_.exact(called + " *"); row == nullptr) {
-      if (const auto* star = rows_.find(called + " "); star != nullptr) tell(*star, name, name, told);
-    } else {
-      tell(*row, name, name, told);
-    }
-    for (size_t i = first; i < end; ++i) {
-      if (tokens_[i].kind == TokenKind::Symbol) continue;
-      argument(called, i, told);
-    }
+    const auto* row = rows_.exact(called + " *");
+    if (row == nullptr) row = rows_.find(called + " ");
+    if (row != nullptr) tell(*row, name, told);
+    for (size_t i = first; i < end; ++i)
+      if (!is_kind(i, TokenKind::Symbol)) argument(called, i, told);
     const bool names_package = called == "find_package" || called == "fetchcontent_declare" || called == "pkg_check_modules";
     if (names_package && first < end)
-      if (const auto* library = scan_.facts().by_cmake(word(first))) scan_.add(*library, tokens_[first].begin, tokens_[first].length);
+      if (const auto* library = scan_.facts().by_cmake(value(first))) scan_.add(*library, begin(first), span(first, first));
   }
 
   void argument(const std::string& called, size_t i, std::set<const Rule*>& told) {
-    const auto given = word(i);
+    const auto given = value(i);
     if (const auto* row = rows_.exact(called + " " + std::string(given))) {
-      if (row->rule->id != "cmake-torch" || !knows_npu_) tell(*row, i, i, told);
+      if (row->rule->id != "cmake-torch" || !knows_npu_) tell(*row, i, told);
       return;
     }
     if (given.find(' ') != std::string_view::npos) return;
     const auto* row = rows_.find("* " + std::string(plain_word(given)));
     if (row == nullptr && given.ends_with(".cu")) row = rows_.exact("* *.cu");
-    if (row != nullptr) tell(*row, i, i, told);
+    if (row != nullptr) tell(*row, i, told);
   }
 
-  void tell(const Pattern& row, size_t first, size_t last, std::set<const Rule*>& told) {
-    if (told.insert(row.rule).second) scan_.add(row, tokens_[first].begin, tokens_[last].end() - tokens_[first].begin);
+  void tell(const Pattern& row, size_t i, std::set<const Rule*>& told) {
+    if (told.insert(row.rule).second) scan_.add(row, begin(i), span(i, i));
   }
 
   FileScan& scan_;
-  std::string_view text_;
-  std::vector<Token> tokens_;
   const PatternTable& rows_;
   bool knows_npu_ = false;
 };
@@ -103,13 +93,13 @@ EmbeddedCode python_of(const Token& token, std::string_view text) {
 
 void scan_cmake(FileScan& scan) { CMakeScan(scan).run(); }
 
-void scan_shell(FileScan& scan, const IsLocalModule& is_local) {
+void scan_shell(FileScan& scan) {
   const auto text = scan.text();
   const auto tokens = shell_tokens(text);
   const auto& rows = scan.facts().table("shell");
   for (size_t i = 0; i < tokens.size(); ++i) {
     const auto& token = tokens[i];
-    if (token.kind == TokenKind::Text) python_of(token, text).scan_as_python(scan, is_local, &as_it_is);
+    if (token.kind == TokenKind::Text) python_of(token, text).scan_as_python(scan, &as_it_is);
     if (token.kind != TokenKind::Name) continue;
     auto word = token.in(text);
     const auto next = i + 1 < tokens.size() && tokens[i + 1].begin == token.end() ? tokens[i + 1].in(text) : std::string_view();

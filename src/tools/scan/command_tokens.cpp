@@ -1,7 +1,5 @@
 // Tokenizers for languages of commands: CMake and shells.
-#include <algorithm>
 #include <string>
-#include <utility>
 
 #include "npu_train/core/text.hpp"
 #include "tools/scan/tokens.hpp"
@@ -9,22 +7,10 @@
 namespace npu_train::detail::scan {
 namespace {
 
-Token token_at(TokenKind kind, size_t begin, size_t end) {
-  return {.kind = kind, .begin = static_cast<uint32_t>(begin), .length = static_cast<uint32_t>(end - begin)};
-}
-
-Token text_at(size_t begin, size_t end, size_t body, size_t body_end) {
-  auto token = token_at(TokenKind::Text, begin, end);
-  token.body = static_cast<uint32_t>(body);
-  token.body_length = static_cast<uint32_t>(body_end - body);
-  return token;
-}
-
 // Returns the number of '=' in a "[==[" at `i`; -1 if there is none.
 int bracket_level(std::string_view text, size_t i) {
   if (i >= text.size() || text[i] != '[') return -1;
-  size_t at = i + 1;
-  while (at < text.size() && text[at] == '=') ++at;
+  const size_t at = end_of_run(text, i + 1, [](char c) { return c == '='; });
   return at < text.size() && text[at] == '[' ? static_cast<int>(at - i - 1) : -1;
 }
 
@@ -36,7 +22,7 @@ size_t bracket_end(std::string_view text, size_t i, int level) {
   return close == std::string_view::npos ? text.size() : close + closing.size();
 }
 
-bool is_word(char c) { return is_name(c) || c == '-' || c == '.' || c == '/' || c == ':' || c == '+'; }
+bool is_word_char(char c) { return is_name_char(c) || c == '-' || c == '.' || c == '/' || c == ':' || c == '+'; }
 
 class ShellTokenizer {
  public:
@@ -58,10 +44,10 @@ class ShellTokenizer {
         i = quoted(i);
       } else if (c == '<' && text_.substr(i).starts_with("<<") && !text_.substr(i).starts_with("<<<")) {
         i = remember_heredoc(i + 2);
-      } else if (is_word(c)) {
+      } else if (is_word_char(c)) {
         i = word(i, text_.size(), false);
       } else {
-        if (c == '=') out_.push_back(token_at(TokenKind::Symbol, i, i + 1));
+        if (c == '=') out_.push_back(Token::at(TokenKind::Symbol, i, i + 1));
         if (c == ';' || c == '&' || c == '|') end_line(i);  // another command
         ++i;
       }
@@ -72,14 +58,13 @@ class ShellTokenizer {
 
  private:
   void end_line(size_t at) {
-    if (out_.empty() || out_.back().kind != TokenKind::LineEnd) out_.push_back(token_at(TokenKind::LineEnd, at, at));
+    if (out_.empty() || out_.back().kind != TokenKind::LineEnd) out_.push_back(Token::at(TokenKind::LineEnd, at, at));
     line_calls_python_ = line_names_python_file_ = false;
   }
 
   size_t word(size_t i, size_t end, bool prose) {
-    size_t stop = i;
-    while (stop < end && is_word(text_[stop])) ++stop;
-    auto token = token_at(TokenKind::Name, i, stop);
+    const size_t stop = end_of_run(text_.substr(0, end), i, is_word_char);
+    auto token = Token::at(TokenKind::Name, i, stop);
     token.prose = prose;
     token.formatted = i > 0 && (text_[i - 1] == '$' || (i > 1 && text_[i - 1] == '{' && text_[i - 2] == '$'));
     out_.push_back(token);
@@ -91,21 +76,18 @@ class ShellTokenizer {
   // Adds the words inside quotes; if blanks separate them, they are prose.
   size_t quoted(size_t i) {
     const char mark = text_[i];
-    size_t end = i + 1;
-    while (end < text_.size() && text_[end] != mark) end += text_[end] == '\\' && mark == '"' ? 2 : 1;
-    end = std::min(end, text_.size());
-    const auto body = text_.substr(i + 1, end - i - 1);
+    const size_t end = closing_mark(text_, i + 1, mark, /*escapes=*/mark == '"'), stop = std::min(end + 1, text_.size());
     if (!out_.empty() && out_.back().kind == TokenKind::Name && out_.back().in(text_) == "-c" && line_calls_python_) {
-      out_.push_back(text_at(i, std::min(end + 1, text_.size()), i + 1, end));
+      out_.push_back(Token::at(TokenKind::Text, i, stop, i + 1, end));
       out_.back().formatted = mark == '"';
-      return std::min(end + 1, text_.size());
+    } else {
+      words_of(i + 1, end, text_.substr(i + 1, end - i - 1).find_first_of(" \t\n") != std::string_view::npos);
     }
-    words_of(i + 1, end, body.find_first_of(" \t\n") != std::string_view::npos);
-    return std::min(end + 1, text_.size());
+    return stop;
   }
 
   void words_of(size_t i, size_t end, bool prose) {
-    while (i < end) i = is_word(text_[i]) ? word(i, end, prose) : i + 1;
+    while (i < end) i = is_word_char(text_[i]) ? word(i, end, prose) : i + 1;
   }
 
   // Whether the word calls Python: "python", "/usr/bin/python3.11", "$PYTHON".
@@ -116,11 +98,10 @@ class ShellTokenizer {
 
   size_t remember_heredoc(size_t i) {
     if (i < text_.size() && text_[i] == '-') ++i;
-    while (i < text_.size() && text_[i] == ' ') ++i;
+    i = end_of_run(text_, i, [](char c) { return c == ' '; });
     const bool marked = i < text_.size() && (text_[i] == '"' || text_[i] == '\'');
     if (marked) ++i;
-    size_t stop = i;
-    while (stop < text_.size() && is_name(text_[stop])) ++stop;
+    const size_t stop = end_of_run(text_, i, is_name_char);
     heredoc_ = text_.substr(i, stop - i);
     note_heredoc();
     return marked && stop < text_.size() ? stop + 1 : stop;
@@ -138,13 +119,13 @@ class ShellTokenizer {
       while (!line.empty() && (line.front() == '\t' || line.front() == ' ')) line.remove_prefix(1);
       if (line.ends_with('\r')) line.remove_suffix(1);
       if (line == mark) {
-        if (python) out_.push_back(text_at(first, i, first, i));
+        if (python) out_.push_back(Token::at(TokenKind::Text, first, i, first, i));
         return end;
       }
       if (!python) words_of(i, end, true);
       i = end + 1;
     }
-    if (python) out_.push_back(text_at(first, text_.size(), first, text_.size()));
+    if (python) out_.push_back(Token::at(TokenKind::Text, first, text_.size(), first, text_.size()));
     return text_.size();
   }
 
@@ -157,7 +138,7 @@ class ShellTokenizer {
 
 }  // namespace
 
-std::vector<Token> cmake_tokens(std::string_view text) {
+Tokens cmake_tokens(std::string_view text) {
   std::vector<Token> out;
   const std::string_view separators = " \t\r\n()\"#;";
   for (size_t i = 0; i < text.size();) {
@@ -166,30 +147,28 @@ std::vector<Token> cmake_tokens(std::string_view text) {
       const int level = bracket_level(text, i + 1);
       i = level >= 0 ? bracket_end(text, i + 1, level) : std::min(text.size(), text.find('\n', i));
     } else if (c == '"') {
-      size_t end = i + 1;
-      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
-      end = std::min(end, text.size());
-      out.push_back(text_at(i, std::min(end + 1, text.size()), i + 1, end));
+      const size_t end = closing_mark(text, i + 1, c);
+      out.push_back(Token::at(TokenKind::Text, i, std::min(end + 1, text.size()), i + 1, end));
       i = end + 1;
     } else if (const int level = bracket_level(text, i); level >= 0) {
       const auto end = bracket_end(text, i, level);
-      out.push_back(text_at(i, end, i, end));
+      out.push_back(Token::at(TokenKind::Text, i, end, i, end));
       i = end;
     } else if (c == '(' || c == ')') {
-      out.push_back(token_at(TokenKind::Symbol, i, i + 1));
+      out.push_back(Token::at(TokenKind::Symbol, i, i + 1));
       ++i;
     } else if (separators.find(c) != std::string_view::npos) {
       ++i;
     } else {
       const size_t end = std::min(text.size(), text.find_first_of(separators, i));
-      out.push_back(token_at(TokenKind::Name, i, end));
+      out.push_back(Token::at(TokenKind::Name, i, end));
       i = end;
     }
   }
-  out.push_back(token_at(TokenKind::LineEnd, text.size(), text.size()));
-  return out;
+  out.push_back(Token::at(TokenKind::LineEnd, text.size(), text.size()));
+  return {text, std::move(out)};
 }
 
-std::vector<Token> shell_tokens(std::string_view text) { return ShellTokenizer(text).run(); }
+Tokens shell_tokens(std::string_view text) { return {text, ShellTokenizer(text).run()}; }
 
 }  // namespace npu_train::detail::scan

@@ -10,29 +10,27 @@ namespace {
 constexpr size_t kMostOpened = 16;  // opened namespaces, in each of which every name is looked up
 constexpr size_t kLongestName = 400;
 
-class CppScan {
+class CppScan : private Tokens {
  public:
-  explicit CppScan(FileScan& scan) : scan_(scan), text_(scan.text()), tokens_(cpp_tokens(text_)) {}
+  explicit CppScan(FileScan& scan) : Tokens(cpp_tokens(scan.text())), scan_(scan) {}
 
   void run() {
     find_aliases();
-    for (size_t i = 0; i < tokens_.size();) i = token(i);
+    for (size_t i = 0; i < size();) i = token(i);
   }
 
  private:
-  bool is(size_t i, std::string_view word) const { return i < tokens_.size() && tokens_[i].in(text_) == word; }
-  bool is_kind(size_t i, TokenKind kind) const { return i < tokens_.size() && tokens_[i].kind == kind; }
   void add(const Pattern& row, size_t first, size_t last, std::vector<Edit> edits = {}) {
-    scan_.add(row, tokens_[first].begin, tokens_[last].end() - tokens_[first].begin, std::move(edits));
+    scan_.add(row, begin(first), span(first, last), std::move(edits));
   }
 
   // Reads "a::b::c" at `i`, with or without a leading "::"; `last` is its last token. Of a name that is too long for any table, returns
   // only the start.
   std::string read_name(size_t i, size_t& last) const {
-    std::string name(tokens_[i].in(text_).substr(0, kLongestName));
+    std::string name(word(i).substr(0, kLongestName));
     last = i;
-    while (is(last + 1, "::") && is_kind(last + 2, TokenKind::Name)) {
-      if (name.size() < kLongestName) name.append("::").append(tokens_[last + 2].in(text_).substr(0, kLongestName));
+    while (is(last + 1, "::") && is_name(last + 2)) {
+      if (name.size() < kLongestName) name.append("::").append(word(last + 2).substr(0, kLongestName));
       last += 2;
     }
     return name;
@@ -41,12 +39,12 @@ class CppScan {
   // Finds `namespace a = b::c;`, `using a = b::c;`, `using b::c;` and `using namespace b;`.
   void find_aliases() {
     size_t last = 0;
-    for (size_t i = 0; i + 2 < tokens_.size(); ++i) {
+    for (size_t i = 0; i + 2 < size(); ++i) {
       const bool use = is(i, "using");
       if (!use && !is(i, "namespace")) continue;
       size_t at = i + 1;
-      if (is_kind(at, TokenKind::Name) && is(at + 1, "=") && is_kind(at + 2, TokenKind::Name)) {
-        aliases_[std::string(tokens_[at].in(text_))] = read_name(at + 2, last);
+      if (is_name(at) && is(at + 1, "=") && is_name(at + 2)) {
+        aliases_[std::string(word(at))] = read_name(at + 2, last);
         i = last;
         continue;
       }
@@ -54,7 +52,7 @@ class CppScan {
       const bool whole = is(at, "namespace");
       if (whole) ++at;
       if (is(at, "::")) ++at;
-      if (!is_kind(at, TokenKind::Name)) continue;
+      if (!is_name(at)) continue;
       const auto name = read_name(at, last);
       i = last;
       const auto cut = name.rfind("::");
@@ -67,37 +65,29 @@ class CppScan {
   }
 
   size_t token(size_t i) {
-    const auto& token = tokens_[i];
+    const auto& token = (*this)[i];
     if (token.kind == TokenKind::Header) {
-      header(i);
-    } else if (token.kind == TokenKind::Text) {
-      const auto body = token.body_in(text_);
-      if (!scan_.add_environment(body, token.body)) scan_.add_device_text(body, token.body);
-    } else if (token.kind == TokenKind::Name) {
-      const bool of_object = i > 0 && (is(i - 1, ".") || is(i - 1, "->"));
-      return of_object ? member(i) : name(i);
+      if (const auto* row = scan_.facts().table("cpp.header").find(body(i))) scan_.add(*row, token.body, token.body_length);
+    } else if (is_text(i)) {
+      if (!scan_.add_environment(body(i), token.body)) scan_.add_device_text(body(i), token.body);
+    } else if (is_name(i)) {
+      return is(i - 1, ".") || is(i - 1, "->") ? member(i) : name(i);
     } else if (is(i, "<<<")) {
       add({&scan_.facts().rule("kernel-launch"), "", ""}, launched(i), i);
     }
     return i + 1;
   }
 
-  void header(size_t i) {
-    const auto path = tokens_[i].body_in(text_);
-    const auto* row = scan_.facts().table("cpp.header").find(path);
-    if (row != nullptr) scan_.add(*row, tokens_[i].body, tokens_[i].body_length);
-  }
-
   // Scans members: `.cuda()`, `->is_cuda()`.
   size_t member(size_t i) {
     if (!is(i + 1, "(")) return i + 1;
-    const auto* row = scan_.facts().table("cpp.method").exact(tokens_[i].in(text_));
+    const auto* row = scan_.facts().table("cpp.method").exact(word(i));
     if (row == nullptr) return i + 1;
     const bool whole_call = row->replacement.ends_with(')');  // the replacement includes the arguments
     const bool mechanical = !row->replacement.empty() && (!whole_call || is(i + 2, ")"));
     const size_t last = whole_call && mechanical ? i + 2 : i;
     std::vector<Edit> edits;
-    if (mechanical) edits.push_back({tokens_[i].begin, tokens_[last].end() - tokens_[i].begin, row->replacement});
+    if (mechanical) edits.push_back({begin(i), span(i, last), row->replacement});
     add(*row, i - 1, last, std::move(edits));
     return last + 1;
   }
@@ -111,7 +101,7 @@ class CppScan {
       --at;
       if (is(at, ">")) ++depth;
       if (is(at, "<")) --depth;
-      if (depth == 0) return is_kind(at, TokenKind::Name) ? at : at > 0 && is(at, "<") && is_kind(at - 1, TokenKind::Name) ? at - 1 : i;
+      if (depth == 0) return is_name(at) ? at : at > 0 && is(at, "<") && is_name(at - 1) ? at - 1 : i;
     }
     return i;
   }
@@ -119,13 +109,13 @@ class CppScan {
   size_t name(size_t i) {
     size_t last = i;
     const auto written = read_name(i, last);
-    if (!known_name(i, last, written) && last == i) word(i);
+    if (!known_name(i, last, written) && last == i) single_word(i);
     return last + 1;
   }
 
   bool known_name(size_t first, size_t last, const std::string& written) {
     const auto& table = scan_.facts().table("cpp.name");
-    const auto base = tokens_[first].in(text_);
+    const auto base = word(first);
     const auto alias = aliases_.find(base);
     const auto full = (alias == aliases_.end() ? std::string(base) : alias->second).append(written, std::min(base.size(), written.size()));
     auto found = table.find_dotted(full, "::");
@@ -139,8 +129,8 @@ class CppScan {
       found = match;
       whole = match.length == inside.size();
     }
-    if (first > 0 && is(first - 1, "namespace")) {
-      if (first < 2 || !is(first - 2, "using")) return true;
+    if (is(first - 1, "namespace")) {
+      if (!is(first - 2, "using")) return true;
       found = table.find_dotted(full + "::", "::");  // the row that covers every name of the namespace
       whole = false;
     }
@@ -148,18 +138,18 @@ class CppScan {
     std::vector<Edit> edits;
     const auto& row = *found.row;
     if (whole && !row.replacement.empty() && as_written) {
-      edits.push_back({tokens_[first].begin, tokens_[last].end() - tokens_[first].begin, row.replacement});
+      edits.push_back({begin(first), span(first, last), row.replacement});
     } else if (whole && !row.replacement.empty()) {
       // With an alias, only the last component changes: kCUDA, DeviceType::CUDA.
-      edits.push_back({tokens_[last].begin, tokens_[last].length, row.replacement.substr(row.replacement.rfind(':') + 1)});
+      edits.push_back({begin(last), span(last, last), row.replacement.substr(row.replacement.rfind(':') + 1)});
     }
     add(row, first, last, std::move(edits));
     return true;
   }
 
   // Scans words: `__global__`, `cudaMalloc(...)`, `cudaStream_t`.
-  void word(size_t i) {
-    const auto text = tokens_[i].in(text_);
+  void single_word(size_t i) {
+    const auto text = word(i);
     // TORCH_LIBRARY_IMPL(project, CUDA, m)
     if (is(i + 1, "(") && is(i + 3, ",") && is(i + 4, "CUDA"))
       if (const auto* row = scan_.facts().table("cpp.name").exact(std::string(text) + "(CUDA)")) return add(*row, i, i + 4);
@@ -178,25 +168,23 @@ class CppScan {
   void kernel(const Pattern& row, size_t i) {
     constexpr size_t kFarthest = 60;
     size_t name = i;
-    for (size_t at = i + 1; at < tokens_.size() && at < i + kFarthest && name == i; ++at) {
+    for (size_t at = i + 1; at < size() && at < i + kFarthest && name == i; ++at) {
       if (is(at, "__launch_bounds__")) {
-        while (at < tokens_.size() && at < i + kFarthest && !is(at, ")")) ++at;
+        while (at < size() && at < i + kFarthest && !is(at, ")")) ++at;
       } else if (is(at, ";") || is(at, "{")) {
         break;
-      } else if (is(at, "(") && is_kind(at - 1, TokenKind::Name)) {
+      } else if (is(at, "(") && is_name(at - 1)) {
         name = at - 1;
       }
     }
     const bool function = name != i;
     if (!function && row.rule->id == "cuda-kernel") return;
     // `__constant__ __device__` is a single place.
-    if (i > 0 && scan_.facts().table("cpp.kernel").exact(tokens_[i - 1].in(text_)) != nullptr) return;
+    if (i > 0 && scan_.facts().table("cpp.kernel").exact(word(i - 1)) != nullptr) return;
     add(row, i, std::max(i, name));
   }
 
   FileScan& scan_;
-  std::string_view text_;
-  std::vector<Token> tokens_;
   TextMap<std::string> aliases_;
   std::vector<std::string> opened_;
 };

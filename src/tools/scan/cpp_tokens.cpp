@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <string>
 
 #include "tools/scan/tokens.hpp"
@@ -11,7 +10,7 @@ class CppTokenizer {
   explicit CppTokenizer(std::string_view text) : text_(text) {}
 
   std::vector<Token> run() {
-    size_t i = text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+    size_t i = start_of_text(text_);
     bool line_start = true;
     while (i < text_.size()) {
       const char c = text_[i];
@@ -21,8 +20,7 @@ class CppTokenizer {
         continue;
       }
       if (c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v' || c == '\\') {
-        ++i;
-        if (c == '\\') i = std::min(text_.size(), i + (text_.substr(i).starts_with("\r\n") ? 2 : 1));
+        i = c == '\\' ? after_backslash(text_, i) : i + 1;
         continue;
       }
       if (text_.substr(i).starts_with("//")) {
@@ -43,13 +41,10 @@ class CppTokenizer {
   }
 
  private:
-  Token& add(TokenKind kind, size_t begin, size_t end) {
-    out_.push_back({.kind = kind, .begin = static_cast<uint32_t>(begin), .length = static_cast<uint32_t>(end - begin)});
-    return out_.back();
-  }
-  void set_body(Token& token, size_t begin, size_t end) {
-    token.body = static_cast<uint32_t>(begin);
-    token.body_length = static_cast<uint32_t>(end - begin);
+  // Adds a token and returns its end.
+  size_t add(TokenKind kind, size_t begin, size_t end, size_t body = 0, size_t body_end = 0) {
+    out_.push_back(Token::at(kind, begin, end, body, body_end));
+    return end;
   }
 
   // Returns the end of a line, which backslashes may continue.
@@ -65,25 +60,17 @@ class CppTokenizer {
 
   // Reads the path of an #include; tokens of other directives are ordinary ones.
   size_t directive(size_t i) {
-    size_t at = i + 1;
-    const auto blanks = [&] {
-      while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\t')) ++at;
-    };
-    blanks();
-    const size_t word = at;
-    while (at < text_.size() && is_name(text_[at])) ++at;
-    const auto name = text_.substr(word, at - word);
+    const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+    const size_t word = end_of_run(text_, i + 1, is_blank), word_end = end_of_run(text_, word, is_name_char);
+    const size_t at = end_of_run(text_, word_end, is_blank);
+    const auto name = text_.substr(word, word_end - word);
     if (name == "error" || name == "warning" || name == "pragma") return line_end(at);  // prose, or unrelated to CUDA
-    if (name != "include" && name != "include_next" && name != "import") {
-      add(TokenKind::Symbol, i, i + 1);
-      return word;
-    }
-    blanks();
+    if (name != "include" && name != "include_next" && name != "import") return add(TokenKind::Symbol, i, i + 1);
     const char open = at < text_.size() ? text_[at] : '\n';
     if (open != '<' && open != '"') return at;
     const auto close = text_.find_first_of(open == '<' ? ">\n" : "\"\n", at + 1);
-    const size_t end = close == std::string_view::npos ? text_.size() : close;
-    set_body(add(TokenKind::Header, at, std::min(end + 1, text_.size())), at + 1, end);
+    const size_t end = std::min(close, text_.size());
+    add(TokenKind::Header, at, std::min(end + 1, text_.size()), at + 1, end);
     return end < text_.size() && text_[end] != '\n' ? end + 1 : end;
   }
 
@@ -93,26 +80,19 @@ class CppTokenizer {
     if (is_digit(c)) return number(i);
     if (c == '"' || c == '\'') return quoted(i, i);
     const auto rest = text_.substr(i, 3);
-    const bool launch = rest == "<<<" && !(out_.size() > 0 && out_.back().in(text_) == "operator");
-    size_t length = 1;
-    if (launch)
-      length = 3;
-    else if (rest.starts_with("::") || rest.starts_with("->") || rest.starts_with("==") || rest.starts_with("!="))
-      length = 2;
-    add(TokenKind::Symbol, i, i + length);
-    return i + length;
+    const bool launch = rest == "<<<" && !(!out_.empty() && out_.back().in(text_) == "operator");
+    const bool pair = rest.starts_with("::") || rest.starts_with("->") || rest.starts_with("==") || rest.starts_with("!=");
+    return add(TokenKind::Symbol, i, i + (launch ? 3 : pair ? 2 : 1));
   }
 
   size_t name(size_t i) {
-    size_t stop = i;
-    while (stop < text_.size() && is_name(text_[stop])) ++stop;
+    const size_t stop = end_of_run(text_, i, is_name_char);
     const auto word = text_.substr(i, stop - i);
     if (stop < text_.size() && text_[stop] == '"' && (word == "R" || word == "LR" || word == "uR" || word == "UR" || word == "u8R"))
       return raw(i, stop);
     if (stop < text_.size() && (text_[stop] == '"' || text_[stop] == '\'') && (word == "L" || word == "u" || word == "U" || word == "u8"))
       return quoted(i, stop);
-    add(TokenKind::Name, i, stop);
-    return stop;
+    return add(TokenKind::Name, i, stop);
   }
 
   size_t number(size_t i) {
@@ -121,12 +101,11 @@ class CppTokenizer {
       const char c = text_[stop];
       const char before = stop > i ? text_[stop - 1] : ' ';
       const bool sign = (c == '+' || c == '-') && (before == 'e' || before == 'E' || before == 'p' || before == 'P');
-      const bool separator = c == '\'' && stop + 1 < text_.size() && is_name(text_[stop + 1]);
-      if (!is_name(c) && c != '.' && !sign && !separator) break;
+      const bool separator = c == '\'' && stop + 1 < text_.size() && is_name_char(text_[stop + 1]);
+      if (!is_name_char(c) && c != '.' && !sign && !separator) break;
       ++stop;
     }
-    add(TokenKind::Number, i, stop);
-    return stop;
+    return add(TokenKind::Number, i, stop);
   }
 
   // Reads R"mark( ... )mark".
@@ -138,21 +117,16 @@ class CppTokenizer {
     const auto open = quote + 1 + length;
     const auto closing = ")" + std::string(text_.substr(quote + 1, open - quote - 1)) + "\"";
     const auto close = text_.find(closing, open + 1);
-    const size_t body_end = close == std::string_view::npos ? text_.size() : close;
-    const size_t stop = close == std::string_view::npos ? text_.size() : close + closing.size();
-    set_body(add(TokenKind::Text, begin, stop), open + 1, body_end);
-    return stop;
+    const size_t body_end = std::min(close, text_.size());
+    return add(TokenKind::Text, begin, std::min(text_.size(), body_end + closing.size()), open + 1, body_end);
   }
 
   // Reads a quoted literal, up to the end of the line at most. A character literal is a Number, since it cannot name a device.
   size_t quoted(size_t begin, size_t quote) {
     const char mark = text_[quote];
-    size_t i = quote + 1;
-    while (i < text_.size() && text_[i] != mark && text_[i] != '\n') i += text_[i] == '\\' ? 2 : 1;
-    const size_t body_end = std::min(i, text_.size());
-    const size_t stop = body_end < text_.size() && text_[body_end] == mark ? body_end + 1 : body_end;
-    set_body(add(mark == '"' ? TokenKind::Text : TokenKind::Number, begin, stop), quote + 1, body_end);
-    return stop;
+    const size_t body_end = closing_mark(text_, quote + 1, mark, /*escapes=*/true, /*lines=*/false);
+    const bool closed = body_end < text_.size() && text_[body_end] == mark;
+    return add(mark == '"' ? TokenKind::Text : TokenKind::Number, begin, body_end + (closed ? 1 : 0), quote + 1, body_end);
   }
 
   std::string_view text_;
@@ -161,6 +135,6 @@ class CppTokenizer {
 
 }  // namespace
 
-std::vector<Token> cpp_tokens(std::string_view text) { return CppTokenizer(text).run(); }
+Tokens cpp_tokens(std::string_view text) { return {text, CppTokenizer(text).run()}; }
 
 }  // namespace npu_train::detail::scan

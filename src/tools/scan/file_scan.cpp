@@ -1,8 +1,9 @@
 #include "tools/scan/file_scan.hpp"
 
 #include <algorithm>
-#include <array>
 
+#include "npu_train/core/facts_table.hpp"
+#include "npu_train/core/name_pattern.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail::scan {
@@ -52,31 +53,34 @@ std::vector<Part> device_parts(const Facts& facts, std::string_view text) {
   }
 }
 
-bool ends_in(std::string_view text, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(), [&](std::string_view e) { return text.size() > e.size() && text.ends_with(e); });
-}
+// Names of files in lower case; the first row with a matching pattern decides.
+struct LanguageRow {
+  Language language;
+  std::string_view names;
+  void (*scan)(FileScan&);
+};
+constexpr LanguageRow kLanguages[] = {
+    {Language::CMake, "cmakelists.txt *.cmake", &scan_cmake},
+    {Language::Requirements, "*requirement*.txt *requirement*.in *constraint*.txt *constraint*.in", &scan_requirements},
+    {Language::Toml, "pyproject.toml pipfile setup.cfg", &scan_toml},
+    {Language::Conda, "environment*.yml environment*.yaml conda*.yml conda*.yaml env.yml env.yaml env.*.yml env.*.yaml", &scan_conda},
+    {Language::Yaml, "*.yml *.yaml", &scan_yaml},
+    {Language::Python, "*.py *.pyw", &scan_python},
+    {Language::Cuda, "*.cu *.cuh", &scan_cpp},
+    {Language::Cpp, "*.cpp *.cc *.cxx *.c *.h *.hpp *.hh *.hxx *.inl *.ipp *.tpp", &scan_cpp},
+    {Language::Shell, "*.sh *.bash *.zsh *.slurm *.sbatch *.dockerfile *.mk dockerfile* containerfile* makefile .env", &scan_shell},
+    {Language::Json, "*.json", &scan_json},
+    {Language::Notebook, "*.ipynb", &scan_notebook},
+};
 
 }  // namespace
 
 Language language_of(std::string_view file_name, std::string_view folder_name, std::string_view start) {
   const auto name = to_lower(file_name);
-  if (name == "cmakelists.txt" || ends_in(name, {".cmake"})) return Language::CMake;
-  if (name.ends_with(".txt") || ends_in(name, {".in"})) {
-    const bool listed = name.find("requirement") != std::string::npos || name.find("constraint") != std::string::npos;
-    return listed || (to_lower(folder_name).find("requirement") != std::string::npos && name.ends_with(".txt")) ? Language::Requirements
-                                                                                                                : Language::None;
-  }
-  if (one_of(name, {"pyproject.toml", "pipfile", "setup.cfg"})) return Language::Toml;
-  if (ends_in(name, {".yml", ".yaml"}))
-    return name.starts_with("environment") || name.starts_with("conda") || name.starts_with("env.") ? Language::Conda : Language::Yaml;
-  if (ends_in(name, {".py", ".pyw"})) return Language::Python;
-  if (ends_in(name, {".cu", ".cuh"})) return Language::Cuda;
-  if (ends_in(name, {".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hh", ".hxx", ".inl", ".ipp", ".tpp"})) return Language::Cpp;
-  if (ends_in(name, {".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".dockerfile", ".mk"}) || name.starts_with("dockerfile") ||
-      name.starts_with("containerfile") || name == "makefile" || name == ".env")
-    return Language::Shell;
-  if (name.ends_with(".json")) return Language::Json;
-  if (name.ends_with(".ipynb")) return Language::Notebook;
+  for (const auto& row : kLanguages)
+    for (const auto pattern : npu_train::detail::split_view(row.names, ' '))
+      if (glob_matches(name, pattern)) return row.language;
+  if (name.ends_with(".txt") && to_lower(folder_name).find("requirement") != std::string::npos) return Language::Requirements;
   if (name.find('.') == std::string::npos && start.starts_with("#!")) {
     const auto line = start.substr(0, start.find('\n'));
     if (line.find("python") != std::string_view::npos) return Language::Python;
@@ -87,6 +91,10 @@ Language language_of(std::string_view file_name, std::string_view folder_name, s
 
 void FileScan::add(const Pattern& row, uint32_t begin, uint32_t length, std::vector<Edit> edits) {
   hits_.push_back({.rule = row.rule, .begin = begin, .length = length, .advice = row.advice, .edits = std::move(edits)});
+}
+
+void FileScan::add(std::string_view rule, uint32_t begin, uint32_t length, std::vector<Edit> edits) {
+  hits_.push_back({.rule = &facts_.rule(rule), .begin = begin, .length = length, .edits = std::move(edits)});
 }
 
 void FileScan::add(const Library& library, uint32_t begin, uint32_t length) {
@@ -125,7 +133,7 @@ bool FileScan::edits_lie_in(uint32_t begin, uint32_t end) const {
 }
 
 bool FileScan::add_environment(std::string_view name, uint32_t at) {
-  if (!std::all_of(name.begin(), name.end(), is_name)) return false;
+  if (!std::all_of(name.begin(), name.end(), is_name_char)) return false;
   const auto* row = facts_.table("env").find(name);
   if (row == nullptr) return false;
   const auto length = static_cast<uint32_t>(name.size());
@@ -154,42 +162,9 @@ std::vector<Hit> FileScan::take() {
 }
 
 std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, int64_t* first_npu_use) {
-  FileScan scan(facts, file);
-  switch (file.language) {
-    case Language::Python:
-      scan_python(scan, is_local);
-      break;
-    case Language::Cpp:
-    case Language::Cuda:
-      scan_cpp(scan);
-      break;
-    case Language::CMake:
-      scan_cmake(scan);
-      break;
-    case Language::Requirements:
-      scan_requirements(scan);
-      break;
-    case Language::Toml:
-      scan_toml(scan);
-      break;
-    case Language::Conda:
-      scan_conda(scan);
-      break;
-    case Language::Shell:
-      scan_shell(scan, is_local);
-      break;
-    case Language::Yaml:
-      scan_yaml(scan);
-      break;
-    case Language::Json:
-      scan_json(scan);
-      break;
-    case Language::Notebook:
-      scan_notebook(scan, is_local);
-      break;
-    case Language::None:
-      break;
-  }
+  FileScan scan(facts, file, is_local);
+  for (const auto& row : kLanguages)
+    if (row.language == file.language) row.scan(scan);
   if (first_npu_use != nullptr) *first_npu_use = scan.first_npu_use;
   auto hits = scan.take();
   uint32_t free_from = 0;
@@ -201,6 +176,34 @@ std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsL
     for (const auto& edit : hit.edits) free_from = std::max(free_from, edit.begin + edit.length);
   }
   return hits;
+}
+
+bool EmbeddedCode::in_one_piece(const Edit& edit) const {
+  for (size_t i = edit.begin; i + 1 < edit.begin + edit.length; ++i)
+    if (places_[i].end != places_[i + 1].begin) return false;
+  return edit.length > 0 || edit.begin > 0;
+}
+
+void EmbeddedCode::scan_as_python(FileScan& scan, Encode encode) const {
+  if (code_.empty()) return;
+  const SourceFile inner{scan.file().path, Language::Python, code_};
+  // inserted text follows the previous byte, in the same piece
+  const auto begin_of = [&](const Edit& e) { return e.length > 0 ? places_[e.begin].begin : places_[e.begin - 1].end; };
+  for (auto& hit : scan_file(scan.facts(), inner, scan.is_local())) {
+    if (hit.begin >= places_.size()) continue;
+    const auto last = hit.begin + (hit.length > 0 ? hit.length - 1 : 0);
+    bool sound = true;
+    for (auto& edit : hit.edits) {
+      sound = sound && in_one_piece(edit);
+      if (!sound) break;
+      const auto begin = begin_of(edit);
+      edit = {begin, edit.length > 0 ? places_[edit.begin + edit.length - 1].end - begin : 0, encode(edit.text)};
+    }
+    if (!sound) hit.edits.clear();
+    hit.length = hit.length > 0 ? places_[last].end - places_[hit.begin].begin : 0;
+    hit.begin = places_[hit.begin].begin;
+    scan.add(std::move(hit));
+  }
 }
 
 std::string replacement_of(std::string_view text, const Hit& hit) {

@@ -39,16 +39,21 @@ struct SourceFile {
   std::string text;
 };
 
+/// Whether `import NAME` in a file refers to a module of the project itself.
+using IsLocalModule = std::function<bool(std::string_view name)>;
+
 /// Collects hits, which are finally sorted by place.
 class FileScan {
  public:
-  FileScan(const Facts& facts, const SourceFile& file) : facts_(facts), file_(file) {}
+  FileScan(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local) : facts_(facts), file_(file), is_local_(is_local) {}
 
   const Facts& facts() const { return facts_; }
   std::string_view text() const { return file_.text; }
   const SourceFile& file() const { return file_; }
+  const IsLocalModule& is_local() const { return is_local_; }
 
   void add(const Pattern& row, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
+  void add(std::string_view rule, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
   void add(const Library& library, uint32_t begin, uint32_t length);
   void add(Hit hit) { hits_.push_back(std::move(hit)); }
   /// Adds a finding for a text that consists of a device, a backend, the name of an environment variable or a CUDA tensor type. `editable`
@@ -73,17 +78,46 @@ class FileScan {
  private:
   const Facts& facts_;
   const SourceFile& file_;
+  const IsLocalModule& is_local_;
   std::vector<Hit> hits_;
 };
 
-/// Whether `import NAME` in this file refers to a module of the project itself.
-using IsLocalModule = std::function<bool(std::string_view name)>;
+/// Code inside a file of another language: cells of notebooks, texts of `python -c`, here-documents. Decoded, with the position of each
+/// byte in the file.
+class EmbeddedCode {
+ public:
+  void add(char decoded, size_t begin, size_t end) {
+    code_ += decoded;
+    places_.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
+  }
+  /// Adds bytes that are not encoded.
+  void add(std::string_view text, size_t begin) {
+    for (const char c : text) add(c, begin, begin + 1), ++begin;
+  }
+  const std::string& code() const { return code_; }
+  /// Returns where byte `i` of the code begins and ends in the file.
+  std::pair<size_t, size_t> place(size_t i) const { return {places_[i].begin, places_[i].end}; }
 
-void scan_python(FileScan& scan, const IsLocalModule& is_local);
+  /// Encodes an edit's text as it is written in the file.
+  using Encode = std::string (*)(std::string_view);
+  /// Scans the code as Python and reports findings at their places in the file. Edits of text that is not contiguous are omitted.
+  void scan_as_python(FileScan& scan, Encode encode) const;
+
+ private:
+  struct Place {
+    uint32_t begin, end;
+  };
+  bool in_one_piece(const Edit& edit) const;
+
+  std::string code_;
+  std::vector<Place> places_;
+};
+
+void scan_python(FileScan& scan);
 void scan_cpp(FileScan& scan);
 void scan_cmake(FileScan& scan);
-void scan_shell(FileScan& scan, const IsLocalModule& is_local);
-void scan_notebook(FileScan& scan, const IsLocalModule& is_local);
+void scan_shell(FileScan& scan);
+void scan_notebook(FileScan& scan);
 void scan_yaml(FileScan& scan);
 void scan_json(FileScan& scan);
 void scan_requirements(FileScan& scan);

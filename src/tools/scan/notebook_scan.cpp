@@ -1,7 +1,7 @@
 // Scans Jupyter notebooks: the code of all cells, as one program.
 #include <algorithm>
 
-#include "tools/scan/embedded.hpp"
+#include "tools/scan/file_scan.hpp"
 
 namespace npu_train::detail::scan {
 namespace {
@@ -43,9 +43,7 @@ class NotebookReader {
     std::vector<std::pair<size_t, size_t>> texts;  // bodies of the texts of its source
   };
 
-  void blanks(size_t& i) const {
-    while (i < text_.size() && std::string_view(" \t\r\n").find(text_[i]) != std::string_view::npos) ++i;
-  }
+  void blanks(size_t& i) const { i = std::min(text_.size(), text_.find_first_not_of(" \t\r\n", i)); }
   bool take(size_t& i, char c) const {
     blanks(i);
     if (i >= text_.size() || text_[i] != c) return false;
@@ -56,10 +54,9 @@ class NotebookReader {
   bool text(size_t& i, size_t& begin, size_t& end) const {
     if (!take(i, '"')) return false;
     begin = i;
-    while (i < text_.size() && text_[i] != '"') i += text_[i] == '\\' ? 2 : 1;
-    if (i >= text_.size()) return false;
-    end = i++;
-    return true;
+    end = closing_mark(text_, i, '"');
+    i = end + 1;
+    return end < text_.size();
   }
 
   bool value(size_t& i, int depth, Role role) {
@@ -157,10 +154,10 @@ class NotebookReader {
 
 }  // namespace
 
-void scan_notebook(FileScan& scan, const IsLocalModule& is_local) {
+void scan_notebook(FileScan& scan) {
   NotebookReader reader(scan.text());
-  if (!reader.run()) return scan.add({&scan.facts().rule("notebook"), "", ""}, 0, 0);
-  reader.code().scan_as_python(scan, is_local, &in_json);
+  if (!reader.run()) return scan.add("notebook", 0, 0);
+  reader.code().scan_as_python(scan, &in_json);
 }
 
 }  // namespace npu_train::detail::scan

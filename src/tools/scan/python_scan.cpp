@@ -3,74 +3,52 @@
 #include <set>
 #include <utility>
 
-#include "tools/scan/file_scan.hpp"
-#include "tools/scan/python_names.hpp"
-#include "tools/scan/serves_npu.hpp"
+#include "tools/scan/python_file.hpp"
 
 namespace npu_train::detail::scan {
 namespace {
 
-class PythonScan {
+class PythonScan : private PythonFile {
  public:
-  PythonScan(FileScan& scan, const IsLocalModule& is_local)
-      : scan_(scan), is_local_(is_local), text_(scan.text()), tokens_(python_tokens(text_)), names_(text_, tokens_) {}
+  PythonScan(FileScan& scan) : PythonFile(scan.text()), scan_(scan) {}
 
   void run() {
-    find_own_methods();
-    find_own_attributes();
+    find_own_names();
     find_requirements();
-    for (const auto& statement : names_.imports()) import_statement(statement);
-    const auto& imports = names_.imports();
-    size_t next_import = 0;
-    for (size_t i = 0; i < tokens_.size();) {
-      if (i == 0 || is_kind(i - 1, TokenKind::LineEnd)) statement_ = i;
-      while (next_import < imports.size() && imports[next_import].end <= i) ++next_import;
-      if (next_import < imports.size() && imports[next_import].begin <= i) {
-        i = imports[next_import].end;
-      } else {
-        i = token(i);
-      }
+    for (const auto& statement : imports()) import_statement(statement);
+    auto next = imports().begin();
+    for (size_t i = 0; i < size();) {
+      if (i == 0 || is_line_end(i - 1)) statement_ = i;
+      while (next != imports().end() && next->end <= i) ++next;
+      i = next != imports().end() && next->begin <= i ? next->end : token(i);
     }
     names_without_use();
-    scan_.leave(npu_ranges(text_, tokens_), variable_ranges(text_, tokens_));
-    scan_.first_npu_use = npu_train::detail::scan::first_npu_use(text_, tokens_);
-    import_torch_npu(scan_, tokens_, names_);
+    scan_.leave(npu_ranges(*this), variable_ranges(*this));
+    scan_.first_npu_use = first_npu_use(*this);
+    import_torch_npu(scan_, *this);
   }
 
  private:
-  bool is(size_t i, std::string_view word) const { return i < tokens_.size() && tokens_[i].in(text_) == word; }
-  bool is_kind(size_t i, TokenKind kind) const { return i < tokens_.size() && tokens_[i].kind == kind; }
-  uint32_t begin(size_t i) const { return tokens_[i].begin; }
-  // Returns the number of bytes from the start of token `first` to the end of token `last`.
-  uint32_t span(size_t first, size_t last) const { return tokens_[last].end() - tokens_[first].begin; }
-
   void add(const Pattern& row, size_t first, size_t last, std::vector<Edit> edits = {}) {
     scan_.add(row, begin(first), span(first, last), std::move(edits));
   }
 
   Edit edit(size_t first, size_t last, std::string text) const { return {begin(first), span(first, last), std::move(text)}; }
 
-  // Finds `def cuda(self)`: if a rewrite turned its calls into .npu(), they would find no method.
-  void find_own_methods() {
-    const auto& methods = scan_.facts().table("py.method");
-    for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
-      if (!is(i, "def") || !is_kind(i, TokenKind::Name) || !is_kind(i + 1, TokenKind::Name)) continue;
-      const auto* row = methods.exact(tokens_[i + 1].in(text_));
-      if (row == nullptr || row->replacement.empty()) continue;
-      own_methods_.insert(std::string(tokens_[i + 1].in(text_)));
-      scan_.add({&scan_.facts().rule("own-cuda-method"), "", ""}, begin(i), span(i, i + 1));
-    }
-  }
-
-  // Finds `self.is_cuda = ...` and `def is_cuda(self)`: attributes of the project, not of a tensor.
-  void find_own_attributes() {
-    const auto& attributes = scan_.facts().table("py.attribute");
-    for (size_t i = 0; i + 3 < tokens_.size(); ++i) {
-      const bool defined = is(i, "def") && is_kind(i + 1, TokenKind::Name);
+  // Finds the project's own names: `def cuda(self)`, which calls that a rewrite turned into .npu() would no longer find, and attributes
+  // such as `self.is_cuda = ...` and `def is_cuda(self)`, which are not those of a tensor.
+  void find_own_names() {
+    const auto &methods = scan_.facts().table("py.method"), &attributes = scan_.facts().table("py.attribute");
+    for (size_t i = 0; i < size(); ++i) {
+      const bool defined = is(i, "def") && is_name(i + 1);
       const bool set = is(i, "self") && is(i + 1, ".") && (is(i + 3, "=") || is(i + 3, ":"));
       if (!defined && !set) continue;
-      const auto name = tokens_[defined ? i + 1 : i + 2].in(text_);
-      if (attributes.exact(name) != nullptr) own_attributes_.insert(std::string(name));
+      const auto name = word(defined ? i + 1 : i + 2);
+      if (attributes.exact(name) != nullptr) own_attributes_.emplace(name);
+      const auto* row = defined ? methods.exact(name) : nullptr;
+      if (row == nullptr || row->replacement.empty()) continue;
+      own_methods_.emplace(name);
+      scan_.add("own-cuda-method", begin(i), span(i, i + 1));
     }
   }
 
@@ -79,7 +57,7 @@ class PythonScan {
     std::set<const Library*> told;
     const auto library = [&](std::string_view module, size_t first, size_t last) {
       const auto* found = scan_.facts().by_import(module);
-      if (found == nullptr || is_local_(module.substr(0, module.find('.'))) || !told.insert(found).second) return;
+      if (found == nullptr || scan_.is_local()(module.substr(0, module.find('.'))) || !told.insert(found).second) return;
       scan_.add(*found, begin(first), span(first, last));
     };
     if (!statement.from) {
@@ -103,7 +81,7 @@ class PythonScan {
     if (!lies_in(name.name, "torch.cuda")) return;
     const auto* row = scan_.facts().table("py.module").exact(name.name);
     if (row == nullptr) {
-      scan_.add({&scan_.facts().rule("cuda-import"), "", ""}, begin(name.first), span(name.first, name.last));
+      scan_.add("cuda-import", begin(name.first), span(name.first, name.last));
       return;
     }
     // Without `as`, the statement binds torch, which must remain bound.
@@ -138,12 +116,12 @@ class PythonScan {
   }
 
   size_t token(size_t i) {
-    if (is_kind(i, TokenKind::Text)) {
+    if (is_text(i)) {
       string(i);
       return i + 1;
     }
-    if (!is_kind(i, TokenKind::Name)) return i + 1;
-    if (i > 0 && is(i - 1, ".")) {
+    if (!is_name(i)) return i + 1;
+    if (is(i - 1, ".")) {
       member(i);
       return i + 1;
     }
@@ -153,11 +131,11 @@ class PythonScan {
 
   // Reads a chain `a.b.c` as far as possible; returns the next token.
   size_t chain(size_t first) {
-    std::string written(tokens_[first].in(text_));
+    std::string written(word(first));
     size_t last = first;
-    while (is(last + 1, ".") && is_kind(last + 2, TokenKind::Name)) {
+    while (is(last + 1, ".") && is_name(last + 2)) {
       written += '.';
-      written += tokens_[last + 2].in(text_);
+      written += word(last + 2);
       last += 2;
     }
     if (!known_name(first, last, written))
@@ -167,26 +145,26 @@ class PythonScan {
 
   // Looks up the full name that the imports give to `written`. Returns true if the chain is done.
   bool known_name(size_t first, size_t last, const std::string& written) {
-    const auto base = tokens_[first].in(text_);
-    const auto* target = names_.target(base);
-    const auto full = (target == nullptr ? std::string(base) : *target) + written.substr(base.size());
+    const auto base = word(first);
+    const auto* bound = target(base);
+    const auto full = (bound == nullptr ? std::string(base) : *bound) + written.substr(base.size());
     const auto& table = scan_.facts().table("py.name");
     auto found = table.find_dotted(full, ".");
-    if (found.row == nullptr && target == nullptr)
-      for (const auto& module : names_.stars())
+    if (found.row == nullptr && bound == nullptr)
+      for (const auto& module : stars())
         // Beyond the module, the row must contain a part of the name: torch.cuda.* covers every name of the file.
         if (const auto inside = table.find_dotted(module + "." + written, "."); inside.literal > module.size() + 1) {
           add(*inside.row, first, last);
           return true;
         }
-    if (found.row == nullptr && target != nullptr && last == first + 2) {
-      if (!names_.is_module(base)) member(last, true);  // numpy.double() is a function
+    if (found.row == nullptr && bound != nullptr && last == first + 2) {
+      if (!is_module(base)) member(last, true);  // numpy.double() is a function
       return true;
     }
-    if (found.row == nullptr || (target == nullptr && base != "torch")) return false;
+    if (found.row == nullptr || (bound == nullptr && base != "torch")) return false;
     used_.insert(std::string(base));
     if (found.row->rule->id == "data-parallel" && is_type_test(first, last)) return true;  // the test is false if no such model is created
-    name_found(first, last, found, target == nullptr ? base : std::string_view(*target), full);
+    name_found(first, last, found, bound == nullptr ? base : std::string_view(*bound), full);
     return true;
   }
 
@@ -195,7 +173,7 @@ class PythonScan {
     constexpr size_t kFarthest = 64;
     if (is(last + 1, "(")) return false;
     int closed = 0;
-    for (size_t i = first; i > 1 && first - i < kFarthest && !is_kind(i - 1, TokenKind::LineEnd);) {
+    for (size_t i = first; i > 1 && first - i < kFarthest && !is_line_end(i - 1);) {
       --i;
       if (is(i, ")") || is(i, "]")) ++closed;
       if (!is(i, "(") && !is(i, "[")) continue;
@@ -207,34 +185,35 @@ class PythonScan {
     return false;
   }
 
-  void name_found(size_t first, size_t last, const PatternTable::DottedMatch& found, std::string_view target, const std::string& full) {
+  void name_found(size_t first, size_t last, const PatternTable::DottedMatch& found, std::string_view module, const std::string& full) {
     const auto& row = *found.row;
     const auto beyond = full.substr(found.length);  // attributes after the known part
     size_t end = last - 2 * static_cast<size_t>(std::count(beyond.begin(), beyond.end(), '.'));
     end = std::max(end, first);
     for (size_t i = end + 2; i <= last; i += 2) member(i);
     // Names from an import of torch.cuda are fixed at the import.
-    if (!row.replacement.empty() && lies_in(target, "torch.cuda")) return;
-    if (row.replacement.empty() || !lies_in(row.replacement, target)) return add(row, first, end);
+    if (!row.replacement.empty() && lies_in(module, "torch.cuda")) return;
+    if (row.replacement.empty() || !lies_in(row.replacement, module)) return add(row, first, end);
     auto replacement = row.replacement;
     if (replacement.ends_with('*')) {  // "torch.npu.random.*" keeps the text that matched the star of the pattern
       const auto known = full.substr(0, found.length);
       replacement = replacement.substr(0, replacement.size() - 1) + known.substr(known.rfind('.') + 1);
     }
-    const auto text = std::string(tokens_[first].in(text_)) + replacement.substr(target.size());
-    const bool together = text_.substr(begin(first), span(first, end)).find_first_of(" \t\r\n\\") == std::string_view::npos;
-    add(row, first, end, together ? std::vector<Edit>{edit(first, end, text)} : std::vector<Edit>());
+    const auto put = std::string(word(first)) + replacement.substr(module.size());
+    const bool together = text().substr(begin(first), span(first, end)).find_first_of(" \t\r\n\\") == std::string_view::npos;
+    add(row, first, end, together ? std::vector<Edit>{edit(first, end, put)} : std::vector<Edit>());
   }
 
   // Handles `.cuda()` and `.is_cuda` on any receiver.
   void member(size_t i, bool only_mechanical = false) {
-    const auto name = tokens_[i].in(text_);
+    const auto name = word(i);
     const bool called = is(i + 1, "(");
     const auto* row = called ? scan_.facts().table("py.method").exact(name) : nullptr;
     if (row == nullptr) row = scan_.facts().table("py.attribute").exact(name);
     if (row == nullptr || (only_mechanical && row->replacement.empty())) return;
-    if (!called && i >= 2 && is(i - 2, "self") && own_attributes_.contains(std::string(name))) return;
-    const bool own = own_methods_.contains(std::string(name)) && i >= 2 && is(i - 2, "self");
+    const bool of_self = is(i - 2, "self");
+    if (!called && of_self && own_attributes_.contains(name)) return;
+    const bool own = of_self && own_methods_.contains(name);
     const bool mechanical = !row->replacement.empty() && !own;
     add(*row, i - 1, i, mechanical ? std::vector<Edit>{edit(i, i, row->replacement)} : std::vector<Edit>());
   }
@@ -243,38 +222,37 @@ class PythonScan {
   void keyword(size_t i) {
     if (!is(i + 1, "=") || i == 0 || !(is(i - 1, "(") || is(i - 1, ","))) return;
     const auto& table = scan_.facts().table("py.keyword");
-    const auto name = tokens_[i].in(text_);
+    const auto name = word(i);
     if (const auto* row = table.exact(name)) return add(*row, i, i);
-    if (i + 2 >= tokens_.size()) return;
-    const auto& value = tokens_[i + 2];
-    const auto text = value.kind == TokenKind::Text ? '"' + std::string(value.body_in(text_)) + '"' : std::string(value.in(text_));
-    if (const auto* row = table.exact(std::string(name) + "=" + text)) add(*row, i, i + 2);
+    if (i + 2 >= size()) return;
+    const auto value = is_text(i + 2) ? '"' + std::string(body(i + 2)) + '"' : std::string(word(i + 2));
+    if (const auto* row = table.exact(std::string(name) + "=" + value)) add(*row, i, i + 2);
   }
 
   // Whether "[" after this token is an index, not the start of a list.
   bool is_value(size_t i) const {
     static constexpr std::string_view kWords[] = {"return", "in",    "else", "and",    "or",   "not",
                                                   "if",     "yield", "is",   "assert", "case", "lambda"};
-    if (is_kind(i, TokenKind::Name)) return std::find(std::begin(kWords), std::end(kWords), tokens_[i].in(text_)) == std::end(kWords);
+    if (is_name(i)) return std::find(std::begin(kWords), std::end(kWords), word(i)) == std::end(kWords);
     return is(i, "]") || is(i, ")") || is(i, "}");
   }
 
   void string(size_t i) {
-    const auto& token = tokens_[i];
-    const auto body = token.body_in(text_);
-    const bool starts = i == 0 || is_kind(i - 1, TokenKind::LineEnd);
-    if (starts && is_kind(i + 1, TokenKind::LineEnd)) return;  // documentation
+    const auto& token = (*this)[i];
+    const auto body = token.body_in(text());
+    const bool starts = i == 0 || is_line_end(i - 1);
+    if (starts && is_line_end(i + 1)) return;  // documentation
     if (scan_.add_environment(body, token.body)) return;
     if (in_requirements(i)) return scan_requirement(scan_, body, token.body);
-    if (is(statement_, "__all__")) return;                                      // names
-    if (i >= 2 && is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2)) return;  // the key of a container
-    if (i > 0 && (is(i - 1, "{") || is(i - 1, ",")) && is(i + 1, ":")) {
-      if (scan_.is_device_text(body)) scan_.add({&scan_.facts().rule("device-key"), "", ""}, token.begin, token.length);
+    if (is(statement_, "__all__")) return;                            // names
+    if (is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2)) return;  // the key of a container
+    if ((is(i - 1, "{") || is(i - 1, ",")) && is(i + 1, ":")) {
+      if (scan_.is_device_text(body)) scan_.add("device-key", token.begin, token.length);
       return;
     }
     if (is_value_of_device(i)) return;  // its key is reported
     if (scan_.is_device_text(body) && in_list_of_devices(i)) {
-      scan_.add({&scan_.facts().rule("device-list"), "", ""}, token.begin, token.length);
+      scan_.add("device-list", token.begin, token.length);
       return;
     }
     scan_.add_device_text(body, token.body);
@@ -282,38 +260,37 @@ class PythonScan {
 
   // Recognises "nccl" in {"cuda": "nccl"}.
   bool is_value_of_device(size_t i) const {
-    return i >= 3 && is(i - 1, ":") && is_kind(i - 2, TokenKind::Text) && (is(i - 3, "{") || is(i - 3, ",")) &&
-           scan_.is_device_text(tokens_[i - 2].body_in(text_));
+    return is(i - 1, ":") && is_text(i - 2) && (is(i - 3, "{") || is(i - 3, ",")) && scan_.is_device_text(body(i - 2));
   }
 
   // Recognises "cuda" in ["cuda", "xpu"]: only texts, including another kind of accelerator; not the arguments of a call.
   bool in_list_of_devices(size_t i) const {
     static constexpr std::string_view kKinds[] = {"xpu", "mps", "hpu", "npu", "mlu", "musa", "hip", "rocm", "xla", "tpu", "mtia"};
     constexpr size_t kLongest = 64;
-    const auto is_item = [&](size_t k) { return is_kind(k, TokenKind::Text) || is(k, ","); };
+    const auto is_item = [&](size_t k) { return is_text(k) || is(k, ","); };
     size_t first = i, last = i;
     while (first > 0 && i - first < kLongest && is_item(first - 1)) --first;
     while (last - i < kLongest && is_item(last + 1)) ++last;
     if (first == 0) return false;
     const bool several = last - first > 1;  // Literal["cuda", "xpu"] is not a key of a container
-    const bool list = is(first - 1, "[") && (several || first < 2 || !is_value(first - 2));
-    const bool tuple = is(first - 1, "(") && (first < 2 || !is_value(first - 2));
+    const bool list = is(first - 1, "[") && (several || !is_value(first - 2));
+    const bool tuple = is(first - 1, "(") && !is_value(first - 2);
     if (!list && !tuple && !is(first - 1, "{")) return false;
-    return std::any_of(
-        tokens_.begin() + static_cast<ptrdiff_t>(first), tokens_.begin() + static_cast<ptrdiff_t>(last) + 1,
-        [&](const Token& t) { return std::find(std::begin(kKinds), std::end(kKinds), t.body_in(text_)) != std::end(kKinds); });
+    for (size_t k = first; k <= last; ++k)
+      if (std::find(std::begin(kKinds), std::end(kKinds), body(k)) != std::end(kKinds)) return true;
+    return false;
   }
 
   // Finds the texts of install_requires=[...] in a setup.py, or of a list assigned to `requirements`.
   void find_requirements() {
     const auto path = std::string_view(scan_.file().path);
     if (path.substr(path.rfind('/') + 1) != "setup.py") return;
-    for (size_t i = 0; i + 2 < tokens_.size(); ++i) {
+    for (size_t i = 0; i + 2 < size(); ++i) {
       const bool list = is(i + 1, "=") && (is(i + 2, "[") || is(i + 2, "{") || is(i + 2, "("));
-      if (!list || !is_kind(i, TokenKind::Name) || tokens_[i].in(text_).find("require") == std::string_view::npos) continue;
+      if (!list || !is_name(i) || word(i).find("require") == std::string_view::npos) continue;
       int depth = 0;
       size_t end = i + 2;
-      for (; end < tokens_.size(); ++end) {
+      for (; end < size(); ++end) {
         if (is(end, "[") || is(end, "{") || is(end, "(")) ++depth;
         if ((is(end, "]") || is(end, "}") || is(end, ")")) && --depth == 0) break;
       }
@@ -330,7 +307,7 @@ class PythonScan {
 
   // Reports imported but unused names, such as `from torch.nn import DataParallel`: there is no other place to report them.
   void names_without_use() {
-    for (const auto& statement : names_.imports()) {
+    for (const auto& statement : imports()) {
       if (!statement.from || statement.relative || lies_in(statement.module, "torch.cuda")) continue;
       for (const auto& name : statement.names) {
         const auto full = statement.module + "." + name.name;
@@ -342,17 +319,13 @@ class PythonScan {
   }
 
   FileScan& scan_;
-  const IsLocalModule& is_local_;
-  std::string_view text_;
-  std::vector<Token> tokens_;
-  PythonNames names_;
-  std::set<std::string> own_methods_, own_attributes_, used_;
+  std::set<std::string, std::less<>> own_methods_, own_attributes_, used_;
   std::vector<std::pair<size_t, size_t>> requirements_;
   size_t statement_ = 0;  // first token of the current line
 };
 
 }  // namespace
 
-void scan_python(FileScan& scan, const IsLocalModule& is_local) { PythonScan(scan, is_local).run(); }
+void scan_python(FileScan& scan) { PythonScan(scan).run(); }
 
 }  // namespace npu_train::detail::scan

@@ -1,5 +1,4 @@
-#include <algorithm>
-#include <utility>
+#include <iterator>
 
 #include "tools/scan/tokens.hpp"
 
@@ -13,8 +12,15 @@ constexpr size_t kMostWasted = size_t{32} << 20;
 
 class PythonTokenizer {
  public:
-  PythonTokenizer(std::string_view text, std::vector<Token>& out) : text_(text), out_(out) {}
+  explicit PythonTokenizer(std::string_view text) : text_(text) {}
 
+  std::vector<Token> run() {
+    run(start_of_text(text_), text_.size(), 0);
+    if (out_.empty()) add(TokenKind::LineEnd, text_.size(), text_.size());
+    return std::move(out_);
+  }
+
+ private:
   void run(size_t begin, size_t end, int level) {
     size_t i = begin;
     int brackets = 0;
@@ -24,9 +30,10 @@ class PythonTokenizer {
         ++i;
         if (begins_statement(i)) brackets = 0;  // limits the effect of a bracket that is never closed
         if (brackets == 0 && level == 0) end_line(i - 1);
-      } else if (c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\\') {
-        ++i;  // a backslash continues the line
-        if (c == '\\') i = std::min(end, i + (text_.substr(i).starts_with("\r\n") ? 2 : 1));
+      } else if (c == ' ' || c == '\t' || c == '\r' || c == '\f') {
+        ++i;
+      } else if (c == '\\') {
+        i = std::min(end, after_backslash(text_, i));
       } else if (c == '#') {
         i = std::min(end, text_.substr(0, end).find('\n', i));
       } else if (is_name_start(c)) {
@@ -44,38 +51,30 @@ class PythonTokenizer {
     if (level == 0) end_line(end);
   }
 
- private:
   bool begins_statement(size_t i) const {
     const auto rest = text_.substr(i, 7);
     return rest.starts_with("import ") || rest.starts_with("def ") || rest.starts_with("class ");
   }
 
-  void add(TokenKind kind, size_t begin, size_t end) {
-    out_.push_back({.kind = kind, .begin = static_cast<uint32_t>(begin), .length = static_cast<uint32_t>(end - begin)});
-  }
+  void add(TokenKind kind, size_t begin, size_t end) { out_.push_back(Token::at(kind, begin, end)); }
 
   void end_line(size_t at) {
     if (!out_.empty() && out_.back().kind != TokenKind::LineEnd) add(TokenKind::LineEnd, at, at);
   }
 
   size_t name(size_t i, size_t end, int level) {
-    size_t stop = i;
-    while (stop < end && is_name(text_[stop])) ++stop;
+    const size_t stop = end_of_run(text_.substr(0, end), i, is_name_char);
     const auto word = text_.substr(i, stop - i);
-    const bool quoted =
-        stop < end && (text_[stop] == '"' || text_[stop] == '\'') && word.size() <= 2 &&
-        std::all_of(word.begin(), word.end(), [](char c) { return std::string_view("rRbBuUfFtT").find(c) != std::string_view::npos; });
-    if (quoted) {
-      const bool fields = word.find_first_of("fFtT") != std::string_view::npos;
-      return string(i, stop, end, fields, level);
-    }
+    const bool quoted = stop < end && (text_[stop] == '"' || text_[stop] == '\'');
+    if (quoted && word.size() <= 2 && word.find_first_not_of("rRbBuUfFtT") == std::string_view::npos)
+      return string(i, stop, end, word.find_first_of("fFtT") != std::string_view::npos, level);
     add(TokenKind::Name, i, stop);
     return stop;
   }
 
   size_t number(size_t i, size_t end) {
     size_t stop = i;
-    while (stop < end && (is_name(text_[stop]) || text_[stop] == '.' ||
+    while (stop < end && (is_name_char(text_[stop]) || text_[stop] == '.' ||
                           ((text_[stop] == '+' || text_[stop] == '-') && (text_[stop - 1] == 'e' || text_[stop - 1] == 'E'))))
       ++stop;
     add(TokenKind::Number, i, stop);
@@ -83,8 +82,8 @@ class PythonTokenizer {
   }
 
   size_t symbol(size_t i, size_t end) {
-    const auto two = text_.substr(i, std::min<size_t>(2, end - i));
-    const bool pair = two == "==" || two == "!=" || two == "<=" || two == ">=" || two == ":=" || two == "->" || two == "**" || two == "//";
+    static constexpr std::string_view kPairs[] = {"==", "!=", "<=", ">=", ":=", "->", "**", "//"};
+    const bool pair = std::count(std::begin(kPairs), std::end(kPairs), text_.substr(i, std::min<size_t>(2, end - i))) > 0;
     add(TokenKind::Symbol, i, i + (pair ? 2 : 1));
     return i + (pair ? 2 : 1);
   }
@@ -93,11 +92,8 @@ class PythonTokenizer {
   size_t string(size_t begin, size_t quote, size_t end, bool fields, int level) {
     std::vector<std::pair<size_t, size_t>> ranges;
     const auto [body, body_end, stop] = extent(quote, end, fields && level < kDeepest && wasted_ < kMostWasted, level, &ranges);
-    add(TokenKind::Text, begin, stop);
-    auto& token = out_.back();
-    token.body = static_cast<uint32_t>(body);
-    token.body_length = static_cast<uint32_t>(body_end - body);
-    token.formatted = fields;
+    out_.push_back(Token::at(TokenKind::Text, begin, stop, body, body_end));
+    out_.back().formatted = fields;
     for (const auto& [first, last] : ranges) {
       add(TokenKind::Symbol, first - 1, first);
       run(first, last, level + 1);
@@ -165,17 +161,12 @@ class PythonTokenizer {
   }
 
   std::string_view text_;
-  std::vector<Token>& out_;
+  std::vector<Token> out_;
   mutable size_t wasted_ = 0;
 };
 
 }  // namespace
 
-std::vector<Token> python_tokens(std::string_view text) {
-  std::vector<Token> out;
-  PythonTokenizer(text, out).run(text.starts_with("\xEF\xBB\xBF") ? 3 : 0, text.size(), 0);
-  if (out.empty()) out.push_back({.kind = TokenKind::LineEnd, .begin = static_cast<uint32_t>(text.size())});
-  return out;
-}
+Tokens python_tokens(std::string_view text) { return {text, PythonTokenizer(text).run()}; }
 
 }  // namespace npu_train::detail::scan

@@ -12,7 +12,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-bool is_package(char c) { return is_name(c) || c == '-' || c == '.'; }
+bool is_package(char c) { return is_name_char(c) || c == '-' || c == '.'; }
 
 // Calls fn(line, offset) for each line without its end.
 template <class Fn>
@@ -80,9 +80,7 @@ void scan_requirement(FileScan& scan, std::string_view line, uint32_t at) {
     if (name.ends_with(".git")) name.remove_suffix(4);
   } else {
     if (rest.starts_with("-e ")) rest = trimmed(rest.substr(3));
-    size_t end = 0;
-    while (end < rest.size() && is_package(rest[end])) ++end;
-    name = rest.substr(0, end);
+    name = rest.substr(0, end_of_run(rest, 0, is_package));
   }
   if (name.empty()) return;
   const auto begin = at + offset_of(name, line);
@@ -162,9 +160,7 @@ void scan_json(FileScan& scan) {
   const auto text = scan.text();
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '"') continue;
-    size_t end = i + 1;
-    while (end < text.size() && text[end] != '"' && text[end] != '\n') end += text[end] == '\\' ? 2 : 1;
-    end = std::min(end, text.size());
+    const size_t end = closing_mark(text, i + 1, '"', /*escapes=*/true, /*lines=*/false);
     const auto body = text.substr(i + 1, end - i - 1);
     const auto behind = text.find_first_not_of(" \t\r\n", std::min(text.size(), end + 1));
     const bool key = behind != std::string_view::npos && text[behind] == ':';

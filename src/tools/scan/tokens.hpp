@@ -1,8 +1,10 @@
 // Splits source text into tokens, without comments. Accepts any input: a malformed token ends at the end of its line or of the text.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace npu_train::detail::scan {
@@ -23,23 +25,72 @@ struct Token {
   uint32_t begin = 0, length = 0;
   uint32_t body = 0, body_length = 0;
 
+  static Token at(TokenKind kind, size_t begin, size_t end, size_t body = 0, size_t body_end = 0) {
+    return {.kind = kind,
+            .begin = static_cast<uint32_t>(begin),
+            .length = static_cast<uint32_t>(end - begin),
+            .body = static_cast<uint32_t>(body),
+            .body_length = static_cast<uint32_t>(body_end - body)};
+  }
   std::string_view in(std::string_view text) const { return text.substr(begin, length); }
   std::string_view body_in(std::string_view text) const { return text.substr(body, body_length); }
   uint32_t end() const { return begin + length; }
 };
 
-/// Texts must be shorter than 4 GiB. The last token is a LineEnd.
-std::vector<Token> python_tokens(std::string_view text);
-std::vector<Token> cpp_tokens(std::string_view text);
-std::vector<Token> cmake_tokens(std::string_view text);
+/// A text, which must outlive this object, and its tokens; the last one is a LineEnd. Positions outside of them are of no kind and no word.
+class Tokens {
+ public:
+  Tokens(std::string_view text, std::vector<Token> tokens) : text_(text), tokens_(std::move(tokens)) {}
+
+  std::string_view text() const { return text_; }
+  size_t size() const { return tokens_.size(); }
+  const Token& operator[](size_t i) const { return tokens_[i]; }
+  bool is(size_t i, std::string_view word) const { return i < tokens_.size() && tokens_[i].in(text_) == word; }
+  bool is_kind(size_t i, TokenKind kind) const { return i < tokens_.size() && tokens_[i].kind == kind; }
+  bool is_name(size_t i) const { return is_kind(i, TokenKind::Name); }
+  bool is_text(size_t i) const { return is_kind(i, TokenKind::Text); }
+  bool is_line_end(size_t i) const { return is_kind(i, TokenKind::LineEnd); }
+  std::string_view word(size_t i) const { return tokens_[i].in(text_); }
+  std::string_view body(size_t i) const { return tokens_[i].body_in(text_); }
+  uint32_t begin(size_t i) const { return tokens_[i].begin; }
+  /// Returns the number of bytes from the start of token `first` to the end of token `last`.
+  uint32_t span(size_t first, size_t last) const { return tokens_[last].end() - tokens_[first].begin; }
+
+ private:
+  std::string_view text_;
+  std::vector<Token> tokens_;
+};
+
+/// Texts must be shorter than 4 GiB.
+Tokens python_tokens(std::string_view text);
+Tokens cpp_tokens(std::string_view text);
+Tokens cmake_tokens(std::string_view text);
 /// Returns the words of shell scripts, Dockerfiles and makefiles: runs of letters, digits and _ - . / : + outside of comments. Code for
 /// Python (python -c "...", here-documents for it or for a file *.py) results in Text tokens; `formatted` is set between double quotes.
-std::vector<Token> shell_tokens(std::string_view text);
+Tokens shell_tokens(std::string_view text);
 
 inline bool is_name_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
 }
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
-inline bool is_name(char c) { return is_name_start(c) || is_digit(c); }
+inline bool is_name_char(char c) { return is_name_start(c) || is_digit(c); }
+
+/// Returns the position after the characters from `i` on for which `accepts` is true.
+template <class Accepts>
+size_t end_of_run(std::string_view text, size_t i, Accepts accepts) {
+  while (i < text.size() && accepts(text[i])) ++i;
+  return i;
+}
+/// Returns the position of the character `mark` that closes a text at `i`, or of the end of the line or of `text` if it is missing.
+inline size_t closing_mark(std::string_view text, size_t i, char mark, bool escapes = true, bool lines = true) {
+  while (i < text.size() && text[i] != mark && (lines || text[i] != '\n')) i += text[i] == '\\' && escapes ? 2 : 1;
+  return std::min(i, text.size());
+}
+/// Returns the position after a backslash that continues a line, and after the line end.
+inline size_t after_backslash(std::string_view text, size_t i) {
+  return std::min(text.size(), i + (text.substr(i + 1).starts_with("\r\n") ? 3 : 2));
+}
+/// Returns the position after a byte order mark.
+inline size_t start_of_text(std::string_view text) { return text.starts_with("\xEF\xBB\xBF") ? 3 : 0; }
 
 }  // namespace npu_train::detail::scan

@@ -1,10 +1,11 @@
-// The meaning of names in a Python file, by its imports.
+// A Python file: its tokens and logical lines, and the meaning of names by its imports.
 #pragma once
 
 #include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/scan/facts.hpp"
@@ -34,9 +35,15 @@ struct ImportStatement {
   size_t begin = 0, end = 0;  // tokens of the statement; `end` is after the last one
 };
 
-class PythonNames {
+/// A logical line and its indentation.
+struct PythonLine {
+  size_t first = 0, end = 0;  // tokens, without the LineEnd
+  size_t indent = 0;
+};
+
+class PythonFile : public Tokens {
  public:
-  PythonNames(std::string_view text, const std::vector<Token>& tokens);
+  explicit PythonFile(std::string_view text);
 
   const std::vector<ImportStatement>& imports() const { return imports_; }
   /// Returns the full name to which an import bound `name`; nullptr if none did.
@@ -48,22 +55,40 @@ class PythonNames {
   /// Whether any import loads `module` or a part of it.
   bool imports_module(std::string_view module) const;
 
+  /// Lines that are not empty.
+  const std::vector<PythonLine>& lines() const { return lines_; }
+  /// Returns the line of a token that is not a LineEnd.
+  size_t line_of(size_t token) const;
+  bool begins(const PythonLine& line, std::string_view word) const { return is(line.first, word); }
+  /// Returns "f" for `def f(`; otherwise an empty text.
+  std::string_view name_of_function(const PythonLine& line) const;
+  /// Returns the line after the block that begins at line `k`; `branches`: including its elif, else, except and finally.
+  size_t end_of_block(size_t k, bool branches = false) const;
+
  private:
   size_t read_statement(size_t i);
   size_t read_dotted(size_t i, std::string& name, size_t& last) const;
   size_t read_names(size_t i, ImportStatement& statement);
-  bool is(size_t i, TokenKind kind, std::string_view word) const;
 
-  std::string_view text_;
-  const std::vector<Token>& tokens_;
+  std::vector<PythonLine> lines_;
   std::vector<ImportStatement> imports_;
   TextMap<std::string> targets_;
   std::set<std::string, std::less<>> modules_;
   std::vector<std::string> stars_;
 };
 
+/// Finds code that already supports NPUs: a rewrite of its CUDA part would break it. Returns the functions, top-level statements, members
+/// of a class and logical lines that name an NPU: the texts "npu", "npu:0" and "hccl", names with the part npu (torch.npu,
+/// is_npu_available, MULTI_NPU), torch.accelerator, getattr(torch, device, torch.cuda). Includes functions for CUDA for which the file has
+/// a counterpart for NPUs (is_cuda_available and is_npu_available). Byte ranges, sorted by their beginning and joined if they overlap.
+FileScan::Ranges npu_ranges(const PythonFile& file);
+/// Returns the same ranges for the variable ASCEND_RT_VISIBLE_DEVICES.
+FileScan::Ranges variable_ranges(const PythonFile& file);
+/// Returns the position of the first use of torch.npu, torch_npu or torch.accelerator; -1: none.
+int64_t first_npu_use(const PythonFile& file);
+
 /// Adds `import torch_npu` if edits of `scan` need it and no import provides it: after the first import of torch that runs with the module,
 /// in a function that contains all of the edits, or after the documentation and __future__.
-void import_torch_npu(FileScan& scan, const std::vector<Token>& tokens, const PythonNames& names);
+void import_torch_npu(FileScan& scan, const PythonFile& file);
 
 }  // namespace npu_train::detail::scan
