@@ -1,7 +1,6 @@
 #include "tools/scan/facts.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
@@ -14,17 +13,18 @@ namespace npu_train::detail::scan {
 namespace {
 
 double number(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check(error == std::errc() && end == text.data() + text.size(), ErrorKind::Internal, "scan", "'", std::string(text), "' is not a number");
-  return value;
+  const auto value = decimal_number(text);
+  check(value.has_value(), ErrorKind::Internal, "scan", "'", std::string(text), "' is not a number");
+  return *value;
 }
 
+// Returns the enumerator with this name; `names` has them in order, separated by blanks.
 template <class Value>
-Value value_of(std::string_view text, std::initializer_list<std::pair<std::string_view, Value>> allowed) {
-  for (const auto& [name, value] : allowed)
-    if (name == text) return value;
-  throw Error(ErrorKind::Internal, "scan", "the tables contain '" + std::string(text) + "', which is unknown");
+Value value_of(std::string_view text, std::string_view names) {
+  const auto all = split_view(names, ' ');
+  const auto found = std::find(all.begin(), all.end(), text);
+  check(found != all.end(), ErrorKind::Internal, "scan", "the tables contain '", std::string(text), "'; allowed: ", std::string(names));
+  return static_cast<Value>(found - all.begin());
 }
 
 // Normalises the name of a package: "Flash_Attn" and "flash-attn" are the same.
@@ -35,28 +35,18 @@ std::string package_name(std::string_view name) {
   return out;
 }
 
-std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+// Returns "a::b" for "a.b".
+std::string cpp_name(std::string_view name) {
   std::string out;
-  for (size_t at = 0;;) {
-    const auto next = text.find(from, at);
-    out += text.substr(at, next - at);
-    if (next == std::string_view::npos) return out;
-    out += to;
-    at = next + from.size();
-  }
+  for (const char c : name) out += c == '.' ? std::string("::") : std::string(1, c);
+  return out;
 }
 
 Severity severity_of(LibraryState state) {
-  switch (state) {
-    case LibraryState::Works:
-      return Severity::Note;
-    case LibraryState::Partial:
-      return Severity::Check;
-    case LibraryState::None:
-      return Severity::Blocks;
-    default:
-      return Severity::Change;
-  }
+  return state == LibraryState::Works     ? Severity::Note
+         : state == LibraryState::Partial ? Severity::Check
+         : state == LibraryState::None    ? Severity::Blocks
+                                          : Severity::Change;
 }
 
 }  // namespace
@@ -121,12 +111,9 @@ void Facts::read_rules() {
   for (const auto& c : facts_rows(facts::rules, "rules.tsv", 8)) {
     Rule rule;
     rule.id = c[0];
-    rule.severity = value_of<Severity>(
-        c[1], {{"note", Severity::Note}, {"check", Severity::Check}, {"change", Severity::Change}, {"blocks", Severity::Blocks}});
+    rule.severity = value_of<Severity>(c[1], "note check change blocks");
     rule.hours = number(c[2]);
-    rule.per = value_of<CountedFor>(
-        c[3],
-        {{"place", CountedFor::Place}, {"operator", CountedFor::Operator}, {"file", CountedFor::File}, {"project", CountedFor::Project}});
+    rule.per = value_of<CountedFor>(c[3], "place operator file project");
     rule.title = c[4];
     rule.why = c[5];
     rule.advice = c[6];
@@ -152,7 +139,7 @@ void Facts::read_operators() {
       continue;
     }
     tables_["py.name"].add(c[0], row);
-    const auto name = replaced(c[0], ".", "::");
+    const auto name = cpp_name(c[0]);
     tables_["cpp.name"].add(name, row);
     if (name.starts_with("torch::") && name.find("::", 7) == std::string::npos) tables_["cpp.name"].add("at::" + name.substr(7), row);
   }
@@ -162,11 +149,7 @@ void Facts::read_libraries() {
   for (const auto& c : facts_rows(facts::libraries, "libraries.tsv", 8)) {
     Library library;
     library.name = c[0];
-    library.state = value_of<LibraryState>(c[4], {{"works", LibraryState::Works},
-                                                  {"partial", LibraryState::Partial},
-                                                  {"fork", LibraryState::Fork},
-                                                  {"replacement", LibraryState::Replacement},
-                                                  {"none", LibraryState::None}});
+    library.state = value_of<LibraryState>(c[4], "works partial fork replacement none");
     library.replacement = c[5];
     library.hours = number(c[6]);
     library.advice = c[7];

@@ -1,6 +1,7 @@
-// The files of a project, read as text for the scan and the rewrite.
+// The files of a project, listed in a fixed order and read as text, for the scan and the rewrite.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -8,12 +9,34 @@
 #include <vector>
 
 #include "tools/scan/file_scan.hpp"
-#include "tools/scan/walk.hpp"
 
 namespace npu_train::detail::scan {
 
 /// Returns the folder with links in its name resolved. Error(Usage) if it is not a folder.
 std::filesystem::path source_folder(const std::filesystem::path& folder);
+
+/// The folder with the report of a rewrite, and a file in it by which it is distinguished from a folder of the project.
+inline constexpr const char* kReportFolder = "npu_migration";
+inline constexpr const char* kReportLog = "log.json";
+/// Whether a rewrite has written the folder.
+bool is_report(const std::filesystem::path& folder);
+
+struct WalkEntry {
+  enum class Kind { File, Folder, Link, Other };
+  std::string path;  // relative, with '/'
+  Kind kind = Kind::File;
+  uint64_t bytes = 0;    // size of a file
+  bool skipped = false;  // a folder without the project's own text (version control, builds, caches), or an entry in such a folder
+};
+
+struct WalkOptions {
+  size_t max_entries = 1'000'000;
+  bool into_skipped = false;  ///< also list the contents of skipped folders
+};
+
+/// Returns the entries of `folder`, sorted by path, without reports of a rewrite; links are listed and never followed. Unreadable entries
+/// are added to `unreadable`. Error(Data) if there are more entries than allowed.
+std::vector<WalkEntry> walk(const std::filesystem::path& folder, const WalkOptions& options, std::vector<std::string>& unreadable);
 
 /// Finds whether `import NAME` refers to a module in the tree: next to the file, or at the top or under src of the project.
 class LocalModules {

@@ -8,8 +8,8 @@
 #include "npu_train/io/json_texts.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
+#include "tools/scan/counted.hpp"
 #include "tools/scan/project.hpp"
-#include "tools/scan/report_rows.hpp"
 #include "tools/scan/rewrite_report.hpp"
 
 namespace npu_train {

@@ -1,17 +1,113 @@
 #include "tools/scan/rewrite_report.hpp"
-#include "npu_train/tools/report/visible_text.hpp"
 
 #include <algorithm>
 
+#include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/visible_text.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
-#include "tools/scan/report_rows.hpp"
-#include "tools/scan/walk.hpp"
+#include "tools/scan/counted.hpp"
+#include "tools/scan/project.hpp"
 
 namespace npu_train::detail::scan {
 namespace {
 
-constexpr size_t kLine = 200;
+constexpr size_t kLine = 200;   // shown code points of a line
+constexpr size_t kContext = 3;  // lines around a change in a diff
+
+std::vector<std::string_view> lines_with_ends(std::string_view text) {
+  std::vector<std::string_view> out;
+  for (size_t begin = 0; begin < text.size(); begin += out.back().size())
+    out.push_back(text.substr(begin, std::min(text.find('\n', begin), text.size() - 1) + 1 - begin));
+  return out;
+}
+
+void put_lines(char mark, std::string_view text, std::string& out) {
+  for (const auto line : lines_with_ends(text)) {
+    out += mark;
+    out += line;
+    if (!line.ends_with('\n')) out += "\n\\ No newline at end of file\n";
+  }
+}
+
+// Writes names like git: one with blanks ends in a tab; one with quotes, controls or bytes beyond ASCII is a C string.
+std::string shown_name(const std::string& side, const std::string& path) {
+  const bool plain = std::all_of(path.begin(), path.end(), [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; });
+  if (plain) return side + path + (path.find(' ') == std::string::npos ? "" : "\t");
+  std::string out = "\"" + side;
+  for (const char c : path) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c >= 0x20 && c < 0x7F ? std::string(1, c) : printed("\\%03o", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  }
+  return out + "\"";
+}
+
+std::string range(size_t first, size_t count) {
+  // An empty range is given by the line before it.
+  return std::to_string(count == 0 ? first : first + 1) + (count == 1 ? "" : "," + std::to_string(count));
+}
+
+// A line of the old text, and the line or lines that replace it. Both include their line ends, if any.
+struct ChangedLine {
+  size_t line = 0;  // from 0
+  std::string_view before;
+  std::string after;
+};
+
+// Returns the lines that the edits of `hits` change. `hits` must be sorted, each inside one line.
+std::vector<ChangedLine> changed_lines(std::string_view text, const std::vector<Hit>& hits) {
+  std::vector<ChangedLine> out;
+  size_t line = 0, begin = 0, end = 0;  // of the line that is being changed
+  size_t done = 0;                      // up to where it was copied
+  const auto close = [&] {
+    if (!out.empty()) out.back().after += text.substr(done, end - done);
+  };
+  for (const auto& hit : hits)
+    for (const auto& edit : hit.edits) {
+      if (out.empty() || (edit.begin >= end && end < text.size())) {
+        close();
+        const size_t start = text.substr(0, edit.begin).rfind('\n') + 1;  // 0 after npos
+        line += static_cast<size_t>(std::count(text.begin() + begin, text.begin() + start, '\n'));
+        begin = done = start;
+        end = std::min(text.size(), text.find('\n', begin));
+        if (end < text.size()) ++end;
+        out.push_back({line, text.substr(begin, end - begin), ""});
+      }
+      out.back().after += text.substr(done, edit.begin - done);
+      out.back().after += edit.text;
+      done = edit.begin + edit.length;
+    }
+  close();
+  return out;
+}
+
+// Returns a diff with three lines of context; names with special bytes are quoted as in git. Empty if there are no changes.
+std::string unified_diff(const std::string& path, std::string_view text, const std::vector<ChangedLine>& changes) {
+  if (changes.empty()) return "";
+  const auto lines = lines_with_ends(text);
+  std::string out = "--- " + shown_name("a/", path) + "\n+++ " + shown_name("b/", path) + "\n";
+  size_t added = 0;  // lines that the previous hunks have added
+  for (size_t i = 0; i < changes.size();) {
+    const size_t first = changes[i].line - std::min(changes[i].line, kContext);
+    size_t stop = i, last = first;
+    for (; stop < changes.size() && (stop == i || changes[stop].line <= last + kContext); ++stop)
+      last = std::min(lines.size(), changes[stop].line + 1 + kContext);
+    std::string body;
+    size_t at = first, new_count = 0;
+    for (size_t k = i; k < stop; ++k) {
+      for (; at < changes[k].line; ++at, ++new_count) put_lines(' ', lines[at], body);
+      put_lines('-', changes[k].before, body);
+      put_lines('+', changes[k].after, body);
+      new_count += lines_with_ends(changes[k].after).size();
+      ++at;
+    }
+    for (; at < last; ++at, ++new_count) put_lines(' ', lines[at], body);
+    out += "@@ -" + range(first, last - first) + " +" + range(first + added, new_count) + " @@\n" + body;
+    added += new_count - (last - first);
+    i = stop;
+  }
+  return out;
+}
 
 std::string without_end(std::string_view line) {
   while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);

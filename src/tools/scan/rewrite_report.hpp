@@ -7,7 +7,7 @@
 
 #include "npu_train/io/file.hpp"
 #include "npu_train/tools/scan/rewrite.hpp"
-#include "tools/scan/unified_diff.hpp"
+#include "tools/scan/file_scan.hpp"
 
 namespace npu_train::detail::scan {
 

@@ -16,42 +16,19 @@ using detail::visible_start;
 using detail::visible_text;
 
 const char* to_string(Severity severity) {
-  switch (severity) {
-    case Severity::Note:
-      return "note";
-    case Severity::Check:
-      return "check";
-    case Severity::Change:
-      return "change";
-    default:
-      return "blocks";
-  }
+  static constexpr const char* kNames[] = {"note", "check", "change", "blocks"};
+  return kNames[static_cast<size_t>(severity)];
 }
 
 const char* to_string(LibraryState state) {
-  switch (state) {
-    case LibraryState::Works:
-      return "works";
-    case LibraryState::Partial:
-      return "a part works";
-    case LibraryState::Fork:
-      return "an adapted version works";
-    case LibraryState::Replacement:
-      return "replaced by something else";
-    default:
-      return "nothing known";
-  }
+  static constexpr const char* kNames[] = {"works", "a part works", "an adapted version works", "replaced by something else",
+                                           "nothing known"};
+  return kNames[static_cast<size_t>(state)];
 }
 
 const char* to_string(Feasibility verdict) {
-  switch (verdict) {
-    case Feasibility::Ready:
-      return "ready";
-    case Feasibility::FeasibleWithChanges:
-      return "feasible with changes";
-    default:
-      return "blocked";
-  }
+  static constexpr const char* kNames[] = {"ready", "feasible with changes", "blocked"};
+  return kNames[static_cast<size_t>(verdict)];
 }
 
 namespace {
@@ -96,10 +73,10 @@ class Collector {
     std::map<const Rule*, size_t> in_file;
     const auto name = visible_text(file.path);
     for (const auto& hit : hits) {
-      auto& use = uses_[hit.rule];
+      auto& [use, operators] = uses_[hit.rule];
       const auto before = in_file[hit.rule]++;
       if (hit.rule->met) met_.insert(hit.rule->id);
-      const auto known = hit.rule->per == CountedFor::Operator && !use.operators.insert(operator_of(file.text, hit)).second;
+      const auto known = hit.rule->per == CountedFor::Operator && !operators.insert(operator_of(file.text, hit)).second;
       const double hours = known ? 0 : hours_of(*hit.rule, use.places, before);
       ++use.places;
       use.files += before == 0;
@@ -119,27 +96,23 @@ class Collector {
   }
 
   void finish(SourceScan& out, bool serves_npu) {
-    for (auto& [rule, use] : uses_)
-      if (serves_npu && rule->met) use.hours = use.hours_mechanical = 0;
+    for (auto& [rule, use] : uses_) {
+      const bool met = serves_npu && rule->met;
+      use.total.id = rule->id;
+      use.total.title = rule->title;
+      use.total.why = rule->why;
+      use.total.advice = rule->advice;
+      use.total.severity = met ? Severity::Note : rule->severity;
+      if (met) use.total.hours = use.total.hours_mechanical = 0;
+    }
     const auto of_library = hours_of_libraries();
     for (const auto& [library, hours] : of_library)
-      if (const auto use = uses_.find(&library->rule); use != uses_.end()) use->second.hours = hours;
-    for (auto& [rule, use] : uses_) {
-      RuleUse total;
-      total.id = rule->id;
-      total.title = rule->title;
-      total.why = rule->why;
-      total.advice = rule->advice;
-      total.severity = serves_npu && rule->met ? Severity::Note : rule->severity;
-      total.places = use.places;
-      total.files = use.files;
-      total.mechanical = use.mechanical;
-      total.hours = use.hours;
-      total.hours_mechanical = use.hours_mechanical;
-      out.places += use.places;
-      out.hours += use.hours;
-      out.hours_mechanical += use.hours_mechanical;
-      out.rules.push_back(std::move(total));
+      if (const auto use = uses_.find(&library->rule); use != uses_.end()) use->second.total.hours = hours;
+    for (const auto& [rule, use] : uses_) {
+      out.places += use.total.places;
+      out.hours += use.total.hours;
+      out.hours_mechanical += use.total.hours_mechanical;
+      out.rules.push_back(use.total);
     }
     std::sort(out.rules.begin(), out.rules.end(), [](const RuleUse& a, const RuleUse& b) {
       if (a.severity != b.severity) return a.severity > b.severity;
@@ -168,16 +141,15 @@ class Collector {
     std::map<const Library*, double> out;
     for (const auto& [library, use] : libraries_) {
       const auto own = uses_.find(&library->rule);
-      out[library] = own == uses_.end() ? 0 : own->second.hours;
+      out[library] = own == uses_.end() ? 0 : own->second.total.hours;
     }
     for (const auto& [rule, use] : uses_)
-      if (const auto found = out.find(rule->of); found != out.end()) found->second = std::max(0.0, found->second - use.hours);
+      if (const auto found = out.find(rule->of); found != out.end()) found->second = std::max(0.0, found->second - use.total.hours);
     return out;
   }
 
   struct Use {
-    int64_t places = 0, files = 0, mechanical = 0;
-    double hours = 0, hours_mechanical = 0;
+    RuleUse total;
     std::set<std::string> operators;  // for a rule that counts each operator once
   };
   struct LibraryPlaces {
