@@ -114,7 +114,7 @@ class PythonTokenizer {
     for (size_t i = body; i < end;) {
       const char c = text_[i];
       if (c == '\\') {
-        i += 2;
+        i = after_backslash(text_, i);
       } else if (c == mark && !triple) {
         return {body, i, i + 1};
       } else if (c == mark && i + 2 < end && text_[i + 1] == mark && text_[i + 2] == mark) {

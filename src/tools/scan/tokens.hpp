@@ -81,14 +81,15 @@ size_t end_of_run(std::string_view text, size_t i, Accepts accepts) {
   while (i < text.size() && accepts(text[i])) ++i;
   return i;
 }
-/// Returns the position of the character `mark` that closes a text at `i`, or of the end of the line or of `text` if it is missing.
-inline size_t closing_mark(std::string_view text, size_t i, char mark, bool escapes = true, bool lines = true) {
-  while (i < text.size() && text[i] != mark && (lines || text[i] != '\n')) i += text[i] == '\\' && escapes ? 2 : 1;
-  return std::min(i, text.size());
-}
-/// Returns the position after a backslash that continues a line, and after the line end.
+/// Returns the position after a backslash and the character that it escapes; a line end may be two.
 inline size_t after_backslash(std::string_view text, size_t i) {
   return std::min(text.size(), i + (text.substr(i + 1).starts_with("\r\n") ? 3 : 2));
+}
+/// Returns the position of the character `mark` that closes a text at `i`, or of the end of the line or of `text` if it is missing.
+inline size_t closing_mark(std::string_view text, size_t i, char mark, bool escapes = true, bool lines = true) {
+  while (i < text.size() && text[i] != mark && (lines || text[i] != '\n'))
+    i = text[i] == '\\' && escapes ? after_backslash(text, i) : i + 1;
+  return i;
 }
 /// Returns the position after a byte order mark.
 inline size_t start_of_text(std::string_view text) { return text.starts_with("\xEF\xBB\xBF") ? 3 : 0; }

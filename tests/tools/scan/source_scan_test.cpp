@@ -376,6 +376,13 @@ TEST_CASE("texts that are not well formed end, in time that grows with their len
   }
 }
 
+TEST_CASE("a string goes on after a backslash at the end of the line, also of one that ends in two characters") {
+  for (const std::string end : {"\n", "\r\n"}) {
+    CHECK(found("a.py", "f('a\\" + end + "b', 'cuda')" + end) == "2:device-string=npu");
+    CHECK(found("a.cpp", "f(\"a\\" + end + "b\", \"cuda\");" + end) == "2:device-string=npu");
+  }
+}
+
 TEST_CASE("the place behind what is not well formed is still found") {
   CHECK(found("a.py", "x = ((\nimport torch\ntorch.cuda.init()\n") == "3:cuda-api=torch.npu.init");
   CHECK(found("a.py", "x = 'never closed\ny.cuda()\n") == "2:cuda-method=.npu");
