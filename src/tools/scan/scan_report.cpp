@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/csv.hpp"
 #include "npu_train/tools/report/html_page.hpp"
@@ -22,9 +23,7 @@ std::string what_blocks(const SourceScan& scan) {
   std::vector<std::string> titles;
   for (const auto& rule : scan.rules)
     if (rule.severity == Severity::Blocks) titles.push_back(rule.title);
-  const auto more = titles.size() > kNamed ? titles.size() - kNamed : 0;
-  if (more > 0) titles.resize(kNamed);
-  return join(titles) + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+  return detail::first_few(titles, kNamed);
 }
 
 }  // namespace

@@ -237,6 +237,7 @@ TEST_CASE("CMake, shell, containers, settings, packages") {
   CHECK(found("a.sh", "echo \"uses $CUDA_VISIBLE_DEVICES\" ${NCCL_DEBUG:-x}\ncat <<A\ncuda nvcc\nA\ntorchrun x\n") ==
         "1:cuda-env=ASCEND_RT_VISIBLE_DEVICES 1:cuda-env-missing 5:launcher");
   CHECK(found("Dockerfile", "FROM nvcr.io/nvidia/pytorch:23.10-py3\n") == "1:container");
+  CHECK(found("Dockerfile.in", "FROM nvcr.io/nvidia/pytorch:23.10-py3\n") == "1:container");
   CHECK(found("a.yaml", "device: cuda\nname: cuda is great\nd: [\"cuda\"]\nenv:\n  CUDA_VISIBLE_DEVICES: 0\n") ==
         "1:device-string=npu 3:device-string=npu 5:cuda-env=ASCEND_RT_VISIBLE_DEVICES");
   CHECK(found("a.json", "{\"cuda\": \"cuda\", \"a\": \"cuda is great\"}\n") == "1:device-string=npu");
