@@ -2,16 +2,13 @@
 reduced decoding would change. Skipped without the packages. The Python that has them is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev),
 or this one."""
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import unittest
 
-from programs import SOURCE, ProgramTest, main, npu_tool, run, train_app
+from peers import MODELS_PYTHON, Peer
+from programs import ProgramTest, main, npu_tool, train_app
 
-OWN = SOURCE / '.venv/models/bin/python'
-PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+PEER = Peer(MODELS_PYTHON, torchvision='import any_torchvision, numpy, PIL.Image, safetensors.torch\nfrom torchvision import transforms', timm='from timm.data import create_transform')
 SCRIPT = pathlib.Path(__file__).with_name('python_transforms.py')
 SIDE = 56
 LIMIT = 1e-3  # of a pixel's level
@@ -38,13 +35,10 @@ output: {{dir: {dir}/out, name: {name}, tensorboard: false}}
 '''
 
 
-def without(package): return subprocess.run([PYTHON, '-c', f'import torch, importlib.metadata as m; m.version("{package}")'], capture_output=True).returncode != 0
-
-
-@unittest.skipIf(without('timm') or without('torchvision'), 'there is no Python with torchvision and timm')
+@unittest.skipUnless(PEER.has('timm', 'torchvision'), 'there is no Python with torchvision and timm')
 class EvalTransforms(ProgramTest):
     def python(self, *args):
-        code, out, error = run(PYTHON, SCRIPT, *args)
+        code, out, error = PEER.run(SCRIPT, *args)
         self.assertEqual(code, 0, out + error)
         return json.loads(out.splitlines()[-1])
 

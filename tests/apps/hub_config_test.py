@@ -1,17 +1,15 @@
 """Model folders of Hugging Face: each either has the outputs of transformers, or is refused with the name of the key that our network does not have.
 The Python with transformers is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev), or this one."""
 import json
-import os
 import pathlib
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import unittest
 
 from images import png_of
-from programs import SOURCE, ProgramTest, in_full, main, needs_onnxruntime, npu_tool, run, run_dir, train_app
+from peers import MODELS_PYTHON, Peer
+from programs import ProgramTest, in_full, main, needs_onnxruntime, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -19,8 +17,7 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-OWN = SOURCE / '.venv/models/bin/python'
-PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+PEER = Peer(MODELS_PYTHON, transformers='import any_torchvision, numpy\nfrom transformers import MistralForCausalLM')
 SCRIPT = pathlib.Path(__file__).with_name('python_hub.py')
 LIMIT = 1e-5  # of the largest output
 TEXT = list(range(1, 24))
@@ -43,17 +40,14 @@ KINDS = (*SELECTION, 'bert_classes', 'deit_one_head')
 SOME_OTHERS = ('granite', 'gemma', 'helium', 'smollm3', 'roberta', 'vit_msn')
 
 
-def without(package): return subprocess.run([PYTHON, '-c', f'import torch, importlib.metadata as m; m.version("{package}")'], capture_output=True).returncode != 0
-
-
-NO_TRANSFORMERS = torch is None or without('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)'
+NO_TRANSFORMERS = torch is None or not PEER.has('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)'
 
 
 def make(folder, jobs):
     """What transformers writes for jobs {model_type: options of python_hub.py}, in folder/MODEL_TYPE; and the fields of the variants."""
     for name in jobs: (folder / name).mkdir()
     (folder / 'jobs.json').write_text(json.dumps([{'type': name, 'folder': str(folder / name)} | more for name, more in jobs.items()]))
-    code, out, error = run(PYTHON, SCRIPT, folder / 'jobs.json', timeout=900)
+    code, out, error = PEER.run(SCRIPT, folder / 'jobs.json')
     if code != 0: raise AssertionError(out + error)
     return json.loads(out.splitlines()[-1])
 
@@ -153,7 +147,7 @@ class EveryField(HubTest):
 
     @in_full
     def test_every_other_network_with_equal_names_is_refused(self):
-        code, out, error = run(PYTHON, SCRIPT, '--others')
+        code, out, error = PEER.run(SCRIPT, '--others')
         self.assertEqual(code, 0, error)
         self.assertGreater(len(json.loads(out)), 30)
         self.check_others(self.dir, make(self.dir, {name: {} for name in json.loads(out)}), json.loads(out))

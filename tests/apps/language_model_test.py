@@ -2,17 +2,15 @@
 The Python with transformers is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev), or this one."""
 import json
 import math
-import os
 import pathlib
 import random
 import re
 import struct
-import subprocess
-import sys
 import unittest
 
 from model_runs import SIM_NPU, rows
-from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, npu_tool, run, run_dir, train_app
+from peers import MODELS_PYTHON, Peer
+from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -21,22 +19,18 @@ try:
 except ImportError:
     torch = None
 
-OWN = SOURCE / '.venv/models/bin/python'
-PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+PEER = Peer(MODELS_PYTHON, transformers='import any_torchvision, numpy\nfrom transformers import GPT2LMHeadModel, LlamaForCausalLM')
 SCRIPT = pathlib.Path(__file__).with_name('python_language_models.py')
 LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to the largest one, of the losses relative to each
 SIZES = {'vocab_size': 97, 'context': 21, 'layers': 3, 'heads': 4, 'dim': 24}
 LLAMA = SIZES | {'kv_heads': 2, 'hidden': 40, 'rope_theta': 300, 'norm_eps': 1e-3}
 
 
-def without(package): return subprocess.run([PYTHON, '-c', f'import torch, importlib.metadata as m; m.version("{package}")'], capture_output=True).returncode != 0
-
-
-@unittest.skipIf(without('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)')
+@unittest.skipUnless(PEER.has('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)')
 class AgainstTransformers(ProgramTest):
     def python(self, what, jobs):
         (self.dir / 'jobs.json').write_text(json.dumps(jobs))
-        code, out, error = run(PYTHON, SCRIPT, what, self.dir / 'jobs.json')
+        code, out, error = PEER.run(SCRIPT, what, self.dir / 'jobs.json')
         self.assertEqual(code, 0, out + error)
         return json.loads(out.splitlines()[-1])
 

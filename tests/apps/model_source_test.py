@@ -1,19 +1,16 @@
 """Every command that computes with a model builds the same one: weights of transformers, timm and nanoGPT, and adapters of
 PEFT, whose logits Python gives. Skipped without the packages; the Python that has them is that of python_weights_test.py."""
 import json
-import os
 import pathlib
 import random
-import subprocess
-import sys
 import tempfile
 import unittest
 
 from images import png_of
-from programs import SOURCE, ProgramTest, main, npu_tool, run
+from peers import MODELS_PYTHON, Peer
+from programs import SOURCE, ProgramTest, main, npu_tool
 
-OWN = SOURCE / '.venv/models/bin/python'
-PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+PEER = Peer(MODELS_PYTHON, transformers='import any_torchvision, numpy\nfrom transformers import GPT2LMHeadModel, LlamaForCausalLM', timm='import timm', peft='import peft')
 SCRIPT = SOURCE / 'tests/apps/python_sources.py'
 LIMIT = 1e-5  # of the largest logit
 TOKENS = '3,7,1,30,2,9,4,50'  # the text of python_sources.py
@@ -27,10 +24,7 @@ TEXTS = {'llama': (LLAMA, 'llama'), 'attention adapter': (LLAMA, 'llama', 'model
 IMAGES = {'timm.pth.tar ema': (VIT, 'timm.pth.tar'), 'timm.pth.tar plain': (VIT, 'timm.pth.tar', 'model.weights_key=model'), 'old.pth': (VIT, 'old.pth')}
 
 
-def without(*packages): return subprocess.run([PYTHON, '-c', 'import torch, importlib.metadata as m\n' + '\n'.join(f'm.version("{p}")' for p in packages)], capture_output=True).returncode != 0
-
-
-@unittest.skipIf(without('transformers', 'timm'), 'transformers and timm are not installed (scripts/setup --dev; NPU_TRAIN_MODELS_PYTHON)')
+@unittest.skipUnless(PEER.has('transformers', 'timm'), 'transformers and timm are not installed (scripts/setup --dev; NPU_TRAIN_MODELS_PYTHON)')
 class ModelSources(ProgramTest):
     @classmethod
     def setUpClass(cls):
@@ -48,7 +42,7 @@ class ModelSources(ProgramTest):
     @classmethod
     def python(cls, what, jobs):
         (cls.files / 'jobs.json').write_text(json.dumps(jobs))
-        code, out, error = run(PYTHON, SCRIPT, what, cls.files, cls.files / 'jobs.json')
+        code, out, error = PEER.run(SCRIPT, what, cls.files, cls.files / 'jobs.json')
         assert code == 0, out + error
         return json.loads(out.splitlines()[-1])
 
@@ -58,7 +52,7 @@ class ModelSources(ProgramTest):
 
     def test_all_commands_build_the_model_of_python(self):
         made = self.made
-        if without('peft'): print('skipped: adapters: peft is not installed (scripts/setup --dev)')
+        if not PEER.has('peft'): print('skipped: adapters: peft is not installed (scripts/setup --dev)')
         else: self.assertIn('rslora adapter', made['cases'])
         jobs = []
 

@@ -1,31 +1,26 @@
 """Weights from and to torchvision, timm and Hugging Face's transformers: networks with random values, whose logits agree on both sides.
 Skipped without the packages. The Python that has them is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev), or this one."""
 import json
-import os
 import pathlib
 import random
-import subprocess
-import sys
 import unittest
 
 from images import png_of
-from programs import SOURCE, FULL, ProgramTest, main, npu_tool, run, run_dir, train_app
+from peers import MODELS_PYTHON, Peer
+from programs import FULL, ProgramTest, main, npu_tool, run_dir, train_app
 
-OWN = SOURCE / '.venv/models/bin/python'
-PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+PEER = Peer(MODELS_PYTHON, torchvision='import any_torchvision, numpy\nfrom torchvision import models', timm='import timm',
+            transformers='from transformers import ResNetForImageClassification, ViTForImageClassification')
 SCRIPT = pathlib.Path(__file__).with_name('python_models.py')
 LIMIT = 1e-5  # of the largest logit
 NORMALISE = '[{name: center_crop, size: 32}, {name: normalize, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}]'
 VIT = ('--model', 'vit', '--num-classes', '10', 'model.dim=32', 'model.depth=2', 'model.heads=2')
 
 
-def without(package): return subprocess.run([PYTHON, '-c', f'import torch, importlib.metadata as m; m.version("{package}")'], capture_output=True).returncode != 0
-
-
 class PythonWeights(ProgramTest):
     def python(self, what, library, jobs):
         (self.dir / 'jobs.json').write_text(json.dumps(jobs))
-        code, out, error = run(PYTHON, SCRIPT, what, library, self.dir / 'jobs.json')
+        code, out, error = PEER.run(SCRIPT, what, library, self.dir / 'jobs.json')
         self.assertEqual(code, 0, out + error)
         return json.loads(out.splitlines()[-1])
 
@@ -73,14 +68,14 @@ class PythonWeights(ProgramTest):
         for name, difference in differences.items(): self.assertLess(difference, LIMIT, name)
         print(library, 'largest difference', max(differences.values()))
 
-    @unittest.skipIf(without('torchvision'), 'torchvision is not installed (pip install --no-deps torchvision; NPU_TRAIN_MODELS_PYTHON)')
+    @unittest.skipUnless(PEER.has('torchvision'), 'torchvision is not installed (pip install --no-deps torchvision; NPU_TRAIN_MODELS_PYTHON)')
     def test_torchvision(self):
         networks = [self.network('vit', {'vit.pth': 'state_dict', 'vit.pth.tar': 'parallel'}, 32, 'torchvision'),
                     self.network('resnet18', {'resnet18.bin': 'state_dict'}, 64, 'torchvision')]
         if FULL: networks.append(self.network('resnet50', {'resnet50.pt': 'parallel'}, 64, 'torchvision'))
         self.assertAgree('torchvision', self.check('torchvision', networks, 'torchvision', 'names of torchvision'))
 
-    @unittest.skipIf(without('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
+    @unittest.skipUnless(PEER.has('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
     def test_timm(self):
         vit = self.network('vit', {'vit.ckpt': 'lightning', 'vit.pth': 'state_dict'}, 32, 'timm')
         # Positions of other image sizes and patches of other sizes, as timm resizes them.
@@ -95,7 +90,7 @@ class PythonWeights(ProgramTest):
             jobs.append({'name': f'resized {resized["image"]} {resized["patch"]}', 'predicted': predicted, 'logits': resized['logits']})
         self.assertAgree('timm', jobs)
 
-    @unittest.skipIf(without('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
+    @unittest.skipUnless(PEER.has('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
     def test_later_vits_of_timm(self):
         """Layer scale, positions of the patches alone, norms of queries and keys, registers, and two heads: each needs its option."""
         options = {'vit_layer_scale': ('layer_scale=1',), 'vit_deit3': ('layer_scale=1',), 'vit_qk_norm': ('qk_norm=true',),
@@ -118,7 +113,7 @@ class PythonWeights(ProgramTest):
                 self.assertFails(result, 6, 'tensors of layers that the model does not have: ', keys[left_out].split('=')[0])
         self.assertAgree('timm', jobs)
 
-    @unittest.skipIf(without('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
+    @unittest.skipUnless(PEER.has('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
     def test_folders_of_timm_on_the_hub(self):
         """Sizes and heads are those of the architecture's name in config.json."""
         networks = [self.network('vit', {name: 'hub'}, 64 if 'resnet' in name else 32, 'timm') | {'network': name, 'logits': str(self.dir / f'{name}.pt')}
@@ -137,7 +132,7 @@ class PythonWeights(ProgramTest):
                 self.assertFails(result, 6, ('model_args.act_layer' if 'model_args' in change else list(change)[0]) + ' is ')
         self.assertAgree('timm', jobs)
 
-    @unittest.skipIf(without('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)')
+    @unittest.skipUnless(PEER.has('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)')
     def test_hugging_face(self):
         networks = [self.network('vit', {'vit.bin': 'state_dict', 'shards': 'shards', 'pretrained': 'pretrained'}, 32, 'transformers'),
                     self.network('resnet18', {'resnet18': 'pretrained'}, 64, 'transformers')]
@@ -160,7 +155,7 @@ class PythonWeights(ProgramTest):
                 batch.append((str(raw), label))
         return batch
 
-    @unittest.skipIf(without('torchvision'), 'torchvision is not installed (pip install --no-deps torchvision; NPU_TRAIN_MODELS_PYTHON)')
+    @unittest.skipUnless(PEER.has('torchvision'), 'torchvision is not installed (pip install --no-deps torchvision; NPU_TRAIN_MODELS_PYTHON)')
     def test_a_pytorch_loop_goes_on(self):
         """Three epochs of one batch here, then as many in PyTorch and here: equal losses."""
         images = self.folder()
@@ -171,7 +166,7 @@ class PythonWeights(ProgramTest):
                                                 ('nesterov', 'resnet18', '{name: resnet18, num_classes: 10, allow_unused_classes: true}', '{name: sgd, lr: 0.001, momentum: 0.9, nesterov: true}'),
                                                 ('adamw', 'vit', vit, '{name: adamw, lr: 0.001, weight_decay: 0.1, no_decay: true}'),
                                                 ('split', 'vit', vit.replace('}', ', qkv: split}'), '{name: adamw, lr: 0.001, weight_decay: 0.1, no_decay: true}')):
-            config = (self.config('device: cpu\nprecision: 32-true\ntrainer: {threads: 1}\n'), data, f'model={model}', f'optimizer={optimizer}', f'output.dir={self.dir}/{name}')
+            config = (self.config('device: cpu\nprecision: 32-true\ntrainer: {threads: 1}\ncheckpoint: {every_n_epochs: 3}\n'), data, f'model={model}', f'optimizer={optimizer}', f'output.dir={self.dir}/{name}')
             self.assertDone(train_app(*config, 'trainer.max_epochs=3'))
             checkpoint = run_dir(self.dir / name) / 'checkpoints' / 'last'
             code, out, err = npu_tool('weights', '--from', checkpoint, '--to', self.dir / name / 'torch', '--as', 'training', '--json')
