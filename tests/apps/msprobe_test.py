@@ -2,16 +2,13 @@
 them is NPU_TRAIN_MSPROBE_PYTHON, .venv/msprobe (scripts/setup --dev), or this one."""
 import csv
 import json
-import os
 import shutil
-import subprocess
-import sys
 import unittest
 
-from programs import FULL, SOURCE, ProgramTest, main, npu_tool, run, train_app
+from peers import Peer, python_of
+from programs import FULL, SOURCE, ProgramTest, main, npu_tool, train_app
 
-OWN = SOURCE / '.venv/msprobe/bin/python'
-PYTHON = os.environ.get('NPU_TRAIN_MSPROBE_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+PEER = Peer(python_of('msprobe'), msprobe='import msprobe.pytorch, msprobe.msprobe', torchvision='import any_torchvision\nfrom torchvision import models')
 TRAIN = '''
 import json, sys, torch
 from torch import nn
@@ -33,19 +30,9 @@ for i in range(2):
     optimizer.zero_grad()
     debugger.step()
 '''
-# torchvision's operators belong to one version of torch; its networks need none of them.
-NETWORKS = '''
-import sys, torch
-try:
-    from torchvision import models
-except Exception:
-    for name in [name for name in sys.modules if name.startswith('torchvision')]: del sys.modules[name]
-    library = torch.library.Library('torchvision', 'DEF')
-    for name in ('nms', 'qnms'): library.define(name + '(Tensor boxes, Tensor scores, float threshold) -> Tensor')
-    from torchvision import models
-'''
-TORCHVISION = NETWORKS + '''
-import json
+TORCHVISION = '''
+import json, sys, torch
+from torchvision import models
 name, side, what = sys.argv[1:]
 torch.manual_seed(0)
 net = getattr(models, name)(num_classes=10, **({'image_size': int(side)} if 'vit' in name else {}))
@@ -72,13 +59,7 @@ debugger.step()
 '''
 
 
-def has(program): return subprocess.run([PYTHON, '-c', program], capture_output=True).returncode == 0
-
-
-def has_msprobe(): return has('import msprobe.pytorch, torch')
-
-
-@unittest.skipUnless(has_msprobe(), 'msprobe is not installed (pip install mindstudio-probe; NPU_TRAIN_MSPROBE_PYTHON)')
+@unittest.skipUnless(PEER.has('msprobe'), 'msprobe is not installed (pip install mindstudio-probe; NPU_TRAIN_MSPROBE_PYTHON)')
 class Msprobe(ProgramTest):
     def test_msprobe_compares_our_dumps(self):
         config = self.config(precision='32-true')
@@ -88,7 +69,7 @@ class Msprobe(ProgramTest):
                 self.assertDone(train_app(config, 'trainer.max_steps=1', 'trainer.limit_val_batches=0', *dump))
             out = self.dir / level / 'out'
             a, b = (self.dir / level / name / 'step0' for name in ('a', 'b'))
-            code, said, error = run(PYTHON, '-m', 'msprobe.msprobe', 'compare', '-tp', a, '-gp', b, '-o', out, cwd=self.dir)
+            code, said, error = PEER.run('-m', 'msprobe.msprobe', 'compare', '-tp', a, '-gp', b, '-o', out, cwd=self.dir)
             self.assertEqual(code, 0, said + error)
             (table,) = out.glob('*.csv')
             rows = list(csv.DictReader(table.read_text().splitlines()))
@@ -103,7 +84,7 @@ class Msprobe(ProgramTest):
         for task, level, summary in (('statistics', 'L1', 'statistics'), ('tensor', 'mix', 'statistics'), ('statistics', 'L0', 'md5')):
             dumps = [self.dir / f'{task}_{level}_{summary}_{name}' for name in ('a', 'b')]
             for dump in dumps:
-                code, said, error = run(PYTHON, 'train.py', task, level, summary, dump, cwd=self.dir)
+                code, said, error = PEER.run(self.dir / 'train.py', task, level, summary, dump, cwd=self.dir)
                 self.assertEqual(code, 0, said + error)
             code, out, error = npu_tool('compare', *dumps, '--json')
             self.assertEqual(code, 0, out + error)
@@ -112,7 +93,7 @@ class Msprobe(ProgramTest):
             self.assertEqual([step['step'] for step in result['steps']], [0, 1])
             self.assertGreater(sum(step['compared'] for step in result['steps']), 20)
 
-    @unittest.skipUnless(has(NETWORKS), 'torchvision is not installed (pip install --no-deps torchvision)')
+    @unittest.skipUnless(PEER.has('torchvision'), 'torchvision is not installed (pip install --no-deps torchvision)')
     def test_the_same_network_in_pytorch_and_here_agrees(self):
         """Equal weights and batch: torchvision's network by msprobe against ours, every value that both have."""
         (self.dir / 'network.py').write_text(TORCHVISION)
@@ -142,7 +123,7 @@ class Msprobe(ProgramTest):
                 shutil.rmtree(self.dir / 'theirs')
 
     def python(self, *args):
-        code, said, error = run(PYTHON, *args, cwd=self.dir)
+        code, said, error = PEER.run(*args, cwd=self.dir)
         self.assertEqual(code, 0, said + error)
 
 

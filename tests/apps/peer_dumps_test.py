@@ -2,15 +2,16 @@
 place. Skipped without the packages (scripts/setup --dev)."""
 import json
 import os
-import subprocess
 import unittest
 
+from peers import Peer, python_of
 from programs import BIN, SOURCE, ProgramTest, in_full, main, npu_tool, run
 
-PYTHON = SOURCE / '.venv/msprobe/bin/python'
 PEERS = next(iter((SOURCE / '.venv/models/lib').glob('python*/site-packages')), None)  # timm and transformers
 OWN = BIN.parent / 'tests/own_networks'
-ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join(str(p) for p in (PEERS, SOURCE / 'tests/apps') if p)}
+PEER = Peer(python_of('msprobe'), env={**os.environ, 'PYTHONPATH': str(PEERS)}, msprobe='import msprobe.pytorch',
+            torchvision='import any_torchvision, numpy, PIL.Image\nfrom torchvision import models', timm='import timm',
+            transformers='from transformers import GPT2LMHeadModel')
 SCRIPT = SOURCE / 'tests/apps/python_dumps.py'
 CONFIG = '''
 device: {device}
@@ -39,20 +40,13 @@ LAYERS = {('gpt2', 'mask'): 'transformer.h.0.attn.c_proj', ('gpt2', 'tied'): 'tr
 OF_GRADIENTS = (1, 'gradient', 'zero_grad')
 
 
-def has(program): return PYTHON.exists() and subprocess.run([PYTHON, '-c', program], capture_output=True, env=ENVIRONMENT).returncode == 0
-
-
-@unittest.skipUnless(PEERS is not None and has('import msprobe.pytorch, any_torchvision, timm, transformers'),
+@unittest.skipUnless(PEER.has('msprobe', 'torchvision', 'timm', 'transformers'),
                      'msprobe, torchvision, timm or transformers is not installed (scripts/setup --dev)')
 class PeerDumps(ProgramTest):
     def python(self, *args):
-        code, said, error = run(PYTHON, SCRIPT, *args, cwd=self.dir, env=ENVIRONMENT)
+        code, said, error = PEER.run(SCRIPT, *args, cwd=self.dir)
         self.assertEqual(code, 0, (said + error)[-2000:])
-
-    def places(self, network):
-        code, said, error = run(PYTHON, '-c', f'import json, python_dumps as d; print(json.dumps(d.PLACES["{network}"]))', env=ENVIRONMENT)
-        self.assertEqual(code, 0, error)
-        return json.loads(said.splitlines()[-1])
+        return said
 
     def ours(self, network, form, task):
         """Dumps our run of a network: as torch::nn, or as the TorchScript module that Python saved."""
@@ -68,9 +62,8 @@ class PeerDumps(ProgramTest):
 
     def check(self, network, forms, faults=None):
         (self.dir / network).mkdir()
-        places = self.places(network)
+        places = json.loads(self.python('make', network, network).splitlines()[-1])
         faults = [f for f in places if faults is None or f in faults]
-        self.python('make', network, network)
         whole = {'statistics': ['none', *(f for f in faults if f != 'input')], 'tensor': ['none', *(f for f in faults if f == 'input')]}
         for task, list_of in whole.items():
             if task == 'tensor' and len(list_of) == 1: continue  # an exchange of inputs leaves their statistics

@@ -1,6 +1,6 @@
 """Trainings in PyTorch that Ascend's msprobe dumps, for peer_dumps_test.py: python_dumps.py make|dump NETWORK FOLDER [TASK FAULT ...]
 
-  make   writes the weights of the network, its TorchScript module, and the data of three batches
+  make   writes the weights of the network, its TorchScript module, and the data of three batches; prints the places of its faults as JSON
   dump   trains it as it is (FAULT "none") or with one planted fault, and dumps the steps to FOLDER/theirs_TASK_FAULT
 
 The faults are at the places that PLACES names; a fault that a network has no place for is not planted in it."""
@@ -115,6 +115,7 @@ def batches(name, folder):
 def make(name, folder):
     net = network(name)
     write_data(name, folder)
+    print(json.dumps(PLACES[name]))
     if name == 'gpt2':
         net.save_pretrained(folder / 'weights')
         return
