@@ -145,7 +145,9 @@ def contents(out):
         tensors[key] = (slices[0][1], entry['sizes'], row_major(memory, entry['sizes'], entry['strides']))
     digests = {}
     for (file, name), content in sorted(tensors.items()):
-        digests.setdefault(file, hashlib.sha256()).update(repr((name, *content)).encode())
+        *named, data = (name, *content)
+        digest = digests.setdefault(file, hashlib.sha256())
+        for part in (repr(named).encode(), data): digest.update(part)
     return {file: digest.hexdigest() for file, digest in digests.items()}
 
 
@@ -160,11 +162,17 @@ def safetensors_of(path):
 
 def row_major(memory, sizes, strides):
     """The elements of a dense tensor whose memory has these strides, in row-major order."""
-    count = math.prod(sizes)
-    if count == 0: return b''
-    size, places = len(memory) // count, [0]
-    for extent, stride in zip(sizes, strides): places = [p + i * stride for p in places for i in range(extent)]
-    return b''.join(memory[p * size:(p + 1) * size] for p in places)
+    own = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
+    if own == strides or not memory: return memory
+    out = bytearray(memory)
+    source, to = (memoryview(m).cast({1: 'B', 2: 'H', 4: 'I', 8: 'Q'}[len(memory) // math.prod(sizes)]) for m in (memory, out))
+    longest = sizes.index(max(sizes))  # its elements are copied at once
+    places = [(0, 0)]
+    for d, extent in enumerate(sizes):
+        if d != longest: places = [(a + i * strides[d], b + i * own[d]) for a, b in places for i in range(extent)]
+    step, own_step, last = max(strides[longest], 1), own[longest], sizes[longest] - 1
+    for a, b in places: to[b:b + last * own_step + 1:own_step] = source[a:a + last * step + 1:step]
+    return bytes(out)
 
 
 def checkpoints(out):

@@ -95,7 +95,7 @@ class UnequalRanks(ProgramTest):
     def test_a_rank_without_a_batch_in_the_last_round_takes_part_where_a_norm_moves(self):
         """3 micro-batches for two ranks, of a network with BatchNorm."""
         config = self.config(NET.format(data='{name: generated, train_size: 12, val_size: 4, batch_size: 4, num_workers: 0}'))
-        net = ['model={name: resnet18, stem: small}', 'optimizer={name: sgd, lr: 0.05}', 'trainer.lr_scaling=none', 'dist.timeout=60']
+        net = ['model={name: resnet18, stem: imagenet}', 'optimizer={name: sgd, lr: 0.05}', 'trainer.lr_scaling=none', 'dist.timeout=60']
         one = self.dir / 'one'
         self.assertDone(train_app(config, *net, 'trainer.accumulate_grad_batches=2', f'output.dir={one}', env=PLAIN))
         many = self.dir / 'zero3'
@@ -104,7 +104,7 @@ class UnequalRanks(ProgramTest):
 
     def test_synchronised_norms_with_sums_after_each_micro_batch_and_a_rank_with_fewer_of_them(self):
         config = self.config(NET.format(data='{name: generated, train_size: 12, val_size: 4, batch_size: 4, num_workers: 0}'))
-        common = ['model={name: resnet18, stem: small}', 'trainer.sync_batchnorm=true', 'trainer.accumulate_grad_batches=2', 'dist.timeout=60']
+        common = ['model={name: resnet18, stem: imagenet}', 'trainer.sync_batchnorm=true', 'trainer.accumulate_grad_batches=2', 'dist.timeout=60']
         ends = []
         for words in (('trainer.strategy=ddp', 'dist.reduce=micro_batch'), ('trainer.strategy=zero2', 'dist.overlap=false')):
             out = self.dir / str(len(ends))
