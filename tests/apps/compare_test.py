@@ -11,7 +11,7 @@ import zipfile
 
 import browser
 from html_page_test import check_page
-from programs import BIN, SOURCE, ProgramTest, main, npu_tool, run, run_dir, train_app
+from programs import BIN, FULL, SOURCE, ProgramTest, main, npu_tool, run, run_dir, train_app
 
 try:
     import torch
@@ -58,7 +58,7 @@ class CompareTest(ProgramTest):
         self.assertEqual(sum('precision=bf16-mixed' in line for line in commands), 1)
         for name, target in (('build', BIN.parent), ('configs', SOURCE / 'configs')): (self.dir / name).symlink_to(target)
         emulated = [line.replace('precision=bf16-mixed', 'precision=bf16-mixed cpu_low_precision=emulated') for line in commands[1:]]
-        for lines in (commands, emulated):
+        for lines in (commands, emulated) if FULL else (commands,):
             code, out, error = run('bash', '-euo', 'pipefail', '-c', '\n'.join(lines), cwd=self.dir, timeout=1200)
             self.assertEqual(code, 0, out + error)
             self.assertIn('The runs agree', out)
@@ -364,14 +364,14 @@ class CompareTest(ProgramTest):
         path = cut / 'step0/rank0/dump.json'
         text = path.read_bytes()
         codes = {0: 0, 3: 0, 7: 0}
-        for at in sorted(random.Random(1).sample(range(len(text)), 50)):
+        for at in sorted(random.Random(1).sample(range(len(text)), 50 if FULL else 12)):
             path.write_bytes(text[:at])
             code, out, error = npu_tool('compare', cut, a, '--json')
             self.assertIn(code, codes, f'cut at {at}: {error}')
             codes[code] += 1
             if code == 3: self.assertIn(str(cut), error)
             else: self.assertFalse(json.loads(out)['complete'])
-        self.assertGreater(codes[0], 10)
+        self.assertGreater(codes[0], 2)
 
     def hostile_files(self, good, marker):
         """Name and content of files that are not tensors; some would run a program where pickles are run."""

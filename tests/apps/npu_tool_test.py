@@ -25,16 +25,16 @@ class NpuTool(ProgramTest):
         document = self.json('bench', '--model', 'vit_tiny_cifar10', '--batch', '2', '--what', 'step', '--steps', '2', '--warmup', '1')
         for key in ('samples_per_s', 'step_ms_median', 'step_ms_min', 'first_step_s', 'peak_rss_mb', 'parameters', 'flops_per_image'): self.assertGreater(document[key], 0, key)
         self.assertEqual(document['batch'], 2)
-        self.assertLess(self.json('bench', '--model', 'vit_tiny_cifar10', 'model.depth=1', '--batch', '2', '--steps', '1', '--warmup', '1')['parameters'], document['parameters'])
-        document = self.json('bench', self.config(precision='32-true'), '--what', 'train', '--steps', '3', '--warmup', '2')
+        self.assertLess(self.json('bench', '--model', 'vit_tiny_cifar10', 'model.depth=1', '--batch', '2', '--steps', '1', '--warmup', '1', '--no-machine')['parameters'], document['parameters'])
+        document = self.json('bench', self.config(precision='32-true'), '--what', 'train', '--steps', '3', '--warmup', '2', '--no-machine')
         self.assertEqual(document['steps'], 3)
-        document = self.json('bench', self.config(precision='32-true'), '--what', 'loader')
+        document = self.json('bench', self.config(precision='32-true'), '--what', 'loader', '--no-machine')
         self.assertGreater(document['samples_per_s'], 0)
         self.assertTrue(any('data.num_workers=' in note for note in document['notes']), document['notes'])
         self.assertFails(npu_tool('bench', '--what', 'nonsense'), 2, 'step')
 
     def test_bench_measures_what_checkpointing_saves(self):
-        step = ('bench', '--model', 'vit_tiny_cifar10', '--batch', '8', '--steps', '1', '--warmup', '1', '--activations', '--precision', '32-true', '--device', 'cpu')
+        step = ('bench', '--model', 'vit_tiny_cifar10', '--batch', '8', '--steps', '1', '--warmup', '1', '--activations', '--precision', '32-true', '--device', 'cpu', '--no-machine')
         none = self.json(*step)['activations_bytes']
         self.assertLess(self.json(*step, 'trainer.gradient_checkpointing=blocks')['activations_bytes'], 0.5 * none)
 
