@@ -1,6 +1,6 @@
 #include "npu_train/core/error.hpp"
 
-#include <c10/util/Exception.h>
+#include <cxxabi.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <typeinfo>
 
 namespace npu_train {
 namespace {
@@ -27,26 +28,36 @@ struct Verdict {
   const char* hint = "";
 };
 
-// Classifies by text, because most c10 errors have the same type.
-Verdict judge(const c10::Error& e, std::string_view text) {
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&e) || has(text, "can't allocate memory") || has(text, "out of memory") ||
+// Whether the type of `e` or one of its bases has this mangled name. libtorch's exceptions are recognised by name, because this room does
+// not link libtorch.
+bool is_a(const std::exception& e, std::string_view mangled) {
+  const std::type_info* type = &typeid(e);
+  while (type != nullptr && type->name() != mangled) {
+    const auto* derived = dynamic_cast<const abi::__si_class_type_info*>(type);
+    type = derived == nullptr ? nullptr : derived->__base_type;
+  }
+  return type != nullptr;
+}
+
+// Classifies an exception of libtorch by its text, because most of them have the same type.
+Verdict judge(const std::exception& e, std::string_view text) {
+  if (is_a(e, "N3c1016OutOfMemoryErrorE") || has(text, "can't allocate memory") || has(text, "out of memory") ||
       has(text, "ALLOC_FAILED") || has(text, "not enough memory")) {
     return {ErrorKind::OutOfMemory, kMemoryHint};
   }
   if (has(text, "more than 1 value per channel")) return {ErrorKind::Usage, kOneValueHint};
   const bool about_dtypes = has(text, "same dtype") || has(text, "should be the same") || has(text, "scalar type");
   if (about_dtypes && (has(text, "double") || has(text, "Double"))) return {ErrorKind::Usage, kDtypeHint};
-  if (dynamic_cast<const c10::DistError*>(&e)) return {ErrorKind::Peer, "check the log of the rank that failed first"};
+  if (is_a(e, "N3c109DistErrorE")) return {ErrorKind::Peer, "check the log of the rank that failed first"};
   if (has(text, "INTERNAL ASSERT FAILED")) return {ErrorKind::Internal};
   if (has(text, "not in libopapi.so")) return {ErrorKind::Device, kOperatorHint};
   if (has(text, "NPU function error") || has(text, "call acl api failed") || has(text, "NPU error"))
     return {ErrorKind::Device, kAscendHint};
-  if (dynamic_cast<const c10::AcceleratorError*>(&e) || has(text, "CUDA error") || has(text, "CUDA driver") || has(text, "No CUDA GPUs") ||
+  if (is_a(e, "N3c1016AcceleratorErrorE") || has(text, "CUDA error") || has(text, "CUDA driver") || has(text, "No CUDA GPUs") ||
       has(text, "not linked with support for")) {
     return {ErrorKind::Device};
   }
-  if (dynamic_cast<const c10::NotImplementedError*>(&e))
-    return {ErrorKind::Device, "this operation does not exist on the device of its inputs"};
+  if (is_a(e, "N3c1019NotImplementedErrorE")) return {ErrorKind::Device, "this operation does not exist on the device of its inputs"};
   return {ErrorKind::Usage};
 }
 
@@ -91,10 +102,6 @@ Error translate_current_exception(const std::string& where, ErrorKind unknown) {
     std::rethrow_exception(cause);
   } catch (const Error& e) {
     return e;
-  } catch (const c10::Error& e) {
-    const auto text = without_frames(e.what_without_backtrace());
-    const auto verdict = judge(e, text);
-    return Error(verdict.kind, where, text, verdict.hint, cause);
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::OutOfMemory, where, "the host is out of memory", kMemoryHint, cause);
   } catch (const std::system_error& e) {  // including file system and stream errors
@@ -102,6 +109,10 @@ Error translate_current_exception(const std::string& where, ErrorKind unknown) {
     return Error(verdict.kind, where, e.what(), verdict.hint, cause);
   } catch (const std::exception& e) {
     const auto text = without_frames(e.what());
+    if (is_a(e, "N3c105ErrorE")) {
+      const auto verdict = judge(e, text);
+      return Error(verdict.kind, where, text, verdict.hint, cause);
+    }
     const bool memory = has(text, "out of memory") || has(text, "can't allocate memory");
     return Error(memory ? ErrorKind::OutOfMemory : unknown, where, text, memory ? kMemoryHint : "", cause);
   } catch (...) {

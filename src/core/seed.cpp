@@ -1,7 +1,5 @@
 #include "npu_train/core/seed.hpp"
 
-#include <ATen/core/PhiloxRNGEngine.h>  // includes only the standard library and c10/macros
-
 #include <cmath>
 #include <numbers>
 
@@ -22,6 +20,19 @@ uint64_t number_of(std::string_view purpose) {
   return h;
 }
 
+// Ten rounds of Philox4x32 with the constants of the paper (see seed.hpp).
+std::array<uint32_t, 4> philox_block(uint64_t key, uint64_t stream, uint64_t counter) {
+  const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
+  const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
+  uint32_t k0 = low(key), k1 = high(key);
+  std::array<uint32_t, 4> x{low(counter), high(counter), low(stream), high(stream)};
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    const uint64_t a = uint64_t{0xD2511F53u} * x[0], b = uint64_t{0xCD9E8D57u} * x[2];
+    x = {high(b) ^ x[1] ^ k0, low(b), high(a) ^ x[3] ^ k1, low(a)};
+  }
+  return x;
+}
+
 }  // namespace
 
 uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a, uint64_t b) {
@@ -36,8 +47,7 @@ uint64_t rank_seed(uint64_t seed, int rank) { return rank == 0 ? seed : derive_s
 
 uint32_t Philox::operator()() {
   if (left_ == 0) {
-    at::Philox4_32 block(key_, stream_, counter_++);
-    for (auto& number : block_) number = block();
+    block_ = philox_block(key_, stream_, counter_++);
     left_ = 4;
   }
   return block_[static_cast<size_t>(4 - left_--)];

@@ -42,6 +42,8 @@ TEST_CASE("what others throw becomes an Error of the right kind with its cause")
        ErrorKind::Usage, "data.drop_last=true omits a last batch of one sample"},
       {"c10 memory", [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 2 GiB"); },
        ErrorKind::OutOfMemory, "2 GiB"},
+      {"c10 memory by its type", [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "no room for 2 GiB"); }, ErrorKind::OutOfMemory, "2 GiB"},
+      {"c10 peer by its base", [] { TORCH_CHECK_WITH(DistStoreError, false, "the store is gone"); }, ErrorKind::Peer, "first"},
       {"c10 host memory", [] { TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"); },
        ErrorKind::OutOfMemory, "99 bytes"},
       {"c10 internal", [] { TORCH_INTERNAL_ASSERT(false, "odd"); }, ErrorKind::Internal, "odd"},

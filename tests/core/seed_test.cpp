@@ -11,7 +11,7 @@
 
 using namespace npu_train;
 
-TEST_CASE("Philox4x32-10 gives the published vectors") {
+TEST_CASE("the generator has the numbers of libtorch's Philox4x32-10, which gives the published vectors") {
   using Block = std::array<uint32_t, 4>;
   const auto block = [](uint64_t key, uint64_t stream, uint64_t counter) {
     at::Philox4_32 engine(key, stream, counter);
@@ -19,6 +19,12 @@ TEST_CASE("Philox4x32-10 gives the published vectors") {
     for (auto& number : out) number = engine();
     return out;
   };
+  for (const uint64_t key : {uint64_t{0}, ~uint64_t{0}, uint64_t{0x299f31d0'a4093822}})
+    for (const uint64_t stream : {uint64_t{0}, ~uint64_t{0}, uint64_t{0x03707344'13198a2e}}) {
+      Philox random(key, stream);
+      for (uint64_t counter = 0; counter < 100; ++counter)
+        for (const uint32_t number : block(key, stream, counter)) CHECK(random() == number);
+    }
   // Known answers of the authors' library.
   CHECK(block(0, 0, 0) == Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(block(~0ull, ~0ull, ~0ull) == Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
