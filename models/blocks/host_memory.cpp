@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "npu_train/base/file_backed_memory.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/file_backed_memory.hpp"
 #include "npu_train/core/host_memory.hpp"
 #include "npu_train/core/text.hpp"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "npu_train/core/file_backed_memory.hpp"
+#include "npu_train/base/file_backed_memory.hpp"
 
 namespace npu_train {
 

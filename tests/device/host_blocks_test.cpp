@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "npu_train/core/file_backed_memory.hpp"
+#include "npu_train/base/file_backed_memory.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/device/host_blocks.hpp"
 #include "npu_train/device/live_bytes.hpp"

@@ -14,7 +14,7 @@
 #include <cmath>
 #include <thread>
 
-#include "npu_train/core/file_backed_memory.hpp"
+#include "npu_train/base/file_backed_memory.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
 

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "npu_train/base/file_backed_memory.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/file_backed_memory.hpp"
 #include "npu_train/core/host_memory.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/trainer.hpp"

@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/core/file_backed_memory.hpp"
+#include "npu_train/base/file_backed_memory.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>

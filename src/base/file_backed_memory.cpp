@@ -1,4 +1,4 @@
-#include "npu_train/core/file_backed_memory.hpp"
+#include "npu_train/base/file_backed_memory.hpp"
 
 #include <c10/core/CPUAllocator.h>
 #include <fcntl.h>
