@@ -8,6 +8,7 @@
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/safetensors.hpp"
+#include "npu_train/io/state_json.hpp"
 #include "train/checkpoint_slices.hpp"
 #include "train/manifest.hpp"
 

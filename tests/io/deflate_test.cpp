@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "io/deflate.hpp"
+#include "io/tensors/deflate.hpp"
 
 #include <numeric>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "io/strided.hpp"
+#include "io/tensors/strided.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/as_strided.h>

@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "io/unpickler.hpp"
+#include "io/tensors/unpickler.hpp"
 
 #include <string>
 #include <utility>

@@ -1,17 +1,15 @@
-/// JSON documents: manifests, histories, states, and the lists of a dump. Numbers are restored exactly, including inf and nan. A wrapper
+/// JSON documents: manifests, histories, and the lists of a dump. Numbers are restored exactly, including inf and nan. A wrapper
 /// around nlohmann's parser, because that library does not limit depth and size, keeps the last of two equal keys, and writes nan as null.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -122,11 +120,5 @@ JsonPrefix load_json_prefix(const std::filesystem::path& path, const JsonLimits&
 
 /// Writes `path` atomically.
 void save_json(const std::filesystem::path& path, const Json& value);
-
-/// Returns the plain values of a State as an object; values_from_json() restores them bit for bit, including inf, nan and any bytes in
-/// texts.
-Json values_to_json(const std::map<std::string, StateValue>& values);
-/// Restores the values. Error(Checkpoint) if `json` is not an output of values_to_json.
-std::map<std::string, StateValue> values_from_json(const Json& json, const std::string& where);
 
 }  // namespace npu_train

@@ -1,7 +1,7 @@
-// Plain values of a State as JSON. Values that JSON cannot represent become small objects: {"number": "nan"}, {"bytes": "ff00"}.
-#include <cmath>
+// Values that JSON cannot represent become small objects: {"number": "nan"}, {"bytes": "ff00"}.
+#include "npu_train/io/state_json.hpp"
 
-#include "npu_train/io/json.hpp"
+#include <cmath>
 
 namespace npu_train {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "io/unpickler.hpp"
-#include "io/zip_archive.hpp"
+#include "io/tensors/unpickler.hpp"
+#include "io/tensors/zip_archive.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train::detail {

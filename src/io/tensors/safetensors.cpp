@@ -8,7 +8,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "io/tensor_size.hpp"
+#include "io/tensors/tensor_size.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/json.hpp"
 

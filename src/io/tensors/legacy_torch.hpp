@@ -7,7 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "io/unpickler.hpp"
+#include "io/tensors/unpickler.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train::detail {

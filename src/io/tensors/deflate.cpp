@@ -1,4 +1,4 @@
-#include "io/deflate.hpp"
+#include "io/tensors/deflate.hpp"
 
 #include <zlib.h>
 

@@ -1,12 +1,12 @@
-#include "io/unpickler.hpp"
+#include "io/tensors/unpickler.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <iterator>
 
-#include "io/pickle_names.hpp"
-#include "io/torch_storage.hpp"
+#include "io/tensors/pickle_names.hpp"
+#include "io/tensors/torch_storage.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {

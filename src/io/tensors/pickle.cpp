@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "io/legacy_torch.hpp"
-#include "io/tensor_size.hpp"
-#include "io/torch_archive.hpp"
+#include "io/tensors/legacy_torch.hpp"
+#include "io/tensors/tensor_size.hpp"
+#include "io/tensors/torch_archive.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {

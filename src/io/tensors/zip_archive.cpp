@@ -1,10 +1,10 @@
-#include "io/zip_archive.hpp"
+#include "io/tensors/zip_archive.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "io/deflate.hpp"
+#include "io/tensors/deflate.hpp"
 
 namespace npu_train::detail {
 namespace {

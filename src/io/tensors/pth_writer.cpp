@@ -5,9 +5,9 @@
 #include <bit>
 #include <limits>
 
-#include "io/host_tensor.hpp"
-#include "io/torch_storage.hpp"
-#include "io/zip_writer.hpp"
+#include "io/tensors/host_tensor.hpp"
+#include "io/tensors/torch_storage.hpp"
+#include "io/tensors/zip_writer.hpp"
 #include "npu_train/io/pickle.hpp"
 
 namespace npu_train {

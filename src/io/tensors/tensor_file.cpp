@@ -4,10 +4,10 @@
 #include <mutex>
 #include <utility>
 
-#include "io/npy_header.hpp"
-#include "io/strided.hpp"
-#include "io/tensor_size.hpp"
-#include "io/torch_archive.hpp"
+#include "io/tensors/npy_header.hpp"
+#include "io/tensors/strided.hpp"
+#include "io/tensors/tensor_size.hpp"
+#include "io/tensors/torch_archive.hpp"
 
 namespace npu_train {
 namespace {

@@ -1,5 +1,5 @@
 // Replaces deflate.cpp in a library without images, which needs no zlib.
-#include "io/deflate.hpp"
+#include "io/tensors/deflate.hpp"
 
 #include "io/crc_table.hpp"
 #include "npu_train/core/error.hpp"

@@ -1,9 +1,9 @@
-#include "io/zip_writer.hpp"
+#include "io/tensors/zip_writer.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "io/deflate.hpp"
+#include "io/tensors/deflate.hpp"
 
 namespace npu_train::detail {
 namespace {

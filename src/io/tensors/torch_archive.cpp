@@ -1,11 +1,11 @@
-#include "io/torch_archive.hpp"
+#include "io/tensors/torch_archive.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "io/legacy_torch.hpp"
-#include "io/pickle_names.hpp"
-#include "io/tensor_size.hpp"
+#include "io/tensors/legacy_torch.hpp"
+#include "io/tensors/pickle_names.hpp"
+#include "io/tensors/tensor_size.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -1,11 +1,11 @@
-#include "io/pickle_names.hpp"
+#include "io/tensors/pickle_names.hpp"
 
 #include <algorithm>
 #include <array>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "io/torch_storage.hpp"
+#include "io/tensors/torch_storage.hpp"
 
 namespace npu_train::detail {
 namespace {

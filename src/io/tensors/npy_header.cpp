@@ -1,11 +1,11 @@
-#include "io/npy_header.hpp"
+#include "io/tensors/npy_header.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <string>
 
-#include "io/tensor_size.hpp"
+#include "io/tensors/tensor_size.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "io/host_tensor.hpp"
-#include "io/npy_header.hpp"
-#include "io/tensor_size.hpp"
+#include "io/tensors/host_tensor.hpp"
+#include "io/tensors/npy_header.hpp"
+#include "io/tensors/tensor_size.hpp"
 
 namespace npu_train {
 

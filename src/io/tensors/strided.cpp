@@ -1,9 +1,9 @@
-#include "io/strided.hpp"
+#include "io/tensors/strided.hpp"
 
 #include <algorithm>
 #include <numeric>
 
-#include "io/tensor_size.hpp"
+#include "io/tensors/tensor_size.hpp"
 
 namespace npu_train::detail {
 namespace {
