@@ -122,7 +122,7 @@ class BenchDist(ProgramTest):
         process = subprocess.Popen([BIN / 'npu_tool', 'bench', config, '--what', 'stages', '--nproc', '2', '--steps', '1000000', '--json'],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            while process.poll() is None and sum(seconds > 3 for seconds in cpu_seconds_of_ranks(process.pid)) < 2: time.sleep(0.1)
+            while process.poll() is None and sum(seconds > 1.5 for seconds in cpu_seconds_of_ranks(process.pid)) < 2: time.sleep(0.1)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=300)
         finally:

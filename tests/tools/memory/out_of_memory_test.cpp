@@ -31,7 +31,7 @@ RunConfig limited_run(const std::string& model, int64_t batch, int64_t accumulat
   c.model = {.name = model, .options = {}};
   if (model == "resnet18") c.model.options = {{"stem", "imagenet"}};
   if (model == "vit_tiny") c.model.options = {{"depth", 3}, {"image_size", 32}, {"patch_size", 4}, {"dropout", 0.1}};
-  c.data = {.name = "generated", .options = {{"train_size", 160}, {"val_size", 8}, {"val_batch_size", 8}, {"num_workers", "0"}}};
+  c.data = {.name = "generated", .options = {{"train_size", 64}, {"val_size", 8}, {"val_batch_size", 8}, {"num_workers", "0"}}};
   c.data.options.set("batch_size", ConfigNode(batch));
   if (model == "resnet18") c.data.options.set("image_size", ConfigNode(96));  // activations that outweigh the gradients
   c.optimizer = {.name = "sgd", .options = {{"lr", 0.01}, {"momentum", 0.9}}};
@@ -141,6 +141,7 @@ TEST_CASE("retry in the middle of an epoch; the checkpoint continues with the mi
   hog->need = (model.peak(16).allocated + model.peak(32).allocated) / 2 - between_steps;
   TempDir dir;
   auto config = limited_run("vit_tiny", 32, 1, "retry");
+  config.data.options.set("train_size", ConfigNode(int64_t{128}));
   config.trainer.max_epochs = 2;
   config.output.dir = dir.path().string();
   Trainer trainer(config, with_report());
@@ -148,8 +149,8 @@ TEST_CASE("retry in the middle of an epoch; the checkpoint continues with the mi
   RunResult result;
   const auto said = said_by([&] { result = trainer.fit(); });
   CHECK_MESSAGE(has(said, "micro-batches of 16;"), said);
-  CHECK(result.global_step == 10);
-  CHECK(result.batches_seen == 10);  // of the loader
+  CHECK(result.global_step == 8);
+  CHECK(result.batches_seen == 8);  // of the loader
   hog->tensor.reset();
   CHECK(load_checkpoint(result.last_checkpoint, {"loop"}).at("loop").integer("micro_batch_limit", "") == 16);
   Trainer resumed(config, with_report());
@@ -269,15 +270,17 @@ TEST_CASE("a batch that cannot be copied to the device: with retry it is copied 
 
 TEST_CASE("validation: the report names its batch, and the advice is the validation's and does fit") {
   auto config = limited_run("vit_tiny", 4, 1, "retry");
-  config.data.options.set("val_size", ConfigNode(int64_t{2048}));
-  config.data.options.set("val_batch_size", ConfigNode(int64_t{2048}));
+  config.data.options.set("val_size", ConfigNode(int64_t{256}));
+  config.data.options.set("val_batch_size", ConfigNode(int64_t{256}));
   config.trainer.max_steps = 1;
+  Trainer(limited_run("vit_tiny", 4)).setup();  // from now on the device has this capacity
+  const auto full = all_but(int64_t{64} << 20);
   for (const bool sanity : {true, false}) {
     CAPTURE(sanity);
     config.trainer.num_sanity_val_steps = sanity ? 1 : 0;
     const std::string text = error_of([&] { Trainer(config, with_report()).fit(); }).what();
     const std::string where =
-        sanity ? "batch 1 of the validation before the first step, 2048 samples" : "batch 1 of the validation, 2048 samples";
+        sanity ? "batch 1 of the validation before the first step, 256 samples" : "batch 1 of the validation, 256 samples";
     for (const std::string& part :
          {std::string("out of memory in the forward of ") + where, std::string(" more were requested; tensors use "),
           std::string("the last layers"), std::string("data.val_batch_size="), std::string("trainer.limit_val_batches=0"),

@@ -140,7 +140,7 @@ TEST_CASE("overrides under which a training fits: smaller micro-batches, then ch
   const auto late = fitting_overrides(wide, int64_t{4} << 20);
   CHECK_MESSAGE(late.starts_with("trainer.on_oom=retry data.batch_size="), late);
 
-  config.model.options = {{"depth", 12}, {"image_size", 32}, {"patch_size", 2}};  // one sample keeps tens of MiB
+  config.model.options = {{"depth", 6}, {"dim", 96}, {"image_size", 32}, {"patch_size", 2}};  // one sample outweighs the parameters
   auto in_two = config;
   in_two.trainer.accumulate_grad_batches = 2;
   const auto limit = measure_memory(in_two).peak(1).allocated - 1;  // not even one sample
