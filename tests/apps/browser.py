@@ -1,6 +1,8 @@
 """A headless Chromium, controlled through the pipe of its DevTools protocol (https://chromedevtools.github.io/devtools-protocol) with only
 the standard library."""
+import atexit
 import base64
+import functools
 import json
 import os
 import pathlib
@@ -16,6 +18,14 @@ NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'
 def find():
     """The path of the browser, or None if none is installed."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+@functools.cache
+def shared():
+    """A browser for all pages of a driver, at whose end it is closed."""
+    browser = Browser()
+    atexit.register(browser.close)
+    return browser
 
 
 class Browser:

@@ -73,8 +73,7 @@ class HtmlPage(unittest.TestCase):
         code, out, err = run(BUILD / 'tests/test_report', '--test-case=a sample page')
         if code: raise RuntimeError(out + err)
         cls.path = BUILD / 'tests/report_sample.html'
-        cls.page = browser.Browser()
-        cls.addClassCleanup(cls.page.close)
+        cls.page = browser.shared()
 
     def setUp(self): self.page.open(self.path)
 
@@ -167,18 +166,18 @@ class EveryPage(ProgramTest):
     """Each command that writes a page, with what a small model gives it."""
 
     def check(self, path, *words, verdict=True):
-        with browser.Browser() as page:
-            check_page(self, page, path)
-            if os.environ.get('NPU_TRAIN_SCREENSHOTS'):  # a folder, to look at them
-                for width in WIDTHS:
-                    page.open(path, width)
-                    page.screenshot(pathlib.Path(os.environ['NPU_TRAIN_SCREENSHOTS']) / f'{path.stem}_{width}.png')
-            footer = page.run('document.querySelector("footer").innerText')
-            self.assertRegex(footer, r'npu_train \d+\.\d+\.\d+ · \d{4}-\d\d-\d\d \d\d:\d\d UTC')
-            for word in words: self.assertIn(word, footer)
-            if verdict:  # the first thing under the title is one sentence
-                first = page.run('document.querySelector("h1").nextElementSibling.tagName + document.querySelector("h1 + p").innerText')
-                self.assertRegex(first, r'(?s)^P[A-Z0-9].*\.$')
+        page = browser.shared()
+        check_page(self, page, path)
+        if os.environ.get('NPU_TRAIN_SCREENSHOTS'):  # a folder, to look at them
+            for width in WIDTHS:
+                page.open(path, width)
+                page.screenshot(pathlib.Path(os.environ['NPU_TRAIN_SCREENSHOTS']) / f'{path.stem}_{width}.png')
+        footer = page.run('document.querySelector("footer").innerText')
+        self.assertRegex(footer, r'npu_train \d+\.\d+\.\d+ · \d{4}-\d\d-\d\d \d\d:\d\d UTC')
+        for word in words: self.assertIn(word, footer)
+        if verdict:  # the first thing under the title is one sentence
+            first = page.run('document.querySelector("h1").nextElementSibling.tagName + document.querySelector("h1 + p").innerText')
+            self.assertRegex(first, r'(?s)^P[A-Z0-9].*\.$')
 
     def check_page_of(self, name, *args, codes=(0, ), verdict=True):
         path = self.dir / f'{name}.html'
@@ -270,7 +269,8 @@ class CheckItself(unittest.TestCase):
                                 'rows are hidden'),
                     'tiny': (sound + '<svg class="axes"><text y="20" font-size="7">12</text></svg>', 'too small'),
                     'late': (sound + '<table><tr><th><button onclick="missing()">x</button></table>', 'ReferenceError')}
-        with tempfile.TemporaryDirectory() as folder, browser.Browser() as page:
+        page = browser.shared()
+        with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / 'a.html'
             path.write_text(sound)
             check_page(self, page, path)

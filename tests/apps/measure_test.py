@@ -26,12 +26,12 @@ class Measure(ProgramTest):
             self.check_in_browser(*pages)
 
     def check_in_browser(self, *pages):
-        with browser.Browser() as b:
-            for page in pages:
-                for width in (1280, 800, 400):
-                    b.open(page, width=width)
-                    self.assertLessEqual(b.run('document.documentElement.scrollWidth'), width, page)
-            self.assertEqual(b.problems, [])
+        b = browser.shared()
+        for page in pages:
+            for width in (1280, 800, 400):
+                b.open(page, width=width)
+                self.assertLessEqual(b.run('document.documentElement.scrollWidth'), width, page)
+        self.assertEqual(b.problems, [])
 
     def test_baseline(self):
         config, file, page = self.config(), self.dir / 'b.json', self.dir / 'b.html'
