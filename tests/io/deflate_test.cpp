@@ -10,7 +10,7 @@
 // The form of a library without images next to zlib's.
 #define zip_crc32 zip_crc32_without_zlib
 #define inflate_pieces inflate_pieces_without_zlib
-#include "io/no_deflate.cpp"
+#include "io/tensors/no_deflate.cpp"
 #undef zip_crc32
 #undef inflate_pieces
 
