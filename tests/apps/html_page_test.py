@@ -73,7 +73,8 @@ class HtmlPage(unittest.TestCase):
         code, out, err = run(BUILD / 'tests/test_report', '--test-case=a sample page')
         if code: raise RuntimeError(out + err)
         cls.path = BUILD / 'tests/report_sample.html'
-        cls.page = browser.shared()
+        cls.page = browser.Browser()
+        cls.addClassCleanup(cls.page.close)
 
     def setUp(self): self.page.open(self.path)
 
