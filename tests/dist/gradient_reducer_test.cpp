@@ -3,6 +3,8 @@
 
 #include "testing.hpp"
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "dist/ranks.hpp"
@@ -12,82 +14,98 @@ using namespace npu_train::testing;
 
 namespace {
 
-std::vector<CommandResult> gradients(int ranks, std::vector<std::string> arguments) {
+using Words = std::vector<std::string>;
+
+// A process that was started alone.
+CommandResult run_alone(Words arguments) {
+  arguments.insert(arguments.begin(), kRankProgram);
+  return run_command(arguments, {.deadline = std::chrono::minutes(10)});
+}
+
+std::vector<CommandResult> gradients(int ranks, Words arguments) {
   arguments.insert(arguments.begin(), {kRankProgram, "gradients"});
   return run_ranks(ranks, arguments);
 }
 
+// The outputs of a scenario by variant and rank. The processes are started once for all variants, each of which has a group of its own.
+std::vector<Words> outputs(int ranks, const std::string& scenario, const std::vector<Words>& variants) {
+  Words command{kRankProgram, scenario};
+  for (size_t v = 0; v < variants.size(); ++v) {
+    if (v > 0) command.push_back("/");
+    command.insert(command.end(), variants[v].begin(), variants[v].end());
+  }
+  std::vector<Words> out(variants.size());
+  for (const auto& rank : run_ranks(ranks, command)) {
+    REQUIRE_MESSAGE(rank.ok(), rank.output);
+    size_t begin = 0;
+    for (auto& of_variant : out) {
+      const auto end = std::min(rank.output.find("/\n", begin), rank.output.size());
+      of_variant.push_back(rank.output.substr(begin, end - begin));
+      begin = end + 2;
+    }
+  }
+  return out;
+}
+
 // Without the lines that only ranks print.
-std::string gradients_of(const CommandResult& result) {
+std::string gradients_of(const std::string& output) {
   std::string out;
-  for (size_t begin = 0; begin < result.output.size();) {
-    const auto end = result.output.find('\n', begin) + 1;
-    const auto line = result.output.substr(begin, end - begin);
+  for (size_t begin = 0; begin < output.size();) {
+    const auto end = output.find('\n', begin) + 1;
+    const auto line = output.substr(begin, end - begin);
     if (!line.starts_with("sums")) out += line;
     begin = end;
   }
   return out;
 }
 
-std::string of_one_process(int micro_batches, const char* integers = "integers=0") {
-  const auto one = run_command({kRankProgram, "one_process", "micro_batches=" + std::to_string(micro_batches), integers});
-  REQUIRE(one.ok());
-  return one.output;
+const std::string& of_one_process(int micro_batches, const std::string& integers = "integers=0") {
+  static std::map<std::pair<int, std::string>, std::string> known;  // many cases compare with the same one
+  auto& output = known[{micro_batches, integers}];
+  if (output.empty()) {
+    const auto one = run_alone({"one_process", "micro_batches=" + std::to_string(micro_batches), integers});
+    REQUIRE(one.ok());
+    output = one.output;
+  }
+  return output;
+}
+
+// Every rank has these gradients, with every variant.
+void check_gradients(int ranks, const std::vector<Words>& variants, const std::string& expected) {
+  const auto all = outputs(ranks, "gradients", variants);
+  for (size_t v = 0; v < variants.size(); ++v)
+    for (const auto& output : all[v]) {
+      CAPTURE(ranks);
+      CAPTURE(v);
+      CHECK(gradients_of(output) == expected);
+    }
 }
 
 }  // namespace
 
 TEST_CASE("N ranks have the bits of one process that accumulates N micro-batches, for any size of buckets") {
-  for (const int ranks : {2, 3, 4})
-    for (const char* bucket : {"bucket_kib=2", "bucket_kib=4000"}) {
-      CAPTURE(ranks);
-      CAPTURE(bucket);
-      const auto expected = of_one_process(ranks);
-      for (const auto& rank : gradients(ranks, {bucket})) {
-        REQUIRE_MESSAGE(rank.ok(), rank.output);
-        CHECK(gradients_of(rank) == expected);
-      }
-    }
+  for (const int ranks : {2, 3, 4}) check_gradients(ranks, {{"bucket_kib=2"}, {"bucket_kib=4000"}}, of_one_process(ranks));
 }
 
 TEST_CASE("reduce: micro_batch has those bits for several micro-batches on each rank") {
-  for (const int micro_batches : {2, 3}) {
-    CAPTURE(micro_batches);
-    const auto expected = of_one_process(2 * micro_batches);
-    for (const auto& rank : gradients(2, {"reduce=micro_batch", "micro_batches=" + std::to_string(micro_batches)})) {
-      REQUIRE_MESSAGE(rank.ok(), rank.output);
-      CHECK(gradients_of(rank) == expected);
-    }
-  }
+  for (const int micro_batches : {2, 3})
+    check_gradients(2, {{"reduce=micro_batch", "micro_batches=" + std::to_string(micro_batches)}}, of_one_process(2 * micro_batches));
 }
 
 TEST_CASE("the sums that ranks have in shards are those of one process, and parameters have no gradient of their own") {
-  for (const char* sharding : {"sharding=optimizer", "sharding=gradients"})
-    for (const int ranks : {2, 3, 4}) {
-      CAPTURE(sharding);
-      CAPTURE(ranks);
-      const auto expected = of_one_process(ranks);
-      for (const auto& rank : gradients(ranks, {sharding, ranks == 3 ? "bucket_kib=4000" : "bucket_kib=2"})) {
-        REQUIRE_MESSAGE(rank.ok(), rank.output);
-        CHECK(gradients_of(rank) == expected);
-      }
-    }
+  for (const int ranks : {2, 3, 4}) {
+    const std::string bucket = ranks == 3 ? "bucket_kib=4000" : "bucket_kib=2";
+    check_gradients(ranks, {{"sharding=optimizer", bucket}, {"sharding=gradients", bucket}}, of_one_process(ranks));
+  }
 }
 
 TEST_CASE("complete parameters in shards have the same sums, and each is on one rank") {
+  std::vector<Words> variants;
   for (const char* shard_by : {"shard_by=layer", "shard_by=parameter_size"})
-    for (const char* sharding : {"sharding=optimizer", "sharding=gradients"}) {
-      CAPTURE(shard_by);
-      const auto expected = of_one_process(3);
-      for (const auto& rank : gradients(3, {sharding, shard_by, "bucket_kib=8"})) {
-        REQUIRE_MESSAGE(rank.ok(), rank.output);
-        CHECK(gradients_of(rank) == expected);
-      }
-      for (const auto& rank : run_ranks(2, {kRankProgram, "shards", shard_by})) {
-        CHECK_MESSAGE(rank.ok(), rank.output);
-        CHECK(has(rank.output, "parameters on several ranks: 0\n"));
-      }
-    }
+    for (const char* sharding : {"sharding=optimizer", "sharding=gradients"}) variants.push_back({sharding, shard_by, "bucket_kib=8"});
+  check_gradients(3, variants, of_one_process(3));
+  for (const auto& variant : outputs(2, "shards", {{"shard_by=layer"}, {"shard_by=parameter_size"}}))
+    for (const auto& output : variant) CHECK(has(output, "parameters on several ranks: 0\n"));
   for (const auto& rank : gradients(2, {"shard_by=layer"})) {
     CHECK(rank.status == 2);
     CHECK(has(rank.output, "layer selects how zero1 and zero2 divide; allowed with other strategies: elements"));
@@ -95,29 +113,22 @@ TEST_CASE("complete parameters in shards have the same sums, and each is on one 
 }
 
 TEST_CASE("shards add the micro-batches of a window in order, also of ranks that have fewer") {
-  for (const char* sharding : {"sharding=optimizer", "sharding=gradients"})
-    for (const int micro_batches : {1, 3}) {
-      CAPTURE(sharding);
-      CAPTURE(micro_batches);
-      const auto expected = of_one_process(2 * micro_batches - 1);
-      for (const auto& rank : gradients(2, {sharding, "reduce=micro_batch", "short=1", "micro_batches=" + std::to_string(micro_batches)})) {
-        REQUIRE_MESSAGE(rank.ok(), rank.output);
-        CHECK(gradients_of(rank) == expected);
-      }
-    }
+  for (const int micro_batches : {1, 3}) {
+    const Words common{"reduce=micro_batch", "short=1", "micro_batches=" + std::to_string(micro_batches)};
+    std::vector<Words> variants{common, common};
+    variants[0].push_back("sharding=optimizer");
+    variants[1].push_back("sharding=gradients");
+    check_gradients(2, variants, of_one_process(2 * micro_batches - 1));
+  }
 }
 
 TEST_CASE("native sums in shards, and those of a program that was started alone") {
-  const auto expected = of_one_process(2);
+  check_gradients(2, {{"sharding=optimizer", "reduction=native", "reduce=auto"}, {"sharding=gradients", "reduction=native", "reduce=auto"}},
+                  of_one_process(2));
   for (const char* sharding : {"sharding=optimizer", "sharding=gradients"}) {
-    CAPTURE(sharding);
-    for (const auto& rank : gradients(2, {sharding, "reduction=native", "reduce=auto"})) {
-      REQUIRE_MESSAGE(rank.ok(), rank.output);
-      CHECK(gradients_of(rank) == expected);
-    }
-    const auto alone = run_command({kRankProgram, "gradients", "micro_batches=2", "reduce=micro_batch", sharding});
+    const auto alone = run_alone({"gradients", "micro_batches=2", "reduce=micro_batch", sharding});
     REQUIRE_MESSAGE(alone.ok(), alone.output);
-    CHECK(gradients_of(alone) == expected);
+    CHECK(gradients_of(alone.output) == of_one_process(2));
   }
 }
 
@@ -142,19 +153,14 @@ TEST_CASE("each rank has a slice of each parameter, of blocks of 64 elements, th
 
 TEST_CASE("16 bits: fp32 gradients are rounded before and after their sum, which is in fp32; others travel as they are") {
   for (const int ranks : {2, 3})
-    for (const auto& values : {std::string("bf16"), std::string("fp16")}) {
-      CAPTURE(ranks);
+    for (const std::string values : {"bf16", "fp16"}) {
       CAPTURE(values);
-      const auto expected = run_command({kRankProgram, "one_process_in_16_bits", "values=" + values, "ranks=" + std::to_string(ranks)});
+      const auto expected = run_alone({"one_process_in_16_bits", "values=" + values, "ranks=" + std::to_string(ranks)});
       REQUIRE(expected.ok());
       REQUIRE(expected.output != of_one_process(ranks));
-      for (const auto& option : {"compression=" + values, values == "bf16" ? std::string("reduce_dtype=bf16") : std::string()}) {
-        if (option.empty()) continue;
-        for (const auto& rank : gradients(ranks, {option})) {
-          REQUIRE_MESSAGE(rank.ok(), rank.output);
-          CHECK(gradients_of(rank) == expected.output);
-        }
-      }
+      std::vector<Words> variants{{"compression=" + values}};
+      if (values == "bf16") variants.push_back({"reduce_dtype=bf16"});
+      check_gradients(ranks, variants, expected.output);
     }
   for (const auto& rank : gradients(2, {"reduce_dtype=bf16", "reduction=native"})) {
     CHECK(rank.status == 2);
@@ -163,14 +169,9 @@ TEST_CASE("16 bits: fp32 gradients are rounded before and after their sum, which
 }
 
 TEST_CASE("a rank with fewer micro-batches, or none, takes part") {
-  for (const int micro_batches : {1, 2}) {
-    CAPTURE(micro_batches);
-    const auto expected = of_one_process(2 * micro_batches - 1);  // the last one is of rank 1
-    for (const auto& rank : gradients(2, {"reduce=micro_batch", "short=1", "micro_batches=" + std::to_string(micro_batches)})) {
-      REQUIRE_MESSAGE(rank.ok(), rank.output);
-      CHECK(gradients_of(rank) == expected);
-    }
-  }
+  for (const int micro_batches : {1, 2})  // the last one is of rank 1
+    check_gradients(2, {{"reduce=micro_batch", "short=1", "micro_batches=" + std::to_string(micro_batches)}},
+                    of_one_process(2 * micro_batches - 1));
 }
 
 TEST_CASE("reduce: window gives equal gradients on all ranks, and again in another run") {
@@ -185,37 +186,23 @@ TEST_CASE("reduce: window gives equal gradients on all ranks, and again in anoth
 }
 
 TEST_CASE("native sums are equal on all ranks; for two ranks they have the bits of one process") {
-  const auto expected = of_one_process(2);
-  for (const auto& rank : gradients(2, {"reduction=native"})) {
-    REQUIRE_MESSAGE(rank.ok(), rank.output);
-    CHECK(gradients_of(rank) == expected);
-  }
+  check_gradients(2, {{"reduction=native"}}, of_one_process(2));
 }
 
 TEST_CASE(
     "groups of ranks add integers exactly, also where the last group is smaller, with shards, with dist.debug and a limit in flight") {
-  for (const int ranks : {3, 4}) {
-    const auto expected = of_one_process(ranks, "integers=1");
-    for (const char* option : {"in_flight=1", "debug=1", "sharding=optimizer", "sharding=gradients"}) {
-      CAPTURE(ranks);
-      CAPTURE(option);
-      for (const auto& rank : gradients(ranks, {"reduction=native", "group_size=2", "integers=1", "bucket_kib=2", option})) {
-        REQUIRE_MESSAGE(rank.ok(), rank.output);
-        CHECK(gradients_of(rank) == expected);
-      }
-    }
-  }
+  std::vector<Words> variants;
+  for (const char* option : {"in_flight=1", "debug=1", "sharding=optimizer", "sharding=gradients"})
+    variants.push_back({"reduction=native", "group_size=2", "integers=1", "bucket_kib=2", option});
+  for (const int ranks : {3, 4}) check_gradients(ranks, variants, of_one_process(ranks, "integers=1"));
 }
 
 TEST_CASE("groups of ranks get equal bits of numbers of any size, compressed between groups or not") {
-  for (const char* option : {"compression=none", "compression=int8", "compression=topk:0.1+int8", "compression=powersgd:2"}) {
-    CAPTURE(option);
-    const auto all = gradients(3, {"reduction=auto", "group_size=2", option});
-    for (const auto& rank : all) {
-      REQUIRE_MESSAGE(rank.ok(), rank.output);
-      CHECK(rank.output == all[0].output);
-    }
-  }
+  std::vector<Words> variants;
+  for (const char* option : {"compression=none", "compression=int8", "compression=topk:0.1+int8", "compression=powersgd:2"})
+    variants.push_back({"reduction=auto", "group_size=2", option});
+  for (const auto& variant : outputs(3, "gradients", variants))
+    for (const auto& output : variant) CHECK(output == variant[0]);
 }
 
 TEST_CASE("the loss of a rank reaches all groups, whether it leads one or not") {
@@ -245,11 +232,10 @@ TEST_CASE("parameters that differ are named, on every rank") {
 }
 
 TEST_CASE("a program that was started alone runs the same code") {
-  const auto expected = of_one_process(3);
   for (const char* reduce : {"reduce=window", "reduce=micro_batch"}) {
-    const auto alone = run_command({kRankProgram, "gradients", "micro_batches=3", reduce});
+    const auto alone = run_alone({"gradients", "micro_batches=3", reduce});
     REQUIRE_MESSAGE(alone.ok(), alone.output);
-    CHECK(gradients_of(alone) == expected);
+    CHECK(gradients_of(alone.output) == of_one_process(3));
   }
 }
 

@@ -1,4 +1,5 @@
-// One rank of a test: dist_rank SCENARIO [key=value ...]. Prints lines that the test compares; an Error is printed and is the exit status.
+// One rank of a test: dist_rank SCENARIO [key=value ...] [/ [key=value ...] ...]. Prints lines that the test compares; an Error is printed
+// and is the exit status. What follows a slash is a variant, for which the scenario runs once more, after a line with the slash.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/error.hpp"
@@ -415,12 +417,14 @@ void failure(const Arguments& args) {
 int main(int argc, char** argv) {
   ScopedLogSink sink(make_standard_sink());
   at::set_num_threads(1);
-  Arguments args;
+  std::vector<Arguments> variants(1);
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
-    args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+    if (word == "/")
+      variants.emplace_back();
+    else
+      variants.back()[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
-  integers = number(args, "integers", 0) != 0;
   const std::map<std::string, void (*)(const Arguments&)> scenarios = {{"one_process", one_process},
                                                                        {"one_process_in_16_bits", one_process_in_16_bits},
                                                                        {"gradients", gradients},
@@ -437,7 +441,11 @@ int main(int argc, char** argv) {
                                                                        {"other_operators", other_operators},
                                                                        {"other_sizes", other_sizes}};
   try {
-    scenarios.at(argv[1])(args);
+    for (size_t i = 0; i < variants.size(); ++i) {
+      if (i > 0) std::printf("/\n");
+      integers = number(variants[i], "integers", 0) != 0;
+      scenarios.at(argv[1])(variants[i]);
+    }
   } catch (const Error& e) {
     std::printf("error %d %s\n", e.exit_code(), e.what());
     std::fflush(stdout);
