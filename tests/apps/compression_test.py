@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from programs import BIN, ProgramTest, checkpoints, contents, main, npu_tool, run_dir, train_app
+from programs import BIN, FULL, ProgramTest, checkpoints, contents, main, npu_tool, run_dir, train_app
 
 TINY = '''
 seed: 7
@@ -32,7 +32,7 @@ class CompressionTest(ProgramTest):
         """Loss scaling skips steps before and after the interruption; the errors of each rank are in its part of the checkpoint. Where compression
         starts later, the run is interrupted before it does."""
         plain, _ = self.train('plain', 'precision=16-mixed', 'trainer.max_steps=9')
-        for method, strategy, start in (('int8', 'ddp', 0), ('topk:0.05+int8', 'zero1', 0), ('powersgd:2', 'zero2', 4)):
+        for method, strategy, start in (('topk:0.05+int8', 'zero1', 0), ('powersgd:2', 'zero2', 4), ('int8', 'ddp', 0))[:3 if FULL else 2]:
             name = f'{method}_{strategy}'.replace(':', '')
             args = [f'dist.compression={method}', f'dist.compression_start={start}', f'trainer.strategy={strategy}', 'precision=16-mixed']
             whole, said = self.train(f'{name}_whole', *args, 'trainer.max_steps=9')
@@ -74,14 +74,15 @@ class CompressionTest(ProgramTest):
     def test_loss(self):
         """P29 for int8 and ratio: within 2 % of the loss without compression. PowerSGD is within 5 % after 240 steps."""
         losses = {}
-        for method in ('none', 'int8', 'ratio:0.1', 'powersgd:4'):
+        limits = {'int8': 0.02, 'ratio:0.1': 0.02, 'powersgd:4': 0.05} if FULL else {'int8': 0.02}
+        for method in ('none', *limits):
             name = method.replace(':', '')
             self.train(name, f'dist.compression={method}', 'optimizer={name: sgd, lr: 0.05, momentum: 0.9}', 'trainer.max_epochs=12',
                        'lr_scheduler.T_max=240', 'data.train_size=320', 'precision=32-true', 'checkpoint.every_n_epochs=12',
                        'trainer.check_val_every_n_epoch=12')
             losses[method] = json.loads((run_dir(self.dir / name) / 'history.json').read_text())['epochs'][-1]['train']['loss']
         self.assertLess(losses['none'], 2)  # 2.3 at the start
-        for method, most in (('int8', 0.02), ('ratio:0.1', 0.02), ('powersgd:4', 0.05)): self.assertLess(abs(losses[method] / losses['none'] - 1), most, losses)
+        for method, most in limits.items(): self.assertLess(abs(losses[method] / losses['none'] - 1), most, losses)
 
     def test_mistakes(self):
         config, out = self.config(TINY), f'output.dir={self.dir}/none'
