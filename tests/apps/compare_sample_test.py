@@ -56,7 +56,7 @@ class CompareSample(ProgramTest):
             sample = ('--sample', '0.1', '--seed', seed)
             code, result = self.compare(a, b, *sample)
             self.assertEqual(code, 0, f'{name}, seed {seed}: ' + result['summary'] + json.dumps(result['first_divergence']))
-            self.assertGreater(result['judged'], 0)
+            self.assertEqual(result['judged'], 1, f'{name}, seed {seed}: ' + result['summary'])
             layers = {c['layer'] for step in result['steps'] for c in step['calls']}
             code, result = self.compare(fault, b, *sample)
             found = result['first_divergence'] or {}
@@ -86,6 +86,23 @@ class CompareSample(ProgramTest):
     def test_four_networks_and_a_hundred_seeds(self):
         for name, layer in (('resnet18', 'layer2.0.conv1'), ('resnet50', 'layer3.2.conv2'), ('vit', 'encoder.layers.encoder_layer_1.mlp.0'), ('gpt2', 'blocks.1.mlp.fc1')):
             with self.subTest(name): self.check(name, layer, range(100))
+
+    def test_a_fused_norm_without_a_later_layer_is_not_judged(self):
+        """Seed 1 draws layer4.0.bn1, which only the CPU fuses, and with it the last layer, which proves it; --layers compares it alone."""
+        norm = 'layer4.0.bn1'
+        a, b = self.pair('resnet18')
+        code, result = self.compare(a, b, '--sample', '0.1', '--seed', 1, '--strict')
+        self.assertEqual((code, result['judged']), (0, 1), result['summary'])
+        self.assertLessEqual({norm, 'fc'}, {c['layer'] for c in result['steps'][0]['calls']})
+        code, result = self.compare(a, b, '--layers', norm)
+        self.assertEqual(code, 0, result['summary'])
+        open_values = sum(step['not_judged'] for step in result['steps'])
+        self.assertEqual(result['judged'], 1 - open_values / sum(step['compared'] for step in result['steps']))
+        self.assertGreater(open_values, 0)
+        self.assertIn(f'1 layer cannot be proven in this part (see the notes); {open_values} values could not be judged', result['summary'])
+        code, result = self.compare(a, b, '--layers', norm, '--strict')
+        self.assertEqual(code, 7, result['summary'])
+        self.assertIn(f'{norm} (BatchNorm2d, forward, step 0) differs by', result['first_divergence']['sentence'])
 
     def test_what_cannot_be_judged_counts_with_strict(self):
         """A difference that comes in with the input of a drawn layer, in a later step: calls outside the sample made it."""

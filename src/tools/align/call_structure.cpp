@@ -58,7 +58,7 @@ bool zero_on_one_side(const CallComparison& call) {
   });
 }
 
-bool is_batch_norm(const CallComparison& call) { return to_lower(call.type).find("batchnorm") != std::string::npos; }
+bool is_batch_norm(const std::string& type) { return to_lower(type).find("batchnorm") != std::string::npos; }
 
 bool is_norm(const CallComparison& call) { return to_lower(call.type).find("norm") != std::string::npos; }
 

@@ -256,11 +256,13 @@ void detail::tell_unproven(StepComparison& step) {
   if (!step.unproven_places.empty())
     tell(join({step.unproven_places.begin(), step.unproven_places.end()}) +
          " differ like a norm that one side fuses with the shortcut and ReLU after it, and no later layer is compared that would prove it; "
-         "nothing else differs. Also compare the layers after it, or run both with model.fused_kernels: false");
+         "nothing else differs. Its values are not judged; with --strict they count as differences. Also compare the layers after it, or "
+         "run "
+         "both with model.fused_kernels: false");
   if (step.unproven_update)
     tell(
         "the optimizer's step differs by more than the compared gradients, and other gradients are not compared; nothing else differs. "
-        "Also compare the other gradients");
+        "Values beyond their tolerance are not judged. Also compare the other gradients");
 }
 
 void detail::tell_unused_tolerances(const CompareOptions& options, DumpComparison& out) {

@@ -81,6 +81,8 @@ bool has_gaps(const DumpStep& step);
 // Whether kernels of the run may have fused a norm with the operators after it. Dumps without this fact, as those of PyTorch, count as not
 // fused.
 bool fuses_kernels(const DumpStep& step);
+// Whether a layer of this class is the kind of norm that kernels fuse with the operators after it.
+bool is_batch_norm(const std::string& type);
 // Whether the item is a running statistic, which a call updates and which therefore counts as its output.
 bool is_moved(const ItemComparison& item);
 // Returns the error of running statistics in proportion to the spread of their values. Call it before the errors of a call are counted.

@@ -62,6 +62,12 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a, const Du
                    apart_text(failed->error, call, failed->side, failed->side == "parameters");
       return d;
     }
+    if (step.unproven_places.count(call.layer) != 0) {
+      d.sentence = place_of(d) + " differs by " + error_text(failed->error) +
+                   ", like a norm that one side fuses with the operators after it, and no later layer is compared that would prove it";
+      d.advice = {"also compare the layers after it, or run both with model.fused_kernels: false"};
+      return d;
+    }
     if (step.drifted) {
       d.sentence = "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
                    ", more than rounding explains: its weights already differ, because updates amplified rounding or a fault that no "
@@ -154,12 +160,15 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
       const bool kink = !how.places_only && (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
       const bool place = at_vanished(call, item, seen);
       const bool beyond = item.failed && !item.unreadable && values && std::isfinite(item.error);
-      if (beyond && (kink || place)) {
-        if (place && seen.unproven.count(call.layer) != 0) step.unproven_places.insert(call.layer);
+      const bool place_unproven = place && seen.unproven.count(call.layer) != 0;
+      const bool unproven = place_unproven || (kink && step.unproven_update && of_optimizer(call));
+      if (beyond && place_unproven) step.unproven_places.insert(call.layer);
+      if (beyond && (kink || place) && !unproven) {
         item.rounding = true;
         ++step.rounding;
         step.other_places += place;
-      } else if (beyond && open) {
+      } else if (beyond && (unproven ? !how.strict : open)) {
+        step.not_proven += unproven;
         item.not_judged = true;
         ++step.not_judged;
       }

@@ -194,7 +194,7 @@ class Walker {
     // which only statistics are known.
     if (call.direction == "forward")
       shown_.insert(call.layer);
-    else if (part_ && fused_on_one_side_ && !exact_ && is_batch_norm(call) && shown_.count(call.layer) == 0)
+    else if (part_ && fused_on_one_side_ && !exact_ && is_batch_norm(call.type) && shown_.count(call.layer) == 0)
       unproven_.insert(call.layer);
     const bool another_place = call.direction == "backward" && (vanished_.count(call.layer) != 0 || unproven_.count(call.layer) != 0);
     double in = takes_inputs(call) && !another_place ? structure_.into(call) : worst(call.direction);

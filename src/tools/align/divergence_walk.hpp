@@ -19,8 +19,6 @@ bool in_network(const CallComparison& call);
 // Whether all values are zero on only one side, which rounding does not explain.
 bool zero_on_one_side(const CallComparison& call);
 bool is_norm(const CallComparison& call);
-// The kind of norm that kernels fuse with the operators after it.
-bool is_batch_norm(const CallComparison& call);
 // Whether the outputs of one side are all >= 0: a fused kernel shows the value after the ReLU.
 bool is_activated(const CallComparison& call, bool in_a);
 std::string error_text(double error);

@@ -8,6 +8,7 @@
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/align/dump_options.hpp"
+#include "tools/align/compare_parts.hpp"
 #include "tools/align/match_structure.hpp"
 #include "tools/align/report_rows.hpp"
 
@@ -290,7 +291,7 @@ CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::
   return out;
 }
 
-ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : step_(step), options_(options) {
+ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options, bool fused_on_one_side) : step_(step), options_(options) {
   const auto last = std::find_if(step.calls.rbegin(), step.calls.rend(), [](const DumpCall& call) {
     return call.is_module && call.direction == "forward" && call.layer != "loss" && !call.layer.starts_with("optimizer");
   });
@@ -303,6 +304,9 @@ ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : 
     smallest = draw(call.layer);
     always_drawn_ = call.layer;
   }
+  draws_last_ = fused_on_one_side && std::any_of(step.calls.begin(), step.calls.end(), [&](const DumpCall& call) {
+                  return call.is_module && is_batch_norm(call.type) && is_drawn(call.layer);
+                });
 }
 
 // Returns a number from 0 to 1 for each layer, by name and seed: a sample contains the layers whose number is below its share.
@@ -310,7 +314,9 @@ double ChosenCalls::draw(const std::string& layer) const {
   return static_cast<double>(derive_seed(static_cast<uint64_t>(options_.seed), "compare " + layer) >> 11) * 0x1.0p-53;
 }
 
-bool ChosenCalls::is_drawn(const std::string& layer) const { return draw(layer) < options_.sample || layer == always_drawn_; }
+bool ChosenCalls::is_drawn(const std::string& layer) const {
+  return draw(layer) < options_.sample || layer == always_drawn_ || (draws_last_ && layer == last_layer_);
+}
 
 bool ChosenCalls::has_item(const DumpCall& call, const DumpItem& item) const {
   if (options_.sample >= 1 || !is_optimizer_step(call)) return true;

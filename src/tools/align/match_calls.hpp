@@ -30,9 +30,11 @@ CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::
 // Selects the calls of a step that are read, see CompareOptions::sample and layers. Both arguments are borrowed. A layer is drawn with all
 // its calls, so that the inputs, weights and gradients that explain a value are read with it; of the optimizer's step, the parameters of
 // drawn layers are read.
+// `fused_on_one_side`: only one run fuses norms with the operators after them. Then a drawn batch norm also draws the last layer, whose
+// inputs prove that a difference in the norm's output is only another place of the network.
 class ChosenCalls {
  public:
-  ChosenCalls(const DumpStep& step, const CompareOptions& options);
+  ChosenCalls(const DumpStep& step, const CompareOptions& options, bool fused_on_one_side = false);
   bool has(size_t index) const;
   bool has_item(const DumpCall& call, const DumpItem& item) const;
 
@@ -45,6 +47,7 @@ class ChosenCalls {
   std::string last_layer_;
   std::set<std::string> layers_;  // layers of the step, if only a sample is read
   std::string always_drawn_;      // the layer that even the smallest sample contains
+  bool draws_last_ = false;       // whether the last layer is drawn as a proof
 };
 
 }  // namespace npu_train::detail

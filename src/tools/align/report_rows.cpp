@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "npu_train/core/text.hpp"
 #include "tools/align/compare_parts.hpp"
@@ -72,7 +73,8 @@ std::string cause_name(Divergence::Cause cause) {
 namespace {
 
 struct Totals {
-  int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, unproven_places = 0, not_judged = 0;
+  int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, not_judged = 0;
+  std::set<std::string> unproven_places;
   bool unproven_update = false;
   int64_t drifted_from = -1;  // the first step whose weights contain rounding that updates amplified
 
@@ -80,7 +82,7 @@ struct Totals {
     for (const auto& step : comparison.steps) {
       compared += step.compared, rounding += step.rounding, places += step.other_places, unproven += step.unproven;
       failed += step.failed - step.unreadable, unreadable += step.unreadable, not_judged += step.not_judged;
-      unproven_places += static_cast<int64_t>(step.unproven_places.size());
+      unproven_places.insert(step.unproven_places.begin(), step.unproven_places.end());
       unproven_update |= step.unproven_update;
       if (drifted_from < 0 && step.drifted && step.rounding > 0) drifted_from = step.step;
     }
@@ -112,7 +114,7 @@ std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
   if (n.unreadable > 0) return "Nothing is proven: " + unread + "; the rest agrees" + (n.rounding > 0 ? " within rounding" : "");
   if (n.not_judged > 0 && n.not_judged == n.compared) return "Nothing is proven: none of the values could be judged (see the notes)";
   std::vector<std::string> places;
-  if (n.unproven_places > 0) places.push_back(counted(n.unproven_places, "layer"));
+  if (!n.unproven_places.empty()) places.push_back(counted(static_cast<int64_t>(n.unproven_places.size()), "layer"));
   if (n.unproven_update) places.emplace_back("the optimizer's step");
   const std::string open = places.empty() ? "" : "; " + join(places, " and ") + " cannot be proven in this part (see the notes)";
   const std::string open_values =
@@ -227,8 +229,8 @@ std::vector<std::string> notes_of(const DumpComparison& comparison) {
       add(counted(step.rounding, "value") +
           " beyond tolerance because of rounding after ReLU and pooling, or because a fused kernel shows a different place of the "
           "network; no layer differs by itself. With --atol or --rtol they count as differences");
-    if (step.not_judged > 0)
-      add(counted(step.not_judged, "value") + " not judged: " +
+    if (const auto n = step.not_judged - step.not_proven; n > 0)
+      add(counted(n, "value") + " not judged: " +
           (step.drifted ? "they differ by more than rounding explains, but so do the inputs or weights from which they are computed, "
                           "which earlier updates changed; no layer differs by itself. "
                         : "what they are computed from differs as well, and calls that are not compared made it; no compared layer "

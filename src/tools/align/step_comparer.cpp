@@ -112,8 +112,8 @@ StepComparer::StepComparer(const DumpStep& a, const DumpStep& b, const DumpStep*
       judge_(a, b, options),
       in_a_(a),
       in_b_(b),
-      chosen_a_(a, options),
-      chosen_b_(b, options) {
+      chosen_a_(a, options, fuses_kernels(a) != fuses_kernels(b)),
+      chosen_b_(b, options, fuses_kernels(a) != fuses_kernels(b)) {
   if (reference == nullptr) return;
   to_reference_a_.emplace(a, *reference, options);
   to_reference_b_.emplace(b, *reference, options);

@@ -282,6 +282,13 @@ TEST_CASE("divergence_walk: a fused norm that a part cannot prove is reported an
   CHECK(part.agrees);
   CHECK((part.steps[0].unproven_places == std::set<std::string>{"bn1"}));
   CHECK(has(to_text(part), "not proven in this part: bn1"));
+  CHECK(part.judged() < 1);
+  CHECK(part.steps[0].not_judged == 1);
+  CHECK(part.steps[0].rounding == 0);
+  CHECK(has(to_text(part), "1 layer cannot be proven in this part (see the notes); 1 value could not be judged"));
+  const auto strict = compare_dumps(a, b, {.layers = "bn1", .strict = true});
+  CHECK_FALSE(strict.agrees);
+  CHECK(has(strict.first.sentence, "no later layer is compared that would prove it"));
   CHECK(compare_dumps(a, b).steps[0].unproven_places.empty());  // the layer after it proves it
   const auto both = norm_dump(dir / "c", "BatchNorm2d", 0, plain);
   CHECK_FALSE(

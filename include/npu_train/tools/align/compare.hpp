@@ -62,7 +62,7 @@ struct ItemComparison {
   bool failed = false;
   bool rounding = false;  ///< beyond its tolerance, but not by more than rounding explains (see docs/compare.md); does not count as failed
   /// The error exceeds rounding, but no compared call causes it: it comes from calls that are not compared, or from rounding that updates
-  /// amplified. Does not count as failed.
+  /// amplified; or only calls that are not compared could prove that it is harmless. Does not count as failed.
   bool not_judged = false;
   bool unreadable = false;  ///< a file with its values is damaged, missing or not a file; counts as failed
   bool unproven = false;    ///< not finite on both sides, like the result of the step; counts as failed
@@ -110,6 +110,7 @@ struct StepComparison {
   int64_t compared = 0, failed = 0, rounding = 0, one_sided = 0, skipped = 0, not_compared = 0;
   int64_t unproven = 0, unreadable = 0;  ///< part of `failed`
   int64_t not_judged = 0;                ///< part of `compared`, see ItemComparison
+  int64_t not_proven = 0;                ///< part of `not_judged`: values of unproven_places and of an unproven_update
   int64_t other_places = 0;              ///< part of `rounding`: values that fused kernels show at another place of the network
   /// Number of ItemComparison::noise_elements of weights (before and after the step), of the optimizer's state and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
