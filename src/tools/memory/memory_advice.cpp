@@ -18,6 +18,8 @@ class Advice {
   Advice(const RunView& run, const FailedWork& failed) : run_(run), config_(run.config), parts_(run.parts), failed_(failed) {}
 
   MemoryAdvice find() {
+    const auto step = failed_.pass == Pass::Sanity ? fit_training() : "";
+    if (!step) return std::move(out_);
     propose_fewer_samples();
     propose_precision();
     if (training()) propose_checkpointing();
@@ -27,11 +29,43 @@ class Advice {
           {"trainer.num_sanity_val_steps=0", "-", "omits this check; the validation after the epoch needs the same memory"});
     if (failed_.pass == Pass::Sanity || failed_.pass == Pass::Validation)
       out_.changes.push_back({"trainer.limit_val_batches=0", "-", "no validation at all"});
+    for (auto& change : out_.changes)
+      if (!step->empty()) change.overrides += " " + *step, change.cost += "; the training step needs fewer samples as well";
     return std::move(out_);
   }
 
  private:
   bool training() const { return failed_.pass == Pass::Training; }
+
+  // Returns the overrides with which the first training step would fit, which follows a sanity validation: "" if it fits as it is, nullopt
+  // if it would fit with none of them, so that a change of the validation would only postpone the failure.
+  std::optional<std::string> fit_training() {
+    const auto* loader = run_.loop->parts().train_loader;
+    if (loader == nullptr) return "";
+    auto step = failed_;
+    step.pass = Pass::Training;
+    step.rows = loader->options().batch_size;
+    step.micro_batches = config_.trainer.accumulate_grad_batches;
+    step.window_rows = step.rows * step.micro_batches;
+    step.on_host = false;
+    std::erase_if(step.resident.tensors, [](const auto& t) { return t.first == MemoryUse::Batch; });
+    step.resident.tensors.emplace_back(MemoryUse::Batch, step.samples.nbytes() / step.samples.rows() * step.window_rows);
+    Advice advice(run_, step);
+    return advice.fit_step(out_.unmeasured);
+  }
+
+  std::optional<std::string> fit_step(std::vector<std::string>& unmeasured) {
+    const std::string what = "the training step that follows";
+    const auto whole = measure(what, *run_.task, *run_.precision, failed_.micro_batches);
+    if (whole && fits(*whole, failed_.rows)) return "";
+    const auto pieces = whole && failed_.micro_batches == 1 ? measure(what, *run_.task, *run_.precision, 2) : whole;
+    if (const auto rows = pieces ? fitting_rows(*pieces) : 0; rows > 0) return fewer_samples(rows);
+    if (out_.unmeasured.empty())
+      out_.unmeasured.push_back(str_cat(what, ": it needs ", human_bytes(static_cast<double>(whole->peak(failed_.rows).allocated)), " of ",
+                                        human_bytes(static_cast<double>(failed_.room)), ", and smaller micro-batches do not fit either"));
+    unmeasured = out_.unmeasured;
+    return std::nullopt;
+  }
 
   MemoryTrace trace(Task& task, Precision& precision, int64_t micro_batches, int64_t rows, bool on_host) {
     forget_gradients(run_);

@@ -297,6 +297,35 @@ TEST_CASE("validation: the report names its batch, and the advice is the validat
   }
 }
 
+TEST_CASE("a sanity validation: what only postpones the failure to the training step is no advice") {
+  auto config = limited_run("vit_tiny", 32);
+  config.data.options.set("val_size", ConfigNode(int64_t{2048}));
+  config.data.options.set("val_batch_size", ConfigNode(int64_t{2048}));
+  config.trainer.num_sanity_val_steps = 1;
+  config.trainer.max_steps = 1;
+  {
+    Trainer trainer(config, with_report());
+    trainer.setup();
+    const auto full = all_but(int64_t{4} << 20);  // less than the gradients
+    const std::string text = error_of([&] { trainer.fit(); }).what();
+    CHECK_MESSAGE(has(text, "of the validation before the first step"), text);
+    CHECK_MESSAGE(has(text, "hint: no change is known to fit, since the training step that follows: not even 1 sample fits"), text);
+    for (const char* none : {"num_sanity_val_steps", "val_batch_size", "limit_val_batches"}) CHECK_MESSAGE(!has(text, none), text);
+  }
+  const auto full = filler("vit_tiny", 16);  // the training fits in two micro-batches
+  const std::string text = error_of([&] { Trainer(config, with_report()).fit(); }).what();
+  const std::string key = "the cheapest change that would fit is data.val_batch_size=",
+                    step = " data.batch_size=16 trainer.accumulate_grad_batches=2";
+  REQUIRE_MESSAGE(has(text, key), text);
+  CHECK_MESSAGE(has(text, "trainer.num_sanity_val_steps=0" + step), text);
+  const auto advised = text.substr(text.find(key) + key.size());
+  CHECK_MESSAGE(advised.find(step) == advised.find(' '), text);
+  config.data.options.set("val_batch_size", ConfigNode(int64_t{std::stoll(advised)}));
+  config.data.options.set("batch_size", ConfigNode(int64_t{16}));
+  config.trainer.accumulate_grad_batches = 2;
+  CHECK(Trainer(config, with_report()).fit().global_step == 1);
+}
+
 TEST_CASE("a prediction and a setup that do not fit are reported as such") {
   Trainer trainer(limited_run("vit_tiny", 4), with_report());
   const std::string prediction = error_of([&] { trainer.predict(at::zeros({4096, 3, 32, 32})); }).what();
