@@ -146,9 +146,13 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
     if (!op.facts.composite || !op.use.works || is_of_the_cpu(op.use.library, op.use.name) || !names.insert(name).second) continue;
     std::set<std::string> seen, leaves;
     find_leaves(name, parts, table, seen, leaves);
+    // kernels of the host are not called on the chip; if there are no others, the composition there is unknown
+    if (std::all_of(leaves.begin(), leaves.end(), is_of_the_host)) open.insert(name);
     for (const auto& leaf : leaves) {
       const auto facts = facts_of(table, leaf);
-      if (is_of_the_host(leaf) || leaf == name) {
+      if (is_of_the_host(leaf)) {
+        continue;
+      } else if (leaf == name) {
         open.insert(leaf);
       } else if (facts.composite) {
         continue;  // called no operator: it returned its argument
