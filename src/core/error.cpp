@@ -39,6 +39,14 @@ bool is_a(const std::exception& e, std::string_view mangled) {
   return type != nullptr;
 }
 
+// torch_npu's errors by text: those of operators in its queue are std::runtime_errors.
+std::optional<Verdict> judge_npu(std::string_view text) {
+  if (has(text, "not in libopapi.so")) return Verdict{ErrorKind::Device, kOperatorHint};
+  if (has(text, "NPU function error") || has(text, "call acl api failed") || has(text, "NPU error"))
+    return Verdict{ErrorKind::Device, kAscendHint};
+  return std::nullopt;
+}
+
 // Classifies an exception of libtorch by its text, because most of them have the same type.
 Verdict judge(const std::exception& e, std::string_view text) {
   if (is_a(e, "N3c1016OutOfMemoryErrorE") || has(text, "can't allocate memory") || has(text, "out of memory") ||
@@ -50,9 +58,7 @@ Verdict judge(const std::exception& e, std::string_view text) {
   if (about_dtypes && (has(text, "double") || has(text, "Double"))) return {ErrorKind::Usage, kDtypeHint};
   if (is_a(e, "N3c109DistErrorE")) return {ErrorKind::Peer, "check the log of the rank that failed first"};
   if (has(text, "INTERNAL ASSERT FAILED")) return {ErrorKind::Internal};
-  if (has(text, "not in libopapi.so")) return {ErrorKind::Device, kOperatorHint};
-  if (has(text, "NPU function error") || has(text, "call acl api failed") || has(text, "NPU error"))
-    return {ErrorKind::Device, kAscendHint};
+  if (const auto verdict = judge_npu(text)) return *verdict;
   if (is_a(e, "N3c1016AcceleratorErrorE") || has(text, "CUDA error") || has(text, "CUDA driver") || has(text, "No CUDA GPUs") ||
       has(text, "not linked with support for")) {
     return {ErrorKind::Device};
@@ -114,6 +120,7 @@ Error translate_current_exception(const std::string& where, ErrorKind unknown) {
       return Error(verdict.kind, where, text, verdict.hint, cause);
     }
     const bool memory = has(text, "out of memory") || has(text, "can't allocate memory");
+    if (const auto npu = judge_npu(text); npu && !memory) return Error(npu->kind, where, text, npu->hint, cause);
     return Error(memory ? ErrorKind::OutOfMemory : unknown, where, text, memory ? kMemoryHint : "", cause);
   } catch (...) {
     return Error(unknown, where, "an object that is not a std::exception was thrown", "", cause);

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <array>
 #include <clocale>
 #include <csignal>
 #include <cstddef>
@@ -108,22 +107,16 @@ class UserLocale {
   std::string before_;
 };
 
-// The handlers of all signals are at the end of the lifetime what they were at its beginning: the module signal sets that of SIGINT.
-class HostSignals {
+// SIGINT's handler is at the end of the lifetime what it was at its beginning: importing the module signal sets Python's.
+class HostInterrupt {
  public:
-  HostSignals() {
-    for (int number = 1; number < NSIG; ++number) known_[number] = ::sigaction(number, nullptr, &actions_[number]) == 0;
-  }
-  ~HostSignals() {
-    for (int number = 1; number < NSIG; ++number)
-      if (known_[number]) ::sigaction(number, &actions_[number], nullptr);
-  }
-  HostSignals(const HostSignals&) = delete;
-  HostSignals& operator=(const HostSignals&) = delete;
+  HostInterrupt() { ::sigaction(SIGINT, nullptr, &before_); }
+  ~HostInterrupt() { ::sigaction(SIGINT, &before_, nullptr); }
+  HostInterrupt(const HostInterrupt&) = delete;
+  HostInterrupt& operator=(const HostInterrupt&) = delete;
 
  private:
-  std::array<struct sigaction, NSIG> actions_{};
-  std::array<bool, NSIG> known_{};
+  struct sigaction before_ {};
 };
 
 PythonApi of_process() {
@@ -181,8 +174,8 @@ void start_python(const std::string& libpython, const std::string& python, const
 
 PythonAnswer run_python(const std::string& code) {
   static const PythonApi python = of_process();
-  std::optional<HostSignals> signals;
-  if (!has_python_of_host()) signals.emplace();
+  std::optional<HostInterrupt> interrupt;
+  if (!has_python_of_host()) interrupt.emplace();
   const Lock lock(python);
   PythonAnswer out{.error = "the interpreter has no memory left"};
   void* const scope = python.new_dict();

@@ -25,7 +25,7 @@ bool has_python_of_host();
 void start_python(const std::string& libpython, const std::string& python, const std::string& version);
 
 // Runs statements in a namespace of their own, under the interpreter's lock. Requires has_python(). An interpreter that was started here
-// changes no signal handlers.
+// leaves SIGINT's handler as it was.
 PythonAnswer run_python(const std::string& code);
 
 }  // namespace npu_train::detail

@@ -62,7 +62,8 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   ScopedLogSink sink(cli::make_program_sink());
   if (launch) return cli::guarded(launch);
   return cli::guarded([&] {
-    const auto arena = host_arena_from_environment();  // first, so that it outlives every tensor of the run
+    // until the process ends: after an error, threads of a device may still compute in its memory
+    static const auto arena = host_arena_from_environment();
     register_devices(parts);
     return run(parts);
   });

@@ -177,7 +177,8 @@ int train_main(int argc, char** argv, const Parts& parts) {
         return cli::launch(args.launch, command, cli::resumed_command(command));
       }
     }
-    const auto arena = host_arena_from_environment();  // first, so that it outlives every tensor of the run
+    // until the process ends: after an error, threads of a device may still compute in its memory
+    static const auto arena = host_arena_from_environment();
     register_devices(parts);
     if (args.version) {
       write(cli::version_text() + "\n");
