@@ -4,6 +4,7 @@ The wheel is that of NPU_TRAIN_TORCH_NPU_ENVIRONMENT, or of .venv/torch_npu (scr
 the libraries of a CANN that needs no NPU, in place of lib/sim_cann of the build.
 """
 import csv
+import json
 import os
 import pathlib
 import re
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import unittest
 
-from programs import BIN, SOURCE, ProgramTest, main, run, run_dir, train_app
+from programs import BIN, SOURCE, ProgramTest, main, npu_tool, run, run_dir, train_app
 
 ENVIRONMENT = pathlib.Path(os.environ.get('NPU_TRAIN_TORCH_NPU_ENVIRONMENT', SOURCE / '.venv/torch_npu'))
 PYTHON = ENVIRONMENT / 'bin/python'
@@ -160,6 +161,11 @@ class Runs(Driver):
                 for a, b in zip(cpu, npu, strict=True):
                     self.assertEqual(a[:4], b[:4])
                     self.assertAlmostEqual(a[4], b[4], delta=tolerance)
+
+    def test_standard_output_belongs_to_the_program(self):
+        """torch_npu prints to it when it is imported."""
+        words = ('--what', 'step', '--steps', '1', '--json', 'device=npu', 'precision=32-true')
+        self.assertEqual(json.loads(self.assertDone(npu_tool('bench', self.config(), *words, env=of_user())))['device'], 'npu:0')
 
     def test_a_first_operator_that_fails(self):
         for library in pathlib.Path(CANN).iterdir():
