@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -78,16 +79,24 @@ size_t bytes_of_character(const std::string& text, size_t at) {
   return end - at;
 }
 
-// Returns the distinctive words of at least two letters, and pairs of Chinese characters, which are written without blanks.
+// Returns the distinctive words of at least two letters, and pairs of Chinese characters, which are written without blanks. A word after a
+// negation is another word: "no_overflow".
 std::set<std::string> telling_words(const std::string& text) {
-  static const std::set<std::string> empty = {"the", "is",  "are", "not", "no",   "an",   "on",  "of",   "it",   "in",  "my",
-                                              "to",  "and", "at",  "was", "with", "does", "why", "for",  "have", "be",  "by",
-                                              "we",  "has", "or",  "had", "when", "from", "but", "this", "that", "than"};
+  static const std::set<std::string> empty = {"the", "is",  "are",  "an",   "on",  "of",   "it",   "in",   "my", "to", "and",
+                                              "at",  "was", "with", "does", "why", "for",  "have", "be",   "by", "we", "has",
+                                              "or",  "had", "when", "from", "but", "this", "that", "than", "any"};
+  static const std::set<std::string> negations = {"no", "not", "without", "never"};
   std::set<std::string> out;
   std::string word, before;  // before: the previous Chinese character
-  const auto lower = without_common(to_lower(text)) + " ";
+  auto lower = to_lower(text) + " ";
+  for (size_t at = 0; (at = lower.find("n't", at)) != std::string::npos;) lower.replace(at, 3, " not");
+  bool negated = false;
   const auto add = [&](const std::string& one) {
-    if (one.size() >= 2 && !empty.contains(one)) out.insert(root_of(one));
+    if (negations.contains(one)) {
+      negated = true;
+    } else if (one.size() >= 2 && !empty.contains(one)) {
+      out.insert((std::exchange(negated, false) ? "no_" : "") + root_of(one));
+    }
   };
   for (size_t i = 0; i < lower.size();) {
     const auto length = bytes_of_character(lower, i);
@@ -98,6 +107,7 @@ std::set<std::string> telling_words(const std::string& text) {
     } else {
       add(word);
       word.clear();
+      negated &= character == " ";
     }
     if (!is_ascii(character[0]) && !before.empty()) out.insert(before + character);
     before = is_ascii(character[0]) ? "" : character;
@@ -117,7 +127,7 @@ std::vector<KnownProblem> by_words(const std::string& question) {
   std::vector<Vocabulary> all;
   std::map<std::string, double> problems_with;
   for (const auto& problem : known_problems()) {
-    auto named = telling_words(problem.name + " " + join(problem.patterns, " "));
+    auto named = telling_words(without_common(problem.name + " " + join(problem.patterns, " | ")));
     auto words = telling_words(problem.meaning);
     words.insert(named.begin(), named.end());
     for (const auto& word : words) ++problems_with[word];
@@ -129,8 +139,8 @@ std::vector<KnownProblem> by_words(const std::string& question) {
   };
   double asked = 0, most = kEnough;
   std::vector<KnownProblem> best;
-  const auto words = telling_words(question);
-  for (const auto& word : words) asked += weight(word);
+  const auto words = telling_words(without_common(question));
+  for (const auto& word : telling_words(question)) asked += weight(word);  // common words as well: they change what is asked
   for (const auto& one : all) {
     double shared = 0;
     for (const auto& word : words)
@@ -144,6 +154,21 @@ std::vector<KnownProblem> by_words(const std::string& question) {
   constexpr size_t kFew = 3;
   const bool rare = std::all_of(words.begin(), words.end(), [&](const auto& word) { return problems_with[word] <= kFew; });
   return best.size() == 1 || (rare && best.size() <= kFew) ? best : std::vector<KnownProblem>();
+}
+
+// Finds the problem of this name, or those with this meaning, or with this clause of it.
+std::vector<KnownProblem> by_own_text(const std::string& question) {
+  for (const auto& problem : known_problems())
+    if (to_lower(problem.name) == question) return {problem};
+  std::vector<KnownProblem> out;
+  for (const auto& problem : known_problems()) {
+    const auto meaning = plain_chinese(to_lower(problem.meaning));
+    auto clauses = detail::split(meaning, ':');
+    clauses.push_back(meaning);
+    if (std::any_of(clauses.begin(), clauses.end(), [&](const auto& clause) { return detail::trimmed(clause) == question; }))
+      out.push_back(problem);
+  }
+  return out;
 }
 
 [[noreturn]] void not_known(const std::string& text) {
@@ -176,21 +201,24 @@ Json problem_json(const KnownProblem& a) {
 std::vector<KnownProblem> explain(const std::string& text) {
   const auto question = decimal(plain_chinese(to_lower(detail::trimmed(text.substr(0, kLongestQuestion)))));
   check(!question.empty(), ErrorKind::Usage, "explain", "there is no question; give a code (507018) or a symptom ('out of memory')");
-  std::vector<KnownProblem> out;
-  for (const auto& problem : known_problems())
-    if (to_lower(problem.name) == question) return {problem};
+  auto out = by_own_text(question);
+  if (!out.empty()) return out;
   const auto plain = without_fillers(question);
+  bool negated = false;
   for (const auto& text_of : {question, plain})
     if (out.empty())
-      detail::find_known_problems(text_of, false, [&](const detail::Hit& hit) {
-        if (hit.problem != nullptr) add_once(out, *hit.problem);
-      });
+      detail::find_known_problems(
+          text_of, false,
+          [&](const detail::Hit& hit) {
+            if (hit.problem != nullptr) add_once(out, *hit.problem);
+          },
+          &negated);
   // causes before problems that wrap them
   std::stable_sort(out.begin(), out.end(), [](const KnownProblem& a, const KnownProblem& b) { return a.rank < b.rank; });
   if (!out.empty()) return out;
   for (const auto& word : detail::words(question))
     if (auto family = detail::family_of(word)) return {*family};
-  out = by_words(plain);
+  if (!negated) out = by_words(plain);
   if (out.empty()) not_known(text);
   return out;
 }

@@ -105,9 +105,33 @@ void drop_contained(std::vector<Hit>& hits) {
                 [&](const Hit& hit) { return std::any_of(all.begin(), all.end(), [&](const Hit& other) { return inside(hit, other); }); });
 }
 
+// Whether the words right before `place` negate what follows: "no overflow", "没有溢出", but not the question "有没有溢出".
+bool is_negated(std::string_view line, size_t place) {
+  const auto from = place > kContext ? place - kContext : 0;
+  auto before = to_lower(line.substr(from, place - from));
+  const auto drop_end = [&](std::string_view end) {
+    const bool ends = before.ends_with(end);
+    if (ends) before.resize(before.size() - end.size());
+    return ends;
+  };
+  for (bool more = true; more;) {
+    more = false;
+    for (const std::string_view filler : {" ", " a", " an", " any", " the", " more", "出现", "发生", "任何", "过", "再"})
+      more |= drop_end(filler);
+  }
+  for (const std::string_view asks : {"有没有", "是不是", "会不会", "有无", "是否"})
+    if (before.ends_with(asks)) return false;
+  for (const std::string_view no : {"没有", "没", "无", "不", "未", "不会", "不是"})
+    if (before.ends_with(no)) return true;
+  for (const std::string_view no : {"no", "not", "without", "never", "n't"})
+    if (before.ends_with(no) && (no == "n't" || before.size() == no.size() || !is_word_byte(before[before.size() - no.size() - 1])))
+      return true;
+  return false;
+}
+
 }  // namespace
 
-void find_known_problems(std::string_view line, bool context, const std::function<void(const Hit&)>& found) {
+void find_known_problems(std::string_view line, bool context, const std::function<void(const Hit&)>& found, bool* negated) {
   static const auto matcher = Matcher::make();
   std::vector<Hit> hits;
   matcher.patterns.each(line, [&](size_t pattern, size_t place) {
@@ -116,6 +140,9 @@ void find_known_problems(std::string_view line, bool context, const std::functio
     if (hit.problem != nullptr && hit.problem->is_code) {
       if (!stands_alone(line, place, hit.length)) return;
       if (context && all_digits(line.substr(place, hit.length)) && !has_error_word(line, place)) return;
+    } else if (hit.problem != nullptr && is_negated(line, place)) {
+      if (negated != nullptr) *negated = true;
+      return;
     }
     hits.push_back(hit);
   });

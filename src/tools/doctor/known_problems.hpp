@@ -21,8 +21,8 @@ struct Hit {
 
 // Calls `found` for every code, symptom and indicating word in `line`. Codes are separate words (no adjacent letter or digit). With
 // `context`, a number counts only if a word such as "error", "code", "ret", "acl" or "status" occurs shortly before it; without `context`,
-// every number that is a code counts.
-void find_known_problems(std::string_view line, bool context, const std::function<void(const Hit&)>& found);
+// every number that is a code counts. A negated symptom ("no overflow") is not found, and sets `negated`.
+void find_known_problems(std::string_view line, bool context, const std::function<void(const Hit&)>& found, bool* negated = nullptr);
 
 // Returns the family of a code that is not in the table: ERR and five digits, or six digits as in CANN.
 std::optional<KnownProblem> family_of(std::string_view code);

@@ -2,6 +2,7 @@
 
 #include "npu_train/tools/doctor/explain.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <set>
@@ -247,6 +248,80 @@ TEST_CASE("each text has its answer, or none") {
     for (const auto& problem : explain(text)) found += (found.empty() ? "" : ", ") + problem.name;
     CHECK(found == name);
   }
+}
+
+TEST_CASE("each entry of the tables is found by its own texts") {
+  const auto finds = [](const std::string& text, const KnownProblem& problem) {
+    const auto found = explain(text);
+    return std::any_of(found.begin(), found.end(), [&](const KnownProblem& a) { return a.name == problem.name; });
+  };
+  for (const auto& problem : known_problems()) {
+    CAPTURE(problem.name);
+    CHECK(name_of(problem.name) == problem.name);
+    CHECK(finds(problem.meaning, problem));
+    if (const auto colon = problem.meaning.find(": "); colon != std::string::npos) CHECK(finds(problem.meaning.substr(0, colon), problem));
+    for (const auto& pattern : problem.patterns) {
+      CAPTURE(pattern);
+      CHECK(finds(pattern, problem));
+      if (!problem.is_code) CHECK(finds("my training: " + pattern + " (rank 3)", problem));
+    }
+  }
+  CHECK(name_of("wrong memory type") == "107018");
+  CHECK(name_of("Memory error") == "ERR00006");
+}
+
+TEST_CASE("sentences about something else, and negations, are unknown") {
+  for (const char* text : {"数据加载慢",
+                           "数据加载失败",
+                           "训练数据不支持",
+                           "驱动加载慢",
+                           "打开文件失败",
+                           "训练结果不好",
+                           "没有溢出",
+                           "没有出现溢出",
+                           "不会卡死",
+                           "没有内存泄漏",
+                           "精度没有问题",
+                           "如何恢复训练",
+                           "学习率怎么设置",
+                           "下载模型失败",
+                           "图片格式不支持",
+                           "保存模型失败",
+                           "显存占用正常",
+                           "日志输出太多",
+                           "训练结果很好",
+                           "文件太大",
+                           "设备温度正常",
+                           "no overflow",
+                           "there was no overflow",
+                           "no memory leak",
+                           "it is not a memory leak",
+                           "the run ended without any segfault",
+                           "loss is not NaN",
+                           "it doesn't diverge",
+                           "how do I resume a training",
+                           "the learning rate is constant",
+                           "the log file is too long",
+                           "the accuracy is good",
+                           "how to change the batch size",
+                           "the image format is wrong",
+                           "data loading is slow today",
+                           "the driver was updated yesterday",
+                           "which operators are fast",
+                           "save a model to a file",
+                           "the model file is large",
+                           "the device is warm"}) {
+    INFO(text);
+    std::string found;
+    try {
+      for (const auto& problem : explain(text)) found += problem.name + "; ";
+    } catch (const Error&) {
+    }
+    CHECK(found == "");
+  }
+  CHECK(name_of("有没有溢出") == "gradient overflow");  // a question, no negation
+  CHECK(scan("no out of memory so far\n没有溢出\n").sightings.empty());
+  CHECK(scan("no. out of memory\n").sightings.size() == 1);
 }
 
 TEST_CASE("an unknown text is reported, with the known ones") {
