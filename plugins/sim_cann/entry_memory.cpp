@@ -1,0 +1,121 @@
+// Memory and copies of AscendCL.
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+
+#include "acl.hpp"
+#include "streams.hpp"
+
+using namespace sim_cann;
+
+namespace {
+
+// Page-locked host memory. An asynchronous copy from or to other host memory is over when the call returns.
+struct HostBlocks {
+  std::mutex mutex;
+  std::map<const char*, size_t> sizes;
+};
+HostBlocks& host_blocks() {
+  static auto* all = new HostBlocks;
+  return *all;
+}
+bool is_page_locked(const void* address) {
+  HostBlocks& blocks = host_blocks();
+  const std::lock_guard lock(blocks.mutex);
+  auto at = blocks.sizes.upper_bound(static_cast<const char*>(address));
+  return at != blocks.sizes.begin() && (--at, static_cast<const char*>(address) < at->first + at->second);
+}
+bool may_wait(const void* address) { return is_device_address(address) || is_page_locked(address); }
+
+constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device"};
+
+int check_copy(const char* function, const void* to, size_t room, const void* from, size_t bytes, int kind) {
+  const std::string name = std::string("EE1001: ") + function + ": ";
+  if (bytes > room) return fail(kInvalidParameter, name + std::to_string(bytes) + " bytes do not fit into " + std::to_string(room));
+  if (kind < 0 || kind > 3 || bytes == 0) return kSuccess;  // the others: found from the addresses
+  const bool from_device = is_device_address(from), to_device = is_device_address(to);
+  if (from_device == (kind >= 2) && to_device == (kind % 2 == 1)) return kSuccess;
+  const int is = (from_device ? 2 : 0) + (to_device ? 1 : 0);
+  return fail(kInvalidParameter, name + "called as a copy from " + kKinds[kind] + ", but the addresses are " + kKinds[is]);
+}
+
+void copy_now(void* to, const void* from, size_t bytes) {
+  if (bytes != 0) std::memmove(host_address(to, bytes), host_address(from, bytes), bytes);
+}
+
+template <class Fn>
+int at_once(const char* function, const Fn& run) {
+  try {
+    run();
+    return kSuccess;
+  } catch (const std::exception& e) {
+    return fail(kInvalidParameter, std::string("EE1001: ") + function + ": " + e.what());
+  }
+}
+
+int copy_in_stream(const char* function, void* to, size_t room, const void* from, size_t bytes, int kind, void* stream) {
+  const int code = check_copy(function, to, room, from, bytes, kind);
+  if (code != kSuccess) return code;
+  enqueue(stream, function, [=] { copy_now(to, from, bytes); });
+  return may_wait(to) && may_wait(from) ? int{kSuccess} : synchronize(stream);
+}
+
+}  // namespace
+
+SIM_CANN_ENTRY int aclrtMalloc(void** out, size_t bytes, int) { return allocate(current_device(), bytes, out); }
+SIM_CANN_ENTRY int aclrtMallocAlign32(void** out, size_t bytes, int) { return allocate(current_device(), bytes, out); }
+SIM_CANN_ENTRY int aclrtFree(void* address) {
+  synchronize_device(device_of(address) < 0 ? current_device() : device_of(address));  // as CANN: no task may still use it
+  return release(address);
+}
+SIM_CANN_ENTRY int aclrtGetMemInfo(int, size_t* unused, size_t* total) {
+  *total = bytes_in_all(current_device());
+  *unused = *total - bytes_in_use(current_device());
+  return kSuccess;
+}
+SIM_CANN_ENTRY int aclrtMallocHost(void** out, size_t bytes) {
+  if (posix_memalign(out, 4096, bytes == 0 ? 1 : bytes) != 0) return fail(kOutOfMemory, "EL0004: the host has no " + std::to_string(bytes) + " bytes");
+  HostBlocks& blocks = host_blocks();
+  const std::lock_guard lock(blocks.mutex);
+  blocks.sizes[static_cast<const char*>(*out)] = bytes;
+  return kSuccess;
+}
+SIM_CANN_ENTRY int aclrtFreeHost(void* address) {
+  HostBlocks& blocks = host_blocks();
+  {
+    const std::lock_guard lock(blocks.mutex);
+    if (blocks.sizes.erase(static_cast<const char*>(address)) == 0) return fail(kInvalidParameter, "EE1001: aclrtFreeHost: no such block");
+  }
+  std::free(address);
+  return kSuccess;
+}
+SIM_CANN_ENTRY int aclrtPointerGetAttributes(const void* address, uint32_t* out) {
+  std::memset(out, 0, 7 * sizeof *out);  // the device, the kind of memory, the page size, four reserved
+  const bool on_device = is_device_address(address);
+  out[0] = static_cast<uint32_t>(on_device ? device_of(address) : 0);
+  out[1] = on_device ? 1 : is_page_locked(address) ? 0 : 2;  // device, host, unregistered
+  out[2] = 4096;
+  return kSuccess;
+}
+
+SIM_CANN_ENTRY int aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, int kind) {
+  const int code = check_copy("aclrtMemcpy", to, room, from, bytes, kind);
+  return code != kSuccess ? code : at_once("aclrtMemcpy", [&] { copy_now(to, from, bytes); });
+}
+SIM_CANN_ENTRY int aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes, int kind, void* stream) {
+  return copy_in_stream("aclrtMemcpyAsync", to, room, from, bytes, kind, stream);
+}
+SIM_CANN_ENTRY int aclrtMemcpyAsyncWithCondition(void* to, size_t room, const void* from, size_t bytes, int kind, void* stream) {
+  return copy_in_stream("aclrtMemcpyAsyncWithCondition", to, room, from, bytes, kind, stream);
+}
+SIM_CANN_ENTRY int aclrtMemset(void* to, size_t room, int32_t value, size_t bytes) {
+  if (bytes > room) return fail(kInvalidParameter, "EE1001: aclrtMemset: more bytes than room");
+  return at_once("aclrtMemset", [&] { std::memset(host_address(to, bytes), value, bytes); });
+}
+SIM_CANN_ENTRY int aclrtMemsetAsync(void* to, size_t room, int32_t value, size_t bytes, void* stream) {
+  if (bytes > room) return fail(kInvalidParameter, "EE1001: aclrtMemsetAsync: more bytes than room");
+  enqueue(stream, "aclrtMemsetAsync", [=] { std::memset(host_address(to, bytes), value, bytes); });
+  return kSuccess;
+}

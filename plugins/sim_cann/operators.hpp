@@ -1,0 +1,271 @@
+// The table of operators. A line names an operator and says how it is computed:
+//
+//   SIM_CANN_OPERATOR(Add, [](Tensor self, Tensor other, Scalar alpha, Out out) { out = at::add(self, other, alpha); })
+//
+// makes aclnnAddGetWorkspaceSize, which takes the handles of these arguments in this order and keeps what they say, and aclnnAdd, which
+// computes in a stream. Tensors are on the memory of the device, so they are only read; a result is assigned to an Out, which checks its
+// sizes and converts to its dtype and strides. A tensor that may be absent is then undefined.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "objects.hpp"
+
+namespace sim_cann {
+using Visitor = std::function<void(const std::function<void(const aclTensor&)>&)>;
+}
+
+struct aclOpExecutor {
+  const char* name;
+  sim_cann::Visitor tensors;  // all that the operator was given
+  std::function<void()> run;
+};
+
+namespace sim_cann {
+
+using at::Scalar;
+using at::Tensor;
+using Ints = std::vector<int64_t>;
+using Bools = std::vector<bool>;
+using Tensors = std::vector<Tensor>;
+using Scalars = std::vector<Scalar>;
+using MaybeScalar = std::optional<Scalar>;
+using MaybeInts = std::optional<Ints>;
+
+/// A result, or a tensor that an operator changes.
+class Out {
+ public:
+  Out() = default;
+  explicit Out(Tensor tensor) : tensor_(std::move(tensor)) {}
+  /// Does nothing if the caller does not ask for this result.
+  void operator=(const Tensor& value) const;
+  const Tensor& get() const { return tensor_; }
+  bool asked() const { return tensor_.defined(); }
+  operator const Tensor&() const { return tensor_; }
+
+ private:
+  Tensor tensor_;
+};
+using Outs = std::vector<Out>;
+
+/// A result whose sizes the operator finds: it begins at the start of a tensor that is large enough, whose handle then has its sizes. The
+/// caller keeps the handle until it has waited for the stream.
+class Found {
+ public:
+  Found() = default;
+  Found(Tensor room, aclTensor* handle) : room_(std::move(room)), handle_(handle) {}
+  void operator=(const Tensor& value) const;
+
+ private:
+  Tensor room_;
+  aclTensor* handle_ = nullptr;
+};
+
+/// A dtype as an argument.
+struct Dtype {
+  at::ScalarType value;
+  operator at::ScalarType() const { return value; }
+};
+/// The text of a C string.
+using Text = std::string;
+
+// ---- From handles to arguments: Handle is what the caller passes, Kept lives until the operator runs, open() gives the argument. ----
+
+template <class T>
+struct Argument {  // numbers, as they are
+  using Handle = T;
+  using Kept = T;
+  static Kept keep(Handle h) { return h; }
+  static T open(const Kept& k) { return k; }
+};
+
+template <>
+struct Argument<Tensor> {
+  using Handle = const aclTensor*;
+  using Kept = std::optional<aclTensor>;
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(*h); }
+  static Tensor open(const Kept& k) { return k.has_value() ? open_tensor(*k) : Tensor(); }
+};
+template <>
+struct Argument<Out> : Argument<Tensor> {
+  static Out open(const Kept& k) { return Out(Argument<Tensor>::open(k)); }
+};
+template <>
+struct Argument<Found> {
+  using Handle = aclTensor*;
+  struct Kept : std::optional<aclTensor> {
+    aclTensor* handle = nullptr;
+  };
+  static Kept keep(Handle h) {
+    Kept out;
+    out.emplace(*h);
+    out.handle = h;
+    return out;
+  }
+  static Found open(const Kept& k) { return {open_tensor(*k), k.handle}; }
+};
+template <>
+struct Argument<Tensors> {
+  using Handle = const aclTensorList*;
+  using Kept = std::vector<aclTensor>;
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : h->tensors; }
+  static Tensors open(const Kept& k) {
+    Tensors out;
+    for (const auto& t : k) out.push_back(t.dtype == at::ScalarType::Undefined ? Tensor() : open_tensor(t));
+    return out;
+  }
+};
+template <>
+struct Argument<Outs> : Argument<Tensors> {
+  static Outs open(const Kept& k) {
+    Outs out;
+    for (const auto& t : k) out.emplace_back(open_tensor(t));
+    return out;
+  }
+};
+
+/// An array whose elements are kept as they are; an absent one is empty.
+template <class T, class H, class Values, Values H::* member>
+struct ArrayArgument {
+  using Handle = const H*;
+  using Kept = Values;
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : h->*member; }
+  static T open(const Kept& k) { return k; }
+};
+template <>
+struct Argument<Ints> : ArrayArgument<Ints, aclIntArray, Ints, &aclIntArray::values> {};
+template <>
+struct Argument<Bools> : ArrayArgument<Bools, aclBoolArray, Bools, &aclBoolArray::values> {};
+template <>
+struct Argument<Scalars> : ArrayArgument<Scalars, aclScalarList, Scalars, &aclScalarList::values> {};
+template <>
+struct Argument<Scalar> : ArrayArgument<Scalar, aclScalar, Scalar, &aclScalar::value> {};
+
+template <>
+struct Argument<MaybeScalar> {
+  using Handle = const aclScalar*;
+  using Kept = MaybeScalar;
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(h->value); }
+  static MaybeScalar open(const Kept& k) { return k; }
+};
+template <>
+struct Argument<MaybeInts> {
+  using Handle = const aclIntArray*;
+  using Kept = MaybeInts;
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(h->values); }
+  static MaybeInts open(const Kept& k) { return k; }
+};
+template <>
+struct Argument<Dtype> {
+  using Handle = int;
+  using Kept = at::ScalarType;
+  static Kept keep(Handle h) { return dtype_of(h); }
+  static Dtype open(const Kept& k) { return {k}; }
+};
+template <>
+struct Argument<Text> {
+  using Handle = const char*;
+  using Kept = std::string;
+  static Kept keep(Handle h) { return h == nullptr ? "" : h; }
+  static Text open(const Kept& k) { return k; }
+};
+
+// ---- What a call checks and says about its tensors. ----
+
+inline void visit(const std::optional<aclTensor>& t, const std::function<void(const aclTensor&)>& f) {
+  if (t.has_value()) f(*t);
+}
+inline void visit(const std::vector<aclTensor>& list, const std::function<void(const aclTensor&)>& f) {
+  for (const auto& t : list) f(t);
+}
+template <class T>
+void visit(const T&, const std::function<void(const aclTensor&)>&) {}
+
+/// The error for tensors of a dtype that the chip does not have, or 0.
+int check_dtypes(const char* name, const Visitor& tensors);
+std::string describe(const char* name, const Visitor& tensors);
+
+/// On a chip that saturates: results beyond the largest number become that, NaN becomes 0, and the float status is set.
+void saturate(const Out& out);
+inline void saturate(const Outs& outs) {
+  for (const auto& out : outs) saturate(out);
+}
+template <class T>
+void saturate(const T&) {}
+
+/// The elements of a mask of dropout: it has a bit for each, lowest first.
+Tensor elements_of(const Tensor& mask, at::IntArrayRef sizes);
+
+int launch(aclOpExecutor* executor, void* stream);
+
+template <class Signature>
+struct Entry;
+
+template <class... A>
+struct Entry<void(A...)> {
+  using Function = void (*)(A...);
+
+  static int prepare(const char* name, Function function, typename Argument<A>::Handle... handles, uint64_t* workspace,
+                     aclOpExecutor** executor) {
+    try {
+      auto kept = std::make_shared<const std::tuple<typename Argument<A>::Kept...>>(Argument<A>::keep(handles)...);
+      Visitor tensors = [kept](const std::function<void(const aclTensor&)>& f) {
+        std::apply([&](const auto&... k) { (visit(k, f), ...); }, *kept);
+      };
+      const int code = check_dtypes(name, tensors);
+      if (code != kSuccess) return code;
+      *workspace = 0;
+      *executor = new aclOpExecutor{name, std::move(tensors), [kept, function] { compute(*kept, function); }};
+      return kSuccess;
+    } catch (const std::exception& e) {
+      return fail(kInvalidArgument, std::string("EZ1001: ") + name + ": " + e.what());
+    }
+  }
+
+  /// What the caller finds: the operator's name and function are constants, so that operators of one signature share all else.
+  template <Function function, const char* name>
+  static int prepare_this(typename Argument<A>::Handle... handles, uint64_t* workspace, aclOpExecutor** executor) {
+    return prepare(name, function, handles..., workspace, executor);
+  }
+
+ private:
+  static void compute(const std::tuple<typename Argument<A>::Kept...>& kept, Function function) {
+    std::tuple<A...> arguments = std::apply([](const auto&... k) { return std::tuple<A...>{Argument<A>::open(k)...}; }, kept);
+    std::apply(function, arguments);
+    if (saturation_mode()) std::apply([](const auto&... a) { (saturate(a), ...); }, arguments);
+  }
+};
+
+template <class Lambda>
+struct SignatureOf;
+template <class L, class... A>
+struct SignatureOf<void (L::*)(A...) const> {
+  using Type = void(A...);
+};
+template <class Lambda>
+using EntryOf = Entry<typename SignatureOf<decltype(&Lambda::operator())>::Type>;
+
+}  // namespace sim_cann
+
+// The first function's type is found from the lambda, so that its symbol is bound to it by an indirect function: the loader asks
+// resolve_NAME for the address.
+#define SIM_CANN_OPERATOR(NAME, ...)                                                                                  \
+  namespace {                                                                                                         \
+  constexpr char name_##NAME[] = "aclnn" #NAME;                                                                       \
+  constexpr auto lambda_##NAME = __VA_ARGS__;                                                                         \
+  using Entry##NAME = sim_cann::EntryOf<std::remove_const_t<decltype(lambda_##NAME)>>;                                \
+  constexpr Entry##NAME::Function function_##NAME = lambda_##NAME;                                                    \
+  }                                                                                                                   \
+  extern "C" {                                                                                                        \
+  __attribute__((used)) static auto resolve_##NAME() -> int (*)() {                                                     \
+    return reinterpret_cast<int (*)()>(reinterpret_cast<void*>(&Entry##NAME::prepare_this<function_##NAME, name_##NAME>)); \
+  }                                                                                                                   \
+  SIM_CANN_API int aclnn##NAME##GetWorkspaceSize() __attribute__((ifunc("resolve_" #NAME)));                          \
+  SIM_CANN_API int aclnn##NAME(void*, uint64_t, aclOpExecutor* executor, void* stream) {                              \
+    return sim_cann::launch(executor, stream);                                                                        \
+  }                                                                                                                   \
+  }

@@ -1,0 +1,148 @@
+// Operators on lists of tensors, optimizers, loss scaling.
+#include "operators.hpp"
+
+using namespace sim_cann;
+
+namespace {
+
+template <class F>
+void each(const Tensors& in, const Outs& outs, const F& f) {
+  TORCH_CHECK(in.size() == outs.size(), in.size(), " tensors for ", outs.size(), " results");
+  for (size_t i = 0; i < in.size(); ++i) outs[i] = f(in[i], i);
+}
+Scalar scalar_of(const Tensor& t) { return t.item(); }
+
+}  // namespace
+
+// ---- One function of every tensor ----
+
+#define SIM_CANN_FOREACH(NAME, FUNCTION)                      \
+  SIM_CANN_OPERATOR(Foreach##NAME, [](Tensors in, Outs outs) { \
+    each(in, outs, [](const Tensor& t, size_t) { return at::FUNCTION(t); }); \
+  })
+SIM_CANN_FOREACH(Abs, abs)
+SIM_CANN_FOREACH(Acos, acos)
+SIM_CANN_FOREACH(Asin, asin)
+SIM_CANN_FOREACH(Atan, atan)
+SIM_CANN_FOREACH(Copy, alias)
+SIM_CANN_FOREACH(Cos, cos)
+SIM_CANN_FOREACH(Cosh, cosh)
+SIM_CANN_FOREACH(Erf, erf)
+SIM_CANN_FOREACH(Erfc, erfc)
+SIM_CANN_FOREACH(Exp, exp)
+SIM_CANN_FOREACH(Expm1, expm1)
+SIM_CANN_FOREACH(Log, log)
+SIM_CANN_FOREACH(Log10, log10)
+SIM_CANN_FOREACH(Log1p, log1p)
+SIM_CANN_FOREACH(Log2, log2)
+SIM_CANN_FOREACH(Neg, neg)
+SIM_CANN_FOREACH(Reciprocal, reciprocal)
+SIM_CANN_FOREACH(Sigmoid, sigmoid)
+SIM_CANN_FOREACH(Sign, sign)
+SIM_CANN_FOREACH(Sin, sin)
+SIM_CANN_FOREACH(Sinh, sinh)
+SIM_CANN_FOREACH(Sqrt, sqrt)
+SIM_CANN_FOREACH(Tan, tan)
+SIM_CANN_FOREACH(Tanh, tanh)
+SIM_CANN_OPERATOR(ForeachZeroInplace, [](Outs self) {
+  for (const auto& t : self) t.get().zero_();
+})
+SIM_CANN_OPERATOR(ForeachNorm, [](Tensors in, Scalar p, Outs outs) { each(in, outs, [&](const Tensor& t, size_t) { return at::norm(t, p); }); })
+
+// ---- With a list, a scalar for all (in a tensor, or as a scalar in V2), or a scalar for each ----
+
+#define SIM_CANN_FOREACH_BINARY(NAME, FUNCTION)                                                                                 \
+  SIM_CANN_OPERATOR(Foreach##NAME##Scalar, [](Tensors in, Tensor value, Outs outs) {                                            \
+    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, scalar_of(value)); });                                  \
+  })                                                                                                                            \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Scalar value, Outs outs) {                                          \
+    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value); });                                            \
+  })                                                                                                                            \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Scalars values, Outs outs) {                                      \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, values.at(i)); });                                   \
+  })
+#define SIM_CANN_FOREACH_LIST(NAME, FUNCTION)                                                     \
+  SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors other, Outs outs) {               \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, other.at(i)); });      \
+  })
+SIM_CANN_FOREACH_BINARY(Add, add)
+SIM_CANN_FOREACH_BINARY(Sub, sub)
+SIM_CANN_FOREACH_BINARY(Mul, mul)
+SIM_CANN_FOREACH_BINARY(Div, div)
+SIM_CANN_FOREACH_BINARY(Pow, pow)
+SIM_CANN_FOREACH_BINARY(Maximum, clamp_min)
+SIM_CANN_FOREACH_BINARY(Minimum, clamp_max)
+SIM_CANN_FOREACH_LIST(Mul, mul)
+SIM_CANN_FOREACH_LIST(Div, div)
+SIM_CANN_FOREACH_LIST(Pow, pow)
+SIM_CANN_FOREACH_LIST(Maximum, maximum)
+SIM_CANN_FOREACH_LIST(Minimum, minimum)
+SIM_CANN_OPERATOR(ForeachAddList, [](Tensors in, Tensors other, Tensor alpha, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::add(t, other.at(i), scalar_of(alpha)); });
+})
+SIM_CANN_OPERATOR(ForeachAddListV2, [](Tensors in, Tensors other, Scalar alpha, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::add(t, other.at(i), alpha); });
+})
+SIM_CANN_OPERATOR(ForeachSubList, [](Tensors in, Tensors other, Tensor alpha, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::sub(t, other.at(i), scalar_of(alpha)); });
+})
+SIM_CANN_OPERATOR(ForeachSubListV2, [](Tensors in, Tensors other, Scalar alpha, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::sub(t, other.at(i), alpha); });
+})
+SIM_CANN_OPERATOR(ForeachPowScalarAndTensor, [](Scalar base, Tensors exponents, Outs outs) {
+  each(exponents, outs, [&](const Tensor& t, size_t) { return at::pow(base, t); });
+})
+SIM_CANN_OPERATOR(ForeachLerpList, [](Tensors in, Tensors end, Tensors weight, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), weight.at(i)); });
+})
+SIM_CANN_OPERATOR(ForeachLerpScalar, [](Tensors in, Tensors end, Tensor weight, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), scalar_of(weight)); });
+})
+
+#define SIM_CANN_FOREACH_TERNARY(NAME, FUNCTION)                                                                           \
+  SIM_CANN_OPERATOR(Foreach##NAME##Scalar, [](Tensors in, Tensors a, Tensors b, Tensor value, Outs outs) {                 \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), scalar_of(value)); });        \
+  })                                                                                                                       \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Tensors a, Tensors b, Scalar value, Outs outs) {               \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), value); });                   \
+  })                                                                                                                       \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Tensors a, Tensors b, Scalars values, Outs outs) {           \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), values.at(i)); });            \
+  })                                                                                                                       \
+  SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors a, Tensors b, Tensor values, Outs outs) {                  \
+    each(in, outs, [&](const Tensor& t, size_t i) {                                                                        \
+      return at::FUNCTION(t, a.at(i), b.at(i), scalar_of(values[static_cast<int64_t>(i)]));                                \
+    });                                                                                                                    \
+  })
+SIM_CANN_FOREACH_TERNARY(Addcmul, addcmul)
+SIM_CANN_FOREACH_TERNARY(Addcdiv, addcdiv)
+
+// ---- Loss scaling ----
+
+SIM_CANN_OPERATOR(ForeachNonFiniteCheckAndUnscale, [](Outs gradients, Out found, Tensor inverse_scale) {
+  Tensors tensors(gradients.begin(), gradients.end());
+  Tensor any = found;
+  at::_amp_foreach_non_finite_check_and_unscale_(tensors, any, inverse_scale);
+})
+SIM_CANN_OPERATOR(AmpUpdateScale, [](Tensor, Tensor, Tensor found, double growth, double backoff, int64_t interval, Out scale, Out tracker) {
+  Tensor to = scale, steps = tracker;
+  at::_amp_update_scale_(to, steps, found, growth, backoff, interval);
+})
+
+// ---- Optimizers ----
+
+// `step` is the number of steps before this one.
+SIM_CANN_OPERATOR(ApplyAdamWV2, [](Out parameter, Out mean, Out square, Out largest, Tensor gradient, Tensor step, float rate, float beta1,
+                                   float beta2, float decay, float eps, bool amsgrad, bool maximize) {
+  const Tensor g = maximize ? -gradient : gradient;
+  const double t = step.item<double>() + 1;
+  const Tensor m = at::lerp(mean.get(), g.to(mean.get().scalar_type()), 1 - static_cast<double>(beta1));
+  const Tensor v = square.get() * beta2 + g * g * (1 - static_cast<double>(beta2));
+  Tensor bound = v;
+  if (amsgrad) largest = bound = at::maximum(largest, v);
+  const Tensor denominator = bound.sqrt() / std::sqrt(1 - std::pow(static_cast<double>(beta2), t)) + eps;
+  parameter = parameter.get() * (1 - static_cast<double>(rate) * decay) -
+              m / denominator * (static_cast<double>(rate) / (1 - std::pow(static_cast<double>(beta1), t)));
+  mean = m;
+  square = v;
+})

@@ -1,0 +1,88 @@
+// Random numbers: those of the host's generator for the seed and offset, which are not those of a chip.
+#include "operators.hpp"
+
+using namespace sim_cann;
+
+namespace {
+at::Generator generator(int64_t seed, int64_t offset) {
+  return at::detail::createCPUGenerator(static_cast<uint64_t>(seed) + 0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(offset));
+}
+}  // namespace
+SIM_CANN_OPERATOR(InplaceNormal, [](Out self, float mean, float deviation, int64_t seed, int64_t offset) {
+  self.get().normal_(mean, deviation, generator(seed, offset));
+})
+SIM_CANN_OPERATOR(NormalFloatFloat, [](float mean, float deviation, int64_t seed, int64_t offset, Out out) {
+  out.get().normal_(mean, deviation, generator(seed, offset));
+})
+SIM_CANN_OPERATOR(NormalTensorFloat, [](Tensor mean, float deviation, int64_t seed, int64_t offset, Out out) {
+  out = at::normal(mean, deviation, generator(seed, offset));
+})
+SIM_CANN_OPERATOR(NormalFloatTensor, [](float mean, Tensor deviation, int64_t seed, int64_t offset, Out out) {
+  out = at::normal(mean, deviation, generator(seed, offset));
+})
+SIM_CANN_OPERATOR(NormalTensorTensor, [](Tensor mean, Tensor deviation, int64_t seed, int64_t offset, Out out) {
+  out = at::normal(mean, deviation, generator(seed, offset));
+})
+SIM_CANN_OPERATOR(InplaceUniform, [](Out self, double from, double to, int64_t seed, int64_t offset) {
+  self.get().uniform_(from, to, generator(seed, offset));
+})
+SIM_CANN_OPERATOR(InplaceRandom, [](Out self, int64_t from, int64_t to, int64_t seed, int64_t offset) {
+  self.get().random_(from, to, generator(seed, offset));
+})
+SIM_CANN_OPERATOR(InplaceBernoulli, [](Out self, Scalar p, int64_t seed, int64_t offset) {
+  self.get().bernoulli_(p.toDouble(), generator(seed, offset));
+})
+SIM_CANN_OPERATOR(InplaceBernoulliTensor, [](Out self, Tensor p, int64_t seed, int64_t offset) {
+  self.get().bernoulli_(p, generator(seed, offset));
+})
+SIM_CANN_OPERATOR(Randperm, [](int64_t n, int64_t seed, int64_t offset, Out out) {
+  out = at::randperm(n, generator(seed, offset), out.get().options());
+})
+SIM_CANN_OPERATOR(Multinomial, [](Tensor self, int64_t count, bool replacement, int64_t seed, int64_t offset, Out out) {
+  out = at::multinomial(self, count, replacement, generator(seed, offset));
+})
+
+Tensor sim_cann::elements_of(const Tensor& mask, at::IntArrayRef sizes) {
+  Tensor out = at::empty(sizes, at::kBool);
+  const Tensor bytes = mask.contiguous();
+  const auto* from = bytes.data_ptr<uint8_t>();
+  auto* to = out.data_ptr<bool>();
+  TORCH_CHECK(out.numel() <= bytes.numel() * 8, "the mask has ", bytes.numel(), " bytes for ", out.numel(), " elements");
+  for (int64_t i = 0; i < out.numel(); ++i) to[i] = ((from[i / 8] >> (i % 8)) & 1) != 0;
+  return out;
+}
+
+namespace {
+// A mask of dropout has a bit for every element, lowest first; it is as long as a chip wants it, in bytes.
+Tensor bits_of(const Tensor& keep, const Tensor& like) {
+  Tensor out = at::zeros_like(like);
+  auto* bytes = out.data_ptr<uint8_t>();
+  const Tensor flat = keep.to(at::kByte).contiguous();
+  const auto* bit = flat.data_ptr<uint8_t>();
+  TORCH_CHECK(flat.numel() <= out.numel() * 8, "the mask has ", out.numel(), " bytes for ", flat.numel(), " elements");
+  for (int64_t i = 0; i < flat.numel(); ++i) bytes[i / 8] = static_cast<uint8_t>(bytes[i / 8] | (bit[i] << (i % 8)));
+  return out;
+}
+
+Tensor draw(at::IntArrayRef sizes, double p, int64_t seed, int64_t offset) {
+  return at::empty(sizes, at::kByte).bernoulli_(1 - p, generator(seed, offset));
+}
+Tensor dropped(const Tensor& self, const Tensor& keep, double p) {
+  if (p >= 1) return at::zeros_like(self);
+  return at::where(keep.to(at::kBool), self / (1 - p), at::zeros({}, self.options()));
+}
+}  // namespace
+SIM_CANN_OPERATOR(DropoutGenMask, [](Ints sizes, double p, int64_t seed, int64_t offset, Out mask) {
+  mask = bits_of(draw(sizes, p, seed, offset), mask);
+})
+SIM_CANN_OPERATOR(DropoutGenMaskV2, [](Ints sizes, double p, int64_t seed, int64_t offset, Dtype, Out mask) {
+  mask = bits_of(draw(sizes, p, seed, offset), mask);
+})
+SIM_CANN_OPERATOR(DropoutDoMask, [](Tensor self, Tensor mask, double p, Out out) {
+  out = dropped(self, elements_of(mask, self.sizes()), p);
+})
+SIM_CANN_OPERATOR(DropoutV3, [](Tensor self, Tensor, double p, int64_t seed, int64_t offset, Out out, Out mask) {
+  const Tensor keep = draw(self.sizes(), p, seed, offset);
+  out = dropped(self, keep, p);
+  mask = bits_of(keep, mask);
+})

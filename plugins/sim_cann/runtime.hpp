@@ -1,0 +1,71 @@
+// What the libraries of sim_cann share: devices, their memory, and streams. Only libascendcl.so defines it; libopapi.so uses it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#define SIM_CANN_API __attribute__((visibility("default")))
+
+namespace sim_cann {
+
+// The error codes of AscendCL that sim_cann returns.
+enum Code : int {
+  kSuccess = 0,
+  kRepeatedInit = 100002,
+  kOperatorNotFound = 100024,
+  kInvalidParameter = 107000,
+  kInvalidDevice = 107001,
+  kNotPlayed = 207000,  // ACL_ERROR_RT_FEATURE_NOT_SUPPORT
+  kOutOfMemory = 207001,
+  kOperatorFailed = 507015,  // ACL_ERROR_RT_AICORE_EXCEPTION
+  kStreamTimeout = 507046,
+  kInvalidArgument = 161002,  // aclnn's code for an argument that an operator does not accept
+};
+
+/// A kind of chip: its name, as aclrtGetSocName gives it, its memory and its cores.
+struct Soc {
+  const char* name;
+  int64_t gibibytes, cube_cores, vector_cores;
+  bool saturates, has_bf16;
+};
+
+/// The chip of this process: SIM_CANN_SOC, by default Ascend910B1.
+SIM_CANN_API const Soc& soc();
+SIM_CANN_API int device_count();
+/// The device of this thread.
+int current_device();
+void set_current_device(int device);
+
+/// Sets the text that aclGetRecentErrMsg returns next on this thread, and returns the code.
+SIM_CANN_API int fail(int code, std::string text);
+
+/// Memory of a device: the program gets an address that nobody can read or write; host_address() is where its bytes are.
+int allocate(int device, size_t bytes, void** out);
+int release(void* address);
+bool is_device_address(const void* address);
+int device_of(const void* address);
+/// The bytes of device memory; an address of the host stays as it is. Throws std::runtime_error unless all of `bytes` are allocated.
+SIM_CANN_API void* host_address(const void* address, size_t bytes);
+size_t bytes_in_use(int device);
+size_t bytes_in_all(int device);
+void catch_host_access();
+
+/// What this thread does for the device, for the message of a fault.
+void set_running(const char* what);
+
+/// A queue of tasks that one thread runs in order.
+struct Stream;
+using StreamHandle = void*;
+/// Appends a task to the stream (null: the default stream of this thread's device). After a task has failed, later ones are not run.
+SIM_CANN_API void enqueue(StreamHandle stream, std::string name, std::function<void()> run);
+/// Waits for everything in the stream: 0 or the error of the first task that failed, or kStreamTimeout.
+int synchronize(StreamHandle stream, int milliseconds = -1);
+/// Whether overflow status of the stream's device is recorded; the sticky status itself.
+SIM_CANN_API void raise_float_status(int device);
+SIM_CANN_API bool float_status(int device);
+SIM_CANN_API void clear_float_status(int device);
+SIM_CANN_API bool saturation_mode();
+
+}  // namespace sim_cann

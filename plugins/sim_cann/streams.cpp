@@ -1,0 +1,233 @@
+#include "streams.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "acl.hpp"
+
+namespace sim_cann {
+namespace {
+
+struct Streams {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Stream>> all;
+  std::array<Stream*, 16> defaults{};
+  int next_id = 0;
+};
+
+/// How often each function and operator was put into a stream, and how often the host waited.
+struct Calls {
+  std::mutex mutex;
+  std::map<std::string, uint64_t> counts;
+  std::string text;
+};
+Calls& calls() {
+  static auto* all = new Calls;
+  return *all;
+}
+void count(const std::string& name) {
+  const std::lock_guard lock(calls().mutex);
+  ++calls().counts[name];
+}
+
+Streams& streams() {
+  static auto* all = new Streams;  // never destroyed: its threads are ended by end_all_streams
+  return *all;
+}
+
+void run_one(Stream& stream, const Task& task) {
+  {
+    const std::lock_guard lock(stream.mutex);
+    if (!stream.error.empty() && !task.is_event) return;
+  }
+  std::string error;
+  set_running(task.name.c_str());
+  try {
+    task.run();
+  } catch (const std::exception& failure) {
+    error = task.name + ": " + failure.what();
+  }
+  set_running(nullptr);
+  const std::lock_guard lock(stream.mutex);
+  if (stream.error.empty()) stream.error = std::move(error);
+}
+
+void run_tasks(Stream& stream) {
+  set_current_device(stream.device);
+  while (true) {
+    Task task;
+    {
+      std::unique_lock lock(stream.mutex);
+      stream.changed.wait(lock, [&] { return stream.ending || !stream.tasks.empty(); });
+      if (stream.tasks.empty()) return;
+      task = std::move(stream.tasks.front());
+      stream.tasks.pop_front();
+    }
+    run_one(stream, task);
+    task = {};  // what it holds is released before anybody learns that it has finished
+    {
+      const std::lock_guard lock(stream.mutex);
+      ++stream.finished;
+    }
+    stream.changed.notify_all();
+  }
+}
+
+Stream* add_stream(Streams& s, int device) {
+  s.all.push_back(std::make_shared<Stream>(device));
+  s.all.back()->id = s.next_id++;
+  return s.all.back().get();
+}
+
+std::vector<std::shared_ptr<Stream>> snapshot() {
+  const std::lock_guard lock(streams().mutex);
+  return streams().all;
+}
+
+void end_thread(Stream& stream) {
+  {
+    const std::lock_guard lock(stream.mutex);
+    stream.ending = true;
+  }
+  stream.changed.notify_all();
+  if (stream.thread.joinable()) stream.thread.join();
+}
+
+int wait_for(Stream& stream, int milliseconds) {
+  count("aclrtSynchronizeStream");
+  std::unique_lock lock(stream.mutex);
+  const auto done = [&, until = stream.submitted] { return stream.finished >= until; };
+  if (milliseconds < 0) {
+    stream.changed.wait(lock, done);
+  } else if (!stream.changed.wait_for(lock, std::chrono::milliseconds(milliseconds), done)) {
+    return fail(kStreamTimeout, "EE9999: the stream was not finished in " + std::to_string(milliseconds) + " ms");
+  }
+  return stream.error.empty() ? int{kSuccess} : fail(kOperatorFailed, "EZ9999: " + stream.error);
+}
+
+}  // namespace
+
+Stream* create_stream(int device) {
+  const std::lock_guard lock(streams().mutex);
+  return add_stream(streams(), device);
+}
+
+Stream* stream_of(StreamHandle stream) {
+  if (stream != nullptr) return static_cast<Stream*>(stream);
+  Streams& s = streams();
+  const int device = current_device();
+  const std::lock_guard lock(s.mutex);
+  auto& out = s.defaults[static_cast<size_t>(device)];
+  if (out == nullptr) out = add_stream(s, device);
+  return out;
+}
+
+bool destroy_stream(StreamHandle stream) {
+  std::shared_ptr<Stream> held;
+  {
+    Streams& s = streams();
+    const std::lock_guard lock(s.mutex);
+    const auto at = std::find_if(s.all.begin(), s.all.end(), [&](const auto& one) { return one.get() == stream; });
+    if (at == s.all.end()) return false;
+    held = *at;
+    s.all.erase(at);
+  }
+  end_thread(*held);
+  return true;
+}
+
+void end_all_streams() {
+  for (const auto& stream : snapshot()) end_thread(*stream);
+  const std::lock_guard lock(streams().mutex);
+  streams().all.clear();
+  streams().defaults = {};
+}
+
+void add_task(StreamHandle handle, Task task) {
+  static const bool at_exit = std::atexit(end_all_streams) == 0;  // before libtorch's objects are destroyed, which are older
+  static_cast<void>(at_exit);
+  Stream& stream = *stream_of(handle);
+  count(task.name);
+  {
+    const std::lock_guard lock(stream.mutex);
+    if (stream.ending) return;
+    if (!stream.thread.joinable()) stream.thread = std::thread([&stream] { run_tasks(stream); });
+    stream.tasks.push_back(std::move(task));
+    ++stream.submitted;
+  }
+  stream.changed.notify_all();
+}
+
+void enqueue(StreamHandle stream, std::string name, std::function<void()> run) { add_task(stream, {std::move(name), std::move(run), false}); }
+
+bool is_idle(StreamHandle handle) {
+  Stream& stream = *stream_of(handle);
+  const std::lock_guard lock(stream.mutex);
+  return stream.finished == stream.submitted;
+}
+
+int synchronize(StreamHandle handle, int milliseconds) { return wait_for(*stream_of(handle), milliseconds); }
+
+int synchronize_device(int device, int milliseconds) {
+  int code = kSuccess;
+  for (const auto& stream : snapshot()) {
+    if (stream->device != device) continue;
+    const int one = wait_for(*stream, milliseconds);
+    if (code == kSuccess) code = one;
+  }
+  return code;
+}
+
+void record(const EventPointer& event, StreamHandle stream) {
+  uint64_t point = 0;
+  {
+    const std::lock_guard lock(event->mutex);
+    point = ++event->recorded;
+  }
+  const auto reach = [event, point] {
+    {
+      const std::lock_guard lock(event->mutex);
+      event->reached = std::max(event->reached, point);
+      event->when = std::chrono::steady_clock::now();
+    }
+    event->changed.notify_all();
+  };
+  add_task(stream, {"aclrtRecordEvent", reach, true});
+}
+
+namespace {
+void wait_until(Event& event, uint64_t point) {
+  std::unique_lock lock(event.mutex);
+  event.changed.wait(lock, [&] { return event.reached >= point; });
+}
+uint64_t last_point(Event& event) {
+  const std::lock_guard lock(event.mutex);
+  return event.recorded;
+}
+}  // namespace
+
+void wait_in_stream(const EventPointer& event, StreamHandle stream) {
+  add_task(stream, {"aclrtStreamWaitEvent", [event, point = last_point(*event)] { wait_until(*event, point); }, true});
+}
+
+void wait_on_host(const EventPointer& event) { wait_until(*event, last_point(*event)); }
+
+bool is_reached(const EventPointer& event) {
+  const std::lock_guard lock(event->mutex);
+  return event->reached >= event->recorded;
+}
+
+}  // namespace sim_cann
+
+SIM_CANN_ENTRY const char* sim_cann_calls() {
+  auto& all = sim_cann::calls();
+  const std::lock_guard lock(all.mutex);
+  all.text.clear();
+  for (const auto& [name, count] : all.counts) all.text += name + " " + std::to_string(count) + "\n";
+  return all.text.c_str();
+}

@@ -1,0 +1,59 @@
+// Streams and events. A stream's thread starts with its first task and ends with the stream.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "runtime.hpp"
+
+namespace sim_cann {
+
+struct Task {
+  std::string name;
+  std::function<void()> run;
+  bool is_event = false;  // runs also after a failure, so that nobody waits for ever
+};
+
+struct Stream {
+  explicit Stream(int on) : device(on) {}
+  const int device;
+  int id = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Task> tasks;
+  uint64_t submitted = 0, finished = 0;
+  bool ending = false;
+  std::string error;  // of the first task that failed
+  std::thread thread;
+};
+
+/// A point in streams: every record gives it a new one, and a wait is for the last one at the time of the call.
+struct Event {
+  std::mutex mutex;
+  std::condition_variable changed;
+  uint64_t recorded = 0, reached = 0;
+  std::chrono::steady_clock::time_point when;
+};
+using EventPointer = std::shared_ptr<Event>;
+
+Stream* create_stream(int device);
+Stream* stream_of(StreamHandle stream);
+/// False if there is no such stream.
+bool destroy_stream(StreamHandle stream);
+bool is_idle(StreamHandle stream);
+int synchronize_device(int device, int milliseconds = -1);
+void end_all_streams();
+
+void add_task(StreamHandle stream, Task task);
+void record(const EventPointer& event, StreamHandle stream);
+void wait_in_stream(const EventPointer& event, StreamHandle stream);
+void wait_on_host(const EventPointer& event);
+bool is_reached(const EventPointer& event);
+
+}  // namespace sim_cann

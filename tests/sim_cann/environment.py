@@ -1,0 +1,36 @@
+"""Runs a test in the Python that has torch_npu, on sim_cann: NPU_TRAIN_TORCH_NPU_PYTHON, or .venv/torch_npu (scripts/setup --dev)."""
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = pathlib.Path(os.environ.get('NPU_TRAIN_TORCH_NPU_PYTHON', SOURCE / '.venv/torch_npu/bin/python'))
+LIBRARIES = pathlib.Path(os.environ.get('NPU_TRAIN_SIM_CANN', SOURCE / 'build/lib/sim_cann'))
+SKIPPED = 77
+
+
+def on_sim_cann(**variables):
+    """The environment of a process whose torch_npu runs on sim_cann. A variable of None is removed."""
+    out = {k: v for k, v in os.environ.items() if not k.startswith(('SIM_CANN_', 'ASCEND_'))}
+    out.update(LD_LIBRARY_PATH=f"{LIBRARIES}:{out.get('LD_LIBRARY_PATH', '')}", OMP_NUM_THREADS='1', **variables)
+    return out
+
+
+def script(text, *arguments, **variables):
+    """Runs Python source: (exit status, stdout, stderr)."""
+    done = subprocess.run([sys.executable, '-c', text, *arguments], env=on_sim_cann(**variables), capture_output=True, text=True, timeout=600)
+    return done.returncode, done.stdout, done.stderr
+
+
+def main(**variables):
+    """Runs the tests of the calling file, in a new process with sim_cann unless this is it."""
+    if os.environ.get('SIM_CANN_TEST') == '1':
+        unittest.main(verbosity=2)
+    if not PYTHON.exists() or subprocess.run([PYTHON, '-c', 'import importlib.util as u, sys; sys.exit(u.find_spec("torch_npu") is None)']).returncode:
+        print(f'{PYTHON} has no torch_npu (scripts/setup --dev installs it): skipped')
+        sys.exit(SKIPPED)
+    if not (LIBRARIES / 'libopapi.so').exists():
+        sys.exit(f'{LIBRARIES} has no libopapi.so: build the target npu_train_sim_cann_operators')
+    sys.exit(subprocess.run([PYTHON, *sys.argv], env=on_sim_cann(**variables) | {'SIM_CANN_TEST': '1'}).returncode)
