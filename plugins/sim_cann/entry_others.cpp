@@ -47,8 +47,8 @@ SIM_CANN_IGNORE(aclopStopDumpArgs)
 SIM_CANN_ENTRY uint64_t MsprofGetHashId(const char*, size_t) { return 0; }
 SIM_CANN_ENTRY uint64_t MsprofSysCycleTime() { return 0; }
 
-// The old path: operators by the name of their type, with tensors and attributes that describe themselves. None is played; what is kept
-// is for the error.
+// The old path: operators by the name of their type, with tensors and attributes that describe themselves. Only those of the float status
+// are played; what else is kept is for the error.
 namespace {
 
 struct TensorDescription {
@@ -70,6 +70,22 @@ int add(void* to, const char* name, const T& value) {
   out << ' ' << name << '=' << value;
   static_cast<Attributes*>(to)->text += out.str();
   return kSuccess;
+}
+
+/// The status as a tensor of eight numbers, of which the first is 1 after an overflow.
+template <class T>
+void write_status(void* to, bool overflow) {
+  const T status[8] = {overflow ? T(1) : T(0)};
+  std::memcpy(host_address(to, sizeof status), status, sizeof status);
+}
+
+/// What an operator of the float status does with its first tensor, or nothing if it is another operator.
+std::function<void(void*)> float_status_operator(const std::string& type) {
+  if (type == "NPUAllocFloatStatus") return [](void* data) { write_status<float>(data, false); };
+  if (type == "NPUGetFloatStatus") return [](void* data) { write_status<float>(data, float_status(current_device())); };
+  if (type == "NPUGetFloatStatusV2") return [](void* data) { write_status<int32_t>(data, float_status(current_device())); };
+  if (type == "NPUClearFloatStatus" || type == "NPUClearFloatStatusV2") return [](void*) { clear_float_status(current_device()); };
+  return {};
 }
 
 std::string list(int count, const void* const descriptions[]) {
@@ -121,14 +137,19 @@ SIM_CANN_ENTRY int aclopSetAttrListFloat(void* to, const char* name, int, const 
 SIM_CANN_ENTRY int aclopSetAttrListInt(void* to, const char* name, int, const void*) { return add(to, name, "..."); }
 SIM_CANN_ENTRY int aclopSetAttrListListInt(void* to, const char* name, int, const void*, const void*) { return add(to, name, "..."); }
 
-SIM_CANN_ENTRY int aclopCompileAndExecute(const char* type, int inputs, const void* const in[], const void* const*, int outputs,
-                                          const void* const out[], const void* const*, const void* attributes, int, int, const char*, void*) {
-  return fail(kOperatorNotFound, std::string("EZ3003: sim_cann plays no operators of the old path (aclopCompileAndExecute): ") + type + "(" +
-                                     list(inputs, in) + ") -> (" + list(outputs, out) + ")" +
+SIM_CANN_ENTRY int aclopCompileAndExecute(const char* type, int inputs, const void* const in[], const void* const in_data[], int outputs,
+                                          const void* const out[], void* const out_data[], const void* attributes, int, int, const char*,
+                                          void* stream) {
+  if (const auto run = float_status_operator(type)) {
+    const void* first = inputs > 0 ? in_data[0] : outputs > 0 ? out_data[0] : nullptr;
+    enqueue(stream, type, [run, data = first == nullptr ? nullptr : static_cast<const Buffer*>(first)->data] { run(data); });
+    return kSuccess;
+  }
+  return fail(kOperatorNotFound, std::string("EZ3003: sim_cann does not play this operator of the old path (aclopCompileAndExecute): ") + type +
+                                     "(" + list(inputs, in) + ") -> (" + list(outputs, out) + ")" +
                                      (attributes == nullptr ? "" : static_cast<const Attributes*>(attributes)->text));
 }
-SIM_CANN_ENTRY int aclopCompileAndExecuteV2(const char* type, int inputs, const void* const in[], const void* const*, int outputs,
-                                            const void* const out[], const void* const*, const void* attributes, int, int, const char*,
-                                            void*) {
-  return aclopCompileAndExecute(type, inputs, in, nullptr, outputs, out, nullptr, attributes, 0, 0, nullptr, nullptr);
+SIM_CANN_ENTRY int aclopCompileAndExecuteV2(const char* type, int inputs, void* in[], void* in_data[], int outputs, void* out[],
+                                            void* out_data[], void* attributes, int engine, int flags, const char* path, void* stream) {
+  return aclopCompileAndExecute(type, inputs, in, in_data, outputs, out, out_data, attributes, engine, flags, path, stream);
 }

@@ -1,6 +1,7 @@
 // Device memory. Every device has two windows of address space of equal size: the program gets addresses of the first one, which stays
 // inaccessible, and operators and copies use the same offset of the second one, in which only allocated pages are accessible. So a host
 // access to device memory is a fault on every thread and at any time, and so is an operator's access to memory that was freed.
+#include <execinfo.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -111,7 +112,10 @@ void on_fault(int signal, siginfo_t* info, void*) {
                              running != nullptr ? running : "the host", index_of(&other), static_cast<size_t>(p - other.host));
     }
   }
-  if (length > 0 && write(STDERR_FILENO, text, static_cast<size_t>(length)) < 0) std::_Exit(1);
+  if (length > 0 && write(STDERR_FILENO, text, static_cast<size_t>(length)) > 0) {
+    void* frames[64];
+    backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+  }
   sigaction(signal, signal == SIGBUS ? &previous_bus : &previous_segv, nullptr);  // the access is tried again, and handled as before
 }
 
@@ -120,6 +124,8 @@ void on_fault(int signal, siginfo_t* info, void*) {
 void set_running(const char* what) { running = what; }
 
 void catch_host_access() {
+  void* frame = nullptr;
+  backtrace(&frame, 1);  // loads what it needs now, and not while a fault is handled
   struct sigaction action {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;

@@ -100,22 +100,22 @@ using namespace sim_cann;
 SIM_CANN_ENTRY aclTensor* aclCreateTensor(const int64_t* sizes, uint64_t count, int dtype, const int64_t* strides, int64_t offset, int,
                                           const int64_t*, uint64_t, void* data) {
   return create<aclTensor>("aclCreateTensor", [&] {
-    return new aclTensor{{sizes, sizes + count}, {strides, strides + count}, offset, dtype_of(dtype), data};
+    return new aclTensor{{}, {sizes, sizes + count}, {strides, strides + count}, offset, dtype_of(dtype), data};
   });
 }
 SIM_CANN_ENTRY aclScalar* aclCreateScalar(void* value, int dtype) {
-  return create<aclScalar>("aclCreateScalar", [&] { return new aclScalar{scalar_of(value, dtype_of(dtype)), dtype_of(dtype)}; });
+  return create<aclScalar>("aclCreateScalar", [&] { return new aclScalar{{}, scalar_of(value, dtype_of(dtype)), dtype_of(dtype)}; });
 }
-SIM_CANN_ENTRY aclIntArray* aclCreateIntArray(const int64_t* values, uint64_t count) { return new aclIntArray{{values, values + count}}; }
-SIM_CANN_ENTRY aclFloatArray* aclCreateFloatArray(const float* values, uint64_t count) { return new aclFloatArray{{values, values + count}}; }
+SIM_CANN_ENTRY aclIntArray* aclCreateIntArray(const int64_t* values, uint64_t count) { return new aclIntArray{{}, {values, values + count}}; }
+SIM_CANN_ENTRY aclFloatArray* aclCreateFloatArray(const float* values, uint64_t count) { return new aclFloatArray{{}, {values, values + count}}; }
 SIM_CANN_ENTRY aclBoolArray* aclCreateBoolArray(const bool* values, uint64_t count) {
-  return new aclBoolArray{std::vector<bool>(values, values + count)};
+  return new aclBoolArray{{}, std::vector<bool>(values, values + count)};
 }
 // A list owns its elements, as in CANN: they are destroyed with it, and so here at once.
 SIM_CANN_ENTRY aclTensorList* aclCreateTensorList(const aclTensor* const* tensors, uint64_t count) {
   auto* out = new aclTensorList;
   for (uint64_t i = 0; i < count; ++i) {
-    out->tensors.push_back(tensors[i] == nullptr ? aclTensor{{}, {}, 0, at::ScalarType::Undefined, nullptr} : *tensors[i]);
+    out->tensors.push_back(tensors[i] == nullptr ? aclTensor{{}, {}, {}, 0, at::ScalarType::Undefined, nullptr} : *tensors[i]);
     delete tensors[i];
   }
   return out;

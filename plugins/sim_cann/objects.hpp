@@ -8,29 +8,39 @@
 
 #include "acl.hpp"
 
-struct aclTensor {
+namespace sim_cann {
+/// What a handle is: a caller that passes another kind of argument than an operator takes gets an error.
+enum class Kind : uint64_t { Tensor = 0x5ca77001, Scalar, Ints, Floats, Bools, Tensors, Scalars };
+template <Kind expected>
+struct Object {
+  static constexpr Kind kExpected = expected;
+  Kind kind = expected;
+};
+}  // namespace sim_cann
+
+struct aclTensor : sim_cann::Object<sim_cann::Kind::Tensor> {
   std::vector<int64_t> sizes, strides;
   int64_t offset;  // in elements
   at::ScalarType dtype;
   void* data;  // device memory
 };
-struct aclScalar {
+struct aclScalar : sim_cann::Object<sim_cann::Kind::Scalar> {
   at::Scalar value;
   at::ScalarType dtype;
 };
-struct aclIntArray {
+struct aclIntArray : sim_cann::Object<sim_cann::Kind::Ints> {
   std::vector<int64_t> values;
 };
-struct aclFloatArray {
+struct aclFloatArray : sim_cann::Object<sim_cann::Kind::Floats> {
   std::vector<float> values;
 };
-struct aclBoolArray {
+struct aclBoolArray : sim_cann::Object<sim_cann::Kind::Bools> {
   std::vector<bool> values;
 };
-struct aclTensorList {
+struct aclTensorList : sim_cann::Object<sim_cann::Kind::Tensors> {
   std::vector<aclTensor> tensors;
 };
-struct aclScalarList {
+struct aclScalarList : sim_cann::Object<sim_cann::Kind::Scalars> {
   std::vector<at::Scalar> values;
 };
 

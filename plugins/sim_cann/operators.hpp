@@ -65,6 +65,11 @@ class Found {
   aclTensor* handle_ = nullptr;
 };
 
+/// A number that some callers pass as a scalar and others in a tensor of one element.
+struct Number {
+  Scalar value;
+};
+
 /// A dtype as an argument.
 struct Dtype {
   at::ScalarType value;
@@ -74,6 +79,14 @@ struct Dtype {
 using Text = std::string;
 
 // ---- From handles to arguments: Handle is what the caller passes, Kept lives until the operator runs, open() gives the argument. ----
+
+/// The handle as an object of its type.
+template <class H>
+const H& object(const H* handle) {
+  TORCH_CHECK(handle->kind == H::kExpected, "an argument is not what this operator takes there (kind ", static_cast<uint64_t>(handle->kind) & 15,
+              ", not ", static_cast<uint64_t>(H::kExpected) & 15, ")");
+  return *handle;
+}
 
 template <class T>
 struct Argument {  // numbers, as they are
@@ -87,7 +100,7 @@ template <>
 struct Argument<Tensor> {
   using Handle = const aclTensor*;
   using Kept = std::optional<aclTensor>;
-  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(*h); }
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(object(h)); }
   static Tensor open(const Kept& k) { return k.has_value() ? open_tensor(*k) : Tensor(); }
 };
 template <>
@@ -102,7 +115,7 @@ struct Argument<Found> {
   };
   static Kept keep(Handle h) {
     Kept out;
-    out.emplace(*h);
+    out.emplace(object(h));
     out.handle = h;
     return out;
   }
@@ -112,7 +125,7 @@ template <>
 struct Argument<Tensors> {
   using Handle = const aclTensorList*;
   using Kept = std::vector<aclTensor>;
-  static Kept keep(Handle h) { return h == nullptr ? Kept() : h->tensors; }
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : object(h).tensors; }
   static Tensors open(const Kept& k) {
     Tensors out;
     for (const auto& t : k) out.push_back(t.dtype == at::ScalarType::Undefined ? Tensor() : open_tensor(t));
@@ -133,7 +146,7 @@ template <class T, class H, class Values, Values H::* member>
 struct ArrayArgument {
   using Handle = const H*;
   using Kept = Values;
-  static Kept keep(Handle h) { return h == nullptr ? Kept() : h->*member; }
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : object(h).*member; }
   static T open(const Kept& k) { return k; }
 };
 template <>
@@ -149,14 +162,24 @@ template <>
 struct Argument<MaybeScalar> {
   using Handle = const aclScalar*;
   using Kept = MaybeScalar;
-  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(h->value); }
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(object(h).value); }
   static MaybeScalar open(const Kept& k) { return k; }
+};
+template <>
+struct Argument<Number> {
+  using Handle = const void*;
+  using Kept = std::pair<std::optional<aclTensor>, Scalar>;
+  static Kept keep(Handle h) {
+    if (*static_cast<const Kind*>(h) == Kind::Tensor) return {object(static_cast<const aclTensor*>(h)), Scalar()};
+    return {std::nullopt, object(static_cast<const aclScalar*>(h)).value};
+  }
+  static Number open(const Kept& k) { return {k.first.has_value() ? open_tensor(*k.first).item() : k.second}; }
 };
 template <>
 struct Argument<MaybeInts> {
   using Handle = const aclIntArray*;
   using Kept = MaybeInts;
-  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(h->values); }
+  static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(object(h).values); }
   static MaybeInts open(const Kept& k) { return k; }
 };
 template <>

@@ -10,7 +10,6 @@ void each(const Tensors& in, const Outs& outs, const F& f) {
   TORCH_CHECK(in.size() == outs.size(), in.size(), " tensors for ", outs.size(), " results");
   for (size_t i = 0; i < in.size(); ++i) outs[i] = f(in[i], i);
 }
-Scalar scalar_of(const Tensor& t) { return t.item(); }
 
 }  // namespace
 
@@ -52,8 +51,8 @@ SIM_CANN_OPERATOR(ForeachNorm, [](Tensors in, Scalar p, Outs outs) { each(in, ou
 // ---- With a list, a scalar for all (in a tensor, or as a scalar in V2), or a scalar for each ----
 
 #define SIM_CANN_FOREACH_BINARY(NAME, FUNCTION)                                                                                 \
-  SIM_CANN_OPERATOR(Foreach##NAME##Scalar, [](Tensors in, Tensor value, Outs outs) {                                            \
-    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, scalar_of(value)); });                                  \
+  SIM_CANN_OPERATOR(Foreach##NAME##Scalar, [](Tensors in, Number value, Outs outs) {                                            \
+    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value.value); });                                  \
   })                                                                                                                            \
   SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Scalar value, Outs outs) {                                          \
     each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value); });                                            \
@@ -77,14 +76,14 @@ SIM_CANN_FOREACH_LIST(Div, div)
 SIM_CANN_FOREACH_LIST(Pow, pow)
 SIM_CANN_FOREACH_LIST(Maximum, maximum)
 SIM_CANN_FOREACH_LIST(Minimum, minimum)
-SIM_CANN_OPERATOR(ForeachAddList, [](Tensors in, Tensors other, Tensor alpha, Outs outs) {
-  each(in, outs, [&](const Tensor& t, size_t i) { return at::add(t, other.at(i), scalar_of(alpha)); });
+SIM_CANN_OPERATOR(ForeachAddList, [](Tensors in, Tensors other, Number alpha, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::add(t, other.at(i), alpha.value); });
 })
 SIM_CANN_OPERATOR(ForeachAddListV2, [](Tensors in, Tensors other, Scalar alpha, Outs outs) {
   each(in, outs, [&](const Tensor& t, size_t i) { return at::add(t, other.at(i), alpha); });
 })
-SIM_CANN_OPERATOR(ForeachSubList, [](Tensors in, Tensors other, Tensor alpha, Outs outs) {
-  each(in, outs, [&](const Tensor& t, size_t i) { return at::sub(t, other.at(i), scalar_of(alpha)); });
+SIM_CANN_OPERATOR(ForeachSubList, [](Tensors in, Tensors other, Number alpha, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::sub(t, other.at(i), alpha.value); });
 })
 SIM_CANN_OPERATOR(ForeachSubListV2, [](Tensors in, Tensors other, Scalar alpha, Outs outs) {
   each(in, outs, [&](const Tensor& t, size_t i) { return at::sub(t, other.at(i), alpha); });
@@ -95,13 +94,13 @@ SIM_CANN_OPERATOR(ForeachPowScalarAndTensor, [](Scalar base, Tensors exponents, 
 SIM_CANN_OPERATOR(ForeachLerpList, [](Tensors in, Tensors end, Tensors weight, Outs outs) {
   each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), weight.at(i)); });
 })
-SIM_CANN_OPERATOR(ForeachLerpScalar, [](Tensors in, Tensors end, Tensor weight, Outs outs) {
-  each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), scalar_of(weight)); });
+SIM_CANN_OPERATOR(ForeachLerpScalar, [](Tensors in, Tensors end, Number weight, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), weight.value); });
 })
 
 #define SIM_CANN_FOREACH_TERNARY(NAME, FUNCTION)                                                                           \
-  SIM_CANN_OPERATOR(Foreach##NAME##Scalar, [](Tensors in, Tensors a, Tensors b, Tensor value, Outs outs) {                 \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), scalar_of(value)); });        \
+  SIM_CANN_OPERATOR(Foreach##NAME##Scalar, [](Tensors in, Tensors a, Tensors b, Number value, Outs outs) {                 \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), value.value); });        \
   })                                                                                                                       \
   SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Tensors a, Tensors b, Scalar value, Outs outs) {               \
     each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), value); });                   \
@@ -111,7 +110,7 @@ SIM_CANN_OPERATOR(ForeachLerpScalar, [](Tensors in, Tensors end, Tensor weight, 
   })                                                                                                                       \
   SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors a, Tensors b, Tensor values, Outs outs) {                  \
     each(in, outs, [&](const Tensor& t, size_t i) {                                                                        \
-      return at::FUNCTION(t, a.at(i), b.at(i), scalar_of(values[static_cast<int64_t>(i)]));                                \
+      return at::FUNCTION(t, a.at(i), b.at(i), values[static_cast<int64_t>(i)].item());                                \
     });                                                                                                                    \
   })
 SIM_CANN_FOREACH_TERNARY(Addcmul, addcmul)

@@ -104,7 +104,6 @@ ctypes.CDLL('libascendcl.so').aclrtLaunchHostFunc(ctypes.c_void_p(side.npu_strea
 with torch.npu.stream(side):
     x.fill_(1)
     written = side.record_event()
-torch.npu.synchronize if False else None
 print(x.cpu().tolist(), side.query(), written.query())
 torch.npu.current_stream().wait_event(written)
 y = x + 1
@@ -120,6 +119,20 @@ print((x * 2).cpu().tolist(), (x - x).cpu().tolist())
 '''
         self.assertEqual(self.output(text, SIM_CANN_SOC='910A'), ['[65504.0, -65504.0, 2.0] [0.0, 0.0, 0.0]'])
         self.assertEqual(self.output(text), ['[inf, -inf, 2.0] [0.0, 0.0, 0.0]'])
+
+    def test_the_float_status_stays_until_it_is_cleared(self):
+        text = '''
+x = torch.tensor([60000.], dtype=torch.float16).npu()
+status = torch_npu.npu_alloc_float_status(x)
+def read():
+    return torch_npu.npu_get_float_status(torch.zeros_like(status)).cpu()[0].item()
+seen = [read()]
+x * 2
+seen += [read(), read()]
+torch_npu.npu_clear_float_status(status)
+print(seen, read())
+'''
+        self.assertEqual(self.output(text, SIM_CANN_SOC='910A'), ['[0.0, 1.0, 1.0] 0.0'])
 
     def test_random_numbers_follow_the_seed(self):
         text = '''
