@@ -69,6 +69,10 @@ class Found {
 struct Number {
   Scalar value;
 };
+/// The same for one number for each tensor of a list.
+struct Numbers {
+  Scalars values;
+};
 
 /// A dtype as an argument.
 struct Dtype {
@@ -174,6 +178,21 @@ struct Argument<Number> {
     return {std::nullopt, object(static_cast<const aclScalar*>(h)).value};
   }
   static Number open(const Kept& k) { return {k.first.has_value() ? open_tensor(*k.first).item() : k.second}; }
+};
+template <>
+struct Argument<Numbers> {
+  using Handle = const void*;
+  using Kept = std::pair<std::optional<aclTensor>, Scalars>;
+  static Kept keep(Handle h) {
+    if (*static_cast<const Kind*>(h) == Kind::Tensor) return {object(static_cast<const aclTensor*>(h)), Scalars()};
+    return {std::nullopt, object(static_cast<const aclScalarList*>(h)).values};
+  }
+  static Numbers open(const Kept& k) {
+    if (!k.first.has_value()) return {k.second};
+    Numbers out;
+    for (const auto& one : open_tensor(*k.first).reshape(-1).unbind()) out.values.push_back(one.item());
+    return out;
+  }
 };
 template <>
 struct Argument<MaybeInts> {

@@ -62,7 +62,7 @@ SIM_CANN_OPERATOR(ConvolutionBackward,
 
 SIM_CANN_OPERATOR(BatchNorm, [](Tensor input, Tensor weight, Tensor bias, Out mean, Out variance, bool training, double momentum, double eps,
                                 Out out, Out save_mean, Out save_invstd) {
-  const auto [y, m, s] = at::native_batch_norm(input, maybe(weight), maybe(bias), maybe(mean), maybe(variance), training, momentum, eps);
+  const auto [y, m, s] = at::native_batch_norm(wide(input), maybe(wide(weight)), maybe(wide(bias)), maybe(mean), maybe(variance), training, momentum, eps);
   out = y;
   if (!training) return;
   save_mean = m;
@@ -146,6 +146,7 @@ SIM_CANN_OPERATOR(Softplus, [](Tensor self, Scalar beta, Scalar threshold, Out o
 SIM_CANN_OPERATOR(SoftplusBackward, [](Tensor grad, Tensor self, Scalar beta, Scalar threshold, Out out) {
   out = at::softplus_backward(grad, self, beta, threshold);
 })
+SIM_CANN_OPERATOR(LogSigmoid, [](Tensor self, Out out) { out = at::log_sigmoid(self); })
 SIM_CANN_OPERATOR(LogSigmoidForward, [](Tensor self, Out out, Out) { out = at::log_sigmoid(self); })
 SIM_CANN_OPERATOR(LogSigmoidBackward, [](Tensor grad, Tensor self, Tensor, Out out) { out = grad * at::sigmoid(-self); })
 SIM_CANN_OPERATOR(Glu, [](Tensor self, int64_t dim, Out out) { out = at::glu(self, dim); })

@@ -57,8 +57,8 @@ SIM_CANN_OPERATOR(ForeachNorm, [](Tensors in, Scalar p, Outs outs) { each(in, ou
   SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Scalar value, Outs outs) {                                          \
     each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value); });                                            \
   })                                                                                                                            \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Scalars values, Outs outs) {                                      \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, values.at(i)); });                                   \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Numbers numbers, Outs outs) {                                      \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, numbers.values.at(i)); });                                   \
   })
 #define SIM_CANN_FOREACH_LIST(NAME, FUNCTION)                                                     \
   SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors other, Outs outs) {               \
@@ -105,13 +105,8 @@ SIM_CANN_OPERATOR(ForeachLerpScalar, [](Tensors in, Tensors end, Number weight, 
   SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Tensors a, Tensors b, Scalar value, Outs outs) {               \
     each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), value); });                   \
   })                                                                                                                       \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Tensors a, Tensors b, Scalars values, Outs outs) {           \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), values.at(i)); });            \
-  })                                                                                                                       \
-  SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors a, Tensors b, Tensor values, Outs outs) {                  \
-    each(in, outs, [&](const Tensor& t, size_t i) {                                                                        \
-      return at::FUNCTION(t, a.at(i), b.at(i), values[static_cast<int64_t>(i)].item());                                \
-    });                                                                                                                    \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Tensors a, Tensors b, Numbers numbers, Outs outs) {           \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), numbers.values.at(i)); });            \
   })
 SIM_CANN_FOREACH_TERNARY(Addcmul, addcmul)
 SIM_CANN_FOREACH_TERNARY(Addcdiv, addcdiv)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <map>
@@ -53,6 +54,8 @@ void run_one(Stream& stream, const Task& task) {
     error = task.name + ": " + failure.what();
   }
   set_running(nullptr);
+  if (error.empty()) return;
+  std::fprintf(stderr, "sim_cann: %s\n", error.c_str());  // torch_npu does not pass on every text of an error
   const std::lock_guard lock(stream.mutex);
   if (stream.error.empty()) stream.error = std::move(error);
 }

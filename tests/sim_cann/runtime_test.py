@@ -7,6 +7,20 @@ START = 'import torch, torch_npu\n'
 
 
 class Runtime(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import torch_npu  # noqa: F401  once for all scripts
+
+    def test_a_program_ends_in_order(self):
+        text = START + '''
+x = torch.ones(2, device='npu')
+with torch.npu.stream(torch.npu.Stream()):
+    y = x + 1
+print(y.cpu().tolist())
+'''
+        status, out, err = environment.program(text)
+        self.assertEqual((status, out), (0, '[2.0, 2.0]\n'), err)
+
     def output(self, text, **variables):
         status, out, err = environment.script(START + text, **variables)
         self.assertEqual(status, 0, err)
