@@ -65,11 +65,7 @@ class Found {
   aclTensor* handle_ = nullptr;
 };
 
-/// A number that some callers pass as a scalar and others in a tensor of one element.
-struct Number {
-  Scalar value;
-};
-/// The same for one number for each tensor of a list.
+/// A number for each tensor of a list, which some callers pass as scalars and others in a tensor.
 struct Numbers {
   Scalars values;
 };
@@ -168,16 +164,6 @@ struct Argument<MaybeScalar> {
   using Kept = MaybeScalar;
   static Kept keep(Handle h) { return h == nullptr ? Kept() : Kept(object(h).value); }
   static MaybeScalar open(const Kept& k) { return k; }
-};
-template <>
-struct Argument<Number> {
-  using Handle = const void*;
-  using Kept = std::pair<std::optional<aclTensor>, Scalar>;
-  static Kept keep(Handle h) {
-    if (*static_cast<const Kind*>(h) == Kind::Tensor) return {object(static_cast<const aclTensor*>(h)), Scalar()};
-    return {std::nullopt, object(static_cast<const aclScalar*>(h)).value};
-  }
-  static Number open(const Kept& k) { return {k.first.has_value() ? open_tensor(*k.first).item() : k.second}; }
 };
 template <>
 struct Argument<Numbers> {

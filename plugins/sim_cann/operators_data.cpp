@@ -138,12 +138,6 @@ SIM_CANN_OPERATOR(IndexFill, [](Tensor self, int64_t dim, Tensor index, Scalar v
 SIM_CANN_OPERATOR(InplaceIndexFill, [](Out self, int64_t dim, Tensor index, Scalar value) {
   self = at::index_fill(self, dim, index.to(at::kLong), value);
 })
-SIM_CANN_OPERATOR(IndexFillTensor, [](Tensor self, int64_t dim, Ints index, Scalar value, Out out) {
-  out = at::index_fill(self, dim, at::tensor(index), value);
-})
-SIM_CANN_OPERATOR(InplaceIndexFillTensor, [](Out self, int64_t dim, Ints index, Scalar value) {
-  self = at::index_fill(self, dim, at::tensor(index), value);
-})
 SIM_CANN_OPERATOR(Index, [](Tensor self, Tensors indices, Out out) { out = at::index(self, indices_of(indices)); })
 SIM_CANN_OPERATOR(IndexPutImpl, [](Out self, Tensors indices, Tensor value, bool accumulate, bool) {
   self.get().index_put_(indices_of(indices), value, accumulate);

@@ -47,9 +47,6 @@ SIM_CANN_OPERATOR(Convolution, [](Tensor input, Tensor weight, Tensor bias, Ints
                                   Ints output_padding, int64_t groups, Out out, int8_t) {
   out = at::convolution(input, weight, maybe(bias), stride, padding, dilation, transposed, output_padding, groups);
 })
-SIM_CANN_OPERATOR(ConvDepthwise2d, [](Tensor input, Tensor weight, Ints, Tensor bias, Ints stride, Ints padding, Ints dilation, Out out, int8_t) {
-  out = at::convolution(input, weight, maybe(bias), stride, padding, dilation, false, {0, 0}, input.size(1));
-})
 SIM_CANN_OPERATOR(ConvolutionBackward,
                   [](Tensor grad, Tensor input, Tensor weight, Ints, Ints stride, Ints padding, Ints dilation, bool transposed,
                      Ints output_padding, int64_t groups, Bools mask, int8_t, Out grad_input, Out grad_weight, Out grad_bias) {
@@ -73,7 +70,7 @@ SIM_CANN_OPERATOR(BatchNormBackward,
                      double eps, Bools mask, Out grad_input, Out grad_weight, Out grad_bias) {
                     all({grad_input, grad_weight, grad_bias},
                         at::native_batch_norm_backward(wide(grad), wide(input), maybe(wide(weight)), maybe(wide(mean)), maybe(wide(variance)),
-                                                       maybe(save_mean), maybe(save_invstd), training, eps, array_of<3>(mask)));
+                                                       maybe(wide(save_mean)), maybe(wide(save_invstd)), training, eps, array_of<3>(mask)));
                   })
 SIM_CANN_OPERATOR(LayerNorm, [](Tensor input, Ints sizes, Tensor weight, Tensor bias, double eps, Out out, Out mean, Out rstd) {
   all({out, mean, rstd}, at::native_layer_norm(wide(input), sizes, maybe(wide(weight)), maybe(wide(bias)), eps));
@@ -146,8 +143,8 @@ SIM_CANN_OPERATOR(Softplus, [](Tensor self, Scalar beta, Scalar threshold, Out o
 SIM_CANN_OPERATOR(SoftplusBackward, [](Tensor grad, Tensor self, Scalar beta, Scalar threshold, Out out) {
   out = at::softplus_backward(grad, self, beta, threshold);
 })
-SIM_CANN_OPERATOR(LogSigmoid, [](Tensor self, Out out) { out = at::log_sigmoid(self); })
 SIM_CANN_OPERATOR(LogSigmoidForward, [](Tensor self, Out out, Out) { out = at::log_sigmoid(self); })
+SIM_CANN_OPERATOR(LogSigmoid, [](Tensor self, Out out) { out = at::log_sigmoid(self); })
 SIM_CANN_OPERATOR(LogSigmoidBackward, [](Tensor grad, Tensor self, Tensor, Out out) { out = grad * at::sigmoid(-self); })
 SIM_CANN_OPERATOR(Glu, [](Tensor self, int64_t dim, Out out) { out = at::glu(self, dim); })
 SIM_CANN_OPERATOR(GluBackward, [](Tensor grad, Tensor self, int64_t dim, Out out) { out = at::glu_backward(grad, self, dim); })
@@ -191,15 +188,6 @@ SIM_CANN_OPERATOR(MaxPool2dWithMaskBackward, [](Tensor grad, Tensor self, Tensor
                                                 Out out) {
   const Tensor indices = std::get<1>(at::max_pool2d_with_indices(self, kernel, stride, padding, dilation, ceil));
   out = at::max_pool2d_with_indices_backward(grad, self, kernel, stride, padding, dilation, ceil, indices);
-})
-SIM_CANN_OPERATOR(MaxPool2dWithIndices, [](Tensor self, Ints kernel, Ints stride, Ints padding, Ints dilation, bool ceil, Out out, Out indices) {
-  const auto [y, at] = at::max_pool2d_with_indices(self, kernel, stride, padding, dilation, ceil);
-  out = y;
-  indices = at;
-})
-SIM_CANN_OPERATOR(MaxPool2dWithIndicesBackward, [](Tensor grad, Tensor self, Tensor indices, Ints kernel, Ints stride, Ints padding, Ints dilation,
-                                                   bool ceil, Out out) {
-  out = at::max_pool2d_with_indices_backward(grad, self, kernel, stride, padding, dilation, ceil, indices.to(at::kLong));
 })
 SIM_CANN_OPERATOR(AvgPool2d, [](Tensor self, Ints kernel, Ints stride, Ints padding, bool ceil, bool count_padding, int64_t divisor, int8_t,
                                 Out out) {

@@ -48,21 +48,18 @@ SIM_CANN_OPERATOR(ForeachZeroInplace, [](Outs self) {
 })
 SIM_CANN_OPERATOR(ForeachNorm, [](Tensors in, Scalar p, Outs outs) { each(in, outs, [&](const Tensor& t, size_t) { return at::norm(t, p); }); })
 
-// ---- With a list, a scalar for all (in a tensor, or as a scalar in V2), or a scalar for each ----
+// ---- With a list, a scalar for all, or a scalar for each. torch_npu uses the first versions only where these are missing. ----
 
-#define SIM_CANN_FOREACH_BINARY(NAME, FUNCTION)                                                                                 \
-  SIM_CANN_OPERATOR(Foreach##NAME##Scalar, [](Tensors in, Number value, Outs outs) {                                            \
-    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value.value); });                                  \
-  })                                                                                                                            \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Scalar value, Outs outs) {                                          \
-    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value); });                                            \
-  })                                                                                                                            \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Numbers numbers, Outs outs) {                                      \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, numbers.values.at(i)); });                                   \
+#define SIM_CANN_FOREACH_BINARY(NAME, FUNCTION)                                                       \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Scalar value, Outs outs) {                \
+    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value); });                  \
+  })                                                                                                  \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Scalars values, Outs outs) {            \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, values.at(i)); });         \
   })
-#define SIM_CANN_FOREACH_LIST(NAME, FUNCTION)                                                     \
-  SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors other, Outs outs) {               \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, other.at(i)); });      \
+#define SIM_CANN_FOREACH_LIST(NAME, FUNCTION)                                                         \
+  SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors other, Outs outs) {                   \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, other.at(i)); });          \
   })
 SIM_CANN_FOREACH_BINARY(Add, add)
 SIM_CANN_FOREACH_BINARY(Sub, sub)
@@ -76,14 +73,8 @@ SIM_CANN_FOREACH_LIST(Div, div)
 SIM_CANN_FOREACH_LIST(Pow, pow)
 SIM_CANN_FOREACH_LIST(Maximum, maximum)
 SIM_CANN_FOREACH_LIST(Minimum, minimum)
-SIM_CANN_OPERATOR(ForeachAddList, [](Tensors in, Tensors other, Number alpha, Outs outs) {
-  each(in, outs, [&](const Tensor& t, size_t i) { return at::add(t, other.at(i), alpha.value); });
-})
 SIM_CANN_OPERATOR(ForeachAddListV2, [](Tensors in, Tensors other, Scalar alpha, Outs outs) {
   each(in, outs, [&](const Tensor& t, size_t i) { return at::add(t, other.at(i), alpha); });
-})
-SIM_CANN_OPERATOR(ForeachSubList, [](Tensors in, Tensors other, Number alpha, Outs outs) {
-  each(in, outs, [&](const Tensor& t, size_t i) { return at::sub(t, other.at(i), alpha.value); });
 })
 SIM_CANN_OPERATOR(ForeachSubListV2, [](Tensors in, Tensors other, Scalar alpha, Outs outs) {
   each(in, outs, [&](const Tensor& t, size_t i) { return at::sub(t, other.at(i), alpha); });
@@ -94,19 +85,16 @@ SIM_CANN_OPERATOR(ForeachPowScalarAndTensor, [](Scalar base, Tensors exponents, 
 SIM_CANN_OPERATOR(ForeachLerpList, [](Tensors in, Tensors end, Tensors weight, Outs outs) {
   each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), weight.at(i)); });
 })
-SIM_CANN_OPERATOR(ForeachLerpScalar, [](Tensors in, Tensors end, Number weight, Outs outs) {
-  each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), weight.value); });
+SIM_CANN_OPERATOR(ForeachLerpScalar, [](Tensors in, Tensors end, Scalar weight, Outs outs) {
+  each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), weight); });
 })
 
 #define SIM_CANN_FOREACH_TERNARY(NAME, FUNCTION)                                                                           \
-  SIM_CANN_OPERATOR(Foreach##NAME##Scalar, [](Tensors in, Tensors a, Tensors b, Number value, Outs outs) {                 \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), value.value); });        \
-  })                                                                                                                       \
   SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Tensors a, Tensors b, Scalar value, Outs outs) {               \
     each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), value); });                   \
   })                                                                                                                       \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Tensors a, Tensors b, Numbers numbers, Outs outs) {           \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), numbers.values.at(i)); });            \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Tensors a, Tensors b, Numbers numbers, Outs outs) {          \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), numbers.values.at(i)); });    \
   })
 SIM_CANN_FOREACH_TERNARY(Addcmul, addcmul)
 SIM_CANN_FOREACH_TERNARY(Addcdiv, addcdiv)

@@ -72,17 +72,9 @@ Tensor dropped(const Tensor& self, const Tensor& keep, double p) {
   return at::where(keep.to(at::kBool), self / (1 - p), at::zeros({}, self.options()));
 }
 }  // namespace
-SIM_CANN_OPERATOR(DropoutGenMask, [](Ints sizes, double p, int64_t seed, int64_t offset, Out mask) {
-  mask = bits_of(draw(sizes, p, seed, offset), mask);
-})
 SIM_CANN_OPERATOR(DropoutGenMaskV2, [](Ints sizes, double p, int64_t seed, int64_t offset, Dtype, Out mask) {
   mask = bits_of(draw(sizes, p, seed, offset), mask);
 })
 SIM_CANN_OPERATOR(DropoutDoMask, [](Tensor self, Tensor mask, double p, Out out) {
   out = dropped(self, elements_of(mask, self.sizes()), p);
-})
-SIM_CANN_OPERATOR(DropoutV3, [](Tensor self, Tensor, double p, int64_t seed, int64_t offset, Out out, Out mask) {
-  const Tensor keep = draw(self.sizes(), p, seed, offset);
-  out = dropped(self, keep, p);
-  mask = bits_of(keep, mask);
 })

@@ -35,7 +35,7 @@ struct Soc {
 SIM_CANN_API const Soc& soc();
 SIM_CANN_API int device_count();
 /// The device of this thread.
-int current_device();
+SIM_CANN_API int current_device();
 void set_current_device(int device);
 
 /// Sets the text that aclGetRecentErrMsg returns next on this thread, and returns the code.
