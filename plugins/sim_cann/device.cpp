@@ -73,7 +73,8 @@ std::array<char, 16> contexts{};  // the primary contexts: their addresses
 bool is_device(int64_t device) { return device >= 0 && device < device_count(); }
 
 int no_such_device(int64_t device) {
-  return fail(kInvalidDevice, "EE1001: there is no device " + std::to_string(device) + "; allowed: 0 to " + std::to_string(device_count() - 1));
+  return fail(kInvalidDevice,
+              "EE1001: there is no device " + std::to_string(device) + "; allowed: 0 to " + std::to_string(device_count() - 1));
 }
 
 }  // namespace
@@ -159,7 +160,8 @@ SIM_CANN_ENTRY int aclrtGetRunMode(int* mode) {
 // The ids of aclGetDeviceCapability, and those of aclrtGetDeviceInfo.
 SIM_CANN_ENTRY int aclGetDeviceCapability(uint32_t device, int what, int64_t* value) {
   if (!is_device(device)) return no_such_device(device);
-  if (what < 0 || what > 2) return fail(kInvalidParameter, "EE1001: aclGetDeviceCapability: sim_cann does not know property " + std::to_string(what));
+  if (what < 0 || what > 2)
+    return fail(kInvalidParameter, "EE1001: aclGetDeviceCapability: sim_cann does not know property " + std::to_string(what));
   *value = what == 0 ? soc().cube_cores : what == 1 ? soc().vector_cores : 192LL << 20;  // the last one: bytes of the L2 cache
   return kSuccess;
 }
@@ -167,10 +169,17 @@ SIM_CANN_ENTRY int aclrtGetDeviceInfo(uint32_t device, int what, int64_t* value)
   if (!is_device(device)) return no_such_device(device);
   switch (what) {
     case 101:
-    case 102: *value = soc().cube_cores; return kSuccess;
-    case 201: *value = soc().vector_cores; return kSuccess;
-    case 301: *value = static_cast<int64_t>(bytes_in_all(static_cast<int>(device))); return kSuccess;
-    default: return fail(kInvalidParameter, "EE1001: aclrtGetDeviceInfo: sim_cann does not know property " + std::to_string(what));
+    case 102:
+      *value = soc().cube_cores;
+      return kSuccess;
+    case 201:
+      *value = soc().vector_cores;
+      return kSuccess;
+    case 301:
+      *value = static_cast<int64_t>(bytes_in_all(static_cast<int>(device)));
+      return kSuccess;
+    default:
+      return fail(kInvalidParameter, "EE1001: aclrtGetDeviceInfo: sim_cann does not know property " + std::to_string(what));
   }
 }
 SIM_CANN_ENTRY int aclrtGetResInCurrentThread(int type, uint32_t* value) {

@@ -76,7 +76,8 @@ SIM_CANN_ENTRY int aclrtGetMemInfo(int, size_t* unused, size_t* total) {
   return kSuccess;
 }
 SIM_CANN_ENTRY int aclrtMallocHost(void** out, size_t bytes) {
-  if (posix_memalign(out, 4096, bytes == 0 ? 1 : bytes) != 0) return fail(kOutOfMemory, "EL0004: the host has no " + std::to_string(bytes) + " bytes");
+  if (posix_memalign(out, 4096, bytes == 0 ? 1 : bytes) != 0)
+    return fail(kOutOfMemory, "EL0004: the host has no " + std::to_string(bytes) + " bytes");
   HostBlocks& blocks = host_blocks();
   const std::lock_guard lock(blocks.mutex);
   blocks.sizes[static_cast<const char*>(*out)] = bytes;

@@ -145,8 +145,8 @@ SIM_CANN_ENTRY int aclopCompileAndExecute(const char* type, int inputs, const vo
     enqueue(stream, type, [run, data = first == nullptr ? nullptr : static_cast<const Buffer*>(first)->data] { run(data); });
     return kSuccess;
   }
-  return fail(kOperatorNotFound, std::string("EZ3003: sim_cann does not play this operator of the old path (aclopCompileAndExecute): ") + type +
-                                     "(" + list(inputs, in) + ") -> (" + list(outputs, out) + ")" +
+  return fail(kOperatorNotFound, std::string("EZ3003: sim_cann does not play this operator of the old path (aclopCompileAndExecute): ") +
+                                     type + "(" + list(inputs, in) + ") -> (" + list(outputs, out) + ")" +
                                      (attributes == nullptr ? "" : static_cast<const Attributes*>(attributes)->text));
 }
 SIM_CANN_ENTRY int aclopCompileAndExecuteV2(const char* type, int inputs, void* in[], void* in_data[], int outputs, void* out[],

@@ -140,8 +140,10 @@ SIM_CANN_ENTRY int aclrtLaunchCallback(void (*function)(void*), void* argument, 
   const std::lock_guard lock(all.mutex);
   const auto box = all.of_stream.find(stream);
   if (box == all.of_stream.end()) return fail(100034, "EE1001: aclrtLaunchCallback: no thread has subscribed to the stream");
-  enqueue(stream, "aclrtLaunchCallback",
-          [kept = box->second, function, argument, block] { post(*kept, [=] { function(argument); }, block != 0); });
+  enqueue(stream, "aclrtLaunchCallback", [kept = box->second, function, argument, block] {
+    post(
+        *kept, [=] { function(argument); }, block != 0);
+  });
   return kSuccess;
 }
 SIM_CANN_ENTRY int aclrtProcessReport(int32_t milliseconds) {

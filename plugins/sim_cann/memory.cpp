@@ -185,8 +185,8 @@ void* host_address(const void* address, size_t bytes) {
   const std::lock_guard lock(w->mutex);
   auto block = w->blocks.upper_bound(offset);
   if (block == w->blocks.begin() || (--block, offset + bytes > block->first + block->second)) {
-    throw std::runtime_error(std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of npu:" +
-                             std::to_string(index_of(w)) + " are not allocated, or not all of them");
+    throw std::runtime_error(std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
+                             " of npu:" + std::to_string(index_of(w)) + " are not allocated, or not all of them");
   }
   return w->host + offset;
 }

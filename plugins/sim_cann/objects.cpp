@@ -7,22 +7,38 @@ namespace sim_cann {
 
 at::ScalarType dtype_of(int number) {
   switch (number) {
-    case 0: return at::kFloat;
-    case 1: return at::kHalf;
-    case 2: return at::kChar;
-    case 3: return at::kInt;
-    case 4: return at::kByte;
-    case 6: return at::kShort;
-    case 7: return at::kUInt16;
-    case 8: return at::kUInt32;
-    case 9: return at::kLong;
-    case 10: return at::kUInt64;
-    case 11: return at::kDouble;
-    case 12: return at::kBool;
-    case 16: return at::kComplexFloat;
-    case 17: return at::kComplexDouble;
-    case 27: return at::kBFloat16;
-    default: throw std::runtime_error("sim_cann has no dtype " + std::to_string(number) + " of AscendCL");
+    case 0:
+      return at::kFloat;
+    case 1:
+      return at::kHalf;
+    case 2:
+      return at::kChar;
+    case 3:
+      return at::kInt;
+    case 4:
+      return at::kByte;
+    case 6:
+      return at::kShort;
+    case 7:
+      return at::kUInt16;
+    case 8:
+      return at::kUInt32;
+    case 9:
+      return at::kLong;
+    case 10:
+      return at::kUInt64;
+    case 11:
+      return at::kDouble;
+    case 12:
+      return at::kBool;
+    case 16:
+      return at::kComplexFloat;
+    case 17:
+      return at::kComplexDouble;
+    case 27:
+      return at::kBFloat16;
+    default:
+      throw std::runtime_error("sim_cann has no dtype " + std::to_string(number) + " of AscendCL");
   }
 }
 
@@ -55,19 +71,32 @@ T* create(const char* function, const Make& make) {
 
 at::Scalar scalar_of(const void* value, at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return *static_cast<const float*>(value);
-    case at::kDouble: return *static_cast<const double*>(value);
-    case at::kHalf: return static_cast<float>(*static_cast<const at::Half*>(value));
-    case at::kBFloat16: return static_cast<float>(*static_cast<const at::BFloat16*>(value));
-    case at::kLong: return *static_cast<const int64_t*>(value);
-    case at::kInt: return *static_cast<const int32_t*>(value);
-    case at::kShort: return *static_cast<const int16_t*>(value);
-    case at::kChar: return *static_cast<const int8_t*>(value);
-    case at::kByte: return *static_cast<const uint8_t*>(value);
-    case at::kBool: return *static_cast<const bool*>(value);
-    case at::kComplexFloat: return *static_cast<const c10::complex<float>*>(value);
-    case at::kComplexDouble: return *static_cast<const c10::complex<double>*>(value);
-    default: throw std::runtime_error(std::string("no scalars of ") + at::toString(dtype));
+    case at::kFloat:
+      return *static_cast<const float*>(value);
+    case at::kDouble:
+      return *static_cast<const double*>(value);
+    case at::kHalf:
+      return static_cast<float>(*static_cast<const at::Half*>(value));
+    case at::kBFloat16:
+      return static_cast<float>(*static_cast<const at::BFloat16*>(value));
+    case at::kLong:
+      return *static_cast<const int64_t*>(value);
+    case at::kInt:
+      return *static_cast<const int32_t*>(value);
+    case at::kShort:
+      return *static_cast<const int16_t*>(value);
+    case at::kChar:
+      return *static_cast<const int8_t*>(value);
+    case at::kByte:
+      return *static_cast<const uint8_t*>(value);
+    case at::kBool:
+      return *static_cast<const bool*>(value);
+    case at::kComplexFloat:
+      return *static_cast<const c10::complex<float>*>(value);
+    case at::kComplexDouble:
+      return *static_cast<const c10::complex<double>*>(value);
+    default:
+      throw std::runtime_error(std::string("no scalars of ") + at::toString(dtype));
   }
 }
 
@@ -106,8 +135,12 @@ SIM_CANN_ENTRY aclTensor* aclCreateTensor(const int64_t* sizes, uint64_t count, 
 SIM_CANN_ENTRY aclScalar* aclCreateScalar(void* value, int dtype) {
   return create<aclScalar>("aclCreateScalar", [&] { return new aclScalar{{}, scalar_of(value, dtype_of(dtype)), dtype_of(dtype)}; });
 }
-SIM_CANN_ENTRY aclIntArray* aclCreateIntArray(const int64_t* values, uint64_t count) { return new aclIntArray{{}, {values, values + count}}; }
-SIM_CANN_ENTRY aclFloatArray* aclCreateFloatArray(const float* values, uint64_t count) { return new aclFloatArray{{}, {values, values + count}}; }
+SIM_CANN_ENTRY aclIntArray* aclCreateIntArray(const int64_t* values, uint64_t count) {
+  return new aclIntArray{{}, {values, values + count}};
+}
+SIM_CANN_ENTRY aclFloatArray* aclCreateFloatArray(const float* values, uint64_t count) {
+  return new aclFloatArray{{}, {values, values + count}};
+}
 SIM_CANN_ENTRY aclBoolArray* aclCreateBoolArray(const bool* values, uint64_t count) {
   return new aclBoolArray{{}, std::vector<bool>(values, values + count)};
 }

@@ -32,7 +32,8 @@ void Found::operator=(const Tensor& value) const {
 namespace {
 // Operators that only move or convert values take every dtype.
 bool only_moves(std::string_view name) {
-  return name == "aclnnCast" || name == "aclnnInplaceCopy" || name == "aclnnInplaceZero" || name == "aclnnInplaceFillScalar" || name == "aclnnInplaceOne";
+  return name == "aclnnCast" || name == "aclnnInplaceCopy" || name == "aclnnInplaceZero" || name == "aclnnInplaceFillScalar" ||
+         name == "aclnnInplaceOne";
 }
 }  // namespace
 
@@ -43,12 +44,14 @@ int check_dtypes(const char* name, const Visitor& tensors) {
     if (t.dtype == at::kDouble || t.dtype == at::kComplexDouble || (t.dtype == at::kBFloat16 && !soc().has_bf16)) wrong = text_of(t);
   });
   if (wrong.empty()) return kSuccess;
-  return fail(kInvalidArgument, "EZ1001: " + describe(name, tensors) + ": " + wrong + " has a dtype that " + soc().name + " does not compute");
+  return fail(kInvalidArgument,
+              "EZ1001: " + describe(name, tensors) + ": " + wrong + " has a dtype that " + soc().name + " does not compute");
 }
 
 std::string describe(const char* name, const Visitor& tensors) {
   std::string out = std::string(name) + "(";
-  tensors([&](const aclTensor& t) { out += (out.back() == '(' ? "" : ", ") + (t.dtype == at::ScalarType::Undefined ? "none" : text_of(t)); });
+  tensors(
+      [&](const aclTensor& t) { out += (out.back() == '(' ? "" : ", ") + (t.dtype == at::ScalarType::Undefined ? "none" : text_of(t)); });
   return out + ")";
 }
 
@@ -72,7 +75,9 @@ void saturate(const Out& out) {
   if (!t.defined() || !t.is_floating_point() || t.numel() == 0) return;
   if (at::isfinite(t).all().item<bool>()) return;
   raise_float_status(current_device());
-  const double largest = t.scalar_type() == at::kHalf ? 65504.0 : t.scalar_type() == at::kFloat ? 3.4028234663852886e38 : 3.3895313892515355e38;
+  const double largest = t.scalar_type() == at::kHalf    ? 65504.0
+                         : t.scalar_type() == at::kFloat ? 3.4028234663852886e38
+                                                         : 3.3895313892515355e38;
   t.nan_to_num_(0.0, largest, -largest);
 }
 

@@ -83,8 +83,8 @@ using Text = std::string;
 /// The handle as an object of its type.
 template <class H>
 const H& object(const H* handle) {
-  TORCH_CHECK(handle->kind == H::kExpected, "an argument is not what this operator takes there (kind ", static_cast<uint64_t>(handle->kind) & 15,
-              ", not ", static_cast<uint64_t>(H::kExpected) & 15, ")");
+  TORCH_CHECK(handle->kind == H::kExpected, "an argument is not what this operator takes there (kind ",
+              static_cast<uint64_t>(handle->kind) & 15, ", not ", static_cast<uint64_t>(H::kExpected) & 15, ")");
   return *handle;
 }
 
@@ -142,7 +142,7 @@ struct Argument<Outs> : Argument<Tensors> {
 };
 
 /// An array whose elements are kept as they are; an absent one is empty.
-template <class T, class H, class Values, Values H::* member>
+template <class T, class H, class Values, Values H::*member>
 struct ArrayArgument {
   using Handle = const H*;
   using Kept = Values;
@@ -281,19 +281,17 @@ using EntryOf = Entry<typename SignatureOf<decltype(&Lambda::operator())>::Type>
 
 // The first function's type is found from the lambda, so that its symbol is bound to it by an indirect function: the loader asks
 // resolve_NAME for the address.
-#define SIM_CANN_OPERATOR(NAME, ...)                                                                                  \
-  namespace {                                                                                                         \
-  constexpr char name_##NAME[] = "aclnn" #NAME;                                                                       \
-  constexpr auto lambda_##NAME = __VA_ARGS__;                                                                         \
-  using Entry##NAME = sim_cann::EntryOf<std::remove_const_t<decltype(lambda_##NAME)>>;                                \
-  constexpr Entry##NAME::Function function_##NAME = lambda_##NAME;                                                    \
-  }                                                                                                                   \
-  extern "C" {                                                                                                        \
-  __attribute__((used)) static auto resolve_##NAME() -> int (*)() {                                                     \
-    return reinterpret_cast<int (*)()>(reinterpret_cast<void*>(&Entry##NAME::prepare_this<function_##NAME, name_##NAME>)); \
-  }                                                                                                                   \
-  SIM_CANN_API int aclnn##NAME##GetWorkspaceSize() __attribute__((ifunc("resolve_" #NAME)));                          \
-  SIM_CANN_API int aclnn##NAME(void*, uint64_t, aclOpExecutor* executor, void* stream) {                              \
-    return sim_cann::launch(executor, stream);                                                                        \
-  }                                                                                                                   \
+#define SIM_CANN_OPERATOR(NAME, ...)                                                                                                  \
+  namespace {                                                                                                                         \
+  constexpr char name_##NAME[] = "aclnn" #NAME;                                                                                       \
+  constexpr auto lambda_##NAME = __VA_ARGS__;                                                                                         \
+  using Entry##NAME = sim_cann::EntryOf<std::remove_const_t<decltype(lambda_##NAME)>>;                                                \
+  constexpr Entry##NAME::Function function_##NAME = lambda_##NAME;                                                                    \
+  }                                                                                                                                   \
+  extern "C" {                                                                                                                        \
+  __attribute__((used)) static auto resolve_##NAME() -> int (*)() {                                                                   \
+    return reinterpret_cast<int (*)()>(reinterpret_cast<void*>(&Entry##NAME::prepare_this<function_##NAME, name_##NAME>));            \
+  }                                                                                                                                   \
+  SIM_CANN_API int aclnn##NAME##GetWorkspaceSize() __attribute__((ifunc("resolve_" #NAME)));                                          \
+  SIM_CANN_API int aclnn##NAME(void*, uint64_t, aclOpExecutor* executor, void* stream) { return sim_cann::launch(executor, stream); } \
   }

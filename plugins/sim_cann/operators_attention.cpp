@@ -98,21 +98,22 @@ void forward(const Layout& layout, const Attention& a, const Out& largest, const
 
 }  // namespace
 
-SIM_CANN_OPERATOR(FlashAttentionScore, [](Tensor query, Tensor key, Tensor value, Tensor bias, Tensor bits, Tensor, Tensor mask, Ints, double scale,
-                                          double keep, int64_t before, int64_t after, int64_t heads, Text text, int64_t, int64_t mode,
-                                          Out largest, Out sum, Out, Out out) {
+SIM_CANN_OPERATOR(FlashAttentionScore, [](Tensor query, Tensor key, Tensor value, Tensor bias, Tensor bits, Tensor, Tensor mask, Ints,
+                                          double scale, double keep, int64_t before, int64_t after, int64_t heads, Text text, int64_t,
+                                          int64_t mode, Out largest, Out sum, Out, Out out) {
   const Layout layout{text, heads};
   forward(layout, attend(layout, query, key, value, bias, bits, mask, scale, keep, before, after, mode), largest, sum, out);
 })
-SIM_CANN_OPERATOR(FlashAttentionScoreV2, [](Tensor query, Tensor key, Tensor value, Tensor bias, Tensor bits, Tensor, Tensor mask, Ints, Ints, Ints,
-                                            double scale, double keep, int64_t before, int64_t after, int64_t heads, Text text, int64_t,
-                                            int64_t mode, int64_t, Out largest, Out sum, Out, Out out) {
+SIM_CANN_OPERATOR(FlashAttentionScoreV2, [](Tensor query, Tensor key, Tensor value, Tensor bias, Tensor bits, Tensor, Tensor mask, Ints,
+                                            Ints, Ints, double scale, double keep, int64_t before, int64_t after, int64_t heads, Text text,
+                                            int64_t, int64_t mode, int64_t, Out largest, Out sum, Out, Out out) {
   const Layout layout{text, heads};
   forward(layout, attend(layout, query, key, value, bias, bits, mask, scale, keep, before, after, mode), largest, sum, out);
 })
 
 namespace {
-void backward(const Layout& layout, const Attention& a, const Tensor& grad, double scale, double keep, const Out& dq, const Out& dk, const Out& dv) {
+void backward(const Layout& layout, const Attention& a, const Tensor& grad, double scale, double keep, const Out& dq, const Out& dk,
+              const Out& dv) {
   const auto [q, k, v] = attend_backward(a, layout.heads_of(grad, a.value.size(-1)), scale, keep);
   dq = layout.back(q);
   dk = layout.back(k);
@@ -120,17 +121,16 @@ void backward(const Layout& layout, const Attention& a, const Tensor& grad, doub
 }
 }  // namespace
 
-SIM_CANN_OPERATOR(FlashAttentionScoreGrad, [](Tensor query, Tensor key, Tensor value, Tensor grad, Tensor bias, Tensor bits, Tensor, Tensor mask,
-                                              Tensor, Tensor, Tensor, Tensor, Ints, double scale, double keep, int64_t before, int64_t after,
-                                              int64_t heads, Text text, int64_t, int64_t mode, Out dq, Out dk, Out dv, Out) {
+SIM_CANN_OPERATOR(FlashAttentionScoreGrad, [](Tensor query, Tensor key, Tensor value, Tensor grad, Tensor bias, Tensor bits, Tensor,
+                                              Tensor mask, Tensor, Tensor, Tensor, Tensor, Ints, double scale, double keep, int64_t before,
+                                              int64_t after, int64_t heads, Text text, int64_t, int64_t mode, Out dq, Out dk, Out dv, Out) {
   const Layout layout{text, heads};
   backward(layout, attend(layout, query, key, value, bias, bits, mask, scale, keep, before, after, mode), grad, scale, keep, dq, dk, dv);
 })
-SIM_CANN_OPERATOR(FlashAttentionScoreGradV2,
-                  [](Tensor query, Tensor key, Tensor value, Tensor grad, Tensor bias, Tensor bits, Tensor, Tensor mask, Tensor, Tensor, Tensor,
-                     Tensor, Ints, Ints, Ints, double scale, double keep, int64_t before, int64_t after, int64_t heads, Text text, int64_t,
-                     int64_t mode, int64_t, Out dq, Out dk, Out dv, Out) {
-                    const Layout layout{text, heads};
-                    backward(layout, attend(layout, query, key, value, bias, bits, mask, scale, keep, before, after, mode), grad, scale, keep,
-                             dq, dk, dv);
-                  })
+SIM_CANN_OPERATOR(FlashAttentionScoreGradV2, [](Tensor query, Tensor key, Tensor value, Tensor grad, Tensor bias, Tensor bits, Tensor,
+                                                Tensor mask, Tensor, Tensor, Tensor, Tensor, Ints, Ints, Ints, double scale, double keep,
+                                                int64_t before, int64_t after, int64_t heads, Text text, int64_t, int64_t mode, int64_t,
+                                                Out dq, Out dk, Out dv, Out) {
+  const Layout layout{text, heads};
+  backward(layout, attend(layout, query, key, value, bias, bits, mask, scale, keep, before, after, mode), grad, scale, keep, dq, dk, dv);
+})

@@ -17,11 +17,14 @@ Tensor scattered(const Tensor& self, int64_t dim, const Tensor& index, const Sca
   const Tensor at = index.to(at::kLong);
   return reduction == 0 ? at::scatter(self, dim, at, value) : at::scatter(self, dim, at, value, reduction_of(reduction));
 }
+// torch_npu passes an empty tensor, mostly of the dtype of the indexed one, for an index that is absent, as in x[:, i].
 c10::List<std::optional<Tensor>> indices_of(const Tensors& list) {
+  bool any = false;
+  for (const auto& t : list) any |= t.defined() && t.numel() > 0;
   c10::List<std::optional<Tensor>> out;
   for (const auto& t : list) {
-    // An absent index is given as an empty tensor or as none.
-    const bool absent = !t.defined() || (t.dim() == 1 && t.numel() == 0 && !t.is_floating_point() && list.size() > 1);
+    const bool empty = t.defined() && t.dim() == 1 && t.numel() == 0;
+    const bool absent = !t.defined() || (empty && (any || t.is_floating_point()));
     out.push_back(absent ? std::optional<Tensor>() : std::optional<Tensor>(t.scalar_type() == at::kInt ? t.to(at::kLong) : t));
   }
   return out;
@@ -32,7 +35,8 @@ c10::List<std::optional<Tensor>> indices_of(const Tensors& list) {
 // ---- Reductions ----
 
 SIM_CANN_OPERATOR(ReduceSum, [](Tensor self, Ints dims, bool keep, Dtype dtype, Out out) { out = at::sum(self, dims, keep, dtype.value); })
-SIM_CANN_OPERATOR(ReduceNansum, [](Tensor self, Ints dims, bool keep, Dtype dtype, Out out) { out = at::nansum(self, dims, keep, dtype.value); })
+SIM_CANN_OPERATOR(ReduceNansum,
+                  [](Tensor self, Ints dims, bool keep, Dtype dtype, Out out) { out = at::nansum(self, dims, keep, dtype.value); })
 SIM_CANN_OPERATOR(Mean, [](Tensor self, Ints dims, bool keep, Dtype dtype, Out out) { out = at::mean(self, dims, keep, dtype.value); })
 SIM_CANN_OPERATOR(Prod, [](Tensor self, Dtype dtype, Out out) { out = at::prod(self, dtype.value); })
 SIM_CANN_OPERATOR(ProdDim, [](Tensor self, int64_t dim, bool keep, Dtype dtype, Out out) { out = at::prod(self, dim, keep, dtype.value); })
@@ -129,15 +133,13 @@ SIM_CANN_OPERATOR(IndexAdd, [](Tensor self, int64_t dim, Tensor index, Tensor so
 SIM_CANN_OPERATOR(IndexCopy, [](Tensor self, int64_t dim, Tensor index, Tensor source, Out out) {
   out = at::index_copy(self, dim, index.to(at::kLong), source);
 })
-SIM_CANN_OPERATOR(InplaceIndexCopy, [](Out self, int64_t dim, Tensor index, Tensor source) {
-  self = at::index_copy(self, dim, index.to(at::kLong), source);
-})
+SIM_CANN_OPERATOR(InplaceIndexCopy,
+                  [](Out self, int64_t dim, Tensor index, Tensor source) { self = at::index_copy(self, dim, index.to(at::kLong), source); })
 SIM_CANN_OPERATOR(IndexFill, [](Tensor self, int64_t dim, Tensor index, Scalar value, Out out) {
   out = at::index_fill(self, dim, index.to(at::kLong), value);
 })
-SIM_CANN_OPERATOR(InplaceIndexFill, [](Out self, int64_t dim, Tensor index, Scalar value) {
-  self = at::index_fill(self, dim, index.to(at::kLong), value);
-})
+SIM_CANN_OPERATOR(InplaceIndexFill,
+                  [](Out self, int64_t dim, Tensor index, Scalar value) { self = at::index_fill(self, dim, index.to(at::kLong), value); })
 SIM_CANN_OPERATOR(Index, [](Tensor self, Tensors indices, Out out) { out = at::index(self, indices_of(indices)); })
 SIM_CANN_OPERATOR(IndexPutImpl, [](Out self, Tensors indices, Tensor value, bool accumulate, bool) {
   self.get().index_put_(indices_of(indices), value, accumulate);
@@ -149,9 +151,8 @@ SIM_CANN_OPERATOR(Flip, [](Tensor self, Ints dims, Out out) { out = at::flip(sel
 SIM_CANN_OPERATOR(Roll, [](Tensor self, Ints shifts, Ints dims, Out out) { out = at::roll(self, shifts, dims); })
 SIM_CANN_OPERATOR(Repeat, [](Tensor self, Ints repeats, Out out) { out = self.repeat(repeats); })
 SIM_CANN_OPERATOR(RepeatInterleaveInt, [](Tensor self, int64_t repeats, int64_t, Out out) { out = at::repeat_interleave(self, repeats); })
-SIM_CANN_OPERATOR(RepeatInterleaveIntWithDim, [](Tensor self, int64_t repeats, int64_t dim, int64_t, Out out) {
-  out = at::repeat_interleave(self, repeats, dim);
-})
+SIM_CANN_OPERATOR(RepeatInterleaveIntWithDim,
+                  [](Tensor self, int64_t repeats, int64_t dim, int64_t, Out out) { out = at::repeat_interleave(self, repeats, dim); })
 SIM_CANN_OPERATOR(Tril, [](Tensor self, int64_t diagonal, Out out) { out = at::tril(self, diagonal); })
 SIM_CANN_OPERATOR(Triu, [](Tensor self, int64_t diagonal, Out out) { out = at::triu(self, diagonal); })
 SIM_CANN_OPERATOR(InplaceTril, [](Out self, int64_t diagonal) { self = at::tril(self, diagonal); })

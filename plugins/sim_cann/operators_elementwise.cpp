@@ -59,12 +59,11 @@ SIM_CANN_OPERATOR(RoundDecimals, [](Tensor self, int64_t decimals, Out out) { ou
 
 // ---- Two arguments ----
 
-#define SIM_CANN_BINARY(NAME, FUNCTION) \
-  SIM_CANN_OPERATOR(NAME, [](Tensor self, Tensor other, Out out) { out = at::FUNCTION(self, other); })
+#define SIM_CANN_BINARY(NAME, FUNCTION) SIM_CANN_OPERATOR(NAME, [](Tensor self, Tensor other, Out out) { out = at::FUNCTION(self, other); })
 #define SIM_CANN_BINARY_BOTH(NAME, FUNCTION) \
   SIM_CANN_BINARY(NAME, FUNCTION)            \
   SIM_CANN_OPERATOR(Inplace##NAME, [](Out self, Tensor other) { self = at::FUNCTION(self, other); })
-#define SIM_CANN_SCALAR_BOTH(NAME, FUNCTION)                                                       \
+#define SIM_CANN_SCALAR_BOTH(NAME, FUNCTION)                                                           \
   SIM_CANN_OPERATOR(NAME, [](Tensor self, Scalar other, Out out) { out = at::FUNCTION(self, other); }) \
   SIM_CANN_OPERATOR(Inplace##NAME, [](Out self, Scalar other) { self = at::FUNCTION(self, other); })
 
@@ -165,9 +164,8 @@ SIM_CANN_BINARY_BOTH(ClampMaxTensor, clamp_max)
 SIM_CANN_OPERATOR(NanToNum, [](Tensor self, float nan, float positive, float negative, Out out) {
   out = at::nan_to_num(self, nan, positive, negative);
 })
-SIM_CANN_OPERATOR(InplaceNanToNum, [](Out self, float nan, float positive, float negative) {
-  self = at::nan_to_num(self, nan, positive, negative);
-})
+SIM_CANN_OPERATOR(InplaceNanToNum,
+                  [](Out self, float nan, float positive, float negative) { self = at::nan_to_num(self, nan, positive, negative); })
 SIM_CANN_OPERATOR(InplaceMaskedFillScalar, [](Out self, Tensor mask, Scalar value) { self.get().masked_fill_(mask, value); })
 SIM_CANN_OPERATOR(InplaceMaskedFillTensor, [](Out self, Tensor mask, Tensor value) { self.get().masked_fill_(mask, value.reshape({})); })
 SIM_CANN_OPERATOR(InplaceMaskedScatter, [](Out self, Tensor mask, Tensor source) { self.get().masked_scatter_(mask, source); })
@@ -181,11 +179,8 @@ SIM_CANN_OPERATOR(InplaceFillTensor, [](Out self, Tensor value) { self.get().fil
 SIM_CANN_OPERATOR(InplaceFillDiagonal, [](Out self, Scalar value, bool wrap) { self.get().fill_diagonal_(value, wrap); })
 SIM_CANN_OPERATOR(InplaceCopy, [](Out self, Tensor source) { self.get().copy_(source); })
 SIM_CANN_OPERATOR(Cast, [](Tensor self, Dtype, Out out) { out = self; })
-SIM_CANN_OPERATOR(Arange, [](Scalar start, Scalar end, Scalar step, Out out) {
-  out = at::arange(start, end, step, out.get().options());
-})
+SIM_CANN_OPERATOR(Arange, [](Scalar start, Scalar end, Scalar step, Out out) { out = at::arange(start, end, step, out.get().options()); })
 SIM_CANN_OPERATOR(Range, [](Scalar start, Scalar end, Scalar step, Out out) { out = at::range(start, end, step, out.get().options()); })
-SIM_CANN_OPERATOR(Linspace, [](Scalar start, Scalar end, int64_t steps, Out out) {
-  out = at::linspace(start, end, steps, out.get().options());
-})
+SIM_CANN_OPERATOR(Linspace,
+                  [](Scalar start, Scalar end, int64_t steps, Out out) { out = at::linspace(start, end, steps, out.get().options()); })
 SIM_CANN_OPERATOR(Eye, [](int64_t n, int64_t m, Out out) { out = at::eye(n, m, out.get().options()); })

@@ -30,16 +30,18 @@ SIM_CANN_OPERATOR(Mm, [](Tensor a, Tensor b, Out out, int8_t) { out = at::mm(a, 
 SIM_CANN_OPERATOR(BatchMatMul, [](Tensor a, Tensor b, Out out, int8_t) { out = at::bmm(a, b); })
 SIM_CANN_OPERATOR(Mv, [](Tensor a, Tensor b, Out out, int8_t) { out = at::mv(a, b); })
 SIM_CANN_OPERATOR(Dot, [](Tensor a, Tensor b, Out out) { out = at::dot(a, b); })
-SIM_CANN_OPERATOR(Addmm, [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) { out = at::addmm(c, a, b, beta, alpha); })
-SIM_CANN_OPERATOR(InplaceAddmm, [](Out self, Tensor a, Tensor b, Scalar beta, Scalar alpha, int8_t) {
-  self = at::addmm(self, a, b, beta, alpha);
-})
-SIM_CANN_OPERATOR(Addmv, [](Tensor c, Tensor a, Tensor b, Scalar alpha, Scalar beta, Out out, int8_t) { out = at::addmv(c, a, b, beta, alpha); })
-SIM_CANN_OPERATOR(Addbmm, [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) { out = at::addbmm(c, a, b, beta, alpha); })
-SIM_CANN_OPERATOR(Baddbmm, [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) {
-  out = at::baddbmm(c, a, b, beta, alpha);
-})
-SIM_CANN_OPERATOR(Addr, [](Tensor self, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out) { out = at::addr(self, a, b, beta, alpha); })
+SIM_CANN_OPERATOR(Addmm,
+                  [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) { out = at::addmm(c, a, b, beta, alpha); })
+SIM_CANN_OPERATOR(InplaceAddmm,
+                  [](Out self, Tensor a, Tensor b, Scalar beta, Scalar alpha, int8_t) { self = at::addmm(self, a, b, beta, alpha); })
+SIM_CANN_OPERATOR(Addmv,
+                  [](Tensor c, Tensor a, Tensor b, Scalar alpha, Scalar beta, Out out, int8_t) { out = at::addmv(c, a, b, beta, alpha); })
+SIM_CANN_OPERATOR(Addbmm,
+                  [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) { out = at::addbmm(c, a, b, beta, alpha); })
+SIM_CANN_OPERATOR(Baddbmm,
+                  [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) { out = at::baddbmm(c, a, b, beta, alpha); })
+SIM_CANN_OPERATOR(Addr,
+                  [](Tensor self, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out) { out = at::addr(self, a, b, beta, alpha); })
 
 // ---- Convolution ----
 
@@ -47,41 +49,41 @@ SIM_CANN_OPERATOR(Convolution, [](Tensor input, Tensor weight, Tensor bias, Ints
                                   Ints output_padding, int64_t groups, Out out, int8_t) {
   out = at::convolution(input, weight, maybe(bias), stride, padding, dilation, transposed, output_padding, groups);
 })
-SIM_CANN_OPERATOR(ConvolutionBackward,
-                  [](Tensor grad, Tensor input, Tensor weight, Ints, Ints stride, Ints padding, Ints dilation, bool transposed,
-                     Ints output_padding, int64_t groups, Bools mask, int8_t, Out grad_input, Out grad_weight, Out grad_bias) {
-                    all({grad_input, grad_weight, grad_bias},
-                        at::convolution_backward(grad, input, weight, at::IntArrayRef{grad.size(1)}, stride, padding, dilation, transposed,
-                                                 output_padding, groups, array_of<3>(mask)));
-                  })
+SIM_CANN_OPERATOR(ConvolutionBackward, [](Tensor grad, Tensor input, Tensor weight, Ints, Ints stride, Ints padding, Ints dilation,
+                                          bool transposed, Ints output_padding, int64_t groups, Bools mask, int8_t, Out grad_input,
+                                          Out grad_weight, Out grad_bias) {
+  all({grad_input, grad_weight, grad_bias}, at::convolution_backward(grad, input, weight, at::IntArrayRef{grad.size(1)}, stride, padding,
+                                                                     dilation, transposed, output_padding, groups, array_of<3>(mask)));
+})
 
 // ---- Normalisation ----
 
-SIM_CANN_OPERATOR(BatchNorm, [](Tensor input, Tensor weight, Tensor bias, Out mean, Out variance, bool training, double momentum, double eps,
-                                Out out, Out save_mean, Out save_invstd) {
-  const auto [y, m, s] = at::native_batch_norm(wide(input), maybe(wide(weight)), maybe(wide(bias)), maybe(mean), maybe(variance), training, momentum, eps);
+SIM_CANN_OPERATOR(BatchNorm, [](Tensor input, Tensor weight, Tensor bias, Out mean, Out variance, bool training, double momentum,
+                                double eps, Out out, Out save_mean, Out save_invstd) {
+  const auto [y, m, s] =
+      at::native_batch_norm(wide(input), maybe(wide(weight)), maybe(wide(bias)), maybe(mean), maybe(variance), training, momentum, eps);
   out = y;
   if (!training) return;
   save_mean = m;
   save_invstd = s;
 })
-SIM_CANN_OPERATOR(BatchNormBackward,
-                  [](Tensor grad, Tensor input, Tensor weight, Tensor mean, Tensor variance, Tensor save_mean, Tensor save_invstd, bool training,
-                     double eps, Bools mask, Out grad_input, Out grad_weight, Out grad_bias) {
-                    all({grad_input, grad_weight, grad_bias},
-                        at::native_batch_norm_backward(wide(grad), wide(input), maybe(wide(weight)), maybe(wide(mean)), maybe(wide(variance)),
-                                                       maybe(wide(save_mean)), maybe(wide(save_invstd)), training, eps, array_of<3>(mask)));
-                  })
+SIM_CANN_OPERATOR(BatchNormBackward, [](Tensor grad, Tensor input, Tensor weight, Tensor mean, Tensor variance, Tensor save_mean,
+                                        Tensor save_invstd, bool training, double eps, Bools mask, Out grad_input, Out grad_weight,
+                                        Out grad_bias) {
+  all({grad_input, grad_weight, grad_bias},
+      at::native_batch_norm_backward(wide(grad), wide(input), maybe(wide(weight)), maybe(wide(mean)), maybe(wide(variance)),
+                                     maybe(wide(save_mean)), maybe(wide(save_invstd)), training, eps, array_of<3>(mask)));
+})
 SIM_CANN_OPERATOR(LayerNorm, [](Tensor input, Ints sizes, Tensor weight, Tensor bias, double eps, Out out, Out mean, Out rstd) {
   all({out, mean, rstd}, at::native_layer_norm(wide(input), sizes, maybe(wide(weight)), maybe(wide(bias)), eps));
 })
-SIM_CANN_OPERATOR(LayerNormBackward, [](Tensor grad, Tensor input, Ints sizes, Tensor mean, Tensor rstd, Tensor weight, Tensor bias, Bools mask,
-                                        Out grad_input, Out grad_weight, Out grad_bias) {
+SIM_CANN_OPERATOR(LayerNormBackward, [](Tensor grad, Tensor input, Ints sizes, Tensor mean, Tensor rstd, Tensor weight, Tensor bias,
+                                        Bools mask, Out grad_input, Out grad_weight, Out grad_bias) {
   all({grad_input, grad_weight, grad_bias}, at::native_layer_norm_backward(wide(grad), wide(input), sizes, wide(mean), wide(rstd),
                                                                            maybe(wide(weight)), maybe(wide(bias)), array_of<3>(mask)));
 })
-SIM_CANN_OPERATOR(GroupNorm, [](Tensor input, Tensor weight, Tensor bias, int64_t n, int64_t channels, int64_t pixels, int64_t groups, double eps,
-                                Out out, Out mean, Out rstd) {
+SIM_CANN_OPERATOR(GroupNorm, [](Tensor input, Tensor weight, Tensor bias, int64_t n, int64_t channels, int64_t pixels, int64_t groups,
+                                double eps, Out out, Out mean, Out rstd) {
   all({out, mean, rstd},
       at::native_group_norm(wide(input).contiguous(), maybe(wide(weight)), maybe(wide(bias)), n, channels, pixels, groups, eps));
 })
@@ -114,20 +116,25 @@ SIM_CANN_OPERATOR(RmsNormGrad, [](Tensor grad, Tensor input, Tensor rstd, Tensor
 SIM_CANN_OPERATOR(Gelu, [](Tensor self, Out out) { out = at::gelu(self); })
 SIM_CANN_OPERATOR(GeluBackward, [](Tensor grad, Tensor self, Out out) { out = at::gelu_backward(grad, self); })
 SIM_CANN_OPERATOR(GeluV2, [](Tensor self, int64_t approximate, Out out) { out = at::gelu(self, approximate == 0 ? "none" : "tanh"); })
-SIM_CANN_OPERATOR(GeluBackwardV2, [](Tensor grad, Tensor self, Text approximate, Out out) { out = at::gelu_backward(grad, self, approximate); })
+SIM_CANN_OPERATOR(GeluBackwardV2,
+                  [](Tensor grad, Tensor self, Text approximate, Out out) { out = at::gelu_backward(grad, self, approximate); })
 SIM_CANN_OPERATOR(SiluBackward, [](Tensor grad, Tensor self, Out out) { out = at::silu_backward(grad, self); })
 SIM_CANN_OPERATOR(SigmoidBackward, [](Tensor grad, Tensor output, Out out) { out = at::sigmoid_backward(grad, output); })
 SIM_CANN_OPERATOR(TanhBackward, [](Tensor grad, Tensor output, Out out) { out = at::tanh_backward(grad, output); })
 SIM_CANN_OPERATOR(MishBackward, [](Tensor grad, Tensor self, Out out) { out = at::mish_backward(grad, self); })
 SIM_CANN_OPERATOR(Threshold, [](Tensor self, Scalar threshold, Scalar value, Out out) { out = at::threshold(self, threshold, value); })
-SIM_CANN_OPERATOR(ThresholdBackward, [](Tensor grad, Tensor self, Scalar threshold, Out out) { out = at::threshold_backward(grad, self, threshold); })
+SIM_CANN_OPERATOR(ThresholdBackward,
+                  [](Tensor grad, Tensor self, Scalar threshold, Out out) { out = at::threshold_backward(grad, self, threshold); })
 SIM_CANN_OPERATOR(LeakyRelu, [](Tensor self, Scalar slope, Out out) { out = at::leaky_relu(self, slope); })
 SIM_CANN_OPERATOR(InplaceLeakyRelu, [](Out self, Scalar slope) { self = at::leaky_relu(self, slope); })
 SIM_CANN_OPERATOR(LeakyReluBackward, [](Tensor grad, Tensor self, Scalar slope, bool is_result, Out out) {
   out = at::leaky_relu_backward(grad, self, slope, is_result);
 })
-SIM_CANN_OPERATOR(Elu, [](Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, Out out) { out = at::elu(self, alpha, scale, input_scale); })
-SIM_CANN_OPERATOR(InplaceElu, [](Out self, Scalar alpha, Scalar scale, Scalar input_scale) { self = at::elu(self, alpha, scale, input_scale); })
+SIM_CANN_OPERATOR(Elu, [](Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, Out out) {
+  out = at::elu(self, alpha, scale, input_scale);
+})
+SIM_CANN_OPERATOR(InplaceElu,
+                  [](Out self, Scalar alpha, Scalar scale, Scalar input_scale) { self = at::elu(self, alpha, scale, input_scale); })
 SIM_CANN_OPERATOR(EluBackward, [](Tensor grad, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, Tensor self, Out out) {
   out = at::elu_backward(grad, alpha, scale, input_scale, is_result, self);
 })
@@ -136,9 +143,8 @@ SIM_CANN_OPERATOR(HardswishBackward, [](Tensor grad, Tensor self, Out out) { out
 SIM_CANN_OPERATOR(HardsigmoidBackward, [](Tensor grad, Tensor self, Out out) { out = at::hardsigmoid_backward(grad, self); })
 SIM_CANN_OPERATOR(Hardtanh, [](Tensor self, Scalar min, Scalar max, Out out) { out = at::hardtanh(self, min, max); })
 SIM_CANN_OPERATOR(InplaceHardtanh, [](Out self, Scalar min, Scalar max) { self = at::hardtanh(self, min, max); })
-SIM_CANN_OPERATOR(HardtanhBackward, [](Tensor grad, Tensor self, Scalar min, Scalar max, Out out) {
-  out = at::hardtanh_backward(grad, self, min, max);
-})
+SIM_CANN_OPERATOR(HardtanhBackward,
+                  [](Tensor grad, Tensor self, Scalar min, Scalar max, Out out) { out = at::hardtanh_backward(grad, self, min, max); })
 SIM_CANN_OPERATOR(Softplus, [](Tensor self, Scalar beta, Scalar threshold, Out out) { out = at::softplus(self, beta, threshold); })
 SIM_CANN_OPERATOR(SoftplusBackward, [](Tensor grad, Tensor self, Scalar beta, Scalar threshold, Out out) {
   out = at::softplus_backward(grad, self, beta, threshold);
@@ -184,18 +190,19 @@ SIM_CANN_OPERATOR(OneHot, [](Tensor self, int64_t, Tensor on, Tensor off, int64_
 SIM_CANN_OPERATOR(MaxPool2dWithMask, [](Tensor self, Ints kernel, Ints stride, Ints padding, Ints dilation, bool ceil, Out out, Out) {
   out = std::get<0>(at::max_pool2d_with_indices(self, kernel, stride, padding, dilation, ceil));
 })
-SIM_CANN_OPERATOR(MaxPool2dWithMaskBackward, [](Tensor grad, Tensor self, Tensor, Ints kernel, Ints stride, Ints padding, Ints dilation, bool ceil,
-                                                Out out) {
-  const Tensor indices = std::get<1>(at::max_pool2d_with_indices(self, kernel, stride, padding, dilation, ceil));
-  out = at::max_pool2d_with_indices_backward(grad, self, kernel, stride, padding, dilation, ceil, indices);
-})
+SIM_CANN_OPERATOR(MaxPool2dWithMaskBackward,
+                  [](Tensor grad, Tensor self, Tensor, Ints kernel, Ints stride, Ints padding, Ints dilation, bool ceil, Out out) {
+                    const Tensor indices = std::get<1>(at::max_pool2d_with_indices(self, kernel, stride, padding, dilation, ceil));
+                    out = at::max_pool2d_with_indices_backward(grad, self, kernel, stride, padding, dilation, ceil, indices);
+                  })
 SIM_CANN_OPERATOR(AvgPool2d, [](Tensor self, Ints kernel, Ints stride, Ints padding, bool ceil, bool count_padding, int64_t divisor, int8_t,
                                 Out out) {
   out = at::avg_pool2d(self, kernel, stride, padding, ceil, count_padding, divisor == 0 ? std::nullopt : std::optional(divisor));
 })
 SIM_CANN_OPERATOR(AvgPool2dBackward, [](Tensor grad, Tensor self, Ints kernel, Ints stride, Ints padding, bool ceil, bool count_padding,
                                         int64_t divisor, int8_t, Out out) {
-  out = at::avg_pool2d_backward(grad, self, kernel, stride, padding, ceil, count_padding, divisor == 0 ? std::nullopt : std::optional(divisor));
+  out = at::avg_pool2d_backward(grad, self, kernel, stride, padding, ceil, count_padding,
+                                divisor == 0 ? std::nullopt : std::optional(divisor));
 })
 SIM_CANN_OPERATOR(AdaptiveAvgPool2d, [](Tensor self, Ints size, Out out) { out = at::_adaptive_avg_pool2d(self, size); })
 SIM_CANN_OPERATOR(AdaptiveAvgPool2dBackward, [](Tensor grad, Tensor self, Out out) { out = at::_adaptive_avg_pool2d_backward(grad, self); })
@@ -203,9 +210,8 @@ SIM_CANN_OPERATOR(UpsampleNearest2d, [](Tensor self, Ints size, Out out) { out =
 SIM_CANN_OPERATOR(UpsampleNearest2dBackward, [](Tensor grad, Ints size, Ints input_size, double, double, Out out) {
   out = at::upsample_nearest2d_backward(grad, size, input_size);
 })
-SIM_CANN_OPERATOR(UpsampleBilinear2d, [](Tensor self, Ints size, bool align, double, double, Out out) {
-  out = at::upsample_bilinear2d(self, size, align);
-})
+SIM_CANN_OPERATOR(UpsampleBilinear2d,
+                  [](Tensor self, Ints size, bool align, double, double, Out out) { out = at::upsample_bilinear2d(self, size, align); })
 SIM_CANN_OPERATOR(UpsampleBilinear2dBackward, [](Tensor grad, Ints size, Ints input_size, bool align, double, double, Out out) {
   out = at::upsample_bilinear2d_backward(grad, size, input_size, align);
 })
@@ -217,19 +223,19 @@ SIM_CANN_OPERATOR(NLLLoss, [](Tensor self, Tensor target, Tensor weight, int64_t
   out = loss;
   total = sum;
 })
-SIM_CANN_OPERATOR(NLLLossBackward, [](Tensor grad, Tensor self, Tensor target, Tensor weight, int64_t reduction, int64_t ignore, Tensor total,
-                                      Out out) {
-  out = at::nll_loss_backward(grad, self, target.to(at::kLong), maybe(weight), reduction, ignore, total);
-})
+SIM_CANN_OPERATOR(NLLLossBackward,
+                  [](Tensor grad, Tensor self, Tensor target, Tensor weight, int64_t reduction, int64_t ignore, Tensor total, Out out) {
+                    out = at::nll_loss_backward(grad, self, target.to(at::kLong), maybe(weight), reduction, ignore, total);
+                  })
 SIM_CANN_OPERATOR(NLLLoss2d, [](Tensor self, Tensor target, Tensor weight, int64_t reduction, int64_t ignore, Out out, Out total) {
   const auto [loss, sum] = at::nll_loss2d_forward(self, target.to(at::kLong), maybe(weight), reduction, ignore);
   out = loss;
   total = sum;
 })
-SIM_CANN_OPERATOR(NLLLoss2dBackward, [](Tensor grad, Tensor self, Tensor target, Tensor weight, int64_t reduction, int64_t ignore, Tensor total,
-                                        Out out) {
-  out = at::nll_loss2d_backward(grad, self, target.to(at::kLong), maybe(weight), reduction, ignore, total);
-})
+SIM_CANN_OPERATOR(NLLLoss2dBackward,
+                  [](Tensor grad, Tensor self, Tensor target, Tensor weight, int64_t reduction, int64_t ignore, Tensor total, Out out) {
+                    out = at::nll_loss2d_backward(grad, self, target.to(at::kLong), maybe(weight), reduction, ignore, total);
+                  })
 SIM_CANN_OPERATOR(MseLoss, [](Tensor self, Tensor target, int64_t reduction, Out out) { out = at::mse_loss(self, target, reduction); })
 SIM_CANN_OPERATOR(MseLossBackward, [](Tensor grad, Tensor self, Tensor target, int64_t reduction, Out out) {
   out = at::mse_loss_backward(grad, self, target, reduction);

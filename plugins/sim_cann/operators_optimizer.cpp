@@ -15,10 +15,8 @@ void each(const Tensors& in, const Outs& outs, const F& f) {
 
 // ---- One function of every tensor ----
 
-#define SIM_CANN_FOREACH(NAME, FUNCTION)                      \
-  SIM_CANN_OPERATOR(Foreach##NAME, [](Tensors in, Outs outs) { \
-    each(in, outs, [](const Tensor& t, size_t) { return at::FUNCTION(t); }); \
-  })
+#define SIM_CANN_FOREACH(NAME, FUNCTION) \
+  SIM_CANN_OPERATOR(Foreach##NAME, [](Tensors in, Outs outs) { each(in, outs, [](const Tensor& t, size_t) { return at::FUNCTION(t); }); })
 SIM_CANN_FOREACH(Abs, abs)
 SIM_CANN_FOREACH(Acos, acos)
 SIM_CANN_FOREACH(Asin, asin)
@@ -46,20 +44,21 @@ SIM_CANN_FOREACH(Tanh, tanh)
 SIM_CANN_OPERATOR(ForeachZeroInplace, [](Outs self) {
   for (const auto& t : self) t.get().zero_();
 })
-SIM_CANN_OPERATOR(ForeachNorm, [](Tensors in, Scalar p, Outs outs) { each(in, outs, [&](const Tensor& t, size_t) { return at::norm(t, p); }); })
+SIM_CANN_OPERATOR(ForeachNorm,
+                  [](Tensors in, Scalar p, Outs outs) { each(in, outs, [&](const Tensor& t, size_t) { return at::norm(t, p); }); })
 
 // ---- With a list, a scalar for all, or a scalar for each. torch_npu uses the first versions only where these are missing. ----
 
-#define SIM_CANN_FOREACH_BINARY(NAME, FUNCTION)                                                       \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Scalar value, Outs outs) {                \
-    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value); });                  \
-  })                                                                                                  \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Scalars values, Outs outs) {            \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, values.at(i)); });         \
+#define SIM_CANN_FOREACH_BINARY(NAME, FUNCTION)                                               \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Scalar value, Outs outs) {        \
+    each(in, outs, [&](const Tensor& t, size_t) { return at::FUNCTION(t, value); });          \
+  })                                                                                          \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Scalars values, Outs outs) {    \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, values.at(i)); }); \
   })
-#define SIM_CANN_FOREACH_LIST(NAME, FUNCTION)                                                         \
-  SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors other, Outs outs) {                   \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, other.at(i)); });          \
+#define SIM_CANN_FOREACH_LIST(NAME, FUNCTION)                                                \
+  SIM_CANN_OPERATOR(Foreach##NAME##List, [](Tensors in, Tensors other, Outs outs) {          \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, other.at(i)); }); \
   })
 SIM_CANN_FOREACH_BINARY(Add, add)
 SIM_CANN_FOREACH_BINARY(Sub, sub)
@@ -89,12 +88,12 @@ SIM_CANN_OPERATOR(ForeachLerpScalar, [](Tensors in, Tensors end, Scalar weight, 
   each(in, outs, [&](const Tensor& t, size_t i) { return at::lerp(t, end.at(i), weight); });
 })
 
-#define SIM_CANN_FOREACH_TERNARY(NAME, FUNCTION)                                                                           \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Tensors a, Tensors b, Scalar value, Outs outs) {               \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), value); });                   \
-  })                                                                                                                       \
-  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Tensors a, Tensors b, Numbers numbers, Outs outs) {          \
-    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), numbers.values.at(i)); });    \
+#define SIM_CANN_FOREACH_TERNARY(NAME, FUNCTION)                                                                        \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Tensors a, Tensors b, Scalar value, Outs outs) {            \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), value); });                \
+  })                                                                                                                    \
+  SIM_CANN_OPERATOR(Foreach##NAME##ScalarList, [](Tensors in, Tensors a, Tensors b, Numbers numbers, Outs outs) {       \
+    each(in, outs, [&](const Tensor& t, size_t i) { return at::FUNCTION(t, a.at(i), b.at(i), numbers.values.at(i)); }); \
   })
 SIM_CANN_FOREACH_TERNARY(Addcmul, addcmul)
 SIM_CANN_FOREACH_TERNARY(Addcdiv, addcdiv)
@@ -106,10 +105,11 @@ SIM_CANN_OPERATOR(ForeachNonFiniteCheckAndUnscale, [](Outs gradients, Out found,
   Tensor any = found;
   at::_amp_foreach_non_finite_check_and_unscale_(tensors, any, inverse_scale);
 })
-SIM_CANN_OPERATOR(AmpUpdateScale, [](Tensor, Tensor, Tensor found, double growth, double backoff, int64_t interval, Out scale, Out tracker) {
-  Tensor to = scale, steps = tracker;
-  at::_amp_update_scale_(to, steps, found, growth, backoff, interval);
-})
+SIM_CANN_OPERATOR(AmpUpdateScale,
+                  [](Tensor, Tensor, Tensor found, double growth, double backoff, int64_t interval, Out scale, Out tracker) {
+                    Tensor to = scale, steps = tracker;
+                    at::_amp_update_scale_(to, steps, found, growth, backoff, interval);
+                  })
 
 // ---- Optimizers ----
 

@@ -29,12 +29,10 @@ SIM_CANN_OPERATOR(InplaceUniform, [](Out self, double from, double to, int64_t s
 SIM_CANN_OPERATOR(InplaceRandom, [](Out self, int64_t from, int64_t to, int64_t seed, int64_t offset) {
   self.get().random_(from, to, generator(seed, offset));
 })
-SIM_CANN_OPERATOR(InplaceBernoulli, [](Out self, Scalar p, int64_t seed, int64_t offset) {
-  self.get().bernoulli_(p.toDouble(), generator(seed, offset));
-})
-SIM_CANN_OPERATOR(InplaceBernoulliTensor, [](Out self, Tensor p, int64_t seed, int64_t offset) {
-  self.get().bernoulli_(p, generator(seed, offset));
-})
+SIM_CANN_OPERATOR(InplaceBernoulli,
+                  [](Out self, Scalar p, int64_t seed, int64_t offset) { self.get().bernoulli_(p.toDouble(), generator(seed, offset)); })
+SIM_CANN_OPERATOR(InplaceBernoulliTensor,
+                  [](Out self, Tensor p, int64_t seed, int64_t offset) { self.get().bernoulli_(p, generator(seed, offset)); })
 SIM_CANN_OPERATOR(Randperm, [](int64_t n, int64_t seed, int64_t offset, Out out) {
   out = at::randperm(n, generator(seed, offset), out.get().options());
 })
@@ -75,6 +73,5 @@ Tensor dropped(const Tensor& self, const Tensor& keep, double p) {
 SIM_CANN_OPERATOR(DropoutGenMaskV2, [](Ints sizes, double p, int64_t seed, int64_t offset, Dtype, Out mask) {
   mask = bits_of(draw(sizes, p, seed, offset), mask);
 })
-SIM_CANN_OPERATOR(DropoutDoMask, [](Tensor self, Tensor mask, double p, Out out) {
-  out = dropped(self, elements_of(mask, self.sizes()), p);
-})
+SIM_CANN_OPERATOR(DropoutDoMask,
+                  [](Tensor self, Tensor mask, double p, Out out) { out = dropped(self, elements_of(mask, self.sizes()), p); })

@@ -166,7 +166,9 @@ void add_task(StreamHandle handle, Task task) {
   stream.changed.notify_all();
 }
 
-void enqueue(StreamHandle stream, std::string name, std::function<void()> run) { add_task(stream, {std::move(name), std::move(run), false}); }
+void enqueue(StreamHandle stream, std::string name, std::function<void()> run) {
+  add_task(stream, {std::move(name), std::move(run), false});
+}
 
 bool is_idle(StreamHandle handle) {
   Stream& stream = *stream_of(handle);
