@@ -104,11 +104,6 @@ SIM_CANN_OPERATOR(Bincount, [](Tensor self, Tensor weights, int64_t length, Out 
 
 SIM_CANN_OPERATOR(Cat, [](Tensors tensors, int64_t dim, Out out) { out = at::cat(tensors, dim); })
 SIM_CANN_OPERATOR(Stack, [](Tensors tensors, int64_t dim, Out out) { out = at::stack(tensors, dim); })
-SIM_CANN_OPERATOR(SplitWithSize, [](Tensor self, Ints sizes, int64_t dim, Outs outs) {
-  const auto parts = at::split_with_sizes(self, sizes, dim);
-  TORCH_CHECK(parts.size() == outs.size(), parts.size(), " parts for ", outs.size(), " results");
-  for (size_t i = 0; i < parts.size(); ++i) outs[i] = parts[i];
-})
 SIM_CANN_OPERATOR(IndexSelect, [](Tensor self, int64_t dim, Tensor index, Out out) { out = at::index_select(self, dim, index); })
 SIM_CANN_OPERATOR(Gather, [](Tensor self, int64_t dim, Tensor index, Out out) { out = at::gather(self, dim, index.to(at::kLong)); })
 SIM_CANN_OPERATOR(Take, [](Tensor self, Tensor index, Out out) { out = at::take(self, index.to(at::kLong)); })

@@ -124,6 +124,7 @@ class Operators(unittest.TestCase):
             (lambda x, w: torch_npu.npu_rms_norm(x, w, 1e-6)[0], lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w),
             (lambda x, w: torch_npu.npu_swiglu(x * w), lambda x, w: F.silu((x * w)[..., :3]) * (x * w)[..., 3:]),
             (lambda x, w: torch_npu.npu_gelu(x * w, approximate='tanh'), lambda x, w: F.gelu(x * w, approximate='tanh'))]
+        self.assertEqual(torch_npu.npu_dtype_cast(x.npu(), torch.float16).cpu().tolist(), x.half().tolist())
         for theirs, definition in definitions:
             self.gradients(lambda x, w: (theirs if x.device.type == 'npu' else definition)(x, w), x, w)
 
@@ -197,6 +198,14 @@ class Operators(unittest.TestCase):
                       lambda a, b, m: torch.nonzero(m), lambda a, b, m: torch.equal(a, b.expand(4, 6))]:
                 self.assertTrue(self.check(f, a, b, mask))
 
+    def test_conversions_between_dtypes(self):
+        for a in ALL:
+            for b in ALL:
+                for x in self.layouts(a):
+                    self.assertTrue(self.check(lambda x: x.to(getattr(torch, b)), x, name=f'{a} to {b}'))
+                    if a != 'bool':
+                        self.check(lambda x: torch.ops.aten._to_copy(x, dtype=getattr(torch, b)), x)
+
     def test_values_without_tensors(self):
         import torch as t
         for f in [lambda d: t.arange(5, device=d), lambda d: t.arange(1, 2, 0.25, device=d), lambda d: t.linspace(0, 1, 5, device=d), lambda d: t.eye(3, 4, device=d),
@@ -232,6 +241,8 @@ class Operators(unittest.TestCase):
                           lambda x: torch.repeat_interleave(x, 2), lambda x: torch.repeat_interleave(x, 2, dim=1)]:
                     self.check(f, x, name=f'{dtype} {tuple(x.shape)}', tolerance={'float16': 1e-2, 'bfloat16': 1e-1}.get(dtype))
         x = self.value((4, 6), 'float32')
+        self.assertTrue(self.check(lambda x: torch.ops.aten.norm(x, 2.0, [1], True), x))
+        self.assertTrue(self.check(lambda x: torch.dot(x[0], x[1]), x))
         for f in [lambda x: torch.std(x, 1), lambda x: torch.var(x, 0, correction=0), lambda x: torch.var_mean(x, 1), lambda x: torch.std_mean(x, 1), torch.norm,
                   lambda x: torch.norm(x, 1, 1), lambda x: torch.linalg.vector_norm(x, 3, 1), torch.linalg.vector_norm, lambda x: torch.logsumexp(x, 1),
                   lambda x: torch.trace(x[:, :4]), lambda x: torch.tril(x), lambda x: torch.triu(x, 1), lambda x: x.clone().tril_(-1), lambda x: x.clone().triu_(1),
@@ -289,6 +300,8 @@ class Operators(unittest.TestCase):
             self.gradients(lambda x: F.adaptive_avg_pool2d(x, (2, 3)), image, tolerance=tolerance)
             self.gradients(lambda x: F.adaptive_avg_pool2d(x, 1), image, tolerance=tolerance)
             self.gradients(lambda w, i: F.embedding(i, w, padding_idx=1), v((5, 3), dtype), torch.tensor([[0, 1, 4], [4, 4, 2]]), tolerance=tolerance)
+        for function in [torch.sigmoid, torch.tanh]:
+            self.gradients(function, v((4, 6), 'float32'))
         image = v((2, 4, 6, 6), 'float32')
         self.gradients(lambda x: F.interpolate(x, (9, 9), mode='nearest'), image)
         self.gradients(lambda x: F.interpolate(x, (9, 9), mode='bilinear', align_corners=True), image)
@@ -389,7 +402,7 @@ class Operators(unittest.TestCase):
         self.assertEqual(sorted(NOT_CALLED - exported()) + sorted(NOT_CALLED & called()), [])
 
 
-# torch_npu asks whether it is there, and then calls aclnnLogSigmoidForward.
+# torch_npu asks whether the first is there, and then calls aclnnLogSigmoidForward.
 NOT_CALLED = {'aclnnLogSigmoid'}
 
 
