@@ -69,8 +69,18 @@ def prepared(images):
     return (x - mean[:, None, None]) / std[:, None, None]
 
 
-def logits(net, images):
-    with torch.no_grad(): out = net(prepared(images))
+def prepared_by_timm(net, images):
+    """The same images as the network's pretrained_cfg, which a folder of the Hub contains, has them."""
+    from PIL import Image
+    from timm.data import create_transform, resolve_data_config
+    raw = [pathlib.Path(i).read_bytes() for i in images]
+    side = int((len(raw[0]) // 3) ** 0.5)
+    transform = create_transform(**resolve_data_config({'input_size': (3, side, side)}, model=net))
+    return torch.stack([transform(Image.frombytes('RGB', (side, side), image)) for image in raw])
+
+
+def logits(net, images, from_hub=False):
+    with torch.no_grad(): out = net(prepared_by_timm(net, images) if from_hub else prepared(images))
     return getattr(out, 'logits', out)
 
 
@@ -96,7 +106,7 @@ def write(net, path, kind):
 def make(network, jobs):
     for job in jobs:
         net = randomise(network(job['network']))
-        torch.save(logits(net, job['images']), job['logits'])
+        torch.save(logits(net, job['images'], from_hub='hub' in job['files'].values()), job['logits'])
         for path, kind in job['files'].items(): write(net, pathlib.Path(path), kind)
         for resized in job.get('resized', []):  # as timm does it
             from timm.models.vision_transformer import checkpoint_filter_fn
