@@ -209,7 +209,8 @@ Connections meet(const Rendezvous& rendezvous) {
     if (is_refused(rendezvous.launch, 0))
       throw Error(
           ErrorKind::Device, kGroup,
-          rendezvous.shared->who + ": nothing listens at " + place(rendezvous.launch) + "; it was tried for " + seconds(rendezvous.timeout),
+          rendezvous.shared->who + " cannot reach the store at " + place(rendezvous.launch) + ": nothing listens there within " +
+              seconds(rendezvous.timeout),
           "rank 0 has not been started or has ended; MASTER_ADDR and MASTER_PORT must name the host of rank 0, or the launcher's store");
     throw Error(ErrorKind::Device, kGroup,
                 rendezvous.shared->who + ": " + place(rendezvous.launch) + " accepts connections, but does not answer as a store within " +
