@@ -93,7 +93,7 @@ class CompareSample(ProgramTest):
         a, b = self.pair('resnet18')
         code, result = self.compare(a, b, '--sample', '0.1', '--seed', 1, '--strict')
         self.assertEqual((code, result['judged']), (0, 1), result['summary'])
-        self.assertLessEqual({norm, 'fc'}, {c['layer'] for c in result['steps'][0]['calls']})
+        self.assertLessEqual({norm, 'head'}, {c['layer'] for c in result['steps'][0]['calls']})
         code, result = self.compare(a, b, '--layers', norm)
         self.assertEqual(code, 0, result['summary'])
         open_values = sum(step['not_judged'] for step in result['steps'])
