@@ -14,8 +14,10 @@ class Runtime(unittest.TestCase):
     def test_a_program_ends_in_order(self):
         text = START + '''
 x = torch.ones(2, device='npu')
+torch.npu.synchronize()
 with torch.npu.stream(torch.npu.Stream()):
     y = x + 1
+torch.npu.synchronize()
 print(y.cpu().tolist())
 '''
         status, out, err = environment.program(text)
