@@ -70,11 +70,11 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   check(full_weight >= 0 && std::isfinite(full_weight), ErrorKind::Usage, "TrainStep", "full_weight is ", full_weight,
         "; it must be positive, or 0 to take it from the first batch");
   start_kept_ = false;
-  optimizer_.zero_grad();  // gradients that the host, or a window that threw, has left
+  pass_->begin(window.size(), attempts_);  // first, so that phase() is of this window if a copy below runs out of memory
+  optimizer_.zero_grad();                  // gradients that the host, or a window that threw, has left
   parameters_.zero_grad();
   if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
-  pass_->begin(window.size(), attempts_);
   forensics_->begin();
   precision_.begin_step();
   strategy_.begin_window(static_cast<int64_t>(window.size()));
