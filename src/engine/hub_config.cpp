@@ -15,7 +15,6 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kHubConfig = "config.json";
-constexpr JsonLimits kHubLimits{.depth = 32, .values = 200'000, .max_bytes = uint64_t{8} << 20};
 
 bool is_size_of(const std::string& name, const std::string& model) { return name.starts_with(model + "_"); }
 
@@ -44,7 +43,7 @@ bool agrees(const HubOption& o, const std::string& given) {
 // Returns nullopt, with a warning, for a config.json that does not describe a network.
 std::optional<Json> described(const std::filesystem::path& path) {
   try {
-    auto config = load_json(path, kHubLimits);
+    auto config = load_json(path, detail::kHubLimits);
     for (const char* key : {"model_type", "architecture"})
       if (const auto* value = config.find(key); value != nullptr && value->is_text()) return config;
     log_warning("weights: ", path.string(), " has no model_type, so that the options of the model are not compared with it");
@@ -117,12 +116,13 @@ std::string type_line(const Json& file, const std::string& name) {
 
 namespace detail {
 
-std::filesystem::path hub_config_of(const std::filesystem::path& weights) {
+std::filesystem::path file_of_weights(const std::filesystem::path& weights, const char* name) {
   std::error_code error;
-  const auto folder = std::filesystem::is_directory(weights, error) ? weights : weights.parent_path();
-  const auto config = folder / kHubConfig;
-  return std::filesystem::is_regular_file(config, error) ? config : std::filesystem::path();
+  const auto file = (std::filesystem::is_directory(weights, error) ? weights : weights.parent_path()) / name;
+  return std::filesystem::is_regular_file(file, error) ? file : std::filesystem::path();
 }
+
+std::filesystem::path hub_config_of(const std::filesystem::path& weights) { return file_of_weights(weights, kHubConfig); }
 
 bool is_strict(const PartConfig& model) { return option_text(model.options, "weights_strict") != "false"; }
 

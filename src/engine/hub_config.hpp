@@ -6,10 +6,16 @@
 
 #include "npu_train/core/config_table.hpp"
 #include "npu_train/engine/parts.hpp"
+#include "npu_train/io/json.hpp"
 
 namespace npu_train::detail {
 
-// Returns the config.json for a file or folder of weights; "" if there is none.
+// Limits of the JSON files next to weights, which strangers write.
+inline constexpr JsonLimits kHubLimits{.depth = 32, .values = 200'000, .max_bytes = uint64_t{8} << 20};
+
+// Returns the file `name` in the folder of weights, or next to a file of weights; "" if there is none.
+std::filesystem::path file_of_weights(const std::filesystem::path& weights, const char* name);
+// Returns their config.json; "" if there is none.
 std::filesystem::path hub_config_of(const std::filesystem::path& weights);
 
 // Returns the option `weights_strict`: whether weights of another network are an error.

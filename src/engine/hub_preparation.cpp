@@ -13,7 +13,6 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr JsonLimits kFileLimits{.depth = 32, .values = 200'000, .max_bytes = uint64_t{8} << 20};
 constexpr double kImagenetShare = 0.875;
 constexpr const char* kPreparation = "preparation of images";
 
@@ -130,15 +129,13 @@ std::vector<PartConfig> hub_steps(const Reader& file, int64_t side) {
 }  // namespace
 
 std::optional<HubPreparation> hub_preparation(const std::filesystem::path& weights, int64_t side) {
-  std::error_code error;
-  const auto folder = std::filesystem::is_directory(weights, error) ? weights : weights.parent_path();
-  if (const auto file = folder / "preprocessor_config.json"; std::filesystem::is_regular_file(file, error)) {
-    const auto json = load_json(file, kFileLimits);
+  if (const auto file = file_of_weights(weights, "preprocessor_config.json"); !file.empty()) {
+    const auto json = load_json(file, kHubLimits);
     return HubPreparation{file.string(), hub_steps({json, file.string()}, side)};
   }
   const auto file = hub_config_of(weights);
   if (file.empty()) return std::nullopt;
-  const auto json = load_json(file, kFileLimits);
+  const auto json = load_json(file, kHubLimits);
   const auto* timm = json.find("pretrained_cfg");
   if (timm == nullptr || !timm->is_object()) return std::nullopt;
   return HubPreparation{file.string(), timm_steps({*timm, file.string() + ": pretrained_cfg"}, side)};
