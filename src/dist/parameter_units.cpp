@@ -84,10 +84,13 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
           .copy_(p.slice(range.begin, range.numel).value);
       const auto view = FlatBucket::view(storage.flat, piece, in_model(p));
       view.copy_(in_model(p));
-      storage.hidden.push_back(
-          without_memory(view, view.options(),
-                         "the parameter " + p.name + " is in shards, and has memory only while its unit, " + unit.name +
-                             ", runs in a pass; GradientReducer::gather() gives all of it, and unshard_parameters() of all parameters"));
+      storage.hidden.push_back(without_memory(view, view.options(),
+                                              "the parameter " + p.name + " is in shards, and has memory only while its unit, " +
+                                                  unit.name +
+                                                  ", runs in a pass: begin_forward() begins one, and GradientReducer::run() runs a unit; "
+                                                  "GradientReducer::gather() gives all of it, and unshard_parameters() of all parameters"));
+      // views of it, as a layer's forward makes them, are valid, so that the first access is this error and not one about sizes
+      storage.hidden.back().storage().unsafeGetStorageImpl()->set_nbytes(view.nbytes());
       in_model(p).set_data(storage.hidden.back());
       if (p.computed.defined()) p.value.set_data(divided_master(p, bucket->options));
     }

@@ -11,6 +11,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/version.h>
 
+#include "npu_train/base/has_memory.hpp"
 #include "npu_train/base/saved_part.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
@@ -27,7 +28,7 @@ constexpr const char* kLoopState = "Checkpoint";
 constexpr const char* kCompression = "compression";  // name of the part with the strategy's own state
 
 /// Whether this rank has only a slice of a master, because it is sharded.
-bool is_apart(const Parameter& p) { return p.is_slice() && p.sliced_from.numel() > 0 && p.sliced_from.storage().nbytes() == 0; }
+bool is_apart(const Parameter& p) { return p.is_slice() && p.sliced_from.numel() > 0 && !has_memory(p.sliced_from); }
 
 /// Returns the parameters as this rank saves them: fp32 masters if there are any, so that a checkpoint fits every precision; slices if
 /// these, or the parameters themselves, are sharded.

@@ -135,6 +135,10 @@ TEST_CASE("a parameter in shards is readable in its unit, and an error that name
     const auto refused = [&](size_t i, const char* text) {
       const auto error = error_of([&] { translated("test", [&] { (void)all[i].value.sum(); }); });
       CHECK_MESSAGE(has(error.what(), text), error.what());
+      const auto in_layer = error_of([&] {
+        translated("test", [&] { (void)at::linear(at::ones({2, all[i].value.numel()}), all[i].value.unsqueeze(0)); });
+      });
+      CHECK_MESSAGE(has(in_layer.what(), text), in_layer.what());
       CHECK_THROWS((void)all[i].value.detach().clone());
       CHECK_THROWS((void)all[i].value.data_ptr());
       const at::NoGradGuard no_grad;

@@ -9,6 +9,7 @@
 #include <torch/nn.h>
 
 #include "dist/in_process_group.hpp"
+#include "npu_train/base/has_memory.hpp"
 #include "npu_train/dist/data_parallel.hpp"
 #include "npu_train/dist/gradient_reducer.hpp"
 
@@ -55,7 +56,7 @@ struct DeepNet {
   }
   size_t units_with_memory() const {
     size_t out = 0;
-    for (const auto& layer : layers) out += layer->weight.storage().nbytes() > 0 ? 1 : 0;
+    for (const auto& layer : layers) out += has_memory(layer->weight) ? 1 : 0;
     return out;
   }
 };
@@ -108,7 +109,7 @@ std::vector<std::vector<at::Tensor>> of_ranks(const std::vector<Window>& windows
       }
       reducer.finish();
       CHECK(net.units_with_memory() == 0);
-      CHECK(net.scale.storage().nbytes() == 0);
+      CHECK_FALSE(has_memory(net.scale));
       descend(reducer.own());
     }
     reducer.unshard_parameters();
