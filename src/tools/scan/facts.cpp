@@ -99,6 +99,7 @@ Facts::Facts() {
 void Facts::link_rules() {
   std::map<std::string_view, const Library*> of;  // by rule id
   for (const auto& c : facts_rows(facts::apis, "apis.tsv", 5)) {
+    if (c[0] == "py.keyword") continue;  // names no library
     const auto* library = c[0] == "py.name" ? by_import(c[1].substr(0, c[1].find(".*"))) : nullptr;
     const auto found = of.emplace(c[2], library).first;
     if (found->second != library) found->second = nullptr;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "tools/scan/project.hpp"
 
@@ -119,8 +120,8 @@ class Collector {
       return a.hours != b.hours ? a.hours > b.hours : a.id < b.id;
     });
     for (const auto& [library, use] : libraries_)
-      out.libraries.push_back(
-          {library->name, library->state, library->replacement, library->advice, of_library.at(library), use.places, use.first_place});
+      out.libraries.push_back({library->name, library->state, library->replacement, library->advice + parts_of(*library),
+                               of_library.at(library), use.places, use.first_place});
     for (auto& f : out.findings) {
       if (serves_npu && met_.contains(f.rule)) f.severity = Severity::Note, f.hours = 0;
       for (const auto& [library, hours] : of_library)
@@ -146,6 +147,17 @@ class Collector {
     for (const auto& [rule, use] : uses_)
       if (const auto found = out.find(rule->of); found != out.end()) found->second = std::max(0.0, found->second - use.total.hours);
     return out;
+  }
+
+  // Returns the sentence on the hours of a library that rules for some of its names count: " 1 h of its 4 h is counted in ...".
+  std::string parts_of(const Library& library) const {
+    double hours = 0;
+    std::vector<std::string> rules;
+    for (const auto& [rule, use] : uses_)
+      if (rule->of == &library && use.total.hours > 0) hours += use.total.hours, rules.push_back(rule->id);
+    if (rules.empty()) return "";
+    return " Of its " + short_number(library.hours) + " h, " + short_number(std::min(hours, library.hours)) + " h are counted in " +
+           join(rules, " and ") + ".";
   }
 
   struct Use {

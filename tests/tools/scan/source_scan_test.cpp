@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "npu_train/io/file.hpp"
+#include "npu_train/tools/scan/scan_report.hpp"
 #include "tools/scan/project_files.hpp"
 
 using namespace npu_train;
@@ -121,6 +122,11 @@ TEST_CASE("a library and its parts that have rules of their own are counted once
          std::pair(4.0, 0.0)));
   CHECK((hours("from xformers.ops import memory_efficient_attention\n") == std::pair(4.0, 3.0)));
   CHECK((hours("from xformers.ops import memory_efficient_attention\ny = memory_efficient_attention(q, k, v)\n") == std::pair(4.0, 3.0)));
+  CHECK((hours("from colossalai.nn.optimizer import HybridAdam\no = HybridAdam(p)\n") == std::pair(8.0, 6.0)));
+  CHECK((hours("import bitsandbytes as bnb\no = bnb.optim.Adam8bit(p)\n") == std::pair(8.0, 6.0)));
+  const TempDir dir;
+  put(dir / "a.py", "from xformers.ops import memory_efficient_attention\n");
+  CHECK(has(to_text(scan_source(dir.path())), "Of its 4 h, 1 h are counted in xformers-attention."));
 }
 
 TEST_CASE("Python: names are followed through imports") {
