@@ -1,5 +1,5 @@
-// Tools around training: npu_tool SUBCOMMAND ...; each prints JSON with --json.
+// npu_tool links no libtorch, so that it can explain a libtorch that is missing or broken.
 #include "npu_train/core/process.hpp"
-#include "npu_train/tools/commands/main.hpp"
+#include "tools/commands/check/check_main.hpp"
 
-int main(int argc, char** argv) { npu_train::end_process(npu_train::tool_main(argc, argv)); }
+int main(int argc, char** argv) { npu_train::end_process(npu_train::cli::check_main(argc, argv, NPU_TRAIN_TORCH_VERSION)); }

@@ -31,7 +31,8 @@ find_path(NPU_TRAIN_PROTOZERO_INCLUDE protozero/pbf_writer.hpp REQUIRED) # heade
 find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # only its headers, with the fmt next to them
 # The libraries that a program must link in addition to the installed static library: plain -l names, so that it needs no CMake packages for
 # them.
-set(NPU_TRAIN_STATIC_NEEDS yaml-cpp hwy pthread ${CMAKE_DL_LIBS})
+set(NPU_TRAIN_PLAIN_NEEDS yaml-cpp pthread ${CMAKE_DL_LIBS}) # npu_train::check
+set(NPU_TRAIN_STATIC_NEEDS hwy ${NPU_TRAIN_PLAIN_NEEDS})
 set(NPU_TRAIN_IMAGE_LIBRARIES "")
 if(NPU_TRAIN_IMAGES)
   find_package(JPEG REQUIRED)

@@ -1,5 +1,6 @@
 # Each folder of src/ and src/tools/ is a room: one OBJECT library, linked according to the table in cmake/rooms.txt. The rooms of src/ form
-# the library npu_train; those of src/tools/ form npu_train_tools, which depends on npu_train.
+# the library npu_train; those of src/tools/ form npu_train_tools, which depends on npu_train. What needs no libtorch is in addition the
+# library npu_train_check, with which a program explains why a machine does not train.
 
 set(NPU_TRAIN_WARNING_OPTIONS $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -8,23 +9,31 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     -Wno-maybe-uninitialized)
 endif()
 
-add_library(npu_train_flags INTERFACE)
-target_compile_features(npu_train_flags INTERFACE cxx_std_20)
-target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
-  $<IF:$<BOOL:${NPU_TRAIN_OPENMP}>,-fopenmp,-fopenmp-simd> ${NPU_TRAIN_WARNING_OPTIONS}
-  # By default GCC's garbage collection takes a fifth of the compilation of a source that includes libtorch.
-  $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=4000000>)
-# libtorch is built with NDEBUG, and without it a class in its headers (RecordFunction) has a different layout. Therefore our sources define
-# it in every configuration. They contain no assert(), and a program that uses the library keeps its own setting.
-target_compile_definitions(npu_train_flags INTERFACE $<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>)
-target_include_directories(npu_train_flags INTERFACE
-  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/plugins ${PROJECT_BINARY_DIR}/generated)
-target_include_directories(npu_train_flags SYSTEM INTERFACE $<$<BOOL:${NPU_TRAIN_IMAGES}>:${NPU_TRAIN_SPNG_INCLUDE}> ${NPU_TRAIN_XXHASH_INCLUDE}
-  ${NPU_TRAIN_HWY_INCLUDE})
+# npu_train_plain_flags: for sources without libtorch. npu_train_flags: with libtorch, OpenMP, images and vector kernels.
+foreach(flags IN ITEMS npu_train_plain_flags npu_train_flags)
+  set(openmp "")
+  set(includes ${NPU_TRAIN_XXHASH_INCLUDE})
+  set(links yaml-cpp nlohmann_json::nlohmann_json)
+  if(flags STREQUAL "npu_train_flags")
+    set(openmp $<IF:$<BOOL:${NPU_TRAIN_OPENMP}>,-fopenmp,-fopenmp-simd>)
+    set(includes $<$<BOOL:${NPU_TRAIN_IMAGES}>:${NPU_TRAIN_SPNG_INCLUDE}> ${includes} ${NPU_TRAIN_HWY_INCLUDE})
+    set(links torch ${links} ${NPU_TRAIN_IMAGE_LIBRARIES} ${NPU_TRAIN_HWY_LIBRARY})
+  endif()
+  add_library(${flags} INTERFACE)
+  target_compile_features(${flags} INTERFACE cxx_std_20)
+  target_compile_options(${flags} INTERFACE -Wall -Wextra -Wno-unused-parameter ${openmp} ${NPU_TRAIN_WARNING_OPTIONS}
+    # By default GCC's garbage collection takes a fifth of the compilation of a source that includes libtorch.
+    $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=4000000>)
+  # libtorch is built with NDEBUG, and without it a class in its headers (RecordFunction) has a different layout. Therefore our sources
+  # define it in every configuration. They contain no assert(), and a program that uses the library keeps its own setting.
+  target_compile_definitions(${flags} INTERFACE $<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>)
+  target_include_directories(${flags} INTERFACE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/plugins ${PROJECT_BINARY_DIR}/generated)
+  target_include_directories(${flags} SYSTEM INTERFACE ${includes})
+  target_link_libraries(${flags} INTERFACE ${links} Threads::Threads ${CMAKE_DL_LIBS})
+endforeach()
 # The same soname as the runtime that libtorch_cpu loads.
 target_link_options(npu_train_flags INTERFACE $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp>)
-target_link_libraries(npu_train_flags INTERFACE torch yaml-cpp nlohmann_json::nlohmann_json
-  ${NPU_TRAIN_IMAGE_LIBRARIES} ${NPU_TRAIN_HWY_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS})
 
 configure_file(${PROJECT_SOURCE_DIR}/include/npu_train/core/version.hpp.in
   ${PROJECT_BINARY_DIR}/generated/npu_train/core/version.hpp @ONLY)
@@ -64,20 +73,20 @@ function(npu_train_add_spdlog)
   target_include_directories(npu_train_spdlog SYSTEM PRIVATE ${NPU_TRAIN_SPDLOG_INCLUDE})
 endfunction()
 
-# npu_train_add_objects(TARGET ROOM...): the objects of these rooms and no others.
+# npu_train_add_objects(TARGET ROOM...): the objects of these rooms, with their parts, and no others. A part alone is "io/tensors".
 function(npu_train_add_objects target)
   foreach(room IN LISTS ARGN)
-    npu_train_objects_of(targets ${room})
-    if(room STREQUAL "core")
-      list(APPEND targets npu_train_spdlog)
-    elseif(room STREQUAL "tools/commands")
-      list(APPEND targets npu_train_tools_commands_train_app)
-    endif()
-    foreach(objects IN LISTS targets)
+    set(parts ${NPU_TRAIN_PARTS})
+    list(FILTER parts INCLUDE REGEX "^${room}/")
+    foreach(part IN ITEMS ${room} LISTS parts)
+      npu_train_objects_of(objects ${part})
       if(TARGET ${objects})
         target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
       endif()
     endforeach()
+    if(room STREQUAL "core")
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:npu_train_spdlog>)
+    endif()
   endforeach()
 endfunction()
 
@@ -93,15 +102,16 @@ function(npu_train_link_rooms target)
   target_link_libraries(${target} PRIVATE npu_train_flags)
 endfunction()
 
-# npu_train_compile_together(TARGET ROOM): compiles the sources of a target in batches and, from `device` upwards, with one precompiled
-# header of libtorch's most expensive headers, because the headers of a source take more time than the source itself: four batches of 6
-# sources take 1.6 times as long as one of 24, and a batch of few sources costs 10 s for its headers alone.
+# npu_train_compile_together(TARGET ROOM [PART]): compiles the sources of a target in batches and, from `device` upwards, with one
+# precompiled header of libtorch's most expensive headers (unless PART is without libtorch), because the headers of a source take more time
+# than the source itself: four batches of 6 sources take 1.6 times as long as one of 24, and a batch of few sources costs 10 s for its
+# headers alone.
 # -fPIC: the precompiled header is compiled with it, and GCC would reject it with the -fPIE of a program. -fpch-preprocess: ccache needs it
 # for precompiled headers. -fno-pch-timestamp: the same header produces the same file, which ccache then recognises.
 function(npu_train_compile_together target room)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${NPU_TRAIN_UNITY} UNITY_BUILD_BATCH_SIZE 32)
   npu_train_room_closure(closure ${room})
-  if("device" IN_LIST closure)
+  if("device" IN_LIST closure AND NOT "${ARGN}" IN_LIST NPU_TRAIN_PLAIN)
     target_precompile_headers(${target} REUSE_FROM npu_train_pch)
     target_compile_options(${target} PRIVATE -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
       "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
@@ -166,26 +176,31 @@ function(npu_train_add_room room)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dist/c10d_group.cpp ${PROJECT_SOURCE_DIR}/src/dist/duplex_gloo.cpp
     ${PROJECT_SOURCE_DIR}/src/dist/rendezvous.cpp PROPERTIES
     INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/src/dist/gloo_declarations SKIP_UNITY_BUILD_INCLUSION ON)
-  if(NOT sources)
-    return()
+  foreach(part IN LISTS NPU_TRAIN_PARTS)
+    if(part MATCHES "^${room}/")
+      set(of_part ${sources})
+      list(FILTER of_part INCLUDE REGEX "/src/${part}/")
+      list(REMOVE_ITEM sources ${of_part})
+      npu_train_add_room_objects(${part} ${room} ${of_part})
+    endif()
+  endforeach()
+  if(sources)
+    npu_train_add_room_objects(${room} ${room} ${sources})
   endif()
-  npu_train_objects_of(objects ${room})
-  if(room STREQUAL "tools/commands")
-    # The sources of train_app are a target of their own, so that train_app is built without npu_tool.
-    set(of_train_app ${sources})
-    list(FILTER of_train_app INCLUDE REGEX "/train_app/")
-    list(REMOVE_ITEM sources ${of_train_app})
-    npu_train_add_room_objects(${objects}_train_app ${room} ${of_train_app})
-  endif()
-  npu_train_add_room_objects(${objects} ${room} ${sources})
 endfunction()
 
-# npu_train_add_room_objects(TARGET ROOM SOURCE...): an OBJECT library with sources of the room. Each function has a section of its own, so
-# that a program that links the static library contains only the functions that it uses, although a batch of sources is one object.
-function(npu_train_add_room_objects target room)
+# npu_train_add_room_objects(PART ROOM SOURCE...): an OBJECT library with sources of the room, or of a part of it. Each function has a
+# section of its own, so that a program that links the static library contains only the functions that it uses, although a batch of sources
+# is one object.
+function(npu_train_add_room_objects part room)
+  npu_train_objects_of(target ${part})
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_link_libraries(${target} PRIVATE npu_train_flags)
+  if(part IN_LIST NPU_TRAIN_PLAIN)
+    target_link_libraries(${target} PRIVATE npu_train_plain_flags)
+  else()
+    target_link_libraries(${target} PRIVATE npu_train_flags)
+  endif()
   target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
   if(room MATCHES "^tools/" AND NOT room STREQUAL "tools/align") # whose comparison of dumps is bound by its speed
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
@@ -197,12 +212,12 @@ function(npu_train_add_room_objects target room)
   elseif(room STREQUAL "models") # which is not in src/
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   endif()
-  npu_train_compile_together(${target} ${room})
+  npu_train_compile_together(${target} ${room} ${part})
 endfunction()
 
-# npu_train_add_library(TARGET NAME KIND ROOM...): a library of these rooms, which programs link as npu_train::NAME. If KIND is empty,
-# BUILD_SHARED_LIBS selects it.
-function(npu_train_add_library target name kind)
+# npu_train_add_library(TARGET NAME KIND FLAGS ROOM...): a library of these rooms, which programs link as npu_train::NAME. If KIND is empty,
+# BUILD_SHARED_LIBS selects it. FLAGS is what it is linked with: npu_train_flags, or npu_train_plain_flags without libtorch.
+function(npu_train_add_library target name kind flags)
   add_library(${target} ${kind})
   npu_train_add_objects(${target} ${ARGN})
   set(file npu_train)
@@ -210,33 +225,46 @@ function(npu_train_add_library target name kind)
     set(file npu_train_${name})
   endif()
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${file} EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON
-    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH "$ORIGIN;$<TARGET_FILE_DIR:torch>")
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
     $<INSTALL_INTERFACE:include>)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_libraries(${target} PUBLIC torch PRIVATE $<BUILD_INTERFACE:npu_train_flags>)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${flags}>)
+  set(needs ${NPU_TRAIN_PLAIN_NEEDS})
+  if(flags STREQUAL "npu_train_flags")
+    target_link_libraries(${target} PUBLIC torch)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;$<TARGET_FILE_DIR:torch>")
+    set(needs ${NPU_TRAIN_STATIC_NEEDS})
+  endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "SHARED_LIBRARY")
     target_link_options(${target} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
   endif()
   if(type STREQUAL "STATIC_LIBRARY")
-    target_link_libraries(${target} INTERFACE $<INSTALL_INTERFACE:${NPU_TRAIN_STATIC_NEEDS}>)
-    target_link_options(${target} INTERFACE -Wl,--gc-sections $<INSTALL_INTERFACE:$<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp>>)
+    target_link_libraries(${target} INTERFACE $<INSTALL_INTERFACE:${needs}>)
+    target_link_options(${target} INTERFACE -Wl,--gc-sections)
+    if(NPU_TRAIN_OPENMP AND flags STREQUAL "npu_train_flags")
+      target_link_options(${target} INTERFACE $<INSTALL_INTERFACE:-fopenmp>)
+    endif()
   endif()
 endfunction()
 
-# npu_train_add_libraries(SUFFIX KIND): the libraries npu_train and npu_train_tools, both of this kind.
+# npu_train_add_libraries(SUFFIX KIND): the libraries npu_train, npu_train_tools and npu_train_check, all of this kind.
 function(npu_train_add_libraries suffix kind)
   set(tools ${NPU_TRAIN_ROOMS})
   list(FILTER tools INCLUDE REGEX "^tools/")
   set(rooms ${NPU_TRAIN_ROOMS})
   list(FILTER rooms EXCLUDE REGEX "^tools/")
-  npu_train_add_library(npu_train${suffix} npu_train "${kind}" ${rooms})
+  npu_train_add_library(npu_train${suffix} npu_train "${kind}" npu_train_flags ${rooms})
   if(NPU_TRAIN_TOOLS)
-    npu_train_add_library(npu_train_tools${suffix} tools "${kind}" ${tools})
+    npu_train_add_library(npu_train_tools${suffix} tools "${kind}" npu_train_flags ${tools})
     target_link_libraries(npu_train_tools${suffix} PUBLIC npu_train${suffix})
+    set(plain ${NPU_TRAIN_PLAIN})
+    list(FILTER plain EXCLUDE REGEX "^tools/commands/")
+    set(NPU_TRAIN_PARTS "") # without io/tensors
+    npu_train_add_library(npu_train_check${suffix} check "${kind}" npu_train_plain_flags ${plain})
   endif()
 endfunction()
 
@@ -248,6 +276,12 @@ macro(npu_train_add_rooms)
   target_precompile_headers(npu_train_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/pch.hpp)
   target_compile_options(npu_train_pch PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 
+  foreach(list IN ITEMS PARTS PLAIN)
+    string(TOLOWER ${list} word)
+    file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/rooms.txt line REGEX "^\\* ${word}:")
+    string(REGEX REPLACE "^[^:]*: *" "" line "${line}")
+    string(REPLACE " " ";" NPU_TRAIN_${list} "${line}")
+  endforeach()
   file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/rooms.txt lines REGEX "^[a-z/]+:")
   set(NPU_TRAIN_ROOMS "")
   foreach(line IN LISTS lines)
@@ -269,6 +303,7 @@ macro(npu_train_add_rooms)
   add_library(npu_train::npu_train ALIAS npu_train)
   if(NPU_TRAIN_TOOLS)
     add_library(npu_train::tools ALIAS npu_train_tools)
+    add_library(npu_train::check ALIAS npu_train_check)
   endif()
   get_target_property(NPU_TRAIN_KIND npu_train TYPE)
   if(NPU_TRAIN_BUILD_BOTH)

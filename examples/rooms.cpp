@@ -34,6 +34,7 @@
 #include <npu_train/tools/launch/launcher.hpp>
 #include <npu_train/tools/memory/leak_watch.hpp>
 #include <npu_train/tools/memory/predict_memory.hpp>
+#include <npu_train/tools/probe/process_facts.hpp>
 #include <npu_train/tools/report/csv.hpp>
 #include <npu_train/tools/report/html_page.hpp>
 #include <npu_train/tools/report/number.hpp>

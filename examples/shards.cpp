@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include <npu_train/dist/launch.hpp>
+#include <npu_train/core/launch.hpp>
 #include <npu_train/trainer.hpp>
 
 struct WideCurveImpl : torch::nn::Module {

@@ -9,7 +9,7 @@
 
 #include "dist/c10d_collective.hpp"
 #include "dist/duplex_gloo.hpp"
-#include "npu_train/dist/launch.hpp"
+#include "npu_train/core/launch.hpp"
 
 namespace npu_train::detail {
 

@@ -8,11 +8,11 @@
 #include <torch/nn/modules/linear.h>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/launch.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/sim_npu.hpp"
-#include "npu_train/dist/launch.hpp"
 #include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/precision/policy.hpp"

@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/launch.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/dist/data_parallel.hpp"
-#include "npu_train/dist/launch.hpp"
 #include "npu_train/dist/offload.hpp"
 
 namespace npu_train {

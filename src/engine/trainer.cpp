@@ -10,9 +10,9 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/launch.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/relabelled.hpp"
-#include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/run_files.hpp"

@@ -2,13 +2,12 @@
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 
 from programs import BIN, FULL, ProgramTest, main, npu_tool, run
 
-USAGE, FAILED = 2, 7
+USAGE, DEVICE, FAILED = 2, 4, 7
 
 
 def piped(data, *args, timeout=300):
@@ -19,41 +18,108 @@ def piped(data, *args, timeout=300):
     return p.returncode, out.decode(), err.decode()
 
 
-class Launcher(ProgramTest):
-    """npu_doctor, which explains why npu_tool does not start."""
+class WithoutLibtorch(ProgramTest):
+    """Copies of the programs whose libtorch is missing or broken."""
     def setUp(self):
         super().setUp()
-        self.bin = self.dir / 'bin'
+        self.bin, self.lib = self.dir / 'bin', self.dir / 'torch' / 'lib'
         self.bin.mkdir()
-        shutil.copy(BIN / 'npu_doctor', self.bin)
+        self.lib.mkdir(parents=True)
+        self.torch = next(pathlib.Path(line.split()[2]).parent for line in self.assertDone(run('ldd', BIN / 'npu_tool_torch')).splitlines()
+                          if 'libtorch_cpu.so' in line)
+        shutil.copy(BIN / 'npu_tool', self.bin)
+        (self.bin / 'npu_tool_torch').symlink_to((BIN / 'npu_tool_torch').resolve())
 
-    def doctor(self, *args): return run(self.bin / 'npu_doctor', *args)
+    def program(self, content):
+        """Replaces npu_tool_torch."""
+        (self.bin / 'npu_tool_torch').unlink(missing_ok=True)
+        (self.bin / 'npu_tool_torch').write_bytes(content)
+        (self.bin / 'npu_tool_torch').chmod(0o755)
 
-    def test_a_program_that_starts_gets_all_arguments(self):
-        (self.bin / 'npu_tool').symlink_to(BIN / 'npu_tool')
-        self.assertIn('out of memory', self.assertDone(self.doctor('--explain', 'out of memory')))
-        self.assertFails(self.doctor('--explain', 'EI0007'), USAGE, 'EI0007')
-        self.assertFails(self.doctor('--no-such-option'), USAGE, '--no-such-option')
+    def moved(self):
+        """A libtorch that is no longer in the folder of the build."""
+        content = (BIN / 'npu_tool_torch').read_bytes()
+        self.assertIn(b'torch/lib', content)
+        self.program(content.replace(b'torch/lib', b'torch/xyz'))  # in its run path
+
+    def tool(self, *args, **env):
+        return run(self.bin / 'npu_tool', *args, env={**{k: v for k, v in os.environ.items() if k != 'LD_LIBRARY_PATH'}, **env})
+
+    def assertExplains(self, *parts, **env):
+        """The doctor fails with a finding that contains the parts, and makes the checks that need no libtorch; other commands explain the same."""
+        code, out, err = self.tool('doctor', '--json', '--output', self.dir, **env)
+        self.assertEqual(code, FAILED, out + err)
+        found = {(f['area'], f['name']): f for f in json.loads(out)['findings']}
+        libtorch = found['system', 'libtorch']
+        self.assertEqual(libtorch['verdict'], 'fail')
+        for part in parts: self.assertIn(str(part), ' '.join((libtorch['finding'], libtorch['evidence'], libtorch['fix'])))
+        self.assertLessEqual({('system', 'operating system'), ('cpu', 'model'), ('cpu', 'cores'), ('memory', 'memory'), ('disk', 'space')}, set(found))
+        self.assertEqual(found['hello', 'devices']['verdict'], 'fail')
+        self.assertFalse({('cpu', 'kernels'), ('cpu', 'threads')} & set(found))  # what only libtorch knows
+        return libtorch
+
+    def test_npu_tool_does_not_link_libtorch(self):
+        for program, links in (('npu_tool', False), ('npu_tool_torch', True)):
+            needed = self.assertDone(run('ldd', BIN / program))
+            for library in ('libtorch', 'libc10'): self.assertEqual(library in needed, links, needed)
 
     def test_a_libtorch_that_is_gone(self):
-        program = (BIN / 'npu_tool').read_bytes()
-        self.assertIn(b'torch/lib', program)
-        (self.bin / 'npu_tool').write_bytes(program.replace(b'torch/lib', b'torch/xyz'))  # in its run path
-        (self.bin / 'npu_tool').chmod(0o755)
-        result = self.doctor()
-        self.assertFails(result, 4, 'npu_tool cannot start: ', 'libtorch_cpu.so', 'does not look there', 'export LD_LIBRARY_PATH=/')
-        self.assertEqual(result[1], '')
+        self.moved()
+        wanted = json.loads(self.assertDone(npu_tool('doctor', '--versions', '--json')))['components']
+        wanted = next(row['here'] for row in wanted if row['component'] == 'PyTorch').partition('+')[0]
+        self.assertExplains('npu_tool_torch cannot start: libtorch_cpu.so, libc10.so not found', 'searched: LD_LIBRARY_PATH (/no/such/folder)', 'torch/xyz',
+                            f'libtorch {wanted}', f'pip install torch=={wanted}', 'export LD_LIBRARY_PATH=', LD_LIBRARY_PATH='/no/such/folder')
+        self.assertIn('libtorch_cpu.so', self.tool('doctor', '--no-hello')[1])
+        for words in (('--version',), ('doctor', '--nonsense'), ('checklist', self.config()), ('bench',)):
+            result = self.tool(*words)
+            self.assertFails(result, DEVICE, '[npu_tool] npu_tool_torch cannot start: libtorch_cpu.so', 'npu_tool doctor checks the rest')
+            self.assertEqual(result[1], '')
+        # where LD_LIBRARY_PATH finds it, everything works
+        self.assertIn('npu_train ', self.assertDone(self.tool('--version', LD_LIBRARY_PATH=str(self.torch))))
+        found = json.loads(self.tool('doctor', '--no-hello', '--json', '--output', self.dir, LD_LIBRARY_PATH=str(self.torch))[1])['findings']
+        self.assertIn('kernels', [f['name'] for f in found])
 
-        script = (self.bin / 'npu_doctor').read_text()
-        (self.bin / 'npu_doctor').write_text(re.sub(r'^torch=.*$', 'torch=/moved/torch/lib', script, flags=re.M))
-        self.assertFails(self.doctor(), 4, 'libtorch_cpu.so', '/moved/torch/lib, which no longer exists', 'LD_LIBRARY_PATH=/path/to/libtorch/lib')
+    def test_options_without_libtorch(self):
+        self.moved()
+        self.assertIn('AI CPU', self.assertDone(self.tool('doctor', '--explain', '507018')))
+        self.assertFails(self.tool('doctor', '--explain', 'EI0007'), USAGE, 'EI0007')
+        rows = {r['component']: r['here'] for r in json.loads(self.assertDone(self.tool('doctor', '--versions', '--json')))['components']}
+        self.assertEqual(rows['PyTorch'], '')
+        self.assertRegex(rows['Python'], r'^\d')
+        found = json.loads(self.tool('doctor', self.config(), '--device', 'npu', '--json', '--html', self.dir / 'page.html', '--write-env',
+                                     self.dir / 'env.sh', OMP_NUM_THREADS='many')[1])['findings']
+        found = {(f['area'], f['name']): f for f in found}
+        self.assertEqual(found['hello', 'npu']['verdict'], 'fail')
+        self.assertIn('was not read', found['system', 'configuration']['finding'])
+        self.assertIn('libtorch_cpu.so', (self.dir / 'page.html').read_text())
+        self.assertIn('OMP_NUM_THREADS', (self.dir / 'env.sh').read_text())
+        code, out, _ = self.tool('doctor', '--dist', '--json')
+        self.assertEqual(code, FAILED)
+        found = {(f['area'], f['name']): f['verdict'] for f in json.loads(out)['findings']}
+        self.assertEqual((found['system', 'libtorch'], found['collectives', 'start'], found['dist', 'loopback']), ('fail', 'fail', 'ok'))
 
-    def test_a_program_that_cannot_start_for_another_reason(self):
-        (self.bin / 'npu_tool').write_bytes((BIN / 'npu_tool').read_bytes()[:5000])
-        (self.bin / 'npu_tool').chmod(0o755)
-        self.assertFails(self.doctor(), 4, 'npu_tool cannot start')
-        (self.bin / 'npu_tool').unlink()
-        self.assertFails(self.doctor(), 4, 'there is no such program')
+    def test_a_truncated_libtorch(self):
+        with open(self.torch / 'libtorch_cpu.so', 'rb') as whole: (self.lib / 'libtorch_cpu.so').write_bytes(whole.read(1_000_000))
+        self.assertExplains(self.lib / 'libtorch_cpu.so', 'is damaged', 'truncated: 1000000 bytes', 'install libtorch', LD_LIBRARY_PATH=str(self.lib))
+
+    def test_a_libtorch_of_another_version(self):
+        shutil.copy(self.torch / 'libc10.so', self.lib / 'libtorch_cpu.so')  # which has few of the symbols
+        (self.lib.parent / 'version.py').write_text("__version__ = '2.1.0'\n")
+        self.assertExplains('not the version', f'libtorch 2.1.0 was found in {self.lib}', 'it was built with libtorch', 'undefined symbol',
+                            LD_LIBRARY_PATH=str(self.lib))
+
+    def test_a_program_that_is_missing_or_damaged(self):
+        self.program((BIN / 'npu_tool_torch').read_bytes()[:5000])
+        self.assertExplains('npu_tool_torch is damaged', 'cmake --install')
+        (self.bin / 'npu_tool_torch').unlink()
+        self.assertExplains('there is no', 'npu_tool_torch', 'cmake --install')
+        self.assertFails(self.tool('--help'), DEVICE, 'there is no')
+
+    def test_a_device_that_crashes_does_not_end_the_report(self):
+        self.program(b'#!/bin/sh\n[ "$1" = --parse-only ] || kill -SEGV $$\n')
+        self.assertExplains('ended by signal 11', '--no-hello')
+        self.program(b'#!/bin/sh\n[ "$1" = --parse-only ] || { echo "$0 $*"; exit 5; }\n')  # its output and status are those of npu_tool
+        self.assertEqual(self.tool('doctor', '--no-hello')[:2], (5, f'{self.bin}/npu_tool_torch doctor --no-hello\n'))
 
 
 class Doctor(ProgramTest):

@@ -14,6 +14,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 OF_GLIBC = ("gnu/", "execinfo.h", "mcheck.h", "obstack.h", "argp.h", "fts.h", "error.h", "printf.h")
 # Headers for single source files only: a user of the library must not need them.
 PRIVATE = ("yaml-cpp/", "spdlog/", "hwy/", "nlohmann/", "CLI/", "jpeglib.h", "spng.h", "xxhash.h", "zlib.h")
+OF_LIBTORCH = ("ATen/", "c10/", "caffe2/", "torch/")
 # What reads or writes numbers by the locale of the program, and the files that may: they know what they do.
 BY_LOCALE = re.compile(r"\b(?:c10::str|v?snprintf|sscanf|strto(?:d|f|ld)|sto(?:d|f|ld)|atof)\(")
 KNOWS_LOCALES = ("src/core/text.cpp", "src/data/jpeg.cpp")
@@ -26,6 +27,12 @@ def read_table(root):
         if match:
             table[match[1]] = match[2].split()
     return table
+
+
+def plain_of(root):
+    """What is compiled without libtorch: rooms, and parts of rooms ("tools/commands/check")."""
+    match = re.search(r"^\* plain: (.*)$", (root / "cmake/rooms.txt").read_text(), re.M)
+    return match[1].split() if match else []
 
 
 def cycles(table):
@@ -63,6 +70,7 @@ def check(root):
     table = read_table(root)
     problems = cycles(table)
     problems += [f"cmake/rooms.txt: {room} may include {other}, which is not a room" for room, others in table.items() for other in others if other not in table]
+    plain = plain_of(root)
     files = sorted(f for folder in ("include", "src", "models") for f in (root / folder).rglob("*") if f.suffix in (".hpp", ".cpp", ".cu", ".h"))
     for file in files:
         path = file.relative_to(root)
@@ -80,6 +88,8 @@ def check(root):
             problems += judge(path, room, public, kind, target, table)
             if public and (root / "src" / target).is_file():
                 problems.append(f"{path}: a public header includes {target}, which is not installed")
+            if target.startswith(OF_LIBTORCH) and (room if public else "/".join(path.parts[1:-1])) in plain and room != "io":
+                problems.append(f"{path}: includes {target}; {room} is compiled without libtorch")
     for file in sorted((root / "tests").rglob("*.[ch]pp")):  # a test of the library links no tool
         room = first_room(str(file.relative_to(root / "tests").parent))
         if room in table and not room.startswith("tools/"):
@@ -144,6 +154,8 @@ def self_test():
         "room tools/a includes npu_train/device/x.hpp": ("src/tools/a/a.cpp", '#include "npu_train/device/x.hpp"\n'),
         "a test of the room io includes npu_train/tools/a/x.hpp": ("tests/io/a_test.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
         "an example includes core/x.hpp": ("examples/a.cpp", '#include "core/x.hpp"\n'),
+        "a is compiled without libtorch": ("include/npu_train/tools/a/a.hpp", "/// A.\n#include <ATen/core/Tensor.h>\n"),
+        "core is compiled without libtorch": ("src/core/a.cpp", "#include <c10/util/Exception.h>\n"),
         "the room tools/more is not in": ("src/tools/more/a.cpp", "\n"),
     }
     missed = []
@@ -151,7 +163,7 @@ def self_test():
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             for path, content in {"src/npu_train/core/private.hpp": "/// Private.\n", "tests/core/private_test.cpp": "",
-                                  "cmake/rooms.txt": "core:\nio: core\ndevice: core\ntrain: io\nmodels: core\nengine: train\ntools/a: io\n",
+                                  "cmake/rooms.txt": "* plain: core tools/a\ncore:\nio: core\ndevice: core\ntrain: io\nmodels: core\nengine: train\ntools/a: io\n",
                                   "src/io/good.cpp": '#include "npu_train/core/a.hpp"\n#include "io/b.hpp"\n#include <vector>\n', name: text}.items():
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(content)

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/dist/launch.hpp"
+#include "npu_train/core/launch.hpp"
 #include "npu_train/dist/options.hpp"
 #include "npu_train/dist/reduction_times.hpp"
 

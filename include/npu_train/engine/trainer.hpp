@@ -32,7 +32,7 @@ class TrainLoop;
 /// in several threads, each with its own log. A moved-from trainer can be destroyed and assigned to; any other call is an Error(Usage).
 class Trainer {
  public:
-  /// Error(Usage) for an invalid configuration (check_config), or an incomplete description of a launch (dist/launch.hpp). Opens no file.
+  /// Error(Usage) for an invalid configuration (check_config), or an incomplete description of a launch (core/launch.hpp). Opens no file.
   /// In a process that was launched as one of several, the first call that builds the run joins the others; all calls must then be made on
   /// each rank.
   explicit Trainer(RunConfig config = {}, Parts parts = builtin_parts());

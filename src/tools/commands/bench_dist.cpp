@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/launch.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/product_speed.hpp"
 #include "npu_train/device/threads.hpp"
-#include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"

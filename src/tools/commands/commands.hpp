@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "npu_train/engine/run_config.hpp"
-#include "npu_train/io/json.hpp"
-#include "tools/commands/train_app/number_checks.hpp"
+#include "tools/commands/console/console.hpp"
+#include "tools/commands/console/number_checks.hpp"
 
 namespace npu_train::cli {
 
@@ -37,13 +37,6 @@ void add_generate(CLI::App& app, Command& run);
 void add_launch(CLI::App& app, std::function<int()>& run);
 /// Removes the -- before the program of npu_tool launch; otherwise CLI11 would pass all following words to npu_tool itself.
 void drop_launch_separator(int& argc, char** argv);
-
-/// Prints one JSON document, or the text for people, wrapped to the width of the terminal.
-void print(bool json, const Json& document, const std::string& text);
-
-/// Error(Checkpoint) if one of the files cannot be written, Error(Usage) if it would be inside a checkpoint. Call it before the work whose
-/// results they will contain. "" means no file.
-void check_writable(const std::vector<std::string>& files);
 
 /// Returns the line of a command's text that names the selected checkpoint, the reason, and which weights are used; "" for none.
 std::string checkpoint_line(const std::string& checkpoint, const std::string& why, bool averages);

@@ -1,6 +1,6 @@
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/tools/doctor/data_check.hpp"
+#include "npu_train/tools/probe/data_check.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {

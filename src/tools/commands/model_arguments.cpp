@@ -3,7 +3,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/weights.hpp"
-#include "tools/commands/train_app/number_checks.hpp"
+#include "tools/commands/console/number_checks.hpp"
 
 namespace npu_train::cli {
 

@@ -15,7 +15,7 @@
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/export/onnx_metadata.hpp"
 #include "npu_train/io/file.hpp"
-#include "tools/commands/train_app/number_checks.hpp"
+#include "tools/commands/console/number_checks.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -167,6 +167,7 @@ Finding low_precision_finding(const CpuFacts& cpu) {
 
 std::vector<Finding> check_cpu(const HostView& host, const ProcessFacts& process) {
   const auto cpu = detail::cpu_facts(host);
+  if (!process.torch_loaded) return {model_finding(cpu, process), cores_finding(cpu), numa_finding(host, cpu), low_precision_finding(cpu)};
   return {model_finding(cpu, process), kernels_finding(host, cpu, process), cores_finding(cpu), threads_finding(host, cpu, process),
           numa_finding(host, cpu),     low_precision_finding(cpu)};
 }

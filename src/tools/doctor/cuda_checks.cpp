@@ -262,7 +262,7 @@ std::vector<Finding> check_cuda(const HostView& host, const ProcessFacts& proces
     out.push_back(smi_finding(cuda, process));
     for (const auto& gpu : cuda.gpus) out.push_back(gpu_finding(gpu, process));
   }
-  out.push_back(libtorch_finding(host, cuda, process));
+  if (process.torch_loaded) out.push_back(libtorch_finding(host, cuda, process));
   if (process.cuda_runtime > 0) out.push_back(tf32_finding(host, process));
   return out;
 }

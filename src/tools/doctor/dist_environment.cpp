@@ -13,10 +13,10 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/host_name.hpp"
+#include "npu_train/core/launch.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/without_hint.hpp"
-#include "npu_train/data/loader.hpp"
-#include "npu_train/dist/launch.hpp"
+#include "tools/doctor/cpu_facts.hpp"
 
 namespace npu_train {
 namespace {
@@ -117,7 +117,7 @@ NetworkFacts network_facts() {
   NetworkFacts out;
   out.host = host_name();
   out.address = address_of(out.host);
-  out.processors = static_cast<int>(cpu_count());
+  out.processors = detail::cpu_facts(HostView::live()).usable();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const auto equal = text.find('=');

@@ -52,7 +52,11 @@ Segments read_segments(const ReadableFile& file, const Elf64_Ehdr& header) {
   for (size_t i = 0; i < header.e_phnum; ++i) {
     check(header.e_phoff <= file.size(), ErrorKind::Data, kElf, "its program header is beyond its end");
     const auto segment = read_struct<Elf64_Phdr>(file, header.e_phoff + i * sizeof(Elf64_Phdr));
-    if (segment.p_type == PT_LOAD) out.loads.push_back(segment);
+    if (segment.p_type == PT_LOAD) {
+      check(segment.p_filesz <= file.size() && segment.p_offset <= file.size() - segment.p_filesz, ErrorKind::Data, kElf,
+            "it is truncated: ", file.size(), " bytes, a segment of ", segment.p_filesz, " bytes begins at ", segment.p_offset);
+      out.loads.push_back(segment);
+    }
     if (segment.p_type == PT_DYNAMIC) {
       out.dynamic = segment;
       out.has_dynamic = true;

@@ -21,7 +21,7 @@ struct ElfFacts {
   std::string machine_name() const;
 };
 
-// Returns nullopt, with the reason in `why`, for a file that is missing or not such an ELF file.
+// Returns nullopt, with the reason in `why`, for a file that is missing, truncated or not such an ELF file.
 std::optional<ElfFacts> read_elf(const std::filesystem::path& file, std::string& why);
 
 }  // namespace npu_train::detail

@@ -41,6 +41,7 @@ std::string found_here(const HostView& host, const ProcessFacts& process, const 
                        const std::string& how) {
   constexpr std::string_view kCommand = "command ";
   if (how.starts_with(kCommand)) return printed_version(host, how.substr(kCommand.size()));
+  if (how == "torch" && !process.torch_loaded) return "";
   if (how == "torch") return process.torch_library.empty() ? process.torch_headers : process.torch_library;
   if (how == "torch_npu") return detail::torch_npu_here(host, process);
   if (how == "cann") return cann.version;

@@ -1,3 +1,8 @@
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "npu_train/core/c_library.hpp"
+#include "npu_train/core/version.hpp"
 #include "npu_train/tools/doctor/checks.hpp"
 #include "npu_train/tools/doctor/version_matrix.hpp"
 #include "tools/doctor/parse.hpp"
@@ -74,8 +79,29 @@ Finding abi_finding(const ProcessFacts& process) {
 
 }  // namespace
 
+ProcessFacts process_without_libtorch(const std::string& torch_headers) {
+  ProcessFacts out;
+  out.torch_loaded = false;
+  ::utsname names{};
+  out.machine = ::uname(&names) == 0 ? names.machine : "unknown";
+  out.npu_train = NPU_TRAIN_VERSION;
+  out.torch_headers = torch_headers;
+  out.cxx11_abi = _GLIBCXX_USE_CXX11_ABI != 0;
+#ifdef __clang__
+  out.compiler = "Clang " __clang_version__;
+#else
+  out.compiler = "GCC " __VERSION__;
+#endif
+  out.libc = c_library();
+  out.pid = ::getpid();
+  return out;
+}
+
 std::vector<Finding> check_system(const HostView& host, const ProcessFacts& process) {
-  return {os_finding(host), compiler_finding(process), torch_finding(process), abi_finding(process)};
+  std::vector<Finding> out{os_finding(host), compiler_finding(process)};
+  if (process.torch_loaded) out.push_back(torch_finding(process));
+  out.push_back(abi_finding(process));
+  return out;
 }
 
 DoctorReport check_machine(const HostView& host, const ProcessFacts& process, const CheckOptions& options) {

@@ -2,7 +2,6 @@
 
 #include "fake_host.hpp"
 
-#include "device/ascend_chip.hpp"
 #include "tools/doctor/ascend_facts.hpp"
 
 using namespace npu_train;
@@ -144,20 +143,6 @@ TEST_CASE("chips: Atlas A3, the first generation, unknown ones, several kinds") 
   CHECK((m.at("overflow mode").verdict == Verdict::NotHere));
   m.npu_smi(says(smi_table(smi_chip(0, "910B3", "OK", "1 / 2") + smi_chip(1, "910B4", "OK", "1 / 2"), "")));
   CHECK(warns(m.at("chip"), "different kinds", "ASCEND_RT_VISIBLE_DEVICES"));
-}
-
-TEST_CASE("chips are judged as the device room judges them") {
-  for (const char* name : {"Ascend910B1", "Ascend910B4_1", "Ascend910_9392", "Ascend950PR", "Ascend310B1", "Ascend310P3", "Ascend910A",
-                           "Ascend910B", "Ascend910ProB", "Ascend910PremiumA", "Ascend1", "Kirin"}) {
-    INFO(name);
-    const auto device = npu_train::detail::ascend_chip(name);
-    const auto doctor = npu_train::detail::chip_facts(name, false);
-    REQUIRE(device.has_value() == doctor.has_value());
-    if (!device) continue;
-    CHECK(device->bf16 == doctor->bf16);
-    CHECK(device->can_choose == (doctor->overflow == "choice"));
-    CHECK(device->saturates == (doctor->overflow == "saturates"));
-  }
 }
 
 TEST_CASE("overflow mode by the environment") {

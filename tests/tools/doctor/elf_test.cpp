@@ -57,6 +57,10 @@ TEST_CASE("files that are no such libraries") {
   CHECK(!elf_of("text", why));
   CHECK(!elf_of(std::string(100, 'x'), why));
   CHECK(has(why, "not an ELF file"));
+  const auto whole = FakeLibrary{{"liba.so"}}.bytes();
+  CHECK(elf_of(whole + "more", why));
+  CHECK(!elf_of(whole.substr(0, whole.size() - 1), why));
+  CHECK(has(why, "truncated: " + std::to_string(whole.size() - 1) + " bytes"));
   auto bytes = FakeLibrary{{"a"}}.bytes();
   bytes[EI_CLASS] = ELFCLASS32;
   CHECK(!elf_of(bytes, why));

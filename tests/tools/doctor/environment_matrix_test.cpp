@@ -54,6 +54,8 @@ TEST_CASE("the installed versions of a machine") {
   m.host.environment["TOOLCHAIN_HOME"] = "/opt/toolchain";
   m.host.environment["PYTHONPATH"] = "/opt/modules";
   CHECK(row(m, "PyTorch").here == "2.11.0");
+  m.process.torch_loaded = false;
+  CHECK(row(m, "PyTorch").here == "");
   CHECK(row(m, "torch_npu").here == "2.11.0");
   CHECK(row(m, "CANN").here == "9.1.0");
   CHECK(row(m, "Python").here == "3.9.18");

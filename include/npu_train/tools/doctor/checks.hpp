@@ -13,6 +13,7 @@ namespace npu_train {
 
 /// Facts that only the running process knows.
 struct ProcessFacts {
+  bool torch_loaded = true;    ///< false: libtorch is not loaded, and what it knows is not checked
   std::string machine;         ///< as reported by uname: "x86_64", "aarch64"
   std::string npu_train;       ///< version of npu_train
   std::string torch_headers;   ///< libtorch version that this program was compiled with: "2.13.0"
@@ -30,8 +31,9 @@ struct ProcessFacts {
   int64_t pid = 0;
 };
 
-/// Returns the facts of this process.
-ProcessFacts this_process();
+/// Returns the facts of a process without libtorch. (A process with libtorch: this_process() of probe/process_facts.hpp.)
+/// `torch_headers`: the version that the programs were compiled with.
+ProcessFacts process_without_libtorch(const std::string& torch_headers);
 
 /// Checks model, vector instructions, cores and the quota of the control group, threads, NUMA and low precision. x86 and aarch64.
 std::vector<Finding> check_cpu(const HostView& host, const ProcessFacts& process);

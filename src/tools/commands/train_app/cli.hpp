@@ -1,62 +1,19 @@
-// Common parts of both programs: exit codes of errors, signals, the console.
+// What train_app and npu_tool have in common: the console, their version, and errors of their command lines.
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstddef>
-#include <functional>
 #include <string>
-#include <vector>
 
-#include "npu_train/core/log.hpp"
 #include "npu_train/engine/parts.hpp"
+#include "tools/commands/console/console.hpp"
 
 namespace npu_train::cli {
-
-/// Runs `body` and returns its exit code, or that of the Error to which its exception is translated, with the message on stderr. Failed
-/// output is also an error (see written()).
-int guarded(const std::function<int()>& body);
-
-/// Returns `code`, or 6 with a message on stderr if not all output could be written to stdout (a full disk, a closed pipe).
-int written(int code);
 
 /// Returns the exit code for an exception of CLI11: 0 for help, which goes to stdout, otherwise 2 with its message on stderr. If a
 /// configuration key was given with dashes, shows the correct form (optimizer.lr=3).
 int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** argv, const Parts& parts);
 
-/// Returns the number of columns of the terminal on stdout; 0 if stdout is not a terminal.
-size_t terminal_columns();
-
-/// Opens /dev/null for each closed descriptor from 0 to 2; otherwise the next opened file would become stdout or stderr. Call it first in
-/// main().
-void open_standard_descriptors();
-
-/// Disables stdout on ranks other than 0, since a program reports the same on every rank. Call it before any output.
-void leave_stdout_to_main_rank();
-
-/// On a rank, raises the limit of open files to the hard limit: connections to hundreds of other ranks exceed the usual 1,024.
-void raise_descriptor_limit();
-
-/// Returns a sink that logs to stderr; on ranks other than 0, only warnings and errors, prefixed with the rank.
-LogSink make_program_sink();
-
-/// Calls `stop` (async-signal-safe) at the first signal with which users, terminals and schedulers end a program: SIGINT, SIGTERM, SIGHUP
-/// (unless it is ignored, as under nohup), SIGUSR1, SIGUSR2, SIGXCPU, and SIGPIPE, which is caused by writing to a stdout or stderr without
-/// a reader. A second SIGINT or SIGTERM, one second or more later, ends the program at once. signal_received() returns the number of the
-/// first signal, or 0.
-void on_stop_signal(void (*stop)());
-int signal_received();
-
 /// Returns version, libtorch and backends.
 std::string version_text();
-
-/// The arguments CONFIG key=value ... of a command line. If the configuration does not exist at the given path, it is searched in
-/// share/npu_train of the installation that contains this program.
-struct ConfigWords {
-  std::string file;  ///< "": not given
-  std::vector<std::string> overrides;
-};
-
-/// Error(Usage) if there are two configurations.
-ConfigWords split_words(const std::vector<std::string>& words);
 
 }  // namespace npu_train::cli

@@ -8,6 +8,7 @@
 #include "cli.hpp"
 #include "launch_options.hpp"
 #include "npu_train/core/c_locale.hpp"
+#include "npu_train/core/launch.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
@@ -15,13 +16,12 @@
 #include "npu_train/core/wrapped.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/host_arena.hpp"
-#include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/run_precision.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/tools/commands/main.hpp"
 #include "npu_train/tools/runs/verify_resume.hpp"
 #include "npu_train/train/callbacks/progress.hpp"
-#include "number_checks.hpp"
+#include "tools/commands/console/number_checks.hpp"
 
 namespace npu_train {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <unistd.h>
 
-#include "npu_train/dist/launch.hpp"
+#include "npu_train/core/launch.hpp"
 
 namespace {
 

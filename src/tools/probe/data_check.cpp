@@ -1,4 +1,4 @@
-#include "npu_train/tools/doctor/data_check.hpp"
+#include "npu_train/tools/probe/data_check.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/tools/doctor/hello.hpp"
+#include "npu_train/tools/probe/hello.hpp"
 
 #include <cmath>
 

@@ -1,19 +1,14 @@
+#include "npu_train/tools/probe/process_facts.hpp"
+
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <caffe2/core/common.h>
 #include <dlfcn.h>
-#include <sys/utsname.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <filesystem>
-
-#include "npu_train/core/c_library.hpp"
-#include "npu_train/core/error.hpp"
-#include "npu_train/core/version.hpp"
-#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train {
 namespace {
@@ -52,23 +47,12 @@ void read_cuda(ProcessFacts& out) {
 }  // namespace
 
 ProcessFacts this_process() {
-  ProcessFacts out;
-  ::utsname names{};
-  out.machine = ::uname(&names) == 0 ? names.machine : "unknown";
-  out.npu_train = NPU_TRAIN_VERSION;
-  out.torch_headers = TORCH_VERSION;
+  auto out = process_without_libtorch(TORCH_VERSION);
+  out.torch_loaded = true;
   out.torch_library = torch_library_version();
   out.torch_folder = torch_library_folder();
-  out.cxx11_abi = _GLIBCXX_USE_CXX11_ABI != 0;
-#ifdef __clang__
-  out.compiler = "Clang " __clang_version__;
-#else
-  out.compiler = "GCC " __VERSION__;
-#endif
-  out.libc = c_library();
   out.cpu_capability = at::get_cpu_capability();
   out.threads = at::get_num_threads();
-  out.pid = ::getpid();
   read_cuda(out);
   return out;
 }

@@ -1,4 +1,4 @@
-#include "npu_train/dist/launch.hpp"
+#include "npu_train/core/launch.hpp"
 
 #include <algorithm>
 #include <cstdint>

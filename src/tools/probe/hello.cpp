@@ -1,4 +1,4 @@
-#include "npu_train/tools/doctor/hello.hpp"
+#include "npu_train/tools/probe/hello.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/tools/doctor/data_check.hpp"
+#include "npu_train/tools/probe/data_check.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "environment_variable.hpp"
-#include "npu_train/dist/launch.hpp"
+#include "npu_train/core/launch.hpp"
 
 extern char** environ;
 

@@ -7,7 +7,7 @@
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/wrapped.hpp"
-#include "npu_train/tools/doctor/dist_probe.hpp"
+#include "npu_train/tools/probe/dist_probe.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 

@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/tools/doctor/dist_probe.hpp"
+#include "npu_train/tools/probe/dist_probe.hpp"
 
 using namespace npu_train;
 

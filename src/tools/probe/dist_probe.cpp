@@ -1,4 +1,4 @@
-#include "npu_train/tools/doctor/dist_probe.hpp"
+#include "npu_train/tools/probe/dist_probe.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
