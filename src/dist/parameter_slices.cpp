@@ -1,18 +1,64 @@
 #include "dist/parameter_slices.hpp"
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dist/divided_masters.hpp"
-#include "dist/gathered_bucket.hpp"
+#include "dist/flat_layout.hpp"
 #include "dist/gradient_hook.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/dist/process_group.hpp"
 
 namespace npu_train::detail {
+namespace {
+
+// All-gather of the slices of one bucket's parameters.
+class GatheredBucket {
+ public:
+  // Sends this rank's `slices`, one for each parameter of the set and on any device, rounded to `dtype`. `between_devices`: between the
+  // devices of the parameters, without a copy in host memory.
+  GatheredBucket(const FlatBucket& layout, const std::vector<at::Tensor>& slices, at::ScalarType dtype, ProcessGroup& group,
+                 bool between_devices);
+
+  // Blocks, and copies the result to each defined tensor of `whole` in this bucket. `parameters` have the complete sizes and strides.
+  void finish(const ParameterSet& parameters, const std::vector<at::Tensor>& whole);
+
+ private:
+  const FlatBucket& layout_;
+  at::Tensor own_, all_;
+  std::unique_ptr<Collective> gather_;
+};
+
+GatheredBucket::GatheredBucket(const FlatBucket& layout, const std::vector<at::Tensor>& slices, at::ScalarType dtype, ProcessGroup& group,
+                               bool between_devices)
+    : layout_(layout) {
+  const auto options = layout.options.dtype(dtype).device(between_devices ? layout.options.device() : c10::Device(c10::kCPU));
+  own_ = at::zeros({layout.numel / group.size()}, options);
+  all_ = at::empty({layout.numel}, options);
+  for (const auto& piece : layout.pieces) {
+    const auto& slice = slices[piece.parameter];
+    if (slice.numel() > 0) own_.narrow(0, layout.offset_in_part(piece, group.rank(), group.size()), slice.numel()).copy_(slice.detach());
+  }
+  gather_ = group.all_gather(all_, own_);
+}
+
+void GatheredBucket::finish(const ParameterSet& parameters, const std::vector<at::Tensor>& whole) {
+  gather_->wait();
+  for (const auto& piece : layout_.pieces)
+    if (const auto& to = whole[piece.parameter]; to.defined())
+      to.detach().copy_(FlatBucket::view(all_, piece, parameters[piece.parameter].value));
+}
+
+}  // namespace
 
 ParameterSlices::ParameterSlices(const ParameterSet& parameters, const std::vector<Bucket>& buckets, ParameterUnits* units,
                                  const ShardGroups& groups, Sharding sharding, bool between_devices)

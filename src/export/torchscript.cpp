@@ -1,22 +1,75 @@
 #include "npu_train/export/torchscript.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cctype>
+#include <memory>
 #include <sstream>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "export/compare.hpp"
 #include "export/records.hpp"
 #include "export/script_graph.hpp"
-#include "export/script_module.hpp"
 #include "npu_train/core/c_locale.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/nn/evaluation_mode.hpp"
 #include "npu_train/nn/named_state.hpp"
+
+namespace npu_train::script {
+namespace {
+
+// Makes a TorchScript module with the submodules, parameters and buffers of a module, without methods.
+class ModuleMirror {
+ public:
+  // Copies the module. A tensor or module that is registered twice is shared in the copy, too.
+  torch::jit::Module copy(const torch::nn::Module& from);
+
+ private:
+  at::Tensor copy(const at::Tensor& from);
+
+  std::shared_ptr<torch::jit::CompilationUnit> unit_ = std::make_shared<torch::jit::CompilationUnit>();
+  std::unordered_map<const torch::nn::Module*, torch::jit::Module> modules_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> tensors_;
+};
+
+// Returns "BatchNorm2d" for torch::nn::BatchNorm2dImpl: the class name known to Python tools and ours.
+std::string class_name(const torch::nn::Module& module) {
+  auto name = module.name();
+  if (const auto end = name.find('<'); end != std::string::npos) name.resize(end);
+  if (const auto begin = name.rfind("::"); begin != std::string::npos) name = name.substr(begin + 2);
+  if (name.ends_with("Impl")) name.resize(name.size() - 4);
+  for (auto& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 ? "Module" : name;
+}
+
+at::Tensor ModuleMirror::copy(const at::Tensor& from) {
+  auto& made = tensors_[from.unsafeGetTensorImpl()];
+  if (!made.defined()) made = from.detach().clone().set_requires_grad(from.requires_grad());
+  return made;
+}
+
+torch::jit::Module ModuleMirror::copy(const torch::nn::Module& from) {
+  if (const auto known = modules_.find(&from); known != modules_.end()) return known->second;
+  torch::jit::Module to("__torch__.npu_train." + class_name(from), unit_, /*shouldMangle=*/true);
+  to.register_attribute("training", c10::BoolType::get(), false);
+  for (const auto& p : from.named_parameters(/*recurse=*/false)) to.register_parameter(p.key(), copy(p.value()), /*is_buffer=*/false);
+  for (const auto& b : from.named_buffers(/*recurse=*/false)) to.register_buffer(b.key(), copy(b.value()));
+  for (const auto& child : from.named_children()) to.register_module(child.key(), copy(*child.value()));
+  modules_.emplace(&from, to);
+  return to;
+}
+
+}  // namespace
+}  // namespace npu_train::script
 
 namespace npu_train {
 namespace {

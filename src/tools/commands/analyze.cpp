@@ -1,8 +1,95 @@
-#include "analyze_config.hpp"
-#include "analyze_source.hpp"
-#include "commands.hpp"
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/tools/analyze/analysis.hpp"
+#include "npu_train/tools/analyze/analyze_run.hpp"
+#include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/report/page_origin.hpp"
+#include "npu_train/tools/scan/rewrite.hpp"
+#include "npu_train/tools/scan/scan_report.hpp"
+#include "tools/commands/commands.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
+namespace {
+
+struct AnalyzeArguments {
+  std::vector<std::string> words;  // CONFIG key=value ...
+  AnalysisOptions options;
+  std::string device, html, hbm;
+  size_t rows = 30;
+  bool json = false;
+};
+
+RunConfig config_of(const AnalyzeArguments& args, const Parts& parts) {
+  const auto [file, overrides] = split_words(args.words);
+  check(!file.empty(), ErrorKind::Usage, "analyze", "nothing to analyse; give CONFIG.yaml [key=value ...], or --source DIR");
+  return load_config(file, overrides, parts);
+}
+
+// Returns the exit status: 0, or 7 if a finding blocks the migration.
+int analyze_config(const AnalyzeArguments& args, const Parts& parts) {
+  check_writable({args.html});
+  const auto config = config_of(args, parts);
+  auto options = args.options;
+  if (!args.hbm.empty()) {
+    options.hbm = size_argument("--hbm", args.hbm);
+    auto predicted = config;
+    predicted.sim_npu.hbm = "1024TiB";
+    predicted.sim_npu.unsupported_ops = "ignore";
+    options.predicted_peak = predict_memory(predicted, {.variants = false}, parts).peak.reserved;
+    if (options.predicted_peak > options.hbm) options.fits_with = fitting_overrides(predicted, options.hbm, parts);
+  }
+  const auto analysis = analyze_run(config, options, parts);
+  if (!args.html.empty()) write_page(args.html, to_html(analysis));
+  auto document = args.json ? to_json(analysis) : Json();
+  auto text = args.json ? std::string() : to_text(analysis, args.rows, terminal_columns());
+  if (options.hbm > 0 && args.json) {
+    document.set("hbm", options.hbm);
+    document.set("predicted_peak", options.predicted_peak);
+    document.set("fits_with", options.fits_with);
+  }
+  if (options.hbm > 0)
+    text += "memory: " + human_bytes(static_cast<double>(options.predicted_peak)) + " predicted, of " +
+            human_bytes(static_cast<double>(options.hbm)) + "\n";
+  print(args.json, document, text);
+  return analysis.verdict() == "blocked" ? static_cast<int>(ErrorKind::CheckFailed) : 0;
+}
+
+// Like analyze_config(), for `--try DEVICE`.
+int analyze_trial(const AnalyzeArguments& args, const Parts& parts) {
+  const auto report = try_run(config_of(args, parts), args.device, {}, parts);
+  print(args.json, args.json ? to_json(report) : Json(), args.json ? "" : to_text(report, terminal_columns()));
+  return report.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+}
+
+struct SourceArguments {
+  std::string source, rewrite, html, csv;
+  size_t rows = 50;
+  bool json = false;
+};
+
+// Prints the scan and writes the requested copy and reports. Returns 0, or 7 if a finding blocks the migration.
+int analyze_source(const SourceArguments& args) {
+  check_writable({args.csv, args.html});
+  const auto scan = scan_source(args.source);
+  std::optional<Rewrite> rewrite;
+  if (!args.rewrite.empty()) rewrite = rewrite_source(args.source, args.rewrite);
+  if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(scan));
+  if (!args.html.empty()) write_page(args.html, to_html(scan));
+  auto document = args.json ? to_json(scan) : Json();
+  if (args.json && rewrite) document.set("rewrite", to_json(*rewrite));
+  print(args.json, document, args.json ? "" : to_text(scan, args.rows, terminal_columns()) + (rewrite ? to_text(*rewrite) : ""));
+  return scan.verdict == Feasibility::Blocked ? static_cast<int>(ErrorKind::CheckFailed) : 0;
+}
+
+}  // namespace
 
 void add_analyze(CLI::App& app, Command& run) {
   auto args = std::make_shared<SourceArguments>();
