@@ -18,6 +18,13 @@ endif()
 if(TARGET torch_cuda AND NPU_TRAIN_DIST)
   find_path(NPU_TRAIN_NCCL_INCLUDE nccl.h HINTS ${NPU_TRAIN_TORCH_PREFIX}/../nvidia/nccl/include)
 endif()
+# npu_train_imported(NAME INCLUDE LIBRARY): a target for a library that has no package of CMake.
+function(npu_train_imported name include library)
+  add_library(${name} INTERFACE IMPORTED)
+  target_include_directories(${name} SYSTEM INTERFACE ${include})
+  target_link_libraries(${name} INTERFACE ${library})
+endfunction()
+
 find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
@@ -26,6 +33,7 @@ if(NPU_TRAIN_TOOLS)
 endif()
 find_path(NPU_TRAIN_HWY_INCLUDE hwy/highway.h REQUIRED)
 find_library(NPU_TRAIN_HWY_LIBRARY hwy REQUIRED)
+npu_train_imported(npu_train_highway "${NPU_TRAIN_HWY_INCLUDE}" "${NPU_TRAIN_HWY_LIBRARY}")
 find_path(NPU_TRAIN_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_path(NPU_TRAIN_PROTOZERO_INCLUDE protozero/pbf_writer.hpp REQUIRED) # headers only
 find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # only its headers, with the fmt next to them
@@ -33,13 +41,12 @@ find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # only its headers,
 # them.
 set(NPU_TRAIN_PLAIN_NEEDS yaml-cpp pthread ${CMAKE_DL_LIBS}) # npu_train::check
 set(NPU_TRAIN_STATIC_NEEDS hwy ${NPU_TRAIN_PLAIN_NEEDS})
-set(NPU_TRAIN_IMAGE_LIBRARIES "")
 if(NPU_TRAIN_IMAGES)
   find_package(JPEG REQUIRED)
   find_package(ZLIB REQUIRED)
   find_path(NPU_TRAIN_SPNG_INCLUDE spng.h REQUIRED)
   find_library(NPU_TRAIN_SPNG_LIBRARY spng REQUIRED)
-  set(NPU_TRAIN_IMAGE_LIBRARIES JPEG::JPEG ZLIB::ZLIB ${NPU_TRAIN_SPNG_LIBRARY})
+  npu_train_imported(npu_train_spng "${NPU_TRAIN_SPNG_INCLUDE}" "${NPU_TRAIN_SPNG_LIBRARY}")
   list(PREPEND NPU_TRAIN_STATIC_NEEDS jpeg spng z)
 elseif(NPU_TRAIN_TOOLS)
   message(FATAL_ERROR "The tools read images: NPU_TRAIN_IMAGES=OFF needs NPU_TRAIN_TOOLS=OFF too")

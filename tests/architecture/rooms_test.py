@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks every #include of include/, src/ and models/ against the rules of cmake/rooms.txt.
+"""Checks every #include of include/, src/ and models/ against what the CMakeLists.txt of the rooms allow.
 
   python3 tests/architecture/rooms_test.py [ROOT]        checks a tree
   python3 tests/architecture/rooms_test.py --self-test   plants each fault in a small tree and checks that it is found
 """
+import itertools
 import re
 import sys
 import tempfile
@@ -20,19 +21,18 @@ BY_LOCALE = re.compile(r"\b(?:c10::str|v?snprintf|sscanf|strto(?:d|f|ld)|sto(?:d
 KNOWS_LOCALES = ("src/core/text.cpp", "src/data/jpeg.cpp")
 
 
-def read_table(root):
-    table = {}
-    for line in (root / "cmake/rooms.txt").read_text().splitlines():
-        match = re.match(r"((?:tools/)?[a-z]+):(.*)$", line)
+def read_rooms(root):
+    """{room: rooms that it may include}, and what is compiled without libtorch: rooms, and parts of rooms ("tools/commands/check")."""
+    table, plain = {}, []
+    for file in sorted([*(root / "src").rglob("CMakeLists.txt"), root / "models/CMakeLists.txt"]):
+        match = file.is_file() and re.search(r"^npu_train_add_room\(([a-z_/]+)([^)]*)", file.read_text(), re.M)
         if match:
-            table[match[1]] = match[2].split()
-    return table
-
-
-def plain_of(root):
-    """What is compiled without libtorch: rooms, and parts of rooms ("tools/commands/check")."""
-    match = re.search(r"^\* plain: (.*)$", (root / "cmake/rooms.txt").read_text(), re.M)
-    return match[1].split() if match else []
+            words = match[2].split()
+            plain += [match[1]] * ("WITHOUT_LIBTORCH" in words)
+            if "PART_OF" not in words:
+                used = words[words.index("USES") + 1:] if "USES" in words else []
+                table[match[1]] = list(itertools.takewhile(lambda word: not word.isupper(), used))
+    return table, plain
 
 
 def cycles(table):
@@ -40,7 +40,7 @@ def cycles(table):
 
     def visit(room, path):
         if room in path:
-            found.append("cmake/rooms.txt: a cycle: " + " -> ".join(path[path.index(room):] + [room]))
+            found.append("a cycle: " + " -> ".join(path[path.index(room):] + [room]))
         elif room not in done:
             for other in table.get(room, []):
                 visit(other, path + [room])
@@ -66,19 +66,25 @@ def first_room(path):
     return "/".join(parts[:2]) if parts[0] == "tools" else parts[0]
 
 
+def listed_by_cmake(root, path):
+    lists = (folder / "CMakeLists.txt" for folder in path.parents)
+    return any(str(path.relative_to(file.parent)) in (root / file).read_text().replace(")", " ").split() for file in lists if (root / file).is_file())
+
+
 def check(root):
-    table = read_table(root)
+    table, plain = read_rooms(root)
     problems = cycles(table)
-    problems += [f"cmake/rooms.txt: {room} may include {other}, which is not a room" for room, others in table.items() for other in others if other not in table]
-    plain = plain_of(root)
+    problems += [f"{room} may include {other}, which is not a room" for room, others in table.items() for other in others if other not in table]
     files = sorted(f for folder in ("include", "src", "models") for f in (root / folder).rglob("*") if f.suffix in (".hpp", ".cpp", ".cu", ".h"))
     for file in files:
         path = file.relative_to(root)
         text = file.read_text(errors="replace")
         room, public = room_of(path), path.parts[0] == "include"
         if room not in table:
-            problems.append(f"{path}: the room {room} is not in cmake/rooms.txt")
+            problems.append(f"{path}: the room {room} has no CMakeLists.txt with npu_train_add_room()")
             continue
+        if path.suffix == ".cpp" and not listed_by_cmake(root, path):
+            problems.append(f"{path}: no CMakeLists.txt lists it, so it is not compiled")
         if path.parts[1] == "npu_train" and not text.startswith("///"):
             problems.append(f"{path}: does not begin with a /// comment that states its purpose")
         if str(path) not in KNOWS_LOCALES:
@@ -148,22 +154,27 @@ def self_test():
         "of glibc alone": ("src/io/a.cpp", "#include <gnu/libc-version.h>\n"),
         "depends on the program's locale": ("src/io/a.cpp", "double x = std::stod(text);\n"),
         "relative path": ("src/io/a.cpp", '#include "../core/x.hpp"\n'),
-        "the room more is not in": ("src/more/a.cpp", "\n"),
-        "a cycle": ("cmake/rooms.txt", "core: io\nio: core\n"),
+        "the room more has no": ("src/more/a.cpp", "\n"),
+        "a cycle": ("src/core/CMakeLists.txt", "npu_train_add_room(core USES io)\n"),
+        "no CMakeLists.txt lists it": ("src/io/forgotten.cpp", "\n"),
         "room io includes npu_train/tools/a/x.hpp": ("src/io/a.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
         "room tools/a includes npu_train/device/x.hpp": ("src/tools/a/a.cpp", '#include "npu_train/device/x.hpp"\n'),
         "a test of the room io includes npu_train/tools/a/x.hpp": ("tests/io/a_test.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
         "an example includes core/x.hpp": ("examples/a.cpp", '#include "core/x.hpp"\n'),
         "a is compiled without libtorch": ("include/npu_train/tools/a/a.hpp", "/// A.\n#include <ATen/core/Tensor.h>\n"),
         "core is compiled without libtorch": ("src/core/a.cpp", "#include <c10/util/Exception.h>\n"),
-        "the room tools/more is not in": ("src/tools/more/a.cpp", "\n"),
+        "the room tools/more has no": ("src/tools/more/a.cpp", "\n"),
     }
     missed = []
     for part, (name, text) in mistakes.items():
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             for path, content in {"src/npu_train/core/private.hpp": "/// Private.\n", "tests/core/private_test.cpp": "",
-                                  "cmake/rooms.txt": "* plain: core tools/a\ncore:\nio: core\ndevice: core\ntrain: io\nmodels: core\nengine: train\ntools/a: io\n",
+                                  "models/CMakeLists.txt": "npu_train_add_room(models\n  USES core\n  SOURCES\n    a.cpp)\n",
+                                  "src/core/CMakeLists.txt": "npu_train_add_room(core WITHOUT_LIBTORCH SOURCES a.cpp)\n",
+                                  "src/tools/a/CMakeLists.txt": "npu_train_add_room(tools/a WITHOUT_LIBTORCH USES io SOURCES a.cpp)\n",
+                                  **{f"src/{room}/CMakeLists.txt": f"npu_train_add_room({room} USES {below} SOURCES good.cpp a.cpp)\n"
+                                     for room, below in (("io", "core"), ("device", "core"), ("train", "io"), ("engine", "train"))},
                                   "src/io/good.cpp": '#include "npu_train/core/a.hpp"\n#include "io/b.hpp"\n#include <vector>\n', name: text}.items():
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(content)
