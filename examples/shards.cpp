@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include <npu_train/base/has_memory.hpp>
 #include <npu_train/core/launch.hpp>
 #include <npu_train/trainer.hpp>
 
@@ -39,7 +40,9 @@ int main(int argc, char** argv) try {
   };
   const WideCurve net;
   const auto result = trainer.fit(npu_train::task(net, huber, {npu_train::mean_absolute_error()}), train, val);
-  const auto bytes_of = [](const torch::nn::Linear& layer) { return static_cast<long long>(layer->weight.storage().nbytes()); };
+  const auto bytes_of = [](const torch::nn::Linear& layer) {
+    return npu_train::has_memory(layer->weight) ? static_cast<long long>(layer->weight.nbytes()) : 0LL;
+  };
   std::printf("mean absolute error %.4f; between steps this rank has %lld bytes of layer2, and %lld of out\n",
               npu_train::scalar_or(result.final_val, "mae", -1), bytes_of(net->layer2), bytes_of(net->out));
 } catch (const npu_train::Error& e) {
