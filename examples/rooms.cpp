@@ -194,7 +194,8 @@ void dist_room() {
   strategy.begin_window(/*micro_batches=*/1);
   strategy.backward((2 * weight).sum(), /*last=*/true);
   const auto total = strategy.finish_gradients({.loss = 8, .samples = 8});  // of one rank: its own
-  if (strategy.is_main()) std::printf("rank %d of %d: %.0f samples\n", strategy.rank(), strategy.world_size(), total.samples);
+  const auto& ranks = strategy.ranks();
+  if (ranks.is_main()) std::printf("rank %d of %d: %.0f samples\n", ranks.rank(), ranks.size(), total.samples);
 }
 
 // y = slope * x

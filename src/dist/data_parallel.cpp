@@ -34,6 +34,7 @@ struct Agreement {
 DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device,
                                            Sharding sharding)
     : group_(std::move(group)),
+      ranks_(make_ranks(group_)),
       device_(device),
       sharding_(sharding),
       options_(options.resolved(group_->transport(device), sharding)),
@@ -48,7 +49,7 @@ GradientReducer& DataParallelStrategy::reducer() const {
 }
 
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
-  const auto errors = has_compression_state() ? std::make_optional(reducer_->compression_state()) : std::nullopt;
+  const auto errors = error_feedback() != nullptr ? std::make_optional(reducer_->compression_state()) : std::nullopt;
   if (reducer_ != nullptr) reducer_->unshard_parameters();
   reducer_.reset();  // removes its hooks before new ones are set
   const auto device = device_.is_cpu() ? std::nullopt : std::make_optional(device_);
@@ -73,26 +74,16 @@ void DataParallelStrategy::broadcast(const std::vector<at::Tensor>& tensors) {
   sent_ = true;
 }
 
-std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
-  std::vector<double> out(own.size());
-  for (const auto& of_rank : group_->gather("sums", own))
-    for (size_t i = 0; i < out.size(); ++i) out[i] += of_rank[i];
-  return out;
-}
-
 void DataParallelStrategy::gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
   if (!shards()) return Strategy::gather_slices(slices, whole);  // on this rank alone: other ranks need not make the call
   group_->barrier("gather_slices");                              // names the call if another rank makes a different one
   reducer().gather(slices, whole);
 }
 
-std::string DataParallelStrategy::from_main(std::string own) { return group_->gather("from_main", rank() == 0 ? own : std::string())[0]; }
-
 void DataParallelStrategy::does(const char* work) { group_->does("step " + std::to_string(steps_ + 1) + " of this process, " + work); }
 
-void DataParallelStrategy::load_compression_state(const State& saved) {
-  if (!has_compression_state()) return Strategy::load_compression_state(saved);
-  if (saved.empty() && is_main())
+void DataParallelStrategy::load(const State& saved) {
+  if (saved.empty() && ranks_->is_main())
     log_info("the checkpoint has no errors of compressed gradients; with dist.compression=", options_.compression, " they begin at zero");
   reducer().load_compression_state(saved);
 }
@@ -111,8 +102,8 @@ void DataParallelStrategy::begin_window(int64_t micro_batches) {
 }
 
 // Before setup() all parameters are complete.
-at::Tensor DataParallelStrategy::run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) {
-  return shards_parameters() && reducer_ != nullptr ? reducer_->run(unit, forward, x) : forward(x);
+at::Tensor DataParallelStrategy::run(size_t unit, const UnitForward& forward, const at::Tensor& x) {
+  return reducer_ != nullptr ? reducer_->run(unit, forward, x) : forward(x);
 }
 
 bool DataParallelStrategy::begin_forward(bool has_batch) {
@@ -121,7 +112,7 @@ bool DataParallelStrategy::begin_forward(bool has_batch) {
     reducer().begin_forward();
     return has_batch;
   }
-  while (any(has_batch)) {
+  while (ranks_->any(has_batch)) {
     if (has_batch) {
       reducer().begin_forward(/*backward=*/false);
       return true;
@@ -167,7 +158,7 @@ void DataParallelStrategy::agree(StepAgreement& step) {
     check(given.size() == message.size(), ErrorKind::Peer, "agree",
           "ranks have different numbers of metrics; hint: all ranks must run the "
           "same program with the same configuration");
-    const bool in_own_group = static_cast<int>(seconds.size()) / shard_size_ == rank() / shard_size_;
+    const bool in_own_group = static_cast<int>(seconds.size()) / shard_size_ == group_->rank() / shard_size_;
     std::memcpy(&own, given.data(), sizeof own);
     decided_ |= own.bits;
     seconds.push_back(own.seconds);
@@ -185,7 +176,7 @@ void DataParallelStrategy::agree(StepAgreement& step) {
     }
   }
   for (size_t i = 0; i < added.size(); ++i) added[i].copy_(sums[i]);
-  if (const auto slowest = times_->add(seconds); is_main() && !slowest.empty()) log_warning(slowest);
+  if (const auto slowest = times_->add(seconds); ranks_->is_main() && !slowest.empty()) log_warning(slowest);
 }
 
 void DataParallelStrategy::finish_step() {
@@ -225,7 +216,7 @@ void DataParallelStrategy::check_operators() {
     const auto names = group_->gather("operators", operators_);
     const auto found = detail::first_difference(names[0], names[r]);
     const auto shown = [](const std::string& name) { return name.empty() ? "the end" : name; };
-    if (is_main())
+    if (ranks_->is_main())
       log_warning("dist.check_every: in step ", steps_ + 1, " operator ", found.number, " of forward and backward is ", shown(found.b),
                   " on rank ", r, " and ", shown(found.a), " on rank 0; the ranks compute differently");
   }

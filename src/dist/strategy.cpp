@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "npu_train/core/log.hpp"
 #include "npu_train/device/run_backward.hpp"
 
 namespace npu_train {
@@ -12,11 +11,6 @@ void Strategy::gather_slices(const std::vector<at::Tensor>& slices, const std::v
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < whole.size(); ++i)
     if (whole[i].defined() && !whole[i].is_same(slices[i])) whole[i].detach().copy_(slices[i]);
-}
-
-void Strategy::load_compression_state(const State& saved) {
-  if (!saved.empty() && is_main())
-    log_info("the checkpoint has errors of compressed gradients; this run compresses none, so they are dropped");
 }
 
 void SingleDeviceStrategy::backward(const at::Tensor& loss, bool /*last*/) { run_backward(loss); }

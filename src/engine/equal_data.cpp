@@ -112,19 +112,19 @@ void refuse_difference(const std::vector<std::string>& of_ranks, const std::vect
 
 }  // namespace
 
-void check_equal_data(Strategy& strategy, const DatasetPair& data, uint64_t seed) {
-  if (strategy.world_size() == 1) return;
+void check_equal_data(Ranks& ranks, const DatasetPair& data, uint64_t seed) {
+  if (ranks.size() == 1) return;
   const RandomState before{std::vector<c10::Device>{}};
   const RandomState::Scope same(before);
   const auto found = description(data);
   const auto own = records(data, seed);
-  const auto all = strategy.gather(hex64(hash64(found + own.contents)));
+  const auto all = ranks.gather(hex64(hash64(found + own.contents)));
   if (std::all_of(all.begin(), all.end(), [&](const std::string& other) { return other == all[0]; })) return;
-  const auto hosts = strategy.gather(host_name());
-  refuse_difference(strategy.gather(found), hosts, {});
-  if (!strategy.any(records(data, seed).contents != own.contents))
-    return refuse_difference(strategy.gather(own.contents), hosts, strategy.gather(own.places));
-  if (strategy.is_main())
+  const auto hosts = ranks.gather(host_name());
+  refuse_difference(ranks.gather(found), hosts, {});
+  if (!ranks.any(records(data, seed).contents != own.contents))
+    return refuse_difference(ranks.gather(own.contents), hosts, ranks.gather(own.places));
+  if (ranks.is_main())
     log_info("the data set gives other contents each time that a record is read; whether all ranks have the same data is not checked");
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "npu_train/data/datasets.hpp"
-#include "npu_train/dist/strategy.hpp"
+#include "npu_train/dist/ranks.hpp"
 
 namespace npu_train::detail {
 
@@ -12,6 +12,6 @@ namespace npu_train::detail {
 /// are compared by description only, since reading their records would advance them. Error(Data) names the first rank that differs from
 /// rank 0, and the difference. If a data set gives other contents at each read, records are not compared. Collective: all ranks must call
 /// it; random number generators are restored.
-void check_equal_data(Strategy& strategy, const DatasetPair& data, uint64_t seed);
+void check_equal_data(Ranks& ranks, const DatasetPair& data, uint64_t seed);
 
 }  // namespace npu_train::detail

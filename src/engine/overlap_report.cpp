@@ -25,8 +25,8 @@ void OverlapReport::on_step_end(TrainLoop& loop, const StepReport& /*report*/) {
 
 void OverlapReport::on_fit_end(TrainLoop& loop, const RunResult& /*result*/) {
   auto& strategy = *loop.parts().strategy;
-  const auto all = strategy.sums({windows_, communication_, hidden_, bytes_, between_});
-  if (!strategy.is_main()) return;
+  const auto all = strategy.ranks().sums({windows_, communication_, hidden_, bytes_, between_});
+  if (!strategy.ranks().is_main()) return;
   if (all[1] <= 0) {
     log_info("communication: no times are known, so its overlap with backward passes is not either");
     return;

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include "engine/ranks.hpp"
+#include "engine/rank_setup.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/threads.hpp"
 #include "npu_train/engine/run_config.hpp"

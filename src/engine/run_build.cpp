@@ -4,7 +4,7 @@
 #include "engine/equal_data.hpp"
 #include "engine/hub_config.hpp"
 #include "engine/overlap_report.hpp"
-#include "engine/ranks.hpp"
+#include "engine/rank_setup.hpp"
 #include "engine/text_rules.hpp"
 #include "engine/unit_model.hpp"
 #include "npu_train/engine/model_precision.hpp"
@@ -76,7 +76,7 @@ bool wants_channels_last(const std::string& memory_format, const Device& device,
 }
 
 const char* remedy_of_model(const Strategy& strategy) {
-  if (strategy.world_size() == 1) return "a smaller model, or a card with more memory; check what else uses the device's memory";
+  if (strategy.ranks().size() == 1) return "a smaller model, or a card with more memory; check what else uses the device's memory";
   if (strategy.shards_parameters())
     return "TMPDIR on a disk with room for the model of each rank of this machine, a smaller model, or a card with more memory";
   return "trainer.strategy=zero3, where a rank keeps a part of the model; a smaller model, or a card with more memory; check what else "
@@ -106,21 +106,21 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (const auto weights = detail::option_text(config.model.options, "weights"); !task && !weights.empty())
     config.model = with_weights_options(config.model, parts, weights, /*all=*/false);
   device = run_device(config);
-  Ranks ranks(config, device, parts, [stop] { return stop->load(std::memory_order_relaxed); });
+  RankSetup ranks(config, device, parts, [stop] { return stop->load(std::memory_order_relaxed); });
   strategy = ranks.strategy();
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
-  check_equal_on_ranks(*strategy, resolved);
+  check_equal_on_ranks(strategy->ranks(), resolved);
   check(task || !config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; allowed: ", join(parts.models.names()),
         "; hint: set model: {name: resnet50}, or pass a task of your own to fit()");
   if (!task) check_monitors(config, parts);
   if (!task && data.train == nullptr) detail::check_context(config, parts);
   building = {"the data set was opened", "a data set that is read from disk, or a machine with more memory"};
   make_data(config, parts);
-  detail::check_equal_data(*strategy, data, static_cast<uint64_t>(config.seed));
-  accumulate = config.trainer.accumulate_grad_batches =
-      micro_batches_of_rank(*strategy, ranks.first_number(), detail::accumulated_batches(data, config.trainer, ranks.first_number()));
+  detail::check_equal_data(strategy->ranks(), data, static_cast<uint64_t>(config.seed));
+  accumulate = config.trainer.accumulate_grad_batches = micro_batches_of_rank(
+      strategy->ranks(), ranks.first_number(), detail::accumulated_batches(data, config.trainer, ranks.first_number()));
   write_statistics();
   BuildMemory memory(ranks.may_shard_parameters(), config.output.dir);
   if (!task) {
@@ -172,7 +172,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (channels_last)
     for (const auto& p : parameters)
       if (p.value.dim() == 4) p.value.set_data(p.value.contiguous(at::MemoryFormat::ChannelsLast));
-  if (!strategy->is_main()) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), strategy->rank()));
+  if (!strategy->ranks().is_main()) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), strategy->ranks().rank()));
   building = {"the optimizer's state, master weights and averages were made",
               device.is_cpu() || config.dist.offload != "none"
                   ? "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"
@@ -186,9 +186,9 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   auto loop_parts = this->loop_parts(config.model.name, std::move(stop));
   loop_parts.flops_per_sample = speed.flops_per_sample;
   loop_parts.product_flops = speed.product_flops;
-  loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(*strategy, ranks.first_number(), config.trainer.lr_scaling);
+  loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(strategy->ranks(), ranks.first_number(), config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
-  if (config.dist.preset == "communication" && strategy->world_size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
+  if (config.dist.preset == "communication" && strategy->ranks().size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
 }
 
 /// A wrong number of classes would go unnoticed: surplus outputs are merely trained to be improbable.
@@ -230,7 +230,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
     const auto open = [&] { data = parts.datasets.make(config.data, "data", parts.transforms); };
     const auto* download = config.data.options.find("download");
     if (download != nullptr && download->is_scalar() && download->scalar() == "true")
-      strategy->main_first(open);
+      strategy->ranks().main_first(open);
     else
       open();
     data = in_classes(std::move(data), classes);
@@ -243,15 +243,15 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
 ParameterSet Run::gather_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const {
   if (!detail::is_own_part(parts.models, builtin_parts().models, config.model.name)) return trained;
   const auto names = autocast_weights(model, config, device, trained, *precision);
-  const auto of_ranks = strategy->gather(join(names, "\n"));
+  const auto of_ranks = strategy->ranks().gather(join(names, "\n"));
   const bool agreed = std::all_of(of_ranks.begin(), of_ranks.end(), [&](const std::string& other) { return other == of_ranks[0]; });
-  if (!agreed && strategy->is_main())
+  if (!agreed && strategy->ranks().is_main())
     log_info("trainer.strategy=zero3: parameters are gathered in fp32, since the ranks do not all compute natively in ",
              dtype_name(precision->low_precision_dtype()));
   if (names.empty() || !agreed) return trained;
   int64_t elements = 0;
   for (const auto& name : names) elements += trained.find(name)->value.numel();
-  if (strategy->is_main())
+  if (strategy->ranks().is_main())
     log_info("trainer.strategy=zero3: ", with_commas(elements), " of ", with_commas(trained.numel()), " parameters are gathered in ",
              dtype_name(precision->low_precision_dtype()), ", since only autocast reads them");
   return gathered_in(precision->low_precision_dtype(), names, trained);
@@ -282,8 +282,8 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   LoaderOptions runtime;
   runtime.seed = static_cast<uint64_t>(config.seed);
   runtime.channels_last = channels_last;
-  runtime.rank = strategy->rank();
-  runtime.world_size = strategy->world_size();
+  runtime.rank = strategy->ranks().rank();
+  runtime.world_size = strategy->ranks().size();
   if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
   if (backend_of(device).capabilities(device).pinned_memory) runtime.finish = [](Batch batch) { return pin(batch); };
   share_workers(data.options);
@@ -315,7 +315,7 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   }
   schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
   const auto length = schedule->by_epoch() ? context.total_epochs : context.total_steps;
-  if (strategy->is_main() && length > 0 && schedule->warmup() >= static_cast<double>(length))
+  if (strategy->ranks().is_main() && length > 0 && schedule->warmup() >= static_cast<double>(length))
     log_warning("lr_scheduler: the warm-up has ", schedule->warmup(), schedule->by_epoch() ? " epochs" : " steps", " and the run ", length,
                 ": the learning rate never reaches optimizer.lr, ", optimizer->lr(), "; hint: a shorter warm-up, or a longer run");
 }
@@ -328,10 +328,10 @@ void Run::measure_flops(LoopParts& p) const {
   const auto low = precision->low_precision_dtype();
   double best = gemm_flops(device);
   if (has_units_for(device, low)) best = std::max(best, gemm_flops(device, low));
-  p.product_flops = best * strategy->world_size();
-  if (strategy->is_main())
+  p.product_flops = best * strategy->ranks().size();
+  if (strategy->ranks().is_main())
     log_info("trainer.mfu: ", with_commas(static_cast<int64_t>(p.flops_per_sample)), " FLOPs per sample, products at ", 1e-9 * best,
-             " GFLOP/s", strategy->world_size() > 1 ? " on each rank" : "");
+             " GFLOP/s", strategy->ranks().size() > 1 ? " on each rank" : "");
 }
 
 LoopParts Run::loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop) {
@@ -373,8 +373,8 @@ void Run::announce(const std::string& run_dir) const {
   const auto batch = train->options().batch_size;
   const auto k = accumulate;
   log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(optimizer->parameters().numel()),
-           " trainable parameters, effective batch ", batch * k * strategy->world_size(), " (", batch, " x ", k, " accumulated x ",
-           strategy->world_size(), " ranks)");
+           " trainable parameters, effective batch ", batch * k * strategy->ranks().size(), " (", batch, " x ", k, " accumulated x ",
+           strategy->ranks().size(), " ranks)");
   log_info("data: ", data.summary());
   if (!run_dir.empty()) log_info("files of this run: ", run_dir);
 }

@@ -78,7 +78,7 @@ struct Trainer::Impl {
       try {
         return translated(where, fn);
       } catch (const Error& e) {
-        if (e.kind() == ErrorKind::Peer) run.strategy->abandon();
+        if (e.kind() == ErrorKind::Peer) run.strategy->ranks().abandon();
         const auto explained = explain(e);
         if (log_file)
           log_file(LogLevel::Error, (explained ? *explained : e).what());  // so that a run's log ends with the error that ended it
@@ -131,7 +131,7 @@ struct Trainer::Impl {
     try {
       result = run.loop->fit();
     } catch (...) {
-      run.strategy->abandon();
+      run.strategy->ranks().abandon();
       for (const auto& o : run.observers) try {
           o->on_fit_end(view(), run_dir, /*failed=*/true);
         } catch (const std::exception& e) {
@@ -161,7 +161,7 @@ struct Trainer::Impl {
     return config.model.name + (config.data.name.empty() ? "" : "_" + config.data.name);
   }
 
-  bool writes() const { return run.strategy->is_main() && !config.output.dir.empty() && !config.trainer.fast_dev_run; }
+  bool writes() const { return run.strategy->ranks().is_main() && !config.output.dir.empty() && !config.trainer.fast_dev_run; }
 
   /// Locks a run's folder against other runs, and removes incomplete files of killed runs. Error(Checkpoint) names the run that holds the
   /// lock.
@@ -249,8 +249,8 @@ struct Trainer::Impl {
   std::string find_resumed(const std::string& which, std::string& dir);
   /// Only the main rank searches, because the others may see another folder, or the same one later.
   std::string agreed_checkpoint(const std::string& which, std::string& dir) {
-    const bool is_main = run.strategy->is_main();
-    return run.strategy->from_main(is_main ? find_resumed(which, dir) : std::string());
+    const bool is_main = run.strategy->ranks().is_main();
+    return run.strategy->ranks().from_main(is_main ? find_resumed(which, dir) : std::string());
   }
   std::string resume(const std::string& which);
 };

@@ -35,7 +35,7 @@ std::vector<ParameterUnit> units_of(const Model& model) {
 }  // namespace
 
 Model in_units(Model model, const std::shared_ptr<Strategy>& strategy) {
-  if (!strategy->shards_parameters()) return model;
+  if (strategy->units() == nullptr) return model;
   if (model.blocks.empty()) return model;
   auto units = units_of(model);
   size_t index = 0;
@@ -43,19 +43,19 @@ Model in_units(Model model, const std::shared_ptr<Strategy>& strategy) {
     const auto unit = index++;
     if (units[unit].parameters.empty()) continue;
     block.forward = [strategy, unit, forward = std::move(block.forward)](const ForwardContext& context, const at::Tensor& x) {
-      return strategy->run_unit(
+      return strategy->units()->run(
           unit, [&](const at::Tensor& t) { return forward(context, t); }, x);
     };
   }
-  strategy->set_units(std::move(units));
+  strategy->units()->set(std::move(units));
   return chain_blocks(std::move(model));
 }
 
 void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy) {
   const auto units = task.units();
   for (const auto& unit : units) unit.set_runner(nullptr);  // from an earlier run
-  if (!strategy->shards_parameters()) return;
-  if (units.empty() && strategy->is_main())
+  if (strategy->units() == nullptr) return;
+  if (units.empty() && strategy->ranks().is_main())
     log_info("trainer.strategy=zero3: the model declares no blocks and no units, so all parameters are complete during a step");
   const auto parameters = task.parameters();
   std::map<std::string, int> uses;
@@ -71,12 +71,12 @@ void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy) {
     std::erase_if(out[i].parameters, [&](const std::string& name) { return uses[name] > 1; });
     if (out[i].parameters.empty()) continue;
     units[i].set_runner([weak = std::weak_ptr(strategy), i](const UnitForward& forward, const at::Tensor& x) {
-      const auto ranks = weak.lock();
-      check(ranks != nullptr, ErrorKind::Usage, "Unit", "the Trainer is gone that divided the parameters; hint: a checkpoint has them");
-      return ranks->run_unit(i, forward, x);
+      const auto alive = weak.lock();
+      check(alive != nullptr, ErrorKind::Usage, "Unit", "the Trainer is gone that divided the parameters; hint: a checkpoint has them");
+      return alive->units()->run(i, forward, x);
     });
   }
-  strategy->set_units(std::move(out));
+  strategy->units()->set(std::move(out));
 }
 
 ParameterSet gathered_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained) {

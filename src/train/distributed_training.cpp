@@ -36,8 +36,8 @@ std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimi
   return out;
 }
 
-void check_equal_on_ranks(Strategy& strategy, const std::string& options) {
-  const auto all = strategy.gather(options);
+void check_equal_on_ranks(Ranks& ranks, const std::string& options) {
+  const auto all = ranks.gather(options);
   for (size_t r = 1; r < all.size(); ++r)
     check(all[r] == all[0], ErrorKind::Usage, kTraining, "rank ", r, " has the options\n", all[r], "\nwhere rank 0 has\n", all[0],
           "\nhint: all ranks must run the same program with the same options");
@@ -82,7 +82,7 @@ struct DistributedTraining::Impl {
     check(!all.empty(), ErrorKind::Usage, kTraining, "the model has no parameters");
     const auto device = all[0].value.device();
     strategy = std::make_shared<DataParallelStrategy>(std::move(group), options.dist, device, *sharding);
-    strategy->set_units(options.units);
+    if (auto* units = strategy->units()) units->set(options.units);
     auto weights = all.values();
     for (const auto& [name, buffer] : model.buffers()) weights.push_back(buffer);
     check_same_model(weights);
@@ -93,7 +93,7 @@ struct DistributedTraining::Impl {
     check(!strategy->shards() || optimizer->takes_slices(), ErrorKind::Usage, kTraining, "optimizer ", optimizer->name(),
           " needs complete parameters, and ", options.strategy, " gives each rank slices of them; allowed with it: ddp");
     if (strategy->shards()) optimizer->set_norm_reduction([this](at::Tensor& parts) { strategy->add_over_ranks(parts); });
-    check_equal_on_ranks(*strategy, text_of(options, *optimizer));
+    check_equal_on_ranks(strategy->ranks(), text_of(options, *optimizer));
     precision = make_precision({"32-true", {}, {}}, device_of(device));
     scaler = GradScaler(options.loss_scale.value_or(LossScaleOptions{}), options.loss_scale.has_value(),
                         [this](at::Tensor& found_inf) { agree(found_inf); });
@@ -103,7 +103,7 @@ struct DistributedTraining::Impl {
   void check_same_model(const std::vector<at::Tensor>& weights) {
     std::string text;
     for (const auto& t : weights) text += str_cat(t.scalar_type(), " ", t.sizes(), "\n");
-    const auto of_ranks = strategy->gather(text);
+    const auto of_ranks = strategy->ranks().gather(text);
     for (size_t r = 1; r < of_ranks.size(); ++r)
       check(of_ranks[r] == of_ranks[0], ErrorKind::Peer, kTraining, "rank ", r,
             " has a model with other parameters or buffers than rank 0; hint: all ranks must run the same program with the same options");
@@ -156,32 +156,33 @@ struct DistributedTraining::Impl {
     const auto own = parts();
     RunState state;
     StateSlices slices;
-    auto generators = detail::generators_of_ranks(*strategy);
+    auto generators = detail::generators_of_ranks(strategy->ranks());
     detail::save_training(own, position, &slices, state);
     state["rng"] = std::move(generators);
     state[kScaler] = scaler.state();
     const auto meta = detail::checkpoint_meta(own, position);
     if (strategy->writes_parts()) {
-      detail::SharedSave shared(*strategy);
-      shared.begin(strategy->is_main() ? std::make_unique<CheckpointFolder>(dir) : nullptr, state, slices, {}, /*async=*/false);
+      detail::SharedSave shared(strategy->ranks());
+      shared.begin(strategy->ranks().is_main() ? std::make_unique<CheckpointFolder>(dir) : nullptr, state, slices, {}, /*async=*/false);
       if (const auto folder = shared.finish()) folder->commit(meta);
-    } else if (strategy->is_main()) {
+    } else if (strategy->ranks().is_main()) {
       save_checkpoint(dir, state, meta, {});
     }
-    strategy->barrier();  // the file exists for every rank
+    strategy->ranks().barrier();  // the file exists for every rank
   }
 
   void load(const std::string& dir) {
     ParameterSet own;
     if (strategy->writes_parts()) {
       own = optimizer->parameters();
-      for (const auto& slice : strategy->compression_state().slices) own.add(slice);
+      if (const auto* errors = strategy->error_feedback())
+        for (const auto& slice : errors->state().slices) own.add(slice);
     }
     const auto state = load_checkpoint(dir, {}, own, strategy->shards_parameters() ? own : ParameterSet());
     const std::vector<std::string> leave_out{kScaler};
     detail::load_training(parts(), position, detail::SavedParts(state, leave_out));
     if (const auto saved = state.find(kScaler); saved != state.end() && !saved->second.empty()) scaler.load_state(saved->second);
-    strategy->barrier();
+    strategy->ranks().barrier();
   }
 
   DistributedTrainingOptions options;
@@ -208,7 +209,7 @@ void DistributedTraining::begin_window(int64_t micro_batches) {
     self.optimizer->zero_grad();  // drops gradients of an abandoned window
     self.model.parameters().zero_grad();
     self.strategy->begin_window(micro_batches);
-    self.strategy->set_gradient_scale(self.scaler.get_scale());
+    if (auto* errors = self.strategy->error_feedback()) errors->set_gradient_scale(self.scaler.get_scale());
     self.micro_batches = micro_batches;
     self.passes = 0;
     self.in_window = true;
@@ -223,7 +224,8 @@ void DistributedTraining::begin_forward() {
 }
 
 at::Tensor DistributedTraining::run(size_t unit, const UnitForward& forward, const at::Tensor& x) {
-  return impl_->strategy->run_unit(unit, forward, x);
+  auto* units = impl_->strategy->units();
+  return units != nullptr ? units->run(unit, forward, x) : forward(x);
 }
 
 void DistributedTraining::backward(const at::Tensor& loss) {
@@ -241,7 +243,7 @@ bool DistributedTraining::step() {
 }
 
 std::vector<double> DistributedTraining::sums(const std::vector<double>& own) {
-  return translated(kTraining, [&] { return impl_->strategy->sums(own); });
+  return translated(kTraining, [&] { return impl_->strategy->ranks().sums(own); });
 }
 
 int64_t DistributedTraining::global_step() const { return impl_->position.global_step; }

@@ -13,7 +13,7 @@ namespace npu_train {
 template <class Fn>
 void TrainLoop::call_back(Fn&& fn) {
   if (jobs_->callbacks.empty()) return;
-  observers_.run(Phase::Callbacks, step_->attempts(), 0, [&] { jobs_->callbacks.call(parts_.strategy->is_main(), fn); });
+  observers_.run(Phase::Callbacks, step_->attempts(), 0, [&] { jobs_->callbacks.call(parts_.strategy->ranks().is_main(), fn); });
 }
 
 void TrainLoop::note_overflow(const OverflowReport& report) {
@@ -178,7 +178,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     const auto before_validation = parts_.clock->now();
     if (!validate_inside_epoch()) return stopped();
     last += parts_.clock->now() - before_validation;
-    if (limit && parts_.strategy->any(!finished)) return stopped();
+    if (limit && parts_.strategy->ranks().any(!finished)) return stopped();
     const auto every = checkpoint_.every_n_train_steps;
     if (every > 0 && taken && at_.global_step % every == 0) {
       finish_pending();
@@ -251,7 +251,7 @@ std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, 
     if (&loader == parts_.val_loader) options.overfit = jobs_->windows.overfit();
     if (pass == Pass::Validation)
       options.on_batch = [&](int64_t done, std::optional<int64_t> total) {
-        jobs_->callbacks.call(parts_.strategy->is_main(), [&](Callback& c) { c.on_validation_batch(*this, done, total); });
+        jobs_->callbacks.call(parts_.strategy->ranks().is_main(), [&](Callback& c) { c.on_validation_batch(*this, done, total); });
       };
     return jobs_->evaluation.run(loader, options);
   });

@@ -12,7 +12,8 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
   bind<TrainerOptions>(to_node(options_), "trainer");  // the same checks as for sections of a file
   bind<CheckpointOptions>(to_node(checkpoint_), "checkpoint");
   bind<EarlyStoppingOptions>(to_node(early_stopping), "early_stopping");
-  check(options_.on_oom != "retry" || parts_.strategy == nullptr || parts_.strategy->world_size() == 1, ErrorKind::Usage, "trainer.on_oom",
+  check(options_.on_oom != "retry" || parts_.strategy == nullptr || parts_.strategy->ranks().size() == 1, ErrorKind::Usage,
+        "trainer.on_oom",
         "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "
         "smaller data.batch_size");
   const bool retries = options_.on_oom == "retry";
@@ -40,7 +41,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
                                              .meta = [this] { return meta(); },
                                              .checkpoint_written = [this](const std::string& path) { note_checkpoint(path); }});
   if (parts_.train_loader != nullptr)
-    at_.effective_batch = parts_.train_loader->options().batch_size * options_.accumulate_grad_batches * parts_.strategy->world_size();
+    at_.effective_batch = parts_.train_loader->options().batch_size * options_.accumulate_grad_batches * parts_.strategy->ranks().size();
   parts_.task->set_training(true);
 }
 
@@ -63,7 +64,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                .observers = observers,
                .step = step,
                .memory = memory,
-               .strategy = *parts.strategy}),
+               .ranks = parts.strategy->ranks()}),
       rate(parts.schedule, parts.base_lr, *parts.optimizer),
       sums(*parts.task, {.per_sample = parts.flops_per_sample, .of_products = parts.product_flops}),
       divergence(options.max_consecutive_skips),
@@ -92,7 +93,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                               "lower the learning rate, clip gradients, or check the data; the last good checkpoint is complete"});
                   },
               .written = std::move(hooks.checkpoint_written)}),
-      rollback(options.on_divergence == "rollback", *parts.strategy),
+      rollback(options.on_divergence == "rollback", parts.strategy->ranks()),
       trained(*parts.task, *parts.precision, *parts.optimizer, parts.ema, *parts.strategy) {}
 
 }  // namespace npu_train

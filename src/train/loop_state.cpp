@@ -42,7 +42,8 @@ void TrainLoop::load_checkpoint(const std::string& dir) {
   const auto loop = npu_train::load_checkpoint(dir, {"loop"});
   jobs_->trained.load_state(*detail::SavedParts(loop, {}).find("loop"));
   auto own = parts_.optimizer->parameters();
-  for (const auto& slice : parts_.strategy->compression_state().slices) own.add(slice);
+  if (const auto* errors = parts_.strategy->error_feedback())
+    for (const auto& slice : errors->state().slices) own.add(slice);
   load_state(npu_train::load_checkpoint(dir, {}, own, parts_.strategy->shards_parameters() ? own : ParameterSet()));
 }
 
@@ -80,7 +81,7 @@ int64_t TrainLoop::windows_done() const { return jobs_->windows.windows_done(at_
 // Returns the weight of a full window over all ranks, however it is divided. 0: the window is its own measure, if it is a single batch, or
 // longer than the options say, in a program that owns its loop.
 double TrainLoop::full_weight(size_t batches) const {
-  const auto micro_batches = options_.accumulate_grad_batches * parts_.strategy->world_size();
+  const auto micro_batches = options_.accumulate_grad_batches * parts_.strategy->ranks().size();
   const bool own_window = static_cast<int64_t>(batches) > options_.accumulate_grad_batches;
   if (parts_.train_loader == nullptr || own_window || (micro_batches == 1 && micro_batch_limit() == 0)) return 0;
   return parts_.task->weight_of(parts_.train_loader->options().batch_size) * static_cast<double>(micro_batches);

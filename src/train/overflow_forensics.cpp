@@ -34,7 +34,7 @@ void OverflowForensics::begin() {
 void OverflowForensics::look_at_gradients(const std::vector<Batch>& window, double full_weight, int64_t attempt) {
   if (!watches() || may_skip_) return;
   const bool found = unscale_and_check(optimizer_.parameters(), 1, {device()}).item<float>() != 0;
-  if (!(strategy_.shards() ? strategy_.any(found) : found)) return;
+  if (!(strategy_.shards() ? strategy_.ranks().any(found) : found)) return;
   const auto after = buffers_.buffers();
   std::vector<at::Tensor> values;
   for (const auto& [name, buffer] : after) values.push_back(buffer.detach().clone());
@@ -73,7 +73,7 @@ void OverflowForensics::explain(const std::vector<Batch>& window, double full_we
                                   .restore_buffers = [this] { buffers_.restore(); },
                                   .attempt = attempt,
                                   .full_weight = full_weight,
-                                  .micro_batch_number = [this](int64_t k) { return strategy_.micro_batch_number(k); }});
+                                  .micro_batch_number = [this](int64_t k) { return strategy_.ranks().micro_batch_number(k); }});
   report.skip_streak = streak;
   report_to_(report);
 }

@@ -54,26 +54,26 @@ int number_of_ranks(const State& saved) {
 
 }  // namespace
 
-State generators_of_ranks(Strategy& strategy) {
+State generators_of_ranks(Ranks& ranks) {
   auto out = rng_state();
-  if (strategy.world_size() == 1) return out;
-  const auto ranks = strategy.gather(to_text(out));
-  if (!strategy.is_main()) return out;
-  for (size_t r = 1; r < ranks.size(); ++r) from_text(ranks[r], prefix(static_cast<int>(r)), out);
+  if (ranks.size() == 1) return out;
+  const auto of_ranks = ranks.gather(to_text(out));
+  if (!ranks.is_main()) return out;
+  for (size_t r = 1; r < of_ranks.size(); ++r) from_text(of_ranks[r], prefix(static_cast<int>(r)), out);
   return out;
 }
 
-void set_generators_of_rank(const Strategy& strategy, const State& saved) {
-  if (strategy.is_main()) set_rng_state(saved);
-  if (strategy.world_size() == 1) return;
-  if (const auto ranks = number_of_ranks(saved); ranks != strategy.world_size()) {
-    if (strategy.is_main())
-      log_info("the checkpoint has the generators of ", ranks, ranks == 1 ? " process" : " ranks", "; this run has ", strategy.world_size(),
-               " ranks, so those above 0 start theirs again from the seed");
+void set_generators_of_rank(const Ranks& ranks, const State& saved) {
+  if (ranks.is_main()) set_rng_state(saved);
+  if (ranks.size() == 1) return;
+  if (const auto saved_ranks = number_of_ranks(saved); saved_ranks != ranks.size()) {
+    if (ranks.is_main())
+      log_info("the checkpoint has the generators of ", saved_ranks, saved_ranks == 1 ? " process" : " ranks", "; this run has ",
+               ranks.size(), " ranks, so those above 0 start theirs again from the seed");
     return;
   }
-  if (strategy.is_main()) return;
-  const auto own = prefix(strategy.rank());
+  if (ranks.is_main()) return;
+  const auto own = prefix(ranks.rank());
   State mine;
   for (auto at = saved.tensors.lower_bound(own); at != saved.tensors.end() && at->first.starts_with(own); ++at)
     mine.tensors[at->first.substr(own.size())] = at->second;

@@ -2,15 +2,15 @@
 #pragma once
 
 #include "npu_train/base/state.hpp"
-#include "npu_train/dist/strategy.hpp"
+#include "npu_train/dist/ranks.hpp"
 
 namespace npu_train::detail {
 
 // Returns the generators of all ranks on the main rank, and those of this rank on the others. Every rank calls it.
-State generators_of_ranks(Strategy& strategy);
+State generators_of_ranks(Ranks& ranks);
 
 // Sets the generators of this rank. If another number of ranks saved them, rank 0 continues with its own, and the others keep their seeds:
 // a rank must not draw the numbers of another one. Error(Checkpoint) as set_rng_state().
-void set_generators_of_rank(const Strategy& strategy, const State& saved);
+void set_generators_of_rank(const Ranks& ranks, const State& saved);
 
 }  // namespace npu_train::detail

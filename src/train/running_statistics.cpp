@@ -51,7 +51,7 @@ void RunningStatistics::begin_window(int64_t micro_batches) {
   all_compute_ = complete_rounds_ > 0;
   micro_batches_.clear();
   counters_.clear();
-  if (strategy_.world_size() == 1 || !strategy_.adds_in_order()) return;
+  if (strategy_.ranks().size() == 1 || !strategy_.adds_in_order()) return;
   buffers_ = task_.buffers();
   for (const auto& buffer : buffers_)
     if (is_counter(buffer)) counters_.push_back(buffer.second.item<int64_t>());
@@ -60,8 +60,9 @@ void RunningStatistics::begin_window(int64_t micro_batches) {
 ForwardContext RunningStatistics::context(Batch batch, uint64_t draw_key) const {
   if (!compares_) return {std::move(batch), draw_key};
   const auto gather_of_ranks = [this](const std::vector<double>& own) { return gather(own); };
-  return {std::move(batch), draw_key,
-          std::make_shared<const ForwardContext::Ranks>(ForwardContext::Ranks{gather_of_ranks, static_cast<size_t>(strategy_.rank())})};
+  return {
+      std::move(batch), draw_key,
+      std::make_shared<const ForwardContext::Ranks>(ForwardContext::Ranks{gather_of_ranks, static_cast<size_t>(strategy_.ranks().rank())})};
 }
 
 void RunningStatistics::collect(const std::function<void()>& forward) {
@@ -79,7 +80,7 @@ std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<dou
   std::string message(own.size() * sizeof(double), '\0');
   std::memcpy(message.data(), own.data(), message.size());
   std::vector<std::vector<double>> out;
-  for (const auto& text : strategy_.gather(message)) {
+  for (const auto& text : strategy_.ranks().gather(message)) {
     out.emplace_back(text.size() / sizeof(double));
     std::memcpy(out.back().data(), text.data(), out.back().size() * sizeof(double));
   }
@@ -88,7 +89,7 @@ std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<dou
 
 // Gathers the numbers of the ranks that compute this pass; the others are in begin_backward() or end_micro_batch().
 at::Tensor RunningStatistics::gather_rows(const at::Tensor& own) const {
-  if (all_compute_) return strategy_.gather(own);
+  if (all_compute_) return strategy_.ranks().gather(own);
   std::vector<at::Tensor> rows;
   for (const auto& of_rank : gather(host_numbers(own))) {
     if (of_rank.empty()) continue;

@@ -25,8 +25,8 @@ class RunningStatistics {
   RunningStatistics(Task& task, Strategy& strategy, bool synced)
       : task_(task),
         strategy_(strategy),
-        synced_(synced && strategy.world_size() > 1),
-        compares_(dynamic_cast<ComparesRanks*>(&task) != nullptr && strategy.world_size() > 1) {
+        synced_(synced && strategy.ranks().size() > 1),
+        compares_(dynamic_cast<ComparesRanks*>(&task) != nullptr && strategy.ranks().size() > 1) {
     check(!waits() || !strategy.shards_parameters(), ErrorKind::Usage, "trainer.strategy",
           "sync_batchnorm, and a task that compares samples across ranks, need complete parameters; allowed with them: ddp, zero1, zero2");
   }

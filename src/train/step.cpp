@@ -78,7 +78,7 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   forensics_->begin();
   precision_.begin_step();
   strategy_.begin_window(static_cast<int64_t>(window.size()));
-  strategy_.set_gradient_scale(precision_.scale());
+  if (auto* errors = strategy_.error_feedback()) errors->set_gradient_scale(precision_.scale());
 }
 
 StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight) {

@@ -103,7 +103,7 @@ void complete_masters(const LoopParts& parts, bool everywhere, State& model) {
   for (size_t i = 0; i < updated.size(); ++i) {
     if (!is_apart(updated[i])) continue;
     model.tensors.erase(updated[i].name);
-    if (!everywhere && !parts.strategy->is_main()) continue;
+    if (!everywhere && !parts.strategy->ranks().is_main()) continue;
     whole[i] = at::empty_like(updated[i].whole().detach(), updated[i].value.options().device(at::kCPU).requires_grad(false));
     model.tensors.emplace(updated[i].name, whole[i]);
   }
@@ -127,9 +127,10 @@ TensorSlice slice_of(const Parameter& p) {
 }
 
 /// Saves the state of the strategy; without `slices` only that of this rank.
-void save_compression_state(const Strategy& strategy, StateSlices* slices, RunState& out) {
-  if (!strategy.has_compression_state()) return;
-  auto state = strategy.compression_state();
+void save_compression_state(Strategy& strategy, StateSlices* slices, RunState& out) {
+  const auto* errors = strategy.error_feedback();
+  if (errors == nullptr) return;
+  auto state = errors->state();
   auto& part = out[kCompression] = std::move(state.shared);
   for (const auto& p : state.slices) {
     if (slices != nullptr)
@@ -137,7 +138,7 @@ void save_compression_state(const Strategy& strategy, StateSlices* slices, RunSt
     else
       part.tensors["error/" + p.name] = p.value.detach();
   }
-  if (slices == nullptr) part.values["of_rank"] = int64_t{strategy.rank()};
+  if (slices == nullptr) part.values["of_rank"] = int64_t{strategy.ranks().rank()};
 }
 
 void load_compression_state(Strategy& strategy, const SavedParts& saved) {
@@ -145,8 +146,12 @@ void load_compression_state(Strategy& strategy, const SavedParts& saved) {
   const auto* found = saved.has(kCompression) ? saved.find(kCompression) : &none;
   if (found == nullptr) return;
   const auto of_rank = found->values.find("of_rank");
-  const bool of_another = of_rank != found->values.end() && found->integer("of_rank", kCompression) != strategy.rank();
-  strategy.load_compression_state(of_another ? none : *found);
+  const bool of_another = of_rank != found->values.end() && found->integer("of_rank", kCompression) != strategy.ranks().rank();
+  const auto& state = of_another ? none : *found;
+  if (auto* errors = strategy.error_feedback())
+    errors->load(state);
+  else if (!state.empty() && strategy.ranks().is_main())
+    log_info("the checkpoint has errors of compressed gradients; this run compresses none, so they are dropped");
 }
 
 void load_model(const LoopParts& parts, const State& saved) {
@@ -217,7 +222,7 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
 }
 
 static void warn_of_other_batch(const LoopParts& parts, int64_t before, int64_t now) {
-  if (before == 0 || now == 0 || before == now || !parts.strategy->is_main()) return;
+  if (before == 0 || now == 0 || before == now || !parts.strategy->ranks().is_main()) return;
   log_warning(
       "the checkpoint was trained with an effective batch of ", before, " samples, and this run has ", now,
       ", for which the learning rate may not be right; hint: trainer.accumulate_grad_batches changes it where the number of ranks has "
@@ -236,7 +241,7 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
   load("scaler", [&](const State& s) { parts.precision->load_state(s); });
   if (parts.ema != nullptr) load("ema", [&](const State& s) { parts.ema->load_state(s); });
   load_compression_state(*parts.strategy, saved);
-  load("rng", [&](const State& s) { set_generators_of_rank(*parts.strategy, s); });
+  load("rng", [&](const State& s) { set_generators_of_rank(parts.strategy->ranks(), s); });
   if (parts.train_loader != nullptr)
     load("loader", [&](const State& s) {
       parts.train_loader->load_state(s);

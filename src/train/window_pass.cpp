@@ -66,12 +66,12 @@ StepOutput WindowPass::forward(const Batch& batch, uint64_t draw_key) {
 }
 
 void WindowPass::accumulate(const Batch& given, WindowSums& window, const at::Tensor& scale) {
-  const PortableRandom::MicroBatch draws("training", attempt_, strategy_.micro_batch_number(micro_batch_));
+  const PortableRandom::MicroBatch draws("training", attempt_, strategy_.ranks().micro_batch_number(micro_batch_));
   const auto batch = must_bring(given) ? run_phase(Phase::Transfer, micro_batch_, [&] { return bring_(given); }) : given;
   observers_.show_batch(batch, attempt_, micro_batch_);
   const auto output = forward(batch, draws.key());
   if (window.full_weight == 0) {
-    const auto sum = strategy_.sum(output.weight * static_cast<double>(window.micro_batches));
+    const auto sum = strategy_.ranks().sum(output.weight * static_cast<double>(window.micro_batches));
     window.full_weight = sum > 0 ? sum : 1;
   }
   const auto loss = share_of_window(output, window.full_weight);
@@ -105,7 +105,7 @@ void WindowPass::take_part(WindowSums& window) {
   check(window.full_weight > 0 || !statistics_.waits(), ErrorKind::Usage, "TrainStep",
         "with sync_batchnorm, or a task that compares samples across ranks, a window without a batch on this rank needs the weight of a "
         "full window; hint: pass full_weight");
-  if (window.full_weight == 0) window.full_weight = strategy_.sum(0);
+  if (window.full_weight == 0) window.full_weight = strategy_.ranks().sum(0);
   window.sums = at::zeros({1 + 2 * static_cast<int64_t>(task_.metric_names().size())}, options_of_sums_);
 }
 

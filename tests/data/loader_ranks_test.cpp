@@ -47,9 +47,9 @@ Content content_of(const Batch& batch) {
 }
 
 /// Loaders of all ranks over the same data.
-struct Ranks {
+struct RankLoaders {
   template <class MakeData>
-  Ranks(MakeData&& data, const Pipeline& pipeline, LoaderOptions with, int64_t world_size) {
+  RankLoaders(MakeData&& data, const Pipeline& pipeline, LoaderOptions with, int64_t world_size) {
     with.world_size = world_size;
     for (with.rank = 0; with.rank < world_size; ++with.rank) loaders.emplace_back(data(), pipeline, with);
   }
@@ -86,13 +86,13 @@ void check_ranks(const RankCase& c, const Pipeline& pipeline) {
   CAPTURE(c.with.num_workers);
   CAPTURE(c.with.augment_on_device);
   const auto data = [&] { return byte_images(c.samples); };
-  Ranks one(data, pipeline, c.with, 1);
+  RankLoaders one(data, pipeline, c.with, 1);
   one.begin_epoch(2);
   const auto expected = one.rest();
   const auto total = static_cast<int64_t>(expected.size());
   for (int64_t world_size = 1; world_size <= 4; ++world_size) {
     CAPTURE(world_size);
-    Ranks ranks(data, pipeline, c.with, world_size);
+    RankLoaders ranks(data, pipeline, c.with, world_size);
     ranks.begin_epoch(2);
     CHECK((ranks.rest() == expected));
     int64_t batches = 0, samples = 0;
@@ -142,7 +142,7 @@ std::map<int64_t, std::pair<int64_t, uint64_t>> samples_of(const std::vector<Bat
   return out;
 }
 
-std::vector<Batch> all_rounds(Ranks& ranks, int64_t at_most = 1000) {
+std::vector<Batch> all_rounds(RankLoaders& ranks, int64_t at_most = 1000) {
   std::vector<Batch> out;
   for (int64_t k = 0; k < at_most; ++k) {
     auto batches = ranks.round();
@@ -176,14 +176,14 @@ TEST_CASE("ranks: tensors of a program, without transforms") {
     Sample get(int64_t i) const override { return {{{"input", at::full({2}, static_cast<double>(i * i))}}, i}; }
   };
   const auto data = [] { return std::make_shared<Squares>(); };
-  Ranks one(data, {}, options(0, 4), 1), three(data, {}, options(0, 4), 3);
+  RankLoaders one(data, {}, options(0, 4), 1), three(data, {}, options(0, 4), 3);
   one.begin_epoch(1);
   three.begin_epoch(1);
   CHECK((three.rest() == one.rest()));
 }
 
 TEST_CASE("ranks: with fewer batches than ranks the last ranks have none") {
-  Ranks ranks([] { return byte_images(10); }, random_chain(), options(2), 4);
+  RankLoaders ranks([] { return byte_images(10); }, random_chain(), options(2), 4);
   ranks.begin_epoch(0);
   CHECK(ranks.loaders[2].batches_per_epoch() == 0);
   CHECK(ranks.loaders[2].samples_per_epoch() == 0);
@@ -201,14 +201,14 @@ TEST_CASE("ranks: an epoch continues on other numbers of ranks with exactly the 
       with.last_batch = last;
       with.finish = mix_batches({.mixup_alpha = 0.4, .num_classes = 7, .seed = 5});
       const auto data = [] { return byte_images(57); };  // 15 batches, the last of one sample
-      Ranks one(data, random_chain(), with, 1);
+      RankLoaders one(data, random_chain(), with, 1);
       one.begin_epoch(3);
       std::vector<Content> seen;
       const auto expected = one.rest();
       State state;
       for (const int64_t world_size : {4, 2, 1, 3}) {
         CAPTURE(world_size);
-        Ranks ranks(data, random_chain(), with, world_size);
+        RankLoaders ranks(data, random_chain(), with, world_size);
         if (state.empty()) {
           ranks.begin_epoch(3);
         } else {
@@ -240,7 +240,7 @@ TEST_CASE("ranks: states of earlier versions load where their position is that o
   loader.next();
   auto old = loader.state();
   old.values["world_size"] = int64_t{1};
-  Ranks two([] { return byte_images(); }, random_chain(), options(0), 2);
+  RankLoaders two([] { return byte_images(); }, random_chain(), options(0), 2);
   for (auto& rank : two.loaders) {
     rank.load_state(old);
     CHECK(rank.cursor() == 2);
@@ -258,13 +258,13 @@ TEST_CASE("ranks: the parts of a stream have each sample once, transformed as in
   auto with = options(2, 4);
   with.shuffle = false;
   const auto stream = [] { return std::make_shared<PartOfStream>(30); };
-  Ranks one(stream, random_chain(), with, 1);
+  RankLoaders one(stream, random_chain(), with, 1);
   one.begin_epoch(1);
   const auto expected = samples_of(all_rounds(one));
   CHECK(expected.size() == 30);
   for (int64_t world_size = 2; world_size <= 4; ++world_size) {
     CAPTURE(world_size);
-    Ranks ranks(stream, random_chain(), with, world_size);
+    RankLoaders ranks(stream, random_chain(), with, world_size);
     for (const auto& loader : ranks.loaders) CHECK_FALSE(loader.rounds_per_epoch().has_value());
     ranks.begin_epoch(1);
     const auto first = ranks.round();
@@ -279,14 +279,14 @@ TEST_CASE("ranks: a stream continues on other numbers of ranks with exactly the 
   auto with = options(0, 4);
   with.shuffle = false;
   const auto stream = [] { return std::make_shared<PartOfStream>(70); };
-  Ranks one(stream, random_chain(), with, 1);
+  RankLoaders one(stream, random_chain(), with, 1);
   one.begin_epoch(1);
   const auto expected = samples_of(all_rounds(one));
   std::vector<Batch> seen;
   State state;
   for (const int64_t world_size : {4, 4, 2, 1, 3}) {
     CAPTURE(world_size);
-    Ranks ranks(stream, random_chain(), with, world_size);
+    RankLoaders ranks(stream, random_chain(), with, world_size);
     for (auto& loader : ranks.loaders) {
       if (!state.empty()) loader.load_state(state);
       loader.begin_epoch(1, loader.cursor());

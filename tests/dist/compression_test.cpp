@@ -7,7 +7,7 @@
 
 #include "dist/compressed_ranks.hpp"
 #include "dist/compression_state.hpp"
-#include "dist/ranks.hpp"
+#include "dist/rank_processes.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

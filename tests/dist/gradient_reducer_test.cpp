@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "dist/ranks.hpp"
+#include "dist/rank_processes.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

@@ -16,20 +16,18 @@
 
 namespace npu_train::testing {
 
-/// Every rank has all parameters and all gradients, as with DistributedDataParallel. Sums are computed in the order of ranks.
-class ReplicatedRank : public Strategy {
+/// What the threads ask of each other between steps.
+class ThreadRanks final : public Ranks {
  public:
-  ReplicatedRank(std::shared_ptr<Exchange> exchange, int rank) : exchange_(std::move(exchange)), rank_(rank) {}
+  ThreadRanks(std::shared_ptr<Exchange> exchange, int rank) : exchange_(std::move(exchange)), rank_(rank) {}
   int rank() const override { return rank_; }
-  int world_size() const override { return exchange_->ranks(); }
-  bool adds_in_order() const override { return true; }
-
-  ParameterSet setup(const ParameterSet& trained) override { return trained_ = trained; }
+  int size() const override { return exchange_->ranks(); }
 
   std::vector<double> sums(std::vector<double> own) override {
+    ++asked;
     std::vector<double> out(own.size());
     for (const auto& m : exchange_->all(rank_, {.call = "sums", .numbers = std::move(own)})) {
-      check(m.numbers.size() == out.size(), ErrorKind::Peer, "ReplicatedRank", "ranks sum ", m.numbers.size(), " and ", out.size(),
+      check(m.numbers.size() == out.size(), ErrorKind::Peer, "ThreadRanks", "ranks sum ", m.numbers.size(), " and ", out.size(),
             " numbers");
       for (size_t i = 0; i < out.size(); ++i) out[i] += m.numbers[i];
     }
@@ -42,14 +40,6 @@ class ReplicatedRank : public Strategy {
     barrier();
     if (rank_ != 0) work();
   }
-
-  void broadcast(const std::vector<at::Tensor>& tensors) override {
-    const at::NoGradGuard no_grad;
-    Exchange::Message message{.call = "broadcast"};
-    for (const auto& t : tensors) message.tensors.push_back(t.detach().clone());
-    const auto everyone = exchange_->all(rank_, std::move(message));
-    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].detach().copy_(everyone[0].tensors[i]);
-  }
   std::vector<std::string> gather(const std::string& own) override {
     std::vector<std::string> out;
     for (const auto& m : exchange_->all(rank_, {.call = "gather", .text = own})) out.push_back(m.text);
@@ -59,6 +49,33 @@ class ReplicatedRank : public Strategy {
     std::vector<at::Tensor> out;
     for (const auto& m : exchange_->all(rank_, {.call = "gather", .tensors = {own}})) out.push_back(m.tensors[0]);
     return at::stack(out);
+  }
+  void barrier() override { exchange_->all(rank_, {.call = "barrier"}); }
+  void abandon() noexcept override { exchange_->abandon(); }
+
+  int asked = 0;  ///< calls of sums()
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+  int rank_;
+};
+
+/// Every rank has all parameters and all gradients, as with DistributedDataParallel. Sums are computed in the order of ranks.
+class ReplicatedRank : public Strategy {
+ public:
+  ReplicatedRank(std::shared_ptr<Exchange> exchange, int rank) : exchange_(exchange), rank_(rank), ranks_(std::move(exchange), rank) {}
+  Ranks& ranks() const override { return ranks_; }
+  bool adds_in_order() const override { return true; }
+  bool capturable() const override { return false; }
+
+  ParameterSet setup(const ParameterSet& trained) override { return trained_ = trained; }
+
+  void broadcast(const std::vector<at::Tensor>& tensors) override {
+    const at::NoGradGuard no_grad;
+    Exchange::Message message{.call = "broadcast"};
+    for (const auto& t : tensors) message.tensors.push_back(t.detach().clone());
+    const auto everyone = exchange_->all(rank_, std::move(message));
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].detach().copy_(everyone[0].tensors[i]);
   }
 
   void begin_window(int64_t) override {}
@@ -107,9 +124,6 @@ class ReplicatedRank : public Strategy {
     wanted_ = wanted;
     return std::exchange(decided_, 0);
   }
-  void barrier() override { exchange_->all(rank_, {.call = "barrier"}); }
-  void abandon() noexcept override { exchange_->abandon(); }
-  bool capturable() const override { return false; }
 
  protected:
   /// Whether the optimizer of this rank updates `p`.
@@ -121,6 +135,7 @@ class ReplicatedRank : public Strategy {
   ParameterSet trained_;
 
  private:
+  mutable ThreadRanks ranks_;
   bool last_seen_ = false;
   unsigned wanted_ = 0, decided_ = 0;
 };
@@ -133,7 +148,7 @@ class ShardedRank final : public ReplicatedRank {
   ParameterSet setup(const ParameterSet& trained) override {
     trained_ = trained;
     owners_.clear();
-    for (size_t i = 0; i < trained_.size(); ++i) owners_[trained_[i].name] = static_cast<int>(i) % world_size();
+    for (size_t i = 0; i < trained_.size(); ++i) owners_[trained_[i].name] = static_cast<int>(i) % ranks().size();
     return trained_.filter([&](const Parameter& p) { return updates(p); });
   }
 

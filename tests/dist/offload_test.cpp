@@ -31,54 +31,45 @@ void descend_on_host(const ParameterSet& updated) {
 }
 
 // Counts the calls that are not answered by OffloadedStrategy itself.
-class CountingStrategy final : public Strategy {
+class CountingStrategy final : public Strategy, public Ranks, ErrorFeedback, ShardedUnits {
  public:
   mutable std::map<std::string, int> calls;
 
-  int rank() const override { return count("rank", 3); }
-  int world_size() const override { return count("world_size", 5); }
+  Ranks& ranks() const override { return const_cast<CountingStrategy&>(*this); }
+  Sharding sharding() const override { return count("sharding", Sharding::Parameters); }
+  ErrorFeedback* error_feedback() override { return this; }
+  ShardedUnits* units() override { return this; }
   bool adds_in_order() const override { return count("adds_in_order", true); }
+  bool capturable() const override { return count("capturable", true); }
   ParameterSet setup(const ParameterSet& trained) override { return count("setup", trained); }
-  bool shards() const override { return count("shards", true); }
-  bool shards_parameters() const override { return count("shards_parameters", true); }
-  bool writes_slices() const override { return count("writes_slices", false); }
-  void set_units(std::vector<ParameterUnit> units) override { count("set_units", units.size()); }
-  at::Tensor run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) override {
-    count("run_unit", unit);
-    return forward(x);
-  }
-  bool begin_forward(bool has_batch) override { return count("begin_forward", !has_batch); }
-  void gather_slices(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&) override { count("gather_slices", 0); }
-  bool has_compression_state() const override { return count("has_compression_state", true); }
-  CompressionState compression_state() const override { return count("carried", CompressionState{}); }
-  void load_compression_state(const State&) override { count("load_compression_state", 0); }
-  void set_gradient_scale(double scale) override { count("set_gradient_scale", scale); }
-  std::vector<double> sums(std::vector<double> own) override { return count("sums", std::vector<double>(own.size(), 7)); }
-  void add_over_ranks(at::Tensor& own) override {
-    count("add_over_ranks", 0);
-    own.add_(1);
-  }
-  std::string from_main(std::string own) override { return count("from_main", own + "!"); }
-  void main_first(const std::function<void()>& work) override {
-    count("main_first", 0);
-    work();
-  }
   void broadcast(const std::vector<at::Tensor>&) override { count("broadcast", 0); }
-  std::vector<std::string> gather(const std::string& own) override { return count("gather", std::vector<std::string>{own, own}); }
-  at::Tensor gather(const at::Tensor& own) override { return count("gather a tensor", at::stack({own, own})); }
+  void gather_slices(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&) override { count("gather_slices", 0); }
+  bool writes_slices() const override { return count("writes_slices", false); }
   void begin_window(int64_t) override { count("begin_window", 0); }
+  bool begin_forward(bool has_batch) override { return count("begin_forward", !has_batch); }
   void backward(const at::Tensor&, bool) override { count("backward", 0); }
   void end_micro_batch() override { count("end_micro_batch", 0); }
   WindowWeight finish_gradients(const WindowWeight&) override { return count("finish_gradients", WindowWeight{.loss = 9}); }
   ReductionTimes reduction_times() const override { return count("reduction_times", ReductionTimes{.parameters = 2}); }
+  void add_over_ranks(at::Tensor& own) override {
+    count("add_over_ranks", 0);
+    own.add_(1);
+  }
   void agree(StepAgreement&) override { count("agree", 0); }
   void finish_step() override { count("finish_step", 0); }
   unsigned decide(unsigned wanted) override { return count("decide", wanted + 1); }
-  void barrier() override { count("barrier", 0); }
-  void abandon() noexcept override { count("abandon", 0); }
-  bool capturable() const override { return count("capturable", true); }
+
+  int rank() const override { return count("rank", 3); }
 
  private:
+  CompressionState state() const override { return count("state", CompressionState{}); }
+  void load(const State&) override { count("load", 0); }
+  void set_gradient_scale(double scale) override { count("set_gradient_scale", scale); }
+  void set(std::vector<ParameterUnit> units) override { count("set", units.size()); }
+  at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x) override {
+    count("run", unit);
+    return forward(x);
+  }
   template <class T>
   T count(const char* call, T answer) const {
     ++calls[call];
@@ -207,49 +198,36 @@ TEST_CASE("everything else is done by the other strategy") {
   const auto inner = std::make_shared<CountingStrategy>();
   OffloadedStrategy strategy(inner);
   const auto x = at::ones({2});
-  CHECK(strategy.rank() == 3);
-  CHECK(strategy.world_size() == 5);
-  CHECK(strategy.adds_in_order());
-  CHECK(strategy.setup({}).empty());
-  CHECK(strategy.shards());
-  CHECK(strategy.shards_parameters());
-  CHECK_FALSE(strategy.writes_slices());
-  strategy.set_units({});
-  CHECK(strategy
-            .run_unit(
+  CHECK(strategy.ranks().rank() == 3);
+  CHECK(strategy.sharding() == Sharding::Parameters);
+  strategy.error_feedback()->set_gradient_scale(2);
+  strategy.error_feedback()->load(CompressionState(strategy.error_feedback()->state()).shared);
+  strategy.units()->set({});
+  CHECK(strategy.units()
+            ->run(
                 1, [](const at::Tensor& given) { return given * 2; }, x)
             .sum()
             .item<double>() == 4);
-  CHECK_FALSE(strategy.begin_forward(true));
+  CHECK(strategy.adds_in_order());
+  CHECK(strategy.capturable());
+  CHECK(strategy.setup({}).empty());
+  strategy.broadcast({});
   strategy.gather_slices({}, {});
-  CHECK(strategy.has_compression_state());
-  strategy.compression_state();
-  strategy.load_compression_state({});
-  strategy.set_gradient_scale(2);
-  CHECK(strategy.sums({1, 2}) == std::vector<double>{7, 7});
+  CHECK_FALSE(strategy.writes_slices());
+  strategy.begin_window(1);
+  CHECK_FALSE(strategy.begin_forward(true));
+  strategy.backward(x, true);
+  strategy.end_micro_batch();
+  CHECK(strategy.finish_gradients({}).loss == 9);
+  CHECK(strategy.reduction_times().parameters == 2);
   auto added = at::zeros({1});
   strategy.add_over_ranks(added);
   CHECK(added.item<double>() == 1);
-  CHECK(strategy.from_main("a") == "a!");
-  int worked = 0;
-  strategy.main_first([&] { ++worked; });
-  CHECK(worked == 1);
-  strategy.broadcast({});
-  CHECK(strategy.gather("a").size() == 2);
-  CHECK(strategy.gather(at::zeros({3})).size(0) == 2);
-  strategy.begin_window(1);
-  strategy.end_micro_batch();
-  strategy.backward(x, true);
-  CHECK(strategy.finish_gradients({}).loss == 9);
-  CHECK(strategy.reduction_times().parameters == 2);
   StepAgreement step;
   strategy.agree(step);
   strategy.finish_step();
   CHECK(strategy.decide(1) == 2);
-  strategy.barrier();
-  strategy.abandon();
-  CHECK(strategy.capturable());
-  CHECK(inner->calls.size() == 33);
+  CHECK(inner->calls.size() == 23);
   for (const auto& call : inner->calls) {
     CAPTURE(call.first);
     CHECK(call.second >= 1);

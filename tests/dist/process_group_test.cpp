@@ -5,7 +5,7 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "dist/ranks.hpp"
+#include "dist/rank_processes.hpp"
 
 #include <csignal>
 #include <filesystem>

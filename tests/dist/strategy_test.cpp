@@ -13,9 +13,9 @@ using namespace npu_train::testing;
 
 TEST_CASE("one process is all ranks: it receives its own values") {
   SingleDeviceStrategy strategy;
-  CHECK(strategy.rank() == 0);
-  CHECK(strategy.world_size() == 1);
-  CHECK(strategy.is_main());
+  CHECK(strategy.ranks().rank() == 0);
+  CHECK(strategy.ranks().size() == 1);
+  CHECK(strategy.ranks().is_main());
   CHECK(strategy.capturable());
   const auto w = at::ones({3}).set_requires_grad(true);
   ParameterSet parameters;
@@ -23,7 +23,7 @@ TEST_CASE("one process is all ranks: it receives its own values") {
   const auto updated = strategy.setup(parameters);
   REQUIRE(updated.size() == 1);
   CHECK(updated[0].value.is_same(w));
-  CHECK(strategy.sum(2.5) == 2.5);
+  CHECK(strategy.ranks().sum(2.5) == 2.5);
 
   strategy.backward((w * 2).sum(), /*last=*/false);
   strategy.backward((w * 3).sum(), /*last=*/true);
@@ -43,7 +43,7 @@ TEST_CASE("one process is all ranks: it receives its own values") {
   const auto before = versions(own);
   strategy.agree(all);
   strategy.finish_step();
-  strategy.barrier();
+  strategy.ranks().barrier();
   CHECK((all.found_inf.is_same(own.found_inf) && all.squares.is_same(own.squares) && all.sums.is_same(own.sums)));
   CHECK(versions(all) == before);
   CHECK(strategy.decide(0) == 0);
@@ -57,13 +57,13 @@ TEST_CASE("ranks in threads: each gets what all gave, and a decision of one is t
   on_ranks(*exchange, [&](int rank) {
     const auto i = static_cast<size_t>(rank);
     ReplicatedRank strategy(exchange, rank);
-    sums[i] = strategy.sum(rank + 1);
+    sums[i] = strategy.ranks().sum(rank + 1);
     strategy.decide(rank == 1 ? 2 : 0);
     StepAgreement step{.found_inf = {}, .squares = {}, .sums = at::ones({1})};
     strategy.agree(step);
     decided[i] = strategy.decide(0);
     again[i] = strategy.decide(0);
-    strategy.barrier();
+    strategy.ranks().barrier();
   });
   CHECK(sums == std::vector<double>(3, 6));
   CHECK(decided == std::vector<unsigned>(3, 2));
@@ -75,7 +75,7 @@ TEST_CASE("ranks in threads: a rank that waits for one that failed gets an error
   const auto errors = errors_of_ranks(*exchange, [&](int rank) {
     ReplicatedRank strategy(exchange, rank);
     check(rank == 0, ErrorKind::Data, "test", "rank 1 has no data");
-    strategy.barrier();
+    strategy.ranks().barrier();
   });
   REQUIRE((errors[0] && errors[1]));
   CHECK(errors[0]->kind() == ErrorKind::Peer);

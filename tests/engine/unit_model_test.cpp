@@ -13,11 +13,12 @@ using namespace npu_train::testing;
 namespace {
 
 // Notes the units that it is given, and those that it runs.
-class Divided final : public SingleDeviceStrategy {
+class Divided final : public SingleDeviceStrategy, ShardedUnits {
  public:
-  bool shards_parameters() const override { return true; }
-  void set_units(std::vector<ParameterUnit> units) override { given = std::move(units); }
-  at::Tensor run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) override {
+  Sharding sharding() const override { return Sharding::Parameters; }
+  ShardedUnits* units() override { return this; }
+  void set(std::vector<ParameterUnit> units) override { given = std::move(units); }
+  at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x) override {
     ran.push_back(unit);
     return forward(x);
   }

@@ -201,7 +201,7 @@ TEST_CASE("a checkpoint that ranks write together, at once or while training con
     const auto exchange = std::make_shared<Exchange>(kRanks);
     on_ranks(*exchange, [&](int rank) {
       const auto strategy = make_rank(exchange, rank, /*sharded=*/false);
-      npu_train::detail::SharedSave save(*strategy);
+      npu_train::detail::SharedSave save(strategy->ranks());
       auto slices = state_slices(own_slices(conv_parameters(), rank, kRanks));
       save.begin(rank == 0 ? std::make_unique<CheckpointFolder>(path) : nullptr, rank == 0 ? rest_of_state() : RunState(), slices, {},
                  async);
@@ -221,7 +221,7 @@ TEST_CASE("if one rank cannot write its part, every rank reports it and nothing 
   std::array<std::string, kRanks> told;
   on_ranks(*exchange, [&](int rank) {
     const auto strategy = make_rank(exchange, rank, /*sharded=*/false);
-    npu_train::detail::SharedSave save(*strategy);
+    npu_train::detail::SharedSave save(strategy->ranks());
     auto slices = state_slices(own_slices(conv_parameters(), rank, kRanks));
     if (rank == 1) slices["optimizer"].begin()->second.value = torch::zeros({16}, torch::kComplexFloat);  // no dtype of safetensors
     save.begin(rank == 0 ? std::make_unique<CheckpointFolder>((dir / "c").string()) : nullptr, {}, slices, {}, /*async=*/true);

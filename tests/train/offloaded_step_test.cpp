@@ -189,14 +189,16 @@ TEST_CASE("parameters that are frozen and thawed, and a saved state that is load
 
 TEST_CASE("averages of zero3 on the host do not follow parameters that are frozen later") {
   struct InUnits final : SingleDeviceStrategy {
-    bool shards_parameters() const override { return true; }
+    Sharding sharding() const override { return Sharding::Parameters; }
   };
   Toy toy;
   toy.strategy = std::make_shared<OffloadedStrategy>(std::make_shared<InUnits>());
   toy.optimizer->set_parameters(toy.strategy->setup(toy.optimizer->parameters()));
   toy.with_ema();
   const auto loop = toy.loop({});
-  const auto error = error_of([&] { loop->refresh_parameters(); });
+  auto saved = loop->state();
+  saved["loop"].values["trained"] = toy.optimizer->parameters()[0].name;
+  const auto error = error_of([&] { loop->load_state(saved); });
   CHECK(error.kind() == ErrorKind::Usage);
   CHECK(has(error.what(), "cannot follow; allowed with it: dist.offload=none, trainer.strategy=zero2"));
 }

@@ -52,37 +52,6 @@ struct Reports final : Callback {
   std::vector<StepReport> steps;
 };
 
-/// What ranks ask of each other apart from the steps.
-struct CountingRank final : Strategy {
-  explicit CountingRank(std::shared_ptr<Strategy> rank) : rank_(std::move(rank)) {}
-  int rank() const override { return rank_->rank(); }
-  int world_size() const override { return rank_->world_size(); }
-  bool adds_in_order() const override { return rank_->adds_in_order(); }
-  ParameterSet setup(const ParameterSet& trained) override { return rank_->setup(trained); }
-  std::vector<double> sums(std::vector<double> own) override {
-    ++asked;
-    return rank_->sums(std::move(own));
-  }
-  std::string from_main(std::string own) override { return rank_->from_main(std::move(own)); }
-  void main_first(const std::function<void()>& work) override { rank_->main_first(work); }
-  void broadcast(const std::vector<at::Tensor>& tensors) override { rank_->broadcast(tensors); }
-  std::vector<std::string> gather(const std::string& own) override { return rank_->gather(own); }
-  at::Tensor gather(const at::Tensor& own) override { return rank_->gather(own); }
-  void begin_window(int64_t micro_batches) override { rank_->begin_window(micro_batches); }
-  void backward(const at::Tensor& loss, bool last) override { rank_->backward(loss, last); }
-  WindowWeight finish_gradients(const WindowWeight& own) override { return rank_->finish_gradients(own); }
-  void agree(StepAgreement& step) override { rank_->agree(step); }
-  void finish_step() override { rank_->finish_step(); }
-  unsigned decide(unsigned wanted) override { return rank_->decide(wanted); }
-  void barrier() override { rank_->barrier(); }
-  void abandon() noexcept override { rank_->abandon(); }
-  bool capturable() const override { return rank_->capturable(); }
-  int asked = 0;
-
- private:
-  std::shared_ptr<Strategy> rank_;
-};
-
 struct Data {
   std::shared_ptr<Dataset> train, val;
   LoaderOptions loader{.batch_size = 8, .shuffle = true, .seed = 7};
@@ -101,7 +70,7 @@ struct Team {
       toy.task->to(device_under_test().c10());
       toy.precision = make_precision({"32-true", {}, {}}, device_under_test());
       toy.optimizer = std::make_unique<Sgd>(toy.precision->prepare(toy.task->parameters()), SgdOptions{.lr = 0.1, .momentum = 0.9});
-      if (ranks > 1) toy.strategy = std::make_shared<CountingRank>(make_rank(exchange, rank, /*sharded=*/false));
+      if (ranks > 1) toy.strategy = make_rank(exchange, rank, /*sharded=*/false);
       toy.optimizer->set_parameters(toy.strategy->setup(toy.optimizer->parameters()));
       toy.train = data.train;
       toy.val = data.val;
@@ -230,7 +199,7 @@ TEST_CASE("rank data: the end of an epoch is known without asking") {
   const Data data{toy_data(75), toy_data(20, 4)};
   Team all(4, data, {.max_epochs = 1, .check_val_every_n_epoch = 0});
   on_ranks(*all.exchange, [&](int rank) { CHECK(all.loops[static_cast<size_t>(rank)]->train_epoch().has_value()); });
-  for (const auto& toy : all.toys) CHECK(static_cast<CountingRank&>(*toy->strategy).asked == 0);
+  for (const auto& toy : all.toys) CHECK(dynamic_cast<ThreadRanks&>(toy->strategy->ranks()).asked == 0);
 }
 
 TEST_CASE("rank data: limits count the batches of a rank") {

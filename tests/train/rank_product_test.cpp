@@ -37,11 +37,14 @@ struct ProductNetImpl : torch::nn::Module {
     return batch_norm_act(h, {norm->weight, norm->bias, norm->running_mean, norm->running_var, is_training()}).relu();
   }
   at::Tensor forward(const at::Tensor& x) {
-    const auto h = strategy->run_unit(
+    const auto h = run(
         0, [this](const at::Tensor& in) { return below(in); }, x);
-    const auto y = strategy->run_unit(
+    const auto y = run(
         1, [this](const at::Tensor& in) { return head(in); }, h);
     return x.size(0) % 2 == 0 ? y + sometimes : y;
+  }
+  at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x) {
+    return strategy->units() != nullptr ? strategy->units()->run(unit, forward, x) : forward(x);
   }
   std::shared_ptr<Strategy> strategy;
   torch::nn::Linear first{nullptr}, head{nullptr};
@@ -147,9 +150,9 @@ std::vector<ProductEnd> product_ends(const ProductCase& c, const ProductStrategy
   on_ranks(network->agreements, [&](int rank) {
     const auto r = static_cast<size_t>(rank);
     const DistOptions options{.reduce = "micro_batch", .shard_size = s.shard_size, .overlap = s.overlap, .bucket_mib = 0.001};
-    auto divided = std::make_shared<DataParallelStrategy>(std::make_shared<InProcessGroup>(network, rank), options, at::kCPU, s.sharding);
-    if (s.sharding == Sharding::Parameters) divided->set_units(kProductUnits);
-    std::shared_ptr<Strategy> strategy = divided;
+    std::shared_ptr<Strategy> strategy =
+        std::make_shared<DataParallelStrategy>(std::make_shared<InProcessGroup>(network, rank), options, at::kCPU, s.sharding);
+    if (auto* units = strategy->units()) units->set(kProductUnits);
     if (s.offloads) strategy = std::make_shared<OffloadedStrategy>(strategy);
     out[r] = product_end(c, nets[r], strategy, windows[r]);
   });

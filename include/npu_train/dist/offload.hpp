@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,19 +22,18 @@ class OffloadedStrategy final : public Strategy {
   /// Error(Usage) without a strategy.
   explicit OffloadedStrategy(std::shared_ptr<Strategy> computed);
 
-  int rank() const override { return inner_->rank(); }
-  int world_size() const override { return inner_->world_size(); }
+  Ranks& ranks() const override { return inner_->ranks(); }
+  Sharding sharding() const override { return inner_->sharding(); }
+  ErrorFeedback* error_feedback() override { return inner_->error_feedback(); }
+  ShardedUnits* units() override { return inner_->units(); }
   bool adds_in_order() const override { return inner_->adds_in_order(); }
+  bool capturable() const override { return inner_->capturable(); }
 
   /// Returns the host copies, pinned if the device has pinned memory, with the names, groups and slices of the originals.
   ParameterSet setup(const ParameterSet& trained) override;
   /// The parameters that setup() of the wrapped strategy returned, in the order of their host copies.
   const ParameterSet& on_device() const { return own_; }
-  bool shards() const override { return inner_->shards(); }
-  bool shards_parameters() const override { return inner_->shards_parameters(); }
   bool writes_slices() const override { return inner_->writes_slices(); }
-  void set_units(std::vector<ParameterUnit> units) override { inner_->set_units(std::move(units)); }
-  at::Tensor run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) override { return inner_->run_unit(unit, forward, x); }
   bool begin_forward(bool has_batch) override { return inner_->begin_forward(has_batch); }
   void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override {
     inner_->gather_slices(slices, whole);
@@ -43,18 +41,8 @@ class OffloadedStrategy final : public Strategy {
   /// Copies the values from the device to the host copies.
   void parameters_loaded() override;
 
-  bool has_compression_state() const override { return inner_->has_compression_state(); }
-  CompressionState compression_state() const override { return inner_->compression_state(); }
-  void load_compression_state(const State& saved) override { inner_->load_compression_state(saved); }
-  void set_gradient_scale(double scale) override { inner_->set_gradient_scale(scale); }
-
-  std::vector<double> sums(std::vector<double> own) override { return inner_->sums(std::move(own)); }
   void add_over_ranks(at::Tensor& own) override { inner_->add_over_ranks(own); }
-  std::string from_main(std::string own) override { return inner_->from_main(std::move(own)); }
-  void main_first(const std::function<void()>& work) override { inner_->main_first(work); }
   void broadcast(const std::vector<at::Tensor>& tensors) override { inner_->broadcast(tensors); }
-  std::vector<std::string> gather(const std::string& own) override { return inner_->gather(own); }
-  at::Tensor gather(const at::Tensor& own) override { return inner_->gather(own); }
 
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override { inner_->backward(loss, last); }
@@ -67,9 +55,6 @@ class OffloadedStrategy final : public Strategy {
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override { return inner_->decide(wanted); }
-  void barrier() override { inner_->barrier(); }
-  void abandon() noexcept override { inner_->abandon(); }
-  bool capturable() const override { return inner_->capturable(); }
 
  private:
   void synchronize() const;

@@ -1,4 +1,5 @@
-/// Interface to all differences between one and several processes. The step calls a Strategy and never asks how many processes there are.
+/// Interface to all differences between one and several processes in a step. The step calls a Strategy and never asks how many processes
+/// there are.
 ///
 ///   broadcast(tensors)           weights and buffers of the main rank, before training begins
 ///   setup(parameters)            before the optimizer is made: returns the parameters that this rank updates
@@ -10,9 +11,6 @@
 ///                                includes the bits of decide()
 ///   finish_step()                distributes the parameters that each rank has updated
 ///
-/// Every decision of a loop must be the same on every rank. It is either computed from numbers that are equal on all ranks, or made by
-/// sums(), any(), of_main(), from_main() or decide(): docs/rooms/train.md lists each decision.
-///
 /// R is the weight of a full window over all ranks, W the weight of the current window. Every rank makes the same calls in the same order.
 /// An exception from a call that waits for other ranks is Error(Peer).
 #pragma once
@@ -20,13 +18,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/dist/compression.hpp"
+#include "npu_train/dist/options.hpp"
 #include "npu_train/dist/parameter_unit.hpp"
+#include "npu_train/dist/ranks.hpp"
 #include "npu_train/dist/reduction_times.hpp"
 
 namespace npu_train {
@@ -45,82 +44,66 @@ struct StepAgreement {
   at::Tensor sums;       ///< fp32 [n], loss and metrics over this rank's samples; become the sums over ranks
 };
 
+/// The errors of compressed gradients, which differ by rank and belong in checkpoints.
+class ErrorFeedback {
+ public:
+  virtual ~ErrorFeedback() = default;
+
+  virtual CompressionState state() const = 0;
+  /// Continues with a state that any number of ranks saved; an empty State resets it. Slices are those of state(), or complete tensors. Not
+  /// allowed in the middle of a step.
+  virtual void load(const State& saved) = 0;
+  /// Sets the loss scale of the window that begins.
+  virtual void set_gradient_scale(double scale) = 0;
+};
+
+/// Parameters that have memory only while their unit runs (ZeRO-3).
+class ShardedUnits {
+ public:
+  virtual ~ShardedUnits() = default;
+
+  /// Sets the units in which parameters are gathered. Call it before Strategy::setup().
+  virtual void set(std::vector<ParameterUnit> units) = 0;
+  /// Runs forward(x) with the parameters of a unit.
+  virtual at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x) = 0;
+};
+
 class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  /// Used for the distribution of data, for seeds and for reports; the step does not call them.
-  virtual int rank() const = 0;
-  virtual int world_size() const = 0;
+  /// What the processes tell each other between steps.
+  virtual Ranks& ranks() const = 0;
+  /// What each rank updates, and stores, only a part of.
+  virtual Sharding sharding() const { return Sharding::None; }
+  /// Returns nullptr if no errors of compressed gradients are carried from step to step.
+  virtual ErrorFeedback* error_feedback() { return nullptr; }
+  /// Returns nullptr unless sharding() is Sharding::Parameters.
+  virtual ShardedUnits* units() { return nullptr; }
   /// Whether sums over ranks are added in rank order, so that a step has the bits of one process.
   virtual bool adds_in_order() const = 0;
-  /// Whether this is the rank that writes files and prints.
-  bool is_main() const { return rank() == 0; }
-  /// Returns the number of this rank's k-th micro-batch of a window among those of all ranks, both counted from 0. Random numbers are keyed
-  /// by it: one process that accumulates the micro-batches in this order draws the same numbers.
-  int64_t micro_batch_number(int64_t k) const { return k * world_size() + rank(); }
+  /// Whether forward and backward of a window may be captured as a graph of the device: they never wait for other ranks.
+  virtual bool capturable() const = 0;
 
   /// Takes the parameters to train, as the Precision prepared them, and returns those that this rank's optimizer updates: all of them or,
   /// if shards(), a slice of each (Parameter::slice), which may be empty. Call it before the optimizer is made, and again when other
   /// parameters are trained.
   virtual ParameterSet setup(const ParameterSet& trained) = 0;
-  /// Whether each rank updates only its part of the parameters.
-  virtual bool shards() const { return false; }
-  /// True for ZeRO-3: slices have their own memory, and complete parameters have memory only during passes.
-  virtual bool shards_parameters() const { return false; }
-  /// Whether this rank writes its slices into checkpoints; false if another rank writes the same slices.
-  virtual bool writes_slices() const { return true; }
-  /// Sets the units in which sharded parameters are gathered. Call it before setup().
-  virtual void set_units(std::vector<ParameterUnit> /*units*/) {}
-  /// Runs forward(x) with the parameters of a unit.
-  virtual at::Tensor run_unit(size_t /*unit*/, const UnitForward& forward, const at::Tensor& x) { return forward(x); }
-  /// Begins a forward pass, and returns `has_batch`. If parameters are sharded, every rank makes the call. Outside of windows, a rank that
-  /// has no batch left calls it with `has_batch` false: it takes part in the passes of other ranks, until no rank has a batch left.
-  virtual bool begin_forward(bool has_batch) { return has_batch; }
+  /// Replaces the content of each tensor by its content on the main rank.
+  virtual void broadcast(const std::vector<at::Tensor>& tensors) = 0;
+  /// Updates copies of the parameters that were given to setup(). Call it after they were loaded, from a checkpoint for example.
+  virtual void parameters_loaded() {}
   /// Gathers complete tensors from slices: `slices[i]` belongs to the i-th parameter that setup() returned, and `whole[i]` gets, in its own
   /// dtype, the content of `slices[i]` from all ranks. An undefined `whole[i]` is not needed on this rank.
   virtual void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
-
-  /// Updates copies of the parameters that were given to setup(). Call it after they were loaded, from a checkpoint for example.
-  virtual void parameters_loaded() {}
-
-  /// Whether a checkpoint needs state of the strategy: the errors of compressed gradients, which differ by rank.
-  virtual bool has_compression_state() const { return false; }
-  virtual CompressionState compression_state() const { return {}; }
-  /// Continues with a state that any number of ranks saved; an empty State resets it. Slices are those of compression_state(), or complete
-  /// tensors. Not allowed in the middle of a step.
-  virtual void load_compression_state(const State& saved);
-  /// Sets the loss scale of the window that begins, for a strategy that has_compression_state().
-  virtual void set_gradient_scale(double /*scale*/) {}
-  /// Whether each rank writes a part of a checkpoint.
-  bool writes_parts() const { return shards() || has_compression_state(); }
-
-  /// Returns the sums over ranks of numbers on the host, added in fp64 in rank order: the same bits on each. Waits for the other ranks.
-  virtual std::vector<double> sums(std::vector<double> own) = 0;
-  double sum(double own) { return sums({own})[0]; }
-  /// Sums `own` elementwise over ranks, in place. Sums of integers, and so of SquaredNorm::parts, are exact in any order; those of
-  /// floating-point numbers are equal on every rank. Does nothing with one process.
-  virtual void add_over_ranks(at::Tensor& /*own*/) {}
-  /// Whether `own` is true on at least one rank.
-  bool any(bool own) { return sum(own ? 1 : 0) > 0; }
-  /// Returns the value of `own` on the main rank.
-  bool of_main(bool own) { return any(is_main() && own); }
-  /// Returns the text that the main rank gives; texts of other ranks are ignored. Returns after the main rank has called it.
-  virtual std::string from_main(std::string own) = 0;
-
-  /// Calls `work` on the main rank, and then on the others. They wait without a time limit, as long as the main rank is alive; if its
-  /// `work` throws, they get Error(Peer). For work that must not run on all ranks at once, such as a download.
-  virtual void main_first(const std::function<void()>& work) = 0;
-
-  /// Replaces the content of each tensor by its content on the main rank.
-  virtual void broadcast(const std::vector<at::Tensor>& tensors) = 0;
-  /// Returns the text of each rank, in rank order.
-  virtual std::vector<std::string> gather(const std::string& own) = 0;
-  /// Returns `own` [n] of each rank as [ranks, n], as ProcessGroup::gather() does.
-  virtual at::Tensor gather(const at::Tensor& own) = 0;
+  /// Whether this rank writes its slices into checkpoints; false if another rank writes the same slices.
+  virtual bool writes_slices() const { return true; }
 
   /// Begins a window. `micro_batches`: their number on this rank, 0 or more.
   virtual void begin_window(int64_t micro_batches) = 0;
+  /// Begins a forward pass, and returns `has_batch`. If parameters are sharded, every rank makes the call. Outside of windows, a rank that
+  /// has no batch left calls it with `has_batch` false: it takes part in the passes of other ranks, until no rank has a batch left.
+  virtual bool begin_forward(bool has_batch) { return has_batch; }
   /// Runs the backward pass, which adds to the gradients. `last`: the last one of the window, during which gradients may be reduced.
   virtual void backward(const at::Tensor& loss, bool last) = 0;
   /// Ends a micro-batch in a window whose passes wait for other ranks themselves (SyncBatchNorm): called after the backward pass, and once
@@ -132,46 +115,43 @@ class Strategy {
   virtual WindowWeight finish_gradients(const WindowWeight& own) = 0;
   /// Returns the timing of the last window's gradient reduction; without buckets if no gradients are sent.
   virtual ReductionTimes reduction_times() const { return {}; }
+  /// Sums `own` elementwise over ranks, in place. Sums of integers, and so of SquaredNorm::parts, are exact in any order; those of
+  /// floating-point numbers are equal on every rank.
+  virtual void add_over_ranks(at::Tensor& /*own*/) {}
   /// Agrees with all ranks on the values of a step, in place. The only agreement of a step, in addition to the reduction of gradients.
   virtual void agree(StepAgreement& step) = 0;
   /// Ends a step after the optimizer, also if it was skipped: every rank gets all parameters, unless they are sharded.
   virtual void finish_step() = 0;
-
   /// Makes decisions between steps that must be the same on every rank, such as to stop: sets the bits of this rank, and returns the bits
   /// that any rank has set. Does not wait: with several ranks, agree() sends the bits, so the result may be one step late. decide(0)
   /// withdraws bits that have not been sent yet.
   virtual unsigned decide(unsigned wanted) = 0;
-  /// Returns when every rank has called it.
-  virtual void barrier() = 0;
-  /// Ends the training of this rank after an error: ranks that wait for it get Error(Peer).
-  virtual void abandon() noexcept = 0;
 
-  /// Whether forward and backward of a window may be captured as a graph of the device: they never wait for other ranks.
-  virtual bool capturable() const = 0;
+  /// Whether each rank updates only its part of the parameters.
+  bool shards() const { return sharding() != Sharding::None; }
+  /// True for ZeRO-3: slices have their own memory, and complete parameters have memory only during passes.
+  bool shards_parameters() const { return sharding() == Sharding::Parameters; }
+  /// Whether each rank writes a part of a checkpoint.
+  bool writes_parts() { return shards() || error_feedback() != nullptr; }
 };
 
 /// One process with one device: every sum is the rank's own.
 class SingleDeviceStrategy : public Strategy {
  public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 1; }
+  Ranks& ranks() const override { return ranks_; }
   bool adds_in_order() const override { return true; }
+  bool capturable() const override { return true; }
   ParameterSet setup(const ParameterSet& trained) override { return trained; }
-  std::vector<double> sums(std::vector<double> own) override { return own; }
-  std::string from_main(std::string own) override { return own; }
-  void main_first(const std::function<void()>& work) override { work(); }
   void broadcast(const std::vector<at::Tensor>& /*tensors*/) override {}
-  std::vector<std::string> gather(const std::string& own) override { return {own}; }
-  at::Tensor gather(const at::Tensor& own) override { return own.unsqueeze(0); }
   void begin_window(int64_t /*micro_batches*/) override {}
   void backward(const at::Tensor& loss, bool last) override;
   WindowWeight finish_gradients(const WindowWeight& own) override { return own; }
   void agree(StepAgreement& /*step*/) override {}
   void finish_step() override {}
   unsigned decide(unsigned wanted) override { return wanted; }
-  void barrier() override {}
-  void abandon() noexcept override {}
-  bool capturable() const override { return true; }
+
+ private:
+  mutable Ranks ranks_;
 };
 
 }  // namespace npu_train

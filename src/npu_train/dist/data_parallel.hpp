@@ -20,7 +20,7 @@ class RankTimes;
 /// DistributedDataParallel does. With shards (ZeRO), a rank updates its part of the parameters, and gets the rest from the others or does
 /// not store it. With `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
 /// Functions that reduce gradients or gather parameters throw Error(Usage) before setup().
-class DataParallelStrategy final : public Strategy {
+class DataParallelStrategy final : public Strategy, ErrorFeedback, ShardedUnits {
  public:
   /// `device`: the device of the parameters, which decides `reduction: auto`. With Sharding::Parameters, setup() moves parameters from the
   /// host to it, unit by unit. Throws Error(Usage) and Error(Device) as ProcessGroup::transport() does.
@@ -28,35 +28,25 @@ class DataParallelStrategy final : public Strategy {
                        Sharding sharding = Sharding::None);
   ~DataParallelStrategy() override;
 
-  int rank() const override { return group_->rank(); }
-  int world_size() const override { return group_->size(); }
+  Ranks& ranks() const override { return *ranks_; }
+  Sharding sharding() const override { return sharding_; }
+  ErrorFeedback* error_feedback() override { return reducer_ != nullptr && reducer_->has_error_feedback() ? this : nullptr; }
+  ShardedUnits* units() override { return shards_parameters() ? this : nullptr; }
   bool adds_in_order() const override { return options_.adds_in_order(); }
+  bool capturable() const override { return false; }
 
   /// Error(Peer) if parameter values differ from rank 0's. They are not compared if broadcast() has sent them before.
   ParameterSet setup(const ParameterSet& trained) override;
-  bool shards() const override { return sharding_ != Sharding::None; }
-  bool shards_parameters() const override { return sharding_ == Sharding::Parameters; }
-  bool writes_slices() const override { return rank() < shard_size_; }
-  void set_units(std::vector<ParameterUnit> units) override { units_ = std::move(units); }
-  at::Tensor run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) override;
-  bool begin_forward(bool has_batch) override;
-  void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override;
   void broadcast(const std::vector<at::Tensor>& tensors) override;
-  std::vector<double> sums(std::vector<double> own) override;
-  void add_over_ranks(at::Tensor& own) override { reducer().add_over_ranks(own); }
-  std::string from_main(std::string own) override;
-  void main_first(const std::function<void()>& work) override { group_->main_first(work); }
-  std::vector<std::string> gather(const std::string& own) override { return group_->gather("gather", own); }
-  at::Tensor gather(const at::Tensor& own) override { return group_->gather("gather", own); }
+  void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override;
+  bool writes_slices() const override { return group_->rank() < shard_size_; }
 
+  bool begin_forward(bool has_batch) override;
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override;
   void end_micro_batch() override { reducer().end_micro_batch(); }
   WindowWeight finish_gradients(const WindowWeight& own) override;
-  bool has_compression_state() const override { return reducer_ != nullptr && reducer_->has_error_feedback(); }
-  CompressionState compression_state() const override { return reducer().compression_state(); }
-  void load_compression_state(const State& saved) override;
-  void set_gradient_scale(double scale) override { reducer().set_gradient_scale(scale); }
+  void add_over_ranks(at::Tensor& own) override { reducer().add_over_ranks(own); }
   ReductionTimes reduction_times() const override { return reducer().times(); }
   /// Also exchanges the compute time of each rank: rank 0 logs a warning if one is much slower than the others.
   void agree(StepAgreement& step) override;
@@ -66,11 +56,14 @@ class DataParallelStrategy final : public Strategy {
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override;
-  void barrier() override { group_->barrier("barrier"); }
-  void abandon() noexcept override { group_->abandon(); }
-  bool capturable() const override { return false; }
 
  private:
+  CompressionState state() const override { return reducer().compression_state(); }
+  void load(const State& saved) override;
+  void set_gradient_scale(double scale) override { reducer().set_gradient_scale(scale); }
+  void set(std::vector<ParameterUnit> units) override { units_ = std::move(units); }
+  at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x) override;
+
   GradientReducer& reducer() const;
   void does(const char* work);  // reports `work` and the step, for the error messages of waiting ranks
   bool is_checked() const { return options_.check_every > 0 && (steps_ + 1) % options_.check_every == 0; }
@@ -78,6 +71,7 @@ class DataParallelStrategy final : public Strategy {
   void check_operators();
 
   std::shared_ptr<ProcessGroup> group_;
+  std::unique_ptr<Ranks> ranks_;
   c10::Device device_;
   Sharding sharding_;
   DistOptions options_;

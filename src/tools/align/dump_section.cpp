@@ -49,14 +49,14 @@ class DumpObserver final : public RunObserver {
           " gives each rank a part of them; hint: trainer.strategy=ddp, which has the same bits with the same dist.reduce and "
           "dist.reduction");
     // only the main rank has a run folder
-    if (options_.dir.empty()) options_.dir = run.strategy->from_main(run_dir.empty() ? "dump" : run_dir + "/dump");
+    if (options_.dir.empty()) options_.dir = run.strategy->ranks().from_main(run_dir.empty() ? "dump" : run_dir + "/dump");
     for (const auto rank : options_.ranks)
-      if (rank >= run.strategy->world_size())
-        log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.strategy->world_size());
-    dumper_.emplace(options_, dumped_model(*run.task), run.strategy->rank(), facts_of(run));
+      if (rank >= run.strategy->ranks().size())
+        log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.strategy->ranks().size());
+    dumper_.emplace(options_, dumped_model(*run.task), run.strategy->ranks().rank(), facts_of(run));
     dumper_->watch(*run.optimizer, run.precision);
-    if (run.strategy->world_size() > 1)  // before the dumper, whose folders it would otherwise take for those of an earlier run
-      run.loop->observers().add(&ranks_.emplace(options_, *run.strategy, *run.task, *run.optimizer, run.precision));
+    if (run.strategy->ranks().size() > 1)  // before the dumper, whose folders it would otherwise take for those of an earlier run
+      run.loop->observers().add(&ranks_.emplace(options_, run.strategy->ranks(), *run.task, *run.optimizer, run.precision));
     run.loop->observers().add(&*dumper_);
     log_info("dump: ", options_.level, " ", options_.task, " in ", options_.dir);
   }

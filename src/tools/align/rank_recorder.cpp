@@ -17,7 +17,7 @@
 #include "npu_train/core/host_name.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/portable_random.hpp"
-#include "npu_train/dist/strategy.hpp"
+#include "npu_train/dist/ranks.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
@@ -89,13 +89,8 @@ double total_norm(const ParameterSet& parameters) {
 
 }  // namespace
 
-RankRecorder::RankRecorder(DumpOptions options, Strategy& strategy, Task& task, const Optimizer& optimizer, const Precision* precision)
-    : options_(std::move(options)),
-      steps_(options_.steps),
-      strategy_(strategy),
-      task_(task),
-      optimizer_(optimizer),
-      precision_(precision) {}
+RankRecorder::RankRecorder(DumpOptions options, Ranks& ranks, Task& task, const Optimizer& optimizer, const Precision* precision)
+    : options_(std::move(options)), steps_(options_.steps), ranks_(ranks), task_(task), optimizer_(optimizer), precision_(precision) {}
 
 RankParameter* RankRecorder::parameter(const std::string& name) {
   const auto found = index_.find(name);
@@ -104,8 +99,8 @@ RankParameter* RankRecorder::parameter(const std::string& name) {
 
 // Removes files of an earlier run, which would be taken for steps and ranks of this one.
 void RankRecorder::remove_earlier(int64_t attempt) const {
-  remove_later_steps(options_.dir, attempt, strategy_.rank());
-  for (int r = strategy_.world_size(); strategy_.is_main() && remove_later_steps(options_.dir, attempt, r) > 0; ++r) {
+  remove_later_steps(options_.dir, attempt, ranks_.rank());
+  for (int r = ranks_.size(); ranks_.is_main() && remove_later_steps(options_.dir, attempt, r) > 0; ++r) {
   }
 }
 
@@ -115,8 +110,8 @@ void RankRecorder::begin(int64_t attempt) {
   notes_ = {};
   index_.clear();
   notes_.step = attempt;
-  notes_.rank = strategy_.rank();
-  notes_.ranks = strategy_.world_size();
+  notes_.rank = ranks_.rank();
+  notes_.ranks = ranks_.size();
   notes_.host = host_name();
   notes_.version = NPU_TRAIN_VERSION;
   notes_.cpu = at::get_cpu_capability();
@@ -202,11 +197,11 @@ void RankRecorder::reduced() {
   }
   notes_.portable = PortableRandom::is_on();
   notes_.seed = std::to_string(notes_.portable ? PortableRandom::position().seed : at::detail::getDefaultCPUGenerator().current_seed());
-  const auto values = known_values(strategy_.rank());
+  const auto values = known_values(ranks_.rank());
   notes_.known_sums.assign(values.size(), 0);
-  for (int r = 0; r < strategy_.world_size(); ++r)
+  for (int r = 0; r < ranks_.size(); ++r)
     for (size_t i = 0; i < values.size(); ++i) notes_.known_sums[i] += known_values(r)[i];
-  notes_.summed = strategy_.sums(values);
+  notes_.summed = ranks_.sums(values);
 }
 
 void RankRecorder::clipped() {
@@ -226,7 +221,7 @@ void RankRecorder::end() {
   }
   notes_.taken = changed;
   const auto& wanted = options_.ranks;
-  if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), strategy_.rank()) == wanted.end()) return;
+  if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), ranks_.rank()) == wanted.end()) return;
   const auto folder = rank_folder(options_.dir, notes_.step, notes_.rank);
   make_folder(folder);
   save_json(folder / kRankNotes, to_json(notes_));

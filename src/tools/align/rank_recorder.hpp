@@ -16,7 +16,7 @@
 namespace npu_train {
 class Optimizer;
 class Precision;
-class Strategy;
+class Ranks;
 class Task;
 }  // namespace npu_train
 
@@ -26,7 +26,7 @@ namespace npu_train::detail {
 class RankRecorder final : public StepObserver {
  public:
   // All arguments are borrowed except the options, whose `dir` must be set.
-  RankRecorder(DumpOptions options, Strategy& strategy, Task& task, const Optimizer& optimizer, const Precision* precision);
+  RankRecorder(DumpOptions options, Ranks& ranks, Task& task, const Optimizer& optimizer, const Precision* precision);
   ~RankRecorder() override { remove_hooks(); }
   RankRecorder(const RankRecorder&) = delete;
   RankRecorder& operator=(const RankRecorder&) = delete;
@@ -49,7 +49,7 @@ class RankRecorder final : public StepObserver {
 
   DumpOptions options_;
   StepRanges steps_;
-  Strategy& strategy_;
+  Ranks& ranks_;
   Task& task_;
   const Optimizer& optimizer_;
   const Precision* precision_;

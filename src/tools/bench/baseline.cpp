@@ -68,7 +68,7 @@ Baseline record_baseline(const RunConfig& config, const Parts& parts, const Base
   const auto& backend = backend_of(run.device);
   out.model = run.model_name;
   out.parameters = run.optimizer->parameters().numel();
-  out.effective_batch = run.train_loader->options().batch_size * config.trainer.accumulate_grad_batches * run.strategy->world_size();
+  out.effective_batch = run.train_loader->options().batch_size * config.trainer.accumulate_grad_batches * run.strategy->ranks().size();
   if (reference != nullptr) check_same_training(out, *reference);
   backend.reset_peak(run.device);
   const auto result = trainer.fit();

@@ -83,7 +83,7 @@ std::string trace_of(const ReductionTimes& times, int rank) {
 void measure_ranks(const Bench& bench, int64_t batch, const std::string& kind, BenchReport& out) {
   BenchStep run(bench.config, bench.parts, batch);
   auto& strategy = *run.trainer().loop().parts().strategy;
-  const int ranks = strategy.world_size();
+  const int ranks = strategy.ranks().size();
   Reductions reductions;
   int64_t before = bench.options.warmup;
   const auto times = measured(
@@ -111,8 +111,8 @@ void measure_ranks(const Bench& bench, int64_t batch, const std::string& kind, B
   if (!travels) return;
   for (size_t b = 0; b < reductions.all.back().buckets.size(); ++b) out.rows.push_back(bucket_row(reductions, b, name));
   if (bench.options.trace.empty() || kind == "strong") return;
-  const auto traces = strategy.gather(trace_of(reductions.all.back(), strategy.rank()));
-  if (strategy.is_main()) write_trace(bench.options.trace, traces);
+  const auto traces = strategy.ranks().gather(trace_of(reductions.all.back(), strategy.ranks().rank()));
+  if (strategy.ranks().is_main()) write_trace(bench.options.trace, traces);
 }
 
 }  // namespace

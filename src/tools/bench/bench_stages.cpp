@@ -60,7 +60,7 @@ struct StageRun final : Callback, StepObserver {
     samples = static_cast<double>(report.samples);
     if (static_cast<int64_t>(losses.size()) <= warmup()) return;
     seconds.seconds.push_back(report.seconds);
-    if (loop.parts().strategy->world_size() == 1) return;
+    if (loop.parts().strategy->ranks().size() == 1) return;
     const auto times = loop.parts().strategy->reduction_times();
     // Reports are one step late, except at the end of an epoch.
     if (reductions.all.empty() || times.end != reductions.all.back().end) reductions.all.push_back(times);
@@ -86,9 +86,9 @@ double mean_of_last(const std::vector<double>& values, int64_t count) {
   return n > 0 ? std::accumulate(values.end() - n, values.end(), 0.0) / static_cast<double>(n) : std::nan("");
 }
 
-double largest_of_ranks(Strategy& strategy, double own) {
+double largest_of_ranks(Ranks& ranks, double own) {
   double largest = own;
-  for (const auto& of_rank : strategy.gather(shortest(own))) largest = std::max(largest, decimal_number(of_rank).value());
+  for (const auto& of_rank : ranks.gather(shortest(own))) largest = std::max(largest, decimal_number(of_rank).value());
   return largest;
 }
 
@@ -125,16 +125,16 @@ void bench_stages(const Bench& bench, BenchReport& out) {
   const auto memory = backend.memory(device).peak - before;
   BenchRow row{.section = "stages", .name = config.trainer.strategy + ", " + config.precision};
   const auto add = [&](const char* key, double value) { row.numbers.emplace_back(key, value); };
-  add("ranks", strategy.world_size());
+  add("ranks", strategy.ranks().size());
   add("batch", static_cast<double>(trainer.data().options.batch_size));
   add("diverged", diverged ? 1 : 0);
   if (!diverged) add("loss", last);
-  add("memory_bytes", largest_of_ranks(strategy, static_cast<double>(memory)));
+  add("memory_bytes", largest_of_ranks(strategy.ranks(), static_cast<double>(memory)));
   if (run.seconds.size() > 0) {
     add("samples_per_s", run.samples / run.seconds.median());
     add("step_ms_median", 1e3 * run.seconds.median());
     add("flops", kPasses * static_cast<double>(flops_per_sample(trainer.model())) * run.samples);
-    add("moved_bytes", static_cast<double>(run.moved.bytes * strategy.world_size()));
+    add("moved_bytes", static_cast<double>(run.moved.bytes * strategy.ranks().size()));
     run.reductions.describe(row, run.seconds);
   }
   if (std::isfinite(link)) add("link_bytes_per_s", link);

@@ -178,7 +178,7 @@ class Advice {
   // Proposes remedies if the inputs of a window fill the device: to keep them on the host, or to make windows smaller.
   void propose_windows_on_host() {
     const std::string change = "windows that are kept on the host";
-    if (run_.loop->parts().strategy->world_size() == 1) {
+    if (run_.loop->parts().strategy->ranks().size() == 1) {
       const auto model = measure(change, *run_.task, *run_.precision, 2, /*on_host=*/true);
       const auto rows = model ? fitting_rows(*model, failed_.micro_batches > 1 ? failed_.rows : failed_.rows - 1) : 0;
       if (rows > 0)

@@ -19,14 +19,14 @@ bool all_finite(const ParameterSet& parameters) {
 }
 
 void CheckpointWriter::check_finite() const {
-  if (run_.strategy.any(!all_finite(run_.optimizer.parameters()))) run_.not_finite();
+  if (run_.strategy.ranks().any(!all_finite(run_.optimizer.parameters()))) run_.not_finite();
 }
 
-bool CheckpointWriter::writes() const { return run_.enabled && run_.strategy.of_main(run_.store != nullptr); }
+bool CheckpointWriter::writes() const { return run_.enabled && run_.strategy.ranks().of_main(run_.store != nullptr); }
 
 RunState CheckpointWriter::state_of_ranks(StateSlices& own) const {
-  auto generators = generators_of_ranks(run_.strategy);
-  if (!run_.strategy.is_main() && !run_.strategy.writes_parts()) return {};
+  auto generators = generators_of_ranks(run_.strategy.ranks());
+  if (!run_.strategy.ranks().is_main() && !run_.strategy.writes_parts()) return {};
   auto out = run_.state(own);
   out["rng"] = std::move(generators);
   return out;
@@ -37,7 +37,7 @@ void CheckpointWriter::begin_parts(const CheckpointMeta& meta, bool async) {
   const auto state = state_of_ranks(slices);
   shared_meta_ = meta;
   parts_were_asked_ = parts_are_written_ = false;
-  shared_.begin(run_.strategy.is_main() ? run_.store->open(meta) : nullptr, state, slices, run_.config, async);
+  shared_.begin(run_.strategy.ranks().is_main() ? run_.store->open(meta) : nullptr, state, slices, run_.config, async);
 }
 
 std::string CheckpointWriter::finish_parts() {
@@ -56,7 +56,7 @@ void CheckpointWriter::settle_parts() {
     if (shared_.under_way()) finish(/*wait=*/true);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::Checkpoint) throw;
-    if (run_.strategy.is_main()) log_warning("a checkpoint could not be written: ", e.what());
+    if (run_.strategy.ranks().is_main()) log_warning("a checkpoint could not be written: ", e.what());
   }
 }
 
@@ -66,7 +66,7 @@ std::string CheckpointWriter::save() {
   return run_.observers.run(Phase::Checkpoint, run_.step.attempts(), 0, [&] {
     check_finite();
     const auto meta = run_.meta();
-    const bool is_main = run_.strategy.is_main();
+    const bool is_main = run_.strategy.ranks().is_main();
     std::string path;
     if (run_.strategy.writes_parts()) {
       begin_parts(meta, /*async=*/false);
@@ -76,7 +76,7 @@ std::string CheckpointWriter::save() {
       const auto state = state_of_ranks(none);
       if (is_main) path = run_.store->save(state, meta, run_.config);
     }
-    run_.strategy.barrier();  // the file exists for every rank
+    run_.strategy.ranks().barrier();  // the file exists for every rank
     note(meta);
     if (is_main) run_.written(path);
     return path;
@@ -98,7 +98,7 @@ void CheckpointWriter::begin() {
     } else {
       StateSlices none;
       const auto state = state_of_ranks(none);
-      if (run_.strategy.is_main()) run_.store->save_later(state, meta, run_.config);
+      if (run_.strategy.ranks().is_main()) run_.store->save_later(state, meta, run_.config);
     }
     note(meta);
   });
@@ -120,7 +120,7 @@ void CheckpointWriter::finish(bool wait) {
 }
 
 std::string CheckpointWriter::save_diverged() {
-  const bool is_main = run_.strategy.is_main(), in_parts = run_.strategy.writes_parts();
+  const bool is_main = run_.strategy.ranks().is_main(), in_parts = run_.strategy.writes_parts();
   if (in_parts ? !writes() : run_.store == nullptr || !is_main) return "";
   try {
     StateSlices slices;

@@ -33,7 +33,7 @@ class CheckpointWriter {
     std::function<void()> not_finite;                      // throws, instead of a checkpoint with weights that are not finite
     std::function<void(const std::string& path)> written;  // called when a checkpoint is on the disk
   };
-  explicit CheckpointWriter(Context context) : run_(std::move(context)), shared_(run_.strategy) {}
+  explicit CheckpointWriter(Context context) : run_(std::move(context)), shared_(run_.strategy.ranks()) {}
 
   // Writes a checkpoint, and returns its path; "" without a store and on a rank that writes nothing.
   std::string save();

@@ -108,9 +108,9 @@ void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own
   }
   std::vector<at::Tensor> all;
   int64_t first = 0, before = 0;
-  const auto of_ranks = run_.strategy.gather(bytes);
+  const auto of_ranks = run_.strategy.ranks().gather(bytes);
   for (size_t r = 0; r < of_ranks.size(); ++r) {
-    if (static_cast<int>(r) == run_.strategy.rank()) first = before;
+    if (static_cast<int>(r) == run_.strategy.ranks().rank()) first = before;
     if (of_ranks[r].empty()) continue;
     const auto begin = of_ranks[r].find(' ') + 1;
     const int64_t columns = std::stoll(of_ranks[r].substr(0, begin - 1));
@@ -120,7 +120,7 @@ void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own
     before += all.back().size(0);
   }
   auto shares = before > 0 && mine.defined() ? task.epoch_sums(at::cat(all), first, mine.size(0)) : std::vector<double>(names.size());
-  shares = run_.strategy.sums(std::move(shares));
+  shares = run_.strategy.ranks().sums(std::move(shares));
   for (auto& [name, value] : averages)
     if (const auto found = std::find(names.begin(), names.end(), name); found != names.end())
       value = shares[static_cast<size_t>(found - names.begin())] / static_cast<double>(std::max<int64_t>(1, before));
@@ -135,7 +135,7 @@ std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   sums[kWeight] = own.weight;
   if (!stopped) own.read();
   std::copy(own.packed.begin(), own.packed.end(), sums.begin() + kPacked);
-  sums = run_.strategy.sums(std::move(sums));
+  sums = run_.strategy.ranks().sums(std::move(sums));
   if (sums[kStopped] > 0) return std::nullopt;
   check(sums[kWeight] > 0, ErrorKind::Data, "Trainer::validate", "the validation data gave no batch, or none with a target that counts");
   Scalars out{{"loss", sums[kPacked] / sums[kWeight]}};
@@ -169,7 +169,7 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
     stopped = batch && options.stoppable && run_.stop.load(std::memory_order_relaxed);
     if (!run_.strategy.begin_forward(batch && !stopped)) break;
     auto phase = Phase::Transfer;
-    const PortableRandom::MicroBatch draws("validation", options.attempt, run_.strategy.micro_batch_number(k));
+    const PortableRandom::MicroBatch draws("validation", options.attempt, run_.strategy.ranks().micro_batch_number(k));
     try {
       add(*batch, phase, sums);
     } catch (...) {

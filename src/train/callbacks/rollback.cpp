@@ -6,11 +6,11 @@ namespace npu_train::detail {
 
 std::string Rollback::target(const CheckpointStore* store) const {
   if (!enabled_ || done_ >= kMost) return "";
-  return strategy_.from_main(store != nullptr && strategy_.is_main() ? store->newest_valid() : "");
+  return ranks_.from_main(store != nullptr && ranks_.is_main() ? store->newest_valid() : "");
 }
 
 void Rollback::diverged(const Divergence::Finding& found, const CheckpointStore* store, const std::function<std::string()>& keep) const {
-  const auto where = target(store).empty() ? strategy_.from_main(keep()) : "";
+  const auto where = target(store).empty() ? ranks_.from_main(keep()) : "";
   throw Error(ErrorKind::Diverged, "Trainer",
               "training diverged: " + found.cause + (where.empty() ? "" : "; the broken state is in " + where), found.remedy);
 }
@@ -21,7 +21,7 @@ bool Rollback::run(const Error& cause, const CheckpointStore* store, LearningRat
   if (path.empty()) return false;
   const auto done = done_ + 1;
   const auto factor = rate.factor() * 0.1;
-  if (strategy_.is_main()) log_warning(cause.what(), "; rolling back to ", path, " with the learning rate times ", factor);
+  if (ranks_.is_main()) log_warning(cause.what(), "; rolling back to ", path, " with the learning rate times ", factor);
   load(path);
   done_ = done;
   rate.set_factor(factor);

@@ -6,7 +6,7 @@
 
 #include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/dist/strategy.hpp"
+#include "npu_train/dist/ranks.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "train/callbacks/divergence.hpp"
 #include "train/callbacks/learning_rate.hpp"
@@ -15,7 +15,7 @@ namespace npu_train::detail {
 
 class Rollback final : public Stateful {
  public:
-  Rollback(bool enabled, Strategy& strategy) : enabled_(enabled), strategy_(strategy) {}
+  Rollback(bool enabled, Ranks& ranks) : enabled_(enabled), ranks_(ranks) {}
 
   // Throws Error(Diverged). If the run cannot roll back, `keep` first writes the broken state, and returns its folder.
   [[noreturn]] void diverged(const Divergence::Finding& found, const CheckpointStore* store,
@@ -34,7 +34,7 @@ class Rollback final : public Stateful {
 
   static constexpr int64_t kMost = 2;
   bool enabled_;
-  Strategy& strategy_;
+  Ranks& ranks_;
   int64_t done_ = 0;
 };
 

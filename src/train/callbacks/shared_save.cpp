@@ -20,7 +20,7 @@ constexpr char kWritten = '+', kFailed = '-';
 void SharedSave::begin(std::unique_ptr<CheckpointFolder> folder, const RunState& state, const StateSlices& slices, const ConfigNode& config,
                        bool async) {
   folder_ = std::move(folder);
-  const auto place = strategy_.from_main(folder_ != nullptr ? std::filesystem::absolute(folder_->temporary()).string() : "");
+  const auto place = ranks_.from_main(folder_ != nullptr ? std::filesystem::absolute(folder_->temporary()).string() : "");
   copied_ = async;
   if (async) {
     copy_to_host(state, state_);
@@ -32,7 +32,7 @@ void SharedSave::begin(std::unique_ptr<CheckpointFolder> folder, const RunState&
   part_ = std::async(async ? std::launch::async : std::launch::deferred, [this, place, config, run = log_run()] {
     const ScopedLogRun scope(run);
     if (folder_ != nullptr) folder_->write(state_, config);
-    return write_slices(place, strategy_.rank(), slices_);
+    return write_slices(place, ranks_.rank(), slices_);
   });
 }
 
@@ -52,7 +52,7 @@ std::unique_ptr<CheckpointFolder> SharedSave::finish() {
     slices_.clear();
   }
   auto folder = std::move(folder_);
-  const auto of_ranks = strategy_.gather(told);
+  const auto of_ranks = ranks_.gather(told);
   if (failure != nullptr) std::rethrow_exception(failure);
   for (size_t r = 0; r < of_ranks.size(); ++r)
     if (of_ranks[r].starts_with(kFailed))

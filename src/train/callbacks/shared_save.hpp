@@ -5,14 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "npu_train/dist/strategy.hpp"
+#include "npu_train/dist/ranks.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
 namespace npu_train::detail {
 
 class SharedSave {
  public:
-  explicit SharedSave(Strategy& strategy) : strategy_(strategy) {}
+  explicit SharedSave(Ranks& ranks) : ranks_(ranks) {}
 
   // Begins to write; every rank makes the call, and the main rank has a folder. With `async`, a thread writes a copy of the data.
   void begin(std::unique_ptr<CheckpointFolder> folder, const RunState& state, const StateSlices& slices, const ConfigNode& config,
@@ -26,7 +26,7 @@ class SharedSave {
   std::unique_ptr<CheckpointFolder> finish();
 
  private:
-  Strategy& strategy_;
+  Ranks& ranks_;
   std::unique_ptr<CheckpointFolder> folder_;
   RunState state_;
   StateSlices slices_;

@@ -28,9 +28,7 @@ std::optional<int64_t> WindowSource::length() const {
 }
 
 // Whether every rank knows when the epoch ends: streams, and data that a program divides among its ranks, may end at any point.
-bool WindowSource::length_is_agreed() const {
-  return ranks() == run_.strategy.world_size() && run_.loader->micro_batches_per_epoch().has_value();
-}
+bool WindowSource::length_is_agreed() const { return ranks() == run_.ranks.size() && run_.loader->micro_batches_per_epoch().has_value(); }
 
 // Returns the next batch of this rank in [begin, end).
 std::optional<Batch> WindowSource::next_batch(int64_t begin, int64_t end) {
@@ -68,8 +66,8 @@ std::optional<std::vector<Batch>> WindowSource::next(int64_t& position, double& 
     }
     auto window = take(position, data_wait);
     if (agreed && !run_.loader->options().skip_bad_samples) return window;  // at least one rank has a batch
-    if (run_.strategy.any(!window.empty())) return window;
-    if (!agreed && !run_.strategy.any(held_.has_value())) return std::nullopt;
+    if (run_.ranks.any(!window.empty())) return window;
+    if (!agreed && !run_.ranks.any(held_.has_value())) return std::nullopt;
   }
 }
 

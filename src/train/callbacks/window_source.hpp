@@ -9,7 +9,7 @@
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/data/loader.hpp"
-#include "npu_train/dist/strategy.hpp"
+#include "npu_train/dist/ranks.hpp"
 #include "npu_train/train/options.hpp"
 #include "npu_train/train/step.hpp"
 #include "train/callbacks/memory_retry.hpp"
@@ -29,7 +29,7 @@ class WindowSource {
     const Observers& observers;
     const TrainStep& step;
     MemoryRetry& memory;  // copies micro-batches to the device
-    Strategy& strategy;
+    Ranks& ranks;
   };
   explicit WindowSource(Context context) : run_(context), overfit_(context.options.overfit_batches) {}
 

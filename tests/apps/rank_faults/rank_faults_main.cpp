@@ -91,7 +91,7 @@ class Fault final : public RunObserver, public StepObserver {
 
  private:
   bool here(int64_t attempt, bool from) const {
-    return run_->strategy->rank() == options_.rank && (from ? attempt >= options_.step : attempt == options_.step);
+    return run_->strategy->ranks().rank() == options_.rank && (from ? attempt >= options_.step : attempt == options_.step);
   }
   at::Tensor parameter() const {
     const auto parameters = run_->task->parameters();

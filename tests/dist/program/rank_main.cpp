@@ -212,11 +212,11 @@ void shards(const Arguments& args) {
 void agreement(const Arguments& args) {
   const auto group = join(args);
   DataParallelStrategy strategy(group, options_of(args));
-  const auto rank = strategy.rank();
-  std::printf("%s\n", strategy.from_main("from " + std::to_string(rank)).c_str());
-  for (const auto& t : strategy.gather(std::string(static_cast<size_t>(rank) * 700, static_cast<char>('a' + rank))))
+  const auto rank = strategy.ranks().rank();
+  std::printf("%s\n", strategy.ranks().from_main("from " + std::to_string(rank)).c_str());
+  for (const auto& t : strategy.ranks().gather(std::string(static_cast<size_t>(rank) * 700, static_cast<char>('a' + rank))))
     std::printf("%zu%c ", t.size(), t.empty() ? '-' : t.back());
-  const auto sums = strategy.sums({1e16, 1.0 * rank, -1e16});
+  const auto sums = strategy.ranks().sums({1e16, 1.0 * rank, -1e16});
   std::printf("\n%.17g %.17g %.17g\n", sums[0], sums[1], sums[2]);
   StepAgreement step{
       .found_inf = at::full({}, rank == 1 ? 1.0 : 0.0), .squares = at::full({}, 5.0), .sums = at::full({2}, 0.1F * (rank + 1))};
@@ -227,7 +227,7 @@ void agreement(const Arguments& args) {
   auto weights = at::full({3, 2}, rank + 7.0).t();
   strategy.broadcast({weights});
   std::printf("%g\n", weights.sum().item<double>());
-  strategy.barrier();
+  strategy.ranks().barrier();
 }
 
 // All at once: two exchanges and a gather of tensors that no buffer of a socket holds.
@@ -268,11 +268,11 @@ void other_calls(const Arguments& args) {
   DataParallelStrategy strategy(group, options_of(args), c10::kCPU, sharding_of(args));
   const auto own = strategy.setup(parameters());
   if (group->rank() == 1)
-    strategy.sums({1});
+    strategy.ranks().sums({1});
   else if (strategy.shards())
     strategy.gather_slices(own.values(), std::vector<at::Tensor>(own.size()));
   else
-    strategy.from_main("text");
+    strategy.ranks().from_main("text");
 }
 
 // Without shards a rank fills a model from its averages alone, as for a prediction of one rank.

@@ -20,11 +20,11 @@ Json spread(int64_t count, double mean, double variance) {
 }
 
 // Hand-written notes of ranks: two parameters, one micro-batch of four samples in each step.
-struct Ranks {
+struct RankDumps {
   TempDir dir;
   int ranks;
 
-  explicit Ranks(int count, int steps) : ranks(count) {
+  explicit RankDumps(int count, int steps) : ranks(count) {
     for (int step = 0; step < steps; ++step)
       for (int rank = 0; rank < count; ++rank) write(step, rank, healthy(step, rank));
   }
@@ -115,7 +115,7 @@ struct Ranks {
 
 TEST_CASE("ranks whose inputs, losses and gradients differ agree") {
   for (const int count : {2, 3, 8}) {
-    const Ranks ranks(count, 6);
+    const RankDumps ranks(count, 6);
     const auto result = ranks.compare();
     CHECK(result.agrees());
     CHECK(result.complete);
@@ -129,7 +129,7 @@ TEST_CASE("ranks whose inputs, losses and gradients differ agree") {
 }
 
 TEST_CASE("each difference is reported at its step, rank and layer, with its kind") {
-  const Ranks ranks(3, 4);
+  const RankDumps ranks(3, 4);
   struct Case {
     const char *kind, *layer;
     std::string said;
@@ -210,7 +210,7 @@ TEST_CASE("each difference is reported at its step, rank and layer, with its kin
 }
 
 TEST_CASE("a skipped step may overflow") {
-  const Ranks ranks(2, 2);
+  const RankDumps ranks(2, 2);
   for (int r = 0; r < 2; ++r) {
     ranks.change(1, r, "taken", false);
     ranks.change(1, r, "reduced_sum", NAN, 0);
@@ -220,7 +220,7 @@ TEST_CASE("a skipped step may overflow") {
 }
 
 TEST_CASE("of effects that follow from each other the cause is first, and later steps are counted") {
-  const Ranks ranks(2, 4);
+  const RankDumps ranks(2, 4);
   for (int step = 1; step < 4; ++step) ranks.change(step, 1, "after", "x" + std::to_string(step), 0);
   ranks.change(1, 1, "lr", 1.0);
   const auto result = ranks.compare();
@@ -240,7 +240,7 @@ TEST_CASE("statistics: seventy-five healthy runs raise no alarm, and each shifte
   for (int run = 0; run < kRuns; ++run) {
     const int count = 2 + run % 3, steps = 4 + run % 9;
     const bool shifted = run % 4 == 0;
-    const Ranks ranks(count, steps);
+    const RankDumps ranks(count, steps);
     for (int step = 0; step < steps; ++step)
       for (int rank = 0; rank < count; ++rank) {
         std::array<double, 4> means{};
@@ -263,7 +263,7 @@ TEST_CASE("statistics: seventy-five healthy runs raise no alarm, and each shifte
 }
 
 TEST_CASE("missing ranks and other machines are noted") {
-  const Ranks ranks(3, 2);
+  const RankDumps ranks(3, 2);
   std::filesystem::remove_all(ranks.file(1, 2).parent_path());
   ranks.change(0, 1, "threads", 4);
   const auto result = ranks.compare();
@@ -277,7 +277,7 @@ TEST_CASE("missing ranks and other machines are noted") {
 
 TEST_CASE("other inputs than a dump of ranks") {
   const auto kind = [](const std::filesystem::path& path) { return error_of([&] { compare_ranks(path); }).kind(); };
-  const Ranks ranks(2, 1);
+  const RankDumps ranks(2, 1);
   CHECK((kind(ranks.dir.path() / "none") == ErrorKind::Data));
   CHECK((kind(ranks.dir.path() / "step0") == ErrorKind::Data));
   SUBCASE("of one rank") { std::filesystem::remove(ranks.file(0, 1)); }

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "dist/ranks.hpp"
+#include "dist/rank_processes.hpp"
 #include "only_if.hpp"
 #include "tools/plan/recorded_calls.hpp"
 

@@ -43,7 +43,7 @@ struct Diverging {
 
 TEST_CASE("a run goes back twice, with a tenth of the rate each time, and then ends with its broken state written") {
   Diverging run;
-  Rollback rollback(true, *run.toy.strategy);
+  Rollback rollback(true, run.toy.strategy->ranks());
   run.save(rollback);
   CHECK(run.goes_on(rollback));
   CHECK(run.rate.factor() == doctest::Approx(0.1));
@@ -58,7 +58,7 @@ TEST_CASE("a run goes back twice, with a tenth of the rate each time, and then e
 
 TEST_CASE("a run that does not go back keeps its broken state") {
   Diverging run;
-  Rollback off(false, *run.toy.strategy), nowhere(true, *run.toy.strategy);
+  Rollback off(false, run.toy.strategy->ranks()), nowhere(true, run.toy.strategy->ranks());
   CHECK_FALSE(run.goes_on(nowhere));
   run.save(off);
   CHECK_FALSE(run.goes_on(off));

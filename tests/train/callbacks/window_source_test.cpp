@@ -62,7 +62,7 @@ Windows windows_of(const Epoch& epoch) {
                        .observers = toy.observers,
                        .step = step,
                        .memory = memory,
-                       .strategy = *toy.strategy});
+                       .ranks = toy.strategy->ranks()});
   CHECK((source.overfit() != nullptr) == (options.overfit_batches > 0));
   auto position = epoch.position;
   source.begin_epoch(0, position);

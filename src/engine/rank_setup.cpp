@@ -1,4 +1,4 @@
-#include "engine/ranks.hpp"
+#include "engine/rank_setup.hpp"
 
 #include "engine/strategy_choice.hpp"
 
@@ -79,7 +79,7 @@ void report_groups(const ProcessGroup& group, const DistOptions& dist) {
 
 }  // namespace
 
-Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts, std::function<bool()> stopped)
+RankSetup::RankSetup(const RunConfig& config, const Device& device, const Parts& parts, std::function<bool()> stopped)
     : device_(device), offloads_(config.dist.offload == "optimizer" && !device.is_cpu()) {
   const auto launch = launch_of_environment();
   group_ = parts.process_group ? parts.process_group(config.dist) : nullptr;
@@ -112,20 +112,20 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts, 
   is_open_ = wanted == "auto";
   if (is_open_) dist.shard_size = "auto";  // for shards that choose() may create
   set_strategy(std::make_shared<DataParallelStrategy>(group_, dist, device.c10(), sharding_));
-  if (strategy_->is_main()) report_offload(config.dist, device);
+  if (strategy_->ranks().is_main()) report_offload(config.dist, device);
 }
 
-void Ranks::set_strategy(std::shared_ptr<Strategy> strategy) {
+void RankSetup::set_strategy(std::shared_ptr<Strategy> strategy) {
   strategy_ = offloads_ ? std::make_shared<OffloadedStrategy>(std::move(strategy)) : std::move(strategy);
 }
 
-void Ranks::choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
+void RankSetup::choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
   if (group_ == nullptr) return;
   if (std::exchange(is_open_, false)) divide(config, all, has_blocks, parts);
-  if (strategy_->is_main()) report(config.dist);
+  if (strategy_->ranks().is_main()) report(config.dist);
 }
 
-void Ranks::divide(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
+void RankSetup::divide(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
   const auto trained = all.filter([](const Parameter& p) { return p.value.requires_grad(); });
   const auto total = static_cast<double>(backend_of(device_).memory(device_).total);
   const double own = device_.is_cpu() ? total / group_->local_size() : total;
@@ -146,7 +146,7 @@ void Ranks::divide(const RunConfig& config, const ParameterSet& all, bool has_bl
   sharding_ = static_cast<Sharding>(largest);
   if (sharding_ == Sharding::None) return;
   set_strategy(std::make_shared<DataParallelStrategy>(group_, config.dist, device_.c10(), sharding_));
-  if (!strategy_->is_main()) return;
+  if (!strategy_->ranks().is_main()) return;
   const char* name = kStrategyNames.at(static_cast<size_t>(sharding_));
   if (chosen != sharding_)
     log_info("trainer.strategy=auto: ", name, ", which the memory of another rank needs");
@@ -156,7 +156,7 @@ void Ranks::divide(const RunConfig& config, const ParameterSet& all, bool has_bl
              human_bytes(frozen + state.divided(sharding_, config.dist.shard_size_of(*group_, sharding_))), " of them with ", name);
 }
 
-void Ranks::report(const DistOptions& given) const {
+void RankSetup::report(const DistOptions& given) const {
   const auto transport = group_->transport(device_.c10());
   const auto dist = given.resolved(transport, sharding_);
   const int world = group_->size();
@@ -193,10 +193,10 @@ std::map<std::string, std::string> values_of(const std::string& yaml, size_t ran
 
 }  // namespace
 
-void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved) {
-  if (strategy.world_size() == 1) return;
+void check_equal_on_ranks(Ranks& ranks, ConfigNode resolved) {
+  if (ranks.size() == 1) return;
   resolved.put({.key = "npu_train", .key_mark = {}, .value = NPU_TRAIN_VERSION});
-  const auto all = strategy.gather(to_yaml(resolved));
+  const auto all = ranks.gather(to_yaml(resolved));
   const auto main = values_of(all[0], 0);
   for (size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
@@ -218,17 +218,17 @@ std::vector<at::Tensor> weights_of(Task& task) {
   return out;
 }
 
-double lr_scale_of_ranks(const Strategy& strategy, int ranks, const std::string& lr_scaling) {
-  const double scale = lr_scaling == "linear" ? ranks : lr_scaling == "sqrt" ? std::sqrt(ranks) : 1;
-  if (scale != 1 && strategy.is_main())
-    log_info("trainer.lr_scaling=", lr_scaling, ": learning rates times ", scale, " for ", ranks, " ranks");
+double lr_scale_of_ranks(const Ranks& ranks, int first_number, const std::string& lr_scaling) {
+  const double scale = lr_scaling == "linear" ? first_number : lr_scaling == "sqrt" ? std::sqrt(first_number) : 1;
+  if (scale != 1 && ranks.is_main())
+    log_info("trainer.lr_scaling=", lr_scaling, ": learning rates times ", scale, " for ", first_number, " ranks");
   return scale;
 }
 
-int64_t micro_batches_of_rank(const Strategy& strategy, int first_number, int64_t accumulated) {
-  const int64_t times = first_number / strategy.world_size();
-  if (times > 1 && strategy.is_main())
-    log_info("restarted with ", strategy.world_size(), " of ", first_number, " ranks: each accumulates ", times * accumulated,
+int64_t micro_batches_of_rank(const Ranks& ranks, int first_number, int64_t accumulated) {
+  const int64_t times = first_number / ranks.size();
+  if (times > 1 && ranks.is_main())
+    log_info("restarted with ", ranks.size(), " of ", first_number, " ranks: each accumulates ", times * accumulated,
              " micro-batches in the place of ", accumulated, ", so that the global batch and the learning rate stay the same");
   return times * accumulated;
 }

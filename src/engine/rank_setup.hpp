@@ -16,10 +16,10 @@
 namespace npu_train {
 
 // The processes of a training.
-class Ranks {
+class RankSetup {
  public:
   // Joins the processes of `parts`, otherwise those of this process's launch. Waits for the other ranks until `stopped` returns true.
-  Ranks(const RunConfig& config, const Device& device, const Parts& parts, std::function<bool()> stopped);
+  RankSetup(const RunConfig& config, const Device& device, const Parts& parts, std::function<bool()> stopped);
 
   // Returns the strategy; with trainer.strategy=auto it shards nothing before choose().
   const std::shared_ptr<Strategy>& strategy() const { return strategy_; }
@@ -48,16 +48,16 @@ class Ranks {
 };
 
 // Error(Usage) that names the first rank with another library version or configuration, and the value that differs.
-void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved);
+void check_equal_on_ranks(Ranks& ranks, ConfigNode resolved);
 
 // Returns parameters and buffers.
 std::vector<at::Tensor> weights_of(Task& task);
 
 // Returns the factor for the schedule's learning rates by trainer.lr_scaling and the number of ranks.
-double lr_scale_of_ranks(const Strategy& strategy, int ranks, const std::string& lr_scaling);
+double lr_scale_of_ranks(const Ranks& ranks, int first_number, const std::string& lr_scaling);
 
 // Returns the micro-batches per step and rank, if `accumulated` are configured for `first_number` ranks.
-int64_t micro_batches_of_rank(const Strategy& strategy, int first_number, int64_t accumulated);
+int64_t micro_batches_of_rank(const Ranks& ranks, int first_number, int64_t accumulated);
 
 // Sets `num_workers: auto` to this rank's share if several ranks share the host.
 void share_workers(DataOptions& data);
