@@ -46,7 +46,7 @@ checkpoint: {{every_n_train_steps: 4, save_top_k: 1}}
 '''
 
 
-def run(*args, timeout=300, cwd=None, env=None):
+def run(*args, timeout=1200, cwd=None, env=None):
     """(exit code, stdout, stderr)."""
     p = subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=timeout, cwd=cwd, env=env, stdin=subprocess.DEVNULL)
     return p.returncode, p.stdout, p.stderr
