@@ -53,7 +53,7 @@ class Options:
     """What each program and subcommand takes, by its own --help: option -> whether a value follows."""
     def __init__(self):
         self.of = {('train_app',): self.read(train_app('--help')[1]), ('npu_tool',): self.read(npu_tool('--help')[1])}
-        self.subcommands = re.findall(r'^  ([a-z-]+)\s', npu_tool('--help')[1].split('Subcommands:')[1], re.M)
+        self.subcommands = re.findall(r'^  ([a-z-]+)\s', npu_tool('--help')[1].split('\nOptions:\n')[1], re.M)
         for name in self.subcommands: self.of['npu_tool', name] = self.read(npu_tool(name, '--help')[1])
 
     @staticmethod

@@ -21,7 +21,9 @@ def options_in(text):
     return {option for line in lines for option in re.findall(r"--[\w-]+", line)} - OF_EVERY_COMMAND
 
 
-def subcommands_in(text): return re.findall(r"^  ([a-z][a-z-]*)\s", text.partition("Subcommands:")[2], re.M)
+def subcommands_in(text):
+    """The commands of the lists that --help prints after the options."""
+    return re.findall(r"^  ([a-z][a-z-]*)\s", text.partition("\nOptions:\n")[2], re.M)
 
 
 def options_of(program, *words):
@@ -57,14 +59,20 @@ def problems(programs, source):
 
 
 def self_test():
-    text = """Options:
+    text = """Positionals:
+  config TEXT                 a file
+
+Options:
   -h,     --help              Print this help message and exit
           --samples INT [200] number of samples, as --least does
   -o,--out TEXT Excludes: --in
           --a,--alias{true}
                               --this is a line of its explanation
-Subcommands:
+
+Speed:
   bench                       measure --this
+
+Machines:
   verify-resume               prove it
 """
     if (found := options_in(text)) != {"--samples", "--out", "--a", "--alias"}: yield f"options: {found}"

@@ -1,6 +1,8 @@
 // npu_tool SUBCOMMAND ...: tools around training; each prints JSON with --json.
 #include <CLI/CLI.hpp>
 
+#include <string>
+
 #include "commands.hpp"
 #include "npu_train/core/c_locale.hpp"
 #include "npu_train/core/error.hpp"
@@ -10,6 +12,19 @@
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train {
+namespace {
+
+// Adds commands that the help lists under one title.
+template <class... Add>
+void add_section(CLI::App& app, const std::string& title, cli::Command& run, const Add&... add) {
+  const auto all = [&] { return app.get_subcommands([](const CLI::App*) { return true; }); };
+  const auto before = all().size();
+  (add(app, run), ...);
+  const auto now = all();
+  for (size_t i = before; i < now.size(); ++i) now[i]->group(title);
+}
+
+}  // namespace
 
 int tool_main(int argc, char** argv, const Parts& parts) {
   cli::open_standard_descriptors();
@@ -24,25 +39,15 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   app.add_flag("--parse-only", parse_only, "read the command line, report its errors, and stop");
   cli::Command run;
   std::function<int()> launch;
-  cli::add_eval(app, run);
-  cli::add_predict(app, run);
-  cli::add_summary(app, run);
-  cli::add_weights(app, run);
-  cli::add_export(app, run);
-  cli::add_bench(app, run);
-  cli::add_verify_determinism(app, run);
-  cli::add_compare(app, run);
-  cli::add_validate(app, run);
-  cli::add_analyze(app, run);
-  cli::add_doctor(app, run, launch);
-  cli::add_memory(app, run);
-  cli::add_plan(app, run);
-  cli::add_baseline(app, run);
-  cli::add_checklist(app, run);
-  cli::add_data(app, run);
-  cli::add_tokenize(app, run);
-  cli::add_generate(app, run);
-  cli::add_launch(app, launch);
+  add_section(app, "Models and data", run, cli::add_eval, cli::add_predict, cli::add_generate, cli::add_summary, cli::add_weights,
+              cli::add_export, cli::add_data, cli::add_tokenize);
+  add_section(app, "Agreement of runs and devices", run, cli::add_compare, cli::add_validate, cli::add_verify_determinism,
+              cli::add_baseline);
+  add_section(app, "Speed and memory", run, cli::add_bench, cli::add_memory, cli::add_plan);
+  add_section(
+      app, "Machines and migration", run, [&](CLI::App& to, cli::Command& command) { cli::add_doctor(to, command, launch); },
+      cli::add_analyze, cli::add_checklist);
+  add_section(app, "Several processes", run, [&](CLI::App& to, cli::Command&) { cli::add_launch(to, launch); });
   try {
     const CLocale numbers;
     app.parse(argc, argv);
