@@ -1,11 +1,8 @@
-// The page of a comparison.
+// Plots and the table of the page of a comparison.
 #include <algorithm>
 #include <cmath>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/align/compare_report.hpp"
-#include "npu_train/tools/report/html_page.hpp"
-#include "npu_train/tools/report/number.hpp"
 #include "tools/align/report_rows.hpp"
 
 namespace npu_train {
@@ -49,7 +46,7 @@ Histogram errors_by_size(const std::vector<detail::Row>& rows) {
 }
 
 // Adds curves of the loss and the learning rate by step, as far as the dumps contain them.
-void add_curves(const DumpComparison& comparison, HtmlPage& page) {
+void add_curves(const DumpComparison& comparison, Report& out) {
   LinePlot loss{.title = "Loss", .x_label = "step", .y_label = "loss", .series = {{"A"}, {"B"}}};
   LinePlot rate{.title = "Learning rate", .x_label = "step", .y_label = "lr", .series = {{"A"}, {"B"}}};
   const auto add = [](LinePlot& plot, int64_t step, double a, double b) {
@@ -64,8 +61,8 @@ void add_curves(const DumpComparison& comparison, HtmlPage& page) {
         if (item.kind == Kind::Value && item.a.ends_with(".lr"))
           add(rate, step.step, decimal_number(item.item_a.value).value_or(0), decimal_number(item.item_b.value).value_or(0));
       }
-  if (!loss.series[0].x.empty()) page.plot(loss);
-  if (!rate.series[0].x.empty()) page.plot(rate);
+  if (!loss.series[0].x.empty()) out.plot(std::move(loss));
+  if (!rate.series[0].x.empty()) out.plot(std::move(rate));
 }
 
 bool any_crc(const std::vector<detail::Row>& rows) {
@@ -75,88 +72,51 @@ bool any_crc(const std::vector<detail::Row>& rows) {
   });
 }
 
-// The most important columns come first, since the table is wider than a page and scrolls.
-HtmlTable table_of(const std::vector<detail::Row>& rows) {
-  HtmlTable table{.title = "Values, worst first",
-                  .columns = {{"Step", true},
-                              {"Value"},
-                              {"Verdict"},
-                              {"Error", true},
-                              {"Amplification", true},
-                              {"Message"},
-                              {"Shape"},
-                              {"Dtype"},
-                              {"Cosine", true},
-                              {"Max abs", true},
-                              {"Mean abs", true},
-                              {"RMSE", true},
-                              {"Euclidean", true},
-                              {"Norm A / B", true},
-                              {"Within 1/1000", true},
-                              {"Within 5/1000", true},
-                              {"Max ULP", true}}};
-  const bool crc = any_crc(rows);
-  if (crc) table.columns.insert(table.columns.end(), {{"CRC-32 A"}, {"CRC-32 B"}});
-  for (const auto& [step, call, item] : detail::worst_first(rows)) {
-    const auto& any = item->item_a.is_tensor() ? item->item_a : item->item_b;
-    auto dtype = detail::short_dtype(any);
-    if (item->item_b.is_tensor() && item->item_b.dtype != any.dtype) dtype += " / " + detail::short_dtype(item->item_b);
-    const bool values = item->kind == Kind::Tensor;
-    const auto number = [&](double v) { return values ? HtmlTable::Cell::number(v) : HtmlTable::Cell{"-", -1}; };
-    const auto verdict = detail::verdict_of(*item);
-    const auto tone = item->failed ? Tone::Bad : verdict == "agrees" ? Tone::Good : Tone::Warn;
-    const auto& m = item->metrics;
-    table.rows.push_back({HtmlTable::Cell::number(static_cast<double>(step->step)),
-                          {detail::name_of(*item)},
-                          {verdict, {}, tone},
-                          HtmlTable::Cell::number(item->error),
-                          HtmlTable::Cell::number(call->amplification),
-                          {item->message},
-                          {detail::shape_of(any)},
-                          {dtype}});
-    for (const double v :
-         {m.cosine, m.max_abs, m.mean_abs, m.rmse, m.euclidean, m.norm_ratio, m.one_thousandth, m.five_thousandth, m.max_ulp})
-      table.rows.back().push_back(number(v));
-    if (const auto [a, b] = detail::crc_of(*item); crc) table.rows.back().insert(table.rows.back().end(), {{a}, {b}});
-  }
-  return table;
-}
-
 }  // namespace
 
-std::string to_html(const DumpComparison& comparison) {
-  HtmlPage page("Comparison of two dumps");
-  page.facts({{"A", comparison.a}, {"B", comparison.b}});
-  page.paragraph(detail::headline(comparison), !comparison.agrees                                                      ? Tone::Bad
-                                               : comparison.lone_steps > static_cast<int64_t>(comparison.steps.size()) ? Tone::Warn
-                                                                                                                       : Tone::Good);
-  if (const auto& d = comparison.first; d.found) {
-    page.heading(d.within_tolerance ? "First difference, within tolerance" : "First divergence");
-    page.paragraph(d.sentence + ".", d.within_tolerance ? Tone::Plain : Tone::Warn);
-    page.facts({{"Call", d.call},
-                {"Layer", d.layer},
-                {"Operator or class", d.type},
-                {"Direction", d.direction},
-                {"Step", std::to_string(d.step)},
-                {"Error of the inputs", short_number(d.input_error, 3)},
-                {"Error of the outputs", short_number(d.output_error, 3)}});
-    for (const auto& text : d.likely) page.paragraph("Likely: " + text + ".");
-    for (const auto& text : d.advice) page.paragraph("Try: " + text + ".");
-  }
-  const auto notes = detail::notes_of(comparison);
-  if (!notes.empty()) page.heading("Notes");
-  for (const auto& note : notes) page.paragraph(note);
-  page.heading("Location of the error");
+void detail::add_plots(Report& out, const DumpComparison& comparison) {
   constexpr size_t kMostSteps = 3;
   for (size_t i = 0; i < std::min(kMostSteps, comparison.steps.size()); ++i)
     for (const std::string direction : {"forward", "backward", "parameters_grad"})
-      if (const auto plot = errors_by_layer(comparison.steps[i], direction, comparison.first); any_error(plot)) page.bars(plot);
-  add_curves(comparison, page);
-  const auto rows = detail::rows_of(comparison);
-  page.histogram(errors_by_size(rows));
-  page.heading("All values");
-  page.table(table_of(rows));
-  return page.str();
+      if (auto plot = errors_by_layer(comparison.steps[i], direction, comparison.first); any_error(plot)) out.plot(std::move(plot));
+  add_curves(comparison, out);
+  out.plot(errors_by_size(rows_of(comparison)));
+}
+
+// The most important columns come first, since the table is wider than a page and scrolls.
+ReportTable detail::page_table(const DumpComparison& comparison) {
+  ReportTable out{.title = "Values, worst first"};
+  const auto rows = rows_of(comparison);
+  const bool crc = any_crc(rows);
+  for (const auto& [step, call, item] : worst_first(rows)) {
+    const auto& any = item->item_a.is_tensor() ? item->item_a : item->item_b;
+    auto dtype = short_dtype(any);
+    if (item->item_b.is_tensor() && item->item_b.dtype != any.dtype) dtype += " / " + short_dtype(item->item_b);
+    const auto verdict = verdict_of(*item);
+    const auto tone = item->failed ? Tone::Bad : verdict == "agrees" ? Tone::Good : Tone::Warn;
+    std::vector<ReportField> row = {shown("Step", step->step),
+                                    shown("Value", name_of(*item)),
+                                    shown("Verdict", toned(verdict, tone)),
+                                    shown("Error", item->error),
+                                    shown("Amplification", call->amplification),
+                                    shown("Message", item->message),
+                                    shown("Shape", shape_of(any)),
+                                    shown("Dtype", dtype)};
+    const auto& m = item->metrics;
+    for (const auto& [name, value] : {std::pair{"Cosine", m.cosine},
+                                      {"Max abs", m.max_abs},
+                                      {"Mean abs", m.mean_abs},
+                                      {"RMSE", m.rmse},
+                                      {"Euclidean", m.euclidean},
+                                      {"Norm A / B", m.norm_ratio},
+                                      {"Within 1/1000", m.one_thousandth},
+                                      {"Within 5/1000", m.five_thousandth},
+                                      {"Max ULP", m.max_ulp}})
+      row.push_back(shown(name, item->kind == Kind::Tensor ? ReportValue(value) : ReportValue(Json())));
+    if (const auto [a, b] = crc_of(*item); crc) row.insert(row.end(), {shown("CRC-32 A", a), shown("CRC-32 B", b)});
+    out.add(std::move(row));
+  }
+  return out;
 }
 
 }  // namespace npu_train

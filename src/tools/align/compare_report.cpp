@@ -14,23 +14,22 @@ namespace {
 
 using detail::json_texts;
 using detail::Row;
+using detail::visible_text;
 using Kind = ItemComparison::Kind;
 
-// Replaces control characters: names come from files and must not control the terminal.
-std::string plain(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return text;
-}
-
-void add_divergence(const Divergence& d, std::string& out) {
+void add_divergence(const Divergence& d, Report& out) {
   if (!d.found) return;
   const bool unread = d.cause == Divergence::Cause::Unreadable;
-  const char* what = unread ? "not compared: " : d.within_tolerance ? "first difference (within tolerance): " : "first divergence: ";
-  out += what + plain(d.sentence) + "\n";
-  out += "  call: " + plain(d.call) + "\n";
-  for (size_t i = 0; i < d.likely.size(); ++i) out += (i == 0 ? "  likely: " : "      or: ") + d.likely[i] + "\n";
-  for (size_t i = 0; i < d.advice.size(); ++i) out += (i == 0 ? "  try:    " : "      or: ") + d.advice[i] + "\n";
+  const char* what = unread ? "not compared" : d.within_tolerance ? "first difference (within tolerance)" : "first divergence";
+  out.heading(d.within_tolerance ? "First difference, within tolerance" : "First divergence");
+  out.remarks(what, {visible_text(d.sentence)}, d.within_tolerance ? Tone::Plain : Tone::Warn);
+  out.say("call: " + visible_text(d.call), Tone::Plain, ReportIn::Text);
+  out.facts({shown("Call", d.call), shown("Layer", d.layer), shown("Operator or class", d.type), shown("Direction", d.direction),
+             shown("Step", d.step), shown("Error of the inputs", number_value(d.input_error, 3)),
+             shown("Error of the outputs", number_value(d.output_error, 3))},
+            ReportIn::Page);
+  out.remarks("likely", d.likely);
+  out.remarks("try", d.advice);
 }
 
 // Columns of numbers, and the texts that do not fit into the same line.
@@ -91,7 +90,7 @@ std::string table_text(const std::vector<Row>& list, size_t width) {
     out += line + "\n";
     if (row < 2) continue;  // the table's head
     const auto& [name, message] = rows.names[row - 2];
-    out += "  " + detail::visible_text(name) + "\n" + (message.empty() ? "" : "  " + detail::visible_text(message) + "\n");
+    out += "  " + visible_text(name) + "\n" + (message.empty() ? "" : "  " + visible_text(message) + "\n");
   }
   return out;
 }
@@ -150,31 +149,24 @@ Json divergence_json(const Divergence& d) {
                        {"advice", json_texts(d.advice)}});
 }
 
-}  // namespace
-
-std::string to_text(const DumpComparison& comparison, size_t most, size_t width) {
-  std::string out = detail::headline(comparison) + "\nA: " + plain(comparison.a) + "\nB: " + plain(comparison.b) + "\n";
-  if (!comparison.reference.empty()) out += "reference: " + plain(comparison.reference) + "\n";
-  add_divergence(comparison.first, out);
-  for (const auto& note : detail::notes_of(comparison)) out += "note: " + plain(note) + "\n";
+// Returns the worst rows; equal values need no row.
+std::string worst_text(const DumpComparison& comparison, size_t most, size_t width) {
   auto rows = detail::worst_first(detail::rows_of(comparison));
   const auto all = rows.size();
-  // equal values need no row
   std::erase_if(rows, [](const Row& r) { return !r.item->failed && r.item->error == 0 && r.item->kind != Kind::OneSided; });
   if (most > 0 && rows.size() > most) rows.resize(most);
-  if (rows.empty()) return out;
-  out += "\n" + table_text(rows, width);
-  if (rows.size() < all)
-    out += "(" + std::to_string(rows.size()) + " of " + with_commas(static_cast<int64_t>(all)) + " rows, worst first)\n";
+  if (rows.empty()) return "";
+  const auto left = "(" + std::to_string(rows.size()) + " of " + with_commas(static_cast<int64_t>(all)) + " rows, worst first)\n";
+  return table_text(rows, width) + (rows.size() < all ? left : "");
+}
+
+Json facts_json(const std::map<std::string, std::string>& map) {
+  auto out = Json::object();
+  for (const auto& [key, value] : map) out.set(key, value);
   return out;
 }
 
-Json to_json(const DumpComparison& comparison) {
-  auto facts = [](const std::map<std::string, std::string>& map) {
-    auto out = Json::object();
-    for (const auto& [key, value] : map) out.set(key, value);
-    return out;
-  };
+Json steps_json(const DumpComparison& comparison) {
   auto steps = Json::array();
   for (const auto& step : comparison.steps) {
     auto calls = Json::array();
@@ -207,18 +199,38 @@ Json to_json(const DumpComparison& comparison) {
                                   {"complete_b", step.complete_b},
                                   {"calls", std::move(calls)}}));
   }
-  return Json::object({{"a", comparison.a},
-                       {"b", comparison.b},
-                       {"reference", comparison.reference},
-                       {"agrees", comparison.agrees},
-                       {"complete", comparison.complete && !comparison.sampled},
-                       {"judged", comparison.judged()},
-                       {"summary", detail::headline(comparison)},
-                       {"first_divergence", divergence_json(comparison.first)},
-                       {"notes", json_texts(detail::notes_of(comparison))},
-                       {"facts_a", facts(comparison.facts_a)},
-                       {"facts_b", facts(comparison.facts_b)},
-                       {"steps", std::move(steps)}});
+  return steps;
+}
+
+}  // namespace
+
+Report report_of(const DumpComparison& comparison) {
+  const auto summary = detail::headline(comparison);
+  Report out("Comparison of two dumps", Json::object({{"a", comparison.a},
+                                                      {"b", comparison.b},
+                                                      {"reference", comparison.reference},
+                                                      {"agrees", comparison.agrees},
+                                                      {"complete", comparison.complete && !comparison.sampled},
+                                                      {"judged", comparison.judged()},
+                                                      {"summary", summary},
+                                                      {"first_divergence", divergence_json(comparison.first)},
+                                                      {"facts_a", facts_json(comparison.facts_a)},
+                                                      {"facts_b", facts_json(comparison.facts_b)}}));
+  out.facts({shown("A", comparison.a), shown("B", comparison.b)}, ReportIn::Page);
+  out.say(summary, !comparison.agrees                                                      ? Tone::Bad
+                   : comparison.lone_steps > static_cast<int64_t>(comparison.steps.size()) ? Tone::Warn
+                                                                                           : Tone::Good);
+  for (const auto& [label, path] : {std::pair{"A", &comparison.a}, {"B", &comparison.b}, {"reference", &comparison.reference}})
+    if (!path->empty()) out.say(std::string(label) + ": " + visible_text(*path), Tone::Plain, ReportIn::Text);
+  add_divergence(comparison.first, out);
+  out.notes(detail::notes_of(comparison));
+  out.heading("Location of the error");
+  detail::add_plots(out, comparison);
+  out.late_text([&](size_t most, size_t width) { return worst_text(comparison, most, width); });
+  out.heading("All values");
+  out.late_table([&](size_t /*most*/) { return detail::page_table(comparison); }, ReportIn::Page);
+  out.late_data("steps", [&] { return steps_json(comparison); });
+  return out;
 }
 
 }  // namespace npu_train

@@ -3,18 +3,14 @@
 #include <cmath>
 #include <limits>
 
-#include "npu_train/core/text.hpp"
-#include "npu_train/core/wrapped.hpp"
-#include "npu_train/io/json_texts.hpp"
 #include "npu_train/tools/align/rank_comparison.hpp"
-#include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {
 
-constexpr size_t kWidth = 100;
+constexpr size_t kRowsOfLosses = 20, kMostRanks = 8;
 
 std::string steps_of(const RankComparison& c) {
   return std::to_string(c.ranks.size()) + " ranks, " + std::to_string(c.steps.size()) + (c.steps.size() == 1 ? " step" : " steps") + " (" +
@@ -65,32 +61,24 @@ double mean_of(const std::map<int64_t, double>& curve) {
   return curve.empty() ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(curve.size());
 }
 
-std::string number_or_dash(double value) { return std::isnan(value) ? "-" : short_number(value); }
-
-std::string ranks_table(const RankComparison& c, size_t width) {
-  TextTable table({"rank", "host", "samples", "input mean", "input std", "mean loss", "own gradient norm"});
+ReportTable ranks_table(const RankComparison& c) {
+  ReportTable out{.title = "Ranks"};
   for (const auto& r : c.ranks)
-    table.add_row({std::to_string(r.rank), r.host, std::to_string(r.samples), number_or_dash(r.input_mean), number_or_dash(r.input_std),
-                   number_or_dash(mean_of(r.loss)), number_or_dash(mean_of(r.gradient))});
-  return table.str(width);
+    out.add({shown("rank", r.rank), shown("host", r.host), shown("samples", r.samples), shown("input mean", unless_nan(r.input_mean)),
+             shown("input std", unless_nan(r.input_std)), shown("mean loss", unless_nan(mean_of(r.loss))),
+             shown("own gradient norm", unless_nan(mean_of(r.gradient)))});
+  return out;
 }
 
-// One row per step with the loss of each rank. Ranks beyond the last column are only in the JSON document.
-std::string losses_table(const RankComparison& c, size_t rows, size_t width) {
-  constexpr size_t kMostRanks = 8;
-  std::vector<std::string> head{"step"};
-  const auto shown = std::min(c.ranks.size(), kMostRanks);
-  for (size_t r = 0; r < shown; ++r) head.push_back("loss of rank " + std::to_string(c.ranks[r].rank));
-  TextTable table(head);
-  const auto count = rows == 0 ? c.steps.size() : std::min(rows, c.steps.size());
-  for (size_t i = 0; i < count; ++i) {
-    std::vector<std::string> cells{std::to_string(c.steps[i])};
-    for (size_t r = 0; r < shown; ++r) cells.push_back(number_or_dash(at(c.ranks[r].loss, c.steps[i])));
-    table.add_row(cells);
+// One row per step with the loss of each rank. Ranks beyond the last column are only in the plots and in the JSON document.
+ReportTable losses_table(const RankComparison& c, size_t ranks) {
+  ReportTable out{.title = "Losses", .text_rows = kRowsOfLosses};
+  for (const auto step : c.steps) {
+    std::vector<ReportField> row{shown("step", {step, std::to_string(step)})};
+    for (size_t r = 0; r < ranks; ++r)
+      row.push_back(shown("rank " + std::to_string(c.ranks[r].rank), unless_nan(at(c.ranks[r].loss, step))));
+    out.add(std::move(row));
   }
-  auto out = table.str(width);
-  if (count < c.steps.size()) out += "... " + std::to_string(c.steps.size() - count) + " more steps: --rows 0 shows all\n";
-  if (shown < c.ranks.size()) out += "... " + std::to_string(c.ranks.size() - shown) + " more ranks: --json contains all\n";
   return out;
 }
 
@@ -118,32 +106,8 @@ LinePlot plot_of(const RankComparison& c, const char* title, std::map<int64_t, d
 
 }  // namespace
 
-std::string to_text(const RankComparison& c, size_t rows, size_t width) {
-  const size_t wide = width == 0 ? kWidth : width;
-  std::string out = wrapped(verdict(c), "", "  ", wide);
-  for (const auto& f : c.faults) {
-    out += "\n" + wrapped(text_of(f), "step " + std::to_string(f.step) + ", rank " + std::to_string(f.rank) + ": ", "  ", wide);
-    out += wrapped(f.advice, "  try: ", "       ", wide);
-  }
-  out += "\n" + ranks_table(c, wide) + "\n" + losses_table(c, rows, wide);
-  out += "\n" + wrapped(tolerance(c.limits), "", "  ", wide);
-  for (const auto& note : c.notes) out += wrapped(note, "note: ", "  ", wide);
-  if (!c.agrees()) return out;
-  out += "\nif the result still differs from that of one device:\n";
-  for (const auto& advice : if_it_still_differs()) out += wrapped(advice, "  - ", "    ", wide);
-  return out;
-}
-
-Json to_json(const RankComparison& c) {
-  auto faults = Json::array(), ranks = Json::array(), steps = Json::array();
-  for (const auto& f : c.faults)
-    faults.push_back(Json::object({{"step", f.step},
-                                   {"rank", f.rank},
-                                   {"kind", f.kind},
-                                   {"layer", f.layer},
-                                   {"text", f.text},
-                                   {"advice", f.advice},
-                                   {"more_steps", f.more_steps}}));
+Report report_of(const RankComparison& c) {
+  auto ranks = Json::array(), steps = Json::array();
   for (const auto& r : c.ranks)
     ranks.push_back(Json::object({{"rank", r.rank},
                                   {"host", r.host},
@@ -153,41 +117,37 @@ Json to_json(const RankComparison& c) {
                                   {"loss", curve_json(c, r.loss)},
                                   {"gradient_norm", curve_json(c, r.gradient)}}));
   for (const auto step : c.steps) steps.push_back(step);
-  return Json::object({{"agrees", c.agrees()},
-                       {"verdict", verdict(c)},
-                       {"path", c.path},
-                       {"complete", c.complete},
-                       {"steps", steps},
-                       {"faults", faults},
-                       {"ranks", ranks},
-                       {"tolerance", tolerance(c.limits)},
-                       {"notes", detail::json_texts(c.notes)}});
-}
-
-std::string to_html(const RankComparison& c) {
-  HtmlPage page("Comparison of ranks");
-  page.facts({{"dump", c.path}, {"ranks", std::to_string(c.ranks.size())}, {"steps", std::to_string(c.steps.size())}});
-  page.paragraph(verdict(c) + ".", c.agrees() ? Tone::Good : Tone::Bad);
-  HtmlTable faults{.columns = {{"step", true}, {"rank", true}, {"kind"}, {"layer"}, {"fact"}, {"try"}}};
+  Report out("Comparison of ranks", Json::object({{"agrees", c.agrees()},
+                                                  {"verdict", verdict(c)},
+                                                  {"path", c.path},
+                                                  {"complete", c.complete},
+                                                  {"steps", std::move(steps)},
+                                                  {"ranks", std::move(ranks)},
+                                                  {"tolerance", tolerance(c.limits)}}));
+  out.fit_to(100);
+  out.facts({shown("dump", c.path), shown("ranks", c.ranks.size()), shown("steps", c.steps.size())}, ReportIn::Page);
+  out.say(verdict(c), c.agrees() ? Tone::Good : Tone::Bad);
+  ReportTable faults{.layout = ReportTable::Layout::List, .apart = true};
   for (const auto& f : c.faults)
-    faults.rows.push_back(
-        {{std::to_string(f.step)}, {std::to_string(f.rank)}, {f.kind, {}, Tone::Bad}, {f.layer}, {text_of(f)}, {f.advice}});
-  if (!c.agrees()) page.table(faults);
-  page.plot(plot_of(c, "loss", &RankSummary::loss));
-  page.plot(plot_of(c, "norm of a rank's own gradients", &RankSummary::gradient));
-  HtmlTable ranks{.columns = {{"rank", true}, {"host"}, {"samples", true}, {"input mean", true}, {"input std", true}}};
-  for (const auto& r : c.ranks)
-    ranks.rows.push_back({{std::to_string(r.rank)},
-                          {r.host},
-                          {std::to_string(r.samples)},
-                          HtmlTable::Cell::number(r.input_mean),
-                          HtmlTable::Cell::number(r.input_std)});
-  page.table(ranks);
-  page.paragraph(tolerance(c.limits) + ".");
-  for (const auto& note : c.notes) page.paragraph("Note: " + note + ".");
-  if (c.agrees())
-    for (const auto& advice : if_it_still_differs()) page.paragraph("If the result still differs from that of one device: " + advice + ".");
-  return page.str();
+    faults.add({in_text(shown("mark", "")), in_text(shown("place", "step " + std::to_string(f.step) + ", rank " + std::to_string(f.rank))),
+                on_page(both("step", f.step)), on_page(both("rank", f.rank)), on_page(both("kind", toned(f.kind, Tone::Bad))),
+                on_page(both("layer", f.layer)), data("text", f.text), shown("fact", text_of(f)), both("advice", "try", f.advice),
+                data("more_steps", f.more_steps)});
+  out.table("faults", std::move(faults));
+  out.plot(plot_of(c, "loss", &RankSummary::loss));
+  out.plot(plot_of(c, "norm of a rank's own gradients", &RankSummary::gradient));
+  out.table("", ranks_table(c));
+  const auto columns = std::min(c.ranks.size(), kMostRanks);
+  out.table("", losses_table(c, columns), ReportIn::Text);
+  if (columns < c.ranks.size())
+    out.say("... " + std::to_string(c.ranks.size() - columns) + " more ranks: --json contains all", Tone::Plain, ReportIn::Text);
+  out.say(tolerance(c.limits));
+  out.notes(c.notes);
+  if (c.agrees()) {
+    out.heading("If the result still differs from that of one device", ReportIn::All);
+    for (const auto& text : if_it_still_differs()) out.say("- " + text);
+  }
+  return out;
 }
 
 }  // namespace npu_train

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
 #include "npu_train/io/json_texts.hpp"
 #include "npu_train/tools/align/compare.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train::detail {
 
@@ -39,5 +39,9 @@ std::string cause_name(Divergence::Cause cause);
 // "The runs agree within tolerance. 1,234 values of 2 steps were compared."
 std::string headline(const DumpComparison& comparison);
 std::vector<std::string> notes_of(const DumpComparison& comparison);
+
+// The plots of a page, and its table of all values.
+void add_plots(Report& out, const DumpComparison& comparison);
+ReportTable page_table(const DumpComparison& comparison);
 
 }  // namespace npu_train::detail

@@ -7,9 +7,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/tools/report/csv.hpp"
-#include "npu_train/tools/report/html_page.hpp"
-#include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/align/compare_parts.hpp"
 #include "tools/align/report_rows.hpp"
 
@@ -79,22 +77,15 @@ void read_run_folders(const fs::path& a, const fs::path& b, const RunComparisonO
   read_histories(a, b, options, out);
 }
 
-void add_differences(const std::optional<std::vector<ConfigDifference>>& list, const char* what, size_t width, std::string& out) {
-  if (!list) return;
-  if (list->empty()) {
-    out += std::string(what) + ": equal\n\n";
-    return;
-  }
-  TextTable table({what, "A", "B", "may change numbers"});
-  for (const auto& d : *list) table.add_row({d.path, d.a, d.b, d.numeric ? "yes" : "no"});
-  out += table.str(width) + "\n";
-}
-
-Json differences_json(const std::optional<std::vector<ConfigDifference>>& list) {
-  if (!list) return {};
-  auto out = Json::array();
-  for (const auto& d : *list) out.push_back(Json::object({{"path", d.path}, {"a", d.a}, {"b", d.b}, {"numeric", d.numeric}}));
-  return out;
+void add_differences(Report& out, const std::optional<std::vector<ConfigDifference>>& list, const std::string& what) {
+  if (!list) return out.data({{what, {}}});
+  out.heading(what == "config" ? "Configuration" : "Environment");
+  if (list->empty()) out.say((what == "config" ? "configuration" : what) + ": equal", Tone::Good);
+  ReportTable table;
+  for (const auto& d : *list)
+    table.add({both("path", what == "config" ? "configuration" : what, d.path), both("a", "A", d.a), both("b", "B", d.b),
+               both("numeric", "may change numbers", {d.numeric, d.numeric ? "yes" : "no", d.numeric ? Tone::Warn : Tone::Plain})});
+  out.table(what, std::move(table));
 }
 
 Json step_json(const std::optional<int64_t>& step) { return step ? Json(*step) : Json(); }
@@ -126,28 +117,28 @@ Json history_json(const HistoryComparison& h) {
                        {"rows", std::move(rows)}});
 }
 
-void add_history(const HistoryComparison& h, size_t most, size_t width, std::string& out) {
-  auto rows = h.rows;
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& x, const auto& y) {
-    return std::isnan(x.relative) != std::isnan(y.relative) ? std::isnan(x.relative) : x.relative > y.relative;
+std::vector<ReportField> fields_of(const HistoryRow& r, bool with_lr) {
+  const auto lr = [&](double value) { return with_lr ? ReportValue(value, shortest(value)) : ReportValue(Json()); };
+  return {shown("step", {r.step, std::to_string(r.step)}),
+          shown("loss A", number_value(r.loss_a, 6)),
+          shown("loss B", number_value(r.loss_b, 6)),
+          shown("relative", number_value(r.relative, 3)),
+          shown("lr A", lr(r.lr_a)),
+          shown("lr B", lr(r.lr_b))};
+}
+
+// Returns the steps that differ, worst first.
+ReportTable worst_steps(const HistoryComparison& h, size_t most) {
+  std::vector<const HistoryRow*> rows;
+  for (const auto& r : h.rows)
+    if (r.relative != 0) rows.push_back(&r);
+  std::stable_sort(rows.begin(), rows.end(), [](const auto* x, const auto* y) {
+    return std::isnan(x->relative) != std::isnan(y->relative) ? std::isnan(x->relative) : x->relative > y->relative;
   });
-  std::erase_if(rows, [](const HistoryRow& r) { return r.relative == 0; });
   if (most > 0 && rows.size() > most) rows.resize(most);
-  if (!rows.empty()) {
-    TextTable table({"step", "loss A", "loss B", "relative", "lr A", "lr B"});
-    for (const auto& r : rows)
-      table.add_row({std::to_string(r.step), short_number(r.loss_a, 6), short_number(r.loss_b, 6), short_number(r.relative, 3),
-                     h.lr_compared ? shortest(r.lr_a) : "-", h.lr_compared ? shortest(r.lr_b) : "-"});
-    out += table.str(width);
-    if (rows.size() < h.rows.size())
-      out += "(" + with_commas(static_cast<int64_t>(rows.size())) + " of " + with_commas(static_cast<int64_t>(h.rows.size())) +
-             " steps, worst first)\n";
-    out += "\n";
-  }
-  for (const auto& text : h.notes) out += "note: " + text + "\n";
-  for (const auto& text : h.sentences) out += text + "\n";
-  for (size_t i = 0; i < h.likely.size(); ++i)
-    out += "  likely: " + h.likely[i] + (i < h.advice.size() ? "; try: " + h.advice[i] : "") + "\n";
+  ReportTable out{.all = h.rows.size(), .order = "worst first"};
+  for (const auto* r : rows) out.add(fields_of(*r, h.lr_compared));
+  return out;
 }
 
 // Returns "settings that may change numbers differ: 2 of the configuration and 1 of the environment"; "" if none differ.
@@ -180,41 +171,38 @@ std::string verdict(const RunComparison& c) {
   return few + (told.empty() ? out : out + "; " + told);
 }
 
-void add_table(HtmlPage& page, const std::optional<std::vector<ConfigDifference>>& list, const std::string& title) {
-  if (!list) return;
-  page.heading(title);
-  if (list->empty()) return page.paragraph("Equal.", Tone::Good);
-  HtmlTable table{.title = title, .columns = {{"Key"}, {"A"}, {"B"}, {"May change numbers"}}};
-  for (const auto& d : *list)
-    table.rows.push_back({{d.path}, {d.a}, {d.b}, {d.numeric ? "yes" : "no", {}, d.numeric ? Tone::Warn : Tone::Plain}});
-  page.table(table);
-}
-
-void add_curves(HtmlPage& page, const HistoryComparison& h) {
+void add_curves(Report& out, const HistoryComparison& h) {
   LinePlot loss{.title = "Loss", .x_label = "step", .y_label = "loss", .series = {{"A"}, {"B"}}};
   LinePlot rate{.title = "Learning rate", .x_label = "step", .y_label = "lr", .series = {{"A"}, {"B"}}};
   LinePlot apart{
       .title = "Difference of the losses", .x_label = "step", .y_label = "relative", .log_y = true, .series = {{"|A - B| / |B|"}}};
-  HtmlTable table{.title = "Steps",
-                  .columns = {{"Step", true}, {"Loss A", true}, {"Loss B", true}, {"Relative", true}, {"LR A", true}, {"LR B", true}}};
   for (const auto& r : h.rows) {
-    const auto x = static_cast<double>(r.step);
     const std::vector<std::pair<LinePlot::Series*, double>> points = {{&loss.series[0], r.loss_a},
                                                                       {&loss.series[1], r.loss_b},
                                                                       {&rate.series[0], r.lr_a},
                                                                       {&rate.series[1], r.lr_b},
                                                                       {&apart.series[0], r.relative}};
-    for (const auto& [series, y] : points) series->x.push_back(x), series->y.push_back(y);
-    table.rows.push_back({HtmlTable::Cell::number(x), HtmlTable::Cell::number(r.loss_a, Tone::Plain, 6),
-                          HtmlTable::Cell::number(r.loss_b, Tone::Plain, 6), HtmlTable::Cell::number(r.relative),
-                          HtmlTable::Cell::number(r.lr_a), HtmlTable::Cell::number(r.lr_b)});
+    for (const auto& [series, y] : points) series->x.push_back(static_cast<double>(r.step)), series->y.push_back(y);
   }
   if (h.diverged) loss.marks.push_back({static_cast<double>(*h.diverged), "divergence"});
-  page.plot(loss);
-  page.plot(apart);
-  if (h.lr_compared) page.plot(rate);
-  page.heading("Steps");
-  page.table(table);
+  out.plot(std::move(loss));
+  out.plot(std::move(apart));
+  if (h.lr_compared) out.plot(std::move(rate));
+}
+
+void add_history(Report& out, const HistoryComparison& h) {
+  out.remarks("note", h.notes);
+  for (const auto& text : h.sentences) out.say(text);
+  for (size_t i = 0; i < h.likely.size(); ++i) out.remarks("likely", {h.likely[i] + (i < h.advice.size() ? "; try: " + h.advice[i] : "")});
+  add_curves(out, h);
+  out.late_table([&h](size_t most) { return worst_steps(h, most); }, ReportIn::Text);
+  out.late_table(
+      [&h](size_t /*most*/) {
+        ReportTable all{.title = "Steps"};
+        for (const auto& r : h.rows) all.add(fields_of(r, h.lr_compared));
+        return all;
+      },
+      ReportIn::Page);
 }
 
 }  // namespace
@@ -255,25 +243,23 @@ RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunCompar
   return out;
 }
 
-std::string to_text(const RunComparison& comparison, size_t rows, size_t width) {
-  std::string out = verdict(comparison) + "\nA: " + comparison.a + "\nB: " + comparison.b + "\n\n";
-  add_differences(comparison.config, "configuration", width, out);
-  add_differences(comparison.environment, "environment", width, out);
-  for (const auto& note : comparison.notes) out += "note: " + note + "\n";
-  if (comparison.history) add_history(*comparison.history, rows, width, out);
+Report report_of(const RunComparison& comparison) {
+  Report out("Comparison of two runs", Json::object({{"a", comparison.a},
+                                                     {"b", comparison.b},
+                                                     {"agrees", comparison.agrees()},
+                                                     {"complete", !comparison.history || comparison.history->complete},
+                                                     {"summary", verdict(comparison)}}));
+  const bool few = comparison.history && has_few_steps(*comparison.history);
+  out.facts({shown("A", comparison.a), shown("B", comparison.b)}, ReportIn::Page);
+  out.say(verdict(comparison), !comparison.agrees() ? Tone::Bad : few ? Tone::Warn : Tone::Good);
+  out.say("A: " + comparison.a, Tone::Plain, ReportIn::Text);
+  out.say("B: " + comparison.b, Tone::Plain, ReportIn::Text);
+  if (comparison.history) add_history(out, *comparison.history);
+  out.late_data("history", [&] { return comparison.history ? history_json(*comparison.history) : Json(); });
+  add_differences(out, comparison.config, "config");
+  add_differences(out, comparison.environment, "environment");
+  out.notes(comparison.notes);
   return out;
-}
-
-Json to_json(const RunComparison& comparison) {
-  return Json::object({{"a", comparison.a},
-                       {"b", comparison.b},
-                       {"agrees", comparison.agrees()},
-                       {"complete", !comparison.history || comparison.history->complete},
-                       {"summary", verdict(comparison)},
-                       {"history", comparison.history ? history_json(*comparison.history) : Json()},
-                       {"config", differences_json(comparison.config)},
-                       {"environment", differences_json(comparison.environment)},
-                       {"notes", json_texts(comparison.notes)}});
 }
 
 std::string to_csv(const RunComparison& comparison) {
@@ -289,24 +275,6 @@ std::string to_csv(const RunComparison& comparison) {
     out += csv_row({std::to_string(r.step), shortest(r.loss_a), shortest(r.loss_b), shortest(r.absolute), shortest(r.relative),
                     shortest(r.lr_a), shortest(r.lr_b)});
   return out;
-}
-
-std::string to_html(const RunComparison& comparison) {
-  HtmlPage page("Comparison of two runs");
-  page.facts({{"A", comparison.a}, {"B", comparison.b}});
-  const bool few = comparison.history && has_few_steps(*comparison.history);
-  page.paragraph(verdict(comparison) + ".", !comparison.agrees() ? Tone::Bad : few ? Tone::Warn : Tone::Good);
-  if (comparison.history) {
-    for (const auto& text : comparison.history->sentences) page.paragraph(text);
-    for (const auto& text : comparison.history->notes) page.paragraph("Note: " + text);
-    for (const auto& text : comparison.history->likely) page.paragraph("Likely: " + text + ".");
-    for (const auto& text : comparison.history->advice) page.paragraph("Try: " + text + ".");
-    add_curves(page, *comparison.history);
-  }
-  for (const auto& note : comparison.notes) page.paragraph(note);
-  add_table(page, comparison.config, "Configuration");
-  add_table(page, comparison.environment, "Environment");
-  return page.str();
 }
 
 }  // namespace npu_train

@@ -3,10 +3,10 @@
 #include <map>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/json_texts.hpp"
 #include "npu_train/tools/analyze/profiler.hpp"
-#include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {
@@ -77,33 +77,27 @@ std::vector<std::string> notes(const Profile& profile) {
   return out;
 }
 
-Json to_json(const std::vector<TracedTime>& times) {
-  auto out = Json::array();
-  for (const auto& t : times)
-    out.push_back(
-        Json::object({{"name", t.name}, {"phase", t.phase}, {"calls", t.calls}, {"seconds", t.seconds}, {"grown_bytes", t.grown}}));
+ReportTable times_table(const Profile& profile, bool by_layer) {
+  const char* what = by_layer ? "layer" : "operator";
+  ReportTable out{.title = std::string("Time by ") + what + " in the traced windows", .text_rows = kShown, .order = "longest first"};
+  for (const auto& t : traced_times(profile, by_layer))
+    out.add({both("name", what, t.name), both("phase", t.phase), both("calls", t.calls),
+             both("seconds", "time", {t.seconds, milliseconds(t.seconds)}), both("grown_bytes", "memory kept", bytes_value(t.grown))});
   return out;
 }
 
-std::string text_of(const std::vector<TracedTime>& times, const std::string& what) {
-  TextTable table({what, "phase", "calls", "time", "memory kept"});
-  for (size_t i = 0; i < times.size() && i < kShown; ++i) {
-    const auto& t = times[i];
-    table.add_row({t.name, t.phase, std::to_string(t.calls), milliseconds(t.seconds), human_bytes(static_cast<double>(t.grown))});
-  }
-  return "\n" + table.str();
-}
-
-HtmlTable html_table(const std::vector<TracedTime>& times, const std::string& what) {
-  HtmlTable table{.title = "Time by " + what + "in the traced windows",
-                  .columns = {{what}, {"phase"}, {"calls", true}, {"ms", true}, {"memory kept, MiB", true}}};
-  for (const auto& t : times)
-    table.rows.push_back({{t.name},
-                          {t.phase},
-                          HtmlTable::Cell::number(static_cast<double>(t.calls)),
-                          HtmlTable::Cell::number(rounded(1e3 * t.seconds)),
-                          HtmlTable::Cell::number(rounded(static_cast<double>(t.grown) / (1 << 20)))});
-  return table;
+ReportTable phases_table(const Profile& profile) {
+  ReportTable out{.title = "Phases"};
+  const auto windows = static_cast<double>(std::max<int64_t>(profile.windows, 1));
+  const auto time = [](double seconds) { return ReportValue(seconds, seconds < 1 ? milliseconds(seconds) : short_text(seconds) + " s"); };
+  const auto part = [&](double seconds) { return ReportValue(share(seconds, profile.seconds), percent(share(seconds, profile.seconds))); };
+  const auto each = [&](double seconds) { return ReportValue(seconds / windows, milliseconds(seconds / windows)); };
+  for (const auto& p : profile.phases)
+    out.add({both("phase", phase_name(p.phase)), both("calls", p.calls), both("seconds", "time", time(p.seconds)),
+             both("share", part(p.seconds)), shown("per window", each(p.seconds))});
+  const auto between = profile.between();
+  out.add({shown("phase", "between"), shown("time", time(between)), shown("share", part(between)), shown("per window", each(between))});
+  return out;
 }
 
 /// Plots the memory of tensors during the last traced window, after each operator.
@@ -160,65 +154,23 @@ std::vector<std::string> advice(const Profile& profile) {
   return out;
 }
 
-std::string to_text(const Profile& profile) {
-  TextTable table({"phase", "calls", "time", "share", "per window"});
-  const auto windows = static_cast<double>(std::max<int64_t>(profile.windows, 1));
-  const auto row = [&](const std::string& name, const std::string& calls, double seconds) {
-    table.add_row({name, calls, (seconds < 1 ? milliseconds(seconds) : short_text(seconds) + " s"),
-                   percent(share(seconds, profile.seconds)), milliseconds(seconds / windows)});
-  };
-  for (const auto& p : profile.phases) row(phase_name(p.phase), with_commas(p.calls), p.seconds);
-  row("between", "", profile.between());
-  std::string out = headline(profile) + "\n" + table.str();
-  if (!profile.events.empty()) out += text_of(traced_times(profile, false), "operator") + text_of(traced_times(profile, true), "layer");
-  for (const auto& line : notes(profile)) out += line + "\n";
-  for (const auto& line : advice(profile)) out += "advice: " + line + "\n";
-  return out;
-}
-
-Json to_json(const Profile& profile) {
-  auto phases = Json::array(), hints = Json::array();
-  for (const auto& p : profile.phases)
-    phases.push_back(Json::object(
-        {{"phase", phase_name(p.phase)}, {"calls", p.calls}, {"seconds", p.seconds}, {"share", share(p.seconds, profile.seconds)}}));
-  for (const auto& line : advice(profile)) hints.push_back(line);
-  auto out = Json::object({{"device", profile.device},
-                           {"windows", profile.windows},
-                           {"seconds", profile.seconds},
-                           {"first_window_seconds", profile.first ? Json(*profile.first) : Json()},
-                           {"synchronised", profile.synchronised},
-                           {"phases", std::move(phases)},
-                           {"between_seconds", profile.between()},
-                           {"advice", std::move(hints)}});
+Report report_of(const Profile& profile) {
+  Report out("Time of the training", Json::object({{"device", profile.device},
+                                                   {"windows", profile.windows},
+                                                   {"seconds", profile.seconds},
+                                                   {"first_window_seconds", profile.first ? Json(*profile.first) : Json()},
+                                                   {"synchronised", profile.synchronised},
+                                                   {"between_seconds", profile.between()},
+                                                   {"advice", detail::json_texts(advice(profile))}}));
+  out.say(headline(profile));
+  for (const auto& note : notes(profile)) out.say(note);
+  out.remarks("advice", advice(profile), Tone::Warn);
+  out.table("phases", phases_table(profile));
   if (profile.events.empty()) return out;
-  out.set("operators", to_json(traced_times(profile, false)));
-  out.set("layers", to_json(traced_times(profile, true)));
+  out.plot(memory_plot(profile));
+  out.table("operators", times_table(profile, false));
+  out.table("layers", times_table(profile, true));
   return out;
-}
-
-std::string to_html(const Profile& profile) {
-  HtmlPage page("Time of the training");
-  page.paragraph(headline(profile) + ".");
-  for (const auto& line : notes(profile)) page.paragraph(line);
-  for (const auto& line : advice(profile)) page.paragraph(line + ".", Tone::Warn);
-  HtmlTable phases{.title = "Phases",
-                   .columns = {{"phase"}, {"calls", true}, {"seconds", true}, {"share, %", true}, {"ms per window", true}}};
-  const auto windows = static_cast<double>(std::max<int64_t>(profile.windows, 1));
-  const auto row = [&](const std::string& name, double calls, double seconds) {
-    phases.rows.push_back({{name},
-                           HtmlTable::Cell::number(calls),
-                           HtmlTable::Cell::number(rounded(seconds)),
-                           HtmlTable::Cell::number(rounded(100 * share(seconds, profile.seconds)), Tone::Plain, 3),
-                           HtmlTable::Cell::number(rounded(1e3 * seconds / windows))});
-  };
-  for (const auto& p : profile.phases) row(phase_name(p.phase), static_cast<double>(p.calls), p.seconds);
-  row("between", 0, profile.between());
-  page.table(phases);
-  if (profile.events.empty()) return page.str();
-  page.plot(memory_plot(profile));
-  page.table(html_table(traced_times(profile, true), "layer"));
-  page.table(html_table(traced_times(profile, false), "operator"));
-  return page.str();
 }
 
 }  // namespace npu_train

@@ -42,13 +42,15 @@ class ProfiledFit final : public RunObserver {
 
  private:
   static void report(const Profile& profile, const std::string& run_dir) {
-    std::istringstream lines(to_text(profile));
-    for (std::string line; std::getline(lines, line);) log_info("profiler: ", line);
+    const auto made = report_of(profile);
+    std::istringstream lines(made.text());
+    for (std::string line; std::getline(lines, line);)
+      if (!line.empty()) log_info("profiler: ", line);
     if (run_dir.empty()) return;
     const auto dir = fs::path(run_dir) / "profile";
     fs::create_directories(dir);
-    save_json(dir / "profile.json", to_json(profile));
-    write_page(dir / "profile.html", to_html(profile));
+    save_json(dir / "profile.json", made.json());
+    write_page(dir / "profile.html", made.html());
     if (!profile.events.empty()) {
       std::ostringstream trace;
       write_chrome_trace(profile, trace);

@@ -17,7 +17,6 @@
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/optim/sgd.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/task.hpp"
 #include "tools/analyze/trial_failure.hpp"
@@ -322,32 +321,32 @@ TrialReport try_device(Task& task, const Batch& batch, const std::string& device
   return translated("try_device", [&] { return TrialRun(task, batch, where, options).run(); });
 }
 
-std::string to_text(const TrialReport& report, size_t width) {
-  TextTable table({"trial", "verdict", "seconds", "observation"});
-  std::string said;
+Report report_of(const TrialReport& report) {
+  Report out("Trial of " + report.device, Json::object({{"device", report.device},
+                                                        {"passed", report.passed()},
+                                                        {"failure", report.failure},
+                                                        {"place", report.place},
+                                                        {"remedy", report.remedy},
+                                                        {"max_error", report.max_error},
+                                                        {"speed_up", report.speed_up}}));
+  ReportTable table;
+  std::string error;
   for (const auto& t : report.trials) {
-    if (!t.error.empty()) said = "  message: " + t.error + "\n";
-    table.add_row({t.name, verdict_name(t.verdict), short_number(t.seconds, 3), t.error.empty() ? t.detail : "see above"});
+    if (!t.error.empty()) error = t.error;
+    const auto tone = t.verdict == Verdict::Failed ? Tone::Bad : t.verdict == Verdict::Passed ? Tone::Good : Tone::Plain;
+    table.add({both("name", "trial", t.name), both("verdict", toned(verdict_name(t.verdict), tone)),
+               both("seconds", number_value(t.seconds, 3)),
+               both("detail", "observation", {t.detail, t.error.empty() ? t.detail : "see above"}), data("error", t.error)});
   }
-  const auto verdict = report.passed() ? report.device + ": the model runs and trains\n"
-                                       : report.device + ": failed (" + report.failure + "): " + report.place + "\n" + said +
-                                             "  try:  " + report.remedy + "\n";
-  return verdict + "\n" + table.str(width);
-}
-
-Json to_json(const TrialReport& report) {
-  auto trials = Json::array();
-  for (const auto& t : report.trials)
-    trials.push_back(Json::object(
-        {{"name", t.name}, {"verdict", verdict_name(t.verdict)}, {"seconds", t.seconds}, {"detail", t.detail}, {"error", t.error}}));
-  return Json::object({{"device", report.device},
-                       {"passed", report.passed()},
-                       {"failure", report.failure},
-                       {"place", report.place},
-                       {"remedy", report.remedy},
-                       {"max_error", report.max_error},
-                       {"speed_up", report.speed_up},
-                       {"trials", std::move(trials)}});
+  if (report.passed()) {
+    out.say(report.device + ": the model runs and trains", Tone::Good);
+  } else {
+    out.say(report.device + ": failed (" + report.failure + "): " + report.place, Tone::Bad);
+    if (!error.empty()) out.remarks("message", {error});
+    out.remarks("try", {report.remedy});
+  }
+  out.table("trials", std::move(table));
+  return out;
 }
 
 }  // namespace npu_train

@@ -145,13 +145,15 @@ Baseline read_baseline(const std::filesystem::path& path) {
   return out;
 }
 
-std::string to_text(const Baseline& b) {
+Report report_of(const Baseline& b) {
   std::string out = b.model + " on " + b.device + " in " + b.precision + ": " + std::to_string(b.losses.size()) + " steps of " +
                     std::to_string(b.effective_batch) + ", loss " + short_number(b.losses.front()) + " to " + short_number(b.losses.back());
   for (const auto& [name, value] : b.val) out += ", val/" + name + " " + short_number(value);
   out += "; " + short_number(b.samples_per_second()) + " samples/s, " + short_number(1e3 * b.step_seconds.median()) + " ms per step";
   if (b.peak_memory >= 0) out += ", peak memory of the " + b.peak_memory_of + " " + human_bytes(static_cast<double>(b.peak_memory));
-  return out + "\n";
+  Report report("Baseline of " + b.model, to_json(b));
+  report.say(out);
+  return report;
 }
 
 }  // namespace npu_train

@@ -4,9 +4,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/bench/baseline.hpp"
-#include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "npu_train/train/options.hpp"
 
 namespace npu_train {
@@ -133,78 +131,58 @@ BaselineComparison compare_baselines(Baseline now, Baseline reference, const Bas
   return c;
 }
 
-std::string to_text(const BaselineComparison& c, size_t width) {
-  std::string out = "accuracy: " + std::string(c.accuracy_passed() ? "passed" : "FAILED") + "\nspeed: " + speed_sentence(c) + "\n\n";
-  out += "now:       " + side(c.now) + "\nreference: " + side(c.reference) + "\n\n";
-  TextTable table({"accuracy", "now", "reference", "worse by", "allowed", "verdict"});
-  const auto row_of_losses = [&](const char* name, double mean) {
-    table.add_row({name, "", "", short_number(100 * mean, 3) + " %", short_number(100 * c.mean_rtol, 3) + " %",
-                   mean <= c.mean_rtol ? "passed" : "failed"});
-  };
-  row_of_losses("mean difference of losses", c.history.mean_relative);
-  row_of_losses("mean difference in the last quarter", c.history.last_quarter_relative);
-  for (const auto& m : c.metrics)
-    table.add_row({"val/" + m.name, short_number(m.now), short_number(m.reference), short_number(m.worse, 3), short_number(m.allowed, 3),
-                   m.passed ? "passed" : "failed"});
-  out += table.str(width) + "\n";
-  for (const auto& sentence : c.history.sentences) out += "losses: " + sentence + "\n";
-  for (const auto& note : c.notes) out += "note: " + note + "\n";
-  if (c.memory) out += "memory: " + short_number(*c.memory, 3) + " times the reference's peak\n";
-  return out;
-}
-
-std::string to_html(const BaselineComparison& c) {
-  HtmlPage page(c.now.model + ": " + c.now.device + " against " + c.reference.device);
-  const bool wrong = !c.accuracy_passed() || (c.speed_judged() && !c.speed_passed());
-  page.paragraph(
-      std::string(c.accuracy_passed() ? "The training agrees with the reference" : "The training does not agree with the reference") +
-          "; its speed is " + speed_sentence(c) + ".",
-      wrong              ? Tone::Bad
-      : c.speed_judged() ? Tone::Good
-                         : Tone::Warn);
-  page.paragraph("Accuracy: " + c.accuracy_sentence() + ".");
-  page.facts({{"now", side(c.now)}, {"reference", side(c.reference)}});
-  for (const auto& sentence : c.history.sentences) page.paragraph(sentence);
-  for (const auto& note : c.notes) page.paragraph(note, Tone::Warn);
+Report report_of(const BaselineComparison& c) {
+  Report out(c.now.model + ": " + c.now.device + " against " + c.reference.device,
+             Json::object({{"accuracy_passed", c.accuracy_passed()},
+                           {"speed_judged", c.speed_judged()},
+                           {"speed_passed", c.speed_passed()},
+                           {"speed_obstacle", c.speed_obstacle()},
+                           {"speed", c.speed},
+                           {"speed_low", c.speed_low},
+                           {"speed_high", c.speed_high},
+                           {"memory", c.memory ? Json(*c.memory) : Json()},
+                           {"least_speed", c.least_speed},
+                           {"losses_agree", c.history.agrees},
+                           {"mean_relative_loss", c.history.mean_relative}}));
+  const bool accurate = c.accuracy_passed(), wrong = !accurate || (c.speed_judged() && !c.speed_passed());
+  out.say("accuracy: " + std::string(accurate ? "passed" : "FAILED"), Tone::Plain, ReportIn::Text);
+  out.say("speed: " + speed_sentence(c), Tone::Plain, ReportIn::Text);
+  out.say(std::string(accurate ? "The training agrees with the reference" : "The training does not agree with the reference") +
+              "; its speed is " + speed_sentence(c),
+          wrong              ? Tone::Bad
+          : c.speed_judged() ? Tone::Good
+                             : Tone::Warn,
+          ReportIn::Page);
+  out.say("Accuracy: " + c.accuracy_sentence(), Tone::Plain, ReportIn::Page);
+  out.facts({shown("now", side(c.now)), shown("reference", side(c.reference))});
+  ReportTable table;
+  for (const auto& [name, mean] : {std::pair{"mean difference of losses", c.history.mean_relative},
+                                   std::pair{"mean difference in the last quarter", c.history.last_quarter_relative}}) {
+    const bool passed = mean <= c.mean_rtol;
+    table.add({shown("accuracy", name), shown("now", ""), shown("reference", ""), shown("worse by", share_value(mean)),
+               shown("allowed", share_value(c.mean_rtol)),
+               shown("verdict", toned(passed ? "passed" : "failed", passed ? Tone::Good : Tone::Bad))});
+  }
+  auto metrics = Json::array();
+  for (const auto& m : c.metrics) {
+    table.add({shown("accuracy", "val/" + m.name), shown("now", m.now), shown("reference", m.reference),
+               shown("worse by", number_value(m.worse, 3)), shown("allowed", number_value(m.allowed, 3)),
+               shown("verdict", toned(m.passed ? "passed" : "failed", m.passed ? Tone::Good : Tone::Bad))});
+    metrics.push_back(Json::object(
+        {{"name", m.name}, {"now", m.now}, {"reference", m.reference}, {"worse", m.worse}, {"allowed", m.allowed}, {"passed", m.passed}}));
+  }
+  out.table("", table);
+  out.remarks("losses", c.history.sentences);
   const auto curve = [](const std::string& name, const Baseline& b) {
     return LinePlot::Series{.name = name, .x = {b.steps.begin(), b.steps.end()}, .y = b.losses};
   };
-  page.plot({.title = "Loss", .x_label = "step", .y_label = "loss", .series = {curve("now", c.now), curve("reference", c.reference)}});
-  HtmlTable table{.title = "Validation",
-                  .columns = {{"metric"}, {"now", true}, {"reference", true}, {"worse by", true}, {"allowed", true}}};
-  for (const auto& m : c.metrics) {
-    const auto number = [](double value) { return HtmlTable::Cell::number(value); };
-    table.rows.push_back({{m.name},
-                          number(m.now),
-                          number(m.reference),
-                          HtmlTable::Cell::number(m.worse, m.passed ? Tone::Good : Tone::Bad),
-                          number(m.allowed)});
-  }
-  if (!table.rows.empty()) page.table(table);
-  return page.str();
-}
-
-Json to_json(const BaselineComparison& c) {
-  auto metrics = Json::array(), notes = Json::array();
-  for (const auto& m : c.metrics)
-    metrics.push_back(Json::object(
-        {{"name", m.name}, {"now", m.now}, {"reference", m.reference}, {"worse", m.worse}, {"allowed", m.allowed}, {"passed", m.passed}}));
-  for (const auto& note : c.notes) notes.push_back(note);
-  return Json::object({{"accuracy_passed", c.accuracy_passed()},
-                       {"speed_judged", c.speed_judged()},
-                       {"speed_passed", c.speed_passed()},
-                       {"speed_obstacle", c.speed_obstacle()},
-                       {"speed", c.speed},
-                       {"speed_low", c.speed_low},
-                       {"speed_high", c.speed_high},
-                       {"memory", c.memory ? Json(*c.memory) : Json()},
-                       {"least_speed", c.least_speed},
-                       {"losses_agree", c.history.agrees},
-                       {"mean_relative_loss", c.history.mean_relative},
-                       {"metrics", std::move(metrics)},
-                       {"notes", std::move(notes)},
-                       {"now", to_json(c.now)},
-                       {"reference", to_json(c.reference)}});
+  out.plot(
+      LinePlot{.title = "Loss", .x_label = "step", .y_label = "loss", .series = {curve("now", c.now), curve("reference", c.reference)}});
+  out.data({{"metrics", std::move(metrics)}});
+  out.notes(c.notes, Tone::Warn);
+  if (c.memory) out.say("memory: " + short_number(*c.memory, 3) + " times the reference's peak");
+  out.data({{"now", to_json(c.now)}, {"reference", to_json(c.reference)}});
+  return out;
 }
 
 }  // namespace npu_train

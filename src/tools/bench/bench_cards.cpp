@@ -8,15 +8,12 @@
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/csv.hpp"
-#include "npu_train/tools/report/html_page.hpp"
-#include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "tools/bench/facts/cards.hpp"
 
 namespace npu_train {
 namespace {
 
-using detail::known, detail::number_or_nan;
+using detail::number_or_nan;
 
 CardRow card_of(const BenchReport& report, const BenchRow& row, const std::string& source) {
   CardRow out{.device = report.device, .cann = {}, .source = source};
@@ -33,28 +30,6 @@ CardRow card_of(const BenchReport& report, const BenchRow& row, const std::strin
   out.power_w = row.number("device_power_w");
   if (std::isnan(out.power_w) && report.device.starts_with("cpu")) out.power_w = row.number("host_power_w");
   return out;
-}
-
-std::string label(const CardRow& card) { return card.elsewhere ? "from elsewhere: " + card.source : card.source; }
-
-std::string relative_text(const CardRow& card, const CardRow& first) {
-  const double percent = relative_speed(card, first);
-  if (std::isnan(percent)) return "-";
-  return shortest(percent) + " %" + (card.batch == first.batch ? "" : " (different batch)");
-}
-
-constexpr const char* kColumns[] = {"device", "CANN", "batch", "s/step", "samples/s", "GB", "W", "relative", "source"};
-
-std::vector<std::string> cells(const CardRow& card, const CardRow& first) {
-  return {card.device,
-          card.cann.empty() ? "-" : card.cann,
-          known(card.batch),
-          known(card.seconds_per_step),
-          known(card.samples_per_s),
-          known(card.memory_gb, 3),
-          known(card.power_w, 3),
-          relative_text(card, first),
-          label(card)};
 }
 
 }  // namespace
@@ -103,43 +78,25 @@ double relative_speed(const CardRow& card, const CardRow& first) {
   return std::floor(1e3 * card.samples_per_s / first.samples_per_s + 1e-9) / 10;
 }
 
-std::string cards_text(const std::vector<CardRow>& cards, size_t width) {
+Report cards_report(const std::vector<CardRow>& cards) {
   check(!cards.empty(), ErrorKind::Usage, "bench", "there are no cards to compare; give reports, --figures FILE.csv or --elsewhere");
-  TextTable table({std::begin(kColumns), std::end(kColumns)});
-  for (const auto& card : cards) table.add_row(cells(card, cards.front()));
-  return table.str(width) + "relative: samples per second divided by those of the first row\n";
-}
-
-Json cards_json(const std::vector<CardRow>& cards) {
-  auto rows = Json::array();
-  const auto add = [](Json& row, const char* key, double value) { row.set(key, std::isnan(value) ? Json() : Json(value)); };
+  Report out("Comparison of cards");
+  ReportTable table;
   for (const auto& card : cards) {
-    auto row = Json::object({{"device", card.device}, {"cann", card.cann}});
-    add(row, "batch", card.batch);
-    add(row, "seconds_per_step", card.seconds_per_step);
-    add(row, "samples_per_s", card.samples_per_s);
-    add(row, "memory_gb", card.memory_gb);
-    add(row, "power_w", card.power_w);
-    add(row, "relative_percent", relative_speed(card, cards.front()));
-    row.set("elsewhere", card.elsewhere);
-    row.set("source", card.source);
-    rows.push_back(std::move(row));
+    const auto number = [](double value, int digits = 4) { return unless_nan(number_value(value, digits)); };
+    const double relative = relative_speed(card, cards.front());
+    const auto relative_text = shortest(relative) + " %" + (card.batch == cards.front().batch ? "" : " (different batch)");
+    table.add({both("device", card.device), both("cann", "CANN", {card.cann, card.cann.empty() ? "-" : card.cann}),
+               both("batch", number(card.batch)), both("seconds_per_step", "s/step", number(card.seconds_per_step)),
+               both("samples_per_s", "samples/s", number(card.samples_per_s)), both("memory_gb", "GB", number(card.memory_gb, 3)),
+               both("power_w", "W", number(card.power_w, 3)), both("relative_percent", "relative", unless_nan({relative, relative_text})),
+               data("elsewhere", card.elsewhere), data("source", card.source),
+               shown("source", card.elsewhere ? "from elsewhere: " + card.source : card.source)});
   }
-  return Json::object({{"cards", std::move(rows)}});
-}
-
-std::string cards_html(const std::vector<CardRow>& cards) {
-  HtmlPage page("Comparison of cards");
-  HtmlTable table{.title = "Training", .columns = {}};
-  for (size_t i = 0; i < std::size(kColumns); ++i) table.columns.push_back({kColumns[i], i >= 2 && i <= 6});
-  for (const auto& card : cards) {
-    std::vector<HtmlTable::Cell> row;
-    for (const auto& text : cells(card, cards.front())) row.push_back({text});
-    table.rows.push_back(std::move(row));
-  }
-  page.table(table);
-  page.paragraph("Relative: samples per second divided by those of the first row. Figures from elsewhere were not measured by npu_train.");
-  return page.str();
+  out.table("cards", std::move(table));
+  out.say("relative: samples per second divided by those of the first row");
+  out.say("Figures from elsewhere were not measured by npu_train", Tone::Plain, ReportIn::Page);
+  return out;
 }
 
 }  // namespace npu_train

@@ -5,7 +5,6 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/bench/bench_report.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 
 namespace npu_train {
 namespace {
@@ -102,29 +101,19 @@ BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b
   return out;
 }
 
-std::string to_text(const BenchComparison& c, size_t width) {
-  TextTable table({"verdict", "section", "name", "A ms", "B ms", "speed of A", "low", "high"});
-  for (const auto& d : c.rows)
-    table.add_row({verdict_text(d), d.section, d.name, short_number(d.a_ms), short_number(d.b_ms), short_number(d.value, 3),
-                   short_number(d.low, 3), short_number(d.high, 3)});
-  std::string out = (c.passed() ? "no row of A is slower\n\n" : "A IS SLOWER\n\n") + table.str(width);
-  for (const auto& note : c.notes) out += "note: " + note + "\n";
+Report report_of(const BenchComparison& c) {
+  Report out("Comparison of benchmarks of " + c.a, Json::object({{"passed", c.passed()}}));
+  out.verdict(c.passed() ? "no row of A is slower" : "A IS SLOWER", c.passed() ? Tone::Good : Tone::Bad);
+  ReportTable table;
+  for (const auto& d : c.rows) {
+    const auto tone = d.verdict == SpeedRatio::Verdict::Slower ? Tone::Bad : Tone::Plain;
+    table.add({both("verdict", toned(verdict_text(d), tone)), both("section", d.section), both("name", d.name),
+               both("a_ms", "A ms", d.a_ms), both("b_ms", "B ms", d.b_ms), both("speed", "speed of A", number_value(d.value, 3)),
+               both("low", number_value(d.low, 3)), both("high", number_value(d.high, 3))});
+  }
+  out.table("rows", std::move(table));
+  out.notes(c.notes);
   return out;
-}
-
-Json to_json(const BenchComparison& c) {
-  auto rows = Json::array(), notes = Json::array();
-  for (const auto& d : c.rows)
-    rows.push_back(Json::object({{"section", d.section},
-                                 {"name", d.name},
-                                 {"a_ms", d.a_ms},
-                                 {"b_ms", d.b_ms},
-                                 {"speed", d.value},
-                                 {"low", d.low},
-                                 {"high", d.high},
-                                 {"verdict", verdict_text(d)}}));
-  for (const auto& note : c.notes) notes.push_back(note);
-  return Json::object({{"passed", c.passed()}, {"rows", std::move(rows)}, {"notes", std::move(notes)}});
 }
 
 }  // namespace npu_train

@@ -5,29 +5,12 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/bench/stages.hpp"
 #include "npu_train/tools/report/csv.hpp"
-#include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 
 namespace npu_train {
 namespace {
 
-constexpr size_t kLogWidth = 120;  // without a terminal: a row has dozens of numbers
 constexpr const char* kFormat = "npu_train bench 1";
-
-std::string shown(const std::string& key, double value) {
-  if (key.ends_with("_bytes")) return human_bytes(value);
-  return short_number(value);
-}
-
-std::string numbers_text(const BenchRow& row) {
-  if (!row.failure.empty()) return row.failure;
-  std::vector<std::string> parts;
-  if (row.ratio) parts.push_back(row.ratio->str());
-  for (const auto& [key, value] : row.numbers) parts.push_back(key + " " + shown(key, value));
-  return join(parts);
-}
 
 const char* verdict_word(SpeedRatio::Verdict verdict) {
   switch (verdict) {
@@ -94,29 +77,6 @@ const BenchRow* BenchReport::row(const std::string& section, const std::string& 
   for (const auto& r : rows)
     if (r.section == section && (name.empty() || r.name == name)) return &r;
   return nullptr;
-}
-
-std::string to_text(const BenchReport& report, size_t width) {
-  std::string out;
-  if (!report.model.empty())
-    out += report.model + " on " + report.device + " in " + report.precision + ": " + report.input + "; " + with_commas(report.parameters) +
-           " parameters, " + short_number(static_cast<double>(report.flops_per_image) * 1e-9) + " GFLOP per sample\n";
-  if (!report.data.empty()) out += "data: " + report.data + "\n";
-  if (report.gemm_flops > 0)
-    out += "this machine: " + short_number(report.gemm_flops * 1e-9) + " GFLOP/s in products, " +
-           short_number(report.copy_bytes_per_second * 1e-9) + " GB/s in copies\n";
-  const auto columns = width > 0 ? width : kLogWidth;
-  TextTable table({"section", "what", "measured"});
-  bool others = false;
-  for (const auto& row : report.rows) {
-    if (row.section == "stages") continue;  // in a separate table
-    table.add_row({row.section, row.name, numbers_text(row)});
-    others = true;
-  }
-  if (others) out += "\n" + table.str(columns);
-  if (const auto stages = stages_text(report, columns); !stages.empty()) out += "\n" + stages;
-  for (const auto& note : report.notes) out += note + "\n";
-  return out;
 }
 
 Json to_json(const BenchReport& report) {

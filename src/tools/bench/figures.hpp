@@ -1,12 +1,10 @@
-// Figures that may be unknown: NaN, shown as "-" in tables.
+// Figures that may be unknown: NaN.
 #pragma once
 
 #include <charconv>
 #include <cmath>
 #include <string>
 #include <system_error>
-
-#include "npu_train/tools/report/number.hpp"
 
 namespace npu_train::detail {
 
@@ -16,7 +14,5 @@ inline double number_or_nan(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? value : std::nan("");
 }
-
-inline std::string known(double value, int digits = 4) { return std::isnan(value) ? "-" : short_number(value, digits); }
 
 }  // namespace npu_train::detail

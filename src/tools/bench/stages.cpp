@@ -9,13 +9,12 @@
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "tools/bench/facts/stages.hpp"
 
 namespace npu_train {
 namespace {
 
-using detail::known, detail::number_or_nan;
+using detail::number_or_nan;
 
 constexpr const char* kSection = "stages";
 
@@ -76,13 +75,6 @@ BenchRow row_of(const Stage& stage, size_t number, double first_ms, const Machin
   describe_losses(row, stage);
   row.samples = best->samples;
   return row;
-}
-
-constexpr double kMostOfAll = 1.05;  // a larger share of the machine's speed cannot be right
-
-// Returns "262 % (!)" for a doubtful share; a note names the cause.
-std::string percent(double share) {
-  return std::isnan(share) ? "-" : short_number(100 * share, 3) + " %" + (share > kMostOfAll ? " (!)" : "");
 }
 
 // Adds notes on shares above kMostOfAll, with a likely cause.
@@ -148,25 +140,6 @@ void add_stages(BenchReport& report, const std::vector<Stage>& stages, const Mac
     if (!stage.settings.empty()) report.notes.push_back(stage.name + ": " + join(stage.settings, " "));
   }
   if (link > 0) report.notes.push_back("link: a rank sends " + short_number(link * 1e-9, 3) + " GB/s while all ranks exchange 4 MiB parts");
-}
-
-std::string stages_text(const BenchReport& report, size_t width) {
-  if (report.row(kSection) == nullptr) return {};
-  TextTable times({"stage", "ms/step", "speed", "memory", "comm.", "waits", "diverged", "loss"});
-  TextTable use({"stage", "compute", "memory bandwidth", "link", "hidden", "sent per step"});
-  std::string failures;
-  for (const auto& row : report.rows) {
-    if (row.section != kSection) continue;
-    const auto n = [&](const char* key) { return row.number(key); };
-    const bool ran = !std::isnan(n("seeds"));
-    times.add_row({row.name, known(n("step_ms_median")), std::isnan(n("speedup")) ? "-" : short_number(n("speedup"), 3) + "x",
-                   std::isnan(n("memory_bytes")) ? "-" : human_bytes(n("memory_bytes")), percent(n("share_communication")),
-                   percent(n("share_exposed")), ran ? known(n("diverged")) + " of " + known(n("seeds")) : "-", known(n("loss"))});
-    use.add_row({row.name, percent(n("share_of_products")), percent(n("share_of_copies")), percent(n("share_of_link")),
-                 percent(n("share_hidden")), std::isnan(n("sent_bytes")) ? "-" : human_bytes(n("sent_bytes"))});
-    if (!row.failure.empty()) failures += row.name + ": " + row.failure + "\n";
-  }
-  return times.str(width) + "\nof this machine:\n" + use.str(width) + failures;
 }
 
 std::vector<PublishedStage> published_stages() {

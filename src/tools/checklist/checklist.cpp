@@ -16,7 +16,6 @@
 #include "npu_train/tools/doctor/checks.hpp"
 #include "npu_train/tools/probe/hello.hpp"
 #include "npu_train/tools/probe/process_facts.hpp"
-#include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "npu_train/tools/runs/verify_resume.hpp"
@@ -286,43 +285,26 @@ Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& o
   return checks.run();
 }
 
-std::string to_text(const Checklist& checklist) {
-  constexpr size_t kState = 13;
-  std::string out = "migration to " + checklist.device + ": " + checklist.summary() + "\n", stage;
-  for (const auto& i : checklist.items) {
-    if (i.stage != stage) out += "\n" + i.stage + "\n";
-    stage = i.stage;
-    const std::string state = item_state_name(i.state);
-    out += "  " + state + std::string(kState - state.size(), ' ') + i.item + (i.evidence.empty() ? "" : ": " + i.evidence) + "\n";
-    if (!i.next.empty()) out += std::string(kState + 2, ' ') + "-> " + i.next + "\n";
-  }
-  return out;
-}
-
-Json to_json(const Checklist& checklist) {
-  auto items = Json::array();
-  for (const auto& i : checklist.items)
-    items.push_back(Json::object(
-        {{"stage", i.stage}, {"item", i.item}, {"state", item_state_name(i.state)}, {"evidence", i.evidence}, {"next", i.next}}));
-  return Json::object({{"device", checklist.device}, {"summary", checklist.summary()}, {"items", std::move(items)}});
-}
-
-std::string to_html(const Checklist& checklist) {
-  HtmlPage page("Migration to " + checklist.device);
+Report report_of(const Checklist& checklist) {
   const auto done = checklist.count(ItemState::Done), failed = checklist.count(ItemState::NotDone), all = checklist.items.size();
-  page.paragraph(done == all  ? "The migration is complete: all " + std::to_string(all) + " items are done."
-                 : failed > 0 ? "The migration is not complete: " + checklist.summary() + "."
-                              : "No check failed, but the migration is not complete: " + checklist.summary() + ".",
-                 done == all  ? Tone::Good
-                 : failed > 0 ? Tone::Bad
-                              : Tone::Warn);
-  HtmlTable table{.title = "Checklist", .columns = {{"stage"}, {"item"}, {"state"}, {"observation"}, {"action"}}};
+  const auto summary = checklist.summary();
+  Report out("Migration to " + checklist.device, Json::object({{"device", checklist.device}, {"summary", summary}}));
+  out.verdict("migration to " + checklist.device + ": " + summary, Tone::Plain, ReportIn::Text);
+  out.verdict(done == all  ? "The migration is complete: all " + std::to_string(all) + " items are done"
+              : failed > 0 ? "The migration is not complete: " + summary
+                           : "No check failed, but the migration is not complete: " + summary,
+              done == all  ? Tone::Good
+              : failed > 0 ? Tone::Bad
+                           : Tone::Warn,
+              ReportIn::Page);
+  ReportTable items{.layout = ReportTable::Layout::GroupedList};
   for (const auto& i : checklist.items) {
     const auto tone = i.state == ItemState::Done ? Tone::Good : i.state == ItemState::NotDone ? Tone::Bad : Tone::Plain;
-    table.rows.push_back({{i.stage}, {i.item}, {item_state_name(i.state), {}, tone}, {i.evidence}, {i.next}});
+    items.add({both("stage", i.stage), both("state", toned(item_state_name(i.state), tone)), both("item", i.item),
+               both("evidence", "observation", i.evidence), both("next", "action", i.next)});
   }
-  page.table(table);
-  return page.str();
+  out.table("items", std::move(items));
+  return out;
 }
 
 }  // namespace npu_train

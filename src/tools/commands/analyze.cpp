@@ -10,7 +10,6 @@
 #include "npu_train/tools/analyze/analysis.hpp"
 #include "npu_train/tools/analyze/analyze_run.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
 #include "npu_train/tools/scan/rewrite.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
 #include "tools/commands/commands.hpp"
@@ -47,25 +46,20 @@ int analyze_config(const AnalyzeArguments& args, const Parts& parts) {
     if (options.predicted_peak > options.hbm) options.fits_with = fitting_overrides(predicted, options.hbm, parts);
   }
   const auto analysis = analyze_run(config, options, parts);
-  if (!args.html.empty()) write_page(args.html, to_html(analysis));
-  auto document = args.json ? to_json(analysis) : Json();
-  auto text = args.json ? std::string() : to_text(analysis, args.rows, terminal_columns());
-  if (options.hbm > 0 && args.json) {
-    document.set("hbm", options.hbm);
-    document.set("predicted_peak", options.predicted_peak);
-    document.set("fits_with", options.fits_with);
+  auto report = report_of(analysis);
+  if (options.hbm > 0) {
+    report.data({{"hbm", options.hbm}, {"predicted_peak", options.predicted_peak}, {"fits_with", options.fits_with}});
+    report.say("memory: " + human_bytes(static_cast<double>(options.predicted_peak)) + " predicted, of " +
+               human_bytes(static_cast<double>(options.hbm)));
   }
-  if (options.hbm > 0)
-    text += "memory: " + human_bytes(static_cast<double>(options.predicted_peak)) + " predicted, of " +
-            human_bytes(static_cast<double>(options.hbm)) + "\n";
-  print(args.json, document, text);
+  show(report, args.json, args.html, args.rows);
   return analysis.verdict() == "blocked" ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }
 
 // Like analyze_config(), for `--try DEVICE`.
 int analyze_trial(const AnalyzeArguments& args, const Parts& parts) {
   const auto report = try_run(config_of(args, parts), args.device, {}, parts);
-  print(args.json, args.json ? to_json(report) : Json(), args.json ? "" : to_text(report, terminal_columns()));
+  show(report_of(report), args.json);
   return report.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
@@ -82,10 +76,9 @@ int analyze_source(const SourceArguments& args) {
   std::optional<Rewrite> rewrite;
   if (!args.rewrite.empty()) rewrite = rewrite_source(args.source, args.rewrite);
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(scan));
-  if (!args.html.empty()) write_page(args.html, to_html(scan));
-  auto document = args.json ? to_json(scan) : Json();
-  if (args.json && rewrite) document.set("rewrite", to_json(*rewrite));
-  print(args.json, document, args.json ? "" : to_text(scan, args.rows, terminal_columns()) + (rewrite ? to_text(*rewrite) : ""));
+  auto report = report_of(scan);
+  if (rewrite) report.add("rewrite", report_of(*rewrite));
+  show(report, args.json, args.html, args.rows);
   return scan.verdict == Feasibility::Blocked ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }
 

@@ -5,7 +5,6 @@
 
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
@@ -31,14 +30,16 @@ int baseline(const BaselineArguments& args, const Parts& parts) {
   const auto now = record_baseline(config, parts, reference ? &*reference : nullptr);
   const auto out = !args.out.empty() || now.run_dir.empty() ? args.out : (std::filesystem::path(now.run_dir) / "baseline.json").string();
   if (!out.empty()) save_json(out, to_json(now));
-  const auto written = out.empty() ? std::string() : "baseline written: " + out + "\n";
+  const auto show_all = [&](Report report) {
+    if (!out.empty()) report.say("baseline written: " + out, Tone::Plain, ReportIn::Text);
+    show(report, args.json, args.html);
+  };
   if (!reference) {
-    print(args.json, to_json(now), to_text(now) + written);
+    show_all(report_of(now));
     return 0;
   }
   const auto comparison = compare_baselines(now, *reference, args.options);
-  if (!args.html.empty()) write_page(args.html, to_html(comparison));
-  print(args.json, to_json(comparison), to_text(comparison, terminal_columns()) + written);
+  show_all(report_of(comparison));
   return comparison.accuracy_passed() && comparison.speed_passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

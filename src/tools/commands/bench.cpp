@@ -12,7 +12,6 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
@@ -91,18 +90,17 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   return config;
 }
 
-/// Returns the report, with the numbers of its first row at the top level, where scripts look for them.
-Json document_of(const BenchReport& report) {
-  auto out = to_json(report);
+/// Adds the numbers of the first row to the top level of the document, where scripts look for them.
+Report with_first_numbers(Report out, const BenchReport& report) {
   if (report.rows.empty()) return out;
-  for (const auto& [key, value] : report.rows.front().numbers) out.set(key, value);
-  out.set("peak_rss_mb", static_cast<double>(host_peak_rss()) / (1 << 20));
+  for (const auto& [key, value] : report.rows.front().numbers) out.data({{key, value}});
+  out.data({{"peak_rss_mb", static_cast<double>(host_peak_rss()) / (1 << 20)}});
   return out;
 }
 
 int compare(const BenchArguments& args) {
   const auto c = compare_bench_reports(read_bench_report(args.compare[0]), read_bench_report(args.compare[1]));
-  print(args.json, to_json(c), to_text(c, terminal_columns()));
+  show(report_of(c), args.json, args.html);
   return c.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
@@ -115,9 +113,7 @@ int cards(const BenchArguments& args) {
   const auto add = [&](const std::vector<CardRow>& more) { rows.insert(rows.end(), more.begin(), more.end()); };
   if (!args.figures.empty()) add(read_cards(args.figures));
   if (args.elsewhere) add(cards_from_elsewhere());
-  const auto text = cards_text(rows, terminal_columns());
-  if (!args.html.empty()) write_file_atomic(args.html, cards_html(rows));
-  print(args.json, args.json ? cards_json(rows) : Json(), text);
+  show(cards_report(rows), args.json, args.html);
   return 0;
 }
 
@@ -181,11 +177,10 @@ int bench(const BenchArguments& args, const Parts& parts) {
   const int stopped = signal_received() != 0 ? 128 + signal_received() : 0;
   if (!measured || !args.rank_report.empty()) return stopped;
   const auto& report = *measured;
-  const auto document = document_of(report);
-  if (!args.out.empty()) save_json(args.out, document);
+  const auto shown = with_first_numbers(report_of(report, history), report);
+  if (!args.out.empty()) save_json(args.out, shown.json());
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(report));
-  if (!args.html.empty()) write_page(args.html, to_html(report, history));
-  print(args.json, document, to_text(report, terminal_columns()));
+  show(shown, args.json, args.html);
   return stopped != 0 ? stopped : report.exit_code;
 }
 

@@ -4,7 +4,6 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/shell_word.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
@@ -26,8 +25,7 @@ int checklist(const ChecklistArguments& args, const Parts& parts) {
   for (const auto& text : overrides) options.train += " " + shell_word(text);
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   const auto list = migration_checklist(load_config(file, overrides, parts), options, parts);
-  if (!args.html.empty()) write_page(args.html, to_html(list));
-  print(args.json, args.json ? to_json(list) : Json(), args.json ? "" : to_text(list));
+  show(report_of(list), args.json, args.html);
   return list.count(ItemState::NotDone) == 0 ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

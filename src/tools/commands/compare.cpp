@@ -64,10 +64,8 @@ template <class Result>
 int finish(const CompareArguments& args, const Result& result, bool agrees) {
   if constexpr (requires { to_csv(result); })
     if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(result));
-  if (!args.html.empty()) write_page(args.html, to_html(result));
   if (!args.json_file.empty()) save_json(args.json_file, to_json(result));
-  print(args.json, args.json ? to_json(result) : Json(),
-        args.json ? "" : to_text(result, static_cast<size_t>(args.rows), terminal_columns()));
+  show(report_of(result), args.json, args.html, static_cast<size_t>(args.rows));
   return agrees ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

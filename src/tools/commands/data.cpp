@@ -15,7 +15,7 @@ int data_check(const DataArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "data check", "no configuration is given; hint: npu_tool data check CONFIG.yaml [key=value ...]");
   const auto report = check_data(load_config(file, overrides, parts), parts);
-  print(args.json, args.json ? to_json(report) : Json(), args.json ? "" : to_text(report, terminal_columns()));
+  show(report_of(report), args.json);
   return report.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

@@ -86,13 +86,10 @@ int print_report(const DistArguments& args, const std::vector<DistProbe>& worlds
   for (const auto& world : worlds) most = std::max(most, world.ranks);
   DoctorReport report{check_dist_environment(HostView::live(), network_facts(), most)};
   report.add(judge_collectives(worlds));
-  auto document = report.to_json();
-  auto list = Json::array();
-  for (const auto& world : worlds) list.push_back(to_json(world));
-  document.set("worlds", list);
-  const size_t width = terminal_columns() >= 60 ? terminal_columns() : 80;
-  if (!args.html.empty()) write_page(args.html, report.to_html());
-  print(args.json, document, report.str(width) + "\n" + collectives_text(worlds, width));
+  auto shown = report_of(report);
+  add_collectives(shown, worlds);
+  if (!args.html.empty()) write_page(args.html, shown.html());
+  print(args.json, shown.json(), shown.text(terminal_columns() >= 60 ? terminal_columns() : 80));
   return report.worst() == Verdict::Fail ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }
 

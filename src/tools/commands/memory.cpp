@@ -3,9 +3,6 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
-#include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
@@ -21,15 +18,13 @@ struct MemoryArguments {
 
 // Compares the prediction with the memory of two real steps.
 int memory_check(const RunConfig& config, const MemoryArguments& args, const Parts& parts) {
-  auto rows = Json::array();
-  TextTable table({"batch", "predicted", "measured", "error"});
-  for (const auto& row : check_memory(config, args.check, parts)) {
-    table.add_row({std::to_string(row.batch), human_bytes(static_cast<double>(row.predicted)),
-                   human_bytes(static_cast<double>(row.measured)), short_number(100 * row.error(), 3) + " %"});
-    rows.push_back(
-        Json::object({{"batch_size", row.batch}, {"predicted", row.predicted}, {"measured", row.measured}, {"error", row.error()}}));
-  }
-  print(args.json, rows, args.json ? "" : table.str(terminal_columns()));
+  ReportTable table;
+  for (const auto& row : check_memory(config, args.check, parts))
+    table.add({both("batch_size", "batch", row.batch), both("predicted", bytes_value(row.predicted)),
+               both("measured", bytes_value(row.measured)), both("error", share_value(row.error()))});
+  Report out("Predicted and measured memory", table.json());
+  out.table("", std::move(table));
+  show(out, args.json);
   return 0;
 }
 
@@ -49,8 +44,7 @@ int memory(const MemoryArguments& args, const Parts& parts) {
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   if (!args.check.empty()) return memory_check(config, args, parts);
   const auto prediction = predict_memory(config, options, parts);
-  if (!args.html.empty()) write_page(args.html, to_html(prediction));
-  print(args.json, args.json ? to_json(prediction) : Json(), args.json ? "" : to_text(prediction, terminal_columns()));
+  show(report_of(prediction), args.json, args.html);
   return prediction.fits() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

@@ -53,7 +53,7 @@ int plan(const PlanArguments& args, const Parts& parts) {
   const auto config = load_config(file, overrides, parts);
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   const auto found = plan_run(config, options, parts);
-  print(args.json, args.json ? to_json(found) : Json(), args.json ? "" : to_text(found, terminal_columns()));
+  show(report_of(found), args.json);
   const bool fits = std::all_of(args.ranks.begin(), args.ranks.end(), [&](int ranks) { return found.best(ranks) != nullptr; });
   return fits ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }

@@ -5,7 +5,6 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/model_source.hpp"
 #include "npu_train/engine/weights.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
@@ -53,37 +52,36 @@ PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
   return part;
 }
 
-/// Prints totals first; omits empty columns.
-std::string text_of(const ModelSummary& s, bool by_layer) {
-  const auto shape = [](const std::vector<int64_t>& sizes) { return sizes.empty() ? std::string() : str_cat(at::IntArrayRef(sizes)); };
-  TextTable table({"name", "type", "output", "parameters", "FLOPs"});
-  for (const auto& row : by_layer || s.blocks.empty() ? s.layers : s.blocks)
-    table.add_row({row.name, row.type, shape(row.output_shape), with_commas(row.parameters), with_commas(row.flops)});
-  return s.model + ", input " + shape(s.input_shape) + ": " + with_commas(s.parameters) + " parameters (" +
-         with_commas(s.trainable_parameters) + " trainable), " + with_commas(s.flops) +
-         " FLOPs per sample (forward; a multiply-add counts as 2)\n\n" + table.str(terminal_columns());
+template <class Rows>
+ReportTable rows_of(const Rows& rows) {
+  ReportTable out;
+  for (const auto& row : rows)
+    out.add({both("name", row.name), both("type", row.type),
+             both("output_shape", "output",
+                  {shape_of(row.output_shape), row.output_shape.empty() ? "" : str_cat(at::IntArrayRef(row.output_shape))}),
+             both("parameters", row.parameters), both("flops", "FLOPs", row.flops)});
+  return out;
+}
+
+Report report_of(const ModelSummary& s, bool by_layer) {
+  Report out("Summary of " + s.model, Json::object({{"model", s.model},
+                                                    {"input_shape", shape_of(s.input_shape)},
+                                                    {"parameters", s.parameters},
+                                                    {"trainable_parameters", s.trainable_parameters},
+                                                    {"flops_per_image", s.flops},
+                                                    {"layers", rows_of(s.layers).json()}}));
+  out.verdict(s.model + ", input " + str_cat(at::IntArrayRef(s.input_shape)) + ": " + with_commas(s.parameters) + " parameters (" +
+              with_commas(s.trainable_parameters) + " trainable), " + with_commas(s.flops) +
+              " FLOPs per sample (forward; a multiply-add counts as 2)");
+  out.table("", rows_of(by_layer || s.blocks.empty() ? s.layers : s.blocks));
+  return out;
 }
 
 int summary(const SummaryArguments& args, const Parts& parts) {
   const auto part = model_part(args, parts);
   auto model = model_from({.model = parts.models.without_tuning(part)}, parts).model;
   tune(model, part, parts, /*seed=*/0);  // adapters are counted, not merged
-  const auto s = summarize(model);
-  Json layers = Json::array();
-  for (const auto& layer : s.layers)
-    layers.push_back(Json::object({{"name", layer.name},
-                                   {"type", layer.type},
-                                   {"output_shape", shape_of(layer.output_shape)},
-                                   {"parameters", layer.parameters},
-                                   {"flops", layer.flops}}));
-  print(args.json,
-        Json::object({{"model", s.model},
-                      {"input_shape", shape_of(s.input_shape)},
-                      {"parameters", s.parameters},
-                      {"trainable_parameters", s.trainable_parameters},
-                      {"flops_per_image", s.flops},
-                      {"layers", layers}}),
-        text_of(s, args.layers));
+  show(report_of(summarize(model), args.layers), args.json);
   return 0;
 }
 

@@ -54,10 +54,9 @@ bool are_forms(const ValidateArguments& args, const RunConfig& judged, const Run
   return names(judged) != names(reference);
 }
 
-template <class Report>
 int finish(const ValidateArguments& args, const Report& report, bool passed) {
-  if (!args.out.empty()) save_json(args.out, report.to_json());
-  print(args.json, args.json ? report.to_json() : Json(), args.json ? "" : report.str(terminal_columns()));
+  if (!args.out.empty()) save_json(args.out, report.json());
+  show(report, args.json);
   return passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
@@ -71,10 +70,10 @@ int validate(const ValidateArguments& args, const Parts& parts) {
     if (original.precision.empty()) original.precision = args.judged.precision;  // two forms are compared, not two precisions
     reference = side(args, original, parts);
     const auto report = validator.compare_forms(judged, reference, parts);
-    return finish(args, report, report.passed());
+    return finish(args, report_of(report), report.passed());
   }
   const auto report = validator.validate(judged, reference, parts);
-  return finish(args, report, report.all_passed);
+  return finish(args, report_of(report), report.all_passed);
 }
 
 void add_side(CLI::App& sub, const std::string& prefix, const std::string& whose, SideArguments& side) {

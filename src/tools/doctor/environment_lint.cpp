@@ -125,12 +125,12 @@ std::string wrong_value(const HostView& host, const KnownVariable& v, const std:
   return "";
 }
 
-std::string shown(const HostView& host, const std::string& name) { return name + "=" + detail::shortened(host.variable(name)); }
+std::string setting_of(const HostView& host, const std::string& name) { return name + "=" + detail::shortened(host.variable(name)); }
 
-// Like shown(), for a variable that may not be set, with the default in that case.
+// Like setting_of(), for a variable that may not be set, with the default in that case.
 std::string shown_or(const HostView& host, const std::string& name, const std::string& otherwise) {
   return host.variable(name).empty() ? name + " is not set" + (otherwise.empty() ? "" : " (default: " + otherwise + ")")
-                                     : shown(host, name);
+                                     : setting_of(host, name);
 }
 
 void lint_value(const HostView& host, const KnownVariable& v, bool ascend, std::vector<Finding>& out) {
@@ -139,15 +139,15 @@ void lint_value(const HostView& host, const KnownVariable& v, bool ascend, std::
   const auto wrong = wrong_value(host, v, value);
   if (!wrong.empty()) {
     const bool stops = v.wrong == "fail" && (ascend || !is_ascend_variable(v.name));
-    out.push_back({kEnvironment, v.name, stops ? Verdict::Fail : Verdict::Warn, wrong, shown(host, v.name) + " (" + v.says + ")",
+    out.push_back({kEnvironment, v.name, stops ? Verdict::Fail : Verdict::Warn, wrong, setting_of(host, v.name) + " (" + v.says + ")",
                    "unset " + v.name + (v.fallback.empty() ? "" : " (default: " + v.fallback + ")") + ", or set an allowed value"});
   } else if (has_choice(v.harmful, value)) {
     out.push_back(
-        {kEnvironment, v.name, Verdict::Warn, v.says, shown(host, v.name),
+        {kEnvironment, v.name, Verdict::Warn, v.says, setting_of(host, v.name),
          "unset " + v.name + (v.fallback.empty() ? "" : " (default: " + v.fallback + ")") + " unless you are debugging an error"});
   } else if (!v.instead.empty()) {
-    out.push_back(
-        {kEnvironment, v.name, Verdict::Warn, "it was replaced by " + v.instead, shown(host, v.name), "set " + v.instead + " instead"});
+    out.push_back({kEnvironment, v.name, Verdict::Warn, "it was replaced by " + v.instead, setting_of(host, v.name),
+                   "set " + v.instead + " instead"});
   }
 }
 
@@ -165,21 +165,21 @@ void lint_pairs(const HostView& host, bool ascend, std::vector<Finding>& out) {
   };
   if (is_set("PYTORCH_NPU_ALLOC_CONF") && is_set("PYTORCH_ALLOC_CONF"))
     add("PYTORCH_ALLOC_CONF", fails, "torch_npu refuses to start if PYTORCH_NPU_ALLOC_CONF is also set",
-        shown(host, "PYTORCH_NPU_ALLOC_CONF") + ", " + shown(host, "PYTORCH_ALLOC_CONF"), "unset PYTORCH_ALLOC_CONF");
+        setting_of(host, "PYTORCH_NPU_ALLOC_CONF") + ", " + setting_of(host, "PYTORCH_ALLOC_CONF"), "unset PYTORCH_ALLOC_CONF");
   const auto event = number_or(host, "HCCL_EVENT_TIMEOUT", 1868), exec = number_or(host, "HCCL_EXEC_TIMEOUT", 1836);
   if ((is_set("HCCL_EVENT_TIMEOUT") || is_set("HCCL_EXEC_TIMEOUT")) && event != 0 && event <= exec)
     add("HCCL timeouts", Verdict::Warn, "events time out before collectives, so the error message names the wrong one",
         shown_or(host, "HCCL_EVENT_TIMEOUT", std::to_string(event)) + ", " + shown_or(host, "HCCL_EXEC_TIMEOUT", std::to_string(exec)),
         "set HCCL_EVENT_TIMEOUT=" + std::to_string(exec + 32));
   if (host.variable("HCCL_WHITELIST_DISABLE") == "0" && !is_set("HCCL_WHITELIST_FILE"))
-    add("HCCL_WHITELIST_FILE", fails, "the list of hosts is enabled, but no file is set", shown(host, "HCCL_WHITELIST_DISABLE"),
+    add("HCCL_WHITELIST_FILE", fails, "the list of hosts is enabled, but no file is set", setting_of(host, "HCCL_WHITELIST_DISABLE"),
         "set HCCL_WHITELIST_DISABLE=1, or set HCCL_WHITELIST_FILE to the list");
   if (host.variable("HCCL_INTRA_ROCE_ENABLE") == "1" && host.variable("HCCL_INTRA_PCIE_ENABLE") == "1")
     add("HCCL_INTRA_ROCE_ENABLE", Verdict::Warn, "both connections between the NPUs of one machine are enabled",
-        shown(host, "HCCL_INTRA_ROCE_ENABLE") + ", " + shown(host, "HCCL_INTRA_PCIE_ENABLE"), "set one of them to 0");
+        setting_of(host, "HCCL_INTRA_ROCE_ENABLE") + ", " + setting_of(host, "HCCL_INTRA_PCIE_ENABLE"), "set one of them to 0");
   std::error_code none;
   if (is_set("RANK_TABLE_FILE") && std::filesystem::is_symlink(host.path(host.variable("RANK_TABLE_FILE")), none))
-    add("RANK_TABLE_FILE", fails, "it is a link, which HCCL rejects", shown(host, "RANK_TABLE_FILE"), "set it to the file itself");
+    add("RANK_TABLE_FILE", fails, "it is a link, which HCCL rejects", setting_of(host, "RANK_TABLE_FILE"), "set it to the file itself");
   const auto world = number_or(host, "WORLD_SIZE", 1), rank = number_or(host, "RANK", 0), local = number_or(host, "LOCAL_RANK", 0);
   if (rank >= world || local >= world)
     add("RANK", Verdict::Fail, "the rank is not below the number of processes; ranks begin at 0",

@@ -5,7 +5,6 @@
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/doctor/version_matrix.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "tools/doctor/ascend_facts.hpp"
 #include "tools/doctor/facts/matrix.hpp"
 #include "tools/doctor/parse.hpp"
@@ -79,29 +78,29 @@ CardFacts card_facts(const HostView& host, const std::string& kind, int index) {
   return out;
 }
 
-std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host, size_t width) {
-  TextTable table({"component", "installed", "CANN 7", "at least", "today", "at least", "note"});
+Report matrix_report(const std::vector<MatrixRow>& rows, const HostView& host) {
+  const auto as_of = detail::facts_note(facts::matrix, "as of");
+  Report out("Software for Ascend NPUs", Json::object({{"as_of", as_of}}));
+  out.say("recommended versions, by the guides of CANN 7 (2023) and today (table of " + as_of + ")");
+  ReportTable components, variables;
+  const auto versions = [](const std::string& recommended, const std::string& minimum) {
+    return Json::object({{"recommended", recommended}, {"minimum", minimum}});
+  };
   for (const auto& r : rows)
-    table.add_row({r.component, or_dash(r.here), or_dash(r.recommended_cann7), or_dash(r.minimum_cann7), or_dash(r.recommended),
-                   or_dash(r.minimum), r.note});
-  TextTable variables({"variable", "here"});
-  for (const char* name : kMatrixVariables) variables.add_row({name, or_dash(host.variable(name))});
-  return "recommended versions, by the guides of CANN 7 (2023) and today (table of " + detail::facts_note(facts::matrix, "as of") +
-         ")\n\n" + table.str(width) + "\n" + variables.str(width);
-}
-
-Json matrix_json(const std::vector<MatrixRow>& rows, const HostView& host) {
-  auto list = Json::array();
-  for (const auto& r : rows)
-    list.push_back(Json::object({{"component", r.component},
-                                 {"here", r.here},
-                                 {"cann7", Json::object({{"recommended", r.recommended_cann7}, {"minimum", r.minimum_cann7}})},
-                                 {"today", Json::object({{"recommended", r.recommended}, {"minimum", r.minimum}})},
-                                 {"too_old", r.too_old()},
-                                 {"note", r.note}}));
-  auto variables = Json::object({});
-  for (const char* name : kMatrixVariables) variables.set(name, host.variable(name));
-  return Json::object({{"as_of", detail::facts_note(facts::matrix, "as of")}, {"components", list}, {"variables", variables}});
+    components.add({both("component", r.component), both("here", "installed", {r.here, or_dash(r.here)}),
+                    data("cann7", versions(r.recommended_cann7, r.minimum_cann7)), data("today", versions(r.recommended, r.minimum)),
+                    shown("CANN 7", or_dash(r.recommended_cann7)), shown("at least", or_dash(r.minimum_cann7)),
+                    shown("today", or_dash(r.recommended)), shown("today at least", or_dash(r.minimum)), data("too_old", r.too_old()),
+                    both("note", r.note)});
+  out.table("components", std::move(components));
+  auto values = Json::object();
+  for (const char* name : kMatrixVariables) {
+    values.set(name, host.variable(name));
+    variables.add({shown("variable", name), shown("here", or_dash(host.variable(name)))});
+  }
+  out.data({{"variables", std::move(values)}});
+  out.table("", std::move(variables));
+  return out;
 }
 
 }  // namespace npu_train

@@ -185,15 +185,10 @@ std::vector<KnownProblem> by_own_text(const std::string& question) {
                            : "did you mean " + near + "?");
 }
 
-std::string problem_text(const KnownProblem& a, size_t width) {
-  std::string out = wrapped(a.name + " (" + a.layer + "): " + a.meaning, "", "  ", width);
-  if (!a.causes.empty()) out += wrapped(a.causes, "  causes: ", "          ", width);
-  return out + wrapped(a.fix, "  fix:    ", "          ", width);
-}
-
-Json problem_json(const KnownProblem& a) {
-  return Json::object(
-      {{"name", a.name}, {"layer", a.layer}, {"meaning", a.meaning}, {"causes", a.causes}, {"fix", a.fix}, {"rank", a.rank}});
+// Returns the fields of a problem; `name`: as shown.
+std::vector<ReportField> fields_of(const KnownProblem& a, const std::string& name) {
+  return {shown("mark", ""),        both("name", {a.name, name}), both("meaning", a.meaning), data("layer", a.layer),
+          both("causes", a.causes), both("fix", a.fix),           data("rank", a.rank)};
 }
 
 }  // namespace
@@ -223,62 +218,50 @@ std::vector<KnownProblem> explain(const std::string& text) {
   return out;
 }
 
-std::string LogReport::str(size_t width) const {
-  std::string out = with_commas(static_cast<int64_t>(lines)) + (lines == 1 ? " line, " : " lines, ") +
-                    human_bytes(static_cast<double>(bytes)) + ", " + with_commas(static_cast<int64_t>(error_lines)) +
-                    " of them report an error\n";
-  if (compressed) return out + "the log is compressed: unpack it first, as in zcat train.log.gz | npu_tool doctor --explain -\n";
-  if (lines == 0) return "the log is empty\n";
-  if (long_lines > 0) out += with_commas(static_cast<int64_t>(long_lines)) + " lines are longer than 64 KiB and were read in pieces\n";
-  if (sightings.empty()) {
-    out += "no known code or symptom\n";
-    if (first_error_line > 0)
-      out +=
-          wrapped("line " + std::to_string(first_error_line) + ": " + first_error, "the first line that reports an error is ", "  ", width);
-    return out;
+Report report_of(const LogReport& log) {
+  const auto number = [](uint64_t value) { return with_commas(static_cast<int64_t>(value)); };
+  Report out("Explanation of a log", Json::object({{"lines", static_cast<int64_t>(log.lines)},
+                                                   {"bytes", static_cast<int64_t>(log.bytes)},
+                                                   {"error_lines", static_cast<int64_t>(log.error_lines)},
+                                                   {"long_lines", static_cast<int64_t>(log.long_lines)},
+                                                   {"first_error_line", static_cast<int64_t>(log.first_error_line)},
+                                                   {"first_error", log.first_error},
+                                                   {"compressed", log.compressed}}));
+  if (log.lines == 0 && !log.compressed)
+    out.say("the log is empty");
+  else
+    out.say(number(log.lines) + (log.lines == 1 ? " line, " : " lines, ") + human_bytes(static_cast<double>(log.bytes)) + ", " +
+            number(log.error_lines) + " of them report an error");
+  if (log.compressed) out.say("the log is compressed: unpack it first, as in zcat train.log.gz | npu_tool doctor --explain -");
+  if (log.long_lines > 0) out.say(number(log.long_lines) + " lines are longer than 64 KiB and were read in pieces");
+  if (log.sightings.empty() && log.lines > 0 && !log.compressed) {
+    out.say("no known code or symptom");
+    if (log.first_error_line > 0)
+      out.say("the first line that reports an error is line " + std::to_string(log.first_error_line) + ": " + log.first_error);
   }
-  size_t number = 0;
-  for (const auto& s : sightings) {
-    const auto times = s.count == 1 ? std::string("once") : with_commas(static_cast<int64_t>(s.count)) + " times";
-    out += "\n" + wrapped(s.problem.name + (s.shown == to_lower(s.problem.name) ? "" : " (" + s.shown + ")") + ": " + s.problem.meaning,
-                          std::to_string(++number) + ". ", "   ", width);
-    out += wrapped(times + ", first in line " + std::to_string(s.first_line) + ": " + s.excerpt, "   seen:   ", "           ", width);
-    if (!s.problem.causes.empty()) out += wrapped(s.problem.causes, "   causes: ", "           ", width);
-    out += wrapped(s.problem.fix, "   fix:    ", "           ", width);
+  ReportTable found{.layout = ReportTable::Layout::List, .apart = true};
+  for (const auto& s : log.sightings) {
+    const auto times = s.count == 1 ? std::string("once") : number(s.count) + " times";
+    auto row = fields_of(s.problem, std::to_string(found.rows.size() + 1) + ". " + s.problem.name +
+                                        (s.shown == to_lower(s.problem.name) ? "" : " (" + s.shown + ")"));
+    row.push_back(shown("seen", times + ", first in line " + std::to_string(s.first_line) + ": " + s.excerpt));
+    for (const auto& [key, value] : {std::pair<const char*, Json>{"shown", s.shown},
+                                     {"count", static_cast<int64_t>(s.count)},
+                                     {"first_line", static_cast<int64_t>(s.first_line)},
+                                     {"excerpt", s.excerpt}})
+      row.push_back(data(key, value));
+    found.add(std::move(row));
   }
+  out.table("found", std::move(found));
   return out;
 }
 
-Json LogReport::to_json() const {
-  Json list = Json::array();
-  for (const auto& s : sightings) {
-    auto entry = problem_json(s.problem);
-    entry.set("shown", s.shown);
-    entry.set("count", static_cast<int64_t>(s.count));
-    entry.set("first_line", static_cast<int64_t>(s.first_line));
-    entry.set("excerpt", s.excerpt);
-    list.push_back(entry);
-  }
-  return Json::object({{"lines", static_cast<int64_t>(lines)},
-                       {"bytes", static_cast<int64_t>(bytes)},
-                       {"error_lines", static_cast<int64_t>(error_lines)},
-                       {"long_lines", static_cast<int64_t>(long_lines)},
-                       {"first_error_line", static_cast<int64_t>(first_error_line)},
-                       {"first_error", first_error},
-                       {"compressed", compressed},
-                       {"found", list}});
-}
-
-std::string explanation_text(const std::vector<KnownProblem>& problems, size_t width) {
-  std::string out;
-  for (const auto& a : problems) out += (out.empty() ? "" : "\n") + problem_text(a, width);
+Report report_of(const std::vector<KnownProblem>& problems) {
+  Report out("Explanation");
+  ReportTable found{.layout = ReportTable::Layout::List, .apart = true};
+  for (const auto& a : problems) found.add(fields_of(a, a.name + " (" + a.layer + ")"));
+  out.table("found", std::move(found));
   return out;
-}
-
-Json explanation_json(const std::vector<KnownProblem>& problems) {
-  Json list = Json::array();
-  for (const auto& a : problems) list.push_back(problem_json(a));
-  return Json::object({{"found", list}});
 }
 
 }  // namespace npu_train

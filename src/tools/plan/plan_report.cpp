@@ -3,7 +3,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/plan/plan.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {
@@ -31,7 +31,7 @@ std::string basis_text(const Plan& plan) {
   if (plan.cluster.local.bytes_per_second > 0)
     out += "; within a machine of " + std::to_string(plan.cluster.per_machine) + " ranks " +
            rate_text(plan.cluster.local.bytes_per_second) + ", " + seconds_text(plan.cluster.local.latency);
-  return out + (work.between_devices ? "; NCCL or HCCL" : "; Gloo") + "\n";
+  return out + (work.between_devices ? "; NCCL or HCCL" : "; Gloo");
 }
 
 int64_t unfitted_of(const StepFit& fit) {
@@ -42,122 +42,97 @@ int64_t unfitted_of(const StepFit& fit) {
 std::string verdict_of(const Plan& plan) {
   if (plan.steps.empty()) {
     const auto checked = unfitted_of(*plan.fit);
-    if (checked == 0) return "fitted to " + std::to_string(plan.fit->steps.size()) + " steps\n";
-    return "mean error " + percent_text(plan.fit->mean_error()) + " at " + std::to_string(checked) + " steps that were not fitted\n";
+    if (checked == 0) return "fitted to " + std::to_string(plan.fit->steps.size()) + " steps";
+    return "mean error " + percent_text(plan.fit->mean_error()) + " at " + std::to_string(checked) + " steps that were not fitted";
   }
   const int ranks = plan.steps.back().placement.ranks;
   const auto* best = plan.best(ranks);
   const auto with = with_commas(ranks) + (ranks == 1 ? " rank" : " ranks");
-  if (best == nullptr) return "no strategy fits with " + with + "\n";
+  if (best == nullptr) return "no strategy fits with " + with;
   return "best with " + with + ": " + placed_text(best->placement) + ", " + seconds_text(best->time.seconds) + " a step, " +
-         speed_text(best->samples_per_second) + " samples/s\n";
+         speed_text(best->samples_per_second) + " samples/s";
 }
 
-std::string table_of(const Plan& plan, size_t width) {
-  TextTable table({"ranks", "strategy", "step", "waiting", "samples/s", "efficiency", "memory", ""});
+ReportTable steps_table(const Plan& plan) {
+  ReportTable out;
   for (const auto& s : plan.steps)
-    table.add_row({with_commas(s.placement.ranks), placed_text(s.placement), seconds_text(s.time.seconds), percent_text(s.time.waiting()),
-                   speed_text(s.samples_per_second), percent_text(s.efficiency),
-                   s.memory > 0 ? human_bytes(static_cast<double>(s.memory)) : "-",
-                   s.is_best ? "best"
-                   : s.fits  ? ""
-                             : "too large"});
-  return table.str(width);
-}
-
-std::string fit_text(const StepFit& fit, size_t width) {
-  TextTable table({"measured step", "measured", "predicted", "error", ""});
-  for (const auto& s : fit.steps)
-    table.add_row(
-        {s.step.name(), seconds_text(s.step.seconds), seconds_text(s.predicted), percent_text(s.error()), s.was_fitted ? "fitted" : ""});
-  const auto unfitted = unfitted_of(fit);
-  std::string out = table.str(width) + "\n";
-  if (unfitted == 0)
-    return out + "no step was kept to check the fit; hint: a column use, with check in the rows that are not to be fitted\n";
-  out += std::to_string(unfitted) + " steps that were not fitted" + (fit.by_parts ? " (each fifth from the others)" : "") +
-         ": mean error " + percent_text(fit.mean_error()) + ", largest " + percent_text(fit.largest_error()) + "\n";
+    out.add({both("ranks", s.placement.ranks), shown("strategy", placed_text(s.placement)), data("strategy", s.placement.strategy),
+             data("shard_size", s.placement.shards()), data("group_size", s.placement.group_size),
+             both("step_s", "step", {s.time.seconds, seconds_text(s.time.seconds)}), data("compute_s", s.time.compute),
+             data("communication_s", s.time.communication), both("waiting", share_value(s.time.waiting())),
+             data("sent_bytes", s.time.sent_bytes), data("between_bytes", s.time.between_bytes),
+             both("samples_per_s", "samples/s", {s.samples_per_second, speed_text(s.samples_per_second)}),
+             both("efficiency", share_value(s.efficiency)),
+             both("memory", s.memory > 0 ? bytes_value(s.memory) : ReportValue(s.memory, "-")), data("fits", s.fits),
+             data("best", s.is_best), data("extrapolation", s.beyond),
+             shown("verdict", s.is_best ? "best"
+                              : s.fits  ? ""
+                                        : "too large")});
   return out;
 }
 
+ReportTable fit_table(const StepFit& fit) {
+  ReportTable out;
+  for (const auto& s : fit.steps)
+    out.add({both("step", "measured step", s.step.name()), both("measured_s", "measured", {s.step.seconds, seconds_text(s.step.seconds)}),
+             both("predicted_s", "predicted", {s.predicted, seconds_text(s.predicted)}), both("error", share_value(s.error())),
+             data("fitted", s.was_fitted), shown("use", s.was_fitted ? "fitted" : "")});
+  return out;
+}
+
+std::string fit_text(const StepFit& fit) {
+  const auto unfitted = unfitted_of(fit);
+  if (unfitted == 0) return "no step was kept to check the fit; hint: a column use, with check in the rows that are not to be fitted";
+  return std::to_string(unfitted) + " steps that were not fitted" + (fit.by_parts ? " (each fifth from the others)" : "") +
+         ": mean error " + percent_text(fit.mean_error()) + ", largest " + percent_text(fit.largest_error());
+}
+
 // Combines rows with the same text into one sentence.
-std::string beyond_text(const Plan& plan) {
+std::vector<std::string> beyond_texts(const Plan& plan) {
   std::vector<std::string> different;
   for (const auto& s : plan.steps)
     if (!s.beyond.empty() && std::find(different.begin(), different.end(), s.beyond) == different.end()) different.push_back(s.beyond);
-  std::string out;
+  std::vector<std::string> out;
   for (const auto& beyond : different) {
     std::vector<std::string> rows;
     for (const auto& s : plan.steps)
       if (s.beyond == beyond && (rows.empty() || rows.back() != with_commas(s.placement.ranks)))
         rows.push_back(with_commas(s.placement.ranks));
-    out += "extrapolation beyond the measured steps: " + beyond + " (at " + join(rows) + ")\n";
+    out.push_back(beyond + " (at " + join(rows) + ")");
   }
   return out;
 }
 
-Json json_of(const StepRates& rates) {
-  return Json::object({{"flops", rates.flops},
-                       {"memory", rates.memory},
-                       {"link_share", rates.link_share},
-                       {"message_s", rates.message},
-                       {"contention", rates.contention},
-                       {"carrying_s", rates.carrying}});
-}
-
-Json json_of(const PlannedStep& s) {
-  return Json::object({{"ranks", s.placement.ranks},
-                       {"strategy", s.placement.strategy},
-                       {"shard_size", s.placement.shards()},
-                       {"group_size", s.placement.group_size},
-                       {"step_s", s.time.seconds},
-                       {"compute_s", s.time.compute},
-                       {"communication_s", s.time.communication},
-                       {"waiting", s.time.waiting()},
-                       {"sent_bytes", s.time.sent_bytes},
-                       {"between_bytes", s.time.between_bytes},
-                       {"samples_per_s", s.samples_per_second},
-                       {"efficiency", s.efficiency},
-                       {"memory", s.memory},
-                       {"fits", s.fits},
-                       {"best", s.is_best},
-                       {"extrapolation", s.beyond}});
-}
-
-Json json_of(const StepFit& fit) {
-  auto steps = Json::array();
-  for (const auto& s : fit.steps)
-    steps.push_back(Json::object({{"step", s.step.name()},
-                                  {"measured_s", s.step.seconds},
-                                  {"predicted_s", s.predicted},
-                                  {"error", s.error()},
-                                  {"fitted", s.was_fitted}}));
-  return Json::object({{"steps", steps}, {"mean_error", fit.mean_error()}, {"largest_error", fit.largest_error()}});
-}
-
 }  // namespace
 
-std::string to_text(const Plan& plan, size_t width) {
-  auto out = verdict_of(plan) + "\n" + basis_text(plan);
-  if (plan.fit) out += "\n" + fit_text(*plan.fit, width);
-  if (!plan.steps.empty()) out += "\n" + table_of(plan, width);
-  if (const auto beyond = beyond_text(plan); !beyond.empty()) out += "\n" + beyond;
-  for (const auto& note : plan.notes) out += "\n" + note + "\n";
+Report report_of(const Plan& plan) {
+  Report out("Plan for " + plan.model, Json::object({{"model", plan.model},
+                                                     {"batch_size", plan.work.batch},
+                                                     {"micro_batches", plan.work.micro_batches},
+                                                     {"flops_per_sample", plan.work.flops},
+                                                     {"rates", Json::object({{"flops", plan.rates.flops},
+                                                                             {"memory", plan.rates.memory},
+                                                                             {"link_share", plan.rates.link_share},
+                                                                             {"message_s", plan.rates.message},
+                                                                             {"contention", plan.rates.contention},
+                                                                             {"carrying_s", plan.rates.carrying}})},
+                                                     {"memory_limit", plan.memory_limit}}));
+  out.verdict(verdict_of(plan));
+  out.verdict(basis_text(plan));
+  if (plan.fit) {
+    const auto steps = fit_table(*plan.fit);
+    out.data(
+        {{"fit",
+          Json::object({{"steps", steps.json()}, {"mean_error", plan.fit->mean_error()}, {"largest_error", plan.fit->largest_error()}})}});
+    out.table("", steps);
+    out.verdict(fit_text(*plan.fit));
+  } else {
+    out.data({{"fit", {}}});
+  }
+  out.table("steps", steps_table(plan));
+  out.remarks("extrapolation beyond the measured steps", beyond_texts(plan));
+  out.notes(plan.notes);
   return out;
-}
-
-Json to_json(const Plan& plan) {
-  auto steps = Json::array(), notes = Json::array();
-  for (const auto& s : plan.steps) steps.push_back(json_of(s));
-  for (const auto& note : plan.notes) notes.push_back(note);
-  return Json::object({{"model", plan.model},
-                       {"batch_size", plan.work.batch},
-                       {"micro_batches", plan.work.micro_batches},
-                       {"flops_per_sample", plan.work.flops},
-                       {"rates", json_of(plan.rates)},
-                       {"memory_limit", plan.memory_limit},
-                       {"steps", steps},
-                       {"fit", plan.fit ? json_of(*plan.fit) : Json()},
-                       {"notes", notes}});
 }
 
 }  // namespace npu_train

@@ -7,7 +7,6 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 
 namespace npu_train {
 namespace {
@@ -97,33 +96,27 @@ DataCheck check_data(const RunConfig& config, const Parts& parts) {
   });
 }
 
-std::string to_text(const DataCheck& check, size_t width) {
-  std::string out = "data: " + check.summary + "\n";
-  if (!check.classes.empty()) {
-    TextTable table({"class", "train", "val"});
-    for (const auto& c : check.classes) table.add_row({c.name, with_commas(c.train), with_commas(c.val)});
-    out += table.str(width);
-  }
-  if (check.passed()) return out + "every sample can be read\n";
-  out += with_commas(static_cast<int64_t>(check.bad.size())) + " of " + with_commas(check.train + check.val) + " samples cannot be read:\n";
+Report report_of(const DataCheck& check) {
+  Report out("Check of the data", Json::object({{"summary", check.summary}, {"train", check.train}, {"val", check.val}}));
+  out.say("data: " + check.summary);
+  ReportTable classes, bad{.layout = ReportTable::Layout::List};
+  for (const auto& c : check.classes) classes.add({both("class", c.name), both("train", c.train), both("val", c.val)});
   for (const auto& b : check.bad) {
     const bool named = b.place.empty() || b.message.find(b.place) != std::string::npos;
-    out += "  " + b.split + " " + std::to_string(b.index) + ": " + (named ? "" : b.place + ": ") + b.message + "\n";
+    bad.add({both("split", b.split), both("index", {b.index, std::to_string(b.index)}), data("place", b.place), data("message", b.message),
+             shown("message", (named ? "" : b.place + ": ") + b.message)});
   }
-  return out + "hint: repair or remove them, or train with data.on_bad_sample=skip\n";
-}
-
-Json to_json(const DataCheck& check) {
-  auto classes = Json::array(), bad = Json::array();
-  for (const auto& c : check.classes) classes.push_back(Json::object({{"class", c.name}, {"train", c.train}, {"val", c.val}}));
-  for (const auto& b : check.bad)
-    bad.push_back(Json::object({{"split", b.split}, {"index", b.index}, {"place", b.place}, {"message", b.message}}));
-  return Json::object({{"summary", check.summary},
-                       {"train", check.train},
-                       {"val", check.val},
-                       {"classes", std::move(classes)},
-                       {"bad", std::move(bad)},
-                       {"passed", check.passed()}});
+  out.table("classes", std::move(classes));
+  if (check.passed())
+    out.verdict("every sample can be read", Tone::Good);
+  else
+    out.verdict(
+        with_commas(static_cast<int64_t>(check.bad.size())) + " of " + with_commas(check.train + check.val) + " samples cannot be read:",
+        Tone::Bad);
+  out.table("bad", std::move(bad));
+  if (!check.passed()) out.remarks("hint", {"repair or remove them, or train with data.on_bad_sample=skip"});
+  out.data({{"passed", check.passed()}});
+  return out;
 }
 
 }  // namespace npu_train

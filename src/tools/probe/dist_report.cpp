@@ -6,10 +6,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/wrapped.hpp"
 #include "npu_train/tools/probe/dist_probe.hpp"
-#include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 
 namespace npu_train {
 namespace {
@@ -54,49 +51,48 @@ std::vector<Finding> judge_collectives(const std::vector<DistProbe>& worlds) {
   return out;
 }
 
-std::string collectives_text(const std::vector<DistProbe>& worlds, size_t width) {
+void add_collectives(Report& out, const std::vector<DistProbe>& worlds) {
   std::vector<std::string> collectives, dtypes;
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> works;
+  std::set<int64_t> sizes;
   const auto add_once = [](std::vector<std::string>& names, const std::string& name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   };
-  for (const auto& world : worlds)
+  auto documents = Json::array();
+  for (const auto& world : worlds) {
+    documents.push_back(to_json(world));
+    for (const auto& speed : world.speeds) sizes.insert(speed.bytes);
     for (const auto& check : world.checks) {
       add_once(collectives, check.collective);
       add_once(dtypes, check.dtype);
       auto& cell = works[{check.dtype, check.collective}];
       if (check.problem.empty()) cell.push_back(std::to_string(world.ranks));
     }
-  std::vector<std::string> head{"dtype"};
-  head.insert(head.end(), collectives.begin(), collectives.end());
-  TextTable table(head);
+  }
+  out.data({{"worlds", std::move(documents)}});
+  ReportTable ranks{.title = "numbers of ranks at which a collective gives the right values"};
   for (const auto& dtype : dtypes) {
-    std::vector<std::string> cells{dtype};
+    std::vector<ReportField> row{shown("dtype", dtype)};
     for (const auto& collective : collectives) {
       const auto found = works.find({dtype, collective});
-      cells.push_back(found == works.end() ? "-" : found->second.empty() ? "never" : join(found->second, " "));
+      row.push_back(shown(collective, found == works.end() ? "-" : found->second.empty() ? "never" : join(found->second, " ")));
     }
-    table.add_row(cells);
+    ranks.add(std::move(row));
   }
-  std::string out = wrapped("numbers of ranks at which a collective gives the right values", "", "", width) + table.str(width);
-
-  std::set<int64_t> sizes;
-  for (const auto& world : worlds)
-    for (const auto& speed : world.speeds) sizes.insert(speed.bytes);
-  if (sizes.empty()) return out;
-  std::vector<std::string> columns{"collective", "ranks"};
-  for (const auto size : sizes) columns.push_back(human_bytes(static_cast<double>(size)) + (size == *sizes.begin() ? ", us" : ", MB/s"));
-  TextTable speeds(columns);
+  out.table("", std::move(ranks));
+  ReportTable speeds{.title = "time of a small tensor, and bytes of the tensor per second, of the slowest rank"};
   for (const auto& collective : collectives)
     for (const auto& world : worlds) {
-      std::vector<std::string> cells{collective, std::to_string(world.ranks)};
-      for (const auto& speed : world.speeds)
+      std::vector<ReportField> row{shown("collective", collective), shown("ranks", world.ranks)};
+      for (const auto& speed : world.speeds) {
+        const bool smallest = speed.bytes == *sizes.begin();
         if (speed.collective == collective)
-          cells.push_back(short_number(speed.bytes == *sizes.begin() ? speed.seconds * kMega : mb_per_s(speed), 3));
-      if (cells.size() == columns.size()) speeds.add_row(cells);
+          row.push_back(shown(human_bytes(static_cast<double>(speed.bytes)) + (smallest ? ", us" : ", MB/s"),
+                              number_value(smallest ? speed.seconds * kMega : mb_per_s(speed), 3)));
+      }
+      if (row.size() == sizes.size() + 2 && !sizes.empty()) speeds.add(std::move(row));
     }
-  return out + "\n" + wrapped("time of a small tensor, and bytes of the tensor per second, of the slowest rank", "", "", width) +
-         speeds.str(width);
+  out.table("", std::move(speeds));
 }
 
 Json to_json(const DistProbe& probe) {

@@ -165,22 +165,19 @@ Rewrite rewrite_source(const fs::path& folder, const fs::path& out_folder, const
   return out;
 }
 
-std::string to_text(const Rewrite& rewrite) {
-  auto out = "\n" + rewrite.out + ": " + counted(rewrite.changes, "change") + " in " + counted(rewrite.files_changed, "file") + " of " +
-             with_commas(rewrite.files) + "; remaining: " + headline(rewrite.remaining) + "\n";
-  for (const auto& text : rewrite.left_out) out += "    not copied: " + text + "\n";
-  return out + "    " + std::string(kReportFolder) +
-         "/: log.json (every change), changes.diff (for patch -p1), todo.md (the remaining manual changes)\n";
-}
-
-Json to_json(const Rewrite& rewrite) {
-  return Json::object({{"source", rewrite.source},
-                       {"out", rewrite.out},
-                       {"files", rewrite.files},
-                       {"files_changed", rewrite.files_changed},
-                       {"changes", rewrite.changes},
-                       {"left_out", detail::json_texts(rewrite.left_out)},
-                       {"remaining", to_json(rewrite.remaining)}});
+Report report_of(const Rewrite& rewrite) {
+  Report out("Rewrite of " + rewrite.source, Json::object({{"source", rewrite.source},
+                                                           {"out", rewrite.out},
+                                                           {"files", rewrite.files},
+                                                           {"files_changed", rewrite.files_changed},
+                                                           {"changes", rewrite.changes},
+                                                           {"left_out", detail::json_texts(rewrite.left_out)},
+                                                           {"remaining", to_json(rewrite.remaining)}}));
+  out.verdict(rewrite.out + ": " + counted(rewrite.changes, "change") + " in " + counted(rewrite.files_changed, "file") + " of " +
+              with_commas(rewrite.files) + "; remaining: " + headline(rewrite.remaining));
+  out.remarks("not copied", rewrite.left_out);
+  out.say(std::string(kReportFolder) + "/: log.json (every change), changes.diff (for patch -p1), todo.md (the remaining manual changes)");
+  return out;
 }
 
 }  // namespace npu_train

@@ -6,9 +6,8 @@
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/csv.hpp"
-#include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/scan/counted.hpp"
 
 namespace npu_train {
@@ -58,40 +57,51 @@ std::vector<const SourceFinding*> worst_first(const SourceScan& scan) {
   return out;
 }
 
-std::string libraries_text(const SourceScan& scan, size_t width) {
-  if (scan.libraries.empty()) return "";
-  TextTable table({"Library", "On NPUs", "Hours", "First place", "Action"});
-  for (const auto& library : scan.libraries)
-    table.add_row({library.name, to_string(library.state), short_number(library.hours), library.first_place,
-                   (library.replacement.empty() ? "" : "Use " + library.replacement + ". ") + library.advice});
-  return "\nLibraries\n" + table.str(width);
+Tone tone_of(Severity severity) { return severity == Severity::Blocks ? Tone::Bad : severity == Severity::Note ? Tone::Plain : Tone::Warn; }
+
+Tone tone_of(LibraryState state) {
+  return state == LibraryState::Works ? Tone::Good : state == LibraryState::None ? Tone::Bad : Tone::Warn;
 }
 
-std::string rules_text(const SourceScan& scan) {
-  std::string out;
-  for (const auto& rule : scan.rules) {
-    if (rule.id.starts_with("library:")) continue;
-    out += "\n" + std::string(to_string(rule.severity)) + "  " + rule.id + ": " + rule.title + ", " + counted(rule.places, "place") +
-           " in " + counted(rule.files, "file") + ", " + short_number(rule.hours) + " h";
-    if (rule.mechanical > 0)
-      out += rule.mechanical == rule.places ? " (a rewrite does it)" : " (a rewrite does " + with_commas(rule.mechanical) + ")";
-    out += "\n    " + rule.why + " " + rule.advice + "\n";
-  }
-  return out.empty() ? "" : "\nActions\n" + out;
+constexpr size_t kMostPlaces = 20'000;
+
+ReportValue severity_value(Severity severity) { return {to_string(severity), to_string(severity), tone_of(severity)}; }
+
+ReportTable libraries_table(const SourceScan& scan) {
+  ReportTable out{.title = "Third-party libraries"};
+  for (const auto& l : scan.libraries)
+    out.add({both("name", "Library", l.name), both("state", "On NPUs", toned(to_string(l.state), tone_of(l.state))),
+             both("places", "Places", l.places), both("hours", "Hours", l.hours), both("first_place", "First place", l.first_place),
+             both("replacement", "Replacement", l.replacement), both("advice", "Advice", l.advice)});
+  return out;
 }
 
-std::string places_text(const SourceScan& scan, size_t rows, size_t width) {
-  if (scan.findings.empty()) return "";
-  TextTable table({"Severity", "Place", "Rule", "Found", "Rewritten as", "Note"});
-  const auto sorted = worst_first(scan);
-  const size_t shown = rows == 0 ? sorted.size() : std::min(rows, sorted.size());
-  for (size_t i = 0; i < shown; ++i) {
-    const auto& f = *sorted[i];
-    table.add_row({to_string(f.severity), f.file + ":" + std::to_string(f.line) + ":" + std::to_string(f.column), f.rule, f.text,
-                   f.replacement, f.advice});
+// Without libraries in the text, in which the table of libraries comes before.
+ReportTable rules_table(const SourceScan& scan, bool libraries) {
+  ReportTable out{.title = "Actions", .layout = ReportTable::Layout::List, .apart = true};
+  for (const auto& r : scan.rules) {
+    if (!libraries && r.id.starts_with("library:")) continue;
+    const auto size = counted(r.places, "place") + " in " + counted(r.files, "file") + ", " + short_number(r.hours) + " h" +
+                      (r.mechanical == 0          ? ""
+                       : r.mechanical == r.places ? " (a rewrite does it)"
+                                                  : " (a rewrite does " + with_commas(r.mechanical) + ")");
+    out.add({both("severity", "Severity", severity_value(r.severity)), both("id", "Rule", r.id), on_page(both("title", "Title", r.title)),
+             in_text(shown("Size", r.title + ", " + size)), both("why", "Reason", r.why), both("advice", "Action", r.advice),
+             on_page(both("places", "Places", r.places)), on_page(both("files", "Files", r.files)),
+             on_page(both("mechanical", "By a rewrite", r.mechanical)), on_page(both("hours", "Hours", r.hours)),
+             data("hours_mechanical", r.hours_mechanical)});
   }
-  auto out = "\nPlaces\n" + table.str(width);
-  if (const auto left = scan.places - static_cast<int64_t>(shown); left > 0) out += "and " + counted(left, "further place") + "\n";
+  return out;
+}
+
+ReportTable places_table(const SourceScan& scan, size_t most) {
+  ReportTable out{.title = "Places", .all = scan.findings.size(), .order = "worst first"};
+  for (const auto* f : worst_first(scan)) {
+    if (out.rows.size() == most) break;
+    out.add({shown("Severity", severity_value(f->severity)),
+             shown("Place", f->file + ":" + std::to_string(f->line) + ":" + std::to_string(f->column)), shown("Rule", f->rule),
+             shown("Found", f->text), shown("Rewritten as", f->replacement), on_page(shown("Hours", f->hours)), shown("Note", f->advice)});
+  }
   return out;
 }
 
@@ -108,68 +118,44 @@ Json json_of(const SourceFinding& f) {
                        {"hours", f.hours}});
 }
 
-Json json_of(const RuleUse& r) {
-  return Json::object({{"id", r.id},
-                       {"title", r.title},
-                       {"severity", to_string(r.severity)},
-                       {"why", r.why},
-                       {"advice", r.advice},
-                       {"places", r.places},
-                       {"files", r.files},
-                       {"mechanical", r.mechanical},
-                       {"hours", r.hours},
-                       {"hours_mechanical", r.hours_mechanical}});
-}
-
-Json json_of(const LibraryUse& l) {
-  return Json::object({{"name", l.name},
-                       {"state", to_string(l.state)},
-                       {"replacement", l.replacement},
-                       {"advice", l.advice},
-                       {"hours", l.hours},
-                       {"places", l.places},
-                       {"first_place", l.first_place}});
-}
-
-template <class Item>
-Json array_of(const std::vector<Item>& items) {
-  auto out = Json::array();
-  for (const auto& item : items) out.push_back(json_of(item));
-  return out;
-}
-
 }  // namespace
 
-std::string to_text(const SourceScan& scan, size_t rows, size_t width) {
-  auto out = scan.source + ": " + headline(scan) + "\n";
-  if (!scan.serves_npu.empty()) out += serves_npu_text(scan) + "\n";
-  out += libraries_text(scan, width) + rules_text(scan) + places_text(scan, rows, width);
-  if (!scan.notes.empty() || scan.links > 0) out += "\nNot scanned\n";
-  for (const auto& note : scan.notes) out += "    " + note + "\n";
-  if (scan.links > 0) out += "    " + counted(scan.links, "link") + ", not followed\n";
-  return out;
-}
-
-Json to_json(const SourceScan& scan) {
-  auto notes = Json::array();
+Report report_of(const SourceScan& scan) {
+  Report out("Source scan for Ascend NPUs", Json::object({{"source", scan.source},
+                                                          {"verdict", to_string(scan.verdict)},
+                                                          {"summary", headline(scan)},
+                                                          {"serves_npu", scan.serves_npu},
+                                                          {"hours", scan.hours},
+                                                          {"hours_mechanical", scan.hours_mechanical},
+                                                          {"places", scan.places},
+                                                          {"files", scan.files},
+                                                          {"lines", scan.lines},
+                                                          {"skipped", Json::object({{"other_files", scan.other_files},
+                                                                                    {"binary_files", scan.binary_files},
+                                                                                    {"folders", scan.folders_skipped},
+                                                                                    {"links", scan.links}})}}));
+  const auto tone = scan.verdict == Feasibility::Ready ? Tone::Good : scan.verdict == Feasibility::Blocked ? Tone::Bad : Tone::Warn;
+  out.say(scan.source + ": " + headline(scan), tone, ReportIn::Text);
+  out.say("The migration is " + headline(scan), tone, ReportIn::Page);
+  out.facts({shown("Project", scan.source), shown("Source files", scan.files), shown("Lines", scan.lines), shown("Places", scan.places),
+             shown("Hours", scan.hours), shown("By a rewrite", scan.hours_mechanical)},
+            ReportIn::Page);
+  if (!scan.serves_npu.empty()) out.say(serves_npu_text(scan));
+  out.table("libraries", libraries_table(scan));
+  out.table("rules", rules_table(scan, /*libraries=*/true), ReportIn::Page);
+  out.table("", rules_table(scan, /*libraries=*/false), ReportIn::Text);
+  const auto left = scan.places - static_cast<int64_t>(scan.findings.size());
+  out.late_table([&scan](size_t most) { return places_table(scan, most > 0 ? most : scan.findings.size()); }, ReportIn::Text);
+  out.late_table([&scan](size_t /*most*/) { return places_table(scan, kMostPlaces); }, ReportIn::Page);
+  auto findings = Json::array(), notes = Json::array();
+  for (const auto& f : scan.findings) findings.push_back(json_of(f));
   for (const auto& note : scan.notes) notes.push_back(note);
-  return Json::object({{"source", scan.source},
-                       {"verdict", to_string(scan.verdict)},
-                       {"summary", headline(scan)},
-                       {"serves_npu", scan.serves_npu},
-                       {"hours", scan.hours},
-                       {"hours_mechanical", scan.hours_mechanical},
-                       {"places", scan.places},
-                       {"files", scan.files},
-                       {"lines", scan.lines},
-                       {"skipped", Json::object({{"other_files", scan.other_files},
-                                                 {"binary_files", scan.binary_files},
-                                                 {"folders", scan.folders_skipped},
-                                                 {"links", scan.links}})},
-                       {"libraries", array_of(scan.libraries)},
-                       {"rules", array_of(scan.rules)},
-                       {"findings", array_of(scan.findings)},
-                       {"notes", notes}});
+  out.data({{"findings", std::move(findings)}, {"notes", std::move(notes)}});
+  if (left > 0) out.say(counted(left, "further place") + " of the same rules are counted above");
+  if (!scan.notes.empty() || scan.links > 0) out.heading("Not scanned", ReportIn::All);
+  for (const auto& note : scan.notes) out.say(note);
+  if (scan.links > 0) out.say(counted(scan.links, "link") + ", not followed");
+  return out;
 }
 
 std::string to_csv(const SourceScan& scan) {
@@ -180,97 +166,6 @@ std::string to_csv(const SourceScan& scan) {
     out += csv_row({f.file, std::to_string(f.line), std::to_string(f.column), to_string(f.severity), f.rule, f.text, f.replacement,
                     f.mechanical ? "true" : "false", shortest(f.hours), f.advice.empty() ? rules[f.rule]->advice : f.advice});
   return out;
-}
-
-namespace {
-
-using Cell = HtmlTable::Cell;
-
-Tone tone_of(Severity severity) { return severity == Severity::Blocks ? Tone::Bad : severity == Severity::Note ? Tone::Plain : Tone::Warn; }
-
-Tone tone_of(LibraryState state) {
-  return state == LibraryState::Works ? Tone::Good : state == LibraryState::None ? Tone::Bad : Tone::Warn;
-}
-
-// Sorts by severity instead of alphabetically.
-Cell severity_cell(Severity severity) { return {to_string(severity), static_cast<double>(severity), tone_of(severity)}; }
-
-HtmlTable rules_table(const SourceScan& scan) {
-  HtmlTable table{
-      .title = "Actions",
-      .columns = {
-          {"Severity"}, {"Rule"}, {"Places", true}, {"Files", true}, {"By a rewrite", true}, {"Hours", true}, {"Reason"}, {"Action"}}};
-  for (const auto& rule : scan.rules)
-    table.rows.push_back({severity_cell(rule.severity),
-                          {rule.title},
-                          Cell::number(static_cast<double>(rule.places)),
-                          Cell::number(static_cast<double>(rule.files)),
-                          Cell::number(static_cast<double>(rule.mechanical)),
-                          Cell::number(rule.hours),
-                          {rule.why},
-                          {rule.advice}});
-  return table;
-}
-
-HtmlTable libraries_table(const SourceScan& scan) {
-  HtmlTable table{.title = "Third-party libraries",
-                  .columns = {{"Library"}, {"On NPUs"}, {"Places", true}, {"Hours", true}, {"First place"}, {"Replacement"}, {"Advice"}}};
-  for (const auto& library : scan.libraries)
-    table.rows.push_back({{library.name},
-                          {to_string(library.state), static_cast<double>(library.state), tone_of(library.state)},
-                          Cell::number(static_cast<double>(library.places)),
-                          Cell::number(library.hours),
-                          {library.first_place},
-                          {library.replacement},
-                          {library.advice}});
-  return table;
-}
-
-HtmlTable places_table(const SourceScan& scan) {
-  constexpr size_t kRows = 20'000;
-  HtmlTable table{
-      .title = "Places",
-      .columns = {
-          {"Severity"}, {"File"}, {"Line", true}, {"Column", true}, {"Rule"}, {"Found"}, {"Rewritten as"}, {"Hours", true}, {"Note"}}};
-  for (const auto* f : worst_first(scan)) {
-    if (table.rows.size() == kRows) break;
-    table.rows.push_back({severity_cell(f->severity),
-                          {f->file},
-                          Cell::number(static_cast<double>(f->line)),
-                          Cell::number(static_cast<double>(f->column)),
-                          {f->rule},
-                          {f->text},
-                          {f->replacement},
-                          Cell::number(f->hours),
-                          {f->advice}});
-  }
-  return table;
-}
-
-}  // namespace
-
-std::string to_html(const SourceScan& scan) {
-  HtmlPage page("Source scan for Ascend NPUs");
-  const auto tone = scan.verdict == Feasibility::Ready ? Tone::Good : scan.verdict == Feasibility::Blocked ? Tone::Bad : Tone::Warn;
-  page.paragraph("The migration is " + headline(scan) + ".", tone);
-  page.facts({{"Project", scan.source},
-              {"Source files", with_commas(scan.files)},
-              {"Lines", with_commas(scan.lines)},
-              {"Places", with_commas(scan.places)},
-              {"Hours", short_number(scan.hours)},
-              {"By a rewrite", short_number(scan.hours_mechanical)}});
-  if (!scan.serves_npu.empty()) page.paragraph(serves_npu_text(scan));
-  if (!scan.libraries.empty()) page.table(libraries_table(scan));
-  if (!scan.rules.empty()) page.table(rules_table(scan));
-  if (!scan.findings.empty()) {
-    auto places = places_table(scan);
-    const auto left = scan.places - static_cast<int64_t>(places.rows.size());
-    page.table(places);
-    if (left > 0) page.paragraph(counted(left, "further place") + " of the same rules are counted above.");
-  }
-  if (!scan.notes.empty()) page.heading("Not scanned");
-  for (const auto& note : scan.notes) page.paragraph(note);
-  return page.str();
 }
 
 }  // namespace npu_train

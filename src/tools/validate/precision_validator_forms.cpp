@@ -12,12 +12,12 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/model_source.hpp"
+#include "npu_train/io/json_texts.hpp"
 #include "npu_train/models/weights.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/tools/align/dump_options.hpp"
 #include "npu_train/tools/align/pair_metrics.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "npu_train/tools/validate/precision_validator.hpp"
 #include "npu_train/train/loop.hpp"
@@ -210,6 +210,29 @@ std::string option_of(const RunConfig& config, const Parts& parts, const char* k
   return node != nullptr && node->is_scalar() ? node->scalar() : "";
 }
 
+ReportTable checks_table(const FormsReport& f) {
+  const auto verdict = [](bool passed) { return ReportValue(passed, passed ? "passed" : "FAILED", passed ? Tone::Good : Tone::Bad); };
+  const auto below = "below " + short_number(f.limit);
+  ReportTable out;
+  out.add({shown("check", "outputs"), shown("form", ""), shown("original", ""), shown("largest difference", f.max_diff),
+           shown("mean difference", f.mean_diff), shown("allowed", below), shown("verdict", verdict(f.outputs_agree))});
+  const auto worst =
+      std::max_element(f.layers.begin(), f.layers.end(), [](const auto& a, const auto& b) { return a.max_diff < b.max_diff; });
+  if (worst != f.layers.end())
+    out.add({shown("check", std::to_string(f.layers.size()) + " layers"), shown("form", worst->name),
+             shown("largest difference", worst->max_diff), shown("mean difference", worst->mean_diff), shown("allowed", below),
+             shown("verdict", verdict(f.layers_agree))});
+  out.add({shown("check", "time, ms"), shown("form", f.form_ms), shown("original", f.original_ms)});
+  for (size_t i = 0; i < f.epochs.size(); ++i)
+    out.add({shown("check", "epoch " + std::to_string(i + 1) + ", loss"), shown("form", number_value(f.epochs[i].form, 6)),
+             shown("original", number_value(f.epochs[i].original, 6)),
+             shown("largest difference", std::abs(f.epochs[i].form - f.epochs[i].original)), shown("allowed", "1 %")});
+  if (!f.epochs.empty())
+    out.add({shown("check", "training"), shown("largest difference", share_value(f.largest_loss_difference, 4)), shown("allowed", "1 %"),
+             shown("verdict", verdict(f.training_agrees))});
+  return out;
+}
+
 }  // namespace
 
 FormsReport PrecisionValidator::compare_forms(const Model& form, const Model& original, const RunConfig& config, const Parts& parts) const {
@@ -237,68 +260,46 @@ FormsReport PrecisionValidator::compare_forms(const RunConfig& form, const RunCo
   });
 }
 
-std::string FormsReport::str(size_t width) const {
-  std::string out = std::string("the forms ") + (passed() ? "agree" : "DIFFER") + "\n\nform:      " + form.str() +
-                    "\noriginal:  " + original.str() + "\ninput:     " + detail::shape_text(input) + ", random\nweights:   " +
-                    (converted.empty() ? std::string("copied") : std::to_string(converted.size()) + " converted, the others copied") +
-                    "\n\n";
-  TextTable table({"check", "form", "original", "largest difference", "mean difference", "allowed", "verdict"});
-  const auto verdict = [](bool passed) { return passed ? "passed" : "FAILED"; };
-  table.add_row(
-      {"outputs", "", "", short_number(max_diff), short_number(mean_diff), "below " + short_number(limit), verdict(outputs_agree)});
-  const auto* worst = layers.empty() ? nullptr : &*std::max_element(layers.begin(), layers.end(), [](const auto& a, const auto& b) {
-    return a.max_diff < b.max_diff;
-  });
-  if (worst != nullptr)
-    table.add_row({std::to_string(layers.size()) + " layers", worst->name, "", short_number(worst->max_diff),
-                   short_number(worst->mean_diff), "below " + short_number(limit), verdict(layers_agree)});
-  table.add_row({"time, ms", short_number(form_ms, 4), short_number(original_ms, 4), "", "", "", ""});
-  for (size_t i = 0; i < epochs.size(); ++i)
-    table.add_row({"epoch " + std::to_string(i + 1) + ", loss", short_number(epochs[i].form, 6), short_number(epochs[i].original, 6),
-                   short_number(std::abs(epochs[i].form - epochs[i].original)), "", "1 %", ""});
-  if (!epochs.empty())
-    table.add_row({"training", "", "", short_number(100 * largest_loss_difference) + " %", "", "1 %", verdict(training_agrees)});
-  out += table.str(width) + "\nthe form is " + speed.str() + " (" + short_number(original_ms / form_ms, 3) + " by medians)\n";
-  for (const auto& note : notes) out += "note: " + note + "\n";
-  return out;
-}
-
-Json FormsReport::to_json() const {
+Report report_of(const FormsReport& f) {
   const auto side = [](const ValidatedSide& s) {
     return Json::object({{"device", s.device}, {"precision", s.precision}, {"dtype", s.dtype}, {"emulated", s.emulated}});
   };
-  auto shape = Json::array(), names = Json::array(), rows = Json::array(), losses = Json::array(), said = Json::array();
-  for (const auto size : input) shape.push_back(size);
-  for (const auto& name : converted) names.push_back(name);
-  for (const auto& l : layers)
+  auto shape = Json::array(), rows = Json::array(), losses = Json::array();
+  for (const auto size : f.input) shape.push_back(size);
+  for (const auto& l : f.layers)
     rows.push_back(Json::object({{"name", l.name},
                                  {"type", l.type},
                                  {"max_diff", l.max_diff},
                                  {"mean_diff", l.mean_diff},
                                  {"reference_max", l.reference_max},
                                  {"flagged", l.flagged}}));
-  for (const auto& e : epochs) losses.push_back(Json::object({{"form", e.form}, {"original", e.original}}));
-  for (const auto& note : notes) said.push_back(note);
-  return Json::object({{"all_passed", passed()},
-                       {"form", side(form)},
-                       {"original", side(original)},
-                       {"input", shape},
-                       {"converted", names},
-                       {"max_diff", max_diff},
-                       {"mean_diff", mean_diff},
-                       {"reference_max", reference_max},
-                       {"limit", limit},
-                       {"outputs_agree", outputs_agree},
-                       {"form_ms", form_ms},
-                       {"original_ms", original_ms},
-                       {"speed_up", original_ms / form_ms},
-                       {"speed", speed.str()},
-                       {"layers", rows},
-                       {"layers_agree", layers_agree},
-                       {"epochs", losses},
-                       {"largest_loss_difference", largest_loss_difference},
-                       {"training_agrees", training_agrees},
-                       {"notes", said}});
+  for (const auto& e : f.epochs) losses.push_back(Json::object({{"form", e.form}, {"original", e.original}}));
+  Report out("Comparison of two forms of a model", Json::object({{"all_passed", f.passed()},
+                                                                 {"form", side(f.form)},
+                                                                 {"original", side(f.original)},
+                                                                 {"input", std::move(shape)},
+                                                                 {"converted", detail::json_texts(f.converted)},
+                                                                 {"max_diff", f.max_diff},
+                                                                 {"mean_diff", f.mean_diff},
+                                                                 {"reference_max", f.reference_max},
+                                                                 {"limit", f.limit},
+                                                                 {"outputs_agree", f.outputs_agree},
+                                                                 {"form_ms", f.form_ms},
+                                                                 {"original_ms", f.original_ms},
+                                                                 {"speed_up", f.original_ms / f.form_ms},
+                                                                 {"speed", f.speed.str()},
+                                                                 {"layers", std::move(rows)},
+                                                                 {"layers_agree", f.layers_agree},
+                                                                 {"epochs", std::move(losses)},
+                                                                 {"largest_loss_difference", f.largest_loss_difference},
+                                                                 {"training_agrees", f.training_agrees}}));
+  out.verdict(std::string("the forms ") + (f.passed() ? "agree" : "DIFFER"), f.passed() ? Tone::Good : Tone::Bad);
+  out.facts({shown("form", f.form.str()), shown("original", f.original.str()), shown("input", detail::shape_text(f.input) + ", random"),
+             shown("weights", f.converted.empty() ? "copied" : std::to_string(f.converted.size()) + " converted, the others copied")});
+  out.table("", checks_table(f));
+  out.say("the form is " + f.speed.str() + " (" + short_number(f.original_ms / f.form_ms, 3) + " by medians)");
+  out.notes(f.notes);
+  return out;
 }
 
 }  // namespace npu_train

@@ -4,7 +4,6 @@
 
 #include "npu_train/core/str_cat.hpp"
 #include "npu_train/tools/report/number.hpp"
-#include "npu_train/tools/report/text_table.hpp"
 #include "precision_validator_side.hpp"
 
 namespace npu_train {
@@ -24,36 +23,21 @@ using detail::shape_text;
 
 constexpr size_t kMostRows = 10;  // flagged tensors in the text for people
 
-void add_flagged(std::string& out, const char* what, const std::vector<ValidatedTensor>& tensors, size_t width) {
-  TextTable table({what, "type", "shape", "max_diff", "mean_diff", "max|b|", "allowed"});
-  size_t flagged = 0;
+// Returns the rows of a document, and a table of those that are flagged.
+std::pair<Json, ReportTable> tensors_of(const std::vector<ValidatedTensor>& tensors, const char* what) {
+  ReportTable all, flagged{.text_rows = kMostRows};
   for (const auto& t : tensors) {
-    if (!t.flagged || ++flagged > kMostRows) continue;
-    table.add_row({t.name, t.type, shape_text(t.shape), short_number(t.max_diff), short_number(t.mean_diff), short_number(t.reference_max),
-                   short_number(t.allowed)});
-  }
-  if (flagged == 0) return;
-  out += "\n" + table.str(width);
-  if (flagged > kMostRows) out += str_cat("and ", flagged - kMostRows, " more\n");
-}
-
-Json tensors_json(const std::vector<ValidatedTensor>& tensors) {
-  Json out = Json::array();
-  for (const auto& t : tensors) {
-    Json shape = Json::array();
+    std::vector<ReportField> row{both("name", what, t.name)};
+    if (!t.type.empty()) row.push_back(both("type", t.type));
+    auto shape = Json::array();
     for (const auto size : t.shape) shape.push_back(size);
-    Json row = Json::object({{"name", t.name}});
-    if (!t.type.empty()) row.set("type", t.type);
-    row.set("shape", std::move(shape));
-    row.set("max_diff", t.max_diff);
-    row.set("mean_diff", t.mean_diff);
-    row.set("reference_max", t.reference_max);
-    row.set("allowed", t.allowed);
-    row.set("flagged", t.flagged);
-    if (!t.note.empty()) row.set("note", t.note);
-    out.push_back(std::move(row));
+    row.insert(row.end(), {both("shape", {shape, shape_text(t.shape)}), both("max_diff", t.max_diff), both("mean_diff", t.mean_diff),
+                           both("reference_max", "max|b|", t.reference_max), both("allowed", t.allowed), data("flagged", t.flagged)});
+    if (!t.note.empty()) row.push_back(data("note", t.note));
+    if (t.flagged) flagged.add(row);
+    all.add(std::move(row));
   }
-  return out;
+  return {all.json(), std::move(flagged)};
 }
 
 Json side_json(const ValidatedSide& side) {
@@ -81,54 +65,44 @@ const ValidatedTensor* ValidationReport::first_flagged() const {
   return found == layers.end() ? nullptr : &*found;
 }
 
-std::string ValidationReport::str(size_t width) const {
-  std::string out = all_passed ? "validation passed" : "validation FAILED";
-  if (const auto* layer = first_flagged(); layer != nullptr && !all_passed) out += ": the first layer that differs is " + layer->name;
-  out += str_cat("\n", samples, " samples, ", short_number(100 * pass_rate), " % agree; largest difference ", short_number(max_max_diff),
-                 ", on average ", short_number(avg_max_diff), " (mean ", short_number(avg_mean_diff), ")\n\n");
-  out += str_cat("judged:    ", judged.str(), "\nreference: ", reference.str(), "\ntolerance: atol ", short_number(atol), ", rtol ",
-                 short_number(rtol), " (", tolerance_source, "), or the effect of ", short_number(noise), " roundings of the weights\n\n");
-  TextTable table({"check", "verdict", "max_diff", "mean_diff", "relative", "allowed", "worst", "note"});
-  for (const auto& c : checks)
-    table.add_row({c.name, c.passed ? "passed" : "FAILED", short_number(c.max_diff), short_number(c.mean_diff), short_number(c.relative),
-                   short_number(c.allowed), c.worst, c.note});
-  out += table.str(width);
-  add_flagged(out, "layer", layers, width);
-  add_flagged(out, "gradient", gradients, width);
-  if (!notes.empty()) out += "\n";
-  for (const auto& note : notes) out += "note: " + note + "\n";
+Report report_of(const ValidationReport& v) {
+  const auto* first = v.first_flagged();
+  auto [layers, flagged_layers] = tensors_of(v.layers, "layer");
+  auto [gradients, flagged_gradients] = tensors_of(v.gradients, "gradient");
+  Report out("Validation of " + v.judged.device,
+             Json::object(
+                 {{"all_passed", v.all_passed},
+                  {"pass_rate", v.pass_rate},
+                  {"samples", v.samples},
+                  {"avg_max_diff", v.avg_max_diff},
+                  {"avg_mean_diff", v.avg_mean_diff},
+                  {"max_max_diff", v.max_max_diff},
+                  {"judged", side_json(v.judged)},
+                  {"reference", side_json(v.reference)},
+                  {"tolerance", Json::object({{"atol", v.atol}, {"rtol", v.rtol}, {"source", v.tolerance_source}, {"noise", v.noise}})}}));
+  out.say((v.all_passed ? "validation passed" : "validation FAILED") +
+              (first == nullptr || v.all_passed ? "" : ": the first layer that differs is " + first->name),
+          v.all_passed ? Tone::Good : Tone::Bad);
+  out.say(str_cat(v.samples, " samples, ", short_number(100 * v.pass_rate), " % agree; largest difference ", short_number(v.max_max_diff),
+                  ", on average ", short_number(v.avg_max_diff), " (mean ", short_number(v.avg_mean_diff), ")"));
+  out.facts({shown("judged", v.judged.str()), shown("reference", v.reference.str()),
+             shown("tolerance", str_cat("atol ", short_number(v.atol), ", rtol ", short_number(v.rtol), " (", v.tolerance_source,
+                                        "), or the effect of ", short_number(v.noise), " roundings of the weights"))});
+  ReportTable checks;
+  for (const auto& c : v.checks)
+    checks.add({both("name", "check", c.name),
+                both("passed", "verdict", {c.passed, c.passed ? "passed" : "FAILED", c.passed ? Tone::Good : Tone::Bad}),
+                both("max_diff", c.max_diff), both("mean_diff", c.mean_diff), both("relative", c.relative), both("allowed", c.allowed),
+                both("worst", c.worst), both("note", c.note)});
+  out.table("checks", std::move(checks));
+  out.table("", std::move(flagged_layers));
+  out.table("", std::move(flagged_gradients));
+  out.data({{"first_flagged", first == nullptr ? Json() : Json(first->name)},
+            {"layers", std::move(layers)},
+            {"gradients", std::move(gradients)},
+            {"losses", Json::object({{"judged", numbers(v.judged_losses)}, {"reference", numbers(v.reference_losses)}})}});
+  out.notes(v.notes);
   return out;
-}
-
-Json ValidationReport::to_json() const {
-  Json rows = Json::array();
-  for (const auto& c : checks)
-    rows.push_back(Json::object({{"name", c.name},
-                                 {"passed", c.passed},
-                                 {"max_diff", c.max_diff},
-                                 {"mean_diff", c.mean_diff},
-                                 {"relative", c.relative},
-                                 {"allowed", c.allowed},
-                                 {"worst", c.worst},
-                                 {"note", c.note}}));
-  Json said = Json::array();
-  for (const auto& note : notes) said.push_back(note);
-  const auto* first = first_flagged();
-  return Json::object({{"all_passed", all_passed},
-                       {"pass_rate", pass_rate},
-                       {"samples", samples},
-                       {"avg_max_diff", avg_max_diff},
-                       {"avg_mean_diff", avg_mean_diff},
-                       {"max_max_diff", max_max_diff},
-                       {"judged", side_json(judged)},
-                       {"reference", side_json(reference)},
-                       {"tolerance", Json::object({{"atol", atol}, {"rtol", rtol}, {"source", tolerance_source}, {"noise", noise}})},
-                       {"checks", std::move(rows)},
-                       {"first_flagged", first == nullptr ? Json() : Json(first->name)},
-                       {"layers", tensors_json(layers)},
-                       {"gradients", tensors_json(gradients)},
-                       {"losses", Json::object({{"judged", numbers(judged_losses)}, {"reference", numbers(reference_losses)}})},
-                       {"notes", std::move(said)}});
 }
 
 }  // namespace npu_train

@@ -214,7 +214,7 @@ TEST_CASE("hostile names stay text on the page and on the terminal") {
 TEST_CASE("on a narrow terminal the verdict comes first, names are complete, and empty columns are omitted") {
   const std::string layer = "encoder.layers.encoder_layer_11.self_attention.out_proj";
   const auto comparison = sample(ItemComparison::Kind::Statistics, layer);
-  const auto text = to_text(comparison, 20, 80);
+  const auto text = to_text(comparison, 80);
   CAPTURE(text);
   CHECK(text.starts_with("The runs differ"));
   CHECK(has(text, "\n  Module." + layer + ".Conv2d.forward.0.output.1\n  differs by 3, allowed 0.001\n"));
@@ -222,11 +222,11 @@ TEST_CASE("on a narrow terminal the verdict comes first, names are complete, and
   CHECK(has(text, "\nverdict  "));
   CHECK_FALSE(has(text, "cosine"));
   CHECK_FALSE(has(text, "max abs"));
-  CHECK(has(to_text(sample(ItemComparison::Kind::Tensor, layer), 20, 80), "cosine"));
+  CHECK(has(to_text(sample(ItemComparison::Kind::Tensor, layer), 80), "cosine"));
   size_t begin = text.find("\nverdict");
   for (size_t end; (end = text.find('\n', begin + 1)) != std::string::npos; begin = end)
     CHECK(end - begin - 1 <= (has(text.substr(begin, end - begin), "Module.") ? 120 : 80));
-  CHECK(has(to_text(comparison, 20, 200), "Module." + layer + ".Conv2d.forward.0.output.1  differs by 3"));  // with room: one line
+  CHECK(has(to_text(comparison, 200), "Module." + layer + ".Conv2d.forward.0.output.1  differs by 3"));  // with room: one line
 }
 
 TEST_CASE("the verdict is one plain sentence that says how much exceeds the tolerance, and why") {

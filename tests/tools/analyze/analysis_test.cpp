@@ -166,7 +166,7 @@ TEST_CASE("what the model throws, and chips that are not known, are errors") {
 
 TEST_CASE("reports hold every operator and finding") {
   const auto result = analyze(*classifier(std::make_shared<Troubled>()), small_batch());
-  const auto text = to_text(result, 0), html = to_html(result);
+  const auto text = report_of(result).text(0, 0), html = to_html(result);
   const auto json = to_json(result);
   CHECK(json.at("operators", "t").items("t").size() == result.operators.size());
   CHECK(json.at("findings", "t").items("t").size() == result.findings.size());
@@ -175,5 +175,5 @@ TEST_CASE("reports hold every operator and finding") {
     CHECK(has(html, op.use.full_name()));
   }
   CHECK(has(text, "feasible, with changes"));
-  CHECK(has(to_text(result, 3), "(3 of "));
+  CHECK(has(report_of(result).text(0, 3), "(3 of "));
 }

@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-BenchReport report_of(const std::string& device, double speed) {
+BenchReport report_from(const std::string& device, double speed) {
   BenchReport out{.model = "net", .device = device, .precision = "32-true"};
   out.environment = {{"card", "Card 9000"}, {"cann", "9.1.0"}, {"cpu", "A CPU"}};
   out.rows.push_back({.section = "step",
@@ -43,16 +43,16 @@ TEST_CASE("figures from elsewhere are labelled so, and relative to the first car
   CHECK(cards[1].memory_gb == 4.2);
   CHECK(cards[1].power_w == 185);
   CHECK(relative_speed(cards[1], cards[0]) == 108.8);
-  const auto text = cards_text(cards);
+  const auto text = cards_report(cards).text();
   for (const char* word : {"108.8 %", "100 %", "from elsewhere", "7.0.RC1.alpha005", "0.345", "92.75", "4.2", "185"})
     CHECK_MESSAGE(has(text, word), word);
-  CHECK(has(cards_html(cards), "108.8 %"));
-  CHECK(cards_json(cards).at("cards", "x").items("x")[1].at("relative_percent", "x").number("x") == 108.8);
-  CHECK(cards_json(cards).at("cards", "x").items("x")[0].at("elsewhere", "x").boolean("x"));
+  CHECK(has(cards_report(cards).html(), "108.8 %"));
+  CHECK(cards_report(cards).json().at("cards", "x").items("x")[1].at("relative_percent", "x").number("x") == 108.8);
+  CHECK(cards_report(cards).json().at("cards", "x").items("x")[0].at("elsewhere", "x").boolean("x"));
 }
 
 TEST_CASE("a report's own row next to them") {
-  auto cards = card_rows(report_of("npu:0", 100), "mine.json");
+  auto cards = card_rows(report_from("npu:0", 100), "mine.json");
   REQUIRE(cards.size() == 1);  // the step, not the sweep; what failed is none
   CHECK(cards[0].device == "npu:0 (Card 9000)");
   CHECK(cards[0].cann == "9.1.0");
@@ -60,12 +60,12 @@ TEST_CASE("a report's own row next to them") {
   CHECK(cards[0].memory_gb == doctest::Approx(4.2));
   CHECK(cards[0].power_w == 185);
   CHECK(!cards[0].elsewhere);
-  CHECK(card_rows(report_of("cpu", 100), "x")[0].device == "cpu (A CPU)");
+  CHECK(card_rows(report_from("cpu", 100), "x")[0].device == "cpu (A CPU)");
   cards.push_back(cards_from_elsewhere()[1]);
-  CHECK(has(cards_text(cards), "92.7 %"));
+  CHECK(has(cards_report(cards).text(), "92.7 %"));
   cards[1].batch = 16;
-  CHECK(has(cards_text(cards), "different batch"));
-  CHECK((error_of([] { cards_text({}); }).kind() == ErrorKind::Usage));
+  CHECK(has(cards_report(cards).text(), "different batch"));
+  CHECK((error_of([] { cards_report({}); }).kind() == ErrorKind::Usage));
   BenchReport none{.model = "net", .device = "cpu", .precision = "32-true"};
   CHECK(has(error_of([&] { card_rows(none, "none.json"); }).what(), "none.json"));
 }

@@ -98,8 +98,8 @@ TEST_CASE("few times give no verdict, neither in a comparison nor in a history")
   CHECK(c.passed());
   CHECK((c.rows[0].verdict == SpeedRatio::Verdict::TooFewPairs));
   CHECK(has(to_text(c), "too few measurements for a verdict"));
-  CHECK(has(to_html(slow, {before}), "too few measurements for a verdict"));
-  CHECK(!has(to_html(slow, {before}), "slower: a regression"));
+  CHECK(has(report_of(slow, {before}).html(), "too few measurements for a verdict"));
+  CHECK(!has(report_of(slow, {before}).html(), "slower: a regression"));
 }
 
 TEST_CASE("different images, sizes and data are different work") {
@@ -135,29 +135,29 @@ TEST_CASE("a report of the loader alone is named after its data") {
 }
 
 TEST_CASE("a history marks the run that became slower") {
-  const auto page = to_html(report_made(0.2), {report_made(0.1), report_made(0.1)});
+  const auto page = report_of(report_made(0.2), {report_made(0.1), report_made(0.1)}).html();
   CHECK(has(page, "slower: a regression"));
   CHECK(has(page, "History of train, batch 8"));
-  CHECK(!has(to_html(report_made(0.1), {report_made(0.1), report_made(0.1)}), "slower: a regression"));
+  CHECK(!has(report_of(report_made(0.1), {report_made(0.1), report_made(0.1)}).html(), "slower: a regression"));
   CHECK(!has(to_html(report_made(0.1)), "History"));
 }
 
 TEST_CASE("a history judges the row that it shows, and takes reports of other work and of other rows") {
   auto worse_elsewhere = report_made(0.1);
   for (auto& s : worse_elsewhere.rows[1].samples.seconds) s *= 3;  // batch 1 alone
-  CHECK(!has(to_html(worse_elsewhere, {report_made(0.1)}), "slower: a regression"));
+  CHECK(!has(report_of(worse_elsewhere, {report_made(0.1)}).html(), "slower: a regression"));
   auto other_batch = report_made(0.1);
   other_batch.rows.resize(1);
   other_batch.rows[0].name = "batch 16";
-  CHECK(has(to_html(report_made(0.2), {report_made(0.1), other_batch}), "slower: a regression"));
+  CHECK(has(report_of(report_made(0.2), {report_made(0.1), other_batch}).html(), "slower: a regression"));
   auto other_model = report_made(0.1);
   other_model.model = "n";
-  const auto page = to_html(report_made(0.1), {other_model});
+  const auto page = report_of(report_made(0.1), {other_model}).html();
   CHECK(has(page, "1 of 1 earlier reports measure different work"));
   CHECK(!has(page, "History of train"));
   auto steps = report_made(0.2), steps_before = report_made(0.1);
   steps.rows[0].section = steps_before.rows[0].section = "step";  // the default measurement
-  CHECK(has(to_html(steps, {steps_before}), "slower: a regression"));
+  CHECK(has(report_of(steps, {steps_before}).html(), "slower: a regression"));
 }
 
 TEST_CASE("phases, memory, power and scaling are tables and plots of the page, and come back from the file") {

@@ -90,7 +90,7 @@ TEST_CASE("the table has the fastest seed's times, the largest memory, and the l
   CHECK(std::isnan(report.rows[1].number("loss")));
   CHECK(report.rows[2].failure == "no option");
 
-  const auto text = stages_text(report, 80);
+  const auto text = to_text(report, 80);
   CHECK(has(text, "1 of 3"));
   CHECK(has(text, "25 %"));
   CHECK(has(text, "3 + fusion: no option"));
@@ -98,7 +98,6 @@ TEST_CASE("the table has the fastest seed's times, the largest memory, and the l
     end = text.find('\n', begin);
     CHECK(end - begin <= 80);
   }
-  CHECK(stages_text({}, 80).empty());
   const auto page = to_html(report);
   CHECK(has(page, "1 of 3"));
   CHECK(has(page, "Another machine&#39;s: InternVL3 on 8 Atlas 300I/V Pro"));
@@ -111,9 +110,7 @@ TEST_CASE("a stage that is faster than the machine is doubted, with a cause") {
     stages[1] = {.name = "+ precision", .settings = {"precision=bf16-mixed"}, .runs = {training(5, 1, {{"flops", 4e9}})}};
     BenchReport report;
     add_stages(report, stages, {.products = products, .low_products = low_products, .copies = copies});
-    std::string out = stages_text(report, 100);
-    for (const auto& note : report.notes) out += note + "\n";
-    return out;
+    return to_text(report, 100);
   };
   CHECK_FALSE(has(notes_of(1e12, 0, 1e12), "doubtful"));
   CHECK_FALSE(has(notes_of(0.77e12, 0, 1e12), "(!)"));  // 104 %

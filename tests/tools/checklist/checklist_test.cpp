@@ -53,7 +53,7 @@ TEST_CASE("a complete list on the simulated NPU") {
   }
   CHECK((stages == std::vector<std::string>{"environment", "code", "precision", "performance", "delivery"}));
   CHECK(has(to_text(list), list.summary()));
-  CHECK(has(to_html(list), "Checklist"));
+  CHECK(has(to_html(list), "<h1>Migration to "));
   CHECK(to_json(list).at("items", "json").items("items").size() == list.items.size());
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("a list with items that no one checked is not green, and an NPU withou
   CHECK(list.summary() == "1 of 2 done, 0 not done, 1 not checked, 0 by hand");
   CHECK(has(to_html(list), "<p class=\"note warn\">No check failed, but the migration is not complete"));
   CHECK(has(to_html(list), "<td>not checked</td>"));
-  CHECK(has(to_text(list), "  not checked  b\n               -> do\n"));
+  CHECK(has(to_text(list), "  not checked  b\n               action: do\n"));
   list.items.pop_back();
   CHECK(has(to_html(list), "<p class=\"note good\">The migration is complete: all 1 items are done."));
 }

@@ -39,7 +39,7 @@ TEST_CASE("the versions of the guides of CANN 7, next to today's") {
     CHECK(!row(m, component).minimum.empty());
   }
   for (const char* tool : {"atc", "msprof", "aicc"}) CHECK(row(m, tool).here.empty());
-  const auto text = matrix_text(environment_matrix(m.host.view(), m.process), m.host.view());
+  const auto text = matrix_report(environment_matrix(m.host.view(), m.process), m.host.view()).text(100);
   for (const char* variable : {"ASCEND_HOME", "TOOLCHAIN_HOME", "ASCEND_AICPU_PATH", "PYTHONPATH"}) CHECK(has(text, variable));
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("the installed versions of a machine") {
   CHECK(has(row(m, "atc").here, "/bin/atc"));
   CHECK(row(m, "aicc").here == "/opt/toolchain/bin/aicc");
   CHECK(row(m, "msprof").here.empty());
-  const auto json = matrix_json(environment_matrix(m.host.view(), m.process), m.host.view());
+  const auto json = matrix_report(environment_matrix(m.host.view(), m.process), m.host.view()).json();
   CHECK(json.at("variables", "x").at("PYTHONPATH", "x").text("x") == "/opt/modules");
   const auto finding = finding_of(check_ascend(m.host.view(), m.process), "environment matrix");
   CHECK((finding.verdict == Verdict::Ok));

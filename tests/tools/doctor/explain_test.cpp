@@ -152,7 +152,7 @@ TEST_CASE("symptoms in words that no log shows") {
   CHECK(name_of("model outputs inconsistent") == "outputs differ");
   CHECK(name_of("results are not reproducible") == "runs do not repeat");
   CHECK(name_of("intermediate results differ too much") == "intermediate results differ");
-  const auto text = [](const char* symptom) { return explanation_text(explain(symptom)); };
+  const auto text = [](const char* symptom) { return to_text(explain(symptom)); };
   CHECK(has(text("NPU设备显示但无法使用"), "another process holds the device"));
   CHECK(has(text("特定层无输出"), "does not support"));
   CHECK(has(text("特定层无输出"), "dynamic shape"));
@@ -352,9 +352,9 @@ TEST_CASE("a log: the cause before what follows from it, with lines and counts")
   CHECK(has(report.sightings[0].excerpt, "aclrtSynchronizeStream"));
   CHECK(report.lines == 9);
   CHECK(report.first_error_line == 4);
-  CHECK(has(report.str(), "1. 507015: an operator on the AI Core failed"));
-  CHECK(has(report.str(), "3 times, first in line 5"));
-  CHECK(report.to_json().at("found", "x").items("x").size() == 5);
+  CHECK(has(to_text(report), "1. 507015: an operator on the AI Core failed"));
+  CHECK(has(to_text(report), "3 times, first in line 5"));
+  CHECK(to_json(report).at("found", "x").items("x").size() == 5);
 }
 
 TEST_CASE("numbers are codes only in an error") {
@@ -367,10 +367,10 @@ TEST_CASE("numbers are codes only in an error") {
 }
 
 TEST_CASE("logs of nothing, of one error that is not known, of bytes, compressed") {
-  CHECK(has(scan("").str(), "empty"));
+  CHECK(has(to_text(scan("")), "empty"));
   const auto unknown = scan("all is well\nfatal: the moon is down\n");
   CHECK(unknown.sightings.empty());
-  CHECK(has(unknown.str(), "line 2: fatal: the moon is down"));
+  CHECK(has(to_text(unknown), "line 2: fatal: the moon is down"));
   CHECK(scan("one line without an end").lines == 1);
   CHECK(scan("a\nb\n").lines == 2);
   std::mt19937 random(3);
@@ -378,10 +378,10 @@ TEST_CASE("logs of nothing, of one error that is not known, of bytes, compressed
   for (int i = 0; i < 500'000; ++i) bytes += static_cast<char>(random());
   const auto report = scan(bytes + "\nerror code is 507018\n" + bytes);
   REQUIRE(!report.sightings.empty());
-  for (const unsigned char c : report.str()) CHECK((c == '\n' || c >= 0x20));
-  CHECK(parse_json(report.to_json().dump(), "x").is_object());
+  for (const unsigned char c : to_text(report)) CHECK((c == '\n' || c >= 0x20));
+  CHECK(parse_json(to_json(report).dump(), "x").is_object());
   CHECK(scan(std::string("\x1f\x8b\x08\x00", 4) + bytes).compressed);
-  CHECK(has(scan(std::string("\x1f\x8b\x08\x00", 4)).str(), "zcat"));
+  CHECK(has(to_text(scan(std::string("\x1f\x8b\x08\x00", 4))), "zcat"));
 }
 
 TEST_CASE("progress bars and lines without end") {
@@ -395,7 +395,7 @@ TEST_CASE("progress bars and lines without end") {
   CHECK(wide.long_lines == 1);
   CHECK(wide.lines == 2);
   CHECK(wide.sightings.at(0).excerpt.size() <= 240);
-  CHECK(has(wide.str(), "64 KiB"));
+  CHECK(has(to_text(wide), "64 KiB"));
 }
 
 TEST_CASE("a log of a gigabyte takes the memory of a line") {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "npu_train/core/wrapped.hpp"
+
 using namespace npu_train;
 using npu_train::testing::has;
 
@@ -44,7 +46,7 @@ TEST_CASE("as many findings are listed as the summary counts") {
     const auto number = std::to_string(n);
     CHECK(report.summary() == number + " of " + std::to_string(3 * n) + " checks passed, " + number +
                                   (n == 1 ? " warning, " : " warnings, ") + number + " failed");
-    const auto text = report.str();
+    const auto text = to_text(report);
     for (const std::string word : {"fine", "slow", "wrong"}) {
       size_t lines = 0;
       for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++lines;
@@ -54,7 +56,7 @@ TEST_CASE("as many findings are listed as the summary counts") {
 }
 
 TEST_CASE("the text: summary, areas, evidence, fix") {
-  CHECK(sample().str() ==
+  CHECK(to_text(sample()) ==
         "1 of 3 checks passed, 1 warning, 1 failed\n"
         "\n"
         "cpu\n"
@@ -83,7 +85,7 @@ TEST_CASE("lines are broken at blanks, and long words are on separate lines") {
   std::string words;
   for (int i = 0; i < 60; ++i) words += "word" + std::to_string(i) + " ";
   report.findings = {{"a", "b", Verdict::Warn, words, words, words}};
-  std::istringstream lines(report.str(60));
+  std::istringstream lines(to_text(report, 60));
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 60);
 }
 
@@ -92,14 +94,14 @@ TEST_CASE("what the machine says cannot act on the terminal or the page") {
   report.findings = {{"a", "b\x1b[2J", Verdict::Warn, "x\x1b]0;t\x07", "<script>alert(1)</script>\r\n\xff",
                       "\x9b"
                       "31m"}};
-  for (const unsigned char c : report.str()) CHECK((c == '\n' || (c >= 0x20 && c < 0x7F)));
-  CHECK(has(report.str(), "\\x1b[2J"));
-  CHECK(!has(report.to_html(), "<script>alert"));
-  CHECK(parse_json(report.to_json().dump(), "report").is_object());
+  for (const unsigned char c : to_text(report)) CHECK((c == '\n' || (c >= 0x20 && c < 0x7F)));
+  CHECK(has(to_text(report), "\\x1b[2J"));
+  CHECK(!has(to_html(report), "<script>alert"));
+  CHECK(parse_json(to_json(report).dump(), "report").is_object());
 }
 
 TEST_CASE("JSON and HTML hold all of it") {
-  const auto json = sample().to_json();
+  const auto json = to_json(sample());
   CHECK(json.at("passed", "x").integer("x") == 1);
   CHECK(json.at("total", "x").integer("x") == 3);
   CHECK(json.at("verdict", "x").text("x") == "fail");
@@ -107,7 +109,7 @@ TEST_CASE("JSON and HTML hold all of it") {
   REQUIRE(findings.size() == 4);
   CHECK(findings[1].at("fix", "x").text("x") == "export OMP_NUM_THREADS=4");
   CHECK(findings[2].at("verdict", "x").text("x") == "not here");
-  const auto page = sample().to_html();
+  const auto page = to_html(sample());
   for (const char* part :
        {"Training would fail on this machine or compute wrong numbers: space failed.", "1 of 3", "OMP_NUM_THREADS", "make room"})
     CHECK(has(page, part));

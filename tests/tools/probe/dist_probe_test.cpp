@@ -89,7 +89,9 @@ TEST_CASE("a probe survives its JSON, and its tables fit a terminal") {
   CHECK(to_json(again).dump() == to_json(probe).dump());
   CHECK(again.checks.size() == 8);
   CHECK(again.speeds.size() == 16);
-  const auto text = collectives_text({probe, probe}, 80);
+  Report shown("collectives");
+  add_collectives(shown, {probe, probe});
+  const auto text = shown.text(80);
   size_t longest = 0, start = 0;
   for (size_t end; (end = text.find('\n', start)) != std::string::npos; start = end + 1) longest = std::max(longest, end - start);
   CHECK(longest <= 80);

@@ -25,7 +25,7 @@ TEST_CASE("the text reports verdict, hours, libraries, actions and places") {
   CHECK(has(text, "BMTrain"));
   CHECK(has(text, "change  triton-kernel: a kernel written in Triton, 1 place in 1 file, 8 h"));
   CHECK(has(text, "kernels/rms_norm.py:7:2"));
-  CHECK(has(to_text(scan, 5), "and 36 further places"));
+  CHECK(has(report_of(scan).text(0, 5), "(5 of 41 rows, worst first; --rows 0 shows all)"));
   const auto ready = to_text(scan_of("plain"));
   CHECK(has(ready, "ready: 0 places in 3 source files"));
   CHECK_FALSE(has(ready, "Actions"));
@@ -78,11 +78,11 @@ TEST_CASE("the listed and the omitted places add up to the count") {
     const auto named = std::count(head.begin(), head.end(), '<');
     CHECK(named == std::min<int64_t>(n, 3));
     CHECK(has(head, " and " + std::to_string(n - 3) + " more") == (n > 3));
-    const auto text = to_text(scan, 4);
+    const auto text = report_of(scan).text(0, 4);
     int64_t rows = 0;
     for (size_t at = text.find("a.py:"); at != std::string::npos; at = text.find("a.py:", at + 1)) ++rows;
     CHECK(rows == std::min<int64_t>(n, 4));
-    CHECK(has(text, "and " + std::to_string(n - 4) + (n == 5 ? " further place\n" : " further places\n")) == (n > 4));
+    CHECK(has(text, "(4 of " + std::to_string(n) + " rows, worst first; --rows 0 shows all)\n") == (n > 4));
   }
   for (const int n : {1, 2, 100, 101, 150}) {
     CAPTURE(n);

@@ -48,7 +48,7 @@ TEST_CASE("a fused and a split projection are one model: converted weights, equa
   const auto form = vit(small_vit("split")), original = vit(small_vit("fused"));
   const auto before = values_of(original);
   const auto report = PrecisionValidator(quick()).compare_forms(form, original, on_cpu());
-  INFO(report.str());
+  INFO(to_text(report));
   CHECK(report.passed());
   CHECK(report.converted.size() == 2 * 6);  // of two blocks: weights and biases of q, k and v
   CHECK(report.max_diff < 1e-4);
@@ -76,7 +76,7 @@ TEST_CASE("another GELU is another function, and is found") {
   const auto report = PrecisionValidator(options).compare_forms(vit(small_vit("split", "tanh")), vit(small_vit("fused")), on_cpu());
   CHECK(!report.outputs_agree);
   CHECK(!report.passed());
-  CHECK(has(report.str(), "DIFFER"));
+  CHECK(has(to_text(report), "DIFFER"));
 }
 
 TEST_CASE("layers by their names") {
@@ -114,7 +114,7 @@ TEST_CASE("two C++ models with equal names, one of them wrong after its layers")
   auto options = quick();
   options.layer_names = {"first=first"};
   const auto good = PrecisionValidator(options).compare_forms(one_net(), one_net(), on_cpu());
-  INFO(good.str());
+  INFO(to_text(good));
   CHECK(good.passed());
   CHECK(good.max_diff == 0);
   CHECK(good.layers.size() == 1);
@@ -139,7 +139,7 @@ TEST_CASE("without options: batch 8 at 224 x 224, a limit of 1e-4, three epochs 
   PrecisionValidatorOptions options;
   options.forms.pairs = 1;  // only time
   const auto report = PrecisionValidator(options).compare_forms(model, original, on_cpu());
-  INFO(report.str());
+  INFO(to_text(report));
   CHECK(report.input == std::vector<int64_t>{8, 3, 224, 224});
   CHECK(report.limit == 1e-4);
   CHECK(report.epochs.size() == 3);

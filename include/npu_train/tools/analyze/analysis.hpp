@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "npu_train/device/operator_support.hpp"
-#include "npu_train/io/json.hpp"
 #include "npu_train/tools/analyze/operator_inventory.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -60,10 +60,6 @@ Analysis analyze(const OperatorInventory& inventory, const ParameterSet& paramet
 /// gradients; running statistics change. Errors of the model are rethrown.
 Analysis analyze(Task& task, const Batch& batch, const AnalysisOptions& options = {});
 
-/// Formats for a terminal; `width` columns, 0: unlimited. At most `most` operators, 0: all.
-std::string to_text(const Analysis& analysis, size_t most = 30, size_t width = 0);
-Json to_json(const Analysis& analysis);
-/// Writes a self-contained page.
-std::string to_html(const Analysis& analysis);
+Report report_of(const Analysis& analysis);
 
 }  // namespace npu_train

@@ -12,7 +12,7 @@
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/device/device.hpp"
-#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/trace/op_observer.hpp"
 
 namespace npu_train {
@@ -62,12 +62,8 @@ struct Profile {
 /// Returns sentences about phases that take more time than they should, each with a remedy; empty if there are none.
 std::vector<std::string> advice(const Profile& profile);
 
-/// Returns a table for a terminal or a log.
-std::string to_text(const Profile& profile);
-/// Returns phases, advice, and for a traced profile the operators and layers by time.
-Json to_json(const Profile& profile);
-/// Writes a self-contained page; for a traced profile, with the memory of a window by layer.
-std::string to_html(const Profile& profile);
+/// Returns phases and advice; for a traced profile also the operators and layers by time, and on the page the memory of a window.
+Report report_of(const Profile& profile);
 /// Writes the events as JSON for chrome://tracing and https://ui.perfetto.dev (Trace Event Format, complete events "X" in microseconds,
 /// counters "C" in bytes).
 void write_chrome_trace(const Profile& profile, std::ostream& out);

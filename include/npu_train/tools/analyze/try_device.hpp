@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -51,7 +51,6 @@ struct TrialOptions {
 TrialReport try_device(Task& task, const Batch& batch, const std::string& device, const TrialOptions& options = {});
 
 /// Returns one line per trial, and the remedy.
-std::string to_text(const TrialReport& report, size_t width = 0);
-Json to_json(const TrialReport& report);
+Report report_of(const TrialReport& report);
 
 }  // namespace npu_train

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/core/wrapped.hpp"
-#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -46,13 +45,10 @@ struct DoctorReport {
 
   /// Returns "31 of 34 checks passed, 2 warnings, 1 failed".
   std::string summary() const;
-  /// Formats for a terminal: areas, findings with evidence and fix, and the summary at the end. Lines are wrapped at `width` > 0 columns.
-  /// Texts from the machine cannot control the terminal.
-  std::string str(size_t width = 100) const;
-  /// Returns {passed, total, warnings, failures, verdict, findings: [{area, name, verdict, finding, evidence, fix}]}.
-  Json to_json() const;
-  /// Returns one self-contained HTML page.
-  std::string to_html() const;
 };
+
+/// Areas, findings with evidence and fix, and the summary. JSON: {passed, total, warnings, failures, verdict, findings: [{area, verdict,
+/// name, finding, evidence, fix}]}.
+Report report_of(const DoctorReport& doctor);
 
 }  // namespace npu_train

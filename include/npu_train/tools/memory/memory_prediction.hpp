@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
 #include "npu_train/tools/memory/memory_trace.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -100,9 +100,6 @@ inline int64_t multiple_below(int64_t batch, int64_t step) { return batch / step
 /// Returns the largest power of two up to `batch`; 0 for 0.
 int64_t power_below(int64_t batch);
 
-std::string to_text(const MemoryPrediction& prediction, size_t width = 0);
-Json to_json(const MemoryPrediction& prediction);
-/// Returns a self-contained page.
-std::string to_html(const MemoryPrediction& prediction);
+Report report_of(const MemoryPrediction& prediction);
 
 }  // namespace npu_train

@@ -25,8 +25,8 @@
 
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
-#include "npu_train/io/json.hpp"
 #include "npu_train/tools/bench/samples.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -110,10 +110,10 @@ struct ValidationReport {
 
   /// Returns the first flagged layer in forward order, where the sides begin to differ; nullptr if there is none.
   const ValidatedTensor* first_flagged() const;
-  /// Formats for people: the verdict, both sides, a table of the checks, flagged layers and gradients; `width`: of a terminal.
-  std::string str(size_t width = 0) const;
-  Json to_json() const;
 };
+
+/// The verdict, both sides, the checks, flagged layers and gradients; in JSON all layers and gradients.
+Report report_of(const ValidationReport& validation);
 
 /// Mean losses of both forms over one epoch.
 struct FormsEpoch {
@@ -137,10 +137,9 @@ struct FormsReport {
   std::vector<std::string> notes{};
 
   bool passed() const { return outputs_agree && layers_agree && training_agrees; }
-  /// Formats for people; the verdict is the first line. `width` > 0 is the longest line of its table.
-  std::string str(size_t width = 0) const;
-  Json to_json() const;
 };
+
+Report report_of(const FormsReport& forms);
 
 /// Runs the checks: outputs, layers, other kinds of inputs (a batch of one, the last partial batch, zeros, large values), gradients, one
 /// optimizer step, a short training run and an evaluation after it. docs/validate.md explains them.

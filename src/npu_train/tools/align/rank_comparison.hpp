@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -63,10 +63,7 @@ struct RankComparison {
 /// Error(Data) if there are fewer than two ranks, a file cannot be read, or the ranks have no step in common.
 RankComparison compare_ranks(const std::filesystem::path& path, const std::vector<int64_t>& steps = {}, const RankLimits& limits = {});
 
-/// Prints the verdict, the faults with advice, the ranks, and the losses of at most `rows` steps (0: all).
-std::string to_text(const RankComparison& comparison, size_t rows = 20, size_t width = 0);
-Json to_json(const RankComparison& comparison);
-/// Writes a self-contained page with the curves of each rank.
-std::string to_html(const RankComparison& comparison);
+/// The verdict, the faults with advice, the ranks, and their losses.
+Report report_of(const RankComparison& comparison);
 
 }  // namespace npu_train

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
 #include "npu_train/tools/align/config_diff.hpp"
 #include "npu_train/tools/align/history.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -41,11 +41,9 @@ std::string kind_of_run_file(const std::filesystem::path& path);
 /// (environment.json). For a run folder and a history, the histories are compared. Error(Usage) otherwise.
 RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b, const RunComparisonOptions& options = {});
 
-std::string to_text(const RunComparison& comparison, size_t rows = 20, size_t width = 0);
-Json to_json(const RunComparison& comparison);
+/// Refers to the comparison, which must outlive the report. The text has the worst steps, the page all.
+Report report_of(const RunComparison& comparison);
 /// Writes step, loss and learning rate of both sides, one row per step.
 std::string to_csv(const RunComparison& comparison);
-/// Writes a self-contained page with the curves.
-std::string to_html(const RunComparison& comparison);
 
 }  // namespace npu_train

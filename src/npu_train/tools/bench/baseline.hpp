@@ -10,10 +10,10 @@
 
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
-#include "npu_train/io/json.hpp"
 #include "npu_train/tools/align/config_diff.hpp"
 #include "npu_train/tools/align/history.hpp"
 #include "npu_train/tools/bench/samples.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/train/report.hpp"
 
 namespace npu_train {
@@ -92,10 +92,7 @@ struct BaselineComparison {
 /// Compares two baselines. Throws the errors of check_same_training and check_options.
 BaselineComparison compare_baselines(Baseline now, Baseline reference, const BaselineOptions& options = {});
 
-std::string to_text(const Baseline& baseline);
-std::string to_text(const BaselineComparison& comparison, size_t width = 0);
-Json to_json(const BaselineComparison& comparison);
-/// Writes a self-contained page with both curves.
-std::string to_html(const BaselineComparison& comparison);
+Report report_of(const Baseline& baseline);
+Report report_of(const BaselineComparison& comparison);
 
 }  // namespace npu_train

@@ -34,8 +34,6 @@ std::vector<CardRow> read_cards(const std::filesystem::path& path);
 double relative_speed(const CardRow& card, const CardRow& first);
 
 /// Returns a table with speeds relative to the first row. Rows with different batches are marked, since their speeds are hardly comparable.
-std::string cards_text(const std::vector<CardRow>& cards, size_t width = 0);
-Json cards_json(const std::vector<CardRow>& cards);
-std::string cards_html(const std::vector<CardRow>& cards);
+Report cards_report(const std::vector<CardRow>& cards);
 
 }  // namespace npu_train

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
 #include "npu_train/tools/bench/samples.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -44,14 +44,13 @@ struct BenchReport {
   const BenchRow* row(const std::string& section, const std::string& name = "") const;
 };
 
-/// `width` > 0: longer lines are wrapped.
-std::string to_text(const BenchReport& report, size_t width = 0);
+/// Returns the document that read_bench_report() reads.
 Json to_json(const BenchReport& report);
 /// Writes one line per number: section, name, number, value. For a ratio also its interval, pairs and verdict.
 std::string to_csv(const BenchReport& report);
-/// Writes a self-contained page. `history`: earlier reports, the oldest first. Their speeds become curves and tables that mark regressions,
-/// runs that are slower than the previous one by the rules of compare_bench_reports(). Reports of other work are omitted.
-std::string to_html(const BenchReport& report, const std::vector<BenchReport>& history = {});
+/// `history`: earlier reports, the oldest first. Their speeds become curves and tables that mark regressions, runs that are slower than the
+/// previous one by the rules of compare_bench_reports(). Reports of other work are omitted.
+Report report_of(const BenchReport& report, const std::vector<BenchReport>& history = {});
 /// Reads a report. Error(Data) for a file that is missing or not a report.
 BenchReport read_bench_report(const std::filesystem::path& path);
 
@@ -78,7 +77,6 @@ struct BenchComparison {
 /// Compares rows with times that both reports have. Runs at different times are less certain than interleaved runs: the difference of the
 /// machine's own speed (products, copies) counts as scatter. Error(Usage) if there is no such row, or same_work() returns false.
 BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b);
-std::string to_text(const BenchComparison& comparison, size_t width = 0);
-Json to_json(const BenchComparison& comparison);
+Report report_of(const BenchComparison& comparison);
 
 }  // namespace npu_train

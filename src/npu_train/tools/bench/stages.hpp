@@ -44,8 +44,8 @@ struct MachineSpeed {
 /// A share above 1.05 is doubtful: a note names its likely cause.
 void add_stages(BenchReport& report, const std::vector<Stage>& stages, const MachineSpeed& machine);
 
-/// Returns two tables: times and stability, and use of the machine. "" if the report has no stages. `width` as in to_text().
-std::string stages_text(const BenchReport& report, size_t width = 0);
+/// A larger share of the machine's measured speed cannot be right; a note names the likely cause.
+inline constexpr double kMostOfAll = 1.05;
 
 /// A stage that others published, measured on another machine (src/tools/bench/facts/stages.tsv). NaN: not published.
 struct PublishedStage {

@@ -7,7 +7,7 @@
 
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
-#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -55,8 +55,6 @@ struct Checklist {
 Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& options = {}, const Parts& parts = builtin_parts());
 
 /// Prints the stages with their items, observations and actions.
-std::string to_text(const Checklist& checklist);
-Json to_json(const Checklist& checklist);
-std::string to_html(const Checklist& checklist);
+Report report_of(const Checklist& checklist);
 
 }  // namespace npu_train

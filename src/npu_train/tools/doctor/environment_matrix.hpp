@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
 #include "npu_train/tools/doctor/checks.hpp"
 #include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -34,8 +34,7 @@ struct CardFacts {
 /// Reads npu-smi and the files of CANN for kind "npu", nvidia-smi for "cuda"; empty for other kinds.
 CardFacts card_facts(const HostView& host, const std::string& kind, int index);
 
-/// Returns a table for a terminal, and the related variables.
-std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host, size_t width = 100);
-Json matrix_json(const std::vector<MatrixRow>& rows, const HostView& host);
+/// Returns the rows, and the related variables.
+Report matrix_report(const std::vector<MatrixRow>& rows, const HostView& host);
 
 }  // namespace npu_train

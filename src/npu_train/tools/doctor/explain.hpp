@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -49,17 +49,13 @@ struct LogReport {
   uint64_t first_error_line = 0;
   std::string first_error{};  ///< excerpt of that line; reported if no known problem was found
   bool compressed = false;    ///< the stream begins like gzip, zip, xz, zstd or bzip2: unpack it first
-
-  std::string str(size_t width = 100) const;
-  Json to_json() const;
 };
 
 /// Reads a log of any size, line by line, with bounded memory. Carriage returns also end a line (progress bars); all bytes are allowed.
 /// Numbers count as codes only in lines that report an error.
 LogReport explain_log(std::istream& log);
 
-/// Format problems for a terminal and as JSON.
-std::string explanation_text(const std::vector<KnownProblem>& problems, size_t width = 100);
-Json explanation_json(const std::vector<KnownProblem>& problems);
+Report report_of(const LogReport& log);
+Report report_of(const std::vector<KnownProblem>& problems);
 
 }  // namespace npu_train

@@ -9,8 +9,8 @@
 
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
-#include "npu_train/io/json.hpp"
 #include "npu_train/tools/plan/measured.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -62,7 +62,6 @@ Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOf
 /// Like plan_steps(), for a configured run, with memory from predict_memory(). Error(Usage) for numbers of ranks outside 1 to 65536.
 Plan plan_run(const RunConfig& config, const PlanOptions& options, const Parts& parts = builtin_parts());
 
-std::string to_text(const Plan& plan, size_t width = 0);
-Json to_json(const Plan& plan);
+Report report_of(const Plan& plan);
 
 }  // namespace npu_train

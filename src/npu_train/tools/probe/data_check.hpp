@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "npu_train/engine/run_config.hpp"
-#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -36,7 +36,6 @@ struct DataCheck {
 /// one epoch, up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown.
 DataCheck check_data(const RunConfig& config, const Parts& parts = builtin_parts());
 
-std::string to_text(const DataCheck& check, size_t width = 0);
-Json to_json(const DataCheck& check);
+Report report_of(const DataCheck& check);
 
 }  // namespace npu_train

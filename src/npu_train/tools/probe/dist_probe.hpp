@@ -49,7 +49,7 @@ DistProbe dist_probe_from(const Json& json, const std::string& source);
 
 /// Returns a finding for each world size (area "collectives").
 std::vector<Finding> judge_collectives(const std::vector<DistProbe>& worlds);
-/// Returns two tables: the world sizes at which each collective works with each dtype, and speeds. At most `width` columns.
-std::string collectives_text(const std::vector<DistProbe>& worlds, size_t width);
+/// Adds two tables, the world sizes at which each collective works with each dtype, and speeds; and the documents as "worlds".
+void add_collectives(Report& out, const std::vector<DistProbe>& worlds);
 
 }  // namespace npu_train

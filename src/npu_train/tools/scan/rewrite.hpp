@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/tools/scan/source_scan.hpp"
 
 namespace npu_train {
@@ -35,7 +35,6 @@ struct Rewrite {
 Rewrite rewrite_source(const std::filesystem::path& folder, const std::filesystem::path& out, const ScanOptions& options = {});
 
 /// Prints the changes made, and the headline of the remaining ones.
-std::string to_text(const Rewrite& rewrite);
-Json to_json(const Rewrite& rewrite);
+Report report_of(const Rewrite& rewrite);
 
 }  // namespace npu_train

@@ -62,25 +62,25 @@ size_t columns() {
   return width >= 60 ? width : 110;
 }
 
+// Like show(), but wrapped also without a terminal.
+void show_wrapped(const Report& report, bool json) { print(json, report.json(), json ? "" : report.text(columns())); }
+
 int explain_stdin(bool json) {
   std::ios::sync_with_stdio(false);
-  const auto report = explain_log(std::cin);
-  print(json, json ? report.to_json() : Json(), json ? "" : report.str(columns()));
+  show_wrapped(report_of(explain_log(std::cin)), json);
   return 0;
 }
 
 int explain_what_came() {
   PatientStdin patient;
   std::istream in(&patient);
-  const auto report = explain_log(in);
-  print(false, Json(), report.str(columns()));
+  show_wrapped(report_of(explain_log(in)), false);
   if (patient.gave_up()) std::fputs("no more input for 10 s; hint: npu_tool doctor --explain - waits for the end\n", stderr);
   return 0;
 }
 
 int explain_text(const std::string& text, bool json) {
-  const auto found = explain(text);
-  print(json, json ? explanation_json(found) : Json(), json ? "" : explanation_text(found, columns()));
+  show_wrapped(report_of(explain(text)), json);
   return 0;
 }
 
@@ -140,14 +140,14 @@ std::optional<int> explain_if_asked(const DoctorArguments& args) {
 
 int print_versions(const ProcessFacts& process, bool json) {
   const auto host = HostView::live();
-  const auto rows = environment_matrix(host, process);
-  print(json, json ? matrix_json(rows, host) : Json(), json ? "" : matrix_text(rows, host, columns()));
+  show_wrapped(matrix_report(environment_matrix(host, process), host), json);
   return 0;
 }
 
 int print_findings(const DoctorReport& report, const DoctorArguments& args) {
-  if (!args.html.empty()) write_page(args.html, report.to_html());
-  print(args.json, args.json ? report.to_json() : Json(), args.json ? "" : report.str(columns()));
+  const auto shown = report_of(report);
+  if (!args.html.empty()) write_page(args.html, shown.html());
+  show_wrapped(shown, args.json);
   if (!args.write_env.empty() && !args.json) print(false, {}, "the recommended environment is in " + args.write_env + "\n");
   return report.worst() == Verdict::Fail ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }

@@ -20,6 +20,7 @@
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/wrapped.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/tools/report/page_origin.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -188,6 +189,11 @@ void print(bool json, const Json& document, const std::string& text) {
   const auto shown = json ? document.dump() + "\n" : wrapped_lines(npu_train::detail::visible_lines(text), terminal_columns());
   const bool whole = std::fputs(shown.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   check(whole, ErrorKind::Checkpoint, "stdout", "the output could not be written: ", std::strerror(errno));
+}
+
+void show(const Report& report, bool json, const std::string& html, std::optional<size_t> rows) {
+  if (!html.empty()) write_page(html, report.html());
+  print(json, json ? report.json() : Json(), json ? "" : report.text(terminal_columns(), rows));
 }
 
 void check_writable(const std::vector<std::string>& files) {

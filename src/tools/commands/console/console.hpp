@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "npu_train/core/log.hpp"
 #include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train::cli {
 
@@ -53,6 +55,10 @@ ConfigWords split_words(const std::vector<std::string>& words);
 
 /// Prints one JSON document, or the text for people, wrapped to the width of the terminal.
 void print(bool json, const Json& document, const std::string& text);
+
+/// Writes the page of a report to `html`, unless that is "", and prints its JSON document or its text, with at most
+/// `rows` of long tables.
+void show(const Report& report, bool json, const std::string& html = "", std::optional<size_t> rows = {});
 
 /// Error(Checkpoint) if one of the files cannot be written, Error(Usage) if it would be inside a checkpoint. Call it before the work whose
 /// results they will contain. "" means no file.

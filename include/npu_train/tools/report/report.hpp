@@ -1,0 +1,166 @@
+/// Results for people and programs: one value, shown as text, as a page and as JSON.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/html_page.hpp"
+
+namespace npu_train {
+
+/// A value: exact in JSON and for sorting, rounded for people.
+struct ReportValue {
+  Json exact{};
+  std::string text{};
+  Tone tone = Tone::Plain;
+
+  ReportValue(Json value, std::string shown, Tone judged = Tone::Plain) : exact(std::move(value)), text(std::move(shown)), tone(judged) {}
+  /// Shows text as it is, integers with commas, other numbers with four digits, lists joined, and null as "-".
+  ReportValue(Json value);
+  template <class T>
+  requires(std::convertible_to<T, Json> && !std::same_as<std::remove_cvref_t<T>, Json>) ReportValue(T&& value)
+      : ReportValue(Json(std::forward<T>(value))) {}
+  template <std::integral T>
+  requires(!std::convertible_to<T, Json>) ReportValue(T value) : ReportValue(Json(static_cast<int64_t>(value))) {}
+};
+
+ReportValue number_value(double value, int digits);
+/// "3.1 GiB"
+ReportValue bytes_value(ReportValue bytes);
+/// "12.3 %" for 0.123
+ReportValue share_value(double share, int digits = 3);
+/// The same value, but null and "-" for NaN.
+ReportValue unless_nan(ReportValue value);
+/// The same value with the colour of a judgement.
+ReportValue toned(ReportValue value, Tone tone);
+
+/// The forms for people that show something.
+enum class ReportIn { All, Text, Page };
+
+/// A value with its key in JSON and its name for people. "" for one of them: the value is not in JSON, or not shown.
+struct ReportField {
+  std::string key, name;
+  ReportValue value;
+  ReportIn in = ReportIn::All;
+};
+
+inline ReportField both(std::string key, ReportValue value) { return {key, key, std::move(value)}; }
+inline ReportField both(std::string key, std::string name, ReportValue value) {
+  return {std::move(key), std::move(name), std::move(value)};
+}
+inline ReportField data(std::string key, Json value) { return {std::move(key), "", ReportValue(std::move(value), "")}; }
+inline ReportField shown(std::string name, ReportValue value) { return {"", std::move(name), std::move(value)}; }
+
+inline ReportField in_text(ReportField field) { return {field.key, field.name, std::move(field.value), ReportIn::Text}; }
+inline ReportField on_page(ReportField field) { return {field.key, field.name, std::move(field.value), ReportIn::Page}; }
+
+/// Rows of fields; a column is the fields of one name.
+struct ReportTable {
+  /// Table in the text. A list has rows of sentences: a mark, a name, a text, and details with their names, as in
+  ///
+  ///     WARN  threads: 64 threads on 4 cores
+  ///           fix: export OMP_NUM_THREADS=4
+  ///
+  /// GroupedList: the first field is a heading above all rows with the same value. A page always has a table.
+  enum class Layout { Table, List, GroupedList };
+
+  std::string title{};
+  Layout layout = Layout::Table;
+  bool apart = false;  ///< a list has a blank line between its rows
+  std::vector<std::vector<ReportField>> rows{};
+  size_t text_rows = 0;  ///< most rows in the text; 0: all
+  size_t all = 0;        ///< number of rows if some are left out
+  std::string order{};   ///< "worst first": named in the text if rows are left out
+
+  void add(std::vector<ReportField> row) { rows.push_back(std::move(row)); }
+  /// Returns an array with an object for each row that has keys.
+  Json json() const;
+};
+
+/// Makes a table with at most `most` rows (0: all) when it is needed; ReportTable::all has their number.
+using MakeTable = std::function<ReportTable(size_t most)>;
+/// Makes lines with a layout of their own, for at most `most` rows (0: all) and `width` columns (0: any).
+using MakeText = std::function<std::string(size_t most, size_t width)>;
+
+/// Grows from top to bottom. Sentences have no full stop; the page adds it.
+class Report {
+ public:
+  /// `title`: heading of the page. `document`: the first keys of the JSON document.
+  explicit Report(std::string title, Json document = Json::object()) : title_(std::move(title)), json_(std::move(document)) {}
+
+  /// Sets the columns that tables are fitted to if text() is given none, for rows of dozens of numbers.
+  void fit_to(size_t width) { width_ = width; }
+  /// Adds keys to the JSON document only.
+  void data(std::vector<std::pair<std::string, Json>> members);
+  /// Adds the content of another report, with its document under `key`.
+  void add(const std::string& key, Report part);
+  /// A sentence that is a paragraph.
+  void verdict(std::string text, Tone tone = Tone::Plain, ReportIn in = ReportIn::All);
+  /// A sentence; consecutive ones are lines of one paragraph in the text.
+  void say(std::string text, Tone tone = Tone::Plain, ReportIn in = ReportIn::All);
+  /// Sentences behind a label: "note: ...".
+  void remarks(const std::string& label, const std::vector<std::string>& texts, Tone tone = Tone::Plain, ReportIn in = ReportIn::All);
+  /// Remarks with the label "note", and the key "notes" in JSON.
+  void notes(const std::vector<std::string>& notes, Tone tone = Tone::Plain);
+  void facts(std::vector<ReportField> facts, ReportIn in = ReportIn::All);
+  void heading(std::string text, ReportIn in = ReportIn::Page);
+  /// `key`: that of the rows in JSON; "" for none.
+  void table(const std::string& key, ReportTable table, ReportIn in = ReportIn::All);
+  /// For results with many rows: the table, or the value of `key`, is made only for the form that shows it. What `make` refers to must
+  /// outlive the report.
+  void late_table(MakeTable make, ReportIn in);
+  void late_text(MakeText make);
+  void late_data(std::string key, std::function<Json()> make) { late_.emplace_back(std::move(key), std::move(make)); }
+  /// Plots are only on the page.
+  void plot(std::variant<LinePlot, BarPlot, Histogram> plot);
+
+  /// Returns all lines; tables are fitted to `width` columns, 0 for those of fit_to(), or any width. `rows`: the most rows of tables with
+  /// `text_rows`; 0: all.
+  std::string text(size_t width = 0, std::optional<size_t> rows = {}) const;
+  std::string html() const;
+  Json json() const;
+
+ private:
+  struct Sentence {
+    std::string label, text;
+    Tone tone;
+    bool alone;
+    std::string line() const { return label.empty() ? text : label + ": " + text; }
+  };
+  struct Heading {
+    std::string text;
+  };
+  using Facts = std::vector<ReportField>;
+  struct Block {
+    ReportIn in;
+    std::variant<Sentence, Heading, Facts, ReportTable, MakeTable, MakeText, LinePlot, BarPlot, Histogram> content;
+  };
+
+  std::string title_;
+  size_t width_ = 0;
+  Json json_;
+  std::vector<Block> blocks_;
+  std::vector<std::pair<std::string, std::function<Json()>>> late_;
+};
+
+/// The three forms of a result that has a report_of().
+template <class Result>
+requires requires(const Result& result) { report_of(result); }
+std::string to_text(const Result& result, size_t width = 0) { return report_of(result).text(width); }
+template <class Result>
+requires requires(const Result& result) { report_of(result); }
+Json to_json(const Result& result) { return report_of(result).json(); }
+template <class Result>
+requires requires(const Result& result) { report_of(result); }
+std::string to_html(const Result& result) { return report_of(result).html(); }
+
+}  // namespace npu_train
