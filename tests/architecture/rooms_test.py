@@ -104,6 +104,7 @@ def check(root):
     for file in sorted((root / "examples").rglob("*.[ch]pp")):  # compiled with our folders, as programs of users are not
         problems += [f"{file.relative_to(root)}: an example includes {target}, which is not installed"
                      for kind, target in INCLUDE.findall(file.read_text()) if kind == '"' and not (file.parent / target).is_file()]
+    problems += thread_states(root, files)
     page = root / "docs/headers.md"
     listed = set(re.findall(r"`([a-z_0-9/]+\.hpp)`", page.read_text())) if page.is_file() else None
     if listed is not None:
@@ -116,6 +117,16 @@ def check(root):
             if not (root / test).is_file():
                 problems.append(f"{header.relative_to(root)}: {test} is missing")
     return problems
+
+
+def thread_states(root, files):
+    """Thread-local state is that of the table in docs/rooms/core.md, since data are arguments otherwise."""
+    page = root / "docs/rooms/core.md"
+    section = page.read_text().partition("## Thread-local state")[2].partition("\n## ")[0] if page.is_file() else ""
+    listed = {name for line in section.splitlines() if line.startswith("| `") for name in re.findall(r"`([a-z_0-9/]+\.cpp)`", line.split("|")[1])}
+    found = {str(f.relative_to(root)).removeprefix("src/") for f in files if re.search(r"\bthread_local\b", f.read_text(errors="replace"))}
+    return ([f"{name}: thread-local state that docs/rooms/core.md does not list; pass it as an argument" for name in sorted(found - listed)] +
+            [f"docs/rooms/core.md: {name} has no thread-local state" for name in sorted(listed - found)])
 
 
 def judge(path, room, public, kind, target, table):
@@ -154,6 +165,8 @@ def self_test():
         "of glibc alone": ("src/io/a.cpp", "#include <gnu/libc-version.h>\n"),
         "depends on the program's locale": ("src/io/a.cpp", "double x = std::stod(text);\n"),
         "relative path": ("src/io/a.cpp", '#include "../core/x.hpp"\n'),
+        "io/a.cpp: thread-local state": ("src/io/a.cpp", "thread_local int x = 0;\n"),
+        "core.md: io/a.cpp has no thread-local state": ("docs/rooms/core.md", "## Thread-local state\n\n| `io/a.cpp` | a | b |\n"),
         "the room more has no": ("src/more/a.cpp", "\n"),
         "a cycle": ("src/core/CMakeLists.txt", "npu_train_add_room(core USES io)\n"),
         "no CMakeLists.txt lists it": ("src/io/forgotten.cpp", "\n"),
