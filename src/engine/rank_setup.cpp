@@ -212,8 +212,8 @@ void check_equal_on_ranks(Ranks& ranks, ConfigNode resolved) {
   }
 }
 
-std::vector<at::Tensor> weights_of(Task& task) {
-  auto out = task.parameters().values();
+std::vector<at::Tensor> weights_of(Task& task, const ParameterSet& parameters) {
+  auto out = parameters.values();
   for (const auto& [name, buffer] : task.buffers()) out.push_back(buffer);
   return out;
 }

@@ -50,8 +50,8 @@ class RankSetup {
 // Error(Usage) that names the first rank with another library version or configuration, and the value that differs.
 void check_equal_on_ranks(Ranks& ranks, ConfigNode resolved);
 
-// Returns parameters and buffers.
-std::vector<at::Tensor> weights_of(Task& task);
+// Returns `parameters`, those of the task, and its buffers.
+std::vector<at::Tensor> weights_of(Task& task, const ParameterSet& parameters);
 
 // Returns the factor for the schedule's learning rates by trainer.lr_scaling and the number of ranks.
 double lr_scale_of_ranks(const Ranks& ranks, int first_number, const std::string& lr_scaling);

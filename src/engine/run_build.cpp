@@ -160,17 +160,17 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
         "applies to blocks of a configured model; a task given in code calls npu_train::checkpoint in its own forward");
   building = {"the model was moved", remedy_of_model(*strategy)};
   if (model.module == nullptr || !moves_in_units(*strategy, config)) task->to(device.c10());
-  auto parameters = task->parameters();
+  parameters = std::make_shared<const ParameterSet>(task->parameters());
   if (model.module == nullptr) {
-    ranks.choose(config, parameters, /*has_blocks=*/!task->units().empty(), parts);
+    ranks.choose(config, *parameters, /*has_blocks=*/!task->units().empty(), parts);
     strategy = ranks.strategy();
   }
   if (model.blocks.empty()) connect_units(*task, strategy);
-  strategy->broadcast(weights_of(*task));
-  check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
-  const bool channels_last = wants_channels_last(config.trainer.memory_format, device, parameters);
+  strategy->broadcast(weights_of(*task, *parameters));
+  check(!parameters->empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
+  const bool channels_last = wants_channels_last(config.trainer.memory_format, device, *parameters);
   if (channels_last)
-    for (const auto& p : parameters)
+    for (const auto& p : *parameters)
       if (p.value.dim() == 4) p.value.set_data(p.value.contiguous(at::MemoryFormat::ChannelsLast));
   if (!strategy->ranks().is_main()) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), strategy->ranks().rank()));
   building = {"the optimizer's state, master weights and averages were made",
@@ -258,7 +258,7 @@ ParameterSet Run::gather_in_low_precision(const RunConfig& config, const Paramet
 }
 
 void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory) {
-  const auto all = task->parameters();
+  const auto& all = *parameters;
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
   auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
   if (strategy->shards_parameters()) trained = gather_in_low_precision(config, trained, parts);
@@ -337,6 +337,7 @@ void Run::measure_flops(LoopParts& p) const {
 LoopParts Run::loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop) {
   LoopParts p;
   p.task = task.get();
+  p.parameters = parameters;
   p.precision = precision.get();
   p.optimizer = optimizer.get();
   p.schedule = schedule.get();

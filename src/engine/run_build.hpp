@@ -21,6 +21,7 @@ struct Run {
   std::vector<std::string> classes;  // classes that the configuration's data must have; empty: their own
   Model model;
   std::shared_ptr<Task> task;
+  std::shared_ptr<const ParameterSet> parameters;  // of the task
   std::unique_ptr<Precision> precision;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<LrSchedule> schedule;

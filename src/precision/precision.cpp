@@ -45,6 +45,12 @@ StepDecision Precision::unscale_and_check(double factor) {
   return {};
 }
 
+std::unique_ptr<Precision> precision_of_own_loop(const std::optional<LossScaleOptions>& scale, const Device& device) {
+  if (!scale) return std::make_unique<Precision>();
+  auto autocast = detail::AutocastOptions{device, at::kFloat, CpuLowPrecision::Native, {}};
+  return std::make_unique<detail::MixedPrecision>("32-true", std::move(autocast), LossScale(*scale));
+}
+
 std::unique_ptr<Precision> make_precision(const PrecisionOptions& options, const Device& device) {
   const auto policy = precision_policy(options, device);
   if (policy.dtype == at::kFloat) return std::make_unique<Precision>();

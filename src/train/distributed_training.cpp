@@ -1,7 +1,7 @@
 #include "npu_train/train/distributed_training.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -13,19 +13,17 @@
 #include "npu_train/device/device.hpp"
 #include "npu_train/dist/data_parallel.hpp"
 #include "npu_train/nn/named_state.hpp"
-#include "npu_train/optim/clip.hpp"
-#include "npu_train/precision/grad_scaler.hpp"
-#include "npu_train/precision/precision.hpp"
+#include "npu_train/precision/policy.hpp"
 #include "npu_train/train/checkpoint.hpp"
 #include "train/callbacks/shared_save.hpp"
 #include "train/rank_generators.hpp"
 #include "train/training_state.hpp"
+#include "train/update.hpp"
 
 namespace npu_train {
 namespace {
 
 constexpr const char* kTraining = "DistributedTraining";
-constexpr const char* kScaler = "scaler";  // name of its part in a checkpoint
 
 /// Returns the options that are not in DistOptions, which the reducer compares.
 std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimizer) {
@@ -78,11 +76,12 @@ struct DistributedTraining::Impl {
     check(sharding.has_value(), ErrorKind::Usage, kTraining, "the strategy is '", options.strategy,
           "'; allowed: ", join({kStrategyNames.begin(), kStrategyNames.end()}));
     check(options.clip_norm >= 0, ErrorKind::Usage, kTraining, "clip_norm is ", options.clip_norm, "; allowed: 0 or more");
-    auto all = model.parameters();
+    parameters = std::make_shared<const ParameterSet>(model.parameters());
+    const auto& all = *parameters;
     check(!all.empty(), ErrorKind::Usage, kTraining, "the model has no parameters");
     const auto device = all[0].value.device();
     strategy = std::make_shared<DataParallelStrategy>(std::move(group), options.dist, device, *sharding);
-    if (auto* units = strategy->units()) units->set(options.units);
+    strategy->set(options.units);
     auto weights = all.values();
     for (const auto& [name, buffer] : model.buffers()) weights.push_back(buffer);
     check_same_model(weights);
@@ -94,9 +93,9 @@ struct DistributedTraining::Impl {
           " needs complete parameters, and ", options.strategy, " gives each rank slices of them; allowed with it: ddp");
     if (strategy->shards()) optimizer->set_norm_reduction([this](at::Tensor& parts) { strategy->add_over_ranks(parts); });
     check_equal_on_ranks(strategy->ranks(), text_of(options, *optimizer));
-    precision = make_precision({"32-true", {}, {}}, device_of(device));
-    scaler = GradScaler(options.loss_scale.value_or(LossScaleOptions{}), options.loss_scale.has_value(),
-                        [this](at::Tensor& found_inf) { agree(found_inf); });
+    precision = precision_of_own_loop(options.loss_scale, device_of(device));
+    precision->set_updated(optimizer->parameters());
+    update.emplace(*precision, *optimizer, *strategy, options.clip_norm, /*clip_by_norm=*/true);
   }
 
   // Compares the models before tensors of different sizes would be sent.
@@ -109,46 +108,45 @@ struct DistributedTraining::Impl {
             " has a model with other parameters or buffers than rank 0; hint: all ranks must run the same program with the same options");
   }
 
-  // The only agreement of a step, with unscaled gradients; `found_inf` may be undefined.
-  void agree(at::Tensor& found_inf) {
-    const at::NoGradGuard no_grad;
-    const auto& own = optimizer->parameters();
-    squares = options.clip_norm > 0 ? squared_grad_norm(own) : SquaredNorm{};
-    StepAgreement all{.found_inf = found_inf, .squares = squares.parts, .sums = at::zeros({1})};
-    strategy->agree(all);
-    found_inf = all.found_inf;
-    squares.parts = all.squares;
-  }
-
   bool step() {
     check(in_window, ErrorKind::Usage, kTraining,
           "step() without a window; hint: begin_window() comes before the forward passes of a step");
     in_window = false;
     strategy->finish_gradients({.loss = 1, .samples = 0, .micro_batches = static_cast<double>(passes)});
-    if (scaler.is_enabled()) {
-      scaler.unscale_(*optimizer);
-    } else {
-      at::Tensor none;
-      agree(none);
-    }
-    if (squares.parts.defined()) clip_grads_with_norm_(optimizer->parameters(), options.clip_norm, norm_of(squares));
-    const bool taken = scaler.step(*optimizer);
-    scaler.update();
-    strategy->finish_step();
+    const at::NoGradGuard no_grad;
+    check_gradients();
+    update->unscale(1);
+    const bool has_gradient = !optimizer->parameters().grads().empty();
+    StepAgreement all{.found_inf = {}, .squares = {}, .sums = at::full({1}, has_gradient ? 1.0 : 0.0)};
+    update->agree_and_clip(all);
+    check(!options.loss_scale || all.sums.item<double>() > 0, ErrorKind::Usage, kTraining,
+          "none of the optimizer's parameters has a gradient, on no rank; hint: backward() comes before step()");
+    update->step();
+    const bool taken = !precision->last_step_skipped();
+    precision->update(update->decision());
     optimizer->zero_grad();
-    model.parameters().zero_grad();
+    parameters->zero_grad();
     position.global_step += taken ? 1 : 0;
     position.batches_seen += passes;
     return taken;
   }
 
+  // A scale cannot save what an fp16 gradient has lost.
+  void check_gradients() const {
+    if (!options.loss_scale) return;
+    for (const auto& g : optimizer->parameters().grads())
+      check(g.scalar_type() != at::kHalf, ErrorKind::Usage, kTraining,
+            "a gradient is fp16: what the scale is to save would be lost again; keep the parameters in fp32 and use Autocast");
+  }
+
   LoopParts parts() {
     LoopParts out;
     out.task = &model;
+    out.parameters = parameters;
     out.precision = precision.get();
     out.optimizer = optimizer.get();
     out.strategy = strategy.get();
-    out.device = device_of(model.parameters()[0].value.device());
+    out.device = device_of((*parameters)[0].value.device());
     return out;
   }
 
@@ -159,7 +157,6 @@ struct DistributedTraining::Impl {
     auto generators = detail::generators_of_ranks(strategy->ranks());
     detail::save_training(own, position, &slices, state);
     state["rng"] = std::move(generators);
-    state[kScaler] = scaler.state();
     const auto meta = detail::checkpoint_meta(own, position);
     if (strategy->writes_parts()) {
       detail::SharedSave shared(strategy->ranks());
@@ -179,19 +176,17 @@ struct DistributedTraining::Impl {
         for (const auto& slice : errors->state().slices) own.add(slice);
     }
     const auto state = load_checkpoint(dir, {}, own, strategy->shards_parameters() ? own : ParameterSet());
-    const std::vector<std::string> leave_out{kScaler};
-    detail::load_training(parts(), position, detail::SavedParts(state, leave_out));
-    if (const auto saved = state.find(kScaler); saved != state.end() && !saved->second.empty()) scaler.load_state(saved->second);
+    detail::load_training(parts(), position, detail::SavedParts(state, {}));
     strategy->ranks().barrier();
   }
 
   DistributedTrainingOptions options;
   detail::ModuleState model;
+  std::shared_ptr<const ParameterSet> parameters;  // of the model
   std::shared_ptr<DataParallelStrategy> strategy;
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Precision> precision;  // only for checkpoints: parameters are saved unchanged
-  GradScaler scaler;
-  SquaredNorm squares;
+  std::unique_ptr<Precision> precision;
+  std::optional<detail::Update> update;
   LoopPosition position;
   int64_t micro_batches = 0, passes = 0;  // counts of the current window
   bool in_window = false;
@@ -207,9 +202,10 @@ void DistributedTraining::begin_window(int64_t micro_batches) {
   translated(kTraining, [&] {
     auto& self = *impl_;
     self.optimizer->zero_grad();  // drops gradients of an abandoned window
-    self.model.parameters().zero_grad();
+    self.parameters->zero_grad();
+    self.precision->begin_step();
     self.strategy->begin_window(micro_batches);
-    if (auto* errors = self.strategy->error_feedback()) errors->set_gradient_scale(self.scaler.get_scale());
+    if (auto* errors = self.strategy->error_feedback()) errors->set_gradient_scale(self.precision->scale());
     self.micro_batches = micro_batches;
     self.passes = 0;
     self.in_window = true;
@@ -233,8 +229,9 @@ void DistributedTraining::backward(const at::Tensor& loss) {
     auto& self = *impl_;
     check(self.in_window && self.passes < self.micro_batches, ErrorKind::Usage, kTraining, "backward() number ", self.passes + 1,
           " of a window of ", self.in_window ? self.micro_batches : 0, "; hint: begin_window(", self.passes + 1, ") before the first one");
+    check(loss.defined(), ErrorKind::Usage, kTraining, "backward() was given an undefined tensor; allowed: a loss");
     ++self.passes;
-    self.strategy->backward(self.scaler.scale(loss), /*last=*/self.passes == self.micro_batches);
+    self.strategy->backward(self.precision->scale_loss(loss), /*last=*/self.passes == self.micro_batches);
   });
 }
 
@@ -247,7 +244,7 @@ std::vector<double> DistributedTraining::sums(const std::vector<double>& own) {
 }
 
 int64_t DistributedTraining::global_step() const { return impl_->position.global_step; }
-double DistributedTraining::loss_scale() const { return impl_->scaler.get_scale(); }
+double DistributedTraining::loss_scale() const { return impl_->precision->scale(); }
 Optimizer& DistributedTraining::optimizer() { return *impl_->optimizer; }
 Strategy& DistributedTraining::strategy() { return *impl_->strategy; }
 

@@ -16,6 +16,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
         "trainer.on_oom",
         "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "
         "smaller data.batch_size");
+  if (!parts_.parameters) parts_.parameters = std::make_shared<const ParameterSet>(parts_.task->parameters());
   const bool retries = options_.on_oom == "retry";
   std::function<Batch(const Batch&)> bring;
   if (retries) bring = [device = parts_.device](const Batch& batch) { return to_device(batch, device); };
@@ -29,7 +30,8 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
                                               .bring = bring,
                                               .graphs = detail::captures_graphs(options_, parts_.device, *parts_.task, *parts_.strategy),
                                               .last_skip = options_.max_consecutive_skips,
-                                              .sync_batchnorm = options_.sync_batchnorm});
+                                              .sync_batchnorm = options_.sync_batchnorm,
+                                              .parameters = parts_.parameters});
   if (checkpoint_.monitor == "auto") {
     const auto names = all_metric_names(*parts_.task);
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
@@ -94,6 +96,6 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                   },
               .written = std::move(hooks.checkpoint_written)}),
       rollback(options.on_divergence == "rollback", parts.strategy->ranks()),
-      trained(*parts.task, *parts.precision, *parts.optimizer, parts.ema, *parts.strategy) {}
+      trained(*parts.parameters, *parts.precision, *parts.optimizer, parts.ema, *parts.strategy) {}
 
 }  // namespace npu_train

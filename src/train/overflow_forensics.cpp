@@ -7,9 +7,11 @@
 
 namespace npu_train::detail {
 
-OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, Strategy& strategy, const StepOptions& options,
-                                     bool may_skip, KeptBuffers& buffers, std::function<Batch(const Batch&)> bring)
+OverflowForensics::OverflowForensics(Task& task, const ParameterSet& parameters, Precision& precision, Optimizer& optimizer,
+                                     Strategy& strategy, const StepOptions& options, bool may_skip, KeptBuffers& buffers,
+                                     std::function<Batch(const Batch&)> bring)
     : task_(task),
+      parameters_(parameters),
       precision_(precision),
       optimizer_(optimizer),
       strategy_(strategy),
@@ -27,7 +29,7 @@ at::Device OverflowForensics::device() const { return on_device(strategy_, optim
 
 void OverflowForensics::begin() {
   if (!watches()) return;
-  if (!may_skip_) clear_overflow_flags(task_.parameters().values());  // otherwise precision_ clears them
+  if (!may_skip_) clear_overflow_flags(parameters_.values());  // otherwise precision_ clears them
   random_ = RandomState({device()});
 }
 
@@ -51,7 +53,7 @@ void OverflowForensics::end(bool taken, const std::vector<Batch>& window, double
   }
   const int64_t streak = precision_.skip_streak() + 1;  // including this one
   if (!watches() || !is_due(streak)) return;
-  task_.parameters().zero_grad();  // the replay needs their memory, and the gradients are not used again
+  parameters_.zero_grad();  // the replay needs their memory, and the gradients are not used again
   explain(window, full_weight, attempt, streak);
   explained_ = true;
 }

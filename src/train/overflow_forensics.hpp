@@ -13,9 +13,10 @@ namespace npu_train::detail {
 
 class OverflowForensics {
  public:
-  // The parts are borrowed. `buffers` has the values from before the window. `bring` returns a micro-batch on the device.
-  OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, Strategy& strategy, const StepOptions& options, bool may_skip,
-                    KeptBuffers& buffers, std::function<Batch(const Batch&)> bring);
+  // The parts are borrowed. `parameters`: those of the task. `buffers` has the values from before the window. `bring` returns a micro-batch
+  // on the device.
+  OverflowForensics(Task& task, const ParameterSet& parameters, Precision& precision, Optimizer& optimizer, Strategy& strategy,
+                    const StepOptions& options, bool may_skip, KeptBuffers& buffers, std::function<Batch(const Batch&)> bring);
 
   // Whether an overflow may be explained later: then the buffers of each window's start must be kept.
   bool watches() const;
@@ -33,6 +34,7 @@ class OverflowForensics {
   void explain(const std::vector<Batch>& window, double full_weight, int64_t attempt, int64_t streak);
 
   Task& task_;
+  const ParameterSet& parameters_;
   Precision& precision_;
   Optimizer& optimizer_;
   Strategy& strategy_;

@@ -13,9 +13,11 @@
 
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/portable_random.hpp"
+#include "npu_train/device/run_backward.hpp"
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/fp32_region.hpp"
 #include "npu_train/trace/op_observer.hpp"
+#include "npu_train/train/passes.hpp"
 #include "train/overflow_advice.hpp"
 
 namespace npu_train {
@@ -102,23 +104,22 @@ bool is_unwritten(std::string_view op) { return op.starts_with("empty") || op.st
 // One micro-batch under observation.
 class Replay {
  public:
-  Replay(OverflowReport& report, const Batch& batch, uint64_t draw_key, const Overflows& overflows)
-      : report_(report), batch_(batch), draw_key_(draw_key), overflows_(overflows) {}
+  Replay(OverflowReport& report, const ParameterSet& parameters, const Batch& batch, uint64_t draw_key, const Overflows& overflows)
+      : report_(report), parameters_(parameters), batch_(batch), draw_key_(draw_key), overflows_(overflows) {}
 
   // Returns true if a value that is not finite was found.
   bool run(Task& task, Precision& precision, const OverflowContext& context) {
     StepOutput output;
     {
       const OpObserver observer(
-          task.parameters(), [this](const SeenOp& op) { see(op); }, /*every=*/true);
-      const auto scope = precision.forward_scope();
-      output = task.training_step({precision.cast_input(batch_), draw_key_});
+          parameters_, [this](const SeenOp& op) { see(op); }, /*every=*/true);
+      output = detail::training_output(task, precision, batch_, draw_key_);
     }
     context.restore_buffers();
     report_.loss = output.loss.to(at::kDouble).item<double>();
     if (!source_ && (!std::isfinite(report_.loss) || overflows_.raised())) source_ = OverflowSource{"loss", "", "the loss itself"};
-    if (output.loss.requires_grad()) precision.scale_loss(share_of_window(output, context.full_weight)).backward();
-    return finish(task);
+    if (output.loss.requires_grad()) run_backward(precision.scale_loss(share_of_window(output, context.full_weight)));
+    return finish();
   }
 
   // Measures the magnitudes by layer in fp32, for a model whose parameters are fp32.
@@ -126,11 +127,11 @@ class Replay {
     std::map<std::string, double> seen;
     {
       const c10::NoGradGuard no_grad;
-      const OpObserver observer(task.parameters(), [&](const SeenOp& op) {
+      const OpObserver observer(parameters_, [&](const SeenOp& op) {
         if (!op.parameter.empty() && is_value(op.output)) seen[owner_of(op.parameter)] = largest(op.output);
       });
       const Fp32Region region(device_of(batch_.input().device()));
-      task.training_step({batch_, draw_key_});
+      detail::training_output(task, Precision(), batch_, draw_key_);
     }
     context.restore_buffers();
     for (auto& layer : report_.layers)
@@ -185,10 +186,10 @@ class Replay {
     });
   }
 
-  bool finish(Task& task) {
+  bool finish() {
     for (const auto& [step, range] : ranges_) report_.layers[range].gradient = steps_[step].gradient;
-    for (const auto& p : task.parameters()) {
-      ++report_.parameters_in_all;
+    report_.parameters_in_all = static_cast<int64_t>(parameters_.size());
+    for (const auto& p : parameters_) {
       const auto& gradient = p.value.grad();
       if (is_value(gradient) && !overflows_.gradient_within(gradient)) report_.parameters.push_back(p.name);
     }
@@ -229,6 +230,7 @@ class Replay {
   static std::string after(const std::string& layer) { return layer.empty() ? "before the first layer" : "after " + layer; }
 
   OverflowReport& report_;
+  const ParameterSet& parameters_;
   const Batch& batch_;
   uint64_t draw_key_;
   const Overflows& overflows_;
@@ -243,7 +245,7 @@ class Replay {
 // Keeps the gradients of the replayed window, which the optimizer may still need.
 class KeptGradients {
  public:
-  explicit KeptGradients(ParameterSet parameters) : parameters_(std::move(parameters)) {
+  explicit KeptGradients(const ParameterSet& parameters) : parameters_(parameters) {
     for (const auto& p : parameters_) gradients_.push_back(p.value.grad());
   }
   ~KeptGradients() {
@@ -253,7 +255,7 @@ class KeptGradients {
   KeptGradients& operator=(const KeptGradients&) = delete;
 
  private:
-  ParameterSet parameters_;
+  const ParameterSet& parameters_;
   std::vector<at::Tensor> gradients_;
 };
 
@@ -267,17 +269,17 @@ OverflowReport explain_overflow(Task& task, Precision& precision, const Overflow
   report.largest_of_dtype = precision.low_precision_dtype() == at::kHalf ? 65504.0 : static_cast<double>(std::numeric_limits<float>::max());
   report.source.phase = "unknown";
   const RandomState::Scope random(context.random);
-  const KeptGradients gradients(task.parameters());
+  const auto parameters = task.parameters();
+  const KeptGradients gradients(parameters);
   const Overflows overflows(device_of(context.window->front().input().device()), precision.low_precision_dtype());
   for (size_t i = 0; i < context.window->size(); ++i) {
-    task.parameters().zero_grad();
+    parameters.zero_grad();
     report.layers.clear();
     report.parameters.clear();
-    report.parameters_in_all = 0;
     report.micro_batch = static_cast<int64_t>(i);
     const auto number = context.micro_batch_number ? context.micro_batch_number(report.micro_batch) : report.micro_batch;
     const PortableRandom::MicroBatch draws("training", context.attempt, number);
-    Replay replay(report, (*context.window)[i], draws.key(), overflows);
+    Replay replay(report, parameters, (*context.window)[i], draws.key(), overflows);
     if (!replay.run(task, precision, context)) continue;
     if (precision.name().ends_with("-mixed")) replay.run_in_fp32(task, context);
     break;

@@ -57,12 +57,11 @@ void RunningStatistics::begin_window(int64_t micro_batches) {
     if (is_counter(buffer)) counters_.push_back(buffer.second.item<int64_t>());
 }
 
-ForwardContext RunningStatistics::context(Batch batch, uint64_t draw_key) const {
-  if (!compares_) return {std::move(batch), draw_key};
+std::shared_ptr<const ForwardContext::Ranks> RunningStatistics::ranks() const {
+  if (!compares_) return nullptr;
   const auto gather_of_ranks = [this](const std::vector<double>& own) { return gather(own); };
-  return {
-      std::move(batch), draw_key,
-      std::make_shared<const ForwardContext::Ranks>(ForwardContext::Ranks{gather_of_ranks, static_cast<size_t>(strategy_.ranks().rank())})};
+  return std::make_shared<const ForwardContext::Ranks>(
+      ForwardContext::Ranks{gather_of_ranks, static_cast<size_t>(strategy_.ranks().rank())});
 }
 
 void RunningStatistics::collect(const std::function<void()>& forward) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "npu_train/core/error.hpp"
@@ -33,8 +34,8 @@ class RunningStatistics {
 
   // `micro_batches`: number on this rank.
   void begin_window(int64_t micro_batches);
-  // Returns the context of a micro-batch, with the other ranks if the task compares samples across them.
-  ForwardContext context(Batch batch, uint64_t draw_key) const;
+  // Returns the ranks of a micro-batch's context; nullptr unless the task compares samples across them.
+  std::shared_ptr<const ForwardContext::Ranks> ranks() const;
   // Calls `forward` for one micro-batch.
   void collect(const std::function<void()>& forward);
   // Returns the largest number of micro-batches on any rank if waits(), otherwise the number on this rank.

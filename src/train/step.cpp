@@ -1,7 +1,6 @@
 #include "npu_train/train/step.hpp"
 
 #include <cmath>
-#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -12,9 +11,10 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/dist/offload.hpp"
-#include "npu_train/optim/clip.hpp"
 #include "train/kept_buffers.hpp"
+#include "train/missing_buffers.hpp"
 #include "train/overflow_forensics.hpp"
+#include "train/update.hpp"
 #include "train/window_graph.hpp"
 #include "train/window_pass.hpp"
 
@@ -23,7 +23,7 @@ namespace npu_train {
 TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
                      StepOptions options)
     : task_(task),
-      parameters_(task.parameters()),
+      parameters_(options.parameters ? options.parameters : std::make_shared<const ParameterSet>(task.parameters())),
       precision_(precision),
       optimizer_(optimizer),
       ema_(ema),
@@ -34,12 +34,14 @@ TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema
   check(options_.clip_value >= 0 && std::isfinite(options_.clip_value) && options_.last_skip >= 0, ErrorKind::Usage, "TrainStep",
         "clip_value is ", options_.clip_value, " and last_skip ", options_.last_skip, "; allowed: finite numbers of at least 0");
   buffers_ = std::make_unique<detail::KeptBuffers>(task_);
+  update_ = std::make_unique<detail::Update>(precision_, optimizer_, strategy_, options_.clip_value, options_.clip_by_norm);
   const auto& computed = on_device(strategy_, optimizer_.parameters());
   pass_ = std::make_unique<detail::WindowPass>(task_, precision_, strategy_, observers_, options_, computed);
-  forensics_ = std::make_unique<detail::OverflowForensics>(task_, precision_, optimizer_, strategy_, options_, may_skip_, *buffers_,
-                                                           [pass = pass_.get()](const Batch& batch) { return pass->brought(batch); });
+  forensics_ =
+      std::make_unique<detail::OverflowForensics>(task_, *parameters_, precision_, optimizer_, strategy_, options_, may_skip_, *buffers_,
+                                                  [pass = pass_.get()](const Batch& batch) { return pass->brought(batch); });
   if (options_.graphs && strategy_.capturable())
-    graph_ = std::make_unique<detail::WindowGraph>(device_of(computed[0].value.device()), task_, computed);
+    graph_ = std::make_unique<detail::WindowGraph>(device_of(computed[0].value.device()), *parameters_, task_.buffers(), computed);
 }
 
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
@@ -50,10 +52,19 @@ int TrainStep::micro_batch() const { return pass_->micro_batch(); }
 
 // Observers see the operators and phases of micro-batches, which a replayed graph does not have.
 detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& window, double full_weight) {
-  if (graph_ == nullptr || !observers_.empty()) return pass_->run(window, full_weight);
-  return graph_->run(window, full_weight, precision_.scale(), [&](const std::vector<Batch>& batches, const at::Tensor& scale) {
-    return pass_->run(batches, full_weight, may_skip_ ? scale : at::Tensor());
-  });
+  const auto eagerly = [&](const std::vector<Batch>& batches, const at::Tensor& scale) {
+    detail::WindowSums sums;
+    const auto pass = [&] { sums = pass_->run(batches, full_weight, may_skip_ ? scale : at::Tensor()); };
+    if (buffers_checked_ || batches.empty()) {
+      pass();
+    } else {
+      detail::warn_of_missing_buffers(task_, pass);
+      buffers_checked_ = true;
+    }
+    return sums;
+  };
+  if (graph_ == nullptr || !observers_.empty()) return eagerly(window, {});
+  return graph_->run(window, full_weight, precision_.scale(), eagerly);
 }
 
 template <class Fn>
@@ -72,7 +83,7 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   start_kept_ = false;
   pass_->begin(window.size(), attempts_);  // first, so that phase() is of this window if a copy below runs out of memory
   optimizer_.zero_grad();                  // gradients that the host, or a window that threw, has left
-  parameters_.zero_grad();
+  parameters_->zero_grad();
   if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
   forensics_->begin();
@@ -89,22 +100,16 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   const auto total = reduce(window);
   StepAgreement all{.found_inf = {}, .squares = {}, .sums = window.sums};
   if (total.loss == 0) return leave_out(all, total);
-  auto decision = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
+  run_phase(Phase::Unscale, [&] { update_->unscale(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
-  all.found_inf = decision.found_inf;
-  const auto norm = run_phase(Phase::Clip, [&] { return agree_and_clip(all); });
-  run_phase(Phase::Optimizer, [&] {
-    decision = precision_.optimizer_decision({.inv_scale = decision.inv_scale, .found_inf = all.found_inf});
-    optimizer_.step(decision);  // changes no bit if found_inf is set
-    strategy_.finish_step();    // all masters have arrived before they are rounded
-    precision_.after_step(decision);
-  });
+  const auto norm = run_phase(Phase::Clip, [&] { return update_->agree_and_clip(all); });
+  run_phase(Phase::Optimizer, [&] { update_->step(); });
 
   const bool taken = !precision_.last_step_skipped();
   if (!taken) buffers_->restore();
   forensics_->end(taken, batches, window.full_weight, attempts_);
-  precision_.update(decision);
-  if (taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), decision);
+  precision_.update(update_->decision());
+  if (taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), update_->decision());
   auto result = end_window(all, norm, total);
   result.loss_weight = total.loss / window.full_weight;
   result.taken = taken;
@@ -120,17 +125,6 @@ WindowWeight TrainStep::reduce(const detail::WindowSums& window) {
   });
   check(total.micro_batches > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch, on any rank");
   return total;
-}
-
-// The one exchange of a step; returns the norm of the gradients, undefined if nothing is clipped by norm.
-at::Tensor TrainStep::agree_and_clip(StepAgreement& all) {
-  auto squares = own_squares();
-  all.squares = squares.parts;
-  strategy_.agree(all);
-  squares.parts = all.squares;
-  const auto norm = squares.parts.defined() ? norm_of(squares) : at::Tensor();
-  clip(norm);
-  return norm;
 }
 
 // Ends a window in which nothing counts, which has neither a mean loss nor a gradient: parameters, loss scale and averages are unchanged.
@@ -162,23 +156,11 @@ at::Tensor TrainStep::reported(const at::Tensor& norm, const at::Tensor& sums) {
   return no_norm_;
 }
 
-// Returns undefined parts if nothing is clipped by norm.
-SquaredNorm TrainStep::own_squares() const {
-  return options_.clip_value > 0 && options_.clip_by_norm ? squared_grad_norm(optimizer_.parameters()) : SquaredNorm{};
-}
-
-void TrainStep::clip(const at::Tensor& norm) {
-  if (norm.defined())
-    clip_grads_with_norm_(optimizer_.parameters(), options_.clip_value, norm);
-  else if (options_.clip_value > 0)
-    clip_grad_value_(optimizer_.parameters(), options_.clip_value);
-}
-
 void TrainStep::undo_window() {
   const at::NoGradGuard no_grad;
   optimizer_.zero_grad();
   on_device(strategy_, optimizer_.parameters()).zero_grad();
-  parameters_.zero_grad();
+  parameters_->zero_grad();
   if (start_kept_) buffers_->restore();
 }
 

@@ -35,7 +35,7 @@ bool is_apart(const Parameter& p) { return p.is_slice() && p.sliced_from.numel()
 ParameterSet saved_parameters(const LoopParts& parts) {
   ParameterSet out;
   const auto& all_updated = on_device(*parts.strategy, parts.optimizer->parameters());
-  for (const auto& p : parts.task->parameters()) {
+  for (const auto& p : *parts.parameters) {
     const auto* updated = all_updated.find(p.name);
     if (updated == nullptr)
       out.add(p);
@@ -51,8 +51,7 @@ State model_state(const LoopParts& parts) {
   State out;
   for (const auto& p : saved_parameters(parts)) out.tensors.emplace(p.name, p.value.detach());
   for (const auto& [name, buffer] : parts.task->buffers()) out.tensors.emplace(name, buffer);
-  const auto parameters = parts.task->parameters();
-  for (const auto& [alias, name] : parameters.aliases()) out.values[kAliasKey + alias] = name;
+  for (const auto& [alias, name] : parts.parameters->aliases()) out.values[kAliasKey + alias] = name;
   return out;
 }
 
@@ -156,7 +155,7 @@ void load_compression_state(Strategy& strategy, const SavedParts& saved) {
 
 void load_model(const LoopParts& parts, const State& saved) {
   const at::NoGradGuard no_grad;
-  const auto parameters = parts.task->parameters();
+  const auto& parameters = *parts.parameters;
   std::string missing, misshapen;
   std::set<std::string> names;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from

@@ -25,10 +25,8 @@ std::string shapes_of(const std::vector<Batch>& window, double full_weight) {
 
 }  // namespace
 
-WindowGraph::WindowGraph(Device device, Task& task, const ParameterSet& updated)
-    : device_(std::move(device)), parameters_(task.parameters().values()), updated_(updated) {
-  for (const auto& [name, buffer] : task.buffers()) buffers_.push_back(buffer);
-}
+WindowGraph::WindowGraph(Device device, const ParameterSet& parameters, std::vector<NamedTensor> buffers, const ParameterSet& updated)
+    : device_(std::move(device)), parameters_(parameters), buffers_(std::move(buffers)), updated_(updated) {}
 
 // Whether the window is one for the graph: an existing one, or one that enough windows of the same shape have asked for.
 bool WindowGraph::takes(const std::vector<Batch>& window, double full_weight) {
@@ -88,13 +86,13 @@ void WindowGraph::capture(const std::vector<Batch>& window, const Compute& eager
 
 void WindowGraph::drop_gradients() const {
   updated_.zero_grad();
-  for (const auto& p : parameters_) p.mutable_grad().reset();
+  parameters_.zero_grad();
 }
 
 std::vector<WindowGraph::Place> WindowGraph::places() const {
   std::vector<Place> out;
-  for (const auto& p : parameters_) out.emplace_back(p.const_data_ptr(), p.requires_grad());
-  for (const auto& buffer : buffers_) out.emplace_back(buffer.const_data_ptr(), false);
+  for (const auto& p : parameters_) out.emplace_back(p.value.const_data_ptr(), p.value.requires_grad());
+  for (const auto& [name, buffer] : buffers_) out.emplace_back(buffer.const_data_ptr(), false);
   return out;
 }
 

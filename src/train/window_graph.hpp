@@ -20,8 +20,9 @@ namespace npu_train::detail {
 // reason is logged once.
 class WindowGraph {
  public:
-  // All arguments are borrowed. `updated`: the parameters that the optimizer steps, whose gradients a replay sets.
-  WindowGraph(Device device, Task& task, const ParameterSet& updated);
+  // The sets are borrowed. `parameters` and `buffers`: those of the task; `updated`: the parameters that the optimizer steps, whose
+  // gradients a replay sets.
+  WindowGraph(Device device, const ParameterSet& parameters, std::vector<NamedTensor> buffers, const ParameterSet& updated);
 
   // Computes a window by the graph if it has the shapes and the divisor of the graph, which is captured once enough such windows have run;
   // other windows are computed by `eagerly`. That multiplies losses by the tensor, fp32 on the device, before their backward, or, if the
@@ -40,7 +41,8 @@ class WindowGraph {
 
   static constexpr int kEager = 3;  // as many as PyTorch's own warm-up of graphs
   Device device_;
-  std::vector<at::Tensor> parameters_, buffers_;  // tensors of the model
+  const ParameterSet& parameters_;
+  const std::vector<NamedTensor> buffers_;
   const ParameterSet& updated_;
   std::string shapes_;  // shapes of the graph; before the capture, of the leading candidate
   int seen_ = 0;        // lead of the candidate in a majority vote, which needs no list of all shapes

@@ -10,9 +10,32 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/portable_random.hpp"
-#include "train/missing_buffers.hpp"
+#include "npu_train/train/passes.hpp"
 
 namespace npu_train::detail {
+
+StepOutput training_output(Task& task, const Precision& precision, const Batch& batch, uint64_t draw_key,
+                           std::shared_ptr<const ForwardContext::Ranks> ranks) {
+  const auto scope = precision.forward_scope();
+  const ForwardContext context(precision.cast_input(batch), draw_key, std::move(ranks));
+  auto output = translated("Task", ErrorKind::Usage, [&] { return task.training_step(context); });
+  check_output(output, "TrainStep");
+  return output;
+}
+
+StepOutput validation_output(Task& task, const Precision& precision, const Batch& batch) {
+  auto output = translated("Task", ErrorKind::Usage, [&] { return task.validation_step(precision.cast_input(batch)); });
+  check_output(output, "Trainer::validate");
+  return output;
+}
+
+void run_window(Task& task, Precision& precision, const std::vector<Batch>& window, const Observers& observers,
+                const std::function<Batch(const Batch&)>& bring) {
+  SingleDeviceStrategy alone;
+  WindowPass pass(task, precision, alone, observers, {.bring = bring}, task.parameters());
+  pass.begin(window.size(), /*attempt=*/0);
+  pass.run(window, /*full_weight=*/0);
+}
 
 WindowPass::WindowPass(Task& task, Precision& precision, Strategy& strategy, const Observers& observers, const StepOptions& options,
                        const ParameterSet& computed)
@@ -52,15 +75,8 @@ StepOutput WindowPass::forward(const Batch& batch, uint64_t draw_key) {
   StepOutput output;
   run_phase(Phase::Forward, micro_batch_, [&] {
     strategy_.begin_forward(true);
-    const auto scope = precision_.forward_scope();
-    const auto context = statistics_.context(precision_.cast_input(batch), draw_key);
-    const auto of_task = [&] { output = translated("Task", ErrorKind::Usage, [&] { return task_.training_step(context); }); };
-    statistics_.collect([&] {
-      if (std::exchange(buffers_checked_, true)) return of_task();
-      warn_of_missing_buffers(task_, of_task);
-    });
+    statistics_.collect([&] { output = training_output(task_, precision_, batch, draw_key, statistics_.ranks()); });
   });
-  check_output(output, "TrainStep");
   observers_.show_loss(output.loss, attempt_, micro_batch_);
   return output;
 }

@@ -63,7 +63,6 @@ class WindowPass {
   int64_t attempt_ = 0;
   Phase phase_ = Phase::Transfer;
   int micro_batch_ = 0;
-  bool buffers_checked_ = false;
 };
 
 }  // namespace npu_train::detail

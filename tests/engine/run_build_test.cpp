@@ -22,6 +22,17 @@ RunConfig generated_run(const fs::path& dir, const std::string& name = "") {
   return c;
 }
 
+// Counts how often it is asked for its parameters.
+struct Counting final : Task {
+  StepOutput training_step(const ForwardContext& context) override { return inner->training_step(context); }
+  at::Tensor predict(const at::Tensor& x) override { return inner->predict(x); }
+  ParameterSet parameters() override { return ++asked, inner->parameters(); }
+  void set_training(bool on) override { inner->set_training(on); }
+  void to(c10::Device device) override { inner->to(device); }
+  std::shared_ptr<Task> inner = regressor(torch::nn::Linear(4, 1));
+  int64_t asked = 0;
+};
+
 std::shared_ptr<TensorDataset> numbers() { return std::make_shared<TensorDataset>(torch::randn({40, 4}), torch::randn({40, 1})); }
 
 }  // namespace
@@ -51,6 +62,25 @@ TEST_CASE("last is that of the newest run that has one") {
   config.trainer.max_epochs = 2;
   Trainer trainer(config);
   CHECK(fs::equivalent(trainer.resume("last"), first.last_checkpoint));
+}
+
+TEST_CASE("a run asks its task for the parameters once: steps, averages, checkpoints and a resumed run share the set") {
+  TempDir dir;
+  RunConfig config{.device = "cpu", .precision = "bf16-mixed", .output = {.dir = dir.path().string()}};
+  config.data.options.set("batch_size", ConfigNode(int64_t{10}));
+  config.trainer = {.max_epochs = 1, .gradient_clip_val = 1, .threads = 1};
+  config.ema.enabled = true;
+  const auto task = std::make_shared<Counting>();
+  CHECK(Trainer(config).fit(task, numbers(), numbers()).global_step == 4);
+  CHECK(task->asked == 1);
+  config.trainer.max_epochs = 2;
+  Trainer resumed(config);
+  resumed.setup(task, numbers(), numbers());
+  CHECK_FALSE(resumed.resume("last").empty());
+  resumed.loop().refresh_parameters();
+  CHECK(resumed.fit().global_step == 8);
+  CHECK(task->asked == 2);
+  CHECK(resumed.loop().parts().parameters->find("weight") != nullptr);
 }
 
 TEST_CASE("a model with fewer classes than the data is refused before training") {

@@ -222,4 +222,28 @@ TEST_CASE("an own loop in another order of calls, and what cannot be built, get 
   CHECK(has(said([&] { DistributedTraining(*net, alone(), adamw(), {.strategy = "fsdp"}); }), "'fsdp'; allowed: ddp, zero1, zero2, zero3"));
   CHECK(has(said([&] { DistributedTraining(*net, nullptr, adamw()); }), "no process group"));
   CHECK(has(said([&] { DistributedTraining(*net, alone(), [](const ParameterSet&) { return nullptr; }); }), "no optimizer"));
+  const std::string name = parameters_of(*net)[0].name;
+  const DistributedTrainingOptions twice{.units = {{"a", {name}}, {"b", {name}}}};
+  CHECK(has(said([&] { DistributedTraining(*net, alone(), adamw(), twice); }), name + " is in two units, a and b"));
+}
+
+TEST_CASE("an own loop with a loss scale refuses what the scale cannot save") {
+  const auto said = [](const std::function<void()>& call) {
+    const auto error = error_of(call);
+    CHECK(error.kind() == ErrorKind::Usage);
+    return std::string(error.what());
+  };
+  OwnLoop loop(own_net(), alone(), "ddp", /*scaled=*/true);
+  loop.training.begin_window(1);
+  CHECK(has(said([&] { loop.training.backward({}); }), "backward() was given an undefined tensor"));
+  CHECK(has(said([&] { loop.training.step(); }), "none of the optimizer's parameters has a gradient"));
+  CHECK(loop.training.global_step() == 0);
+
+  auto half = own_net();
+  half->to(at::kHalf);
+  DistributedTraining training(*half, alone(), adamw(), {.loss_scale = LossScaleOptions{.init_scale = 65536}});
+  training.begin_window(1);
+  training.begin_forward();
+  training.backward(parameters_of(*half)[0].value.sum());
+  CHECK(has(said([&] { training.step(); }), "a gradient is fp16"));
 }

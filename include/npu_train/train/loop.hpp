@@ -26,6 +26,8 @@ namespace npu_train {
 /// The parts on which a loop runs, owned by its builder; `ema`, `val_loader` and `store` may be nullptr.
 struct LoopParts {
   Task* task = nullptr;
+  /// Those of the task, made once and used by all parts of a run; nullptr: the loop asks the task for them.
+  std::shared_ptr<const ParameterSet> parameters{};
   Precision* precision = nullptr;
   Optimizer* optimizer = nullptr;
   const LrSchedule* schedule = nullptr;

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
-#include "npu_train/base/squared_norm.hpp"
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/optim/ema.hpp"
@@ -51,6 +50,7 @@ struct StepOptions {
   int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: no limit
   /// With several ranks, batch_norm normalises over the micro-batches of all ranks (SyncBatchNorm), the k-th of each rank together.
   bool sync_batchnorm = false;
+  std::shared_ptr<const ParameterSet> parameters{};  ///< those of the task, which a run shares; nullptr: the step asks the task for them
 };
 
 /// The result of one window, over all ranks; `packed` is still on the device.
@@ -67,6 +67,7 @@ struct StepResult {
 namespace detail {
 class KeptBuffers;
 class OverflowForensics;
+class Update;
 class WindowGraph;
 class WindowPass;
 struct WindowSums;
@@ -99,19 +100,16 @@ class TrainStep {
 
  private:
   WindowWeight reduce(const detail::WindowSums& window);
-  at::Tensor agree_and_clip(StepAgreement& all);
   StepResult leave_out(StepAgreement& all, const WindowWeight& total);
   StepResult end_window(const StepAgreement& all, const at::Tensor& norm, const WindowWeight& total);
   detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
   void begin_window(const std::vector<Batch>& window, double full_weight);
-  SquaredNorm own_squares() const;
-  void clip(const at::Tensor& norm);
   at::Tensor reported(const at::Tensor& norm, const at::Tensor& sums);
   template <class Fn>
   decltype(auto) run_phase(Phase phase, Fn&& fn);
 
   Task& task_;
-  const ParameterSet parameters_;  // the model's; kept, because making it in each step would cost more than the work of the step itself
+  std::shared_ptr<const ParameterSet> parameters_;  // the model's
   Precision& precision_;
   Optimizer& optimizer_;
   Ema* ema_;
@@ -120,12 +118,14 @@ class TrainStep {
   StepOptions options_;
   bool may_skip_;
   int64_t attempts_ = 0;
-  bool start_kept_ = false;  // the buffers are kept from the current window's start
-  at::Tensor no_norm_;       // reported as norm if nothing is clipped by norm
+  bool start_kept_ = false;       // the buffers are kept from the current window's start
+  bool buffers_checked_ = false;  // a window has run
+  at::Tensor no_norm_;            // reported as norm if nothing is clipped by norm
   std::unique_ptr<detail::KeptBuffers> buffers_;
   std::unique_ptr<detail::WindowPass> pass_;
   std::unique_ptr<detail::OverflowForensics> forensics_;
   std::unique_ptr<detail::WindowGraph> graph_;
+  std::unique_ptr<detail::Update> update_;
 };
 
 }  // namespace npu_train

@@ -57,11 +57,13 @@ class DataParallelStrategy final : public Strategy, ErrorFeedback, ShardedUnits 
 
   unsigned decide(unsigned wanted) override;
 
+  /// As ShardedUnits::set(). setup() checks them with every sharding.
+  void set(std::vector<ParameterUnit> units) override { units_ = std::move(units); }
+
  private:
   CompressionState state() const override { return reducer().compression_state(); }
   void load(const State& saved) override;
   void set_gradient_scale(double scale) override { reducer().set_gradient_scale(scale); }
-  void set(std::vector<ParameterUnit> units) override { units_ = std::move(units); }
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x) override;
 
   GradientReducer& reducer() const;

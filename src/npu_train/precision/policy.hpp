@@ -3,6 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,9 @@ struct PrecisionPolicy {
 
 /// Returns the policy without layers. Error(Usage) as in make_precision(). Registers no kernels and logs no warnings.
 PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& device);
+
+/// Returns the precision of a program that opens Autocast itself: 32-true, with a loss scale unless `scale` is empty.
+std::unique_ptr<Precision> precision_of_own_loop(const std::optional<LossScaleOptions>& scale, const Device& device);
 
 /// Returns "fp32", "bf16", "fp16", or libtorch's name for other dtypes.
 std::string dtype_name(at::ScalarType dtype);

@@ -56,7 +56,8 @@ class DumpObserver final : public RunObserver {
     dumper_.emplace(options_, dumped_model(*run.task), run.strategy->ranks().rank(), facts_of(run));
     dumper_->watch(*run.optimizer, run.precision);
     if (run.strategy->ranks().size() > 1)  // before the dumper, whose folders it would otherwise take for those of an earlier run
-      run.loop->observers().add(&ranks_.emplace(options_, run.strategy->ranks(), *run.task, *run.optimizer, run.precision));
+      run.loop->observers().add(
+          &ranks_.emplace(options_, run.strategy->ranks(), *run.loop->parts().parameters, *run.optimizer, run.precision));
     run.loop->observers().add(&*dumper_);
     log_info("dump: ", options_.level, " ", options_.task, " in ", options_.dir);
   }

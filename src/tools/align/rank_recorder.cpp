@@ -89,8 +89,14 @@ double total_norm(const ParameterSet& parameters) {
 
 }  // namespace
 
-RankRecorder::RankRecorder(DumpOptions options, Ranks& ranks, Task& task, const Optimizer& optimizer, const Precision* precision)
-    : options_(std::move(options)), steps_(options_.steps), ranks_(ranks), task_(task), optimizer_(optimizer), precision_(precision) {}
+RankRecorder::RankRecorder(DumpOptions options, Ranks& ranks, const ParameterSet& parameters, const Optimizer& optimizer,
+                           const Precision* precision)
+    : options_(std::move(options)),
+      steps_(options_.steps),
+      ranks_(ranks),
+      parameters_(parameters),
+      optimizer_(optimizer),
+      precision_(precision) {}
 
 RankParameter* RankRecorder::parameter(const std::string& name) {
   const auto found = index_.find(name);
@@ -116,7 +122,7 @@ void RankRecorder::begin(int64_t attempt) {
   notes_.version = NPU_TRAIN_VERSION;
   notes_.cpu = at::get_cpu_capability();
   notes_.threads = at::get_num_threads();
-  for (const auto& p : task_.parameters()) {
+  for (const auto& p : parameters_) {
     index_.emplace(p.name, notes_.parameters.size());
     auto& note = notes_.parameters.emplace_back();
     note.name = p.name;
@@ -129,7 +135,7 @@ void RankRecorder::begin(int64_t attempt) {
 // The hook of a leaf receives the gradient of one backward pass, before it is accumulated and reduced.
 void RankRecorder::watch_gradients() {
   remove_hooks();
-  for (const auto& p : task_.parameters()) {
+  for (const auto& p : parameters_) {
     if (!p.value.requires_grad() || !p.value.is_leaf()) continue;
     const auto hook = p.value.register_hook([this, name = p.name](const at::Tensor& gradient) {
       if (!gradient.defined()) return;
@@ -213,7 +219,7 @@ void RankRecorder::clipped() {
 void RankRecorder::end() {
   open_ = false;
   bool changed = false;
-  for (const auto& p : task_.parameters()) {
+  for (const auto& p : parameters_) {
     auto* note = parameter(p.name);
     if (note == nullptr) continue;
     note->after = digest_text(p.value);

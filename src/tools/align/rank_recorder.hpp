@@ -17,7 +17,6 @@ namespace npu_train {
 class Optimizer;
 class Precision;
 class Ranks;
-class Task;
 }  // namespace npu_train
 
 namespace npu_train::detail {
@@ -25,8 +24,8 @@ namespace npu_train::detail {
 // Observes a run with several ranks, on every rank: also on those without a dump, since a sum of known values over ranks is part of it.
 class RankRecorder final : public StepObserver {
  public:
-  // All arguments are borrowed except the options, whose `dir` must be set.
-  RankRecorder(DumpOptions options, Ranks& ranks, Task& task, const Optimizer& optimizer, const Precision* precision);
+  // All arguments are borrowed except the options, whose `dir` must be set. `parameters`: those of the model.
+  RankRecorder(DumpOptions options, Ranks& ranks, const ParameterSet& parameters, const Optimizer& optimizer, const Precision* precision);
   ~RankRecorder() override { remove_hooks(); }
   RankRecorder(const RankRecorder&) = delete;
   RankRecorder& operator=(const RankRecorder&) = delete;
@@ -50,7 +49,7 @@ class RankRecorder final : public StepObserver {
   DumpOptions options_;
   StepRanges steps_;
   Ranks& ranks_;
-  Task& task_;
+  const ParameterSet& parameters_;
   const Optimizer& optimizer_;
   const Precision* precision_;
   bool begun_ = false, open_ = false;  // begun_: the run; open_: a step

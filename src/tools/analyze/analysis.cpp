@@ -9,7 +9,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/device/transfer.hpp"
-#include "npu_train/train/task.hpp"
+#include "npu_train/train/passes.hpp"
 #include "tools/analyze/facts/advice.hpp"
 
 namespace npu_train {
@@ -245,21 +245,10 @@ Analysis analyze(Task& task, const Batch& batch, const AnalysisOptions& options)
     check(!parameters.empty(), ErrorKind::Usage, "analyze", "the model has no parameters to train");
     OperatorInventory inventory(parameters);
     task.set_training(true);
-    const auto input = to_device(batch, device_of(parameters[0].value.device()));
-    const auto observed = [&](Phase phase, const auto& body) {
-      inventory.phase_begin(phase, 0, 0);
-      try {
-        body();
-      } catch (...) {
-        inventory.phase_error(phase, 0, 0, std::current_exception());
-        throw;
-      }
-      inventory.phase_end(phase, 0, 0);
-    };
-    StepOutput output;
-    observed(Phase::Forward, [&] { output = task.training_step(input); });
-    check_output(output, "analyze");
-    observed(Phase::Backward, [&] { output.loss.backward(); });
+    Precision fp32;
+    Observers observers;
+    observers.add(&inventory);
+    detail::run_window(task, fp32, {to_device(batch, device_of(parameters[0].value.device()))}, observers);
     auto result = analyze(inventory, parameters, options);
     parameters.zero_grad();
     return result;

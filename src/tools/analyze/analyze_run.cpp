@@ -41,10 +41,11 @@ Analysis analyze_run(const RunConfig& given, const AnalysisOptions& options, con
     if (trainer.config().precision != "32-true")
       notes.push_back("low precision was emulated on the CPU; the backward pass therefore contains products in fp32, between casts");
     trainer.train_step(batch);  // the first step initialises kernels and state
-    OperatorInventory inventory(trainer.task().parameters());
+    const auto& parameters = *trainer.loop().parts().parameters;
+    OperatorInventory inventory(parameters);
     trainer.add_observer(&inventory);
     trainer.train_step(batch);
-    auto out = analyze(inventory, trainer.task().parameters(), options);
+    auto out = analyze(inventory, parameters, options);
     out.notes = std::move(notes);
     return out;
   });

@@ -26,7 +26,7 @@ class ProfiledFit final : public RunObserver {
     check(!traced || run.config.sections.count("dump") == 0, ErrorKind::Usage, "trainer.profiler",
           "'chrome' and the section dump both record every operator, and only one of them can be active in a run; hint: use "
           "trainer.profiler=simple");
-    profiler_.emplace(run.device, run.task->parameters(), ProfilerOptions{.traced_windows = traced ? 3 : 0});
+    profiler_.emplace(run.device, *run.loop->parts().parameters, ProfilerOptions{.traced_windows = traced ? 3 : 0});
     run.loop->observers().add(&*profiler_);
     if (const auto command = profiler_command(run.device); !command.empty())
       log_info("profiler: command for the device's own timeline, with these phases marked: ", command);

@@ -18,7 +18,8 @@
 #include "npu_train/optim/sgd.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/trace/op_observer.hpp"
-#include "npu_train/train/task.hpp"
+#include "npu_train/train/passes.hpp"
+#include "npu_train/train/step.hpp"
 #include "tools/analyze/trial_failure.hpp"
 
 namespace npu_train {
@@ -52,40 +53,24 @@ struct Tensors {
   std::vector<at::Tensor> values;
 };
 
-Tensors copies(Task& task) {
-  Tensors out;
-  const at::NoGradGuard no_grad;
-  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
-  for (const auto& p : task.parameters()) out.values.push_back(p.value.detach().cpu().clone());
-  for (const auto& [name, buffer] : task.buffers()) out.values.push_back(buffer.detach().cpu().clone());
-  return out;
-}
-
-void restore(Task& task, const Tensors& from) {
-  const at::NoGradGuard no_grad;
-  size_t i = 0;
-  for (const auto& p : task.parameters()) p.value.data().copy_(from.values[i++]);
-  for (auto& [name, buffer] : task.buffers()) buffer.copy_(from.values[i++]);
-}
-
 class TrialRun {
  public:
   TrialRun(Task& task, const Batch& batch, const Device& device, const TrialOptions& options)
-      : task_(task), batch_(batch), device_(device), options_(options) {
+      : task_(task), parameters_(task.parameters()), batch_(batch), device_(device), options_(options) {
     report_.device = device.str();
     for (const char* name : kTrials) report_.trials.push_back({name, Verdict::NotReached, 0, ""});
   }
 
   TrialReport run() {
-    const auto weights = copies(task_);
+    const auto weights = copies();
     // First: autograd counts the devices at the first backward pass of the process.
     if (trial(0, [&] { return resolve_device(device_.str()).str(); })) {
       host();
-      restore(task_, weights);
-      if (on_device()) task_.to(at::kCPU);
+      restore(weights);
+      if (on_device()) move(Device());
     }
-    restore(task_, weights);
-    task_.parameters().zero_grad();
+    restore(weights);
+    parameters_.zero_grad();
     return std::move(report_);
   }
 
@@ -95,7 +80,7 @@ class TrialRun {
     try {
       expected_ = predict(batch_).to(at::kFloat);
       backward(batch_);
-      const auto before = copies(task_);
+      const auto before = copies();
       host_seconds_ = best_step(batch_);
       learns_ = learnt(before);
     } catch (...) {
@@ -113,7 +98,7 @@ class TrialRun {
     const bool all = trial(1,
                            [&] {
                              moved = true;
-                             task_.to(device_.c10());
+                             move(device_);
                              batch = to_device(batch_, device_);
                              synchronize();
                              return all_moved();
@@ -129,7 +114,7 @@ class TrialRun {
     Watch watch;
     const auto before = SteadyClock().now();
     try {
-      const OpObserver observer(task_.parameters(), watch, /*every=*/true);
+      const OpObserver observer(parameters_, watch, /*every=*/true);
       line.verdict = Verdict::Passed;
       line.detail = body();
     } catch (...) {
@@ -165,7 +150,7 @@ class TrialRun {
       ++all;
       if (value.device() != device_.c10()) behind.push_back(name);
     };
-    for (const auto& p : task_.parameters()) look(p.name, p.value);
+    for (const auto& p : parameters_) look(p.name, p.value);
     for (const auto& [name, buffer] : task_.buffers()) look(name, buffer);
     check(behind.empty(), ErrorKind::Usage, "moved", behind.size(), " of ", all, " parameters and buffers were not moved, such as ",
           behind.empty() ? "" : behind.front());
@@ -187,31 +172,26 @@ class TrialRun {
     return "outputs " + str_cat(outputs.sizes()) + (here ? "" : ", on " + outputs.device().str());
   }
 
-  StepOutput forward(const Batch& batch) {
-    task_.set_training(true);
-    auto out = task_.training_step(batch);
-    check_output(out, "try_device");
-    return out;
-  }
-
   std::string loss(const Batch& batch) {
-    const double value = forward(batch).loss.item<double>();
+    task_.set_training(true);
+    const double value = detail::training_output(task_, precision_, batch).loss.item<double>();
     check(std::isfinite(value), ErrorKind::Diverged, "loss", "the loss is ", value);
     return short_number(value, 5);
   }
 
   std::string backward(const Batch& batch) {
-    forward(batch).loss.backward();
+    task_.set_training(true);
+    detail::run_window(task_, precision_, {batch});
     synchronize();
     std::set<std::string> without;
-    for (const auto& p : task_.parameters()) {
+    for (const auto& p : parameters_) {
       if (!p.value.grad().defined()) {
         without.insert(p.name);
         continue;
       }
       check(at::isfinite(p.value.grad()).all().item<bool>(), ErrorKind::Diverged, "gradients", p.name, " has non-finite gradients");
     }
-    task_.parameters().zero_grad();
+    parameters_.zero_grad();
     if (!without_) without_ = without;
     for (const auto& name : without)
       check(without_->count(name) != 0, ErrorKind::Diverged, "gradients", name, " has no gradient; on the CPU it has one");
@@ -219,23 +199,13 @@ class TrialRun {
                            : std::to_string(without.size()) + " parameters have no gradient, as on the CPU";
   }
 
-  void step(const Batch& batch) {
-    Sgd sgd(task_.parameters(), {.lr = options_.lr});
-    forward(batch).loss.backward();
-    sgd.step();
-    task_.parameters().zero_grad();
-  }
-
   std::string training(const Batch& batch) {
-    Sgd sgd(task_.parameters(), {.lr = options_.lr});
-    const auto before = copies(task_);
+    Sgd sgd(parameters_, {.lr = options_.lr});
+    TrainStep step(task_, precision_, sgd, nullptr, alone_, observers_, {});
+    const auto before = copies();
     double first = 0, last = 0;
     for (int64_t i = 0; i < options_.epochs * options_.steps_per_epoch; ++i) {
-      const auto out = forward(batch);
-      out.loss.backward();
-      sgd.step();
-      task_.parameters().zero_grad();
-      last = out.loss.item<double>();
+      last = step.run({batch}).packed[0].item<double>();
       if (i == 0) first = last;
       check(std::isfinite(last), ErrorKind::Diverged, "training", "the loss of step ", i, " is ", last);
     }
@@ -244,20 +214,43 @@ class TrialRun {
            " steps (in fp32, with SGD), loss " + short_number(first, 5) + " to " + short_number(last, 5);
   }
 
+  void move(const Device& device) {
+    task_.to(device.c10());
+    parameters_ = task_.parameters();  // a task of a program may make new tensors
+  }
+
+  Tensors copies() {
+    Tensors out;
+    const at::NoGradGuard no_grad;
+    const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+    for (const auto& p : parameters_) out.values.push_back(p.value.detach().cpu().clone());
+    for (const auto& [name, buffer] : task_.buffers()) out.values.push_back(buffer.detach().cpu().clone());
+    return out;
+  }
+
+  void restore(const Tensors& from) {
+    const at::NoGradGuard no_grad;
+    size_t i = 0;
+    for (const auto& p : parameters_) p.value.data().copy_(from.values[i++]);
+    for (auto& [name, buffer] : task_.buffers()) buffer.copy_(from.values[i++]);
+  }
+
   bool learnt(const Tensors& before) const {
     const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
     size_t i = 0;
-    for (const auto& p : task_.parameters())
+    for (const auto& p : parameters_)
       if (!at::equal(p.value.detach().cpu(), before.values[i++])) return true;
     return false;
   }
 
   // Returns the best of three steps, in seconds.
   double best_step(const Batch& batch) {
+    Sgd sgd(parameters_, {.lr = options_.lr});
+    TrainStep step(task_, precision_, sgd, nullptr, alone_, observers_, {});
     double best = 0;
     for (int i = 0; i < 3; ++i) {
       const auto before = SteadyClock().now();
-      step(batch);
+      step.run({batch});
       synchronize();
       const double took = SteadyClock().now() - before;
       best = i == 0 ? took : std::min(best, took);
@@ -294,9 +287,13 @@ class TrialRun {
   }
 
   Task& task_;
+  ParameterSet parameters_;
   const Batch& batch_;
   Device device_;
   TrialOptions options_;
+  Precision precision_;  // 32-true
+  SingleDeviceStrategy alone_;
+  const Observers observers_;
   TrialReport report_;
   at::Tensor expected_;
   double host_seconds_ = 0;

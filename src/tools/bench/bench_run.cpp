@@ -72,7 +72,7 @@ void train(const Bench& bench, BenchReport& out) {
   std::optional<LateProfiler> profiler;  // outlives the trainer that it observes
   Trainer trainer(config, bench.parts);
   trainer.setup();
-  profiler.emplace(device, trainer.task().parameters(), apart ? counted : bench.options.warmup - 1);
+  profiler.emplace(device, *trainer.loop().parts().parameters, apart ? counted : bench.options.warmup - 1);
   const auto times = std::make_shared<StepTimes>(bench);
   if (bench.options.phases) {
     if (apart)
@@ -212,7 +212,7 @@ void describe(const Bench& bench, BenchReport& out) {
     out.input = join(sizes);
   }
   out.flops_per_image = run.flops_per_sample();
-  for (const auto& p : run.trainer().task().parameters()) out.parameters += p.value.numel();
+  out.parameters = run.trainer().loop().parts().parameters->numel();
   check(!bench.options.fuse || out.precision == "32-true", ErrorKind::Usage, "bench",
         "--fuse supports only precision 32-true; given: ", out.precision);
   if (!bench.options.machine) return;

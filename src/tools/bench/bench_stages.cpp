@@ -106,7 +106,7 @@ void bench_stages(const Bench& bench, BenchReport& out) {
   backend.reset_peak(device);
   Trainer trainer(config, bench.parts);
   trainer.setup();
-  run.parameters = trainer.task().parameters();
+  run.parameters = *trainer.loop().parts().parameters;
   trainer.add_observer(&run);
   trainer.add_callback(std::shared_ptr<Callback>(&run, [](Callback*) {}));
   bool diverged = false;

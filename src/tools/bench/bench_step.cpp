@@ -10,11 +10,13 @@
 #include "moved_bytes.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
+#include "npu_train/device/run_backward.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "npu_train/train/loop.hpp"
+#include "npu_train/train/passes.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -78,7 +80,7 @@ double BenchStep::validation_loss() {
   const at::NoGradGuard no_grad;
   trainer_.model().module->eval();
   const auto scope = parts.precision->forward_scope();
-  const auto out = parts.task->validation_step(parts.precision->cast_input(to_device(batch_, device_)));
+  const auto out = validation_output(*parts.task, *parts.precision, to_device(batch_, device_));
   trainer_.model().module->train();
   return out.loss.item().toDouble();
 }
@@ -86,13 +88,10 @@ double BenchStep::validation_loss() {
 int64_t BenchStep::activation_bytes() {
   const auto& parts = trainer_.loop().parts();
   const auto batch = to_device(batch_, device_);
-  const auto pass = [&] {
-    const auto scope = parts.precision->forward_scope();
-    parts.task->training_step(parts.precision->cast_input(batch)).loss.backward();
-  };
+  const auto pass = [&] { run_backward(training_output(*parts.task, *parts.precision, batch).loss); };
   pass();  // allocates gradients before the measurement
   const int64_t peak = peak_bytes_of(device_, pass);
-  parts.task->parameters().zero_grad();
+  parts.parameters->zero_grad();
   return peak;
 }
 
@@ -123,14 +122,14 @@ void BenchStep::add_memory(BenchRow& row) const { add_memory_numbers(row, before
 int64_t BenchStep::bytes_moved() {
   MovedBytes moved;
   {
-    const OpObserver observer(trainer_.task().parameters(), moved, /*every=*/true);
+    const OpObserver observer(*trainer_.loop().parts().parameters, moved, /*every=*/true);
     train();
   }
   return moved.bytes;
 }
 
 BenchRow BenchStep::phases(const std::string& of, int64_t steps) {
-  Profiler profiler(device_, trainer_.task().parameters());
+  Profiler profiler(device_, *trainer_.loop().parts().parameters);
   auto& observers = trainer_.loop().observers();
   observers.add(&profiler);
   try {

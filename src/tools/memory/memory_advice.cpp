@@ -207,7 +207,7 @@ MemoryAdvice changes_that_fit(const RunView& run, const FailedWork& failed) { re
 void forget_gradients(const RunView& run) {
   run.optimizer->zero_grad();
   on_device(*run.strategy, run.optimizer->parameters()).zero_grad();
-  run.task->parameters().zero_grad();
+  run.loop->parts().parameters->zero_grad();
   backend_of(run.device).empty_cache(run.device);
 }
 

@@ -3,31 +3,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 
-#include "npu_train/device/run_backward.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/train/passes.hpp"
 
 namespace npu_train::detail {
 namespace {
 
 Batch bring(const Observers& observers, const Batch& batch, const Device& device, size_t k) {
   return observers.run(Phase::Transfer, 0, static_cast<int>(k), [&] { return to_device(batch, device); });
-}
-
-// Copies batches that are kept on the host one at a time.
-void forward_backward(Task& task, Precision& precision, const Device& device, const std::vector<Batch>& batches,
-                      const Observers& observers) {
-  for (size_t k = 0; k < batches.size(); ++k) {
-    const auto here = bring(observers, batches[k], device, k);
-    StepOutput output;
-    observers.run(Phase::Forward, 0, static_cast<int>(k), [&] {
-      const auto scope = precision.forward_scope();
-      output = task.training_step(precision.cast_input(here));
-    });
-    observers.run(Phase::Backward, 0, static_cast<int>(k), [&] {
-      run_backward(precision.scale_loss(output.loss));
-      precision.collect_gradients();
-    });
-  }
 }
 
 void evaluate_again(Task& task, Precision& precision, const Device& device, Pass pass, const std::vector<Batch>& batches,
@@ -42,11 +25,10 @@ void evaluate_again(Task& task, Precision& precision, const Device& device, Pass
     const auto here = bring(observers, batches[k], device, k);
     observers.run(Phase::Validation, 0, static_cast<int>(k), [&] {
       const auto scope = precision.forward_scope();
-      const auto input = precision.cast_input(here);
       if (pass == Pass::Prediction)
-        task.forward(input);
+        task.forward(precision.cast_input(here));
       else
-        checked_metric_sums(task, task.validation_step(input), here);
+        checked_metric_sums(task, validation_output(task, precision, here), here);
     });
   }
 }
@@ -77,10 +59,10 @@ void run_again(Task& task, Precision& precision, const Device& device, Pass pass
   Observers observers;
   observers.add(&recorder);
   if (pass != Pass::Training) return evaluate_again(task, precision, device, pass, batches, observers);
-  if (on_host) return forward_backward(task, precision, device, batches, observers);
+  if (on_host) return run_window(task, precision, batches, observers, [&](const Batch& batch) { return to_device(batch, device); });
   std::vector<Batch> window;
   for (size_t k = 0; k < batches.size(); ++k) window.push_back(bring(observers, batches[k], device, k));
-  forward_backward(task, precision, device, window, observers);
+  run_window(task, precision, window, observers);
 }
 
 }  // namespace npu_train::detail

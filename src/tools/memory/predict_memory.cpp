@@ -187,7 +187,7 @@ Parts with_ranks(Parts parts, int ranks) {
 
 ResidentMemory detail::resident_memory(const LoopParts& parts, const std::vector<Batch>& waiting) {
   ResidentMemory out;
-  const auto all = parts.task->parameters();
+  const auto& all = *parts.parameters;
   out.add(MemoryUse::Parameters, all.values());
   const auto& updated = on_device(*parts.strategy, parts.optimizer->parameters());
   const auto is_master = [&](const Parameter& p) { return p.value.scalar_type() != all.find(p.name)->value.scalar_type(); };

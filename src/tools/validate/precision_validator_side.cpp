@@ -81,7 +81,7 @@ void ValidationSide::shake(RunState state, double eps) {
     for (int64_t i = 0; i < value.numel(); ++i) data[i] *= static_cast<float>(1 + eps * (2 * random.uniform() - 1));
     return value;
   };
-  for (const auto& p : trainer_.task().parameters()) {
+  for (const auto& p : *trainer_.loop().parts().parameters) {
     auto& model = state.at("model").tensors;
     model[p.name] = shaken(model.at(p.name));
     auto& averages = state["ema"].tensors;
@@ -112,7 +112,7 @@ std::vector<SeenOutput> ValidationSide::layers(const at::Tensor& input, const st
 std::vector<SeenOutput> ValidationSide::layers(const at::Tensor& input, const Wanted& wanted) {
   std::vector<SeenOutput> out;
   const auto classes = trainer_.task().module_types();
-  const OpObserver observer(trainer_.task().parameters(), [&](const SeenOp& op) {
+  const OpObserver observer(*trainer_.loop().parts().parameters, [&](const SeenOp& op) {
     if (op.parameter.empty()) return;
     const auto layer = layer_of(op.parameter);
     const auto found = classes.find(layer);

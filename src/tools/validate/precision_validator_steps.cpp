@@ -141,7 +141,7 @@ void ValidationRun::gradients() {
   for (const auto& [name, b] : reference_step_.gradients) scale = std::max(scale, largest(b));
   Worst worst;
   int64_t unsteady = 0, jumps = 0;
-  for (const auto& p : reference_.trainer().task().parameters()) {
+  for (const auto& p : *reference_.trainer().loop().parts().parameters) {
     const auto& b = find_in(reference_step_.gradients, p.name);
     if (!b.defined()) continue;
     const auto& a = find_in(judged_step_.gradients, p.name);

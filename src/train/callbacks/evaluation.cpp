@@ -15,6 +15,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/portable_random.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/train/passes.hpp"
 
 namespace npu_train::detail {
 
@@ -83,8 +84,7 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   const auto here = to_device(batch, run_.device);
   phase = Phase::Forward;
   const auto scope = run_.precision.forward_scope();
-  const auto output = translated("Task", ErrorKind::Usage, [&] { return run_.task.validation_step(run_.precision.cast_input(here)); });
-  check_output(output, "Trainer::validate");
+  const auto output = validation_output(run_.task, run_.precision, here);
   auto packed = output.loss.detach().to(at::kFloat).reshape({1});
   packed = output.weight > 0 ? packed * output.weight : at::zeros_like(packed);
   if (const auto metrics = checked_metric_sums(run_.task, output, here); metrics.defined()) packed = at::cat({packed, metrics});

@@ -15,7 +15,7 @@ namespace npu_train::detail {
 
 std::string TrainedParameters::names() const {
   std::vector<std::string> out;
-  for (const auto& p : task_.parameters())
+  for (const auto& p : parameters_)
     if (optimizer_.parameters().find(p.name) != nullptr) out.push_back(p.name);
   return join(out, "\n");
 }
@@ -29,8 +29,7 @@ void TrainedParameters::refresh() {
 
 // If slices change, the state of a sharding strategy is reset; the caller loads it.
 void TrainedParameters::change() {
-  const auto all = task_.parameters();
-  check(std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,
+  check(std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,
         "TrainLoop::refresh_parameters", "no parameter requires a gradient: there is nothing left to train");
   const bool averages_fill_slices = ema_ != nullptr && strategy_.shards_parameters();
   check(!averages_fill_slices || &on_device(strategy_, optimizer_.parameters()) == &optimizer_.parameters(), ErrorKind::Usage,
@@ -39,7 +38,7 @@ void TrainedParameters::change() {
         "dist.offload=optimizer cannot follow; allowed with it: dist.offload=none, trainer.strategy=zero2");
   if (at_start_.empty()) at_start_ = names();
   const auto before = optimizer_.parameters().numel();
-  const auto updated = strategy_.setup(precision_.refresh(all));
+  const auto updated = strategy_.setup(precision_.refresh(parameters_));
   precision_.set_updated(updated);
   optimizer_.set_parameters(updated);
   if (ema_ != nullptr) ema_->set_parameters(optimizer_.parameters());
@@ -51,14 +50,14 @@ void TrainedParameters::train_only(const std::string& names) {
   std::set<std::string> trained;
   std::istringstream lines(names);
   for (std::string name; std::getline(lines, name);) trained.insert(name);
-  for (const auto& p : task_.parameters()) p.value.set_requires_grad(trained.count(p.name) != 0);
+  for (const auto& p : parameters_) p.value.set_requires_grad(trained.count(p.name) != 0);
   change();
 }
 
 void TrainedParameters::warn_of_untrained() {
   if (warned_) return;
   std::vector<std::string> names;
-  for (const auto& p : task_.parameters())
+  for (const auto& p : parameters_)
     if (p.value.requires_grad() && optimizer_.parameters().find(p.name) == nullptr) names.push_back(p.name);
   if (names.empty()) return;
   warned_ = true;

@@ -8,15 +8,14 @@
 #include "npu_train/optim/ema.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
-#include "npu_train/train/task.hpp"
 
 namespace npu_train::detail {
 
 class TrainedParameters final : public Stateful {
  public:
-  // All arguments are borrowed; `ema` may be nullptr.
-  TrainedParameters(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy)
-      : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), strategy_(strategy) {}
+  // All arguments are borrowed; `ema` may be nullptr. `parameters`: those of the task.
+  TrainedParameters(const ParameterSet& parameters, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy)
+      : parameters_(parameters), precision_(precision), optimizer_(optimizer), ema_(ema), strategy_(strategy) {}
 
   // From now on, exactly the parameters that require a gradient are trained. Error(Usage) if there are none, or if their state is sharded.
   void refresh();
@@ -32,7 +31,7 @@ class TrainedParameters final : public Stateful {
   void train_only(const std::string& names);
   void change();
 
-  Task& task_;
+  const ParameterSet& parameters_;
   Precision& precision_;
   Optimizer& optimizer_;
   Ema* ema_;

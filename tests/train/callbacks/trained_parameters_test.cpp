@@ -12,7 +12,8 @@ namespace {
 
 struct Frozen {
   Toy toy;
-  TrainedParameters trained{*toy.task, *toy.precision, *toy.optimizer, nullptr, *toy.strategy};
+  ParameterSet parameters = toy.task->parameters();
+  TrainedParameters trained{parameters, *toy.precision, *toy.optimizer, nullptr, *toy.strategy};
   void freeze(bool frozen) {
     for (auto& p : toy.net->first->parameters()) p.set_requires_grad(!frozen);
   }
