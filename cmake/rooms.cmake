@@ -133,7 +133,7 @@ function(npu_train_add_room room)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON NPU_TRAIN_BELOW "${of_USES}" NPU_TRAIN_LINKS "${of_LINKS}"
     NPU_TRAIN_WITHOUT_LIBTORCH ${of_WITHOUT_LIBTORCH})
   target_link_libraries(${target} PRIVATE ${flags} ${of_LINKS})
-  target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
+  target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections $<$<CXX_COMPILER_ID:GNU>:-Wshadow;-Wconversion>)
   if(room MATCHES "^tools/" AND NOT room STREQUAL "tools/align") # whose comparison of dumps is bound by its speed
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()

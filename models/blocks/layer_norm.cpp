@@ -8,7 +8,7 @@ namespace {
 
 // libtorch's class has either both parameters or none.
 struct LayerNormWithoutBias : torch::nn::LayerNormImpl {
-  explicit LayerNormWithoutBias(const torch::nn::LayerNormOptions& options) : torch::nn::LayerNormImpl(options) {
+  explicit LayerNormWithoutBias(const torch::nn::LayerNormOptions& given) : torch::nn::LayerNormImpl(given) {
     parameters_.erase("bias");
     bias.reset();
   }

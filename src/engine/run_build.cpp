@@ -269,7 +269,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
   precision->set_updated(updated);
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);
   optimizer->set_limits(model.limits);
-  if (strategy->shards()) optimizer->set_norm_reduction([ranks = strategy.get()](at::Tensor& parts) { ranks->add_over_ranks(parts); });
+  if (strategy->shards()) optimizer->set_norm_reduction([of = strategy.get()](at::Tensor& squares) { of->add_over_ranks(squares); });
   check(!strategy->shards() || optimizer->takes_slices(), ErrorKind::Usage, "trainer.strategy", "optimizer ", optimizer->name(),
         " needs complete parameters, and ", config.trainer.strategy,
         " gives each rank slices of them; allowed with it: ddp; hint: an optimizer "

@@ -94,7 +94,7 @@ Statistics statistics(const Layout& layout, const T* x) {
       [&](int64_t c, int64_t at, NormPlanes n) { norm_kernels<T>().planes_moments(n, x + at, &s.mean[c], &s.variance[c]); });
   if (layout.rows) {
     for (int64_t i = 0; i < chunks.count; ++i) {
-      const double seen = static_cast<double>(chunks.begin(i)), weight = static_cast<double>(chunks.length(i)) / (seen + chunks.length(i));
+      const auto seen = static_cast<double>(chunks.begin(i)), more = static_cast<double>(chunks.length(i)), weight = more / (seen + more);
       for (int64_t c = 0; c < channels; ++c) {
         const double delta = means[i * channels + c] - s.mean[c];
         s.mean[c] += delta * weight;

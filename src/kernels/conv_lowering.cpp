@@ -27,15 +27,15 @@ void clear(float* to, int64_t count) { std::memset(to, 0, static_cast<size_t>(co
 
 }  // namespace
 
-ConvShape::ConvShape(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding)
+ConvShape::ConvShape(const at::Tensor& x, const at::Tensor& weight, int64_t conv_stride, int64_t conv_padding)
     : batch(x.size(0)),
       in_channels(x.size(1)),
       height(x.size(2)),
       width(x.size(3)),
       out_channels(weight.size(0)),
       kernel(weight.size(2)),
-      stride(stride),
-      padding(padding),
+      stride(conv_stride),
+      padding(conv_padding),
       out_height((height + 2 * padding - kernel) / stride + 1),
       out_width((width + 2 * padding - kernel) / stride + 1) {}
 

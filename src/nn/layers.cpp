@@ -42,7 +42,7 @@ void Conv2d::pretty_print(std::ostream& stream) const {
          << ", padding=" << options.padding << (options.bias ? ")" : ", bias=false)");
 }
 
-Linear::Linear(int64_t in, int64_t out, bool with_bias, bool packed) : torch::nn::Module("Linear"), packed(packed) {
+Linear::Linear(int64_t in, int64_t out, bool with_bias, bool in_packed_form) : torch::nn::Module("Linear"), packed(in_packed_form) {
   check(in > 0 && out > 0, ErrorKind::Usage, "Linear", "in ", in, ", out ", out, "; both must be at least 1");
   weight = register_parameter("weight", at::empty({out, in}));
   if (with_bias) bias = register_parameter("bias", at::empty({out}));

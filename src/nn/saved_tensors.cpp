@@ -53,7 +53,7 @@ class Hook final : public torch::autograd::SavedVariableHooks {
 // Autograd requests hooks from its engine. This engine provides them on threads inside a region and forwards all other calls to the
 // previous engine (a Python interpreter in the process has its own).
 struct HookedEngine final : Engine {
-  explicit HookedEngine(Engine& engine) : engine(engine) {}
+  explicit HookedEngine(Engine& previous) : engine(previous) {}
 
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
                                          bool keep_graph, bool create_graph, bool accumulate_grad,

@@ -172,11 +172,11 @@ void Ema::load_state(const State& saved) {
     entries.emplace_back(to, part);
   };
   for (const auto& p : averages_)
-    load("average/" + p.name, p.value, p.whole().sizes(), [&p](const at::Tensor& saved) { return detail::saved_part(p, saved); });
+    load("average/" + p.name, p.value, p.whole().sizes(), [&p](const at::Tensor& value) { return detail::saved_part(p, value); });
   for (const auto& copy : buffer_copies_) {
     const auto& to = copy.second;
     load("buffer/" + copy.first, to, to.sizes(),
-         [&to](const at::Tensor& saved) { return saved.sizes() == to.sizes() ? saved : at::Tensor(); });
+         [&to](const at::Tensor& value) { return value.sizes() == to.sizes() ? value : at::Tensor(); });
   }
   for (const auto& [key, tensor] : state.tensors)
     check(own.tensors.count(key) != 0, ErrorKind::Checkpoint, kEma, "the saved state has ", key, ", which this model does not have");

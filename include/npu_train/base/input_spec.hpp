@@ -17,9 +17,9 @@ namespace npu_train {
 
 /// One dimension of an input.
 struct Extent {
-  Extent(int64_t size) : size(size) {}                                               // NOLINT: {"batch", 3, 224}
-  Extent(std::string name, int64_t size = 0) : size(size), name(std::move(name)) {}  // NOLINT
-  Extent(const char* name, int64_t size = 0) : Extent(std::string(name), size) {}    // NOLINT
+  Extent(int64_t fixed) : size(fixed) {}                                                     // NOLINT: {"batch", 3, 224}
+  Extent(std::string of_name, int64_t usual = 0) : size(usual), name(std::move(of_name)) {}  // NOLINT
+  Extent(const char* of_name, int64_t usual = 0) : Extent(std::string(of_name), usual) {}    // NOLINT
 
   int64_t size = 0;    ///< fixed size: the only accepted value; free size: its usual value, 0 if it has none
   std::string name{};  ///< name of a free size ("batch", "height", "tokens"); empty if the size is fixed

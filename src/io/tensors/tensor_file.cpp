@@ -18,17 +18,17 @@ constexpr uint64_t kLargestTensorDirectory = uint64_t{64} << 10;
 constexpr const char* kTensorName = "tensor";
 
 const char* kind_name(detail::PickleValue::Kind kind) {
-  using Kind = detail::PickleValue::Kind;
+  using PickleKind = detail::PickleValue::Kind;
   switch (kind) {
-    case Kind::Dict:
+    case PickleKind::Dict:
       return "a dict";
-    case Kind::List:
+    case PickleKind::List:
       return "a list";
-    case Kind::Tuple:
+    case PickleKind::Tuple:
       return "a tuple";
-    case Kind::Text:
+    case PickleKind::Text:
       return "text";
-    case Kind::None:
+    case PickleKind::None:
       return "None";
     default:
       return "something else";

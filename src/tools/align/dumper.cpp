@@ -51,10 +51,10 @@ std::string asked_for(const DumpOptions& options) {
 }  // namespace
 
 struct Dumper::Impl {
-  Impl(const DumpOptions& options, int rank, std::map<std::string, std::string> noted)
+  Impl(const DumpOptions& options, int of_rank, std::map<std::string, std::string> noted)
       : steps(options.steps),
-        rank_wanted(options.ranks.empty() || std::find(options.ranks.begin(), options.ranks.end(), rank) != options.ranks.end()),
-        rank(rank),
+        rank_wanted(options.ranks.empty() || std::find(options.ranks.begin(), options.ranks.end(), of_rank) != options.ranks.end()),
+        rank(of_rank),
         facts(std::move(noted)),
         sink(options.format == "npy", options.async) {}
 

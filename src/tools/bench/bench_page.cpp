@@ -59,8 +59,8 @@ void add_stage_tables(Report& out, const BenchReport& report) {
     if (row.section != "stages") continue;
     const auto number = [&](const char* key) { return unless_nan(number_value(row.number(key), 3)); };
     const auto share = [&](const char* key) {
-      auto out = unless_nan(share_value(row.number(key)));
-      return row.number(key) > kMostOfAll ? ReportValue(out.exact, out.text + " (!)", Tone::Warn) : out;
+      auto value = unless_nan(share_value(row.number(key)));
+      return row.number(key) > kMostOfAll ? ReportValue(value.exact, value.text + " (!)", Tone::Warn) : value;
     };
     const auto bytes = [&](const char* key) { return unless_nan(bytes_value(row.number(key))); };
     const double speed = row.number("speedup"), seeds = row.number("seeds");

@@ -68,8 +68,8 @@ BenchRow row_of(const Json& json, const std::string& where) {
 }  // namespace
 
 double BenchRow::number(const std::string& key) const {
-  for (const auto& [name, value] : numbers)
-    if (name == key) return value;
+  for (const auto& [known, value] : numbers)
+    if (known == key) return value;
   return std::nan("");
 }
 

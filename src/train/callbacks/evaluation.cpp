@@ -47,10 +47,11 @@ struct Evaluation::Sums {
 
   void read() {
     if (on_device.empty()) return;
-    const auto rows = at::stack(on_device).to(at::kCPU).to(at::kDouble);
-    packed.resize(static_cast<size_t>(rows.size(1)));
-    for (int64_t i = 0; i < rows.size(0); ++i)
-      for (size_t k = 0; k < packed.size(); ++k) packed[k] += rows.const_data_ptr<double>()[i * rows.size(1) + static_cast<int64_t>(k)];
+    const auto numbers = at::stack(on_device).to(at::kCPU).to(at::kDouble);
+    packed.resize(static_cast<size_t>(numbers.size(1)));
+    for (int64_t i = 0; i < numbers.size(0); ++i)
+      for (size_t k = 0; k < packed.size(); ++k)
+        packed[k] += numbers.const_data_ptr<double>()[i * numbers.size(1) + static_cast<int64_t>(k)];
     on_device.clear();
   }
 };
