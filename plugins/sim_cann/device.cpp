@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "acl.hpp"
 #include "streams.hpp"
@@ -39,8 +40,8 @@ Soc find_soc() {
   end_with("SIM_CANN_SOC=" + std::string(set) + " is no chip that it plays; allowed: " + allowed);
 }
 
-// As CANN, a process sees the devices of ASCEND_RT_VISIBLE_DEVICES.
-int count_devices() {
+// As CANN, a process sees the devices of ASCEND_RT_VISIBLE_DEVICES: the numbers that they have in the machine.
+std::vector<int> find_devices() {
   const char* set = std::getenv("SIM_CANN_DEVICES");
   int count = 1;
   if (set != nullptr) {
@@ -50,13 +51,16 @@ int count_devices() {
     count = static_cast<int>(given);
   }
   const char* visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
-  if (visible == nullptr) return count;
-  int seen = 0;
+  std::vector<int> seen;
+  if (visible == nullptr) {
+    for (int device = 0; device < count; ++device) seen.push_back(device);
+    return seen;
+  }
   for (const char* at = visible; *at != '\0';) {  // as CANN: up to the first one that does not exist
     char* end = nullptr;
     const int64_t index = std::strtol(at, &end, 10);
     if (end == at || index < 0 || index >= count) break;
-    ++seen;
+    seen.push_back(static_cast<int>(index));
     at = *end == ',' ? end + 1 : end;
   }
   return seen;
@@ -84,10 +88,15 @@ const Soc& soc() {
   return chosen;
 }
 
-int device_count() {
-  static const int count = count_devices();
-  return count;
+namespace {
+const std::vector<int>& devices() {
+  static const std::vector<int> found = find_devices();
+  return found;
 }
+}  // namespace
+
+int device_count() { return static_cast<int>(devices().size()); }
+int physical_device(int device) { return devices().at(static_cast<size_t>(device)); }
 
 int current_device() { return device_of_thread < 0 ? 0 : device_of_thread; }
 void set_current_device(int device) { device_of_thread = device; }

@@ -98,10 +98,7 @@ SIM_CANN_ENTRY int aclrtStreamWaitEvent(void* stream, void* event) {
   wait_in_stream(event_of(event), stream);
   return kSuccess;
 }
-SIM_CANN_ENTRY int aclrtSynchronizeEvent(void* event) {
-  wait_on_host(event_of(event));
-  return kSuccess;
-}
+SIM_CANN_ENTRY int aclrtSynchronizeEvent(void* event) { return wait_on_host(event_of(event)); }
 SIM_CANN_ENTRY int aclrtQueryEventStatus(void* event, int* status) {
   *status = is_reached(event_of(event)) ? 1 : 0;
   return kSuccess;

@@ -37,6 +37,8 @@ SIM_CANN_API int device_count();
 /// The device of this thread.
 SIM_CANN_API int current_device();
 void set_current_device(int device);
+/// The number of the process's device in the machine: ASCEND_RT_VISIBLE_DEVICES has an order.
+SIM_CANN_API int physical_device(int device);
 
 /// Sets the text that aclGetRecentErrMsg returns next on this thread, and returns the code.
 SIM_CANN_API int fail(int code, std::string text);

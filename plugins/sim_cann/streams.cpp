@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <map>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -41,21 +42,30 @@ Streams& streams() {
   return *all;
 }
 
+/// The error of another stream, for which this one waits.
+struct FailedBefore : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+std::string error_of(Stream& stream) {
+  const std::lock_guard lock(stream.mutex);
+  return stream.error;
+}
+
 void run_one(Stream& stream, const Task& task) {
-  {
-    const std::lock_guard lock(stream.mutex);
-    if (!stream.error.empty() && !task.is_event) return;
-  }
+  if (!task.is_event && !error_of(stream).empty()) return;
   std::string error;
   set_running(task.name.c_str());
   try {
     task.run();
+  } catch (const FailedBefore& failure) {
+    error = failure.what();
   } catch (const std::exception& failure) {
     error = task.name + ": " + failure.what();
+    std::fprintf(stderr, "sim_cann: %s\n", error.c_str());  // torch_npu does not pass on every text of an error
   }
   set_running(nullptr);
   if (error.empty()) return;
-  std::fprintf(stderr, "sim_cann: %s\n", error.c_str());  // torch_npu does not pass on every text of an error
   const std::lock_guard lock(stream.mutex);
   if (stream.error.empty()) stream.error = std::move(error);
 }
@@ -194,9 +204,11 @@ void record(const EventPointer& event, StreamHandle stream) {
     const std::lock_guard lock(event->mutex);
     point = ++event->recorded;
   }
-  const auto reach = [event, point] {
+  const auto reach = [event, point, from = stream_of(stream)] {
     {
+      const std::string error = error_of(*from);
       const std::lock_guard lock(event->mutex);
+      event->error = error;
       event->reached = std::max(event->reached, point);
       event->when = std::chrono::steady_clock::now();
     }
@@ -206,9 +218,11 @@ void record(const EventPointer& event, StreamHandle stream) {
 }
 
 namespace {
-void wait_until(Event& event, uint64_t point) {
+// Returns the error of the stream that reached it.
+std::string wait_until(Event& event, uint64_t point) {
   std::unique_lock lock(event.mutex);
   event.changed.wait(lock, [&] { return event.reached >= point; });
+  return event.error;
 }
 uint64_t last_point(Event& event) {
   const std::lock_guard lock(event.mutex);
@@ -217,10 +231,16 @@ uint64_t last_point(Event& event) {
 }  // namespace
 
 void wait_in_stream(const EventPointer& event, StreamHandle stream) {
-  add_task(stream, {"aclrtStreamWaitEvent", [event, point = last_point(*event)] { wait_until(*event, point); }, true});
+  const auto wait = [event, point = last_point(*event)] {
+    if (const std::string error = wait_until(*event, point); !error.empty()) throw FailedBefore(error);
+  };
+  add_task(stream, {"aclrtStreamWaitEvent", wait, true});
 }
 
-void wait_on_host(const EventPointer& event) { wait_until(*event, last_point(*event)); }
+int wait_on_host(const EventPointer& event) {
+  const std::string error = wait_until(*event, last_point(*event));
+  return error.empty() ? int{kSuccess} : fail(kOperatorFailed, "EZ9999: " + error);
+}
 
 bool is_reached(const EventPointer& event) {
   const std::lock_guard lock(event->mutex);

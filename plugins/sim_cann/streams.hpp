@@ -38,6 +38,7 @@ struct Event {
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0, reached = 0;
+  std::string error;  // of the stream that reached it: who waits for the event does not go on as if its work had been done
   std::chrono::steady_clock::time_point when;
 };
 using EventPointer = std::shared_ptr<Event>;
@@ -53,7 +54,7 @@ void end_all_streams();
 void add_task(StreamHandle stream, Task task);
 void record(const EventPointer& event, StreamHandle stream);
 void wait_in_stream(const EventPointer& event, StreamHandle stream);
-void wait_on_host(const EventPointer& event);
+int wait_on_host(const EventPointer& event);
 bool is_reached(const EventPointer& event);
 
 }  // namespace sim_cann

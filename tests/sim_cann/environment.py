@@ -1,6 +1,7 @@
 """Runs a test in the Python that has torch_npu, on sim_cann: NPU_TRAIN_TORCH_NPU_PYTHON, or .venv/torch_npu (scripts/setup --dev)."""
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,27 +27,50 @@ def program(text, **variables):
     return done.returncode, without_notice(done.stdout), done.stderr
 
 
-def script(text, **variables):
-    """The same in a fork of this process, which must have imported torch_npu but used no device: it starts in no time."""
-    with tempfile.TemporaryFile('w+') as out, tempfile.TemporaryFile('w+') as err:
-        child = os.fork()
-        if child == 0:
-            os.dup2(out.fileno(), 1)
-            os.dup2(err.fileno(), 2)
-            os.environ.update(variables)
-            status = 0
-            try:
-                exec(text, {})
-            except BaseException:
-                traceback.print_exc()
-                status = 1
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        out.seek(0)
-        err.seek(0)
-        return status, without_notice(out.read()), err.read()
+class Script:
+    """Python source that runs in a fork of this process, which must have imported torch_npu but used no device: it starts in no time."""
+
+    def __init__(self, text, **variables):
+        self.out, self.err = tempfile.TemporaryFile('w+'), tempfile.TemporaryFile('w+')
+        self.pid = os.fork()
+        if self.pid: return
+        os.dup2(self.out.fileno(), 1)
+        os.dup2(self.err.fileno(), 2)
+        os.environ.update(variables)
+        status = 0
+        try:
+            exec(text, {})
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+    def result(self):
+        """(exit status, stdout, stderr)"""
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        texts = []
+        for file in (self.out, self.err):
+            file.seek(0)
+            texts.append(without_notice(file.read()))
+            file.close()
+        return status, *texts
+
+
+def script(text, **variables): return Script(text, **variables).result()
+
+
+def start_ranks(text, size, **variables):
+    """The scripts of `size` ranks, each on its own device, which meet over HCCL."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port = probe.getsockname()[1]
+    shared = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(port), 'WORLD_SIZE': str(size), 'SIM_CANN_DEVICES': str(max(size, 2)), **variables}
+    return [Script(text, RANK=str(rank), **shared) for rank in range(size)]
+
+
+def ranks(text, size, **variables): return [one.result() for one in start_ranks(text, size, **variables)]
 
 
 def without_notice(text):
