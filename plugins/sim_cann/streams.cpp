@@ -32,9 +32,41 @@ Calls& calls() {
   static auto* all = new Calls;
   return *all;
 }
-void count(const std::string& name) {
+// Returns how often, with this time.
+uint64_t count(const std::string& name) {
   const std::lock_guard lock(calls().mutex);
-  ++calls().counts[name];
+  return ++calls().counts[name];
+}
+
+/// SIM_CANN_FAULT=NAME:COUNT:HOW, a fault that a test plants: what NAME does in a stream, the COUNT-th time.
+struct Fault {
+  std::string name, how;
+  uint64_t at = 0;
+};
+
+const Fault& fault() {
+  static const Fault planted = [] {
+    Fault out;
+    const char* set = std::getenv("SIM_CANN_FAULT");
+    if (set == nullptr || *set == '\0') return out;
+    const std::string text = set;
+    const size_t first = text.find(':'), second = text.find(':', first == std::string::npos ? first : first + 1);
+    if (second != std::string::npos) {
+      out = {text.substr(0, first), text.substr(second + 1), std::strtoull(text.c_str() + first + 1, nullptr, 10)};
+    }
+    if (out.at == 0 || (out.how != "fail" && out.how != "hang" && out.how != "exit")) {
+      std::fprintf(stderr, "sim_cann: SIM_CANN_FAULT=%s; allowed: NAME:COUNT:HOW, with a count above 0, and fail, hang or exit\n", set);
+      std::_Exit(2);
+    }
+    return out;
+  }();
+  return planted;
+}
+
+void run_fault() {
+  if (fault().how == "exit") std::_Exit(3);
+  while (fault().how == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+  throw std::runtime_error("the fault of SIM_CANN_FAULT");
 }
 
 Streams& streams() {
@@ -165,7 +197,7 @@ void add_task(StreamHandle handle, Task task) {
   static const bool at_exit = std::atexit(end_all_streams) == 0;  // before libtorch's objects are destroyed, which are older
   static_cast<void>(at_exit);
   Stream& stream = *stream_of(handle);
-  count(task.name);
+  if (const uint64_t times = count(task.name); times == fault().at && task.name == fault().name) task.run = run_fault;
   {
     const std::lock_guard lock(stream.mutex);
     if (stream.ending) return;

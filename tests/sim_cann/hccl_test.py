@@ -1,7 +1,6 @@
 """torch.distributed with torch_npu's ProcessGroupHCCL on the HCCL of sim_cann: every collective against its definition, and what fails."""
 import os
 import signal
-import tempfile
 import unittest
 
 import environment
@@ -9,6 +8,8 @@ import environment
 START = '''
 import datetime, os, torch, torch_npu, torch.distributed as dist, warnings
 warnings.simplefilter('ignore')
+# A fault of rank 1 alone.
+if os.environ['RANK'] == '1' and 'FAULT' in os.environ: os.environ['SIM_CANN_FAULT'] = os.environ['FAULT']
 rank, size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
 torch.npu.set_device(int(os.environ.get('DEVICE', rank)))
 dist.init_process_group('hccl', timeout=datetime.timedelta(seconds=600))
@@ -84,7 +85,7 @@ dist.barrier()
 '''
 HANG = '''
 x = torch.ones(4, device='npu')
-dist.all_reduce(x)
+for _ in range(3): dist.all_reduce(x)
 print('before', flush=True)
 torch.npu.synchronize()
 '''
@@ -140,20 +141,16 @@ dist.all_reduce(x)
 torch.npu.synchronize()
 ''', 2, r'HcclAllReduce float32\[4\], sum.*HcclAllReduce float32\[5\], sum|HcclAllReduce float32\[5\], sum.*HcclAllReduce float32\[4\], sum')
 
-    def test_a_rank_that_waits_for_one_that_has_left_or_is_late(self):
-        leave = "dist.all_reduce(torch.ones(1, device='npu')); torch.npu.synchronize()\nif rank == 1: os._exit(3)\n"
-        first, second = environment.ranks(START + leave + HANG + END, 2)
+    def test_a_rank_that_waits_for_one_that_has_ended_or_is_late(self):
+        first, second = environment.ranks(START + HANG + END, 2, FAULT='HcclAllReduce:3:exit')
         self.assertEqual(second[0], 3)
         self.assertNotIn('end', first[1])
         self.assertRegex(first[2], 'HcclAllReduce: .*rank 1 has ended')
 
-        late = "dist.all_reduce(torch.ones(1, device='npu')); torch.npu.synchronize()\nif rank == 1: os.read(os.open(os.environ['FIFO'], os.O_RDWR), 1)\n"
-        folder = self.enterContext(tempfile.TemporaryDirectory())
-        os.mkfifo(f'{folder}/fifo')
-        one, other = environment.start_ranks(START + late + HANG + END, 2, HCCL_EXEC_TIMEOUT='1', FIFO=f'{folder}/fifo')
-        status, out, err = one.result()
-        os.kill(other.pid, signal.SIGKILL)
-        other.result()
+        first, second = environment.start_ranks(START + HANG + END, 2, FAULT='HcclAllReduce:3:hang', HCCL_EXEC_TIMEOUT='1')
+        status, out, err = first.result()
+        os.kill(second.pid, signal.SIGKILL)
+        second.result()
         self.assertNotIn('end', out)
         self.assertRegex(err, r'HcclAllReduce: rank 0 waited 1 s for rank 1 in HcclAllReduce float32\[4\], sum, and timed out')
 

@@ -150,6 +150,30 @@ print(seen, read())
 '''
         self.assertEqual(self.output(text, SIM_CANN_SOC='910A'), ['[0.0, 1.0, 1.0] 0.0'])
 
+    def test_a_planted_fault_is_an_error_of_its_operator(self):
+        text = '''
+x = torch.ones(2, device='npu')
+y = (x * x).cpu()
+print('before', flush=True)
+torch.npu.synchronize()
+(x * x).cpu()
+'''
+        self.assertIn('aclnnMul: the fault of SIM_CANN_FAULT', self.failure(text, SIM_CANN_FAULT='aclnnMul:2:fail'))
+        status, out, err = environment.script(START + text, SIM_CANN_FAULT='aclnnMul:2:exit')
+        self.assertEqual((status, out), (3, 'before\n'), err)
+
+    def test_work_that_waits_for_a_failed_stream_fails_too(self):
+        text = '''
+x = torch.ones(2, device='npu')
+side = torch.npu.Stream()
+side.wait_stream(torch.npu.current_stream())
+with torch.npu.stream(side): y = x * 2
+torch.npu.current_stream().wait_stream(side)
+print('before', flush=True)
+print((y + 1).cpu())
+'''
+        self.assertIn('aclnnMuls', self.failure(text, SIM_CANN_FAULT='aclnnMuls:1:fail'))
+
     def test_random_numbers_follow_the_seed(self):
         text = '''
 draws = []
@@ -164,7 +188,8 @@ print(torch.equal(draws[0], draws[1]), torch.equal(draws[0], draws[2]), 0.7 < ke
         self.assertEqual(self.output(text), ['True False True True'])
 
     def test_a_wrong_setting_is_an_error_that_says_what_is_allowed(self):
-        for name, value, allowed in [('SIM_CANN_SOC', '910C9', 'Ascend910B1'), ('SIM_CANN_DEVICES', '0', '1 to 16'), ('SIM_CANN_HBM', 'x', 'GiB')]:
+        for name, value, allowed in [('SIM_CANN_SOC', '910C9', 'Ascend910B1'), ('SIM_CANN_DEVICES', '0', '1 to 16'), ('SIM_CANN_HBM', 'x', 'GiB'),
+                                     ('SIM_CANN_FAULT', 'aclnnMul:2', 'NAME:COUNT:HOW')]:
             with self.subTest(name):
                 status, _, err = environment.script(START + "torch.ones(2, device='npu')", **{name: value})
                 self.assertEqual(status, 2, err)
