@@ -15,6 +15,9 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kAscendHint = "npu_tool doctor --explain, with this line or its code, prints causes and remedies";
+constexpr const char* kStreamHint =
+    "torch_npu's messages name the operator that failed, or the rank that HCCL waits for; npu_tool doctor --explain, with the code, prints "
+    "causes and remedies";
 constexpr const char* kOperatorHint =
     "this CANN lacks the operator: install CANN's operators for your chip, in the version that your torch_npu names";
 constexpr const char* kOneValueHint = "use larger images or batches; data.drop_last=true omits a last batch of one sample";
@@ -42,6 +45,7 @@ bool is_a(const std::exception& e, std::string_view mangled) {
 // torch_npu's errors by text: those of operators in its queue are std::runtime_errors.
 std::optional<Verdict> judge_npu(std::string_view text) {
   if (has(text, "not in libopapi.so")) return Verdict{ErrorKind::Device, kOperatorHint};
+  if (has(text, "ACL stream synchronize failed")) return Verdict{ErrorKind::Device, kStreamHint};
   if (has(text, "NPU function error") || has(text, "call acl api failed") || has(text, "NPU error"))
     return Verdict{ErrorKind::Device, kAscendHint};
   return std::nullopt;

@@ -1,9 +1,18 @@
-// HCCL of torch_npu, through the plugin plugins/hccl: only the plugin is compiled with the headers of torch_npu.
+// HCCL of torch_npu: of its wheel, through the process's Python and the groups of c10d; of a library without Python, through the plugin
+// plugins/hccl, which alone is compiled with the headers of torch_npu.
 #include <dlfcn.h>
+
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <atomic>
 
 #include "dist/device_transport.hpp"
 #include "hccl/npu_train_hccl.h"
+#include "npu_train/core/error.hpp"
 #include "npu_train/core/plugin.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/torch_npu_python.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -24,15 +33,54 @@ npu_train_make_hccl_fn* find_plugin(std::string& why_not) {
   return make;
 }
 
+// A collective that waits too long is ended by HCCL, whose error names it. torch_npu's watchdog would end the process: it is off unless the
+// user has set its variable, and has more time, by the default of HCCL_EXEC_TIMEOUT, with which torch_npu compares it.
+constexpr const char* kMake = R"(
+import os, torch, torch_npu
+from datetime import timedelta
+from torch._C._distributed_c10d import ProcessGroup, _resolve_process_group
+from torch_npu._C._distributed_c10d import ProcessGroupHCCL
+group = _resolve_process_group(name)
+options = ProcessGroupHCCL.Options()
+options._timeout = options.op_timeout = timedelta(milliseconds=milliseconds, seconds=1837)
+options.hccl_config = {'hccl_exec_timeout': max(1, milliseconds // 1000)}
+variable = 'TORCH_HCCL_ASYNC_ERROR_HANDLING'
+is_set = variable in os.environ
+os.environ.setdefault(variable, '0')
+try:
+    backend = ProcessGroupHCCL(group.get_group_store(), group.rank(), group.size(), options)
+finally:
+    if not is_set: del os.environ[variable]
+group._register_backend(torch.device('npu'), ProcessGroup.BackendType.CUSTOM, backend)
+)";
+
+// A group with the store, registered by name for the time in which Python gives it a backend.
+BackendPtr make_in_python(const TransportPlace& place) {
+  static std::atomic<int> number{0};
+  const auto name = str_cat("npu_train/hccl/", number++);
+  const auto group = c10::make_intrusive<c10d::ProcessGroup>(place.store, place.rank, place.size);
+  c10d::register_process_group(name, group);
+  try {
+    run_in_torch_npu_python(str_cat("name = '", name, "'\nmilliseconds = ", place.timeout.count(), kMake));
+  } catch (const std::exception& e) {
+    c10d::unregister_process_group(name);
+    throw Error(ErrorKind::Device, "dist.backend", str_cat("torch_npu has not made its ProcessGroupHCCL: ", e.what()),
+                "dist.backend=gloo reduces gradients in host memory");
+  }
+  c10d::unregister_process_group(name);
+  return group->getBackend(c10::DeviceType::PrivateUse1);
+}
+
 }  // namespace
 
 std::string why_no_hccl() {
   std::string out;
-  find_plugin(out);
+  if (!has_torch_npu_in_python()) find_plugin(out);
   return out;
 }
 
 BackendPtr make_hccl(const TransportPlace& place) {
+  if (has_torch_npu_in_python()) return make_in_python(place);
   std::string none;
   return BackendPtr::reclaim(find_plugin(none)(place.store, place.rank, place.size, place.timeout.count()));
 }

@@ -53,6 +53,7 @@ TEST_CASE("what others throw becomes an Error of the right kind with its cause")
        ErrorKind::Device, "npu_tool doctor --explain"},
       {"npu queue", [] { throw std::runtime_error("The Inner error is reported as above. ERR00100 PTA call acl api failed"); },
        ErrorKind::Device, "npu_tool doctor --explain"},
+      {"c10 npu stream", [] { TORCH_CHECK(false, "ACL stream synchronize failed, error code:507015"); }, ErrorKind::Device, "that HCCL waits"},
       {"c10 npu operator", [] { TORCH_CHECK(false, "aclnnX or aclnnXGetWorkspaceSize not in libopapi.so, or libopapi.so not found."); },
        ErrorKind::Device, "hint: this CANN lacks the operator"},
       {"c10 device", [] { TORCH_CHECK(false, "CUDA error: an illegal memory access was encountered"); }, ErrorKind::Device, "illegal"},

@@ -3,12 +3,14 @@
 #include <c10/core/DefaultDtype.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <system_error>
 
 #include "device/npu/python_interpreter.hpp"
 #include "device/npu/torch_npu_errors.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/device/torch_npu_python.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -32,13 +34,6 @@ finally:
     else: os.environ[variable] = before
 result = torch_npu.__version__
 )";
-
-// Throws what the statements raised.
-std::string run_or_throw(const std::string& code) {
-  const auto answer = run_python(code);
-  if (!answer.ok()) throw std::runtime_error(answer.error);
-  return answer.result;
-}
 
 void check_environment(const PythonEnvironment& environment) {
   const auto& python = environment.python;
@@ -84,7 +79,7 @@ void import_torch_npu(const std::string& python, const std::string& library) {
 }
 
 // Both synchronise the devices and end CANN: torch_npu registers its shutdown with atexit, which only the end of an interpreter would run.
-void end_python_modules() { run_or_throw("import atexit\natexit._run_exitfuncs()\n"); }
+void end_python_modules() { run_in_torch_npu_python("import atexit\natexit._run_exitfuncs()\n"); }
 
 }  // namespace
 
@@ -106,13 +101,23 @@ std::optional<PythonEnvironment> environment_with_torch_npu(std::vector<std::str
   return std::nullopt;
 }
 
+std::string run_in_torch_npu_python(const std::string& code) {
+  const auto answer = run_python(code);
+  if (!answer.ok()) throw std::runtime_error(answer.error);
+  return answer.result;
+}
+
+bool has_torch_npu_in_python() {
+  return has_python() && run_in_torch_npu_python("import sys\nresult = 'torch_npu' in sys.modules\n") == "True";
+}
+
 bool import_has_failed() { return import_failed; }
 
 void use_python_functions(TorchNpu& out) {
-  if (!has_python() || run_or_throw("import sys\nresult = 'torch_npu' in sys.modules\n") != "True") return;
-  out.init = [] { run_or_throw("import torch\ntorch.npu.init()\n"); };
+  if (!has_torch_npu_in_python()) return;
+  out.init = [] { run_in_torch_npu_python("import torch\ntorch.npu.init()\n"); };
   out.supports_inf_nan = [] {
-    static const bool answer = run_or_throw("import torch\nresult = torch.npu.utils.is_support_inf_nan()\n") == "True";
+    static const bool answer = run_in_torch_npu_python("import torch\nresult = torch.npu.utils.is_support_inf_nan()\n") == "True";
     return answer;
   };
 }
