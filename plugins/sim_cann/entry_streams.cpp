@@ -82,6 +82,13 @@ SIM_CANN_ENTRY int aclrtSetStreamAttribute(void*, int, void*) { return kSuccess;
 SIM_CANN_ENTRY int aclrtUseStreamResInCurrentThread(void*) { return kSuccess; }
 SIM_CANN_ENTRY int aclrtUnuseStreamResInCurrentThread(void*) { return kSuccess; }
 
+// No stream is being captured: 0.
+SIM_CANN_ENTRY int aclmdlRICaptureGetInfo(void*, int* status, void** model) {
+  *status = 0;
+  if (model != nullptr) *model = nullptr;
+  return kSuccess;
+}
+
 SIM_CANN_ENTRY int aclrtCreateEvent(void** out) { return create_event(out); }
 SIM_CANN_ENTRY int aclrtCreateEventWithFlag(void** out, uint32_t) { return create_event(out); }
 SIM_CANN_ENTRY int aclrtCreateEventExWithFlag(void** out, uint32_t) { return create_event(out); }

@@ -128,3 +128,21 @@ SIM_CANN_OPERATOR(ApplyAdamWV2, [](Out parameter, Out mean, Out square, Out larg
   mean = m;
   square = v;
 })
+// As documented, for the chips with bf16 alone. `gradients` stay as they are, unless there is a scale.
+SIM_CANN_OPERATOR(FusedSgd, [](Outs parameters, Outs gradients, Outs momenta, Tensor scale, float decay, float momentum, float rate,
+                               float dampening, bool nesterov, bool maximize, bool first) {
+  TORCH_CHECK(soc().has_bf16, soc().name, " has no such operator");
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor value = parameters[i].get().to(at::kFloat);
+    Tensor g = gradients[i].get().to(at::kFloat);
+    if (scale.defined()) gradients[i] = g = g / scale;
+    if (maximize) g = -g;
+    if (decay != 0) g = g + value * decay;
+    if (!momenta.empty()) {
+      const Tensor m = first ? g : momenta[i].get().to(at::kFloat) * momentum + g * (1 - dampening);
+      momenta[i] = m;
+      g = nesterov ? g + m * momentum : m;
+    }
+    parameters[i] = value - g * rate;
+  }
+})

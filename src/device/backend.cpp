@@ -94,6 +94,11 @@ bool has_all_fused_optimizers(const c10::Device& device) {
   return !npu || backend_of(*npu).capabilities(*npu).all_fused_optimizers;
 }
 
+bool has_fused_sgd(const c10::Device& device) {
+  const auto npu = npu_of(device);
+  return !npu || backend_of(*npu).capabilities(*npu).all_fused_optimizers || backend_of(*npu).capabilities(*npu).fused_sgd;
+}
+
 bool has_fp64(const c10::Device& device) {
   const auto npu = npu_of(device);
   return device.is_cpu() || device.is_cuda() || (npu && backend_of(*npu).capabilities(*npu).fp64);

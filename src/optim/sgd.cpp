@@ -1,6 +1,7 @@
 #include "npu_train/optim/sgd.hpp"
 
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_sgd.h>
 
 #include "npu_train/device/backend.hpp"
@@ -51,9 +52,15 @@ void Sgd::update(Bucket& b) {
   const double decay = options_.weight_decay * b.decay_mult;
   const auto& first = b.parameters.front();
   if (first.is_cpu() && is_low_precision(b)) return update_low(b, decay);
-  if (options_.momentum == 0 && !has_all_fused_optimizers(first.device())) {
+  if (!(options_.momentum > 0 ? has_fused_sgd(first.device()) : has_all_fused_optimizers(first.device()))) {
     if (b.found_inf.defined() && b.found_inf.item<float>() != 0) return;  // foreach kernels accept no flag
     if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
+    if (options_.momentum > 0) {
+      const at::TensorList momentum = b.slots[0];
+      at::_foreach_mul_(momentum, options_.momentum);
+      at::_foreach_add_(momentum, b.gradients);
+      b.gradients = options_.nesterov ? at::_foreach_add(b.gradients, momentum, options_.momentum) : momentum.vec();
+    }
     at::_foreach_add_(b.parameters, b.gradients, -b.lr);
     return;
   }

@@ -93,7 +93,9 @@ TEST_CASE("memory: what is allocated, its peak, and a new peak" * only_if(kNotOn
   {
     const auto big = at::ones({kBytes / 4}, on_device());
     backend.synchronize(device);
-    CHECK(backend.memory(device).allocated == before.allocated + kBytes);
+    const auto allocated = backend.memory(device).allocated - before.allocated;
+    CHECK(allocated >= kBytes);
+    CHECK(allocated <= kBytes + 512);  // torch_npu adds 32 bytes, and rounds up to 512
   }
   const auto after = backend.memory(device);
   CHECK(after.allocated == before.allocated);

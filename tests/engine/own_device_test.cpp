@@ -55,6 +55,7 @@ TEST_CASE("a device of the program's own trains, and takes the place of libtorch
   const c10::Device abacus(c10::DeviceType::PrivateUse1, 0);
   CHECK(device_of(abacus).kind == "abacus");
   CHECK_FALSE(has_all_fused_optimizers(abacus));  // a backend that does not mention them
+  CHECK(has_fused_sgd(abacus));
   CHECK(has_all_fused_optimizers(c10::Device(c10::DeviceType::CPU)));
   const auto second = error_of([] { resolve_device("sim_npu"); });
   CHECK(second.kind() == ErrorKind::Device);

@@ -35,7 +35,8 @@ struct Capabilities {
   bool saturating_overflow = false;    ///< an overflow gives the largest finite number, not inf, so finite checks miss it
   bool computes_without_units = true;  ///< false: cannot compute in bf16 or fp16 without hardware units; true: can, but slowly
   bool skips_on_device = true;  ///< its optimizer kernels accept found_inf; false: the host reads it and decides whether to skip the step
-  bool all_fused_optimizers = false;    ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and _fused_sgd_ with momentum
+  bool all_fused_optimizers = false;    ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and what fused_sgd says
+  bool fused_sgd = true;                ///< has _fused_sgd_ with momentum
   bool fp64 = false;                    ///< has fp64 operators
   bool bf16_collectives = true;         ///< collectives support bf16
   bool ranks_by_powers_of_two = false;  ///< the number of processes per machine must be 1, 2, 4 or 8
@@ -99,6 +100,9 @@ const DeviceBackend* saturating_backend(const c10::Device& device);
 
 /// Returns Capabilities::all_fused_optimizers of a device; true for kinds unknown to npu_train.
 bool has_all_fused_optimizers(const c10::Device& device);
+
+/// Returns whether a device has _fused_sgd_ with momentum (Capabilities); true for kinds unknown to npu_train.
+bool has_fused_sgd(const c10::Device& device);
 
 /// Returns Capabilities::fp64 of a device; false for kinds unknown to npu_train.
 bool has_fp64(const c10::Device& device);
