@@ -396,6 +396,18 @@ class Operators(unittest.TestCase):
                 return w.detach()
             self.assertTrue(self.check(steps, torch.linspace(-1, 1, 7)))
 
+    def test_fused_sgd(self):
+        for options in [{}, {'weight_decay': 0.01}, {'nesterov': True}, {'dampening': 0.5}, {'maximize': True}]:
+            def steps(w):
+                w = torch.nn.Parameter(w.clone())
+                optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9, fused=True, **options)
+                for _ in range(3):
+                    optimizer.zero_grad()
+                    (w * w).sum().backward()
+                    optimizer.step()
+                return w.detach()
+            self.assertTrue(self.check(steps, torch.linspace(-1, 1, 7)), options)
+
     def test_zz_every_operator_of_the_table_was_compared(self):
         """The last test: what no test above has launched is not compared with anything."""
         self.assertEqual(sorted(exported() - called() - NOT_CALLED), [])
