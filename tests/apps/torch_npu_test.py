@@ -143,6 +143,17 @@ class Runs(Driver):
         self.assertFails(result, 4)
         self.assertRegex(result[2], r'(?s)the device does not start.*npu-smi|1 \+ 1 gave')
 
+    def test_the_simulated_cann_without_a_library_path(self):
+        own = BIN.resolve().parent / 'lib/sim_cann'
+        self.assertDone(self.train(cann=None, NPU_TRAIN_SIM_CANN='1' if own.exists() else CANN))
+        self.assertFails(self.train(cann=None, NPU_TRAIN_SIM_CANN='yes'), 4, 'NPU_TRAIN_SIM_CANN=yes', 'there is no libascendcl.so in yes', 'allowed: 1')
+        self.assertFails(self.train(cann=None, NPU_TRAIN_SIM_CANN=CANN, ASCEND_HOME_PATH='/opt/cann'), 4, 'ASCEND_HOME_PATH=/opt/cann', 'only one CANN')
+
+    def test_a_process_with_another_cann(self):
+        other = self.dir / 'libascendcl.so'
+        other.write_bytes((pathlib.Path(CANN) / other.name).read_bytes())
+        self.assertFails(self.train(cann=None, NPU_TRAIN_SIM_CANN=CANN, LD_PRELOAD=str(other)), 4, f'this process has loaded {other}')
+
     def test_no_device(self):
         self.assertFails(self.train(ASCEND_RT_VISIBLE_DEVICES=''), 4, 'finds no NPU', 'npu-smi')
 

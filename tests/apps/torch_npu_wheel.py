@@ -30,7 +30,8 @@ needs_cann = unittest.skipUnless(PACKAGES and CANN, 'there is no CANN for the ho
 
 def of_user(python=PYTHON, cann=CANN, **more):
     """The variables of a shell in which only `python` and `cann` are named."""
-    ours = ('ASCEND_RT_VISIBLE_DEVICES', 'VIRTUAL_ENV', 'NPU_TRAIN_PYTHON', 'NPU_TRAIN_TORCH_NPU', 'TORCH_NPU_INSTALL_PREFIX', 'LD_LIBRARY_PATH', 'PYTHONPATH')
+    ours = ('ASCEND_RT_VISIBLE_DEVICES', 'VIRTUAL_ENV', 'NPU_TRAIN_PYTHON', 'NPU_TRAIN_TORCH_NPU', 'TORCH_NPU_INSTALL_PREFIX', 'LD_LIBRARY_PATH', 'PYTHONPATH',
+            'NPU_TRAIN_SIM_CANN', 'ASCEND_HOME_PATH')
     out = {name: value for name, value in os.environ.items() if name not in ours}
     out['SIM_CANN_DEVICES'] = '2'
     if python: out['NPU_TRAIN_PYTHON'] = str(python)

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "device/npu/python_interpreter.hpp"
+#include "device/npu/sim_cann.hpp"
 #include "device/npu/torch_npu_errors.hpp"
 #include "device/npu/torch_npu_wheel.hpp"
 #include "npu_train/core/error.hpp"
@@ -90,6 +91,7 @@ bool is_set(const char* variable) {
 
 // The search of docs/npu.md, for a process without torch_npu.
 void find_and_load(TorchNpu& out) {
+  load_sim_cann_if_asked();
   if (has_python_of_host()) return import_into_host();
   std::vector<std::string> tried;
   if (!is_set(kTorchNpuVariable)) {
