@@ -96,7 +96,9 @@ bool has_all_fused_optimizers(const c10::Device& device) {
 
 bool has_fused_sgd(const c10::Device& device) {
   const auto npu = npu_of(device);
-  return !npu || backend_of(*npu).capabilities(*npu).all_fused_optimizers || backend_of(*npu).capabilities(*npu).fused_sgd;
+  if (!npu) return true;
+  const auto has = backend_of(*npu).capabilities(*npu);
+  return has.all_fused_optimizers || has.fused_sgd;
 }
 
 bool has_fp64(const c10::Device& device) {
