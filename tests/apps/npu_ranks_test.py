@@ -3,21 +3,10 @@ import csv
 import hashlib
 import unittest
 
-from programs import BIN, ProgramTest, contents, in_full, main, npu_tool, run_dir, train_app
+from programs import BIN, NPU_RANKS, ProgramTest, contents, in_full, main, npu_tool, run_dir, train_app
 from torch_npu_wheel import needs_cann, of_user
 
-CONFIG = '''
-seed: 7
-device: npu
-deterministic: true
-rng: portable
-precision: 32-true
-model: {name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8}
-data: {name: generated, train_size: 96, val_size: 16, batch_size: 8, num_workers: 0}
-optimizer: {name: adamw, lr: 0.002}
-trainer: {max_steps: 3, threads: 1, log_every_n_steps: 1}
-dist: {bucket_mib: 0.02}
-'''
+CONFIG = NPU_RANKS + 'trainer: {max_steps: 3, threads: 1, log_every_n_steps: 1}\n'
 STRATEGIES = ('ddp', 'zero1', 'zero2', 'zero3')
 OVERFLOWS = ('precision=16-mixed', 'grad_scaler.init_scale=262144', 'trainer.max_steps=6')
 

@@ -46,6 +46,20 @@ checkpoint: {{every_n_train_steps: 4, save_top_k: 1}}
 '''
 
 
+# A small network whose ranks have several buckets; a test adds its section `trainer`.
+NPU_RANKS = '''
+seed: 7
+device: npu
+deterministic: true
+rng: portable
+precision: 32-true
+model: {name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8}
+data: {name: generated, train_size: 96, val_size: 16, batch_size: 8, num_workers: 0}
+optimizer: {name: adamw, lr: 0.002}
+dist: {bucket_mib: 0.02}
+'''
+
+
 def run(*args, timeout=1200, cwd=None, env=None):
     """(exit code, stdout, stderr)."""
     p = subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=timeout, cwd=cwd, env=env, stdin=subprocess.DEVNULL)
