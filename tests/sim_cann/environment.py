@@ -1,7 +1,6 @@
 """Runs a test in the Python that has torch_npu, on sim_cann: NPU_TRAIN_TORCH_NPU_PYTHON, or .venv/torch_npu (scripts/setup --dev)."""
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -62,12 +61,14 @@ def script(text, **variables): return Script(text, **variables).result()
 
 
 def start_ranks(text, size, **variables):
-    """The scripts of `size` ranks, each on its own device, which meet over HCCL."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port = probe.getsockname()[1]
-    shared = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(port), 'WORLD_SIZE': str(size), 'SIM_CANN_DEVICES': str(max(size, 2)), **variables}
-    return [Script(text, RANK=str(rank), **shared) for rank in range(size)]
+    """The scripts of `size` ranks, each on its own device, which meet over HCCL. Their store is in this process: no rank that ends takes it from the others."""
+    from torch.distributed import TCPStore
+    store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
+    shared = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(store.port), 'TORCHELASTIC_USE_AGENT_STORE': 'True', 'TORCHELASTIC_RESTART_COUNT': '0',
+              'WORLD_SIZE': str(size), 'SIM_CANN_DEVICES': str(max(size, 2)), **variables}
+    out = [Script(text, RANK=str(rank), **shared) for rank in range(size)]
+    for one in out: one.store = store
+    return out
 
 
 def ranks(text, size, **variables): return [one.result() for one in start_ranks(text, size, **variables)]
