@@ -47,6 +47,11 @@ bool inside(double value, const Bounds& bounds) {
          (bounds.lo_open ? value > bounds.lo : value >= bounds.lo);
 }
 
+void report_out_of_range(const ConfigNode& node, const std::string& path, const Bounds& bounds, ConfigProblems& problems,
+                         const std::string& hint = "") {
+  problems.add(node.mark(), path, with_hint(with_allowed(shown(node) + " is out of range", bounds), hint));
+}
+
 // Returns a hint with the choice that a user probably meant; "" if none is near.
 std::string meant_choice(const std::string& given, const Bounds& bounds) {
   for (const auto& [other, name] : bounds.other_names)
@@ -54,6 +59,16 @@ std::string meant_choice(const std::string& given, const Bounds& bounds) {
   const auto near = nearest_name(given, bounds.choices);
   return near.empty() ? "" : ", did you mean '" + near + "'?";
 }
+
+bool is_choice(const std::string& text, const Bounds& bounds) {
+  return bounds.choices.empty() || std::find(bounds.choices.begin(), bounds.choices.end(), text) != bounds.choices.end();
+}
+
+void report_no_choice(const ConfigNode& node, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  problems.add(node.mark(), path, shown(node) + " is not known" + meant_choice(node.scalar(), bounds) + "; allowed: " + bounds.str());
+}
+
+std::string infinity_hint(double value) { return std::isinf(value) ? "it must be finite" : ""; }
 
 bool is_plain_scalar(const ConfigNode& node) { return node.is_scalar() && !node.quoted(); }
 
@@ -84,7 +99,7 @@ bool read_integer(const ConfigNode& node, const std::string& path, const Bounds&
     return false;
   }
   if (!inside(static_cast<double>(*value), bounds)) {
-    problems.add(node.mark(), path, with_allowed(shown(node) + " is out of range", bounds));
+    report_out_of_range(node, path, bounds, problems);
     return false;
   }
   out = *value;
@@ -164,6 +179,13 @@ namespace detail {
 namespace {
 
 template <class T>
+bool check_list(const std::vector<T>& values, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  bool good = true;
+  for (size_t i = 0; i < values.size(); ++i) good = check_value(values[i], path + "." + std::to_string(i), bounds, problems) && good;
+  return good;
+}
+
+template <class T>
 ConfigNode write_list(const std::vector<T>& values) {
   auto node = ConfigNode::list({});
   for (const auto& value : values) node.push_back(write_value(value));
@@ -207,8 +229,7 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
     return false;
   }
   if (!inside(*value, bounds)) {
-    problems.add(node.mark(), path,
-                 with_hint(with_allowed(shown(node) + " is out of range", bounds), std::isinf(*value) ? "it must be finite" : ""));
+    report_out_of_range(node, path, bounds, problems, infinity_hint(*value));
     return false;
   }
   out = *value;
@@ -221,9 +242,8 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
                  with_hint(with_allowed(shown(node) + " is not text", bounds), node.is_null() ? empty_text_hint(node, path) : ""));
     return false;
   }
-  const auto& choices = bounds.choices;
-  if (!choices.empty() && std::find(choices.begin(), choices.end(), node.scalar()) == choices.end()) {
-    problems.add(node.mark(), path, shown(node) + " is not known" + meant_choice(node.scalar(), bounds) + "; allowed: " + bounds.str());
+  if (!is_choice(node.scalar(), bounds)) {
+    report_no_choice(node, path, bounds, problems);
     return false;
   }
   out = node.scalar();
@@ -280,6 +300,42 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
   return read_list(node, path, bounds, out, problems);
 }
 
+bool check_value(bool, const std::string&, const Bounds&, ConfigProblems&) { return true; }
+bool check_value(int value, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  return check_value(static_cast<int64_t>(value), path, bounds, problems);
+}
+bool check_value(int64_t value, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  const bool good = inside(static_cast<double>(value), bounds);
+  if (!good) report_out_of_range(value, path, bounds, problems);
+  return good;
+}
+bool check_value(double value, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  const bool good = inside(value, bounds);
+  if (!good) report_out_of_range(value, path, bounds, problems, infinity_hint(value));
+  return good;
+}
+bool check_value(const std::string& value, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  const bool good = is_choice(value, bounds);
+  if (!good) report_no_choice(value, path, bounds, problems);
+  return good;
+}
+bool check_value(const std::vector<int64_t>& values, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  return check_list(values, path, bounds, problems);
+}
+bool check_value(const std::vector<double>& values, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  return check_list(values, path, bounds, problems);
+}
+bool check_value(const std::vector<std::string>& values, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  return check_list(values, path, bounds, problems);
+}
+// The registry of the part checks its options. A part without a name is one that was not given.
+bool check_value(const PartConfig& part, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  return part.name.empty() || check_value(part.name, child(path, "name"), bounds, problems);
+}
+bool check_value(const std::vector<PartConfig>& parts, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  return check_list(parts, path, bounds, problems);
+}
+
 ConfigNode write_value(bool value) { return value; }
 ConfigNode write_value(int value) { return value; }
 ConfigNode write_value(int64_t value) { return value; }
@@ -331,6 +387,10 @@ void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<s
       field->read(object, member.value, child(path, member.key), problems);
     }
   }
+}
+
+void copy_fields(const std::vector<Field>& fields, void* object, const void* given, const std::string& path, ConfigProblems& problems) {
+  for (const auto& field : fields) field.copy(object, given, child(path, field.info.name), problems);
 }
 
 ConfigNode write_fields(const std::vector<Field>& fields, const void* object) {

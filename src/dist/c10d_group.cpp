@@ -355,7 +355,7 @@ std::vector<std::string> C10dGroup::gather(const std::string& call, const std::s
 }  // namespace
 
 std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, const DistOptions& options, std::function<bool()> stopped) {
-  bind<DistOptions>(to_node(options), "dist");
+  check_limits(options, "dist");
   return std::make_shared<C10dGroup>(launch, options, std::move(stopped));
 }
 

@@ -39,7 +39,7 @@ c10::Device place_of(const ParameterSet& parameters, Sharding sharding, std::opt
 
 // Returns the options that take effect, equal on all ranks. Called before any call in which ranks with different options would hang.
 DistOptions agreed(ProcessGroup& group, const DistOptions& given, const c10::Device& device, Sharding sharding) {
-  bind<DistOptions>(to_node(given), "dist");
+  check_limits(given, "dist");
   check_collectives(group.local_size(), device_of(device), given);
   const auto options = given.resolved(group.transport(device), sharding);
   detail::check_equal_options(group, options, sharding);

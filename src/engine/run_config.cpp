@@ -315,12 +315,13 @@ RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
 void check_config(const RunConfig& config, const Parts& parts) {
   ConfigProblems problems;
   RunConfig bound;
-  bind_into(bound, to_node(config), "", problems);
+  bind_into(bound, config, "", problems);
   auto sections = ConfigNode::map();
   put_sections(sections, config.sections);
   parts.observers.take_sections(sections, bound.sections, problems);
   for (const auto& unknown : sections.members()) bound.sections[unknown.key] = unknown.value;  // reported with the parts
   if (config.data.name.empty()) {                                                              // data given in code
+    bound.data = {};
     detail::PlainDataOptions plain;
     bind_into(plain, config.data.options, "data", problems);
   }

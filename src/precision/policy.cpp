@@ -68,7 +68,7 @@ PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& 
   p.device = device;
   p.mode = resolve_mode(options.mode, device);
   const bool fp16 = p.mode.starts_with("16-") || p.mode == "O3";
-  bind<GradScalerOptions>(to_node(options.grad_scaler), "grad_scaler");  // the same checks as for a section in a file
+  check_limits(options.grad_scaler, "grad_scaler");
   const auto& wanted = options.grad_scaler.enabled;
   check(wanted != "true" || fp16, ErrorKind::Usage, "grad_scaler.enabled", "a loss scale makes no sense with precision ", p.mode,
         ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");

@@ -33,7 +33,7 @@ struct CheckpointStore::Entry {
 };
 
 CheckpointStore::CheckpointStore(std::string dir, CheckpointOptions options) : dir_(std::move(dir)), options_(std::move(options)) {
-  bind<CheckpointOptions>(to_node(options_), "checkpoint");  // the same checks as for a section of a file
+  check_limits(options_, "checkpoint");
 }
 
 std::vector<CheckpointStore::Entry> CheckpointStore::entries() const {

@@ -9,9 +9,9 @@ namespace npu_train {
 
 TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping)
     : parts_(std::move(parts)), options_(std::move(options)), checkpoint_(std::move(checkpoint)) {
-  bind<TrainerOptions>(to_node(options_), "trainer");  // the same checks as for sections of a file
-  bind<CheckpointOptions>(to_node(checkpoint_), "checkpoint");
-  bind<EarlyStoppingOptions>(to_node(early_stopping), "early_stopping");
+  check_limits(options_, "trainer");
+  check_limits(checkpoint_, "checkpoint");
+  check_limits(early_stopping, "early_stopping");
   check(options_.on_oom != "retry" || parts_.strategy == nullptr || parts_.strategy->ranks().size() == 1, ErrorKind::Usage,
         "trainer.on_oom",
         "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "

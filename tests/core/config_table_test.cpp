@@ -3,6 +3,7 @@
 #include "npu_train/core/config_table.hpp"
 
 #include <cmath>
+#include <functional>
 
 using namespace npu_train;
 using npu_train::testing::error_of;
@@ -193,6 +194,61 @@ TEST_CASE("what is printed reads back the same") {
   CHECK(std::isinf(again.limit));
   CHECK(again.ema.options == object.ema.options);
   CHECK(to_node(again) == to_node(object));
+}
+
+TEST_CASE("a struct that was filled in code has the problems of its text, and its sound values are kept") {
+  const std::function<void(Outer&)> changes[] = {
+      [](Outer&) {},
+      [](Outer& o) { o.lr = -1; },
+      [](Outer& o) { o.lr = std::nan(""); },
+      [](Outer& o) { o.lr = std::numeric_limits<double>::infinity(); },
+      [](Outer& o) { o.limit = 3; },
+      [](Outer& o) { o.seed = 7; },
+      [](Outer& o) { o.precision = "bf61"; },
+      [](Outer& o) {
+        o.betas = {0.5, -1, 2};
+      },
+      [](Outer& o) {
+        o.names = {"", "1"};
+      },
+      [](Outer& o) {
+        o.trainer.steps = {30, -1};
+      },
+      [](Outer& o) { o.optimizer.name.clear(); },
+      [](Outer& o) {
+        o.transforms = {{"flip"}, {"crop", {{"size", 32}}}};
+      },
+      [](Outer& o) {
+        o.lr = 0;
+        o.precision = "";
+        o.trainer.max_epochs = 0;
+      },
+  };
+  const auto text = [](const ConfigProblems& problems) {
+    std::string out;
+    for (const auto& p : problems.all()) out += p.mark.str() + " " + p.path + ": " + p.message + "\n";
+    return out;
+  };
+  int refused = 0;
+  for (const auto& change : changes) {
+    Outer given;
+    change(given);
+    Outer by_text, in_code;
+    ConfigProblems of_text, of_code;
+    bind_into(by_text, to_node(given), "run", of_text);
+    bind_into(in_code, given, "run", of_code);
+    CAPTURE(text(of_text));
+    CHECK(text(of_code) == text(of_text));
+    CHECK(to_node(in_code) == to_node(by_text));
+    if (of_text.empty()) {
+      CHECK_NOTHROW(check_limits(given, "run"));
+      continue;
+    }
+    ++refused;
+    CHECK(std::string(error_of([&] { check_limits(given, "run"); }).what()) ==
+          error_of([&] { bind<Outer>(to_node(given), "run"); }).what());
+  }
+  CHECK(refused >= 6);
 }
 
 TEST_CASE("the table describes itself") {

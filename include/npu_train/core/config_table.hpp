@@ -96,6 +96,17 @@ bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<std::string>&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, PartConfig&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<PartConfig>&, ConfigProblems&);
+// Whether a value is within its limits; otherwise the message is that of read_value() for a text with this value.
+bool check_value(bool, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(int, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(int64_t, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(double, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(const std::string&, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(const std::vector<int64_t>&, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(const std::vector<double>&, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(const std::vector<std::string>&, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(const PartConfig&, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(const std::vector<PartConfig>&, const std::string& path, const Bounds&, ConfigProblems&);
 ConfigNode write_value(bool);
 ConfigNode write_value(int);
 ConfigNode write_value(int64_t);
@@ -121,11 +132,13 @@ std::string type_name(const std::vector<PartConfig>*);
 struct Field {
   FieldInfo info;
   std::function<void(void* object, const ConfigNode&, const std::string& path, ConfigProblems&)> read;
+  std::function<void(void* object, const void* given, const std::string& path, ConfigProblems&)> copy;
   std::function<ConfigNode(const void* object)> write;
 };
 /// Binds a map to fields. Unknown keys become problems that name the nearest key; `synonyms` become problems that name the right key.
 void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<std::string, std::string>>& synonyms, void* object,
                  const ConfigNode& node, const std::string& path, ConfigProblems& problems);
+void copy_fields(const std::vector<Field>& fields, void* object, const void* given, const std::string& path, ConfigProblems& problems);
 ConfigNode write_fields(const std::vector<Field>& fields, const void* object);
 }  // namespace detail
 
@@ -181,6 +194,22 @@ T bind(const ConfigNode& node, const std::string& path = "") {
   return object;
 }
 
+/// Copies `given`, a struct that was filled in code, to `object`, except values outside of their limits: these are problems, with the
+/// messages of a text with these values.
+template <Configurable T>
+void bind_into(T& object, const T& given, const std::string& path, ConfigProblems& problems) {
+  detail::copy_fields(T::config_table().fields(), &object, &given, path, problems);
+}
+
+/// Checks a struct that was filled in code as bind() checks a text. Error(Usage) with all errors.
+template <Configurable T>
+void check_limits(const T& given, const std::string& path) {
+  T sound;
+  ConfigProblems problems;
+  bind_into(sound, given, path, problems);
+  problems.throw_if_any();
+}
+
 /// The complete struct as a node, including defaults.
 template <Configurable T>
 ConfigNode to_node(const T& object) {
@@ -198,11 +227,18 @@ ConfigTable<T>& ConfigTable<T>::field(const std::string& name, V T::*member, con
     f.read = [member](void* object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
       bind_into(static_cast<T*>(object)->*member, node, path, problems);
     };
+    f.copy = [member](void* object, const void* given, const std::string& path, ConfigProblems& problems) {
+      bind_into(static_cast<T*>(object)->*member, static_cast<const T*>(given)->*member, path, problems);
+    };
     f.write = [member](const void* object) { return to_node(static_cast<const T*>(object)->*member); };
   } else {
     f.info.type = detail::type_name(static_cast<const V*>(nullptr));
     f.read = [member, bounds](void* object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
       detail::read_value(node, path, bounds, static_cast<T*>(object)->*member, problems);
+    };
+    f.copy = [member, bounds](void* object, const void* given, const std::string& path, ConfigProblems& problems) {
+      const auto& value = static_cast<const T*>(given)->*member;
+      if (detail::check_value(value, path, bounds, problems)) static_cast<T*>(object)->*member = value;
     };
     f.write = [member](const void* object) { return detail::write_value(static_cast<const T*>(object)->*member); };
   }
@@ -216,6 +252,9 @@ ConfigTable<T>& ConfigTable<T>::inherited() {
   for (auto f : Base::config_table().fields()) {
     f.read = [read = f.read](void* object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
       read(static_cast<Base*>(static_cast<T*>(object)), node, path, problems);
+    };
+    f.copy = [copy = f.copy](void* object, const void* given, const std::string& path, ConfigProblems& problems) {
+      copy(static_cast<Base*>(static_cast<T*>(object)), static_cast<const Base*>(static_cast<const T*>(given)), path, problems);
     };
     f.write = [write = f.write](const void* object) { return write(static_cast<const Base*>(static_cast<const T*>(object))); };
     fields_.push_back(std::move(f));

@@ -73,7 +73,7 @@ struct Dumper::Impl {
 
 Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::string, std::string> facts)
     : options_(std::move(options)), model_(std::move(model)) {
-  bind<DumpOptions>(to_node(options_), "dump");  // applies the checks of a section in a file
+  check_limits(options_, "dump");
   check(options_.scope.size() <= 2, ErrorKind::Usage, "dump.scope", options_.scope.size(),
         " names; allowed: one, or the first and the last");
   const auto& words = options_.data_mode;
