@@ -11,14 +11,13 @@
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/precision/fp32_ops.hpp"
 #include "npu_train/precision/loss_scale.hpp"
+#include "npu_train/precision/policy.hpp"
 
 namespace npu_train::detail {
 namespace {
 
 /// True for a path that may lead out of the folder to which it is relative.
 bool leads_out(const std::filesystem::path& path) { return path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end(); }
-
-bool is_fp32_mode(const std::string& precision) { return precision == "32-true" || precision == "O0" || precision.starts_with("bf16"); }
 
 void check_data(const RunConfig& config, const std::function<void(const char*, const std::function<void()>&)>& rule) {
   if (const auto workers = option_text(config.data.options, "num_workers"); !workers.empty())
@@ -84,9 +83,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
   rule("trainer.val_check_interval", [&] { parse_val_check_interval(config.trainer.val_check_interval); });
   rule("trainer.gradient_checkpointing", [&] { CheckpointPlan::parse(config.trainer.gradient_checkpointing); });
   rule("grad_scaler", [&] { LossScale(config.grad_scaler.loss_scale()); });
-  refuse("grad_scaler.enabled", config.grad_scaler.enabled == "true" && is_fp32_mode(config.precision),
-         "a loss scale has no use with precision ", config.precision,
-         ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");
+  rule("grad_scaler.enabled", [&] { check_loss_scale_use(config.grad_scaler.enabled, config.precision); });
   rule("amp", [&] { amp_modules(config.amp); });
   rule("amp.fp32_ops", [&] { check_fp32_ops(config.amp.fp32_ops); });
   refuse("trainer.profiler", config.trainer.profiler != "none" && !parts.observers.contains("profiler"), "this program has no profiler",
@@ -94,10 +91,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
   refuse(
       "output.name", leads_out(config.output.name), "'", config.output.name,
       "' leads out of output.dir; allowed: a name, or names with '/' between them, without '..'; hint: output.dir chooses another folder");
-  rule("sim_npu.hbm", [&] {
-    const auto bytes = parse_bytes(config.sim_npu.hbm);
-    check(bytes && *bytes > 0, ErrorKind::Usage, "sim_npu.hbm", "'", config.sim_npu.hbm, "' is not a size such as 32GiB or 512MiB");
-  });
+  rule("sim_npu.hbm", [&] { config.sim_npu.hbm_bytes(); });
   check_data(config, rule);
   // problems in the part's own table have been reported
   const auto sound = [&](const std::string& section) {

@@ -21,6 +21,7 @@
 #include "npu_train/io/folder_lock.hpp"
 #include "npu_train/train/callbacks/progress.hpp"
 #include "npu_train/train/loop.hpp"
+#include "npu_train/train/monitors.hpp"
 #include "process_state.hpp"
 #include "run_build.hpp"
 
@@ -209,18 +210,11 @@ struct Trainer::Impl {
     run_dir = dir;  // last, when everything exists
   }
 
-  /// Only a training needs the validation data of the configured monitor; tools that only take steps do not.
-  void check_early_stopping(bool has_data) const {
-    const auto& early = config.early_stopping;
-    const bool validates = has_data && config.trainer.check_val_every_n_epoch > 0 && config.trainer.limit_val_batches != 0;
-    check(!early.enabled || validates || early.monitor.starts_with("train/"), ErrorKind::Usage, "early_stopping.monitor", "'",
-          early.monitor, "' is measured on validation data, and this run does not validate");
-  }
-
   RunResult fit() {
-    check_early_stopping(/*has_data=*/true);  // before opening any data
+    // Only a training needs the validation data of the configured monitor; tools that only take steps do not.
+    detail::check_early_stopping(config.early_stopping, config.trainer, /*has_data=*/true);  // before opening any data
     return call("Trainer::fit", [&] {
-      check_early_stopping(run.val.has_value());
+      detail::check_early_stopping(config.early_stopping, config.trainer, run.val.has_value());
       open_run_dir();
       struct End {
         Impl& self;

@@ -67,7 +67,7 @@ const ConfigTable<EmaOptions>& EmaOptions::config_table() {
 
 Ema::Ema(const ParameterSet& parameters, EmaOptions options, Buffers buffers, ParameterSet model)
     : options_(options), model_(model.empty() ? complete(parameters) : std::move(model)), buffers_(std::move(buffers)) {
-  check(options.decay >= 0 && options.decay <= 1, ErrorKind::Usage, kEma, "decay is ", options.decay, "; it must be between 0 and 1");
+  check_limits(options_, "ema");
   averages_ = averages_of(parameters);
   for (const auto& [name, tensor] : buffers_) buffer_copies_.emplace_back(name, tensor.detach().clone());
 }

@@ -63,15 +63,19 @@ std::string dtype_name(at::ScalarType dtype) {
   return c10::toString(dtype);
 }
 
+void check_loss_scale_use(const std::string& enabled, const std::string& mode) {
+  check(enabled != "true" || !(mode == "32-true" || mode == "O0" || mode.starts_with("bf16")), ErrorKind::Usage, "grad_scaler.enabled",
+        "a loss scale has no use with precision ", mode,
+        ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");
+}
+
 PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& device) {
   PrecisionPolicy p;
   p.device = device;
   p.mode = resolve_mode(options.mode, device);
   const bool fp16 = p.mode.starts_with("16-") || p.mode == "O3";
   check_limits(options.grad_scaler, "grad_scaler");
-  const auto& wanted = options.grad_scaler.enabled;
-  check(wanted != "true" || fp16, ErrorKind::Usage, "grad_scaler.enabled", "a loss scale makes no sense with precision ", p.mode,
-        ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");
+  check_loss_scale_use(options.grad_scaler.enabled, p.mode);
   AmpModules{options.fp32_modules, options.low_precision_modules}.check();
   check_fp32_ops(options.fp32_ops);
   p.overflow_detector = "none";
@@ -83,7 +87,7 @@ PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& 
   p.emulated = emulates(cpu_low_precision_of(options.cpu_low_precision), p.dtype) && device.is_cpu();
   p.low_parameters = !p.mode.ends_with("-mixed");
   p.masters = p.low_parameters && p.mode != "O3";
-  if (fp16 && wanted != "false") {
+  if (fp16 && options.grad_scaler.enabled != "false") {
     p.loss_scale = LossScale(options.grad_scaler.loss_scale()).options();
     p.overflow_detector = has.saturating_overflow ? "finite check and status flag" : "finite check";
   }

@@ -6,6 +6,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/train/monitors.hpp"
 #include "train/loop_jobs.hpp"
 
 namespace npu_train {
@@ -32,9 +33,7 @@ RunResult TrainLoop::fit() {
       detail::StopLimits& limits;
       ~End() { limits.drop_request(); }
     } end{jobs_->limits};  // a request is for this fit() only, however it ends
-    const auto& monitor = jobs_->early.options().monitor;
-    check(!jobs_->early.options().enabled || monitor.starts_with("train/") || validates(), ErrorKind::Usage, "early_stopping.monitor", "'",
-          monitor, "' is measured on validation data, and this run does not validate");
+    detail::check_early_stopping(jobs_->early.options(), options_, parts_.val_loader != nullptr);
     if (validates()) jobs_->windows.check_validations();
     call_back([&](Callback& c) { c.on_fit_start(*this); });
     sanity_check();

@@ -11,7 +11,6 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
     : parts_(std::move(parts)), options_(std::move(options)), checkpoint_(std::move(checkpoint)) {
   check_limits(options_, "trainer");
   check_limits(checkpoint_, "checkpoint");
-  check_limits(early_stopping, "early_stopping");
   check(options_.on_oom != "retry" || parts_.strategy == nullptr || parts_.strategy->ranks().size() == 1, ErrorKind::Usage,
         "trainer.on_oom",
         "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/train/monitors.hpp"
 #include "train/loop_jobs.hpp"
 #include "train/training_state.hpp"
 
@@ -87,9 +88,7 @@ double TrainLoop::full_weight(size_t batches) const {
   return parts_.task->weight_of(parts_.train_loader->options().batch_size) * static_cast<double>(micro_batches);
 }
 
-bool TrainLoop::validates() const {
-  return parts_.val_loader != nullptr && options_.check_val_every_n_epoch > 0 && options_.limit_val_batches != 0;
-}
+bool TrainLoop::validates() const { return detail::validates(options_, parts_.val_loader != nullptr); }
 
 bool TrainLoop::validates_epoch() const {
   return validates() && (options_.fast_dev_run || (at_.epoch + 1) % options_.check_val_every_n_epoch == 0);

@@ -19,6 +19,15 @@ void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& c
   if (early.enabled) known("early_stopping.monitor", early.monitor);
 }
 
+bool validates(const TrainerOptions& options, bool has_data) {
+  return has_data && options.check_val_every_n_epoch > 0 && options.limit_val_batches != 0;
+}
+
+void check_early_stopping(const EarlyStoppingOptions& early, const TrainerOptions& options, bool has_data) {
+  check(!early.enabled || is_of_training(early.monitor) || validates(options, has_data), ErrorKind::Usage, "early_stopping.monitor", "'",
+        early.monitor, "' is measured on validation data, and this run does not validate");
+}
+
 bool is_of_training(const std::string& monitor) { return monitor.starts_with("train/"); }
 
 double monitored(const std::string& monitor, const Scalars& train, const Scalars& val) {

@@ -20,6 +20,8 @@ struct SimNpuOptions {
   std::string hbm = "32GiB";             ///< memory of each device; exceeding it is an out-of-memory error
   std::string overflow_mode = "auto";    ///< auto (the chip's) | saturation | inf_nan (IEEE 754; only 910B supports both)
   std::string unsupported_ops = "warn";  ///< operators without a kernel on the chip: warn (and run them) | error | ignore
+  /// Returns `hbm` in bytes. Error(Usage) if it is not a size.
+  int64_t hbm_bytes() const;
   static const ConfigTable<SimNpuOptions>& config_table();
   friend bool operator==(const SimNpuOptions&, const SimNpuOptions&) = default;
 };

@@ -77,8 +77,7 @@ Fn* symbol(void* handle, const char* name) {
 }
 
 void start(const SimNpuOptions& o) {
-  const auto bytes = parse_bytes(o.hbm);
-  check(bytes && *bytes > 0, ErrorKind::Usage, "sim_npu.hbm", "'", o.hbm, "' is not a size such as 32GiB or 512MiB");
+  const auto bytes = o.hbm_bytes();
   const bool saturate = saturates(o);
   check(!c10::impl::hasDeviceGuardImpl(c10::DeviceType::PrivateUse1), ErrorKind::Device, "device sim_npu",
         "this process has loaded another NPU (torch_npu), and libtorch knows one a process");
@@ -88,7 +87,7 @@ void start(const SimNpuOptions& o) {
         NPU_TRAIN_SIM_ABI);
   const npu_train_sim_options given = {.soc = o.soc.c_str(),
                                        .devices = static_cast<int32_t>(o.devices),
-                                       .hbm_bytes = *bytes,
+                                       .hbm_bytes = bytes,
                                        .saturate = saturate ? 1 : 0,
                                        .bf16 = chip_of(o.soc).bf16 ? 1 : 0,
                                        .unsupported = o.unsupported_ops == "error"  ? 2
@@ -140,6 +139,12 @@ class SimNpuBackend final : public GenericBackend {
 };
 
 }  // namespace
+
+int64_t SimNpuOptions::hbm_bytes() const {
+  const auto bytes = parse_bytes(hbm);
+  check(bytes && *bytes > 0, ErrorKind::Usage, "sim_npu.hbm", "'", hbm, "' is not a size such as 32GiB or 512MiB");
+  return *bytes;
+}
 
 void start_sim_npu(const SimNpuOptions& options) {
   const std::lock_guard<std::mutex> lock(plugin_mutex);

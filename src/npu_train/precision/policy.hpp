@@ -47,6 +47,9 @@ struct PrecisionPolicy {
 /// Returns the policy without layers. Error(Usage) as in make_precision(). Registers no kernels and logs no warnings.
 PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& device);
 
+/// Throws Error(Usage) if grad_scaler.enabled requires a loss scale in a precision whose gradients have the range of fp32.
+void check_loss_scale_use(const std::string& enabled, const std::string& mode);
+
 /// Returns the precision of a program that opens Autocast itself: 32-true, with a loss scale unless `scale` is empty.
 std::unique_ptr<Precision> precision_of_own_loop(const std::optional<LossScaleOptions>& scale, const Device& device);
 

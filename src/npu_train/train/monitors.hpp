@@ -13,6 +13,12 @@ namespace npu_train::detail {
 /// would silently have no effect.
 void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early);
 
+/// Whether fit() validates; `has_data`: the run has validation data.
+bool validates(const TrainerOptions& options, bool has_data);
+
+/// Throws Error(Usage) if early stopping monitors the validation of a run that does not validate.
+void check_early_stopping(const EarlyStoppingOptions& early, const TrainerOptions& options, bool has_data);
+
 /// Whether `monitor` is measured on the training data, over an epoch.
 bool is_of_training(const std::string& monitor);
 

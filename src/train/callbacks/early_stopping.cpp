@@ -1,8 +1,12 @@
 #include "npu_train/train/callbacks/early_stopping.hpp"
 
+#include <utility>
+
 #include "npu_train/train/monitors.hpp"
 
 namespace npu_train {
+
+EarlyStopping::EarlyStopping(EarlyStoppingOptions options) : options_(std::move(options)) { check_limits(options_, "early_stopping"); }
 
 void EarlyStopping::note(const Scalars& train, const Scalars& val) {
   if (!options_.enabled || (detail::is_of_training(options_.monitor) ? train : val).empty()) return;

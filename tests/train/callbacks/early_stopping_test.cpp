@@ -45,6 +45,14 @@ TEST_CASE("an epoch without a validation does not count for a metric of validati
   CHECK_FALSE(early.is_due());
 }
 
+TEST_CASE("options outside of their limits are refused, in a loop of the program, too") {
+  const auto refused = [](const EarlyStoppingOptions& options) {
+    return std::string(error_of([&] { EarlyStopping early(options); }).what());
+  };
+  CHECK(has(refused({.enabled = true, .patience = 0}), "early_stopping.patience: '0' is out of range; allowed: at least 1"));
+  CHECK(has(refused({.enabled = true, .mode = "mni"}), "early_stopping.mode: 'mni' is not known, did you mean 'min'?"));
+}
+
 TEST_CASE("early stopping that is off is never due") {
   EarlyStopping off({.enabled = false, .patience = 1});
   for (int i = 0; i < 3; ++i) off.note({}, {{"loss", 1.0}});

@@ -18,7 +18,8 @@ namespace npu_train {
 
 class EarlyStopping final : public Stateful {
  public:
-  explicit EarlyStopping(EarlyStoppingOptions options) : options_(std::move(options)) {}
+  /// Error(Usage) for options outside of their limits.
+  explicit EarlyStopping(EarlyStoppingOptions options);
 
   /// Notes the averages of an epoch, or of a validation inside one. Empty averages are ignored: an epoch without a validation counts only
   /// for a monitor of the training data. A monitored value that is missing or NaN, or whose loss is not finite, is no improvement.
