@@ -177,15 +177,15 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
               device.is_cpu() || config.dist.offload != "none"
                   ? "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"
                   : "dist.offload=optimizer, an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
-  LoopParts speed;  // measured before parameters are sharded
-  if (config.trainer.mfu) measure_flops(speed);
+  LoopParts loop_parts;
+  if (config.trainer.mfu) measure_flops(loop_parts);  // before parameters are sharded
   make_optimizer(config, parts, memory);
   building = {"the loaders and the loop were made", "fewer data.num_workers, or a machine with more memory"};
   make_loaders(config, channels_last);
   make_schedule(config, parts);
-  auto loop_parts = this->loop_parts(config.model.name, std::move(stop));
-  loop_parts.flops_per_sample = speed.flops_per_sample;
-  loop_parts.product_flops = speed.product_flops;
+  lend(loop_parts);
+  loop_parts.model_name = config.model.name;
+  loop_parts.stop = std::move(stop);
   loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(strategy->ranks(), ranks.first_number(), config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
   if (config.dist.preset == "communication" && strategy->ranks().size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
@@ -334,8 +334,7 @@ void Run::measure_flops(LoopParts& p) const {
              " GFLOP/s", strategy->ranks().size() > 1 ? " on each rank" : "");
 }
 
-LoopParts Run::loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop) {
-  LoopParts p;
+void Run::lend(LoopParts& p) {
   p.task = task.get();
   p.parameters = parameters;
   p.precision = precision.get();
@@ -347,10 +346,7 @@ LoopParts Run::loop_parts(const std::string& model_name, std::shared_ptr<std::at
   p.val_loader = val ? &*val : nullptr;
   p.device = device;
   p.config = resolved;
-  p.model_name = model_name;
   p.classes = join(data.info().class_names, "\n");
-  p.stop = std::move(stop);
-  return p;
 }
 
 void Run::open_store(const std::string& dir, const CheckpointOptions& options) {

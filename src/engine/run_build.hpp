@@ -54,8 +54,8 @@ struct Run {
   ParameterSet gather_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const;
   void make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory);
   void make_schedule(const RunConfig& config, const Parts& parts);
-  LoopParts loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop);
   void measure_flops(LoopParts& p) const;
+  void lend(LoopParts& p);  // the objects of this run
 };
 
 }  // namespace npu_train

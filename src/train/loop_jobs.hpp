@@ -42,7 +42,6 @@ namespace npu_train {
 struct TrainLoop::Jobs {
   // Functions of the loop that its parts need.
   struct Hooks {
-    std::function<double(size_t batches)> full_weight;
     std::function<RunState(StateSlices& own)> state;
     std::function<CheckpointMeta()> meta;
     std::function<void(const std::string& path)> checkpoint_written;

@@ -37,8 +37,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
   }
   detail::check_monitors(all_metric_names(*parts_.task), checkpoint_, early_stopping);
   jobs_ = std::make_unique<Jobs>(parts_, options_, checkpoint_, early_stopping, *step_, observers_,
-                                 Jobs::Hooks{.full_weight = [this](size_t batches) { return full_weight(batches); },
-                                             .state = [this](StateSlices& own) { return state_with(&own); },
+                                 Jobs::Hooks{.state = [this](StateSlices& own) { return state_with(&own); },
                                              .meta = [this] { return meta(); },
                                              .checkpoint_written = [this](const std::string& path) { note_checkpoint(path); }});
   if (parts_.train_loader != nullptr)
@@ -51,12 +50,13 @@ TrainLoop::~TrainLoop() = default;
 TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, const CheckpointOptions& checkpoint,
                       const EarlyStoppingOptions& early_stopping, TrainStep& step, const Observers& observers, Hooks hooks)
     : limits(options, parts.clock, *parts.stop, *parts.strategy),
-      memory({.step = step,
+      memory({.task = *parts.task,
+              .step = step,
               .observers = observers,
               .device = parts.device,
               .enabled = options.on_oom == "retry",
-              .full_weight = std::move(hooks.full_weight),
               .train_loader = parts.train_loader,
+              .ranks = parts.strategy->ranks().size(),
               .accumulate = options.accumulate_grad_batches,
               .failed = failed}),
       windows({.loader = parts.train_loader,

@@ -79,15 +79,6 @@ std::optional<int64_t> TrainLoop::windows_per_epoch() const { return jobs_->wind
 
 int64_t TrainLoop::windows_done() const { return jobs_->windows.windows_done(at_.batch_in_epoch); }
 
-// Returns the weight of a full window over all ranks, however it is divided. 0: the window is its own measure, if it is a single batch, or
-// longer than the options say, in a program that owns its loop.
-double TrainLoop::full_weight(size_t batches) const {
-  const auto micro_batches = options_.accumulate_grad_batches * parts_.strategy->ranks().size();
-  const bool own_window = static_cast<int64_t>(batches) > options_.accumulate_grad_batches;
-  if (parts_.train_loader == nullptr || own_window || (micro_batches == 1 && micro_batch_limit() == 0)) return 0;
-  return parts_.task->weight_of(parts_.train_loader->options().batch_size) * static_cast<double>(micro_batches);
-}
-
 bool TrainLoop::validates() const { return detail::validates(options_, parts_.val_loader != nullptr); }
 
 bool TrainLoop::validates_epoch() const {

@@ -150,7 +150,6 @@ class TrainLoop {
   struct Jobs;
   template <class Fn>
   void call_back(Fn&& fn);
-  double full_weight(size_t batches) const;
   StepResult step(std::vector<Batch>& window);
   void describe(StepReport& report, const StepResult& result) const;
   void finish_pending();

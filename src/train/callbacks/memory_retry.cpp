@@ -76,7 +76,7 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
     auto batches = in_pieces(window, limit_);
     bool out_of_memory = false;
     try {
-      auto result = run_.step.run(batches, run_.full_weight(window.size()));
+      auto result = run_.step.run(batches, full_weight(window.size()));
       run_.failed.reset();
       result.micro_batches += static_cast<int64_t>(window.size()) - static_cast<int64_t>(batches.size());  // the loader's, not the pieces
       return result;
@@ -115,6 +115,15 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
     }
     backend_of(run_.device).empty_cache(run_.device);
   }
+}
+
+// Returns the weight of a full window over all ranks, however it is divided. 0: the window is its own measure, if it is a single batch, or
+// longer than the options say, in a program that owns its loop.
+double MemoryRetry::full_weight(size_t batches) const {
+  const auto micro_batches = run_.accumulate * run_.ranks;
+  const bool own_window = static_cast<int64_t>(batches) > run_.accumulate;
+  if (run_.train_loader == nullptr || own_window || (micro_batches == 1 && limit_ == 0)) return 0;
+  return run_.task.weight_of(run_.train_loader->options().batch_size) * static_cast<double>(micro_batches);
 }
 
 // Returns false if the batches cannot become smaller.

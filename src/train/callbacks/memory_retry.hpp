@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -21,14 +20,15 @@ namespace npu_train::detail {
 class MemoryRetry final : public Stateful {
  public:
   struct Context {
+    Task& task;
     TrainStep& step;
     const Observers& observers;
     Device device;
-    bool enabled;                                       // trainer.on_oom: retry
-    std::function<double(size_t batches)> full_weight;  // for a window with this number of batches, see TrainStep::run
-    const Loader* train_loader;                         // may be nullptr
-    int64_t accumulate;                                 // micro-batches per window
-    std::optional<FailedWindow>& failed;                // receives the window that ends the run
+    bool enabled;                // trainer.on_oom: retry
+    const Loader* train_loader;  // may be nullptr
+    int64_t ranks;
+    int64_t accumulate;                   // micro-batches per window, on each rank
+    std::optional<FailedWindow>& failed;  // receives the window that ends the run
   };
   explicit MemoryRetry(Context context) : run_(std::move(context)) {}
 
@@ -43,6 +43,7 @@ class MemoryRetry final : public Stateful {
   void load_state(const State& state) override;
 
  private:
+  double full_weight(size_t batches) const;
   bool shrink(const std::vector<Batch>& batches, const Error& failure);
   void leave_on_host(std::vector<Batch>& window);
 

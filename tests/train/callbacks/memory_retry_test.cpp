@@ -25,12 +25,13 @@ struct Retried {
   explicit Retried(bool enabled) {
     toy.observers.add(&observer);
     step.emplace(toy.step({.keep_start = enabled}));
-    memory.emplace(MemoryRetry::Context{.step = *step,
+    memory.emplace(MemoryRetry::Context{.task = *toy.task,
+                                        .step = *step,
                                         .observers = toy.observers,
                                         .device = device_under_test(),
                                         .enabled = enabled,
-                                        .full_weight = [](size_t) { return 0.0; },
                                         .train_loader = nullptr,
+                                        .ranks = 1,
                                         .accumulate = 1,
                                         .failed = failed});
   }

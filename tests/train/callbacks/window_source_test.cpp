@@ -48,12 +48,13 @@ Windows windows_of(const Epoch& epoch) {
   const auto& options = epoch.options;
   auto step = toy.step();
   std::optional<FailedWindow> failed;
-  MemoryRetry memory({.step = step,
+  MemoryRetry memory({.task = *toy.task,
+                      .step = step,
                       .observers = toy.observers,
                       .device = device_under_test(),
                       .enabled = false,
-                      .full_weight = [](size_t) { return 0.0; },
                       .train_loader = &loader,
+                      .ranks = epoch.world_size,
                       .accumulate = options.accumulate_grad_batches,
                       .failed = failed});
   WindowSource source({.loader = &loader,
