@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "npu_train/train/task.hpp"
+#include "train/missing_buffers.hpp"
 
 namespace npu_train::detail {
 
@@ -14,6 +15,13 @@ class KeptBuffers {
   void keep();
   // Restores the buffers from the last keep(); does nothing before the first one.
   void restore() const;
+  // Calls `pass`, the forward passes of a window. The first window with a batch shows whether the task lists all of its buffers.
+  template <class Fn>
+  void check_first(bool has_batch, const Fn& pass) {
+    if (checked_ || !has_batch) return pass();
+    warn_of_missing_buffers(task_, pass);
+    checked_ = true;
+  }
   // Returns the live buffers, as listed by the first keep().
   const std::vector<NamedTensor>& buffers() const { return buffers_; }
 
@@ -21,6 +29,7 @@ class KeptBuffers {
   Task& task_;
   std::vector<NamedTensor> buffers_;
   std::vector<at::Tensor> kept_;
+  bool checked_ = false;
 };
 
 }  // namespace npu_train::detail

@@ -12,7 +12,6 @@
 #include "npu_train/device/device.hpp"
 #include "npu_train/dist/offload.hpp"
 #include "train/kept_buffers.hpp"
-#include "train/missing_buffers.hpp"
 #include "train/overflow_forensics.hpp"
 #include "train/update.hpp"
 #include "train/window_graph.hpp"
@@ -54,13 +53,7 @@ int TrainStep::micro_batch() const { return pass_->micro_batch(); }
 detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& window, double full_weight) {
   const auto eagerly = [&](const std::vector<Batch>& batches, const at::Tensor& scale) {
     detail::WindowSums sums;
-    const auto pass = [&] { sums = pass_->run(batches, full_weight, may_skip_ ? scale : at::Tensor()); };
-    if (buffers_checked_ || batches.empty()) {
-      pass();
-    } else {
-      detail::warn_of_missing_buffers(task_, pass);
-      buffers_checked_ = true;
-    }
+    buffers_->check_first(!batches.empty(), [&] { sums = pass_->run(batches, full_weight, may_skip_ ? scale : at::Tensor()); });
     return sums;
   };
   if (graph_ == nullptr || !observers_.empty()) return eagerly(window, {});

@@ -118,9 +118,8 @@ class TrainStep {
   StepOptions options_;
   bool may_skip_;
   int64_t attempts_ = 0;
-  bool start_kept_ = false;       // the buffers are kept from the current window's start
-  bool buffers_checked_ = false;  // a window has run
-  at::Tensor no_norm_;            // reported as norm if nothing is clipped by norm
+  bool start_kept_ = false;  // the buffers are kept from the current window's start
+  at::Tensor no_norm_;       // reported as norm if nothing is clipped by norm
   std::unique_ptr<detail::KeptBuffers> buffers_;
   std::unique_ptr<detail::WindowPass> pass_;
   std::unique_ptr<detail::OverflowForensics> forensics_;
