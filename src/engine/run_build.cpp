@@ -119,8 +119,8 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   building = {"the data set was opened", "a data set that is read from disk, or a machine with more memory"};
   make_data(config, parts);
   detail::check_equal_data(strategy->ranks(), data, static_cast<uint64_t>(config.seed));
-  accumulate = config.trainer.accumulate_grad_batches = micro_batches_of_rank(
-      strategy->ranks(), ranks.first_number(), detail::accumulated_batches(data, config.trainer, ranks.first_number()));
+  config.trainer.accumulate_grad_batches = micro_batches_of_rank(strategy->ranks(), ranks.first_number(),
+                                                                 detail::accumulated_batches(data, config.trainer, ranks.first_number()));
   write_statistics();
   BuildMemory memory(ranks.may_shard_parameters(), config.output.dir);
   if (!task) {
@@ -287,7 +287,7 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
   if (backend_of(device).capabilities(device).pinned_memory) runtime.finish = [](Batch batch) { return pin(batch); };
   share_workers(data.options);
-  detail::ContextWarmupHook warmup(data, config.trainer, runtime.world_size, accumulate);
+  detail::ContextWarmupHook warmup(data, config.trainer, runtime.world_size);
   auto of_training = runtime;
   of_training.finish = chain_hooks(warmup.hook(), runtime.finish);
   train.emplace(train_loader(data, std::move(of_training)));
@@ -368,7 +368,7 @@ RunView Run::view(const RunConfig& config, const Parts& parts) const {
 
 void Run::announce(const std::string& run_dir) const {
   const auto batch = train->options().batch_size;
-  const auto k = accumulate;
+  const auto k = loop->options().accumulate_grad_batches;
   log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(optimizer->parameters().numel()),
            " trainable parameters, effective batch ", batch * k * strategy->ranks().size(), " (", batch, " x ", k, " accumulated x ",
            strategy->ranks().size(), " ranks)");

@@ -28,7 +28,6 @@ struct Run {
   std::unique_ptr<Ema> ema;
   std::shared_ptr<Strategy> strategy;
   std::optional<Loader> train, val;
-  int64_t accumulate = 1;  // micro-batches per window and rank
   std::unique_ptr<CheckpointStore> store;
   ConfigNode resolved;
   std::unique_ptr<TrainLoop> loop;

@@ -76,8 +76,8 @@ void check_image_tokens(const DatasetPair& data, const Model& model) {
         ", and the model makes ", places->count, " vectors of an image, (image_size / patch_size / pixel_shuffle)^2; they must be equal");
 }
 
-ContextWarmupHook::ContextWarmupHook(const DatasetPair& data, const TrainerOptions& options, int64_t ranks, int64_t accumulate)
-    : warmup_(data.options.context_warmup), micro_batches_(ranks * accumulate), accumulate_(accumulate) {
+ContextWarmupHook::ContextWarmupHook(const DatasetPair& data, const TrainerOptions& options, int64_t ranks)
+    : warmup_(data.options.context_warmup), micro_batches_(ranks * options.accumulate_grad_batches) {
   if (warmup_.steps == 0) return;
   constexpr const char* kWhere = "data.context_warmup";
   const bool images = dynamic_cast<const ImageDataset*>(data.train.get()) != nullptr;
@@ -101,7 +101,8 @@ BatchHook ContextWarmupHook::hook() const {
 
 void ContextWarmupHook::set_rounds_per_epoch(std::optional<int64_t> rounds, const TrainerOptions& options) {
   const auto limited = limited_rounds(options, rounds);
-  windows_per_epoch_->store(limited ? (*limited + accumulate_ - 1) / accumulate_ : 1);
+  const auto k = options.accumulate_grad_batches;
+  windows_per_epoch_->store(limited ? (*limited + k - 1) / k : 1);
 }
 
 }  // namespace npu_train::detail

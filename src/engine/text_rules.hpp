@@ -26,7 +26,7 @@ void check_image_tokens(const DatasetPair& data, const Model& model);
 class ContextWarmupHook {
  public:
   /// Error(Usage) for data without complete token sequences, for data with labels, and with options that require equal shapes.
-  ContextWarmupHook(const DatasetPair& data, const TrainerOptions& options, int64_t ranks, int64_t accumulate);
+  ContextWarmupHook(const DatasetPair& data, const TrainerOptions& options, int64_t ranks);
 
   /// Returns the loader's hook; empty if inactive.
   BatchHook hook() const;
@@ -36,7 +36,6 @@ class ContextWarmupHook {
  private:
   ContextWarmup warmup_;
   int64_t context_ = 0, micro_batches_ = 1;  // per window, over all ranks
-  int64_t accumulate_ = 1;
   std::shared_ptr<std::atomic<int64_t>> windows_per_epoch_ = std::make_shared<std::atomic<int64_t>>(1);
 };
 
