@@ -178,6 +178,7 @@ void optim_room() {
   npu_train::ParameterSet parameters;
   parameters.add({.name = "w", .value = torch::ones({3}).requires_grad_(true)});
   npu_train::AdamW optimizer(npu_train::split_no_decay(parameters), {.lr = 0.1, .weight_decay = 0.01});
+  optimizer.set_groups({.groups = {{.match = "w", .lr_mult = 2}}});
   for (int step = 0; step < 100; ++step) {
     optimizer.set_lr(0.1 * npu_train::schedule::cosine(step, 100, 0.0));
     parameters[0].value.square().sum().backward();

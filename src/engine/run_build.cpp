@@ -99,6 +99,22 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
                          config.early_stopping);
 }
 
+/// Logs each group that a rule of the configuration has made, with its rate and weight decay.
+void announce_groups(const Optimizer& optimizer) {
+  const auto& groups = optimizer.groups();
+  if (groups.size() <= default_groups().size()) return;
+  const double decay = decimal_number(detail::option_text(optimizer.options(), "weight_decay")).value_or(0);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto members = optimizer.parameters().filter([&](const Parameter& p) { return p.group == static_cast<int>(g); });
+    if (members.empty()) continue;
+    const auto& group = groups[g];
+    const double own = group.weight_decay >= 0 ? group.weight_decay : decay;
+    log_info("optimizer group ", group.name.empty() ? "of all others" : group.name, ": ", members.size(), " parameters, ",
+             with_commas(members.numel()), " numbers, lr ", printed("%.10g", optimizer.lr() * group.lr_mult), ", weight decay ",
+             printed("%.10g", group.decay_mult * own));
+  }
+}
+
 }  // namespace
 
 void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
@@ -267,7 +283,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
   if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // tensors that are not sharded
   memory.report();
   precision->set_updated(updated);
-  optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);
+  optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated, all);
   optimizer->set_limits(model.limits);
   if (strategy->shards()) optimizer->set_norm_reduction([of = strategy.get()](at::Tensor& squares) { of->add_over_ranks(squares); });
   check(!strategy->shards() || optimizer->takes_slices(), ErrorKind::Usage, "trainer.strategy", "optimizer ", optimizer->name(),
@@ -372,6 +388,7 @@ void Run::announce(const std::string& run_dir) const {
   log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(optimizer->parameters().numel()),
            " trainable parameters, effective batch ", batch * k * strategy->ranks().size(), " (", batch, " x ", k, " accumulated x ",
            strategy->ranks().size(), " ranks)");
+  announce_groups(*optimizer);
   log_info("data: ", data.summary());
   if (!run_dir.empty()) log_info("files of this run: ", run_dir);
 }

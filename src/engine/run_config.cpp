@@ -109,6 +109,7 @@ void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& proble
   leave_out_empty(config.task.options, "metrics");
   resolve_metrics(config.task, parts, resolve);
   resolve(config.optimizer, parts.optimizers, "optimizer");
+  leave_out_empty(config.optimizer.options, "groups");
   resolve(config.lr_scheduler, parts.schedules, "lr_scheduler");
   for (size_t i = 0; i < config.callbacks.size(); ++i) resolve(config.callbacks[i], parts.callbacks, "callbacks." + std::to_string(i));
   config.sections = parts.observers.resolve(config.sections, problems);

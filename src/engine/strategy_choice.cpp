@@ -33,7 +33,9 @@ ParameterSet in_small(const ParameterSet& trained) {
 }
 
 std::unique_ptr<Optimizer> small_optimizer(const ParameterSet& trained, const RunConfig& config, const Parts& parts) {
-  return parts.optimizers.make(config.optimizer, "optimizer", in_small(trained));
+  auto part = config.optimizer;
+  for (const char* key : {"groups", "layer_decay"}) part.options.erase(key);  // they may name frozen parameters, and need no memory
+  return parts.optimizers.make(part, "optimizer", in_small(trained));
 }
 
 bool has_masters(const std::string& precision) { return precision.ends_with("-true") && precision != "32-true"; }

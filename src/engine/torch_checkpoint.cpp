@@ -1,5 +1,7 @@
 #include "npu_train/engine/torch_checkpoint.hpp"
 
+#include <ATen/ops/empty_like.h>
+
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -95,57 +97,68 @@ PthValue accuracy_of(const detail::SavedWeights& weights, const std::optional<st
 struct TorchOptimizer {
   std::vector<std::pair<std::string, std::string>> slots;  // ours, theirs
   PthValue options = PthValue::dict();
-  double lr = 0, weight_decay = 0;
-  bool no_decay = false;
+  double weight_decay = 0;
 };
 
 template <class Options>
 TorchOptimizer torch_adam(const ConfigNode& node, bool decoupled) {
-  const auto o = bind<Options>(node, "optimizer");
+  const auto o = bind<detail::WithGroups<Options>>(node, "optimizer");
   TorchOptimizer out;
   out.slots = {{"exp_avg", "exp_avg"}, {"exp_avg_sq", "exp_avg_sq"}, {"step", "step"}};
-  out.lr = o.lr, out.weight_decay = o.weight_decay, out.no_decay = o.no_decay;
+  out.weight_decay = o.weight_decay;
   out.options.set("betas", PthValue::tuple({o.betas[0], o.betas[1]})).set("eps", o.eps).set("amsgrad", false).set("capturable", false);
-  out.options.set("decoupled_weight_decay", decoupled);
+  out.options.set("decoupled_weight_decay", decoupled).set("maximize", false);
   return out;
 }
 
 TorchOptimizer torch_optimizer(const PartConfig& config) {
   TorchOptimizer out;
   if (config.name == "sgd") {
-    const auto o = bind<SgdOptions>(config.options, "optimizer");
-    out.lr = o.lr, out.weight_decay = o.weight_decay, out.no_decay = o.no_decay;
+    const auto o = bind<detail::WithGroups<SgdOptions>>(config.options, "optimizer");
+    out.weight_decay = o.weight_decay;
     if (o.momentum > 0) out.slots = {{"momentum", "momentum_buffer"}};
-    out.options.set("momentum", o.momentum).set("dampening", 0.0).set("nesterov", o.nesterov);
+    out.options.set("momentum", o.momentum).set("dampening", 0.0).set("nesterov", o.nesterov).set("maximize", false);
   } else if (config.name == "adam") {
     out = torch_adam<AdamOptions>(config.options, false);
   } else if (config.name == "adamw") {
     out = torch_adam<AdamWOptions>(config.options, true);
   } else {
-    throw Error(ErrorKind::Usage, kWhere, "the optimizer '" + config.name + "' is not one of torch.optim's; supported: sgd, adam, adamw");
+    throw Error(ErrorKind::Usage, kWhere,
+                "the state of the optimizer '" + config.name + "' cannot be written for torch.optim; supported: sgd, adam, adamw");
   }
-  out.options.set("maximize", false).set("differentiable", false).set("foreach", {}).set("fused", {});
+  out.options.set("differentiable", false).set("foreach", {}).set("fused", {});
   return out;
 }
 
-// Returns state and groups in the model's registration order, as in Python's `model.parameters()`.
-PthValue optimizer_dict(const TorchOptimizer& optimizer, ParameterSet parameters, const State& saved, double lr) {
-  if (optimizer.no_decay) parameters = split_no_decay(std::move(parameters));
+// The parameters without memory, from which an optimizer makes its groups.
+ParameterSet on_meta(const ParameterSet& parameters) {
+  ParameterSet out;
+  for (const auto& p : parameters)
+    out.add({.name = p.name,
+             .value = at::empty_like(p.value, p.value.options().device(at::kMeta).requires_grad(false)).set_requires_grad(true)});
+  return out;
+}
+
+// Returns state and groups in the model's registration order, as in Python's `model.parameters()`. `lr` is the rate at the checkpoint.
+PthValue optimizer_dict(const TorchOptimizer& theirs, const Optimizer& ours, const State& saved, double lr) {
   auto state = PthValue::dict(), groups = PthValue::list();
   int64_t index = 0;
-  for (int group = 0; group < (optimizer.no_decay ? 2 : 1); ++group) {
+  for (size_t g = 0; g < ours.groups().size(); ++g) {
+    const auto& group = ours.groups()[g];
     auto members = PthValue::list();
-    for (const auto& p : parameters) {
-      if (p.group != group) continue;
+    for (const auto& p : ours.parameters()) {
+      if (p.group != static_cast<int>(g)) continue;
       auto of_parameter = PthValue::dict();
-      for (const auto& [ours, theirs] : optimizer.slots)
-        if (const auto found = saved.tensors.find(ours + "/" + p.name); found != saved.tensors.end())
-          of_parameter.set(theirs, found->second);
+      for (const auto& [our_name, their_name] : theirs.slots)
+        if (const auto found = saved.tensors.find(our_name + "/" + p.name); found != saved.tensors.end())
+          of_parameter.set(their_name, found->second);
       if (!of_parameter.items().empty()) state.set(index, std::move(of_parameter));
       members.append(index++);
     }
-    auto options = optimizer.options;
-    options.set("lr", lr).set("initial_lr", optimizer.lr).set("weight_decay", group == 0 ? optimizer.weight_decay : 0.0);
+    if (members.items().empty()) continue;
+    auto options = theirs.options;
+    options.set("lr", lr * group.lr_mult).set("initial_lr", ours.lr() * group.lr_mult);
+    options.set("weight_decay", group.decay_mult * (group.weight_decay >= 0 ? group.weight_decay : theirs.weight_decay));
     options.set("params", std::move(members));
     groups.append(std::move(options));
   }
@@ -164,7 +177,6 @@ TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::s
   const auto state = load_checkpoint(checkpoint, {"optimizer"});
   const auto epoch = read_checkpoint_meta(checkpoint).epoch;
   const auto history = history_of(checkpoint, epoch);
-  const double lr = history && !history->empty() ? history->back().lr : optimizer.lr;
   const auto model = parts.models.make(config.model, "model");
 
   auto weights = saved.tensors;
@@ -179,9 +191,11 @@ TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::s
     parameters = detail::join_projections(parameters);
     of_optimizer = detail::join_projections(of_optimizer);
   }
+  const auto grouped = parts.optimizers.make(config.optimizer, "optimizer", on_meta(parameters));
+  const double lr = history && !history->empty() ? history->back().lr : grouped->lr();
   auto file = PthValue::dict();
   file.set("model_state_dict", PthValue::dict(weights));
-  file.set("optimizer_state_dict", optimizer_dict(optimizer, std::move(parameters), of_optimizer, lr));
+  file.set("optimizer_state_dict", optimizer_dict(optimizer, *grouped, of_optimizer, lr));
   file.set("epoch", epoch).set("best_accuracy", accuracy_of(saved, history, checkpoint, epoch));
 
   make_folder(folder);

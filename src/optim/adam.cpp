@@ -71,8 +71,7 @@ const ConfigTable<AdamWOptions>& AdamWOptions::config_table() {
 }
 
 Adam::Adam(ParameterSet parameters, AdamOptions options)
-    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
-      options_(options) {
+    : Optimizer(std::move(parameters), options.lr, options.no_decay), options_(options) {
   detail::check_adam_options("adam", options_);
   add_slot("exp_avg", SlotKind::Wide);
   add_slot("exp_avg_sq", SlotKind::Wide);
@@ -80,7 +79,7 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
 }
 
 void Adam::update(Bucket& b) {
-  const double decay = options_.weight_decay * b.decay_mult;
+  const double decay = b.decay(options_.weight_decay);
   step_bucket(b, is_low_precision(b), [&](const Operands& o) {
     if (!has_all_fused_optimizers(o.parameters.front().device())) {  // _fused_adamw_ differs only in the decay
       auto decayed = o;
@@ -94,8 +93,7 @@ void Adam::update(Bucket& b) {
 }
 
 AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
-    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
-      options_(options) {
+    : Optimizer(std::move(parameters), options.lr, options.no_decay), options_(options) {
   detail::check_adam_options("adamw", options_);
   add_slot("exp_avg", SlotKind::Wide);
   add_slot("exp_avg_sq", SlotKind::Wide);
@@ -103,7 +101,7 @@ AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
 }
 
 void AdamW::update(Bucket& b) {
-  step_bucket(b, is_low_precision(b), [&](const Operands& o) { fused_adamw(o, options_, options_.weight_decay * b.decay_mult); });
+  step_bucket(b, is_low_precision(b), [&](const Operands& o) { fused_adamw(o, options_, b.decay(options_.weight_decay)); });
 }
 
 }  // namespace npu_train

@@ -43,8 +43,7 @@ const ConfigTable<LambOptions>& LambOptions::config_table() {
 }
 
 Lamb::Lamb(ParameterSet parameters, LambOptions options)
-    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
-      options_(options) {
+    : Optimizer(std::move(parameters), options.lr, options.no_decay), options_(options) {
   detail::check_adam_options("lamb", options_);
   add_slot("exp_avg", SlotKind::Wide);
   add_slot("exp_avg_sq", SlotKind::Wide);
@@ -64,7 +63,7 @@ Lamb::Move Lamb::move(const Bucket& b, size_t i) const {
   m.mean = at::lerp(b.slots[detail::kMean][i].to(in), g, 1 - beta1);
   m.square = at::lerp(b.slots[detail::kSquare][i].to(in), g * g, 1 - beta2);
   m.update = (m.mean / bias_correction(beta1, t)).div_((m.square / bias_correction(beta2, t)).sqrt_().add_(options_.eps));
-  if (const double decay = options_.weight_decay * b.decay_mult; decay != 0) m.update.add_(m.value, decay);
+  if (const double decay = b.decay(options_.weight_decay); decay != 0) m.update.add_(m.value, decay);
   return m;
 }
 

@@ -2,10 +2,10 @@
 
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -54,6 +54,13 @@ Optimizer::Optimizer(ParameterSet parameters, double lr, std::vector<GroupOption
   check_parameters(parameters_);
 }
 
+Optimizer::Optimizer(ParameterSet parameters, double lr, bool no_decay)
+    : Optimizer(no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), lr, default_groups()) {
+  no_decay_ = no_decay;
+}
+
+ParameterSet Optimizer::grouped(ParameterSet parameters) const { return no_decay_ ? split_no_decay(std::move(parameters)) : parameters; }
+
 void Optimizer::check_parameters(const ParameterSet& parameters) const {
   for (const auto& p : parameters) {
     const auto usage = [&](bool ok, const auto&... what) { check(ok, ErrorKind::Usage, "Optimizer", p.name, what...); };
@@ -74,15 +81,20 @@ at::ScalarType state_dtype(bool wide, const at::Tensor& value) {
 
 }  // namespace
 
-at::Tensor Optimizer::fresh_state(const at::Tensor& parameter, SlotKind kind) {
-  const auto value = parameter.detach();
-  if (kind == SlotKind::Number) return at::zeros({}, value.options().dtype(at::kFloat));
-  return at::zeros_like(value, value.options().dtype(state_dtype(kind == SlotKind::Wide, value)));
+at::Tensor Optimizer::fresh_state(const Parameter& parameter, const Slot& slot) {
+  if (slot.has && !slot.has(parameter)) return {};
+  const auto value = parameter.value.detach();
+  if (slot.kind == SlotKind::Number) return at::full({}, slot.initial, value.options().dtype(at::kFloat));
+  const auto options = value.options().dtype(state_dtype(slot.kind != SlotKind::LikeParameter, value));
+  if (slot.kind == SlotKind::LikeParameter || slot.kind == SlotKind::Wide) return at::full_like(value, slot.initial, options);
+  auto sizes = value.sizes().vec();
+  sizes.at(sizes.size() - (slot.kind == SlotKind::Rows ? 1 : 2)) = 1;
+  return at::full(sizes, slot.initial, options);
 }
 
-void Optimizer::add_slot(const std::string& name, SlotKind kind) {
-  Slot slot{name, kind, {}};
-  for (const auto& p : parameters_) slot.tensors.push_back(fresh_state(p.value, kind));
+void Optimizer::add_slot(const std::string& name, SlotKind kind, double initial, HasSlot has) {
+  Slot slot{name, kind, initial, std::move(has), {}};
+  for (const auto& p : parameters_) slot.tensors.push_back(fresh_state(p, slot));
   slots_.push_back(std::move(slot));
 }
 
@@ -91,6 +103,7 @@ bool Optimizer::is_low_precision(const Bucket& bucket) { return is_low(bucket.pa
 void Optimizer::set_parameters(ParameterSet parameters) {
   parameters = grouped(std::move(parameters));
   check_parameters(parameters);
+  parameters = with_rules(std::move(parameters));
   std::unordered_map<std::string, size_t> before;
   for (size_t i = 0; i < parameters_.size(); ++i) before.emplace(parameters_[i].name, i);
   for (auto& slot : slots_) {
@@ -98,7 +111,7 @@ void Optimizer::set_parameters(ParameterSet parameters) {
     for (const auto& p : parameters) {
       const auto had = before.find(p.name);
       const bool keeps = had != before.end() && parameters_[had->second].is_same_part(p);
-      tensors.push_back(keeps ? slot.tensors[had->second] : fresh_state(p.value, slot.kind));
+      tensors.push_back(keeps ? slot.tensors[had->second] : fresh_state(p, slot));
     }
     slot.tensors = std::move(tensors);
   }
@@ -110,7 +123,8 @@ void Optimizer::follow_layout(size_t i) {
   const auto& value = parameters_[i].value;
   for (auto& slot : slots_) {
     auto& t = slot.tensors[i];
-    if (slot.kind != SlotKind::Number) {
+    if (!t.defined()) continue;
+    if (slot.kind == SlotKind::LikeParameter || slot.kind == SlotKind::Wide) {
       const auto dtype = state_dtype(slot.kind == SlotKind::Wide, value);
       if (t.strides() != value.strides() || t.device() != value.device() || t.scalar_type() != dtype)
         t = at::empty_like(value, value.options().requires_grad(false).dtype(dtype)).copy_(t);
@@ -139,6 +153,7 @@ std::vector<Optimizer::Bucket> Optimizer::make_buckets() {
       buckets.back().slots.resize(slots_.size());
       buckets.back().lr = lr_ * group.lr_mult;
       buckets.back().decay_mult = group.decay_mult;
+      buckets.back().own_decay = group.weight_decay;
     }
     auto& bucket = buckets[at->second];
     bucket.parameters.push_back(p.value);
@@ -185,7 +200,8 @@ State Optimizer::state() const {
   State out;
   out.values["optimizer"] = name();
   for (const auto& slot : slots_)
-    for (size_t i = 0; i < parameters_.size(); ++i) out.tensors[slot.name + "/" + parameters_[i].name] = slot.tensors[i];
+    for (size_t i = 0; i < parameters_.size(); ++i)
+      if (slot.tensors[i].defined()) out.tensors[slot.name + "/" + parameters_[i].name] = slot.tensors[i];
   return out;
 }
 
@@ -202,13 +218,14 @@ void Optimizer::load_state(const State& saved) {
   std::vector<Entry> entries;
   for (const auto& slot : slots_)
     for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!slot.tensors[i].defined()) continue;
       const auto key = slot.name + "/" + parameters_[i].name;
       const auto found = state.tensors.find(key);
       refuse(found != state.tensors.end(), "the saved state has no ", key, kOtherParameters);
-      const bool is_number = slot.kind == SlotKind::Number;
-      const auto sizes = is_number ? slot.tensors[i].sizes() : parameters_[i].whole().sizes();
-      const auto fits = is_number && found->second.sizes() == sizes;
-      const auto part = fits ? found->second : is_number ? at::Tensor() : detail::saved_part(parameters_[i], found->second);
+      const bool follows = slot.kind == SlotKind::LikeParameter || slot.kind == SlotKind::Wide;  // has the parts of slices
+      const auto sizes = follows ? parameters_[i].whole().sizes() : slot.tensors[i].sizes();
+      const auto fits = !follows && found->second.sizes() == sizes;
+      const auto part = fits ? found->second : !follows ? at::Tensor() : detail::saved_part(parameters_[i], found->second);
       refuse(part.defined(), key, " has the shape ", found->second.sizes(), " in the saved state, ", sizes, " here");
       entries.push_back({slot.tensors[i], part});
     }

@@ -21,8 +21,7 @@ const ConfigTable<SgdOptions>& SgdOptions::config_table() {
 }
 
 Sgd::Sgd(ParameterSet parameters, SgdOptions options)
-    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
-      options_(options) {
+    : Optimizer(std::move(parameters), options.lr, options.no_decay), options_(options) {
   detail::check_at_least_zero("sgd", "lr", options.lr);
   detail::check_at_least_zero("sgd", "weight_decay", options.weight_decay);
   check(options.momentum >= 0 && options.momentum <= 1, ErrorKind::Usage, "sgd", "momentum is ", options.momentum,
@@ -49,7 +48,7 @@ void Sgd::fused(at::TensorList parameters, at::TensorList gradients, at::TensorL
 }
 
 void Sgd::update(Bucket& b) {
-  const double decay = options_.weight_decay * b.decay_mult;
+  const double decay = b.decay(options_.weight_decay);
   const auto& first = b.parameters.front();
   if (first.is_cpu() && is_low_precision(b)) return update_low(b, decay);
   if (!(options_.momentum > 0 ? has_fused_sgd(first.device()) : has_all_fused_optimizers(first.device()))) {

@@ -38,6 +38,7 @@ struct Outer {
   PartConfig optimizer{"sgd", ConfigNode{{"lr", 0.1}, {"momentum", 0.9}}, {}};
   PartConfig ema;
   std::vector<PartConfig> transforms;
+  std::vector<Inner> stages;
   static const ConfigTable<Outer>& config_table() {
     static const auto table =
         ConfigTable<Outer>("run")
@@ -51,7 +52,8 @@ struct Outer {
             .field("trainer", &Outer::trainer, "the loop")
             .field("optimizer", &Outer::optimizer, "optimizer")
             .field("ema", &Outer::ema, "average")
-            .field("transforms", &Outer::transforms, "steps");
+            .field("transforms", &Outer::transforms, "steps")
+            .field("stages", &Outer::stages, "loops");
     return table;
   }
 };
@@ -219,6 +221,12 @@ TEST_CASE("a struct that was filled in code has the problems of its text, and it
         o.transforms = {{"flip"}, {"crop", {{"size", 32}}}};
       },
       [](Outer& o) {
+        o.stages = {{.max_epochs = 3}, {.clip = 11}, {.steps = {-1}}};
+      },
+      [](Outer& o) {
+        o.stages = {{.max_epochs = 3}, {.clip = 2}};
+      },
+      [](Outer& o) {
         o.lr = 0;
         o.precision = "";
         o.trainer.max_epochs = 0;
@@ -248,7 +256,7 @@ TEST_CASE("a struct that was filled in code has the problems of its text, and it
     CHECK(std::string(error_of([&] { check_limits(given, "run"); }).what()) ==
           error_of([&] { bind<Outer>(to_node(given), "run"); }).what());
   }
-  CHECK(refused >= 6);
+  CHECK(refused >= 7);
 }
 
 TEST_CASE("the table describes itself") {

@@ -77,7 +77,8 @@ class ConfigProblems {
 /// The description of a field for the docs, the errors and --print-config.
 struct FieldInfo {
   std::string name;
-  std::string type;  ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts"
+  std::string
+      type;  ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts", "list of sections"
   std::string doc;
   std::string allowed;              ///< Bounds::str()
   std::string default_text;         ///< as YAML
@@ -216,6 +217,34 @@ ConfigNode to_node(const T& object) {
   return detail::write_fields(T::config_table().fields(), &object);
 }
 
+namespace detail {
+
+/// A list of sections: each item is read over the defaults of T.
+template <Configurable T>
+void read_sections(const ConfigNode& node, const std::string& path, std::vector<T>& out, ConfigProblems& problems) {
+  out.clear();
+  if (node.is_null()) return;
+  if (!node.is_list()) return problems.add(node.mark(), path, "not a list of maps, as in [{key: value}, {key: value}]");
+  for (size_t i = 0; i < node.items().size(); ++i) bind_into(out.emplace_back(), node.items()[i], path + "." + std::to_string(i), problems);
+}
+template <Configurable T>
+void copy_sections(const std::vector<T>& given, const std::string& path, std::vector<T>& out, ConfigProblems& problems) {
+  out.clear();
+  for (size_t i = 0; i < given.size(); ++i) bind_into(out.emplace_back(), given[i], path + "." + std::to_string(i), problems);
+}
+template <Configurable T>
+ConfigNode write_sections(const std::vector<T>& sections) {
+  auto out = ConfigNode::list({});
+  for (const auto& section : sections) out.push_back(to_node(section));
+  return out;
+}
+template <class V>
+inline constexpr bool is_section_list = false;
+template <Configurable T>
+inline constexpr bool is_section_list<std::vector<T>> = true;
+
+}  // namespace detail
+
 template <class T>
 template <class V>
 ConfigTable<T>& ConfigTable<T>::field(const std::string& name, V T::*member, const std::string& doc, Bounds bounds) {
@@ -231,6 +260,16 @@ ConfigTable<T>& ConfigTable<T>::field(const std::string& name, V T::*member, con
       bind_into(static_cast<T*>(object)->*member, static_cast<const T*>(given)->*member, path, problems);
     };
     f.write = [member](const void* object) { return to_node(static_cast<const T*>(object)->*member); };
+  } else if constexpr (detail::is_section_list<V>) {
+    f.info.type = "list of sections";
+    f.info.children = V::value_type::config_table().describe();
+    f.read = [member](void* object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+      detail::read_sections(node, path, static_cast<T*>(object)->*member, problems);
+    };
+    f.copy = [member](void* object, const void* given, const std::string& path, ConfigProblems& problems) {
+      detail::copy_sections(static_cast<const T*>(given)->*member, path, static_cast<T*>(object)->*member, problems);
+    };
+    f.write = [member](const void* object) { return detail::write_sections(static_cast<const T*>(object)->*member); };
   } else {
     f.info.type = detail::type_name(static_cast<const V*>(nullptr));
     f.read = [member, bounds](void* object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {

@@ -28,9 +28,6 @@ class AdamW final : public Optimizer {
 
  protected:
   void update(Bucket& bucket) override;
-  ParameterSet grouped(ParameterSet parameters) const override {
-    return options_.no_decay ? split_no_decay(std::move(parameters)) : parameters;
-  }
 
  private:
   AdamWOptions options_;

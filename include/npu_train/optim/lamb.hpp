@@ -30,9 +30,6 @@ class Lamb final : public Optimizer {
 
  protected:
   void update(Bucket& bucket) override;
-  ParameterSet grouped(ParameterSet parameters) const override {
-    return options_.no_decay ? split_no_decay(std::move(parameters)) : parameters;
-  }
 
  private:
   struct Move;

@@ -1,8 +1,10 @@
 /// Common parts of all optimizers: named parameters, groups, the learning rate, named state, and steps that the device may skip.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,8 @@ class Optimizer : public SkippableStep, public Stateful {
   /// Error(Usage) for a parameter that is not a leaf, not dense in memory (an expanded tensor, a view with gaps), of an integer type, or in
   /// a group that is not in `groups`; also for a factor of a group that is negative or at least 1e30.
   Optimizer(ParameterSet parameters, double lr, std::vector<GroupOptions> groups);
+  /// The default groups: with `no_decay`, biases and normalisation parameters have no weight decay.
+  Optimizer(ParameterSet parameters, double lr, bool no_decay);
 
   /// Returns the name in the registry.
   virtual std::string name() const = 0;
@@ -56,6 +60,11 @@ class Optimizer : public SkippableStep, public Stateful {
   void set_lr(double lr) { lr_ = lr; }
   double lr() const { return lr_; }
 
+  /// Gives the parameters that match a pattern their own learning rate and weight decay, and each block the rate of layer_decay. `all` are
+  /// the parameters of the model, including those that are frozen now and may be trained later; by default those of the optimizer.
+  /// Error(Usage), without a change, for a pattern that matches none of them, or a parameter that two patterns match.
+  void set_groups(const ParameterGroups& rules, const ParameterSet& all = {});
+
   void zero_grad(bool set_to_none = true) { parameters_.zero_grad(set_to_none); }
   const ParameterSet& parameters() const override { return parameters_; }
   const std::vector<GroupOptions>& groups() const { return groups_; }
@@ -68,17 +77,23 @@ class Optimizer : public SkippableStep, public Stateful {
   void load_state(const State& state) override;
 
  protected:
-  /// The state of a parameter, initially zero. LikeParameter: a tensor of its shape, strides and dtype. Wide: at least fp32, for values
-  /// beyond the range of fp16 (squares of gradients). Number: one fp32 number.
-  enum class SlotKind { LikeParameter, Wide, Number };
+  /// The state of a parameter. LikeParameter: a tensor of its shape, strides and dtype. Wide: at least fp32, for values
+  /// beyond the range of fp16 (squares of gradients). Number: one fp32 number. Rows and Columns: Wide with the size 1 in the last or in the
+  /// last but one dimension, for an optimizer that takes no slices.
+  enum class SlotKind { LikeParameter, Wide, Number, Rows, Columns };
+  /// Selects the parameters that have a slot.
+  using HasSlot = std::function<bool(const Parameter&)>;
   struct Slot {
     std::string name;
     SlotKind kind;
-    std::vector<at::Tensor> tensors;  ///< entry i belongs to parameter i
+    double initial;
+    HasSlot has;
+    std::vector<at::Tensor> tensors;  ///< entry i belongs to parameter i; undefined if the parameter does not have the slot
   };
-  void add_slot(const std::string& name, SlotKind kind);
+  /// All parameters have the slot if `has` is empty.
+  void add_slot(const std::string& name, SlotKind kind, double initial = 0, HasSlot has = {});
   /// Assigns groups to a new set of parameters (set_parameters) by the rules of the constructor.
-  virtual ParameterSet grouped(ParameterSet parameters) const { return parameters; }
+  virtual ParameterSet grouped(ParameterSet parameters) const;
 
   /// Parameters with gradients that share device, dtype and group; the lists correspond.
   struct Bucket {
@@ -87,7 +102,11 @@ class Optimizer : public SkippableStep, public Stateful {
     std::vector<std::vector<at::Tensor>> slots;  ///< in the order of add_slot() calls
     double lr;
     double decay_mult;
+    double own_decay;      ///< GroupOptions::weight_decay
     at::Tensor found_inf;  ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
+
+    /// Returns the weight decay of the group in an optimizer with this weight_decay.
+    double decay(double weight_decay) const { return decay_mult * (own_decay >= 0 ? own_decay : weight_decay); }
   };
   /// Empty if not set.
   const NormReduction& norm_reduction() const { return norm_reduction_; }
@@ -98,21 +117,60 @@ class Optimizer : public SkippableStep, public Stateful {
 
  private:
   void check_parameters(const ParameterSet& parameters) const;
+  ParameterSet with_rules(ParameterSet parameters);
   void keep_limits(const at::Tensor& found_inf) const;
   std::vector<Bucket> make_buckets();
   void follow_layout(size_t i);
-  static at::Tensor fresh_state(const at::Tensor& parameter, SlotKind kind);
+  static at::Tensor fresh_state(const Parameter& parameter, const Slot& slot);
 
   ParameterSet parameters_;
   double lr_;
+  bool no_decay_ = false;
   std::vector<GroupOptions> groups_;
+  std::vector<int> own_groups_;  // for each group that set_groups() has added behind the first ones, the one that it replaces
+  std::unordered_map<std::string, GroupOptions> rules_;  // of set_groups(), by parameter
   std::vector<Slot> slots_;
   NormReduction norm_reduction_;
   std::vector<ParameterLimit> limits_;
 };
 
-/// Optimizers by name. The factory receives the parameters that the Precision has prepared.
-using OptimizerRegistry = Registry<std::unique_ptr<Optimizer>, const ParameterSet&>;
+namespace detail {
+/// The options of an optimizer and the keys `groups` and `layer_decay`.
+template <Configurable Options>
+struct WithGroups : Options, ParameterGroups {
+  static const ConfigTable<WithGroups>& config_table() {
+    static const auto table =
+        ConfigTable<WithGroups>(Options::config_table().title()).template inherited<Options>().template inherited<ParameterGroups>();
+    return table;
+  }
+};
+}  // namespace detail
+
+/// Optimizers by name. The factory receives the parameters that the Precision has prepared. Each optimizer has the keys of ParameterGroups
+/// in addition to its own.
+class OptimizerRegistry : public Registry<std::unique_ptr<Optimizer>, const ParameterSet&, const ParameterSet&> {
+ public:
+  using Registry::Registry;
+
+  template <Configurable Options, class Fn>
+  void add(const std::string& name, const std::string& doc, Fn factory, const Options& defaults = {}) {
+    using Grouped = detail::WithGroups<Options>;
+    Registry::add<Grouped>(
+        name, doc,
+        [factory](const Grouped& options, const ParameterSet& parameters, const ParameterSet& all) {
+          std::unique_ptr<Optimizer> optimizer = factory(static_cast<const Options&>(options), parameters);
+          optimizer->set_groups(options, all);
+          return optimizer;
+        },
+        Grouped{{defaults}, {}});
+  }
+
+  /// `all`: see Optimizer::set_groups().
+  std::unique_ptr<Optimizer> make(const PartConfig& part, const std::string& path, const ParameterSet& parameters,
+                                  const ParameterSet& all = {}) const {
+    return Registry::make(part, path, parameters, all);
+  }
+};
 
 /// sgd, adam, adamw, lamb.
 void add_builtin_optimizers(OptimizerRegistry& registry);

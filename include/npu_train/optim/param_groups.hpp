@@ -1,18 +1,42 @@
-/// Parameter groups with and without weight decay.
+/// Parameter groups: which parameters have their own learning rate and weight decay.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/core/config_table.hpp"
 
 namespace npu_train {
 
-/// Factors for the parameters of one group; Parameter::group is the index.
+/// Options of the parameters of one group; Parameter::group is the index.
 struct GroupOptions {
-  double lr_mult = 1;     ///< factor of the learning rate
-  double decay_mult = 1;  ///< factor of weight_decay
+  double lr_mult = 1;        ///< factor of the learning rate
+  double decay_mult = 1;     ///< factor of weight_decay
+  double weight_decay = -1;  ///< replaces the optimizer's weight_decay; -1: the optimizer's
+  std::string name{};        ///< for the log
+  bool operator==(const GroupOptions&) const = default;
 };
+
+/// An item of `optimizer.groups`.
+struct ParameterGroup {
+  std::string match{};       ///< a pattern as in model.freeze: consecutive parts of a name, "*" matches any text ("backbone.*", "*.bias")
+  double lr_mult = 1;        ///< factor of the learning rate
+  double weight_decay = -1;  ///< replaces the optimizer's weight_decay, except where no_decay excludes it; -1: the optimizer's
+  static const ConfigTable<ParameterGroup>& config_table();
+};
+
+/// Keys of each optimizer that select parameters; see Optimizer::set_groups().
+struct ParameterGroups {
+  std::vector<ParameterGroup> groups{};
+  double layer_decay = 1;  ///< the learning rate of each block is this share of the next block's (Clark et al., ELECTRA, ICLR 2020); 1: off
+  static const ConfigTable<ParameterGroups>& config_table();
+};
+
+/// Number of blocks between each parameter and the output, by timm's rule: 0 for the head, 1 for the last block and a normalisation behind
+/// it, and so on to the stem or the embeddings. A block is a numbered module ("blocks.3", "layer1.0", "encoder_layer_3"), and
+/// parameters in front of the first one are the stem. Error(Usage) for a model without numbered modules, or with several lists of them.
+std::vector<int> layers_from_output(const ParameterSet& parameters);
 
 /// Group 0 uses the options as configured, group 1 has no weight decay.
 std::vector<GroupOptions> default_groups();
