@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the results of plain PyTorch that the tests compare with: tests/fixtures/{optim,resnet50,vit_tiny}_reference.json.
+"""Writes the results of plain PyTorch that the tests compare with: tests/fixtures/{optim,optimizers,resnet50,vit_tiny}_reference.json.
 
-  .venv/bin/python scripts/pytorch_reference.py [--only optim|resnet50|vit_tiny] [--check]
+  .venv/bin/python scripts/pytorch_reference.py [--only optim|optimizers|resnet50|vit_tiny] [--check]
 
-Requires torch and numpy, but not torchvision. The weights, the images and the gradients of the optimizer problem come from a formula
+Requires torch and numpy, but not torchvision. `optimizers` also requires timm and transformers (.venv/models). The weights, the images and the gradients of the optimizer problem come from a formula
 (`formula`) that the C++ tests compute too, so that no weight file is needed. All results are computed by one thread on contiguous tensors.
 With --check nothing is written: the results of this machine are compared with the committed ones, and the largest differences are printed.
 """
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -316,6 +317,142 @@ def optim():
             'schedulers': [{'name': n, 'options': o, 'factors': run_scheduler(make)} for n, o, make in scheduler_cases()]}
 
 
+# ------------------------------------------------------------------------------------------------- optimizers and schedules by name
+LONG = 50                # steps of each optimizer
+KEPT = (1, 2, 10, LONG)  # steps whose values are written
+
+
+def named_optimizer_cases():
+    """(name here, options here, the peer's optimizer for named parameters)"""
+    from timm.optim import Lion, RMSpropTF
+    o = torch.optim
+
+    def of_all(kind, **options):
+        return lambda params: [kind(params.values(), **options)]
+
+    def muon(adamw_lr_matrices=(), **options):
+        def make(params):
+            chosen = [n for n, p in params.items() if p.dim() > 1 and n not in adamw_lr_matrices]
+            others = o.AdamW([p for n, p in params.items() if n not in chosen], options['lr'], eps=1e-8, weight_decay=options['weight_decay'])
+            return [o.Muon([params[n] for n in chosen], **options), others]
+        return make
+
+    return [
+        ('sgd', {'lr': 0.1, 'momentum': 0.9, 'dampening': 0.3, 'weight_decay': 0.01}, of_all(o.SGD, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.01)),
+        ('sgd', {'lr': 0.01, 'momentum': 0.9, 'weight_decay': 0.1, 'maximize': True}, of_all(o.SGD, lr=0.01, momentum=0.9, weight_decay=0.1, maximize=True)),
+        ('sgd', {'lr': 0.1, 'momentum': 0.8, 'nesterov': True}, of_all(o.SGD, lr=0.1, momentum=0.8, nesterov=True)),
+        ('adam', {'lr': 0.01, 'weight_decay': 0.1}, of_all(o.Adam, lr=0.01, weight_decay=0.1)),
+        ('adam', {'lr': 0.01, 'amsgrad': True, 'maximize': True}, of_all(o.Adam, lr=0.01, amsgrad=True, maximize=True)),
+        ('adamw', {'lr': 0.01, 'weight_decay': 0.1}, of_all(o.AdamW, lr=0.01, weight_decay=0.1)),
+        ('adamw', {'lr': 0.01, 'betas': [0.8, 0.9], 'amsgrad': True}, of_all(o.AdamW, lr=0.01, betas=(0.8, 0.9), amsgrad=True)),
+        ('adamw', {'lr': 0.01, 'weight_decay': 0.1, 'maximize': True}, of_all(o.AdamW, lr=0.01, weight_decay=0.1, maximize=True)),
+        ('rmsprop', {}, of_all(o.RMSprop)),
+        ('rmsprop', {'alpha': 0.9, 'momentum': 0.5, 'weight_decay': 0.1}, of_all(o.RMSprop, alpha=0.9, momentum=0.5, weight_decay=0.1)),
+        ('rmsprop', {'alpha': 0.9, 'momentum': 0.5, 'centered': True}, of_all(o.RMSprop, alpha=0.9, momentum=0.5, centered=True)),
+        ('rmsprop', {'tensorflow': True, 'alpha': 0.9, 'eps': 1e-3}, of_all(RMSpropTF, alpha=0.9, eps=1e-3)),
+        ('rmsprop', {'tensorflow': True, 'alpha': 0.9, 'eps': 1e-3, 'momentum': 0.9, 'weight_decay': 0.1, 'centered': True},
+         of_all(RMSpropTF, alpha=0.9, eps=1e-3, momentum=0.9, weight_decay=0.1, centered=True)),
+        ('adagrad', {}, of_all(o.Adagrad)),
+        ('adagrad', {'lr': 0.1, 'lr_decay': 0.05, 'weight_decay': 0.1, 'initial_accumulator_value': 0.5},
+         of_all(o.Adagrad, lr=0.1, lr_decay=0.05, weight_decay=0.1, initial_accumulator_value=0.5)),
+        ('adadelta', {}, of_all(o.Adadelta)),
+        ('adadelta', {'lr': 0.5, 'rho': 0.8, 'eps': 1e-3, 'weight_decay': 0.1}, of_all(o.Adadelta, lr=0.5, rho=0.8, eps=1e-3, weight_decay=0.1)),
+        ('lion', {}, of_all(Lion)),
+        ('lion', {'lr': 0.01, 'betas': [0.8, 0.95], 'weight_decay': 0.1}, of_all(Lion, lr=0.01, betas=(0.8, 0.95), weight_decay=0.1)),
+        ('adafactor', {'eps': [1e-8, 1e-3]}, of_all(o.Adafactor, eps=(1e-8, 1e-3))),
+        ('adafactor', {'lr': 0.5, 'eps': [1e-8, 0.2], 'beta2_decay': -0.5, 'd': 1.5, 'weight_decay': 0.1},
+         of_all(o.Adafactor, lr=0.5, eps=(1e-8, 0.2), beta2_decay=-0.5, d=1.5, weight_decay=0.1)),
+        ('muon', {}, muon(lr=1e-3, weight_decay=0.1)),
+        ('muon', {'lr': 0.02, 'momentum': 0.9, 'nesterov': False, 'weight_decay': 0.05, 'ns_steps': 3, 'adjust_lr_fn': 'match_rms_adamw', 'adamw': ['t']},
+         muon(('t',), lr=0.02, momentum=0.9, nesterov=False, weight_decay=0.05, ns_steps=3, adjust_lr_fn='match_rms_adamw')),
+    ]
+
+
+def run_named_optimizer(name, make, starts, gradients):
+    shapes = {n: (s[0], -1) if name == 'muon' and len(s) > 2 else s for n, s in SHAPES.items()}  # the peer takes matrices
+    params = {n: nn.Parameter(torch.from_numpy(starts[n].copy()).reshape(shapes[n])) for n in SHAPES}
+    optimizers, values = make(params), []
+    groups = [(g, g['lr']) for o in optimizers for g in o.param_groups]
+    for t in range(LONG):
+        for group, lr in groups:
+            group['lr'] = lr * (1 - 0.01 * t)
+        for n, p in params.items():
+            p.grad = torch.from_numpy(gradients[t][n].copy()).reshape(shapes[n])
+        for optimizer in optimizers:
+            optimizer.step()
+        if t + 1 in KEPT:
+            values.append({n: flat(p.detach()) for n, p in params.items()})
+    return values
+
+
+def named_schedule_cases():
+    """(name here, options here, the peer's factors at t = 0, 1, ...), all by steps."""
+    from timm.scheduler import CosineLRScheduler
+    from transformers.optimization import get_wsd_schedule
+    s = torch.optim.lr_scheduler
+
+    def of(make, step=lambda scheduler, t: scheduler.step()):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 1.0)
+        scheduler, factors = make(optimizer), []
+        for t in range(60):
+            factors.append(float(optimizer.param_groups[0]['lr']))
+            optimizer.step()
+            step(scheduler, t + 1)
+        return factors
+
+    def of_timm(**options):
+        return of(lambda o: CosineLRScheduler(o, t_in_epochs=False, cycle_limit=9, **options), lambda scheduler, t: scheduler.step_update(t))
+
+    def warm(make):
+        return lambda o: s.SequentialLR(o, [s.LinearLR(o, 0.1, 1.0, 4), make(o)], [4])
+
+    def wsd(**options):
+        return of(lambda o: get_wsd_schedule(o, 5, 15, min_lr_ratio=0.1, **options))
+
+    w = {'warmup_steps': 4, 'warmup_start_factor': 0.1}
+    wsd_options = {'warmup_steps': 5, 'warmup_start_factor': 0.1, 'stable_iters': 20, 'decay_iters': 15, 'min_lr': 0.1}
+    return [
+        ('exponential', {'gamma': 0.9}, of(lambda o: s.ExponentialLR(o, 0.9))),
+        ('exponential', {'gamma': 0.9, **w}, of(warm(lambda o: s.ExponentialLR(o, 0.9)))),
+        ('cosine_restarts', {'T_0': 7}, of(lambda o: s.CosineAnnealingWarmRestarts(o, 7))),
+        ('cosine_restarts', {'T_0': 5, 'T_mult': 2, 'min_lr': 0.05}, of(lambda o: s.CosineAnnealingWarmRestarts(o, 5, 2, 0.05))),
+        ('cosine_restarts', {'T_0': 5, 'T_mult': 3, **w}, of(warm(lambda o: s.CosineAnnealingWarmRestarts(o, 5, 3)))),
+        ('cosine_restarts', {'T_0': 8, 'cycle_decay': 0.5, 'min_lr': 0.01}, of_timm(t_initial=8, cycle_decay=0.5, lr_min=0.01)),
+        ('cosine_restarts', {'T_0': 6, 'T_mult': 2, 'cycle_decay': 0.7}, of_timm(t_initial=6, cycle_mul=2, cycle_decay=0.7)),
+        ('wsd', wsd_options, wsd(num_stable_steps=20, decay_type='linear')),
+        ('wsd', {**wsd_options, 'decay': 'cosine'}, wsd(num_stable_steps=20, decay_type='cosine')),
+        ('wsd', {**wsd_options, 'decay': '1-sqrt'}, wsd(num_stable_steps=20, decay_type='1-sqrt')),
+    ]
+
+
+def plateau_cases():
+    """(options, metrics, rates after each metric)"""
+    falling = [1 / (1 + t) if t < 8 else 0.125 + 1e-6 * (t % 3) for t in range(40)]
+    noisy = [float(v) for v in formula('plateau', (60,))]
+    cases = []
+    for options, metrics in (({'patience': 2}, falling), ({'patience': 3, 'cooldown': 4, 'factor': 0.5, 'min_lr': 1e-3}, falling), ({'patience': 0, 'factor': 0.9, 'mode': 'max'}, noisy),
+                             ({'patience': 1, 'threshold': 0.1, 'threshold_mode': 'abs', 'eps': 1e-4}, noisy), ({'patience': 1, 'threshold': 0.2, 'mode': 'max', 'cooldown': 2}, noisy)):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
+        scheduler, rates = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options), []
+        for metric in metrics:
+            scheduler.step(metric)
+            rates.append(float(optimizer.param_groups[0]['lr']))
+        cases.append({'options': {'mode': 'min', **options}, 'metrics': metrics, 'lr': rates})
+    return cases
+
+
+def optimizers():
+    sys.path[:0] = [str(FIXTURES.parent / 'apps'), *map(str, FIXTURES.parent.parent.glob('.venv/models/lib/*/site-packages'))]
+    import any_torchvision  # noqa: F401
+    torch.Tensor.bfloat16 = torch.Tensor.clone  # Muon's iteration in full precision
+    starts = {n: float32(formula('optim.' + n, s)) for n, s in SHAPES.items()}
+    gradients = [{n: float32(formula(f'optim.{n}.grad.{t}', s)) for n, s in SHAPES.items()} for t in range(LONG)]
+    return {'dtype': 'float64, from numbers that a float32 holds', 'torch': torch.__version__.split('+')[0], 'kept': KEPT, 'shapes': {n: list(s) for n, s in SHAPES.items()},
+            'start': {n: flat(v) for n, v in starts.items()}, 'gradients': [{n: flat(v) for n, v in g.items()} for g in gradients],
+            'optimizers': [{'name': n, 'options': o, 'values': run_named_optimizer(n, make, starts, gradients)} for n, o, make in named_optimizer_cases()],
+            'schedules': [{'name': n, 'options': {'interval': 'step', **o}, 'factors': factors} for n, o, factors in named_schedule_cases()], 'plateaus': plateau_cases()}
+
+
 # ------------------------------------------------------------------------------------------------------------------ main
 def rounded(value):
     """Rounded to nine digits, which identify every float32."""
@@ -339,12 +476,12 @@ def compare(name, now, then):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--only', choices=['optim', 'resnet50', 'vit_tiny'])
+    parser.add_argument('--only', choices=['optim', 'optimizers', 'resnet50', 'vit_tiny'])
     parser.add_argument('--check', action='store_true')
     args = parser.parse_args()
     torch.set_num_threads(1)
     FIXTURES.mkdir(parents=True, exist_ok=True)
-    for name, run in (('optim', optim), ('resnet50', resnet50), ('vit_tiny', vit_tiny)):
+    for name, run in (('optim', optim), ('optimizers', optimizers), ('resnet50', resnet50), ('vit_tiny', vit_tiny)):
         if args.only not in (None, name):
             continue
         path, result = FIXTURES / f'{name}_reference.json', run()
@@ -352,7 +489,7 @@ def main():
             text = json.dumps(result if name == 'optim' else rounded(result), separators=(',', ':'))
             path.write_text(text.replace('},{', '},\n{').replace('},"', '},\n"') + '\n')
             print(f'{path.name}: {path.stat().st_size} bytes')
-        elif name != 'optim':
+        elif not name.startswith('optim'):
             compare(name, result, json.loads(path.read_text()))
 
 

@@ -105,9 +105,10 @@ TorchOptimizer torch_adam(const ConfigNode& node, bool decoupled) {
   const auto o = bind<detail::WithGroups<Options>>(node, "optimizer");
   TorchOptimizer out;
   out.slots = {{"exp_avg", "exp_avg"}, {"exp_avg_sq", "exp_avg_sq"}, {"step", "step"}};
+  if (o.amsgrad) out.slots.emplace_back("max_exp_avg_sq", "max_exp_avg_sq");
   out.weight_decay = o.weight_decay;
-  out.options.set("betas", PthValue::tuple({o.betas[0], o.betas[1]})).set("eps", o.eps).set("amsgrad", false).set("capturable", false);
-  out.options.set("decoupled_weight_decay", decoupled).set("maximize", false);
+  out.options.set("betas", PthValue::tuple({o.betas[0], o.betas[1]})).set("eps", o.eps).set("amsgrad", o.amsgrad).set("capturable", false);
+  out.options.set("decoupled_weight_decay", decoupled).set("maximize", o.maximize);
   return out;
 }
 
@@ -117,7 +118,7 @@ TorchOptimizer torch_optimizer(const PartConfig& config) {
     const auto o = bind<detail::WithGroups<SgdOptions>>(config.options, "optimizer");
     out.weight_decay = o.weight_decay;
     if (o.momentum > 0) out.slots = {{"momentum", "momentum_buffer"}};
-    out.options.set("momentum", o.momentum).set("dampening", 0.0).set("nesterov", o.nesterov).set("maximize", false);
+    out.options.set("momentum", o.momentum).set("dampening", o.dampening).set("nesterov", o.nesterov).set("maximize", o.maximize);
   } else if (config.name == "adam") {
     out = torch_adam<AdamOptions>(config.options, false);
   } else if (config.name == "adamw") {

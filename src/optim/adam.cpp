@@ -1,6 +1,7 @@
 #include "npu_train/optim/adam.hpp"
 
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/rsub.h>
@@ -19,6 +20,8 @@ ConfigTable<T> adam_table(const std::string& title, const std::string& decay_doc
       .field("betas", &T::betas, "decay of the mean of gradients and of their squares", between(0, 1))
       .field("eps", &T::eps, "keeps the division finite", at_least(0))
       .field("weight_decay", &T::weight_decay, decay_doc, at_least(0))
+      .field("amsgrad", &T::amsgrad, "divide by the largest mean of squares so far")
+      .field("maximize", &T::maximize, "follow the gradient uphill")
       .field("no_decay", &T::no_decay, "leave biases and normalisation parameters without weight decay");
 }
 
@@ -32,28 +35,30 @@ void count_step(const std::vector<at::Tensor>& steps, const at::Tensor& found_in
 
 // Arguments of a fused kernel; the lists have one dtype.
 struct Operands {
-  at::TensorList parameters, gradients, mean, square, steps;
+  at::TensorList parameters, gradients, mean, square, steps, largest;
   double lr;
   std::optional<at::Tensor> found_inf;
 };
 
 template <class Options>
 void fused_adamw(const Operands& o, const Options& options, double weight_decay) {
-  at::_fused_adamw_(o.parameters, o.gradients, o.mean, o.square, /*max_exp_avg_sqs=*/{}, o.steps, o.lr, options.betas[0], options.betas[1],
-                    weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, o.found_inf);
+  at::_fused_adamw_(o.parameters, o.gradients, o.mean, o.square, o.largest, o.steps, o.lr, options.betas[0], options.betas[1], weight_decay,
+                    options.eps, options.amsgrad, /*maximize=*/false, /*grad_scale=*/{}, o.found_inf);
 }
 
 // Counts the step and updates the bucket with `fused`. fp16 and bf16 parameters are updated in fp32, the dtype of their state, and rounded
 // once: in fp16 the squares of gradients below 2e-4 are 0, and the step would divide by eps alone.
 template <class Bucket, class Fn>
-void step_bucket(Bucket& b, bool low_precision, const Fn& fused) {
+void step_bucket(Bucket& b, bool low_precision, bool maximize, const Fn& fused) {
+  if (maximize) b.gradients = at::_foreach_neg(b.gradients);
   count_step(b.slots[detail::kStep], b.found_inf);
   const auto found_inf = b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt;
   const auto &mean = b.slots[detail::kMean], &square = b.slots[detail::kSquare], &steps = b.slots[detail::kStep];
-  if (!low_precision) return fused(Operands{b.parameters, b.gradients, mean, square, steps, b.lr, found_inf});
+  const auto largest = b.slots.size() > detail::kLargestSquare ? b.slots[detail::kLargestSquare] : std::vector<at::Tensor>();
+  if (!low_precision) return fused(Operands{b.parameters, b.gradients, mean, square, steps, largest, b.lr, found_inf});
   for (size_t i = 0; i < b.parameters.size(); ++i) {
     const at::Tensor value = b.parameters[i].detach().to(at::kFloat), gradient = b.gradients[i].to(at::kFloat);
-    fused(Operands{value, gradient, mean[i], square[i], steps[i], b.lr, found_inf});
+    fused(Operands{value, gradient, mean[i], square[i], steps[i], largest.empty() ? at::TensorList() : largest[i], b.lr, found_inf});
     b.parameters[i].copy_(value);
   }
 }
@@ -76,19 +81,20 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
   add_slot("exp_avg", SlotKind::Wide);
   add_slot("exp_avg_sq", SlotKind::Wide);
   add_slot("step", SlotKind::Number);
+  if (options.amsgrad) add_slot("max_exp_avg_sq", SlotKind::Wide);
 }
 
 void Adam::update(Bucket& b) {
   const double decay = b.decay(options_.weight_decay);
-  step_bucket(b, is_low_precision(b), [&](const Operands& o) {
+  step_bucket(b, is_low_precision(b), options_.maximize, [&](const Operands& o) {
     if (!has_all_fused_optimizers(o.parameters.front().device())) {  // _fused_adamw_ differs only in the decay
       auto decayed = o;
       const auto gradients = decay != 0 ? at::_foreach_add(o.gradients, o.parameters, decay) : o.gradients.vec();
       decayed.gradients = gradients;
       return fused_adamw(decayed, options_, /*weight_decay=*/0);
     }
-    at::_fused_adam_(o.parameters, o.gradients, o.mean, o.square, /*max_exp_avg_sqs=*/{}, o.steps, o.lr, options_.betas[0],
-                     options_.betas[1], decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, o.found_inf);
+    at::_fused_adam_(o.parameters, o.gradients, o.mean, o.square, o.largest, o.steps, o.lr, options_.betas[0], options_.betas[1], decay,
+                     options_.eps, options_.amsgrad, /*maximize=*/false, /*grad_scale=*/{}, o.found_inf);
   });
 }
 
@@ -98,10 +104,12 @@ AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
   add_slot("exp_avg", SlotKind::Wide);
   add_slot("exp_avg_sq", SlotKind::Wide);
   add_slot("step", SlotKind::Number);
+  if (options.amsgrad) add_slot("max_exp_avg_sq", SlotKind::Wide);
 }
 
 void AdamW::update(Bucket& b) {
-  step_bucket(b, is_low_precision(b), [&](const Operands& o) { fused_adamw(o, options_, b.decay(options_.weight_decay)); });
+  step_bucket(b, is_low_precision(b), options_.maximize,
+              [&](const Operands& o) { fused_adamw(o, options_, b.decay(options_.weight_decay)); });
 }
 
 }  // namespace npu_train

@@ -1,6 +1,12 @@
+#include "npu_train/optim/adadelta.hpp"
+#include "npu_train/optim/adafactor.hpp"
+#include "npu_train/optim/adagrad.hpp"
 #include "npu_train/optim/adam.hpp"
 #include "npu_train/optim/adamw.hpp"
 #include "npu_train/optim/lamb.hpp"
+#include "npu_train/optim/lion.hpp"
+#include "npu_train/optim/muon.hpp"
+#include "npu_train/optim/rmsprop.hpp"
 #include "npu_train/optim/sgd.hpp"
 
 namespace npu_train {
@@ -20,6 +26,12 @@ void add_builtin_optimizers(OptimizerRegistry& registry) {
   add<Adam, AdamOptions>(registry, "adam", "Adam; weight decay is added to the gradient");
   add<AdamW, AdamWOptions>(registry, "adamw", "Adam with decoupled weight decay");
   add<Lamb, LambOptions>(registry, "lamb", "Adam with a trust ratio for each tensor, for large batches");
+  add<RmsProp, RmsPropOptions>(registry, "rmsprop", "gradients over the root of their mean square, as in PyTorch or TensorFlow");
+  add<Adagrad, AdagradOptions>(registry, "adagrad", "gradients over the root of the sum of their squares");
+  add<Adadelta, AdadeltaOptions>(registry, "adadelta", "steps whose size comes from earlier steps");
+  add<Lion, LionOptions>(registry, "lion", "the sign of a momentum, with one state for each parameter");
+  add<Adafactor, AdafactorOptions>(registry, "adafactor", "relative steps, with a state of one number for each row and column");
+  add<Muon, MuonOptions>(registry, "muon", "an orthogonalised momentum for matrices, AdamW for the rest");
 }
 
 }  // namespace npu_train

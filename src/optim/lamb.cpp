@@ -1,15 +1,12 @@
 #include "npu_train/optim/lamb.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/expm1.h>
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -22,11 +19,6 @@ namespace {
 // Copies a new value into the state unless the device skips: all values are first computed in separate tensors.
 void replace(const at::Tensor& target, const at::Tensor& value, const at::Tensor& skip) {
   target.copy_(skip.defined() ? at::where(skip, target, value) : value);
-}
-
-// Returns 1 - beta^step without cancellation.
-at::Tensor bias_correction(double beta, const at::Tensor& step) {
-  return beta == 0 ? at::ones_like(step) : at::expm1(step * std::log(beta)).neg_();
 }
 
 }  // namespace
@@ -62,7 +54,7 @@ Lamb::Move Lamb::move(const Bucket& b, size_t i) const {
   const auto g = b.gradients[i].to(in), t = m.step.to(in);
   m.mean = at::lerp(b.slots[detail::kMean][i].to(in), g, 1 - beta1);
   m.square = at::lerp(b.slots[detail::kSquare][i].to(in), g * g, 1 - beta2);
-  m.update = (m.mean / bias_correction(beta1, t)).div_((m.square / bias_correction(beta2, t)).sqrt_().add_(options_.eps));
+  m.update = (m.mean / detail::bias_correction(beta1, t)).div_((m.square / detail::bias_correction(beta2, t)).sqrt_().add_(options_.eps));
   if (const double decay = b.decay(options_.weight_decay); decay != 0) m.update.add_(m.value, decay);
   return m;
 }

@@ -58,7 +58,8 @@ inline double largest_difference(const at::Tensor& t, const Eigen::ArrayXd& refe
 inline StepDecision found(double value) { return {.inv_scale = {}, .found_inf = at::full({}, value, at::kFloat)}; }
 
 inline const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = {"sgd", "adam", "adamw", "lamb"};
+  static const std::vector<std::string> names = {"sgd",     "adam",     "adamw", "lamb",      "rmsprop",
+                                                 "adagrad", "adadelta", "lion",  "adafactor", "muon"};
   return names;
 }
 

@@ -42,6 +42,7 @@ ParameterSet slices_of(const ParameterSet& set, int rank) {
 TEST_CASE("slices of a parameter are stepped as the complete one, bit for bit, and take their part of a saved state") {
   for (const auto& name : optimizer_names())
     for (const int count : {1, 3}) {
+      if (name == "adafactor" || name == "muon") continue;
       CAPTURE(name);
       CAPTURE(count);
       const Threads threads(count);
@@ -92,6 +93,15 @@ TEST_CASE("slices of a parameter are stepped as the complete one, bit for bit, a
         if (tensor.dim() == 4) tensor = tensor.flatten();
       CHECK(has(error_of([&] { ranks[0]->load_state(misshapen); }).what(), "here"));
     }
+}
+
+TEST_CASE("adafactor and muon refuse slices") {
+  for (const char* name : {"adafactor", "muon"}) {
+    const auto set = sliceable();
+    CHECK_FALSE(make_optimizer(name, set)->takes_slices());
+    const auto e = error_of([&] { make_optimizer(name, slices_of(set, 0)); });
+    CHECK(has(e.what(), "conv.weight is a slice"));
+  }
 }
 
 TEST_CASE("LAMB over slices needs the norms of complete parameters") {

@@ -13,6 +13,8 @@ struct AdamWOptions {
   std::vector<double> betas = {0.9, 0.999};  ///< decay of the running means of gradients and of their squares
   double eps = 1e-8;
   double weight_decay = 0.01;  ///< decoupled from the gradient: p -= lr * weight_decay * p
+  bool amsgrad = false;        ///< divides by the largest mean of squares so far (Reddi et al., ICLR 2018)
+  bool maximize = false;       ///< follows the gradient uphill
   bool no_decay = false;       ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<AdamWOptions>& config_table();
 };

@@ -172,7 +172,7 @@ class OptimizerRegistry : public Registry<std::unique_ptr<Optimizer>, const Para
   }
 };
 
-/// sgd, adam, adamw, lamb.
+/// sgd, adam, adamw, lamb, rmsprop, adagrad, adadelta, lion, adafactor, muon.
 void add_builtin_optimizers(OptimizerRegistry& registry);
 
 }  // namespace npu_train

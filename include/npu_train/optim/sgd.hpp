@@ -10,17 +10,19 @@ struct SgdOptions {
   double lr = 0.1;
   double momentum = 0.9;    ///< 0: no momentum and no memory for it
   double weight_decay = 0;  ///< L2: added to the gradient
+  double dampening = 0;     ///< share of a gradient that the momentum leaves out, after the first step
+  bool maximize = false;    ///< follows the gradient uphill
   bool nesterov = false;    ///< Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013
   bool no_decay = false;    ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<SgdOptions>& config_table();
 };
 
-/// g += weight_decay * p;  m = momentum * m + g;  p -= lr * m (nesterov: p -= lr * (g + momentum * m)). Same as torch.optim.SGD without
-/// dampening. The momentum starts as zeros, so it stays defined if the first step is skipped. fp16 and bf16 parameters are updated in fp32
-/// arithmetic and rounded once.
+/// g += weight_decay * p;  m = momentum * m + (1 - dampening) * g, in the first step m = g;  p -= lr * m (nesterov: p -= lr * (g + momentum
+/// * m)). Same as torch.optim.SGD. The momentum starts as zeros, so it stays defined if the first step is skipped. fp16 and bf16 parameters
+/// are updated in fp32 arithmetic and rounded once.
 class Sgd final : public Optimizer {
  public:
-  /// Error(Usage) for options out of range, or nesterov without momentum.
+  /// Error(Usage) for options out of range, or nesterov without momentum or with dampening.
   explicit Sgd(ParameterSet parameters, SgdOptions options = {});
   std::string name() const override { return "sgd"; }
   bool takes_slices() const override { return true; }
@@ -30,6 +32,7 @@ class Sgd final : public Optimizer {
   void update(Bucket& bucket) override;
 
  private:
+  void update_damped(Bucket& bucket, double decay);
   void update_low(Bucket& bucket, double decay);
   void fused(at::TensorList parameters, at::TensorList gradients, at::TensorList momentum, const Bucket& bucket, double decay) const;
 

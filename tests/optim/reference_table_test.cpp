@@ -1,0 +1,95 @@
+// Every optimizer, by name with its keys of a configuration, against torch.optim and timm:
+// scripts/pytorch_reference.py has written what those compute in double precision.
+#include "testing.hpp"
+
+#include "helpers.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+nlohmann::json reference() {
+  std::ifstream in(std::string(NPU_TRAIN_SOURCE_DIR) + "/tests/fixtures/optimizers_reference.json");
+  REQUIRE(in.good());
+  return nlohmann::json::parse(in);
+}
+
+std::unique_ptr<Optimizer> optimizer_of(const nlohmann::json& c, const ParameterSet& set) {
+  OptimizerRegistry registry("optimizer");
+  add_builtin_optimizers(registry);
+  return registry.make({.name = c["name"], .options = parse_yaml(c["options"].dump(), "case"), .mark = {}}, "optimizer", set);
+}
+
+ParameterSet start_of(const nlohmann::json& data, at::ScalarType type) {
+  ParameterSet set;
+  for (const auto& [name, shape] : data["shapes"].items())
+    set.add({.name = name, .value = tensor_of(data["start"][name], shape, type).set_requires_grad(true)});
+  return set;
+}
+
+void set_gradients(const nlohmann::json& data, size_t t, const ParameterSet& set) {
+  for (const auto& p : set) p.value.mutable_grad() = tensor_of(data["gradients"][t][p.name], data["shapes"][p.name], p.value.scalar_type());
+}
+
+// The largest distance over the steps whose values the case has.
+double distance(const nlohmann::json& data, const nlohmann::json& c, at::ScalarType type) {
+  const auto set = start_of(data, type);
+  const auto optimizer = optimizer_of(c, set);
+  const double lr = optimizer->lr();
+  const auto kept = data["kept"].get<std::vector<size_t>>();
+  double worst = 0;
+  for (size_t t = 0, k = 0; t < data["gradients"].size(); ++t) {
+    set_gradients(data, t, set);
+    optimizer->set_lr(lr * (1 - 0.01 * static_cast<double>(t)));
+    optimizer->step(t % 2 == 0 ? StepDecision() : found(0));  // both ways of a step that is taken
+    if (t + 1 != kept[k]) continue;
+    for (const auto& p : set)
+      worst = std::max(worst, largest_difference(p.value, flat(tensor_of(c["values"][k][p.name], data["shapes"][p.name], at::kDouble))));
+    ++k;
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("each optimizer against torch.optim or timm, 50 steps of a falling rate") {
+  const auto data = reference();
+  std::set<std::string> names;
+  for (const auto& c : data["optimizers"]) {
+    CAPTURE(c["name"].get<std::string>());
+    CAPTURE(c["options"].dump());
+    names.insert(c["name"]);
+    REQUIRE(c["values"].size() == data["kept"].size());
+    CHECK(distance(data, c, at::kDouble) < 1e-7);  // numbers such as the count of steps are fp32
+    CHECK(distance(data, c, at::kFloat) < 2e-5);
+  }
+  names.insert("lamb");  // torch and timm have other formulas
+  const auto& all = optimizer_names();
+  CHECK(names == std::set<std::string>(all.begin(), all.end()));
+}
+
+TEST_CASE("fp16 and bf16 parameters: each step is that of fp32, rounded once, and so is the state") {
+  const auto data = reference();
+  for (const auto& c : data["optimizers"])
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+      CAPTURE(c["name"].get<std::string>());
+      CAPTURE(c["options"].dump());
+      if (c["name"] == "sgd" && c["options"].value("dampening", 0.0) == 0) continue;  // keeps its momentum in the dtype of the parameter
+      if (c["name"] == "adam" || c["name"] == "adamw") continue;                      // their kernels fuse multiplications: adam_test.cpp
+      const auto low = start_of(data, type), wide = start_of(data, at::kFloat);
+      const auto of_low = optimizer_of(c, low), of_wide = optimizer_of(c, wide);
+      for (size_t t = 0; t < 20; ++t) {
+        const c10::NoGradGuard no_grad;
+        set_gradients(data, t, low);
+        for (size_t i = 0; i < low.size(); ++i) {
+          wide[i].value.copy_(low[i].value);
+          wide[i].value.mutable_grad() = low[i].value.grad().to(at::kFloat);
+        }
+        of_low->step();
+        of_wide->step();
+        for (size_t i = 0; i < low.size(); ++i) CHECK(at::equal(low[i].value, wide[i].value.to(type)));
+      }
+      for (const auto& [key, tensor] : of_wide->state().tensors) CHECK_MESSAGE(at::equal(of_low->state().tensors.at(key), tensor), key);
+    }
+}
