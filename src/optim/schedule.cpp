@@ -29,6 +29,22 @@ double multistep(double t, const std::vector<int64_t>& milestones, double gamma)
 
 double cosine(double t, double length, double min_factor) { return half_cosine(1, min_factor, share(t, length)); }
 
+double cosine_restarts(double t, double T_0, double T_mult, double min_factor, double gamma) {
+  double peak = 1, length = T_0;
+  if (T_mult == 1) {
+    peak = std::pow(gamma, std::floor(t / T_0));
+    t = std::fmod(t, T_0);
+  }
+  for (; t >= length; length *= T_mult, peak *= gamma) t -= length;
+  return half_cosine(peak, min_factor, share(t, length));
+}
+
+double stable_decay(double t, double stable, double decay, double min_factor, const std::string& shape) {
+  const double at = share(std::max(t - stable, 0.0), decay);
+  if (shape == "cosine") return half_cosine(1, min_factor, at);
+  return min_factor + (1 - min_factor) * (1 - (shape == "1-sqrt" ? std::sqrt(at) : at));
+}
+
 double linear(double t, double length, double end_factor) { return 1 + (end_factor - 1) * share(t, length); }
 
 double polynomial(double t, double length, double power, double min_factor) {
@@ -110,6 +126,49 @@ std::unique_ptr<LrSchedule> made(const ScheduleOptions& o, std::function<double(
   return std::make_unique<LrSchedule>(std::move(factor), by_epoch(o.interval), length);
 }
 
+std::unique_ptr<LrSchedule> make_exponential(const ExponentialOptions& o, const ScheduleContext& context) {
+  check(o.gamma > 0 && o.gamma <= 1, ErrorKind::Usage, kSchedule, "gamma is ", o.gamma, "; it must be more than 0 and at most 1");
+  return made(
+      o, [g = o.gamma, f = min_factor(o.min_lr, context)](double t) { return std::max(std::pow(g, t), f); }, true);
+}
+
+std::unique_ptr<LrSchedule> make_cosine_restarts(const CosineRestartsOptions& o, const ScheduleContext& context) {
+  check(o.T_0 >= 1 && o.T_mult >= 1 && o.cycle_decay > 0 && o.cycle_decay <= 1, ErrorKind::Usage, kSchedule, "T_0 is ", o.T_0, ", T_mult ",
+        o.T_mult, " and cycle_decay ", o.cycle_decay, "; T_0 and T_mult must be at least 1, and cycle_decay more than 0 and at most 1");
+  return made(
+      o,
+      [first = static_cast<double>(o.T_0), mult = static_cast<double>(o.T_mult), f = min_factor(o.min_lr, context),
+       d = o.cycle_decay](double t) { return schedule::cosine_restarts(t, first, mult, f, d); },
+      true);
+}
+
+std::unique_ptr<LrSchedule> make_wsd(const WsdOptions& o, const ScheduleContext& context) {
+  check(o.stable_iters >= 0 && o.decay_iters >= 0, ErrorKind::Usage, kSchedule, "stable_iters is ", o.stable_iters, " and decay_iters ",
+        o.decay_iters, "; both must be at least 0");
+  check(o.decay == "linear" || o.decay == "cosine" || o.decay == "1-sqrt", ErrorKind::Usage, kSchedule, "decay is '", o.decay,
+        "'; it must be linear, cosine or 1-sqrt");
+  const bool epochs = by_epoch(o.interval);
+  const double decay =
+      o.decay_iters > 0 ? static_cast<double>(o.decay_iters) : std::max(std::round(run_length(epochs, context, "decay_iters") / 10), 1.0);
+  const double stable = o.stable_iters > 0 ? static_cast<double>(o.stable_iters)
+                                           : std::max(run_length(epochs, context, "stable_iters") - warmup_length(o) - decay, 0.0);
+  return made(
+      o, [=, f = min_factor(o.min_lr, context), shape = o.decay](double t) { return schedule::stable_decay(t, stable, decay, f, shape); },
+      true);
+}
+
+std::unique_ptr<LrSchedule> make_plateau(const PlateauOptions& o, const ScheduleContext& context) {
+  check(o.factor >= 0 && o.factor < 1 && o.patience >= 0 && o.cooldown >= 0 && o.threshold >= 0 && o.eps >= 0, ErrorKind::Usage, kSchedule,
+        "factor is ", o.factor, ", patience ", o.patience, ", cooldown ", o.cooldown, ", threshold ", o.threshold, ", eps ", o.eps,
+        "; factor must be less than 1, and all of them at least 0");
+  check(o.threshold_mode == "rel" || o.threshold_mode == "abs", ErrorKind::Usage, kSchedule, "threshold_mode is '", o.threshold_mode,
+        "'; it must be rel or abs");
+  min_factor(o.min_lr, context);
+  const double length = warmup_length(o), start = o.warmup_start_factor;
+  return std::make_unique<LrSchedule>([=](double t) { return schedule::warmup(t, length, start); }, by_epoch(o.interval), length,
+                                      std::make_shared<const PlateauOptions>(o));
+}
+
 std::unique_ptr<LrSchedule> make_one_cycle(const OneCycleOptions& o, const ScheduleContext& context) {
   const bool epochs = by_epoch(o.interval);
   check(o.pct_start >= 0 && o.pct_start <= 1 && o.div_factor > 0 && o.final_div_factor > 0 && o.max_lr >= 0, ErrorKind::Usage, kSchedule,
@@ -145,6 +204,55 @@ const ConfigTable<MultistepOptions>& MultistepOptions::config_table() {
   static const auto table = schedule_table<T>("multistep")
                                 .field("milestones", &T::milestones, "the rate is multiplied by gamma at each of these", at_least(0))
                                 .field("gamma", &T::gamma, "what the rate is multiplied by", at_least(0));
+  return table;
+}
+
+const ConfigTable<ExponentialOptions>& ExponentialOptions::config_table() {
+  using T = ExponentialOptions;
+  static const auto table =
+      schedule_table<T>("exponential")
+          .field("gamma", &T::gamma, "factor of each epoch or step after the warm-up", {.lo = 0, .hi = 1, .lo_open = true})
+          .field("min_lr", &T::min_lr, "the lowest rate", at_least(0));
+  return table;
+}
+
+const ConfigTable<CosineRestartsOptions>& CosineRestartsOptions::config_table() {
+  using T = CosineRestartsOptions;
+  static const auto table =
+      schedule_table<T>("cosine_restarts")
+          .field("T_0", &T::T_0, "length of the first cycle, after the warm-up", at_least(1))
+          .field("T_mult", &T::T_mult, "each cycle is this many times as long as the one before", at_least(1))
+          .field("cycle_decay", &T::cycle_decay, "share of the rate at which the next cycle begins", {.lo = 0, .hi = 1, .lo_open = true})
+          .field("min_lr", &T::min_lr, "the rate at the end of a cycle", at_least(0))
+          .synonym("eta_min", "min_lr");
+  return table;
+}
+
+const ConfigTable<PlateauOptions>& PlateauOptions::config_table() {
+  using T = PlateauOptions;
+  static const auto table =
+      schedule_table<T>("plateau")
+          .field("monitor", &T::monitor, "the metric that is watched, such as val/loss, val/acc1 or train/loss")
+          .field("mode", &T::mode, "whether a smaller or a larger value is better; auto: by the metric's name",
+                 one_of({"min", "max", "auto"}))
+          .field("factor", &T::factor, "what the rate is multiplied by", between(0, 0.999999))
+          .field("patience", &T::patience, "validations without improvement before the rate falls", at_least(0))
+          .field("threshold", &T::threshold, "least change that counts as improvement", at_least(0))
+          .field("threshold_mode", &T::threshold_mode, "rel: the threshold is a share of the best value", one_of({"rel", "abs"}))
+          .field("cooldown", &T::cooldown, "validations after a reduction that do not count", at_least(0))
+          .field("min_lr", &T::min_lr, "the lowest rate", at_least(0))
+          .field("eps", &T::eps, "a smaller reduction of the rate is left out", at_least(0));
+  return table;
+}
+
+const ConfigTable<WsdOptions>& WsdOptions::config_table() {
+  using T = WsdOptions;
+  static const auto table =
+      schedule_table<T>("wsd")
+          .field("stable_iters", &T::stable_iters, "length of the stable phase after the warm-up; 0: the rest of the run", at_least(0))
+          .field("decay_iters", &T::decay_iters, "length of the decay; 0: a tenth of the run", at_least(0))
+          .field("min_lr", &T::min_lr, "the rate at the end", at_least(0))
+          .field("decay", &T::decay, "shape of the decay", one_of({"linear", "cosine", "1-sqrt"}));
   return table;
 }
 
@@ -203,6 +311,11 @@ void add_builtin_schedules(ScheduleRegistry& registry) {
     return made(
         o, [m = o.milestones, g = o.gamma](double t) { return schedule::multistep(t, m, g); }, false);
   });
+  registry.add<ExponentialOptions>("exponential", "times gamma in each epoch or step",
+                                   [](const ExponentialOptions& o, Context c) { return make_exponential(o, c); });
+  registry.add<CosineRestartsOptions>("cosine_restarts", "half cosines from lr to min_lr, one after another",
+                                      [](const CosineRestartsOptions& o, Context c) { return make_cosine_restarts(o, c); });
+  registry.add<WsdOptions>("wsd", "warm-up, a constant rate, decay", [](const WsdOptions& o, Context c) { return make_wsd(o, c); });
   registry.add<CosineOptions>("cosine", "half a cosine from lr to min_lr", [](const CosineOptions& o, Context c) {
     return made(
         o, [n = fall_length(o, o.T_max, c, "T_max"), f = min_factor(o.min_lr, c)](double t) { return schedule::cosine(t, n, f); }, true);
@@ -221,6 +334,8 @@ void add_builtin_schedules(ScheduleRegistry& registry) {
         },
         true);
   });
+  registry.add<PlateauOptions>("plateau", "lower whenever a metric no longer improves",
+                               [](const PlateauOptions& o, Context c) { return make_plateau(o, c); });
   registry.add<OneCycleOptions>("one_cycle", "up to max_lr and down again",
                                 [](const OneCycleOptions& o, Context c) { return make_one_cycle(o, c); });
 }

@@ -34,6 +34,9 @@ RunResult TrainLoop::fit() {
       ~End() { limits.drop_request(); }
     } end{jobs_->limits};  // a request is for this fit() only, however it ends
     detail::check_early_stopping(jobs_->early.options(), options_, parts_.val_loader != nullptr);
+    const auto of_rate = jobs_->rate.monitor();
+    check(of_rate.empty() || of_rate.starts_with("train/") || validates(), ErrorKind::Usage, "lr_scheduler.monitor", "'", of_rate,
+          "' is measured on validation data, and this run does not validate");
     if (validates()) jobs_->windows.check_validations();
     call_back([&](Callback& c) { c.on_fit_start(*this); });
     sanity_check();
@@ -291,6 +294,7 @@ void TrainLoop::validate_at_stop() {
 void TrainLoop::note(const Scalars& train, const Scalars& val) {
   jobs_->ranking.note(train, val);
   jobs_->early.note(train, val);
+  jobs_->rate.note(train, val);
 }
 
 }  // namespace npu_train

@@ -35,7 +35,8 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
     const auto names = all_metric_names(*parts_.task);
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
   }
-  detail::check_monitors(all_metric_names(*parts_.task), checkpoint_, early_stopping);
+  detail::check_monitors(all_metric_names(*parts_.task), checkpoint_, early_stopping,
+                         parts_.schedule != nullptr && parts_.schedule->plateau() != nullptr ? parts_.schedule->plateau()->monitor : "");
   jobs_ = std::make_unique<Jobs>(parts_, options_, checkpoint_, early_stopping, *step_, observers_,
                                  Jobs::Hooks{.state = [this](StateSlices& own) { return state_with(&own); },
                                              .meta = [this] { return meta(); },

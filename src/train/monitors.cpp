@@ -8,7 +8,8 @@
 
 namespace npu_train::detail {
 
-void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early) {
+void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early,
+                    const std::string& of_rate) {
   metrics.insert(metrics.begin(), "loss");
   const auto known = [&](const char* key, const std::string& monitor) {
     const auto metric = monitor.starts_with("train/") ? monitor.substr(6) : (monitor.starts_with("val/") ? monitor.substr(4) : monitor);
@@ -17,6 +18,7 @@ void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& c
   };
   if (checkpoint.monitor != "auto") known("checkpoint.monitor", checkpoint.monitor);
   if (early.enabled) known("early_stopping.monitor", early.monitor);
+  if (!of_rate.empty()) known("lr_scheduler.monitor", of_rate);
 }
 
 bool validates(const TrainerOptions& options, bool has_data) {

@@ -1,8 +1,9 @@
-// Every optimizer, by name with its keys of a configuration, against torch.optim and timm:
+// Every optimizer and the newer schedules, by name with their keys of a configuration, against torch.optim, timm and transformers:
 // scripts/pytorch_reference.py has written what those compute in double precision.
 #include "testing.hpp"
 
 #include "helpers.hpp"
+#include "npu_train/optim/schedule.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -51,6 +52,12 @@ double distance(const nlohmann::json& data, const nlohmann::json& c, at::ScalarT
   return worst;
 }
 
+std::unique_ptr<LrSchedule> schedule_of(const std::string& name, const nlohmann::json& options, double lr) {
+  ScheduleRegistry registry("learning-rate schedule");
+  add_builtin_schedules(registry);
+  return registry.make({.name = name, .options = parse_yaml(options.dump(), "case"), .mark = {}}, "lr_scheduler", {-1, -1, lr});
+}
+
 }  // namespace
 
 TEST_CASE("each optimizer against torch.optim or timm, 50 steps of a falling rate") {
@@ -92,4 +99,55 @@ TEST_CASE("fp16 and bf16 parameters: each step is that of fp32, rounded once, an
       }
       for (const auto& [key, tensor] : of_wide->state().tensors) CHECK_MESSAGE(at::equal(of_low->state().tensors.at(key), tensor), key);
     }
+}
+
+TEST_CASE("schedules against torch, timm and transformers, at every step") {
+  const auto data = reference();
+  for (const auto& c : data["schedules"]) {
+    CAPTURE(c["name"].get<std::string>());
+    CAPTURE(c["options"].dump());
+    const auto schedule = schedule_of(c["name"], c["options"], 1);
+    REQUIRE(c["factors"].size() == 60);
+    for (size_t t = 0; t < 60; ++t) {
+      CAPTURE(t);
+      CHECK(std::abs(schedule->factor(static_cast<double>(t)) - c["factors"][t].get<double>()) < 1e-9);
+    }
+  }
+  CHECK(data["schedules"].size() == 10);
+}
+
+TEST_CASE("plateau against ReduceLROnPlateau, also when it is continued from its state") {
+  const auto data = reference();
+  for (const auto& c : data["plateaus"]) {
+    CAPTURE(c["options"].dump());
+    const auto schedule = schedule_of("plateau", c["options"], 0.1);
+    REQUIRE(schedule->plateau() != nullptr);
+    const bool larger = schedule->plateau()->mode == "max";
+    auto rule = std::make_unique<Plateau>(*schedule->plateau(), larger);
+    double least = 1;
+    for (size_t t = 0; t < c["metrics"].size(); ++t) {
+      CAPTURE(t);
+      auto next = std::make_unique<Plateau>(*schedule->plateau(), larger);
+      next->load_state(rule->state());
+      rule = std::move(next);
+      rule->note(c["metrics"][t], 0.1);
+      CHECK(0.1 * rule->factor() == doctest::Approx(c["lr"][t].get<double>()).epsilon(1e-9));
+      least = std::min(least, rule->factor());
+    }
+    CHECK(least < 1);  // it has fallen
+  }
+  CHECK(data["plateaus"].size() == 5);
+}
+
+TEST_CASE("plateau takes NaN for no improvement") {
+  PlateauOptions options;
+  options.patience = 1;
+  Plateau rule(options, /*larger_is_better=*/false);
+  for (const double value : {std::nan(""), std::nan("")}) rule.note(value, 1);
+  CHECK(rule.factor() == doctest::Approx(0.1));
+  rule.note(2, 1);
+  rule.note(std::nan(""), 1);
+  CHECK(rule.factor() == doctest::Approx(0.1));
+  rule.note(std::nan(""), 1);
+  CHECK(rule.factor() == doctest::Approx(0.01));
 }

@@ -101,6 +101,14 @@ TEST_CASE("curves span the rest of the run after the warm-up") {
   CHECK(make("one_cycle", "{}")->factor(0) == doctest::Approx(1.0 / 25));
 }
 
+TEST_CASE("wsd takes its lengths from the run") {
+  const auto s = make("wsd", "{warmup_epochs: 10, warmup_start_factor: 0}");  // 10 of warm-up, 71 stable, 9 of decay
+  CHECK(s->factor(5) == doctest::Approx(0.5));
+  CHECK(s->factor(81) == doctest::Approx(1));
+  CHECK(s->factor(84) == doctest::Approx(2.0 / 3));
+  CHECK(s->factor(90) == doctest::Approx(0).epsilon(1e-12));
+}
+
 TEST_CASE("milestones are counted from the start, with the warm-up on top") {
   const auto s = make("multistep", "{milestones: [3, 20], gamma: 0.1, warmup_epochs: 10, warmup_start_factor: 0}");
   CHECK(s->factor(2) == doctest::Approx(0.2));
@@ -114,7 +122,8 @@ TEST_CASE("milestones are counted from the start, with the warm-up on top") {
 TEST_CASE("every schedule of the registry is finite and not negative over a run and beyond") {
   ScheduleRegistry registry("learning-rate schedule");
   add_builtin_schedules(registry);
-  CHECK(registry.names() == std::vector<std::string>{"constant", "cosine", "linear", "multistep", "one_cycle", "polynomial", "step"});
+  CHECK(registry.names() == std::vector<std::string>{"constant", "cosine", "cosine_restarts", "exponential", "linear", "multistep",
+                                                     "one_cycle", "plateau", "polynomial", "step", "wsd"});
   for (const auto& name : registry.names())
     for (const ScheduleContext context : {ScheduleContext{90, 9000, 0.1}, ScheduleContext{1, 1, 0.1}, ScheduleContext{2, 2, 0.0}}) {
       CAPTURE(name);
@@ -144,6 +153,14 @@ TEST_CASE("invalid options are refused with a hint") {
   usage("step", "{step_size: 0}", "step_size");
   usage("step", "{interval: minute}", "interval");
   usage("cosin", "{}", "cosine");
+  usage("exponential", "{gamma: 1.5}", "gamma");
+  usage("cosine_restarts", "{T_0: 0}", "T_0");
+  usage("cosine_restarts", "{T_mult: 0}", "T_mult");
+  usage("wsd", "{}", "trainer.max_epochs", {-1, -1, 0.1});
+  usage("wsd", "{decay: square}", "1-sqrt");
+  usage("plateau", "{factor: 1}", "factor");
+  usage("plateau", "{threshold_mode: share}", "threshold_mode");
+  usage("plateau", "{min_lr: 1}", "min_lr");
   usage("cosine", "{eta_min: 0.1}", "min_lr");
   CHECK(make("cosine", "{T_max: 5}", {-1, -1, 0.1})->factor(5) == doctest::Approx(0));
 }

@@ -9,9 +9,10 @@
 
 namespace npu_train::detail {
 
-/// Throws Error(Usage) if checkpoint.monitor, or early_stopping.monitor while it is enabled, is not among the task's `metrics`. The monitor
-/// would silently have no effect.
-void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early);
+/// Throws Error(Usage) if checkpoint.monitor, early_stopping.monitor while it is enabled, or lr_scheduler.monitor (`of_rate`) is not among
+/// the task's `metrics`. The monitor would silently have no effect.
+void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early,
+                    const std::string& of_rate = {});
 
 /// Whether fit() validates; `has_data`: the run has validation data.
 bool validates(const TrainerOptions& options, bool has_data);

@@ -6,15 +6,32 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/train/monitors.hpp"
 
 namespace npu_train::detail {
+
+LearningRate::LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer)
+    : schedule_(schedule), base_lr_(base_lr), optimizer_(optimizer) {
+  if (const auto* o = schedule != nullptr ? schedule->plateau() : nullptr; o != nullptr)
+    plateau_.emplace(*o, larger_is_better(o->monitor, o->mode));
+}
+
+void LearningRate::note(const Scalars& train, const Scalars& val) {
+  if (!plateau_ || (is_of_training(monitor()) ? train : val).empty()) return;
+  const double before = plateau_->factor();
+  plateau_->note(monitored(monitor(), train, val), base_lr_);
+  if (plateau_->factor() != before)
+    log_info("lr_scheduler plateau: ", monitor(), " no longer improves; the learning rate falls to ",
+             printed("%.10g", base_lr_ * plateau_->factor()));
+}
 
 void LearningRate::set(int64_t epoch, int64_t global_step) {
   const auto t = static_cast<double>(schedule_->by_epoch() ? epoch : global_step);
   if (last_ && optimizer_.lr() != *last_ && !std::exchange(warned_, true))
     log_warning("the optimizer's learning rate was set to ", optimizer_.lr(),
                 ", but the schedule sets it at every step; hint: TrainLoop::set_lr_factor() holds");
-  optimizer_.set_lr(base_lr_ * schedule_->factor(t) * factor_);
+  optimizer_.set_lr(base_lr_ * schedule_->factor(t) * factor_ * (plateau_ ? plateau_->factor() : 1));
   last_ = optimizer_.lr();
   next_ = t + 1;
 }
@@ -26,7 +43,8 @@ void LearningRate::set_factor(double factor) {
 }
 
 State LearningRate::state() const {
-  State out{{}, {{"lr_factor", factor_}}};
+  State out = plateau_ ? plateau_->state() : State();
+  out.values["lr_factor"] = factor_;
   if (!next_) return out;
   out.values["lr_place"] = *next_;
   out.values["lr_there"] = base_lr_ * schedule_->factor(*next_);
@@ -36,6 +54,7 @@ State LearningRate::state() const {
 // Warns if the rate has changed: a schedule that takes its length from the run has other rates in a longer run.
 void LearningRate::load_state(const State& state) {
   factor_ = state.number("lr_factor", "loop");
+  if (plateau_ && state.values.count("plateau_factor") != 0) plateau_->load_state(state);
   next_.reset();
   if (state.values.count("lr_there") == 0) return;  // older checkpoints do not have it
   next_ = state.number("lr_place", "loop");
