@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/unfreezing.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/seed.hpp"
@@ -15,10 +16,12 @@
 namespace npu_train {
 namespace {
 
-constexpr const char *kFreeze = "freeze", *kLoraKey = "lora", *kWeightsKey = "weights_key", *kUnusedClasses = "allow_unused_classes";
+constexpr const char *kFreeze = "freeze", *kUnfreeze = "unfreeze", *kLoraKey = "lora", *kWeightsKey = "weights_key",
+                     *kUnusedClasses = "allow_unused_classes";
 
 struct TuningKeys {
   std::vector<std::string> freeze{};
+  std::vector<detail::UnfreezeStage> unfreeze{};
   LoraOptions lora{};
   std::string weights_key = "auto";
   bool allow_unused_classes = false;
@@ -26,6 +29,7 @@ struct TuningKeys {
     static const auto table =
         ConfigTable<TuningKeys>("model")
             .field("freeze", &TuningKeys::freeze, "parameters that are not trained: parts of their names, * matches any text")
+            .field("unfreeze", &TuningKeys::unfreeze, "frozen parameters that are trained after a number of epochs")
             .field("lora", &TuningKeys::lora, "low-rank adapters, which alone are trained")
             .field("weights_key", &TuningKeys::weights_key,
                    "of a file of weights that has averages (state_dict_ema, model_ema, or the EMA of a checkpoint) next to other weights; "
@@ -38,7 +42,7 @@ struct TuningKeys {
 };
 
 const std::vector<std::string>& tuning_keys() {
-  static const std::vector<std::string> keys = {kFreeze, kLoraKey, kWeightsKey, kUnusedClasses};
+  static const std::vector<std::string> keys = {kFreeze, kUnfreeze, kLoraKey, kWeightsKey, kUnusedClasses};
   return keys;
 }
 
@@ -50,8 +54,9 @@ ConfigNode tuning_of(const PartConfig& part, const PartConfig& without) {
   return out;
 }
 
-// Adds errors to `problems`; the result is valid if there are none.
-ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigProblems& problems) {
+// Adds errors to `problems`; the result is valid if there are none. `stages` receives those of model.unfreeze.
+ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigProblems& problems,
+                        std::vector<detail::UnfreezeStage>* stages = nullptr) {
   TuningKeys read;
   ConfigProblems own;
   bind_into(read, keys, path, own);
@@ -64,6 +69,8 @@ ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigP
     }
   if (lora != nullptr && !read.freeze.empty())
     add(kFreeze, "with lora all weights of the model are frozen; omit one of the two; hint: lora.also_train trains more than the adapters");
+  if (!read.unfreeze.empty() && read.freeze.empty()) add(kUnfreeze, "no parameter is frozen; hint: model.freeze");
+  if (stages != nullptr) *stages = std::move(read.unfreeze);
   for (const auto& problem : own.all()) problems.add(problem.mark, problem.path, problem.message);
   return {.freeze = std::move(read.freeze),
           .lora = lora != nullptr ? std::optional(std::move(read.lora)) : std::nullopt,
@@ -115,8 +122,10 @@ PartConfig ModelParts::resolve(const PartConfig& part, const std::string& path, 
   auto own = without_tuning(part);
   report_near_misses(*this, own, path, problems);
   auto out = ModelRegistry::resolve(own, path, problems);
-  const auto tuning = read_tuning(tuning_of(part, own), path, problems);
+  std::vector<detail::UnfreezeStage> stages;
+  const auto tuning = read_tuning(tuning_of(part, own), path, problems, &stages);
   if (!tuning.freeze.empty()) out.options.set(kFreeze, detail::write_value(tuning.freeze));
+  if (!stages.empty()) out.options.set(kUnfreeze, detail::write_sections(stages));
   if (tuning.lora) out.options.set(kLoraKey, to_node(*tuning.lora));
   for (const char* key : {kWeightsKey, kUnusedClasses})
     if (const auto* given = part.options.find(key); given != nullptr && own.options.find(key) == nullptr) out.options.set(key, *given);
@@ -128,6 +137,13 @@ ModelTuning ModelParts::tuning(const PartConfig& part, const std::string& path) 
   auto out = read_tuning(tuning_of(part, without_tuning(part)), path, problems);
   problems.throw_if_any();
   return out;
+}
+
+std::vector<detail::UnfreezeStage> detail::unfreeze_stages(const PartConfig& part, const Parts& parts) {
+  ConfigProblems none;
+  std::vector<UnfreezeStage> stages;
+  if (parts.models.contains(part.name)) read_tuning(tuning_of(part, parts.models.without_tuning(part)), "model", none, &stages);
+  return stages;
 }
 
 PartConfig tune(Model& model, const PartConfig& part, const Parts& parts, uint64_t seed) {

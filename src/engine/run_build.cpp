@@ -6,6 +6,7 @@
 #include "engine/overlap_report.hpp"
 #include "engine/rank_setup.hpp"
 #include "engine/text_rules.hpp"
+#include "engine/unfreezing.hpp"
 #include "engine/unit_model.hpp"
 #include "npu_train/engine/model_precision.hpp"
 
@@ -204,6 +205,8 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   loop_parts.stop = std::move(stop);
   loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(strategy->ranks(), ranks.first_number(), config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
+  if (auto stages = detail::unfreeze_stages(config.model, parts); !stages.empty())
+    loop->add_callback(std::make_shared<detail::Unfreezing>(std::move(stages), *loop));
   if (config.dist.preset == "communication" && strategy->ranks().size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
 }
 

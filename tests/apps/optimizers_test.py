@@ -5,7 +5,7 @@ import re
 import unittest
 
 from peers import MODELS_PYTHON, Peer
-from programs import FULL, ProgramTest, contents, in_full, main, npu_tool, run_dir, train_app
+from programs import FULL, ProgramTest, contents, in_full, main, npu_tool, run_dir, safetensors_of, train_app
 
 PEER = Peer(MODELS_PYTHON, timm='import any_torchvision\nfrom timm.models.vision_transformer import VisionTransformer\nfrom timm.optim import param_groups_layer_decay', torch='import torch')
 
@@ -98,6 +98,37 @@ class Optimizers(ProgramTest):
     def test_a_group_may_name_what_is_frozen(self):
         config = self.of('adamw', 'weight_decay: 0.1', groups='groups: [{match: conv_proj, lr_mult: 0.5}]')
         self.assertDone(train_app(config, 'model.freeze=[conv_proj]', f'output.dir={self.dir}/frozen'))
+
+    def test_unfreezing_in_stages(self):
+        """The same bits after a resume in each stage, and on two ranks; and what is not yet trained does not move."""
+        config = self.of('adamw', 'weight_decay: 0.1', groups='no_decay: true, groups: [{match: conv_proj, lr_mult: 0.5}]')
+        stages = ('model.freeze=[conv_proj, class_token, encoder]', 'model.unfreeze=[{match: encoder_layer_2, epoch: 1}, {match: "*", epoch: 2}]')
+        whole = self.end_of('whole', config, *stages, 'trainer.max_epochs=3', 'trainer.accumulate_grad_batches=2')
+        for epochs in (1, 2, 3): parts = self.end_of('parts', config, *stages, 'trainer.accumulate_grad_batches=2', f'trainer.max_epochs={epochs}', '--resume', 'auto')
+        self.assertEqual(parts, whole)
+        ranks = self.end_of('ranks', config, *stages, 'trainer.max_epochs=3', '--nproc', 2, 'trainer.strategy=ddp')
+        for part in ('model.safetensors', 'optimizer.safetensors'): self.assertEqual(ranks[part], whole[part])
+        trained, weights = [], []
+        for epochs in (1, 2, 3):
+            self.end_of(f'until_{epochs}', config, *stages, f'trainer.max_epochs={epochs}')
+            folder = run_dir(self.dir / f'until_{epochs}') / 'checkpoints' / 'last'
+            trained.append({name.removeprefix('exp_avg/') for name in safetensors_of(folder / 'optimizer.safetensors') if name.startswith('exp_avg/')})
+            weights.append(safetensors_of(folder / 'model.safetensors'))
+        self.assertEqual(trained[0], {'heads.head.weight', 'heads.head.bias'})
+        self.assertEqual({name.split('.')[2] for name in trained[1] if name.startswith('encoder')}, {'encoder_layer_2'})
+        self.assertEqual(trained[2], set(weights[2]))
+        changed = [{name for name in weights[0] if weights[i][name] != weights[i + 1][name]} for i in (0, 1)]
+        self.assertEqual(changed[0], trained[1])
+        self.assertEqual(changed[1], trained[2])
+
+    def test_what_unfreezing_refuses(self):
+        config = self.of('adamw', 'weight_decay: 0.1', groups='no_decay: true')
+        out = f'output.dir={self.dir}/refused'
+        self.assertFails(train_app(config, out, 'model.unfreeze=[{match: heads, epoch: 1}]'), 2, 'model.unfreeze', 'no parameter is frozen; hint: model.freeze')
+        self.assertFails(train_app(config, out, 'model.freeze=[encoder]', 'model.unfreeze=[{match: heads, epoch: 1}]'), 2, "'heads' matches no frozen parameter")
+        self.assertFails(train_app(config, out, 'model.freeze=[encoder]', 'model.unfreeze=[{match: encoder, epoch: 0}]'), 2, 'model.unfreeze.0.epoch')
+        self.assertFails(train_app(config, out, 'model.freeze=[encoder]', 'model.unfreeze=[{match: encoder, epoch: 1}]', '--nproc', 2, 'trainer.strategy=zero2'), 2,
+                         'model.unfreeze', 'trainer.strategy=ddp')
 
     def groups_of(self, said):
         """{(learning rate, weight decay): numbers} of the log's lines."""

@@ -26,8 +26,8 @@ struct ModelTuning {
   bool allow_unused_classes = false;    ///< allows more outputs than the data have classes
 };
 
-/// The networks that a configuration can name. Each has the additional keys `freeze`, `lora`, `weights_key` and `allow_unused_classes`,
-/// which are hidden from its factory; a network's own key with such a name takes precedence.
+/// The networks that a configuration can name. Each has the additional keys `freeze`, `unfreeze`, `lora`, `weights_key` and
+/// `allow_unused_classes`, which are hidden from its factory; a network's own key with such a name takes precedence.
 class ModelParts : public ModelRegistry {
  public:
   using ModelRegistry::ModelRegistry;
