@@ -1,0 +1,47 @@
+"""npu_tool average: weights of checkpoints and files, against the means of their numbers."""
+import array
+
+from programs import ProgramTest, main, npu_tool, run_dir, safetensors_of, train_app
+
+SETTINGS = ('trainer.max_epochs=3', 'checkpoint.save_top_k=-1', 'checkpoint.every_n_train_steps=0', 'data.train_size=48', 'data.val_size=16', 'ema.enabled=false')
+
+
+class Average(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.assertDone(train_app(self.config(precision='32-true', workers=0), f'output.dir={self.dir}/out', *SETTINGS))
+        self.run_dir = run_dir(self.dir / 'out')
+        self.checkpoints = sorted(p for p in (self.run_dir / 'checkpoints').glob('epoch=*'))
+        self.assertEqual(len(self.checkpoints), 3)
+
+    def averaged(self, *args):
+        self.assertDone(npu_tool('average', *args, '--to', self.dir / 'mean.safetensors'))
+        return safetensors_of(self.dir / 'mean.safetensors')
+
+    def assertMeans(self, result, sources):
+        weights = [safetensors_of(path / 'model.safetensors') for path in sources]
+        self.assertEqual(set(result), set(weights[0]))
+        for name, (dtype, shape, data) in result.items():
+            self.assertEqual((dtype, shape), weights[0][name][:2])
+            numbers = zip(*(array.array('f', w[name][2]) for w in weights))
+            self.assertEqual(array.array('f', [sum(n) / len(weights) for n in numbers]), array.array('f', data), name)
+
+    def test_checkpoints_of_a_run(self):
+        self.assertMeans(self.averaged(self.run_dir), self.checkpoints)
+        self.assertMeans(self.averaged(self.run_dir / 'checkpoints', '--last', 2), self.checkpoints[1:])
+        self.assertMeans(self.averaged(self.checkpoints[0], self.checkpoints[2] / 'model.safetensors'), [self.checkpoints[0], self.checkpoints[2]])
+        # the file is one of weights
+        self.assertDone(npu_tool('weights', '--from', self.dir / 'mean.safetensors', '--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2', 'model.patch_size=8'))
+
+    def test_what_cannot_be_averaged(self):
+        to = self.dir / 'no.safetensors'
+        self.assertFails(npu_tool('average', self.checkpoints[0], '--to', to), 2, 'only', 'checkpoint.save_top_k')
+        self.assertFails(npu_tool('average', self.run_dir, '--last', 4, '--to', to), 2, '--last 4, and there are 3')
+        self.assertFails(npu_tool('average', self.run_dir, '--to', self.dir / 'no.txt'), 2, 'must end in .safetensors')
+        self.assertDone(train_app(self.config(precision='32-true', workers=0), f'output.dir={self.dir}/other', *SETTINGS, 'trainer.max_epochs=1', 'model.dim=48'))
+        self.assertFails(npu_tool('average', self.run_dir, run_dir(self.dir / 'other'), '--to', to), 6, 'has the shape')
+        self.assertFails(npu_tool('average', self.run_dir, self.dir / 'absent', '--to', to), 3, 'absent')
+        self.assertFalse(to.exists())
+
+
+if __name__ == '__main__': main()
