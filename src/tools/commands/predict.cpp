@@ -2,7 +2,6 @@
 #include <ATen/ops/full_like.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -15,6 +14,7 @@
 #include "npu_train/data/image_folder.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/io/npy.hpp"
+#include "predict_answers.hpp"
 #include "predict_om.hpp"
 
 namespace npu_train::cli {
@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kPredictImages = "predict";
 
 struct PredictArguments {
-  std::string logits, device = "auto";
+  std::string logits, to, list, device = "auto";
   ModelArguments model;
   OfflineArguments offline;
   int64_t top = 5;
@@ -52,7 +52,7 @@ void check_arguments(const PredictArguments& args) {
     check(args.offline.mean.empty() && args.offline.std.empty() && args.offline.classes.empty(), ErrorKind::Usage, kPredictImages,
           "--mean, --std and --classes are for --om");
   }
-  check(!args.images.empty(), ErrorKind::Usage, kPredictImages, "no images are given");
+  check(!args.images.empty(), ErrorKind::Usage, kPredictImages, "no images are given; hint: files, folders, or --list FILE");
 }
 
 struct Predictions {
@@ -103,39 +103,53 @@ Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
   return out;
 }
 
-// Returns the top classes of one image, and appends their lines for people to `text`.
-Json answers_of(const at::Tensor& logits, const Predictions& predicted, int64_t top, std::string& text) {
-  Json out = Json::array();
-  for (const auto& answer : top_answers(logits, predicted.classes, top)) {
-    out.push_back(Json::object({{"class", answer.label}, {"name", answer.name}, {"probability", answer.probability}}));
-    text += printed("  %6.2f %%  %s\n", 100 * answer.probability, answer.name.c_str());
+std::vector<ImageAnswer> answers_of(const Predictions& predicted, const std::vector<std::string>& images, int64_t top) {
+  std::vector<ImageAnswer> out;
+  for (size_t i = 0; i < images.size(); ++i) {
+    ImageAnswer answer{images[i], {}, {}};
+    if (const auto error = predicted.unreadable.find(i); error != predicted.unreadable.end())
+      answer.error = error->second;
+    else
+      answer.top = top_answers(predicted.logits[static_cast<int64_t>(i)], predicted.classes, top);
+    out.push_back(std::move(answer));
   }
   return out;
 }
 
+// Prints the answers, or where they were written.
+void report(const PredictArguments& args, const Predictions& predicted, const std::vector<ImageAnswer>& answers) {
+  auto document = Json::object({{"checkpoint", predicted.checkpoint.empty() ? Json() : Json(predicted.checkpoint)}});
+  auto text = checkpoint_line(predicted.checkpoint, predicted.why, predicted.averages);
+  if (!predicted.checkpoint.empty()) document.set("why", predicted.why).set("weights", predicted.averages ? "ema" : "plain");
+  if (!args.to.empty()) {
+    text += str_cat(args.to, ": ", with_commas(static_cast<int64_t>(answers.size())), answers.size() == 1 ? " image\n" : " images\n");
+    document.set("to", args.to);
+  } else {
+    Json results = Json::array();
+    for (const auto& answer : answers) {
+      results.push_back(json_of(answer));
+      text += text_of(answer);
+    }
+    document.set("predictions", std::move(results));
+  }
+  print(args.json, document, text);
+}
+
 int predict(PredictArguments args, const Parts& parts) {
   take_model_keys(args);
+  if (!args.list.empty()) {
+    const auto listed = listed_images(args.list);
+    args.images.insert(args.images.end(), listed.begin(), listed.end());
+  }
   check_arguments(args);
-  check_writable({args.logits});
+  check_answers_file(args.to);
+  check_writable({args.logits, args.to});
   args.images = image_files(args.images);
   const auto predicted = predictions_of(args, parts);
-  Json results = Json::array();
-  auto document = Json::object({{"checkpoint", predicted.checkpoint.empty() ? Json() : Json(predicted.checkpoint)}});
-  std::string text = checkpoint_line(predicted.checkpoint, predicted.why, predicted.averages);
-  if (!predicted.checkpoint.empty()) document.set("why", predicted.why).set("weights", predicted.averages ? "ema" : "plain");
-  for (size_t i = 0; i < args.images.size(); ++i) {
-    auto result = Json::object({{"image", args.images[i]}});
-    text += args.images[i] + "\n";
-    if (const auto error = predicted.unreadable.find(i); error != predicted.unreadable.end()) {
-      result.set("error", error->second);
-      text += "  cannot be read\n";
-    } else {
-      result.set("top", answers_of(predicted.logits[static_cast<int64_t>(i)], predicted, args.top, text));
-    }
-    results.push_back(std::move(result));
-  }
+  const auto answers = answers_of(predicted, args.images, args.top);
   if (!args.logits.empty() && predicted.logits.defined()) save_npy(args.logits, predicted.logits);
-  print(args.json, document.set("predictions", results), text);
+  if (!args.to.empty()) write_answers(args.to, answers, args.top);
+  report(args, predicted, answers);
   if (predicted.unreadable.empty()) return 0;
   std::vector<std::string> errors;
   for (const auto& [image, error] : predicted.unreadable) errors.push_back(error);
@@ -154,7 +168,9 @@ void add_predict(CLI::App& app, Command& run) {
   sub->add_option("--top", args->top, "number of classes to show")->check(above_zero());
   sub->add_option("--logits", args->logits,
                   "write the logits of all images to this .npy file; those of an image that cannot be read are NaN");
-  sub->add_option("images", args->images, "JPEG or PNG files, folders of them, and model.KEY=VALUE")->required();
+  sub->add_option("--to", args->to, "write a row for each image to this .csv or .jsonl file; that of an unreadable image has the reason");
+  sub->add_option("--list", args->list, "a file with the path of an image or folder a line; - for standard input");
+  sub->add_option("images", args->images, "JPEG or PNG files, folders of them, and model.KEY=VALUE");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return predict(*args, parts); }; });
 }

@@ -1,0 +1,31 @@
+// What npu_tool predict says about each image: as text, as JSON, and as rows of a file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/predictor.hpp"
+#include "npu_train/io/json.hpp"
+
+namespace npu_train::cli {
+
+struct ImageAnswer {
+  std::string image, error;  // error: why the image cannot be read, or ""
+  std::vector<Answer> top;   // the most probable classes, best first; empty with an error
+};
+
+/// {"image": ..., "top": [{"class": 3, "name": "cat", "probability": 0.9}, ...]}, or {"image": ..., "error": ...}.
+Json json_of(const ImageAnswer& answer);
+std::string text_of(const ImageAnswer& answer);
+
+/// Error(Usage) unless the file's name ends in .csv or .jsonl.
+void check_answers_file(const std::string& path);
+
+/// Writes a row for each image, in the form that the file's name says, at once: the file is never incomplete. The columns of a .csv are
+/// image, class_1, probability_1, ... up to `top`, and error; a line of a .jsonl is json_of().
+void write_answers(const std::string& path, const std::vector<ImageAnswer>& answers, int64_t top);
+
+/// Returns the lines of a file, without blank ones; "-" is standard input. Error(Data) if it cannot be read or has none.
+std::vector<std::string> listed_images(const std::string& file);
+
+}  // namespace npu_train::cli
