@@ -65,7 +65,7 @@ DatasetInfo cifar_info(CifarKind kind) {
 
 std::vector<std::string> cifar_files(CifarKind kind, Split split) {
   if (kind == CifarKind::Cifar100) return {split == Split::Train ? "train.bin" : "test.bin"};
-  if (split == Split::Val) return {"test_batch.bin"};
+  if (split != Split::Train) return {"test_batch.bin"};
   return {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"};
 }
 

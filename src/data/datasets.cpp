@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 
 #include "data/open_tokens.hpp"
 #include "npu_train/core/error.hpp"
@@ -23,6 +24,7 @@ DatasetPair open_cifar(CifarKind kind, const CifarOptions& options, const Transf
   DatasetPair pair;
   pair.train = std::make_shared<CifarDataset>(kind, options.root, Split::Train);
   pair.val = std::make_shared<CifarDataset>(kind, options.root, Split::Val);
+  pair.open_test = [val = pair.val] { return val; };  // the published test images are also those of validation
   pair.options = options;
   set_pipelines(pair, pair.train->info(), transforms);
   return pair;
@@ -52,18 +54,32 @@ std::string validation_folder(const std::filesystem::path& root) {
   return "";
 }
 
+/// Returns the folder of the classes for training: ROOT/train, or ROOT itself if it has none of the folders of a division.
+std::filesystem::path training_folder(const std::filesystem::path& root) {
+  std::error_code none;
+  const auto train = root / "train";
+  const bool divided = !validation_folder(root).empty() || std::filesystem::is_directory(root / "test", none);
+  return divided || std::filesystem::is_directory(train, none) || !std::filesystem::is_directory(root, none) ? train : root;
+}
+
 DatasetPair open_folder(const ImageFolderOptions& options, const TransformRegistry& transforms) {
   const auto root = std::filesystem::path(options.root);
   DatasetPair pair;
-  const auto train = std::make_shared<ImageFolder>((root / "train").string());
-  std::shared_ptr<ImageFolder> val;
-  if (const auto folder = validation_folder(root); !folder.empty())
-    val = std::make_shared<ImageFolder>(folder, train->info().class_names);
-  else
-    log_warning("data.root ", options.root, " has no folder val (nor valid, validation); the run does not validate");
+  const auto train = std::make_shared<ImageFolder>(training_folder(root).string());
+  const auto classes = train->info().class_names;
+  const auto folder = validation_folder(root);
+  const auto val = folder.empty() ? nullptr : std::make_shared<ImageFolder>(folder, classes);
+  check(val == nullptr || !options.any(), ErrorKind::Usage, "data", folder, " has the validation images; omit ",
+        options.fold.empty() ? "data.val_split" : "data.fold", ", or move the folder");
   pair.left_out = left_out_of(*train, val.get());
   pair.train = train;
-  pair.val = std::move(val);
+  pair.val = val;
+  if (options.any()) std::tie(pair.train, pair.val) = split_images(train, options);
+  if (pair.val == nullptr)
+    log_warning("data.root ", options.root, " has no folder val (nor valid, validation); the run does not validate; hint: ",
+                "data.val_split=0.1 holds out a part of the images");
+  if (const auto test = root / "test"; std::filesystem::is_directory(test))
+    pair.open_test = [test, classes] { return std::make_shared<ImageFolder>(test.string(), classes); };
   pair.options = options;
   set_pipelines(pair, pair.train->info(), transforms);
   return pair;

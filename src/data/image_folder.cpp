@@ -21,8 +21,9 @@ std::vector<fs::directory_entry> entries_of(const fs::path& dir) {
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
     if (!hidden(it->path())) out.push_back(*it);
   if (error) {
-    throw Error(ErrorKind::Data, "ImageFolder", dir.string() + ": " + error.message(),
-                "images must be in ROOT/train/<class>/ and ROOT/val/<class>/; set data.root, or use 'data={name: generated}'");
+    throw Error(
+        ErrorKind::Data, "ImageFolder", dir.string() + ": " + error.message(),
+        "images must be in ROOT/train/<class>/ and ROOT/val/<class>/, or in ROOT/<class>/; set data.root, or use 'data={name: generated}'");
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.path() < b.path(); });
   return out;
@@ -137,8 +138,9 @@ ImageFolderOptions::ImageFolderOptions() {
 }
 
 const ConfigTable<ImageFolderOptions>& ImageFolderOptions::config_table() {
-  static const auto table = data_fields(ConfigTable<ImageFolderOptions>("data image_folder")
-                                            .field("root", &ImageFolderOptions::root, "folder with train/<class>/ and val/<class>/"));
+  static const auto table = split_fields(
+      data_fields(ConfigTable<ImageFolderOptions>("data image_folder")
+                      .field("root", &ImageFolderOptions::root, "folder with train/<class>/ and val/<class>/, or with <class>/")));
   return table;
 }
 

@@ -63,6 +63,10 @@ class Relabelled : public Base {
   Sample get(int64_t index) const override { return labels_.sample(data_->get(index)); }
   DatasetInfo info() const override { return labels_.info(data_->info()); }
   std::string where(int64_t index) const override { return data_->where(index); }
+  int64_t label(int64_t index) const override {
+    const auto label = data_->label(index);
+    return label < 0 ? label : labels_.label(label);
+  }
 
  protected:
   std::shared_ptr<const Base> data_;
@@ -117,6 +121,7 @@ DatasetPair in_classes(DatasetPair pair, const Names& classes) {
   const Relabelling labels{places_of(own, classes), classes};
   pair.train = relabelled(pair.train, labels);
   pair.val = relabelled(pair.val, labels);
+  if (pair.open_test) pair.open_test = [open = pair.open_test, labels] { return relabelled(open(), labels); };
   return pair;
 }
 

@@ -242,6 +242,13 @@ void Run::write_statistics() {
   }
 }
 
+void Run::choose_validated(const std::string& name) {
+  if (validated == Split::Train) data.val = data.train;
+  if (validated == Split::Test) data.val = data.open_test ? data.open_test() : nullptr;
+  check(validated == Split::Val || data.val != nullptr, ErrorKind::Usage, "data", "the data set ", name, " has no ",
+        validated == Split::Test ? "test data; hint: those of an image_folder are in ROOT/test/<class>/" : "training samples to validate");
+}
+
 void Run::make_data(const RunConfig& config, const Parts& parts) {
   if (data.train == nullptr && data.train_stream == nullptr) {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()),
@@ -252,6 +259,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
       strategy->ranks().main_first(open);
     else
       open();
+    choose_validated(config.data.name);
     data = in_classes(std::move(data), classes);
   } else {
     data.options = bind<detail::PlainDataOptions>(config.data.options, "data");

@@ -19,6 +19,7 @@ struct Run {
   Device device;
   DatasetPair data;
   std::vector<std::string> classes;  // classes that the configuration's data must have; empty: their own
+  Split validated = Split::Val;      // the part of the configuration's data that is validated
   Model model;
   std::shared_ptr<Task> task;
   std::shared_ptr<const ParameterSet> parameters;  // of the task
@@ -46,6 +47,7 @@ struct Run {
   void announce(const std::string& run_dir) const;
 
  private:
+  void choose_validated(const std::string& name);
   void make_data(const RunConfig& config, const Parts& parts);
   void check_number_of_classes(const RunConfig& config, const Parts& parts) const;
   void write_statistics();

@@ -36,6 +36,7 @@ struct Trainer::Impl {
   Run run;
   std::string run_dir;
   std::vector<std::string> classes;  // classes that the data must have; empty: their own
+  Split split = Split::Val;          // the part of the data that is validated
   LogSink log_file;                  // log file in run_dir
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
@@ -105,6 +106,7 @@ struct Trainer::Impl {
     try {
       run.observers = parts.observers.make(config.sections);
       run.classes = classes;
+      run.validated = split;
       run.build(config, parts, stop);
       for (size_t i = 0; i < config.callbacks.size(); ++i)
         run.loop->add_callback(parts.callbacks.make(config.callbacks[i], "callbacks." + std::to_string(i)));
@@ -354,6 +356,11 @@ RunResult Trainer::fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDatas
 void Trainer::use_classes(std::vector<std::string> classes) {
   check(!impl_->run.loop, ErrorKind::Usage, "Trainer::use_classes", "the run is built; hint: call it before setup()");
   impl_->classes = std::move(classes);
+}
+
+void Trainer::use_split(Split split) {
+  check(!impl().run.loop, ErrorKind::Usage, "Trainer::use_split", "the run is built; hint: call it before setup()");
+  impl_->split = split;
 }
 
 Scalars Trainer::validate() {

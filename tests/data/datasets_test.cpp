@@ -204,6 +204,44 @@ TEST_CASE("the folder of validation may be called valid or validation, and a mis
   CHECK_MESSAGE(has(said[0], "has no folder val"), said[0]);
 }
 
+TEST_CASE("classes may be folders of the root, from which val_split or a fold holds out images for validation") {
+  const TempDir dir;
+  for (int i = 0; i < 10; ++i)
+    for (const char* name : {"a", "b"}) add_image(dir / (std::string(name) + "/" + std::to_string(i) + ".png"));
+  const auto whole = folder(dir.path());
+  CHECK(whole.summary() == "20 images, 2 classes");
+  const auto split = folder(dir.path(), "val_split: 0.2");
+  CHECK(split.summary() == "16 + 4 images, 2 classes");
+  CHECK(split.val->info().class_names == std::vector<std::string>{"a", "b"});
+  const auto& images = dynamic_cast<const ImageDataset&>(*split.val);
+  for (int64_t i = 0; i < 4; ++i) {
+    CHECK(images.label(i) == i / 2);
+    CHECK(images.image(i).label == images.label(i));
+    CHECK(has(images.where(i), i < 2 ? "/a/" : "/b/"));
+  }
+  CHECK(folder(dir.path(), "fold: 3/5").summary() == "16 + 4 images, 2 classes");
+  CHECK(has(error_of([&] { folder(dir.path(), "fold: 6/5"); }).what(), "'6/5'"));
+  CHECK(error_of([&] { folder(dir.path(), "val_split: 0.95"); }).kind() == ErrorKind::Usage);
+
+  add_image(dir / "val/a/1.png");  // now the root has the folders of a division, and train is missing
+  CHECK(error_of([&] { folder(dir.path()); }).kind() == ErrorKind::Data);
+  add_image(dir / "train/a/1.png");
+  CHECK(folder(dir.path()).summary() == "1 + 1 images, 1 classes");
+  CHECK(has(error_of([&] { folder(dir.path(), "val_split: 0.2"); }).what(), "omit data.val_split"));
+}
+
+TEST_CASE("test images are opened when they are asked for, with the classes of training") {
+  const TempDir dir;
+  for (const char* name : {"train/a/1.png", "train/b/2.png", "test/b/3.png"}) add_image(dir / name);
+  const auto pair = folder(dir.path(), "val_split: 0");
+  REQUIRE(pair.open_test);
+  const auto test = pair.open_test();
+  CHECK(test->size() == 1);
+  CHECK(test->label(0) == 1);
+  add_image(dir / "test/c/4.png");
+  CHECK(has(error_of([&] { pair.open_test(); }).what(), "test/c: no class of the training data"));
+}
+
 TEST_CASE("one line reports the found and the skipped files") {
   const TempDir dir;
   for (const char* name : {"train/a/1.png", "train/a/sub/2.png", "train/b/3.png", "val/a/4.png"}) add_image(dir / name);

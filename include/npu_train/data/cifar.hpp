@@ -12,7 +12,6 @@
 namespace npu_train {
 
 enum class CifarKind { Cifar10, Cifar100 };
-enum class Split { Train, Val };
 
 /// All images of one split, read into memory.
 class CifarDataset final : public MemoryImages {

@@ -33,6 +33,9 @@ struct DatasetInfo {
   std::vector<double> mean, std;         ///< per channel, of values in [0, 1]
 };
 
+/// A part of the data. The published test images of CIFAR are both its validation and its test data.
+enum class Split { Train, Val, Test };
+
 /// A data set with random access.
 class Dataset {
  public:
@@ -44,6 +47,8 @@ class Dataset {
   virtual DatasetInfo info() const { return {}; }
   /// Returns the source of a sample for messages: a file and a record. May be empty.
   virtual std::string where(int64_t /*index*/) const { return {}; }
+  /// Returns the class of a sample without reading its content; -1 if that is not known. Called from several threads at once.
+  virtual int64_t label(int64_t /*index*/) const { return -1; }
 };
 
 /// Samples in sequence, for data without indices or without a known end. The loader calls it from one thread at a time, always in

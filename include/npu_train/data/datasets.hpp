@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "npu_train/core/registry.hpp"
@@ -19,6 +20,8 @@ struct DatasetPair {
   std::shared_ptr<const Dataset> val;  ///< null: no validation data
   Pipeline train_pipeline, val_pipeline;
   DataOptions options;
+  /// Opens the test data; empty if there are none.
+  std::function<std::shared_ptr<const Dataset>()> open_test{};
   std::string left_out{};  ///< skipped entries: "11 files skipped (8 .txt, 3 .webp)"; "" if none
 
   /// Returns the description of the training data.

@@ -37,6 +37,7 @@ class MemoryImages : public ImageDataset {
   int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
   LabelledImage image(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
+  int64_t label(int64_t index) const override { return labels_.at(static_cast<size_t>(index)); }
   const std::vector<int64_t>& labels() const { return labels_; }
   /// The bytes of one image.
   const uint8_t* pixels(int64_t index) const { return pixels_.data() + index * bytes_; }

@@ -1,5 +1,5 @@
-/// Images in folders by class, as for ImageNet: ROOT/train/<class>/*.jpg, ROOT/val/<class>/*.png ... The validation folder may be
-/// called val, valid or validation.
+/// Images in folders by class: ROOT/train/<class>/*.jpg, ROOT/val/<class>/*.png and ROOT/test/<class>/..., as for ImageNet, or
+/// ROOT/<class>/*.jpg, as for torchvision. The validation folder may be called val, valid or validation.
 #pragma once
 
 #include <map>
@@ -8,6 +8,7 @@
 
 #include "npu_train/data/data_options.hpp"
 #include "npu_train/data/image_dataset.hpp"
+#include "npu_train/data/split.hpp"
 
 namespace npu_train {
 
@@ -24,6 +25,7 @@ class ImageFolder final : public ImageDataset {
   LabelledImage image(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
   std::string where(int64_t index) const override;
+  int64_t label(int64_t index) const override { return files_.at(static_cast<size_t>(index)).label; }
 
   /// Number of images in subfolders of class folders, at any depth; they belong to the class.
   int64_t in_subfolders() const { return in_subfolders_; }
@@ -50,7 +52,7 @@ class ImageFolder final : public ImageDataset {
 /// folder without such files, or one that cannot be read.
 std::vector<std::string> image_files(const std::vector<std::string>& paths);
 
-struct ImageFolderOptions : DataOptions {
+struct ImageFolderOptions : DataOptions, SplitOptions {
   std::string root = "data/imagenet";
   ImageFolderOptions();
   static const ConfigTable<ImageFolderOptions>& config_table();

@@ -10,6 +10,7 @@
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/step_observer.hpp"
+#include "npu_train/data/dataset.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/train/callback.hpp"
 #include "npu_train/train/checkpoint.hpp"
@@ -54,6 +55,10 @@ class Trainer {
   /// Renumbers the labels of the configuration's data, by class name, to match `classes`, those of a trained model; the data then have
   /// these classes. Call it before setup(), which throws Error(Data) if the data have other names.
   void use_classes(std::vector<std::string> classes);
+
+  /// Validates on this part of the configuration's data in place of the validation data; Split::Train: without augmentation. Call it before
+  /// setup(), which throws Error(Usage) if the data have no such part.
+  void use_split(Split split);
 
   /// Returns averages over the validation data: "loss" and the task's metrics.
   Scalars validate();

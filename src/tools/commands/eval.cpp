@@ -13,7 +13,7 @@ namespace npu_train::cli {
 namespace {
 
 struct EvalArguments {
-  std::string checkpoint, weights;
+  std::string checkpoint, weights, split = "val";
   std::vector<std::string> overrides;
   bool json = false;
 };
@@ -38,6 +38,7 @@ int evaluate(const EvalArguments& args, const Parts& parts) {
   const bool averages = takes_averages(args, state, config);
   Trainer trainer(config, parts);
   trainer.use_classes(class_names_of(read_checkpoint_meta(found.path)));
+  trainer.use_split(args.split == "test" ? Split::Test : args.split == "train" ? Split::Train : Split::Val);
   trainer.setup();
   trainer.load_state(state, {"optimizer", "scaler", "rng", "loader", "loop"});
   if (const auto write = [](const std::string& text) { std::fputs(text.c_str(), stdout), std::fflush(stdout); };
@@ -45,11 +46,12 @@ int evaluate(const EvalArguments& args, const Parts& parts) {
     trainer.add_callback(std::make_shared<Progress>(write, true, 1, terminal_columns));
   const auto metrics = trainer.validate();
 
-  auto document = Json::object({{"checkpoint", found.path}, {"why", found.why}, {"weights", averages ? "ema" : "plain"}});
+  auto document =
+      Json::object({{"checkpoint", found.path}, {"why", found.why}, {"weights", averages ? "ema" : "plain"}, {"split", args.split}});
   auto text = checkpoint_line(found.path, found.why, averages);
   for (const auto& [name, value] : metrics) {
     document.set(name, value);
-    text += printed("  val/%s %.4f\n", name.c_str(), value);
+    text += printed("  %s/%s %.4f\n", args.split.c_str(), name.c_str(), value);
   }
   print(args.json, document, text);
   return 0;
@@ -62,6 +64,9 @@ void add_eval(CLI::App& app, Command& run) {
   auto* sub = app.add_subcommand("eval", "validate a checkpoint on its data set");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder")->required();
   sub->add_option("--weights", args->weights, "plain, or ema: the averages, which are the default if the run has them");
+  sub->add_option("--split", args->split, "train, val or test: the part of the data, without augmentation")
+      ->check(CLI::IsMember({"train", "val", "test"}))
+      ->capture_default_str();
   sub->add_option("overrides", args->overrides, "key=value ..., as in data.root=... device=cpu");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return evaluate(*args, parts); }; });

@@ -1,0 +1,115 @@
+"""A folder of images as people have it: one folder a class, parts held out for validation, a test set, and answers in a file."""
+import csv
+import json
+import unittest
+
+from images import png
+from programs import ProgramTest, main, npu_tool, train_app
+
+COLOURS = {'blue': (30, 30, 220), 'green': (30, 220, 30), 'red': (220, 30, 30)}
+CONFIG = '''
+seed: 1
+device: cpu
+precision: 32-true
+model: {{name: vit, patch_size: 8, dim: 32, depth: 1, heads: 2, mlp_dim: 64}}
+data:
+  name: image_folder
+  root: {dir}/images
+  image_size: 32
+  batch_size: 6
+  num_workers: 0
+  train_transforms: &t [{{name: center_crop, size: 32}}, normalize]
+  val_transforms: *t
+optimizer: {{name: adamw, lr: 0.003}}
+trainer: {{max_epochs: 4, threads: 1, num_sanity_val_steps: 0}}
+output: {{dir: {dir}/out, name: run, tensorboard: false}}
+'''
+
+
+class ImageData(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.yaml = self.config(CONFIG.format(dir=self.dir))
+
+    def images(self, root, count, shift=0):
+        """`count` images of each class in ROOT/<class>/. With `shift` they have the colours of the next class."""
+        names = list(COLOURS)
+        for k, name in enumerate(names):
+            folder = self.dir / 'images' / root / name
+            folder.mkdir(parents=True)
+            for i in range(count): png(folder / f'{i}.png', 32, tuple(max(0, c - 3 * i) for c in COLOURS[names[(k + shift) % 3]]))
+
+    def eval(self, *args): return json.loads(self.assertDone(npu_tool('eval', '--checkpoint', self.dir / 'out/run/version_0', *args, '--json')))
+
+    def test_folders_of_classes_are_divided_by_a_seed(self):
+        self.images('.', 10)
+        result = train_app(self.yaml, 'data.fold=2/5', 'data.split_seed=3')
+        self.assertDone(result)
+        self.assertIn('24 + 6 images, 3 classes', result[2])
+        self.assertEqual(self.eval()['acc1'], 100)
+        held = {fold: self.held_out(f'data.fold={fold}/5') for fold in (1, 2)}
+        self.assertEqual([len(held[1]), len(held[2]), len(held[1] & held[2])], [6, 6, 0])
+        self.assertEqual(len(self.held_out('data.val_split=0.1')), 3)
+        self.assertFails(train_app(self.yaml, 'data.fold=7/5'), 2, "[data.fold] is '7/5'; allowed: I/N")
+
+    def held_out(self, *args):
+        """The validation images: those that data check cannot read when all files are cut."""
+        files = list((self.dir / 'images').rglob('*.png'))
+        contents = {file: file.read_bytes() for file in files}
+        for file in files: file.write_bytes(contents[file][:40])
+        report = json.loads(npu_tool('data', 'check', self.yaml, *args, '--json')[1])
+        for file in files: file.write_bytes(contents[file])
+        self.assertEqual(len(report['bad']), len(files))
+        return {sample['place'] for sample in report['bad'] if sample['split'] == 'val'}
+
+    def test_a_test_set_is_evaluated_by_name(self):
+        self.images('train', 6)
+        self.images('val', 2)
+        self.images('test', 4, shift=1)  # each image is of another class than its folder says
+        self.assertDone(train_app(self.yaml))
+        for split, correct in (('val', 1), ('test', 0), ('train', 1)):
+            answer = self.eval('--split', split)
+            self.assertEqual((answer['split'], answer['acc1']), (split, 100 * correct))
+        text = self.assertDone(npu_tool('eval', '--checkpoint', self.dir / 'out/run/version_0', '--split', 'test'))
+        self.assertIn('test/acc1 0.0000', text)
+        (self.dir / 'images/test').rename(self.dir / 'images/other')
+        self.assertFails(npu_tool('eval', '--checkpoint', self.dir / 'out/run/version_0', '--split', 'test'), 2,
+                         'image_folder has no test data; hint: those of an image_folder are in ROOT/test/<class>/')
+
+    def test_answers_are_written_to_a_file_a_row_for_each_image(self):
+        self.images('train', 6)
+        self.assertDone(train_app(self.yaml))
+        run, folder = self.dir / 'out/run/version_0', self.dir / 'images/train'
+        (folder / 'red/0.png').write_bytes(b'no image')
+        paths = sorted(str(path) for path in folder.rglob('*.png'))
+        listed = self.dir / 'list.txt'
+        listed.write_text('\n'.join(paths) + '\n\n')
+        printed = json.loads(self.unreadable(run, folder, '--json'))['predictions']
+        for source in ([folder], ['--list', listed]):
+            for kind in ('csv', 'jsonl'):
+                file = self.dir / f'answers.{kind}'
+                self.assertIn(f'{file}: 18 images', self.unreadable(run, *source, '--to', file))
+                with file.open(newline='') as opened:
+                    rows = list(csv.DictReader(opened)) if kind == 'csv' else [json.loads(line) for line in opened]
+                self.assertEqual([row['image'] for row in rows], paths)
+                for row, answer in zip(rows, printed):
+                    if kind == 'jsonl':
+                        self.assertEqual(row, answer)
+                    elif 'error' in answer:
+                        self.assertEqual((row['class_1'], row['probability_3'], row['error']), ('', '', answer['error']))
+                    else:
+                        self.assertEqual([row[f'class_{i}'] for i in (1, 2, 3)], [top['name'] for top in answer['top']])
+                        self.assertAlmostEqual(float(row['probability_1']), answer['top'][0]['probability'], places=5)
+                        self.assertEqual((row['class_1'], row['error']), (row['image'].split('/')[-2], ''))
+        self.assertFails(npu_tool('predict', '--checkpoint', run, folder, '--to', self.dir / 'answers.txt'), 2, '.csv or .jsonl')
+        self.assertFails(npu_tool('predict', '--checkpoint', run), 2, 'no images are given')
+        self.assertFails(npu_tool('predict', '--checkpoint', run, '--list', self.dir / 'none'), 3, 'cannot be read or names no image')
+
+    def unreadable(self, run, *args):
+        """What predict prints of images one of which cannot be read."""
+        result = npu_tool('predict', '--checkpoint', run, *args)
+        self.assertFails(result, 3, '1 of 18 images cannot be read', 'red/0.png')
+        return result[1]
+
+
+if __name__ == '__main__': main()
