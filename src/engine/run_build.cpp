@@ -96,8 +96,7 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
   Model none;
   none.module = std::make_shared<torch::nn::Module>();
   none.forward = [](const at::Tensor& input) { return input; };
-  detail::check_monitors(all_metric_names(*parts.tasks.make(config.task, "task", none, parts.metrics)), config.checkpoint,
-                         config.early_stopping);
+  detail::check_monitors(*parts.tasks.make(config.task, "task", none, parts.metrics), config.checkpoint, config.early_stopping);
 }
 
 /// Logs each group that a rule of the configuration has made, with its rate and weight decay.

@@ -13,7 +13,6 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/rank_gather.hpp"
 #include "npu_train/train/compares_ranks.hpp"
-#include "npu_train/train/epoch_metrics.hpp"
 
 namespace npu_train {
 namespace {
@@ -22,7 +21,7 @@ constexpr const char* kContrastive = "contrastive";
 constexpr const char *kImages = "image_features", *kTexts = "text_features";
 constexpr const char *kTextsOfImages = "texts_of_images", *kImagesOfTexts = "images_of_texts", *kFirstPair = "first_pair";
 
-class Contrastive final : public ModelTask, public ComparesRanks, public EpochMetrics {
+class Contrastive final : public ModelTask, public ComparesRanks {
  public:
   Contrastive(Model model, const ContrastiveOptions& options)
       : ModelTask(std::move(model), options.metrics.empty() ? recalls() : options.metrics), has_recalls_(options.metrics.empty()) {}
@@ -36,15 +35,17 @@ class Contrastive final : public ModelTask, public ComparesRanks, public EpochMe
   // The host may exchange rows with other ranks.
   bool capturable() const override { return false; }
 
-  std::vector<std::string> epoch_metric_names() const override { return has_recalls_ ? metric_names() : std::vector<std::string>(); }
+  std::vector<std::string> epoch_metric_names() const override { return has_recalls_ ? metric_names() : ModelTask::epoch_metric_names(); }
 
   // Returns both features of each pair.
-  at::Tensor epoch_rows(const StepOutput& output, const Batch&) const override {
+  at::Tensor epoch_rows(const StepOutput& output, const Batch& batch) const override {
+    if (!has_recalls_) return ModelTask::epoch_rows(output, batch);
     return at::cat({output.outputs.at(kImages), output.outputs.at(kTexts)}, 1);
   }
 
   // Computed in blocks: the products of all pairs would need memory for the square of their number.
   std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const override {
+    if (!has_recalls_) return ModelTask::epoch_sums(rows, first, count);
     constexpr int64_t kAtOnce = 256;
     const auto halves = rows.chunk(2, 1);
     std::vector<double> sums;

@@ -32,10 +32,10 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
                                               .sync_batchnorm = options_.sync_batchnorm,
                                               .parameters = parts_.parameters});
   if (checkpoint_.monitor == "auto") {
-    const auto names = all_metric_names(*parts_.task);
+    const auto names = validates() ? all_metric_names(*parts_.task) : step_metric_names(*parts_.task);
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
   }
-  detail::check_monitors(all_metric_names(*parts_.task), checkpoint_, early_stopping,
+  detail::check_monitors(*parts_.task, checkpoint_, early_stopping,
                          parts_.schedule != nullptr && parts_.schedule->plateau() != nullptr ? parts_.schedule->plateau()->monitor : "");
   jobs_ = std::make_unique<Jobs>(parts_, options_, checkpoint_, early_stopping, *step_, observers_,
                                  Jobs::Hooks{.state = [this](StateSlices& own) { return state_with(&own); },

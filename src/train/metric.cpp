@@ -48,6 +48,39 @@ struct AccuracyKeys {
   }
 };
 
+template <ClassScore kScore>
+struct ScoreKeys {
+  std::string average = "macro";
+  int64_t label = -1;
+  static const ConfigTable<ScoreKeys>& config_table() {
+    static const auto table = ConfigTable<ScoreKeys>("metric " + class_score(kScore).name)
+                                  .field("average", &ScoreKeys::average, "over the classes; micro: of all counts together",
+                                         one_of({"macro", "micro", "weighted"}))
+                                  .field("label", &ScoreKeys::label, "the score of this class alone; -1: of all", at_least(-1));
+    return table;
+  }
+  Metric metric() const {
+    if (label >= 0) return class_score(kScore, label);
+    return class_score(kScore, average == "micro"      ? ScoreAverage::Micro
+                               : average == "weighted" ? ScoreAverage::Weighted
+                                                       : ScoreAverage::Macro);
+  }
+};
+
+template <ClassScore kScore>
+void add_class_score(MetricRegistry& registry, const std::string& doc) {
+  registry.add<ScoreKeys<kScore>>(class_score(kScore).name, doc, [](const ScoreKeys<kScore>& keys) { return keys.metric(); });
+}
+
+struct CalibrationKeys {
+  int64_t bins = 15;
+  static const ConfigTable<CalibrationKeys>& config_table() {
+    static const auto table =
+        ConfigTable<CalibrationKeys>("metric ece").field("bins", &CalibrationKeys::bins, "equal intervals of the probability", at_least(1));
+    return table;
+  }
+};
+
 }  // namespace
 
 Metric accuracy(int64_t k) {
@@ -75,6 +108,16 @@ void add_builtin_metrics(MetricRegistry& registry) {
                              [](const AccuracyKeys& keys) { return accuracy(keys.k); });
   registry.add<NoOptions>("mae", "mean absolute difference between output and target",
                           [](const NoOptions&) { return mean_absolute_error(); });
+  add_class_score<ClassScore::Precision>(registry, "true ones among the predicted ones, a fraction");
+  add_class_score<ClassScore::Recall>(registry, "predicted ones among the true ones, a fraction");
+  add_class_score<ClassScore::F1>(registry, "harmonic mean of precision and recall");
+  registry.add<NoOptions>("auroc", "area under the ROC curve, mean over classes", [](const NoOptions&) { return auroc(); });
+  registry.add<NoOptions>("map", "average precision, mean over classes", [](const NoOptions&) { return mean_average_precision(); });
+  registry.add<CalibrationKeys>("ece", "expected calibration error, a fraction",
+                                [](const CalibrationKeys& keys) { return calibration_error(keys.bins); });
+  registry.add<NoOptions>("mse", "mean squared error of a regression", [](const NoOptions&) { return mean_squared_error(); });
+  registry.add<NoOptions>("rmse", "root of the mean squared error", [](const NoOptions&) { return root_mean_squared_error(); });
+  registry.add<NoOptions>("r2", "coefficient of determination", [](const NoOptions&) { return r2_score(); });
   registry.add<NoOptions>("perplexity", "exp of the loss, for language models", [](const NoOptions&) { return perplexity(); });
 }
 

@@ -1,8 +1,10 @@
 #include "npu_train/train/model_task.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <torch/nn/module.h>
 
 #include <set>
@@ -45,8 +47,11 @@ ModelTask::ModelTask(Model model, std::vector<Metric> metrics) : model_(std::mov
   std::set<std::string> names;
   for (const auto& metric : metrics_) {
     check(!metric.name.empty(), ErrorKind::Usage, "Task", "a metric has no name");
-    check((metric.sums != nullptr) != (metric.of_loss != nullptr), ErrorKind::Usage, "Task", "a metric '", metric.name, "' has ",
-          metric.sums ? "two functions" : "no function", "; allowed: sums or of_loss");
+    const int kinds = (metric.sums != nullptr) + (metric.of_loss != nullptr) + (metric.rows != nullptr);
+    check(kinds == 1, ErrorKind::Usage, "Task", "a metric '", metric.name, "' has ", kinds == 0 ? "no function" : "two functions",
+          "; allowed: sums, or of_loss, or rows with of_rows");
+    check((metric.rows != nullptr) == (metric.of_rows != nullptr), ErrorKind::Usage, "Task", "a metric '", metric.name, "' has ",
+          metric.rows ? "rows and no of_rows" : "of_rows and no rows", "; allowed: both or neither");
     check(metric.counts == nullptr || metric.sums != nullptr, ErrorKind::Usage, "Task", "a metric '", metric.name,
           "' has counts and no sums; allowed: counts with sums");
     check(names.insert(metric.name).second, ErrorKind::Usage, "Task", "there are two metrics '", metric.name, "'");
@@ -95,6 +100,43 @@ Scalars ModelTask::metrics_of_loss(double loss) const {
   Scalars out;
   for (const auto& metric : metrics_)
     if (metric.of_loss) out.emplace_back(metric.name, metric.of_loss(loss));
+  return out;
+}
+
+std::vector<std::string> ModelTask::epoch_metric_names() const {
+  std::vector<std::string> out;
+  for (const auto& metric : metrics_)
+    if (metric.rows) out.push_back(metric.name);
+  return out;
+}
+
+// The rows of all metrics side by side, after the numbers of their columns, which are the same in each row: so a rank that has seen no
+// batch can divide the rows of others.
+at::Tensor ModelTask::epoch_rows(const StepOutput& output, const Batch& batch) const {
+  std::vector<at::Tensor> rows = {{}};
+  std::vector<double> widths;
+  for (const auto& metric : metrics_) {
+    if (!metric.rows) continue;
+    rows.push_back(metric.rows(output, batch).to(at::kFloat));
+    const auto sizes = rows.back().sizes();
+    check(sizes.size() == 2 && sizes[0] == batch.size, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave rows of ", sizes,
+          " for ", batch.size, " samples; allowed: [samples, columns]");
+    widths.push_back(static_cast<double>(sizes[1]));
+  }
+  rows.front() = at::tensor(widths, rows.back().options()).expand({batch.size, -1});
+  return at::cat(rows, 1);
+}
+
+std::vector<double> ModelTask::epoch_sums(const at::Tensor& rows, int64_t /*first*/, int64_t count) const {
+  std::vector<double> out;
+  auto at = static_cast<int64_t>(epoch_metric_names().size());
+  for (const auto& metric : metrics_) {
+    if (!metric.rows) continue;
+    const auto width = rows[0][static_cast<int64_t>(out.size())].item<int64_t>();
+    // Every rank computes the value from all rows; the sums over ranks are divided by the number of samples.
+    out.push_back(metric.of_rows(rows.narrow(1, at, width)) * static_cast<double>(count));
+    at += width;
+  }
   return out;
 }
 

@@ -8,13 +8,18 @@
 
 namespace npu_train::detail {
 
-void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early,
-                    const std::string& of_rate) {
-  metrics.insert(metrics.begin(), "loss");
+void check_monitors(const Task& task, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early, const std::string& of_rate) {
+  const auto of_steps = step_metric_names(task), of_validations = all_metric_names(task);
   const auto known = [&](const char* key, const std::string& monitor) {
     const auto metric = monitor.starts_with("train/") ? monitor.substr(6) : (monitor.starts_with("val/") ? monitor.substr(4) : monitor);
-    check(std::find(metrics.begin(), metrics.end(), metric) != metrics.end(), ErrorKind::Usage, key, "no metric '", monitor,
-          "'; there are, under train/ and val/: ", join(metrics));
+    const auto& names = is_of_training(monitor) ? of_steps : of_validations;
+    if (metric == "loss" || std::find(names.begin(), names.end(), metric) != names.end()) return;
+    auto allowed = of_steps;
+    allowed.insert(allowed.begin(), "loss");
+    const std::vector<std::string> further(of_validations.begin() + static_cast<std::ptrdiff_t>(of_steps.size()), of_validations.end());
+    throw Error(ErrorKind::Usage, key,
+                "no metric '" + monitor + "'; there are, under train/ and val/: " + join(allowed) +
+                    (further.empty() ? "" : "; under val/ alone: " + join(further)));
   };
   if (checkpoint.monitor != "auto") known("checkpoint.monitor", checkpoint.monitor);
   if (early.enabled) known("early_stopping.monitor", early.monitor);

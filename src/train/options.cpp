@@ -158,7 +158,7 @@ const ConfigTable<EarlyStoppingOptions>& EarlyStoppingOptions::config_table() {
 
 bool larger_is_better(const std::string& monitor, const std::string& mode) {
   if (mode != "auto") return mode == "max";
-  for (const char* word : {"loss", "error", "mae", "mse", "perplexity"})
+  for (const char* word : {"loss", "error", "mae", "mse", "ece", "perplexity"})
     if (monitor.find(word) != std::string::npos) return false;
   return true;
 }

@@ -1,5 +1,6 @@
 #include "npu_train/train/task.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -7,6 +8,7 @@
 #include <ATen/ops/full_like.h>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/train/epoch_metrics.hpp"
 
 namespace npu_train {
 
@@ -27,9 +29,17 @@ void check_output(const StepOutput& output, const char* where) {
         "; allowed: a finite number of at least 0");
 }
 
-std::vector<std::string> all_metric_names(const Task& task) {
+std::vector<std::string> step_metric_names(const Task& task) {
   auto out = task.metric_names();
   for (const auto& [name, value] : task.metrics_of_loss(0)) out.push_back(name);
+  return out;
+}
+
+std::vector<std::string> all_metric_names(const Task& task) {
+  auto out = step_metric_names(task);
+  if (const auto* epochs = dynamic_cast<const EpochMetrics*>(&task))
+    for (const auto& name : epochs->epoch_metric_names())
+      if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(name);
   return out;
 }
 

@@ -4,21 +4,25 @@
 
 #include <cmath>
 
+#include <torch/nn/modules/linear.h>
+
+#include "npu_train/train/classifier.hpp"
+
 using namespace npu_train;
 using npu_train::testing::error_of;
 using npu_train::testing::has;
 
 TEST_CASE("a monitor is a metric of the task, with or without the name of its data") {
-  const std::vector<std::string> metrics = {"acc1", "acc5"};
+  const auto task = classifier(torch::nn::Linear(2, 3), {.metrics = {accuracy(1), accuracy(5), auroc()}});
   const EarlyStoppingOptions off{.monitor = "val/nothing"};
-  for (const char* known : {"auto", "loss", "val/loss", "train/loss", "acc1", "val/acc5", "train/acc1"})
-    CHECK_NOTHROW(npu_train::detail::check_monitors(metrics, {.monitor = known}, off));
-  for (const char* unknown : {"acc", "val/", "", "test/acc1", "val/acc1 ", "val/val/acc1"}) {
-    const auto e = error_of([&] { npu_train::detail::check_monitors(metrics, {.monitor = unknown}, off); });
+  for (const char* known : {"auto", "loss", "val/loss", "train/loss", "acc1", "val/acc5", "train/acc1", "auroc", "val/auroc"})
+    CHECK_NOTHROW(npu_train::detail::check_monitors(*task, {.monitor = known}, off));
+  for (const char* unknown : {"acc", "val/", "", "test/acc1", "val/acc1 ", "val/val/acc1", "train/auroc"}) {
+    const auto e = error_of([&] { npu_train::detail::check_monitors(*task, {.monitor = unknown}, off); });
     CHECK(e.kind() == ErrorKind::Usage);
-    CHECK(
-        has(e.what(), "[checkpoint.monitor] no metric '" + std::string(unknown) + "'; there are, under train/ and val/: loss, acc1, acc5"));
-    const auto early = error_of([&] { npu_train::detail::check_monitors(metrics, {}, {.enabled = true, .monitor = unknown}); });
+    CHECK(has(e.what(), "[checkpoint.monitor] no metric '" + std::string(unknown) +
+                            "'; there are, under train/ and val/: loss, acc1, acc5; under val/ alone: auroc"));
+    const auto early = error_of([&] { npu_train::detail::check_monitors(*task, {}, {.enabled = true, .monitor = unknown}); });
     CHECK(has(early.what(), "[early_stopping.monitor] no metric"));
   }
 }

@@ -12,12 +12,13 @@
 namespace npu_train {
 
 /// Additional base class of a Task that keeps a row of numbers for each sample of a validation. At the end of the validation, every rank
-/// has the rows of all samples in host memory, and the metrics named here replace those that metric_sums() gives for each batch.
+/// has the rows of all samples in host memory. The metrics named here replace those that metric_sums() gives for each batch; others are
+/// metrics of validations only.
 class EpochMetrics {
  public:
   virtual ~EpochMetrics() = default;
 
-  /// Returns a part of the task's metric_names(); empty: no such metrics.
+  /// Returns the names; empty: no such metrics.
   virtual std::vector<std::string> epoch_metric_names() const = 0;
   /// Returns the rows of a batch, floating point [samples, columns], without padding.
   virtual at::Tensor epoch_rows(const StepOutput& output, const Batch& batch) const = 0;

@@ -16,7 +16,8 @@
 
 namespace npu_train {
 
-/// A metric that is a mean, by default over samples, or that is computed from the mean loss.
+/// A metric that is a mean, by default over samples, or that is computed from the mean loss, or from all samples of a validation. It has
+/// one of `sums`, `of_loss`, and `rows` with `of_rows`.
 struct Metric {
   std::string name;  ///< "acc1"; logged as "val/acc1"
   /// Returns the sum over a batch: one fp32 number on the device. Called without gradients. The sums are added over batches and ranks, and
@@ -25,8 +26,13 @@ struct Metric {
   /// Returns the divisor if it is not the number of samples: one number on the device, such as the number of tokens of an accuracy. In a
   /// step or validation in which it adds up to 0, the metric is NaN.
   std::function<at::Tensor(const StepOutput& output, const Batch& batch)> counts{};
-  /// Computes the metric from a mean loss; given instead of `sums`.
+  /// Computes the metric from a mean loss.
   std::function<double(double loss)> of_loss{};
+  /// Returns the numbers of each sample that `of_rows` needs, fp32 [samples, columns] on the device, without padding. They are kept in host
+  /// memory until the end of a validation: the metric does not exist for training steps.
+  std::function<at::Tensor(const StepOutput& output, const Batch& batch)> rows{};
+  /// Computes the metric from the rows of all samples and ranks, fp32 on the host.
+  std::function<double(const at::Tensor& rows)> of_rows{};
 };
 
 /// Returns the metric "acc1", "acc5", ...: the percentage of samples whose class is among the `k` largest logits (ties count against it).
@@ -36,13 +42,41 @@ Metric accuracy(int64_t k);
 /// Returns the metric "mae": the mean absolute difference between first output and target, over all elements of a sample.
 Metric mean_absolute_error();
 
+/// Precision, recall and F1 of a classification: fractions from 0 to 1, 0 where a divisor is 0, as in scikit-learn's
+/// precision_recall_fscore_support(zero_division=0). With targets [batch] (int64) the prediction is the largest logit, with targets
+/// [batch, classes] (several labels, 0 or 1) each class whose logit is above 0.
+enum class ClassScore { Precision, Recall, F1 };
+/// Micro: from the counts of all classes together. Macro: the mean over the classes that occur among targets or predictions. Weighted: the
+/// mean weighted by the number of targets of a class.
+enum class ScoreAverage { Macro, Micro, Weighted };
+/// Returns the metric "f1", "precision_micro", ... (macro has no suffix).
+Metric class_score(ClassScore score, ScoreAverage average = ScoreAverage::Macro);
+/// Returns the metric "f1_3", ... : the score of one class.
+Metric class_score(ClassScore score, int64_t label);
+
+/// Returns the metric "auroc": the area under the ROC curve of each class against the others, averaged over the classes that have both
+/// kinds of samples (NaN if there is none); ties count half (scikit-learn's roc_auc_score(multi_class="ovr")).
+Metric auroc();
+/// Returns the metric "map": the average precision of each class, sum of (R_n - R_(n-1)) P_n over the thresholds, averaged over the classes
+/// that have targets (NaN if there is none), as in scikit-learn's average_precision_score.
+Metric mean_average_precision();
+/// Returns the metric "ece": the expected calibration error of the predicted class over `bins` equal intervals of its probability (Guo et
+/// al. 2017), a fraction from 0 to 1. For targets [batch].
+Metric calibration_error(int64_t bins = 15);
+
+/// Return the metrics "mse", "rmse" (over all elements) and "r2" (coefficient of determination, averaged over the columns of the target, as
+/// scikit-learn's r2_score; a constant column counts 1 if it is predicted exactly, 0 otherwise) of a regression.
+Metric mean_squared_error();
+Metric root_mean_squared_error();
+Metric r2_score();
+
 /// Returns the metric "perplexity": exp(loss), for a language model, whose loss is the mean cross entropy of a token in nats.
 Metric perplexity();
 
 /// Metrics that a configuration can name.
 using MetricRegistry = Registry<Metric>;
 
-/// Adds accuracy (key k), mae and perplexity.
+/// Adds accuracy (key k), precision, recall and f1 (keys average, label), auroc, map, ece (key bins), mae, mse, rmse, r2 and perplexity.
 void add_builtin_metrics(MetricRegistry& registry);
 MetricRegistry builtin_metrics();
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "npu_train/nn/model.hpp"
+#include "npu_train/train/epoch_metrics.hpp"
 #include "npu_train/train/metric.hpp"
 #include "npu_train/train/task.hpp"
 
@@ -21,9 +22,10 @@ namespace npu_train {
 
 /// Base class for your own tasks, with the parameters, buffers, norm parameters and layer types of the model's module. Override
 /// training_step(), and other functions if they differ.
-class ModelTask : public Task {
+class ModelTask : public Task, public EpochMetrics {
  public:
-  /// Error(Usage) for a model without module or forward, a metric without name or without exactly one function, and a name used twice.
+  /// Error(Usage) for a model without module or forward, a metric without name or with not exactly one kind of functions, and a name used
+  /// twice.
   explicit ModelTask(Model model, std::vector<Metric> metrics = {});
 
   at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
@@ -37,6 +39,9 @@ class ModelTask : public Task {
   std::vector<std::string> metric_names() const override;
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override;
   Scalars metrics_of_loss(double loss) const override;
+  std::vector<std::string> epoch_metric_names() const override;
+  at::Tensor epoch_rows(const StepOutput& output, const Batch& batch) const override;
+  std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const override;
   bool capturable() const override { return model_.capturable; }
   /// Returns random class labels, int64 [batch].
   at::Tensor example_target(const Batch& inputs) const override;

@@ -95,7 +95,10 @@ class Task {
 at::Tensor share_of_window(const StepOutput& output, double full_weight);
 /// Throws Error(Usage) unless the loss is one number, and the weight finite and at least 0.
 void check_output(const StepOutput& output, const char* where);
-/// Returns the names of all metrics in addition to the loss, in the order of reports: metric_names(), then those of metrics_of_loss().
+/// Returns the names of all metrics of steps in addition to the loss, in the order of reports: metric_names(), then those of
+/// metrics_of_loss().
+std::vector<std::string> step_metric_names(const Task& task);
+/// Returns those of validations, too: step_metric_names(), then those of EpochMetrics.
 std::vector<std::string> all_metric_names(const Task& task);
 /// Adds metrics_of_loss() to averages that begin with the loss; does nothing to an empty list.
 void add_metrics_of_loss(const Task& task, Scalars& averages);

@@ -6,12 +6,13 @@
 
 #include "npu_train/train/options.hpp"
 #include "npu_train/train/report.hpp"
+#include "npu_train/train/task.hpp"
 
 namespace npu_train::detail {
 
 /// Throws Error(Usage) if checkpoint.monitor, early_stopping.monitor while it is enabled, or lr_scheduler.monitor (`of_rate`) is not among
-/// the task's `metrics`. The monitor would silently have no effect.
-void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early,
+/// the task's metrics: the monitor would silently have no effect.
+void check_monitors(const Task& task, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early,
                     const std::string& of_rate = {});
 
 /// Whether fit() validates; `has_data`: the run has validation data.

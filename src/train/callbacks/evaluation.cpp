@@ -122,9 +122,14 @@ void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own
   }
   auto shares = before > 0 && mine.defined() ? task.epoch_sums(at::cat(all), first, mine.size(0)) : std::vector<double>(names.size());
   shares = run_.strategy.ranks().sums(std::move(shares));
-  for (auto& [name, value] : averages)
-    if (const auto found = std::find(names.begin(), names.end(), name); found != names.end())
-      value = shares[static_cast<size_t>(found - names.begin())] / static_cast<double>(std::max<int64_t>(1, before));
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto value = shares[i] / static_cast<double>(std::max<int64_t>(1, before));
+    const auto of_batches = std::find_if(averages.begin(), averages.end(), [&](const auto& one) { return one.first == names[i]; });
+    if (of_batches != averages.end())
+      of_batches->second = value;
+    else
+      averages.emplace_back(names[i], value);
+  }
 }
 
 // Returns the averages over all ranks; nullopt if one of them was stopped.
