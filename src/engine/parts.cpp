@@ -15,6 +15,9 @@ const char* const kMetricsDoc = "metrics by name, instead of those of the task; 
 /// ClassifierOptions with metrics by name.
 struct ClassifierKeys {
   double label_smoothing = 0;
+  std::vector<double> class_weights{};
+  bool balanced_classes = false;  ///< the run has replaced it by class_weights
+  double focal_gamma = 0;
   std::vector<PartConfig> metrics{};
   static const ConfigTable<ClassifierKeys>& config_table() {
     using T = ClassifierKeys;
@@ -22,6 +25,9 @@ struct ClassifierKeys {
         ConfigTable<T>("task classifier")
             .field("label_smoothing", &T::label_smoothing, "share of the target that is spread over all classes (0.1 for ImageNet recipes)",
                    between(0, 0.999))
+            .field("class_weights", &T::class_weights, "factor of the loss of each class in training; []: 1", at_least(0))
+            .field("balanced_classes", &T::balanced_classes, "class_weights from the training data: N / (classes * N_c)")
+            .field("focal_gamma", &T::focal_gamma, "focal loss in training: the loss of a sample times (1 - p)^gamma; 0: off", at_least(0))
             .field("metrics", &T::metrics, kMetricsDoc);
     return table;
   }
@@ -102,11 +108,13 @@ Parts builtin_parts() {
   add_builtin_metrics(parts.metrics);
   add_builtin_optimizers(parts.optimizers);
   add_builtin_schedules(parts.schedules);
-  parts.tasks.add<ClassifierKeys>(
-      "classifier", "cross entropy on logits; metrics acc1 and acc5",
-      [](const ClassifierKeys& keys, const Model& model, const MetricRegistry& metrics) {
-        return classifier(model, {.label_smoothing = keys.label_smoothing, .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
-      });
+  parts.tasks.add<ClassifierKeys>("classifier", "cross entropy on logits; metrics acc1 and, for more than 5 classes, acc5",
+                                  [](const ClassifierKeys& keys, const Model& model, const MetricRegistry& metrics) {
+                                    return classifier(model, {.label_smoothing = keys.label_smoothing,
+                                                              .class_weights = keys.class_weights,
+                                                              .focal_gamma = keys.focal_gamma,
+                                                              .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
+                                  });
   parts.tasks.add<RegressorKeys>("regressor", "mean squared error; metric mae",
                                  [](const RegressorKeys& keys, const Model& model, const MetricRegistry& metrics) {
                                    return regressor(model, make_metrics(keys.metrics, "task.metrics", metrics));

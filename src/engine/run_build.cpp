@@ -33,6 +33,7 @@
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/policy.hpp"
+#include "npu_train/train/classifier.hpp"
 #include "npu_train/train/monitors.hpp"
 
 namespace npu_train {
@@ -65,6 +66,26 @@ PartConfig with_run_seed(PartConfig task, int64_t seed, const Parts& parts) {
   const auto fields = parts.tasks.describe(task.name);
   const bool draws = std::any_of(fields.begin(), fields.end(), [](const FieldInfo& f) { return f.name == "seed"; });
   if (draws && task.options.find("seed") == nullptr) task.options.set("seed", ConfigNode(seed));
+  return task;
+}
+
+// Replaces balanced_classes of a task by the weights of the training data, so that the resolved configuration has the numbers.
+PartConfig with_class_weights(PartConfig task, const DatasetPair& data) {
+  const auto* balanced = task.options.find("balanced_classes");
+  if (balanced == nullptr || !balanced->is_scalar() || balanced->scalar() != "true") return task;
+  const char* const kKey = "task.balanced_classes";
+  const auto* given = task.options.find("class_weights");
+  check(given == nullptr || given->items().empty(), ErrorKind::Usage, kKey, "and task.class_weights are set; allowed: one of them");
+  check(data.train != nullptr && data.info().num_classes > 0, ErrorKind::Usage, kKey, "needs training data with classes, and no stream");
+  std::vector<int64_t> counts(static_cast<size_t>(data.info().num_classes));
+  for (int64_t i = 0; i < data.train->size(); ++i) {
+    const auto label = data.train->label(i);
+    check(label >= 0 && label < data.info().num_classes, ErrorKind::Usage, kKey, "the data set does not know the class of sample ", i,
+          "; hint: Dataset::label(), or task.class_weights");
+    ++counts[static_cast<size_t>(label)];
+  }
+  task.options.set("class_weights", detail::write_value(balanced_class_weights(counts)));
+  task.options.erase("balanced_classes");
   return task;
 }
 
@@ -158,7 +179,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     if (!moves_in_units(*strategy, config)) model.module->to(device.c10());
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
-    const auto task_part = with_run_seed(config.task, config.seed, parts);
+    const auto task_part = with_class_weights(with_run_seed(config.task, config.seed, parts), data);
     task = parts.tasks.make(task_part, "task",
                             checkpointed(in_units(model, strategy), CheckpointPlan::parse(config.trainer.gradient_checkpointing),
                                          *precision, device, data.options.batch_size),

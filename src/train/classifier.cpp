@@ -1,8 +1,16 @@
 #include "npu_train/train/classifier.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/expm1.h>
 #include <ATen/ops/mse_loss.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "npu_train/core/error.hpp"
 #include "train/metric_parts.hpp"
@@ -32,27 +40,66 @@ void check_labels(const at::Tensor& target, int64_t classes, const Batch& batch)
   }
 }
 
+// Among up to five classes, the five largest logits always contain the right one.
+std::vector<Metric> usual_metrics(int64_t classes) {
+  return classes >= 1 && classes <= 5 ? std::vector{accuracy(1)} : std::vector{accuracy(1), accuracy(5)};
+}
+
 class Classifier final : public ModelTask {
  public:
-  Classifier(Model model, const ClassifierOptions& options)
-      : ModelTask(std::move(model), options.metrics.empty() ? std::vector{accuracy(1), accuracy(5)} : options.metrics),
+  Classifier(const Model& model, const ClassifierOptions& options)
+      : ModelTask(model, options.metrics.empty() ? usual_metrics(model.num_classes) : options.metrics),
         usual_metrics_(options.metrics.empty()),
-        smoothing_(options.label_smoothing) {
-    check(options.label_smoothing >= 0 && options.label_smoothing < 1, ErrorKind::Usage, "classifier", "label_smoothing is ",
-          options.label_smoothing, "; allowed: 0 up to, not including, 1");
+        smoothing_(options.label_smoothing),
+        focal_gamma_(options.focal_gamma) {
+    check(smoothing_ >= 0 && smoothing_ < 1, ErrorKind::Usage, "classifier", "label_smoothing is ", smoothing_,
+          "; allowed: 0 up to, not including, 1");
+    check(focal_gamma_ >= 0 && std::isfinite(focal_gamma_), ErrorKind::Usage, "classifier", "focal_gamma is ", focal_gamma_,
+          "; allowed: at least 0");
+    check(focal_gamma_ == 0 || smoothing_ == 0, ErrorKind::Usage, "classifier", "focal_gamma is ", focal_gamma_, " and label_smoothing ",
+          smoothing_, "; allowed: one of them, since the focal loss needs one right class");
+    const auto& weights = options.class_weights;
+    if (weights.empty()) return;
+    check(std::all_of(weights.begin(), weights.end(), [](double w) { return w >= 0 && std::isfinite(w); }), ErrorKind::Usage, "classifier",
+          "class_weights has a number that is negative or not finite; allowed: numbers of at least 0");
+    check(model.num_classes <= 0 || static_cast<int64_t>(weights.size()) == model.num_classes, ErrorKind::Usage, "classifier",
+          "class_weights has ", weights.size(), " numbers, and the model ", model.num_classes, " classes; allowed: one for each");
+    class_weights_ = at::tensor(weights, at::kFloat);
   }
 
-  StepOutput training_step(const ForwardContext& context) override { return output_of(context, smoothing_); }
-  StepOutput validation_step(const ForwardContext& context) override { return output_of(context, 0); }
+  StepOutput training_step(const ForwardContext& context) override { return output_of(context, /*training=*/true); }
+  StepOutput validation_step(const ForwardContext& context) override { return output_of(context, /*training=*/false); }
+
+  void to(c10::Device device) override {
+    ModelTask::to(device);
+    if (class_weights_.defined()) class_weights_ = class_weights_.to(device);
+  }
 
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override {
     if (!usual_metrics_) return ModelTask::metric_sums(output, batch);
     const auto rank = detail::rank_of_target(output, batch);  // once for both metrics
-    return detail::unmasked(at::stack({rank.eq(1), rank.ge(1).logical_and_(rank.le(5))}).to(at::kFloat), batch).sum(1).mul_(100);
+    std::vector<at::Tensor> right = {rank.eq(1)};
+    if (metric_names().size() > 1) right.push_back(rank.ge(1).logical_and_(rank.le(5)));
+    return detail::unmasked(at::stack(right).to(at::kFloat), batch).sum(1).mul_(100);
   }
 
  private:
-  StepOutput output_of(const ForwardContext& context, double smoothing) {
+  // Returns the loss of each sample [batch], with weights and the focal factor; 0 for a sample that is ignored.
+  at::Tensor weighted_losses(const at::Tensor& logits, const at::Tensor& target) const {
+    const bool labels = target.dim() == 1;
+    check(focal_gamma_ == 0 || labels, ErrorKind::Usage, "classifier", "focal_gamma needs targets [batch]; they have shape ",
+          target.sizes(), "; hint: data.mixup_alpha=0 data.cutmix_alpha=0");
+    check(!class_weights_.defined() || class_weights_.size(0) == logits.size(1), ErrorKind::Usage, "classifier", "class_weights has ",
+          class_weights_.defined() ? class_weights_.size(0) : 0, " numbers, and the model ", logits.size(1),
+          " classes; allowed: one for each");
+    if (focal_gamma_ == 0) return at::cross_entropy_loss(logits, target, class_weights_, at::Reduction::None, -100, smoothing_);
+    auto each = at::cross_entropy_loss(logits, target, {}, at::Reduction::None, -100);
+    // The lower bound keeps the gradient of the power finite for a sample that is certain; its loss is 0 all the same.
+    each = at::expm1(-each).neg().clamp_min(1e-12).pow(focal_gamma_) * each;
+    return class_weights_.defined() ? each * class_weights_.index_select(0, target.clamp_min(0)) : each;
+  }
+
+  StepOutput output_of(const ForwardContext& context, bool training) {
     const auto& batch = context.batch();
     auto outputs = model_.forward(context);
     const auto logits = outputs.first();
@@ -63,6 +110,12 @@ class Classifier final : public ModelTask {
           " for logits ", logits.sizes(), "; allowed: [batch] or [batch, classes]");
     check_labels(target, logits.size(1), batch);
     const auto in_fp32 = logits.to(at::kFloat);
+    const double smoothing = training ? smoothing_ : 0;
+    if (training && (class_weights_.defined() || focal_gamma_ > 0)) {
+      const auto each = weighted_losses(in_fp32, target);
+      const auto counted = target.dim() == 1 ? target.ne(-100).to(at::kFloat) : at::ones_like(each);
+      return {masked_mean(each, batch.has("mask") ? counted * batch.at("mask").to(at::kFloat) : counted), batch.weight, in_fp32};
+    }
     if (!batch.has("mask"))
       return {at::cross_entropy_loss(in_fp32, target, {}, at::Reduction::Mean, -100, smoothing), batch.weight, in_fp32};
     const auto each = at::cross_entropy_loss(in_fp32, target, {}, at::Reduction::None, -100, smoothing);
@@ -70,7 +123,8 @@ class Classifier final : public ModelTask {
   }
 
   bool usual_metrics_;
-  double smoothing_;
+  double smoothing_, focal_gamma_;
+  at::Tensor class_weights_;  // fp32 [classes] on the model's device; undefined: none
 };
 
 class Regressor final : public ModelTask {
@@ -91,9 +145,17 @@ class Regressor final : public ModelTask {
 
 }  // namespace
 
-std::shared_ptr<Task> classifier(Model model, ClassifierOptions options) {
-  return std::make_shared<Classifier>(std::move(model), std::move(options));
+std::vector<double> balanced_class_weights(const std::vector<int64_t>& samples) {
+  const auto all = static_cast<double>(std::accumulate(samples.begin(), samples.end(), int64_t{0}));
+  std::vector<double> out;
+  for (size_t c = 0; c < samples.size(); ++c) {
+    check(samples[c] > 0, ErrorKind::Data, "classifier", "class ", c, " has no training samples, so that it has no balanced weight");
+    out.push_back(all / (static_cast<double>(samples.size()) * static_cast<double>(samples[c])));
+  }
+  return out;
 }
+
+std::shared_ptr<Task> classifier(Model model, ClassifierOptions options) { return std::make_shared<Classifier>(model, options); }
 
 std::shared_ptr<Task> regressor(Model model, std::vector<Metric> metrics) {
   return std::make_shared<Regressor>(std::move(model), std::move(metrics));

@@ -1,10 +1,17 @@
 """A folder of images as people have it: one folder a class, parts held out for validation, a test set, and answers in a file."""
 import csv
 import json
+import pathlib
+import random
+import re
 import unittest
 
 from images import png
-from programs import ProgramTest, main, npu_tool, train_app
+from peers import MODELS_PYTHON, Peer
+from programs import BIN, ProgramTest, main, npu_tool, train_app
+
+SCORES = pathlib.Path(__file__).with_name('python_scores.py')
+PEER = Peer(MODELS_PYTHON, sklearn='import numpy\nfrom sklearn import metrics')
 
 COLOURS = {'blue': (30, 30, 220), 'green': (30, 220, 30), 'red': (220, 30, 30)}
 CONFIG = '''
@@ -76,6 +83,18 @@ class ImageData(ProgramTest):
         self.assertFails(npu_tool('eval', '--checkpoint', self.dir / 'out/run/version_0', '--split', 'test'), 2,
                          'image_folder has no test data; hint: those of an image_folder are in ROOT/test/<class>/')
 
+    def test_classes_of_different_sizes_are_balanced(self):
+        self.images('train', 8)
+        for file in (self.dir / 'images/train/red').glob('[2-7].png'): file.unlink()
+        self.assertDone(train_app(self.yaml, 'task.balanced_classes=true', 'trainer.max_epochs=1'))
+        resolved = (self.dir / 'out/run/version_0/config.yaml').read_text()
+        weights = [float(number) for number in re.search(r'class_weights: \[(.*)\]', resolved).group(1).split(',')]
+        for weight, expected in zip(weights, [18 / 24, 18 / 24, 18 / 6]): self.assertAlmostEqual(weight, expected)
+        self.assertIn('balanced_classes: false', resolved)
+        self.assertNotIn('acc5', (self.dir / 'out/run/version_0/metrics.csv').read_text())
+        self.assertFails(train_app(self.yaml, 'task.balanced_classes=true', 'task.class_weights=[1, 2, 3]'), 2, 'allowed: one of them')
+        self.assertFails(train_app(self.yaml, 'task.class_weights=[1, 2]'), 2, 'class_weights has 2 numbers, and the model 3 classes')
+
     def test_answers_are_written_to_a_file_a_row_for_each_image(self):
         self.images('train', 6)
         self.assertDone(train_app(self.yaml))
@@ -110,6 +129,37 @@ class ImageData(ProgramTest):
         result = npu_tool('predict', '--checkpoint', run, *args)
         self.assertFails(result, 3, '1 of 18 images cannot be read', 'red/0.png')
         return result[1]
+
+    @unittest.skipUnless(PEER.has('sklearn'), f'{MODELS_PYTHON} has no scikit-learn (scripts/setup --dev installs it)')
+    def test_scores_of_a_validation_are_those_of_scikit_learn_on_any_number_of_ranks(self):
+        random.seed(5)
+        for root, count in (('train', 8), ('val', 11)):
+            for name, colour in COLOURS.items():
+                folder = self.dir / 'images' / root / name
+                folder.mkdir(parents=True)
+                for i in range(count if name != 'red' else count - 4): png(folder / f'{i:02}.png', 32, tuple(c // 3 + random.randrange(170) for c in colour))
+        scores = [f'{{name: {score}{average}}}' for score in ('precision', 'recall', 'f1') for average in ('', ', average: micro', ', average: weighted')]
+        metrics = f"task.metrics=[accuracy, {', '.join(scores)}, {{name: recall, label: 1}}, auroc, map, ece]"
+        options = (self.yaml, metrics, 'trainer.max_epochs=2', 'trainer.log_every_n_steps=1', 'checkpoint.monitor=val/f1')
+        self.assertDone(train_app(*options))
+        run = self.dir / 'out/run/version_0'
+        own = self.eval()
+        files = sorted((self.dir / 'images/val').rglob('*.png'))
+        self.assertDone(npu_tool('predict', '--checkpoint', run, *files, '--logits', self.dir / 'logits.npy'))
+        (self.dir / 'labels.json').write_text(json.dumps([sorted(COLOURS).index(file.parent.name) for file in files]))
+        expected = json.loads(self.assertDone(PEER.run(SCORES, self.dir / 'logits.npy', self.dir / 'labels.json')))
+        self.assertLess(0.4, expected['f1'])
+        self.assertLess(expected['f1'], 0.95)
+        for name, value in expected.items(): self.assertAlmostEqual(own[name], value, delta=1e-6, msg=name)
+
+        with (run / 'metrics.csv').open(newline='') as opened: logged = list(csv.DictReader(opened))
+        self.assertEqual({row['phase'] for row in logged if row['f1']}, {'val'})
+        self.assertTrue(any(row['acc1'] and not row['f1'] for row in logged))
+        self.assertDone(npu_tool('launch', '--nproc', 2, BIN / 'train_app', *options, 'data.batch_size=3', 'trainer.strategy=ddp', 'output.name=ranks'))
+        of_ranks = json.loads((self.dir / 'out/ranks/version_0/history.json').read_text())['epochs'][-1]
+        of_one = json.loads((run / 'history.json').read_text())['epochs'][-1]
+        for name in expected: self.assertAlmostEqual(of_ranks['val'][name], of_one['val'][name], delta=1e-6, msg=name)
+        self.assertFails(train_app(*options, 'early_stopping.monitor=train/f1'), 2, "no metric 'train/f1'", 'under val/ alone: precision')
 
 
 if __name__ == '__main__': main()

@@ -73,6 +73,62 @@ TEST_CASE("label smoothing and soft targets follow libtorch; validation does not
   CHECK(output.loss.item<double>() == doctest::Approx(-(soft * torch::log_softmax(logits, 1)).sum(1).mean().item<double>()));
 }
 
+TEST_CASE("class weights and the focal factor are those of their formulas, averaged over samples, in training only") {
+  torch::manual_seed(4);
+  const auto logits = torch::randn({6, 3}, torch::requires_grad());
+  const auto target = torch::tensor({0, 1, -100, 2, 0, 0});
+  auto net = std::make_shared<Given>();
+  net->logits = logits;
+  const auto loss_of = [&](const ClassifierOptions& options, const at::Tensor& with) {
+    return classifier(net, options)->training_step(targets(with)).loss;
+  };
+  const auto plain =
+      torch::nn::functional::cross_entropy(logits, target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+  const auto weights = torch::tensor({0.5F, 2.F, 4.F}).index_select(0, target.clamp_min(0));
+  const ClassifierOptions weighted{.class_weights = {0.5, 2, 4}};
+  CHECK(loss_of(weighted, target).item<double>() == doctest::Approx(((weights * plain).sum() / 5).item<double>()));
+  const auto focal = ((1 - torch::exp(-plain)).square() * plain).sum() / 5;
+  CHECK(loss_of({.focal_gamma = 2}, target).item<double>() == doctest::Approx(focal.item<double>()));
+  CHECK(loss_of({.class_weights = {0.5, 2, 4}, .focal_gamma = 2}, target).item<double>() ==
+        doctest::Approx(((1 - torch::exp(-plain)).square() * plain * weights).sum().item<double>() / 5));
+  CHECK(classifier(net, weighted)->validation_step(targets(target)).loss.item<double>() == doctest::Approx(plain.sum().item<double>() / 5));
+  loss_of({.focal_gamma = 0.5}, target).backward();
+  CHECK(logits.grad().isfinite().all().item<bool>());
+
+  const auto soft = torch::softmax(torch::randn({6, 3}), 1);
+  CHECK(loss_of(weighted, soft).item<double>() ==
+        doctest::Approx(-(soft * torch::log_softmax(logits, 1) * torch::tensor({0.5F, 2.F, 4.F})).sum(1).mean().item<double>()));
+  CHECK(has(error_of([&] { loss_of({.focal_gamma = 2}, soft); }).what(), "data.mixup_alpha=0"));
+  CHECK(has(error_of([&] { loss_of({.class_weights = {1, 2}}, target); }).what(), "class_weights has 2 numbers, and the model 3 classes"));
+  CHECK(error_of([&] { loss_of({.class_weights = {1, 2, -1}}, target); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { loss_of({.label_smoothing = 0.1, .focal_gamma = 1}, target); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a sample that is certain has a focal loss of 0 with a gradient of 0") {
+  auto net = std::make_shared<Given>();
+  net->logits = torch::tensor({{100.F, 0.F}}, torch::requires_grad());
+  const auto loss = classifier(net, {.focal_gamma = 0.5})->training_step(targets(torch::tensor({0}))).loss;
+  CHECK(loss.item<double>() == 0);
+  loss.backward();
+  CHECK(net->logits.grad().isfinite().all().item<bool>());
+}
+
+TEST_CASE("balanced weights are inverse to the sizes of the classes, with a mean of 1 over the samples") {
+  CHECK(balanced_class_weights({6, 2, 4}) == std::vector<double>{12. / 18, 2, 1});
+  CHECK(has(error_of([] { balanced_class_weights({6, 0}); }).what(), "class 1 has no training samples"));
+}
+
+TEST_CASE("up to five classes have no acc5") {
+  auto model = as_model(torch::nn::Linear(2, 3));
+  model.num_classes = 5;
+  CHECK(classifier(model)->metric_names() == std::vector<std::string>{"acc1"});
+  const auto batch = targets(torch::tensor({0, 1}));
+  CHECK(classifier(model)->metric_sums(StepOutput{{}, 2, Outputs(torch::tensor({{1.F, 0.F, 0.F}, {1.F, 0.F, 0.F}}))}, batch).sizes() ==
+        at::IntArrayRef({1}));
+  model.num_classes = 6;
+  CHECK(classifier(model)->metric_names().size() == 2);
+}
+
 TEST_CASE("shapes that do not fit are reported") {
   CHECK(error_of([] { run(torch::zeros({2, 3, 4}), targets(torch::tensor({0, 1}))); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { run(torch::zeros({2, 3}), targets(torch::zeros({2, 2, 2}))); }).kind() == ErrorKind::Usage);

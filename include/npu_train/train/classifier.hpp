@@ -5,6 +5,7 @@
 /// `MyNet` is a torch::nn module with `at::Tensor forward(at::Tensor)`: a holder (TORCH_MODULE), a shared_ptr to the module, or a Model.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -15,12 +16,20 @@
 namespace npu_train {
 
 struct ClassifierOptions {
-  double label_smoothing = 0;     ///< share of the target spread over all classes (Szegedy et al. 2016), in [0, 1)
-  std::vector<Metric> metrics{};  ///< used instead of acc1 and acc5; a configuration names them
+  double label_smoothing = 0;  ///< share of the target spread over all classes (Szegedy et al. 2016), in [0, 1)
+  /// Factor of the loss of each class in training; empty: 1. The weighted losses are averaged over samples, so that the loss does not
+  /// depend on how samples are divided into batches (torch divides by the weights of the batch instead).
+  std::vector<double> class_weights{};
+  double focal_gamma = 0;         ///< focal loss in training (Lin et al. 2017): the loss of a sample times (1 - p)^gamma; 0: off
+  std::vector<Metric> metrics{};  ///< used instead of acc1 and, for more than 5 classes, acc5; a configuration names them
 };
 
+/// Returns the weights N / (classes * N_c) for these numbers of samples N_c of each class, whose mean over the samples is 1 (scikit-learn's
+/// class_weight="balanced"). Error(Data) for a class without samples.
+std::vector<double> balanced_class_weights(const std::vector<int64_t>& samples);
+
 /// Returns a task with cross entropy on logits [N, classes], for targets [N] (int64) or [N, classes] (probabilities), and metrics acc1 and
-/// acc5 in percent. A "mask" [N] in the batch excludes padded samples from loss and metrics.
+/// acc5 (unless Model::num_classes is 1 to 5) in percent. A "mask" [N] in the batch excludes padded samples from loss and metrics.
 std::shared_ptr<Task> classifier(Model model, ClassifierOptions options = {});
 
 /// Returns a task with the mean squared error between outputs and targets of the same shape, and the metric mae (mean absolute error)
