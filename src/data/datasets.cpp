@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <tuple>
 
 #include "data/open_tokens.hpp"
@@ -96,6 +97,19 @@ DatasetPair open_generated(const GeneratedOptions& options, const TransformRegis
   return pair;
 }
 
+/// Returns for each sample 1 / (samples of its class).
+std::vector<double> balanced_weights(const Dataset& data) {
+  std::map<int64_t, int64_t> counts;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    check(data.label(i) >= 0, ErrorKind::Usage, "data.sampler", "the data set does not know the class of sample ", i,
+          "; hint: Dataset::label(), or sampler=uniform");
+    ++counts[data.label(i)];
+  }
+  std::vector<double> out;
+  for (int64_t i = 0; i < data.size(); ++i) out.push_back(1 / static_cast<double>(counts[data.label(i)]));
+  return out;
+}
+
 LoaderOptions common(const DataOptions& data, LoaderOptions runtime) {
   runtime.num_workers = parse_num_workers(data.num_workers);
   runtime.prefetch_factor = data.prefetch_factor;
@@ -140,8 +154,11 @@ Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
     runtime.finish =
         chain_hooks(mix_batches({data.mixup_alpha, data.cutmix_alpha, pair.info().num_classes, runtime.seed}), std::move(runtime.finish));
   }
+  check(data.sampler == "uniform" || pair.train_stream == nullptr, ErrorKind::Usage, "data.sampler",
+        "a stream has no sampler; allowed: uniform");
   if (pair.train_stream != nullptr) return Loader(pair.train_stream, pair.train_pipeline, std::move(runtime));
   runtime.shuffle = data.shuffle;
+  if (data.sampler == "balanced") runtime.sample_weights = balanced_weights(*pair.train);
   return Loader(pair.train, pair.train_pipeline, std::move(runtime));
 }
 

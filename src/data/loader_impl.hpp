@@ -51,7 +51,8 @@ struct Loader::Impl {
                                .drop_last = options.last_batch == LastBatch::Drop,
                                .seed = with_seed,
                                .rank = options.rank,
-                               .world_size = options.world_size});
+                               .world_size = options.world_size,
+                               .weights = options.sample_weights});
   }
   /// Returns the index within the epoch of this rank's micro-batch in a round.
   int64_t index_of(int64_t round) const { return first_batch + round * options.world_size + options.rank; }

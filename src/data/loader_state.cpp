@@ -33,7 +33,8 @@ void check_order(const State& state, int64_t epoch, const DistributedSampler& sa
   check(samples == sampler.options().size, ErrorKind::Checkpoint, kPart, "the state belongs to a data set with ", samples,
         " samples; this one has ", sampler.options().size);
   check(order_digest(sampler.order(epoch)) == state.text("order", kPart), ErrorKind::Checkpoint, kPart,
-        "the order of the samples in epoch ", epoch, " differs from the one in the state; hint: data.shuffle must be unchanged");
+        "the order of the samples in epoch ", epoch,
+        " differs from the one in the state; hint: data.shuffle and data.sampler must be unchanged");
 }
 
 }  // namespace

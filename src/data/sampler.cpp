@@ -1,6 +1,7 @@
 #include "npu_train/data/sampler.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -17,6 +18,25 @@ std::vector<int64_t> permutation(uint64_t seed, int64_t epoch, int64_t n) {
   return order;
 }
 
+std::vector<int64_t> weighted_draws(uint64_t seed, int64_t epoch, const std::vector<double>& weights) {
+  std::vector<double> until;  // sums of the weights up to each sample
+  double sum = 0;
+  for (const double weight : weights) {
+    check(weight >= 0 && std::isfinite(weight), ErrorKind::Usage, "sampler", "the weight of sample ", until.size(), " is ", weight,
+          "; allowed: finite numbers of at least 0");
+    until.push_back(sum += weight);
+  }
+  check(sum > 0, ErrorKind::Usage, "sampler", "all ", weights.size(), " weights are 0");
+  Philox rng(derive_seed(seed, "weighted draws", static_cast<uint64_t>(epoch)));
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const uint64_t high = rng() >> 5, low = rng() >> 6;  // 27 and 26 bits: a number in [0, 1) with all bits of a double
+    const double at = (static_cast<double>(high) * 0x1p26 + static_cast<double>(low)) * 0x1p-53 * sum;
+    out.push_back(std::upper_bound(until.begin(), until.end() - 1, at) - until.begin());
+  }
+  return out;
+}
+
 std::vector<int64_t> sequence(int64_t n) {
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -28,9 +48,12 @@ DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_
         options.rank, " of ", options.world_size, "; allowed: 0 <= rank < world_size");
   check(options.size >= 0 && options.batch_size >= 1, ErrorKind::Usage, "sampler", options.size, " samples in batches of ",
         options.batch_size, "; allowed: at least 0 samples, batches of at least 1");
+  check(options.weights.empty() || static_cast<int64_t>(options.weights.size()) == options.size, ErrorKind::Usage, "sampler",
+        options.weights.size(), " weights for ", options.size, " samples; allowed: one for each, or none");
 }
 
 std::vector<int64_t> DistributedSampler::order(int64_t epoch) const {
+  if (!options_.weights.empty()) return weighted_draws(options_.seed, epoch, options_.weights);
   return options_.shuffle ? permutation(options_.seed, epoch, options_.size) : sequence(options_.size);
 }
 

@@ -242,6 +242,34 @@ TEST_CASE("test images are opened when they are asked for, with the classes of t
   CHECK(has(error_of([&] { pair.open_test(); }).what(), "test/c: no class of the training data"));
 }
 
+TEST_CASE("a balanced sampler gives all classes the same frequency, and resumes inside an epoch") {
+  const TempDir dir;
+  for (int i = 0; i < 60; ++i) add_image(dir / ((i < 50 ? "train/a/" : "train/b/") + std::to_string(i) + ".png"));
+  add_image(dir / "val/a/1.png");
+  const auto pair = folder(dir.path(), "sampler: balanced");
+  Loader loader = train_loader(pair, {.seed = 3});
+  const auto labels = [](Loader& from) {
+    std::vector<int64_t> out;
+    while (const auto batch = from.next())
+      for (int64_t i = 0; i < batch->size; ++i) out.push_back(batch->target()[i].item<int64_t>());
+    return out;
+  };
+  loader.begin_epoch(0);
+  const auto all = labels(loader);
+  CHECK(all.size() == 60);
+  const auto rare = std::count(all.begin(), all.end(), 1);
+  CHECK((rare > 20 && rare < 40));
+  loader.begin_epoch(0);
+  for (int i = 0; i < 10; ++i) loader.next();
+  Loader resumed = train_loader(pair, {.seed = 3});
+  resumed.load_state(loader.state());
+  resumed.begin_epoch(0, 10);
+  CHECK(labels(resumed) == std::vector<int64_t>(all.begin() + 20, all.end()));
+  CHECK(error_of([&] { train_loader(folder(dir.path()), {.seed = 3}).load_state(loader.state()); }).kind() == ErrorKind::Checkpoint);
+  const auto texts = make("generated_text", "train_size: 8\nval_size: 8\nbatch_size: 2\nsampler: balanced");
+  CHECK(has(error_of([&] { train_loader(texts, {}); }).what(), "does not know the class"));
+}
+
 TEST_CASE("one line reports the found and the skipped files") {
   const TempDir dir;
   for (const char* name : {"train/a/1.png", "train/a/sub/2.png", "train/b/3.png", "val/a/4.png"}) add_image(dir / name);

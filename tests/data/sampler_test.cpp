@@ -109,3 +109,36 @@ TEST_CASE("impossible samplers and positions are refused") {
   huge.set_epoch(0);
   CHECK(huge.indices(0) == sequence(3));
 }
+
+TEST_CASE("weighted draws have the frequencies of their weights, and depend only on seed and epoch") {
+  std::vector<double> weights(3000, 1.0);
+  for (size_t i = 0; i < 1000; ++i) weights[i] = 0;
+  for (size_t i = 1000; i < 1500; ++i) weights[i] = 9;
+  const auto draws = weighted_draws(7, 0, weights);
+  REQUIRE(draws.size() == 3000);
+  int64_t heavy = 0;
+  for (const auto i : draws) {
+    CHECK((i >= 1000 && i < 3000));
+    heavy += i < 1500 ? 1 : 0;
+  }
+  CHECK(heavy == doctest::Approx(2250).epsilon(0.03));  // 4500 of 6000; the standard deviation is 24
+  CHECK(weighted_draws(7, 0, weights) == draws);
+  CHECK(weighted_draws(7, 1, weights) != draws);
+  CHECK(weighted_draws(8, 0, weights) != draws);
+  CHECK(weighted_draws(7, 0, {0, 0, 5}) == std::vector<int64_t>{2, 2, 2});
+  CHECK(weighted_draws(7, 0, {5, 0, 0}) == std::vector<int64_t>{0, 0, 0});
+  for (const auto& bad : std::vector<std::vector<double>>{{}, {0, 0}, {1, -1}, {1, NAN}, {1, INFINITY}})
+    CHECK(error_of([&] { weighted_draws(7, 0, bad); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { DistributedSampler({.size = 3, .weights = {1, 2}}); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("the weighted draws of an epoch are divided among ranks like any order") {
+  const std::vector<double> weights = {1, 4, 0, 2, 3, 1, 1};
+  const auto sampler = [&](int64_t rank, int64_t ranks) {
+    DistributedSampler out({.size = 7, .batch_size = 2, .seed = 5, .rank = rank, .world_size = ranks, .weights = weights});
+    out.set_epoch(3);
+    return out;
+  };
+  const auto alone = sampler(0, 1);
+  for (int64_t batch = 0; batch < 4; ++batch) CHECK(sampler(batch % 2, 2).indices(batch / 2) == alone.indices(batch));
+}

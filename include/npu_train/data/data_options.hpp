@@ -26,6 +26,7 @@ struct DataOptions {
   std::string num_workers = "auto";
   int64_t prefetch_factor = 2;
   bool shuffle = true;
+  std::string sampler = "uniform";  ///< uniform | balanced: samples of an epoch are drawn with replacement, each class equally often
   bool drop_last = false;
   int64_t image_size = 0;                    ///< replaces `size: 0` of a transform
   std::vector<PartConfig> train_transforms;  ///< each data set has its own defaults
@@ -49,6 +50,10 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("num_workers", &DataOptions::num_workers, "loader threads: auto (the cores of this process, at most 16) or a number; 0: none");
   add("prefetch_factor", &DataOptions::prefetch_factor, "batches prepared in advance, per worker", between(1, 64));
   add("shuffle", &DataOptions::shuffle, "shuffles the training samples in each epoch");
+  add("sampler", &DataOptions::sampler,
+      "how often a training sample occurs; uniform: once in each epoch; balanced: drawn with replacement, so that all classes are equally "
+      "frequent",
+      one_of({"uniform", "balanced"}));
   add("drop_last", &DataOptions::drop_last, "omits a last training batch that is not full");
   add("image_size", &DataOptions::image_size, "height and width of images after transforms whose size is 0", between(0, 8192));
   add("train_transforms", &DataOptions::train_transforms, "transforms of training images, in order; normalize last");

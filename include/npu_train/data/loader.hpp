@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/state.hpp"
@@ -51,8 +52,9 @@ struct LoaderOptions {
   bool skip_bad_samples = false;
   uint64_t seed = 0;  ///< the same on every rank
   int64_t rank = 0, world_size = 1;
-  BatchHook finish{};    ///< called in a worker for each complete batch (mixup, pinned memory)
-  BatchHook transfer{};  ///< called in next(), on the calling thread (copy to the device)
+  std::vector<double> sample_weights{};  ///< draws the samples of an epoch with replacement, see SamplerOptions::weights
+  BatchHook finish{};                    ///< called in a worker for each complete batch (mixup, pinned memory)
+  BatchHook transfer{};                  ///< called in next(), on the calling thread (copy to the device)
 };
 
 /// Parses "auto" or a number; auto is min(16, cpu_count()).

@@ -9,6 +9,10 @@ namespace npu_train {
 /// Returns 0, 1, ..., n - 1 in an order drawn from (seed, epoch): Fisher-Yates over Philox.
 std::vector<int64_t> permutation(uint64_t seed, int64_t epoch, int64_t n);
 
+/// Returns weights.size() draws with replacement from (seed, epoch), each with a probability proportional to its weight, as
+/// torch.utils.data.WeightedRandomSampler draws them. Error(Usage) for a weight that is negative or not finite, or if all are 0.
+std::vector<int64_t> weighted_draws(uint64_t seed, int64_t epoch, const std::vector<double>& weights);
+
 /// Returns 0, 1, ..., n - 1.
 std::vector<int64_t> sequence(int64_t n);
 
@@ -19,6 +23,8 @@ struct SamplerOptions {
   bool drop_last = false;  ///< omits the last micro-batch of the epoch if it is not full
   uint64_t seed = 0;       ///< the same on every rank
   int64_t rank = 0, world_size = 1;
+  /// Not empty: an epoch has the samples of weighted_draws(), and `shuffle` has no effect. One weight for each sample.
+  std::vector<double> weights{};
 };
 
 /// The samples of each micro-batch of one rank. The order of an epoch is cut into micro-batches 0, 1, 2, ...; in round k, rank r of N takes
@@ -29,12 +35,13 @@ struct SamplerOptions {
 ///     sampler.set_epoch(epoch);
 ///     for (int64_t round = 0; round < sampler.rounds(); ++round) step(sampler.indices(round));
 ///   }
-/// Over all ranks, each sample of the epoch occurs exactly once. In the last round the last ranks may have no samples, but still take part
-/// in the update. torch.utils.data.DistributedSampler differs: it deals single samples to the ranks (every N-th), and repeats or drops some
-/// to give all ranks the same number. Its batches therefore depend on N and differ from those of one process.
+/// Over all ranks, each sample of the epoch occurs exactly once (with weights: as often as it was drawn). In the last round the last ranks
+/// may have no samples, but still take part in the update. torch.utils.data.DistributedSampler differs: it deals single samples to the
+/// ranks (every N-th), and repeats or drops some to give all ranks the same number. Its batches therefore depend on N and differ from those
+/// of one process.
 class DistributedSampler {
  public:
-  /// Error(Usage) unless 0 <= rank < world_size, batch_size is at least 1 and size at least 0.
+  /// Error(Usage) unless 0 <= rank < world_size, batch_size is at least 1, size at least 0, and weights have this size.
   explicit DistributedSampler(const SamplerOptions& options);
   const SamplerOptions& options() const { return options_; }
 
