@@ -49,7 +49,7 @@ TEST_CASE("N steps, state, N steps equal 2N steps, bit for bit") {
       half_loop->fit();
       const auto state = snapshot(*half_loop);
 
-      torch::manual_seed(999);
+      seed_everything(999);
       Toy rest(mode, "sgd", 0.5);
       rest.with_ema();
       auto rest_loop = rest.loop(options(12));
