@@ -137,6 +137,12 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
     const std::lock_guard<std::mutex> lock(mutex_);
     layer_ = number_of(name);
   }
+  // What an allocator that reports no blocks says of itself.
+  void ask(const MemoryStats& memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    allocated_ = memory.allocated;
+    reserved_ = memory.reserved;
+  }
   void begin_record(const std::string& layer, const std::string& type, const std::string& inputs) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const int number = number_of(layer);
@@ -262,6 +268,7 @@ const at::Tensor* MemoryRecorder::value_in(const SeenOp& op) const {
 void MemoryRecorder::op_begins(const SeenOp& op) {
   const auto layer = layer_of(parameter_of(op));
   if (const auto* input = value_in(op); !layer.empty() && input != nullptr) {
+    if (device_.kind == "npu") sink_->ask(backend_of(device_).memory(device_));
     const auto type = types_.find(layer);
     sink_->begin_record(layer, type != types_.end() ? type->second : op.name, shape_of(*input));
   }

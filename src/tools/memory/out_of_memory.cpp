@@ -13,6 +13,7 @@
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/dist/offload.hpp"
+#include "npu_train/tools/memory/predict_memory.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 
@@ -87,7 +88,7 @@ class Explanation {
     const auto text = place() + "\n" + holdings() + fragmentation() + layers();
     {
       const ScopedLogSilence silence;  // trials of other precisions log warnings about operators
-      advice_ = changes_that_fit(run_, work_);
+      advice_ = blind() ? changes_predicted_on_host() : changes_that_fit(run_, work_);
     }
     return report(text + changes() + no_retry(config_, reason()), hint(), cause);
   }
@@ -95,6 +96,16 @@ class Explanation {
  private:
   const Device& device() const { return run_.device; }
   bool training() const { return failed_.pass == Pass::Training; }
+  // torch_npu's allocator reports no blocks to libtorch.
+  bool blind() const { return device().kind == "npu"; }
+
+  MemoryAdvice changes_predicted_on_host() const {
+    MemoryAdvice out;
+    const auto overrides = training() ? fitting_overrides(config_, work_.room, run_.parts) : "";
+    if (!overrides.empty()) out.changes.push_back({overrides, "-", "the same update, but for batch norms over fewer samples"});
+    if (!training()) out.unmeasured.push_back("torch_npu's allocator reports no blocks of a validation or a prediction");
+    return out;
+  }
 
   void observe() {
     forget_gradients(run_);
@@ -198,7 +209,8 @@ class Explanation {
     auto uses = trace_.live_after(trace_.refused > 0 ? trace_.refused_at : trace_.peak_event() + 1);
     const auto resident = resident_.by_use();
     for (size_t i = 0; i < kMemoryUses; ++i) uses[i] += resident[i];
-    return std::string("  ") + (trace_.refused > 0 ? "then" : "at its peak") + " the memory held: " + sizes_text(uses) + "\n";
+    const char* when = blind() ? "besides activations, gradients and workspace," : trace_.refused > 0 ? "then" : "at its peak";
+    return std::string("  ") + when + " the memory held: " + sizes_text(uses) + "\n";
   }
 
   std::string layers() const {

@@ -42,6 +42,15 @@ std::string device_for(const RunConfig& config) {
   }
 }
 
+// Selects the device on which the steps are recorded. torch_npu's allocator reports no blocks to libtorch, and the simulated NPU cannot be
+// used beside it.
+void choose_device(RunConfig& config) {
+  config.device = device_for(config);
+  if (!config.device.starts_with("npu")) return;
+  if (config.precision == "auto") config.precision = make_precision(precision_options(config), run_device(config))->name();
+  config.device = "cpu";
+}
+
 Batch first_batch(Trainer& trainer, int64_t size) {
   auto data = trainer.data();
   data.options.batch_size = size;
@@ -80,7 +89,7 @@ MemoryTrace record(Trainer& trainer, const std::vector<Batch>& window) {
 
 Measured measure(const RunConfig& given, const Parts& parts) {
   auto config = detail::without_files(given);
-  config.device = device_for(given);
+  choose_device(config);
   config.trainer.profiler = "none";
   config.trainer.on_oom = "stop";
   if (parts.process_group && config.trainer.strategy == "auto") config.trainer.strategy = "ddp";  // independent of this machine's memory
