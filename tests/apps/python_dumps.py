@@ -3,7 +3,7 @@
   make   writes the weights of the network, its TorchScript module, and the data of three batches; prints the places of its faults as JSON
   dump   trains it as it is (FAULT "none") or with one planted fault, and dumps the steps to FOLDER/theirs_TASK_FAULT
 
-The faults are at the places that PLACES names; a fault that a network has no place for is not planted in it."""
+PEER_DEVICE is the device of the training: cpu, or npu, with torch_npu. The faults are at the places that PLACES names; a fault that a network has no place for is not planted in it."""
 import json
 import os
 import pathlib
@@ -18,6 +18,8 @@ from torch.nn import functional as F
 warnings.simplefilter('ignore')
 torch.set_num_threads(1)
 import any_torchvision  # noqa: E402, F401
+DEVICE = os.environ.get('PEER_DEVICE', 'cpu')
+if DEVICE == 'npu': import torch_npu  # noqa: E402, F401
 
 BATCH, BATCHES, SIDE, CLASSES, CONTEXT, TOKENS = 8, 3, 32, 2, 16, 48
 STEPS = {'momentum': 3}  # two for the others
@@ -129,7 +131,7 @@ def in_bf16(layer):
     full = layer.forward
 
     def forward(x):
-        low = torch.autocast('cpu', torch.bfloat16)
+        low = torch.autocast(DEVICE, torch.bfloat16)
         with low: return full(x).float()
     layer.forward = forward
 
@@ -153,7 +155,7 @@ def plant(net, name, fault):
 def loss_of(net, name, x, y, fault):
     reduction = 'sum' if fault == 'reduction' else 'mean'
     if name != 'gpt2': return F.cross_entropy(net(x), y, reduction=reduction)
-    mask = torch.zeros(x.shape[0], 1, x.shape[1], x.shape[1]) if fault == 'mask' else None
+    mask = torch.zeros(x.shape[0], 1, x.shape[1], x.shape[1], device=x.device) if fault == 'mask' else None
     return F.cross_entropy(net(x, attention_mask=mask, use_cache=False).logits.flatten(0, 1), y.flatten(), reduction=reduction)
 
 
@@ -161,6 +163,7 @@ def dump(name, folder, task, fault):
     from msprobe.pytorch import PrecisionDebugger
     net = network(name)
     if fault != 'none': plant(net, name, fault)
+    net.to(DEVICE)
     rate = RATE.get(name, 0.1) * (2 if fault == 'lr' else 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.5 if fault == 'momentum' else 0.9)
     scopes = {'scope': [], 'list': [], 'data_mode': ['all']}
@@ -173,6 +176,7 @@ def dump(name, folder, task, fault):
     for step in range(STEPS.get(fault, 2)):
         x, y = data[step]
         if fault == 'input': x = x.flip(1)  # red and blue, or the order of the tokens
+        x, y = x.to(DEVICE), y.to(DEVICE)
         debugger.start(model=net)
         loss = loss_of(net, name, x, y, fault)
         if fault != 'buffer' or PLACES[name][fault] != 'gradients': optimizer.zero_grad()
