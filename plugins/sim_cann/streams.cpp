@@ -270,6 +270,7 @@ void wait_in_stream(const EventPointer& event, StreamHandle stream) {
 }
 
 int wait_on_host(const EventPointer& event) {
+  count("aclrtSynchronizeEvent");
   const std::string error = wait_until(*event, last_point(*event));
   return error.empty() ? int{kSuccess} : fail(kOperatorFailed, "EZ9999: " + error);
 }
