@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "data/image_file.hpp"
 #include "data/open_tokens.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -48,27 +49,12 @@ std::string left_out_of(const ImageFolder& train, const ImageFolder* val) {
   return join(out);
 }
 
-/// Returns the folder of validation images under one of its usual names, or "".
-std::string validation_folder(const std::filesystem::path& root) {
-  for (const char* name : {"val", "valid", "validation"})
-    if (std::filesystem::is_directory(root / name)) return (root / name).string();
-  return "";
-}
-
-/// Returns the folder of the classes for training: ROOT/train, or ROOT itself if it has none of the folders of a division.
-std::filesystem::path training_folder(const std::filesystem::path& root) {
-  std::error_code none;
-  const auto train = root / "train";
-  const bool divided = !validation_folder(root).empty() || std::filesystem::is_directory(root / "test", none);
-  return divided || std::filesystem::is_directory(train, none) || !std::filesystem::is_directory(root, none) ? train : root;
-}
-
 DatasetPair open_folder(const ImageFolderOptions& options, const TransformRegistry& transforms) {
   const auto root = std::filesystem::path(options.root);
   DatasetPair pair;
-  const auto train = std::make_shared<ImageFolder>(training_folder(root).string());
+  const auto train = std::make_shared<ImageFolder>(detail::training_folder(root).string());
   const auto classes = train->info().class_names;
-  const auto folder = validation_folder(root);
+  const auto folder = detail::validation_folder(root);
   const auto val = folder.empty() ? nullptr : std::make_shared<ImageFolder>(folder, classes);
   check(val == nullptr || !options.any(), ErrorKind::Usage, "data", folder, " has the validation images; omit ",
         options.fold.empty() ? "data.val_split" : "data.fold", ", or move the folder");

@@ -24,4 +24,20 @@ std::vector<uint8_t> read_image_file(const std::filesystem::path& path, const ch
   return bytes;
 }
 
+std::string validation_folder(const std::filesystem::path& root) {
+  std::error_code none;
+  for (const char* name : {"val", "valid", "validation"})
+    if (std::filesystem::is_directory(root / name, none)) return (root / name).string();
+  return "";
+}
+
+std::filesystem::path training_folder(const std::filesystem::path& root) {
+  const auto is_folder = [](const std::filesystem::path& path) {
+    std::error_code none;
+    return std::filesystem::is_directory(path, none);
+  };
+  const bool divided = !validation_folder(root).empty() || is_folder(root / "test");
+  return divided || is_folder(root / "train") || !is_folder(root) ? root / "train" : root;
+}
+
 }  // namespace npu_train::detail

@@ -3,12 +3,19 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace npu_train::detail {
 
 // True for the extensions .jpg, .jpeg and .png in any case.
 bool is_image_name(const std::filesystem::path& path);
+
+// Returns the folder of the classes for training: ROOT/train, or ROOT itself if it has none of the folders train, val, valid, validation
+// and test.
+std::filesystem::path training_folder(const std::filesystem::path& root);
+// Returns the folder of validation images, ROOT/val, valid or validation, or "".
+std::string validation_folder(const std::filesystem::path& root);
 
 // Returns the bytes of a file. Error(Data), which begins with `from`, if it is larger than 512 MiB; Error(Data) if it cannot be read.
 std::vector<uint8_t> read_image_file(const std::filesystem::path& path, const char* from);

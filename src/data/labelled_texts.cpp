@@ -153,6 +153,8 @@ Sample LabelledTexts::get(int64_t index) const {
   return out;
 }
 
+int64_t LabelledTexts::label(int64_t index) const { return lines_->texts.at(static_cast<size_t>(first_ + index)).label; }
+
 std::string LabelledTexts::where(int64_t index) const {
   const auto& text = lines_->texts[static_cast<size_t>(first_ + index)];
   return lines_->files[static_cast<size_t>(text.file)] + ", line " + std::to_string(text.line);

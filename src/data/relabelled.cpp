@@ -121,7 +121,6 @@ DatasetPair in_classes(DatasetPair pair, const Names& classes) {
   const Relabelling labels{places_of(own, classes), classes};
   pair.train = relabelled(pair.train, labels);
   pair.val = relabelled(pair.val, labels);
-  if (pair.open_test) pair.open_test = [open = pair.open_test, labels] { return relabelled(open(), labels); };
   return pair;
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "data/image_file.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/data/cifar.hpp"
 #include "npu_train/data/image_dataset.hpp"
@@ -21,12 +22,13 @@ class RandomImages final : public ImageDataset {
   RandomImages(DatasetInfo info, int64_t size) : info_(std::move(info)), size_(size) {}
   int64_t size() const override { return size_; }
   DatasetInfo info() const override { return info_; }
+  int64_t label(int64_t index) const override { return index % info_.num_classes; }
   LabelledImage image(int64_t index) const override {
     Philox rng(derive_seed(0, "shapes only", static_cast<uint64_t>(index)));
     auto pixels = Image::allocate(info_.shape[1], info_.shape[2], info_.shape[0]);
     for (int64_t c = 0; c < info_.shape[0]; ++c)
       std::generate_n(pixels.mutable_plane(c), pixels.pixels(), [&] { return static_cast<uint8_t>(rng()); });
-    return {std::move(pixels), {}, index % info_.num_classes};
+    return {std::move(pixels), {}, label(index)};
   }
 
  private:
@@ -43,12 +45,11 @@ DatasetPair random_pair(const DataOptions& options, DatasetInfo info, const Tran
   return pair;
 }
 
-/// Returns the number of folders in ROOT/train; 0 if it cannot be read.
+/// Returns the number of folders of classes; 0 if they cannot be read.
 int64_t class_folders(const std::string& root) {
   int64_t out = 0;
   std::error_code error;
-  for (std::filesystem::directory_iterator it(std::filesystem::path(root) / "train", error), end; !error && it != end;
-       it.increment(error)) {
+  for (std::filesystem::directory_iterator it(detail::training_folder(root), error), end; !error && it != end; it.increment(error)) {
     std::error_code gone;
     if (it->path().filename().string()[0] != '.' && it->is_directory(gone)) ++out;
   }

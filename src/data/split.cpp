@@ -79,7 +79,11 @@ ImageSubset::ImageSubset(std::shared_ptr<const ImageDataset> images, std::vector
 std::pair<std::shared_ptr<const ImageDataset>, std::shared_ptr<const ImageDataset>> split_images(
     const std::shared_ptr<const ImageDataset>& images, const SplitOptions& options) {
   std::vector<int64_t> labels;
-  for (int64_t i = 0; i < images->size(); ++i) labels.push_back(images->label(i));
+  for (int64_t i = 0; i < images->size(); ++i) {
+    labels.push_back(images->label(i));
+    check(labels.back() >= 0, ErrorKind::Usage, "data", "the data set does not know the class of image ", i,
+          ", by which they are divided; hint: Dataset::label()");
+  }
   auto [train, val] = split_by_class(labels, options);
   return {std::make_shared<ImageSubset>(images, std::move(train)), std::make_shared<ImageSubset>(images, std::move(val))};
 }

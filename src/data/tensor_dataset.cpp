@@ -31,6 +31,10 @@ TensorDataset::TensorDataset(at::Tensor inputs, at::Tensor targets, int64_t num_
 
 int64_t TensorDataset::size() const { return inputs_.size(0); }
 
+int64_t TensorDataset::label(int64_t index) const {
+  return targets_.dim() == 1 && targets_.scalar_type() == at::kLong ? targets_[index].item<int64_t>() : -1;
+}
+
 Sample TensorDataset::get(int64_t index) const {
   check(index >= 0 && index < size(), ErrorKind::Usage, "TensorDataset", "sample ", index, " of ", size());
   return {{{"input", inputs_.select(0, index)}, {"target", targets_.select(0, index)}}, index};

@@ -70,12 +70,13 @@ PartConfig with_run_seed(PartConfig task, int64_t seed, const Parts& parts) {
 }
 
 // Replaces balanced_classes of a task by the weights of the training data, so that the resolved configuration has the numbers.
-PartConfig with_class_weights(PartConfig task, const DatasetPair& data) {
+// Classes of the model without data have the weight 1.
+PartConfig with_class_weights(PartConfig task, const DatasetPair& data, int64_t model_classes) {
   const auto* balanced = task.options.find("balanced_classes");
   if (balanced == nullptr || !balanced->is_scalar() || balanced->scalar() != "true") return task;
   const char* const kKey = "task.balanced_classes";
   const auto* given = task.options.find("class_weights");
-  check(given == nullptr || given->items().empty(), ErrorKind::Usage, kKey, "and task.class_weights are set; allowed: one of them");
+  check(given == nullptr || given->items().empty(), ErrorKind::Usage, kKey, "both it and task.class_weights are set; allowed: one of them");
   check(data.train != nullptr && data.info().num_classes > 0, ErrorKind::Usage, kKey, "needs training data with classes, and no stream");
   std::vector<int64_t> counts(static_cast<size_t>(data.info().num_classes));
   for (int64_t i = 0; i < data.train->size(); ++i) {
@@ -84,7 +85,9 @@ PartConfig with_class_weights(PartConfig task, const DatasetPair& data) {
           "; hint: Dataset::label(), or task.class_weights");
     ++counts[static_cast<size_t>(label)];
   }
-  task.options.set("class_weights", detail::write_value(balanced_class_weights(counts)));
+  auto weights = balanced_class_weights(counts);
+  weights.resize(std::max(weights.size(), static_cast<size_t>(std::max<int64_t>(0, model_classes))), 1);
+  task.options.set("class_weights", detail::write_value(weights));
   task.options.erase("balanced_classes");
   return task;
 }
@@ -179,7 +182,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     if (!moves_in_units(*strategy, config)) model.module->to(device.c10());
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
-    const auto task_part = with_class_weights(with_run_seed(config.task, config.seed, parts), data);
+    const auto task_part = with_class_weights(with_run_seed(config.task, config.seed, parts), data, model.num_classes);
     task = parts.tasks.make(task_part, "task",
                             checkpointed(in_units(model, strategy), CheckpointPlan::parse(config.trainer.gradient_checkpointing),
                                          *precision, device, data.options.batch_size),
@@ -282,6 +285,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
     choose_validated(config.data.name);
     data = in_classes(std::move(data), classes);
   } else {
+    choose_validated("given in code");
     data.options = bind<detail::PlainDataOptions>(config.data.options, "data");
   }
 }

@@ -44,7 +44,7 @@ void add_layers(Rules& rules, double layer_decay, const ParameterSet& all) {
   for (size_t i = 0; i < all.size(); ++i) {
     auto& rule = rules[all[i].name];
     rule.lr_mult *= std::pow(layer_decay, layers[i]);
-    rule.name += str_cat(rule.name.empty() ? "" : ", ", layers[i], " from the output");
+    rule.name += str_cat(rule.name.empty() ? "layer " : ", layer ", layers[i], " from the output");
   }
 }
 

@@ -40,15 +40,10 @@ void check_labels(const at::Tensor& target, int64_t classes, const Batch& batch)
   }
 }
 
-// Among up to five classes, the five largest logits always contain the right one.
-std::vector<Metric> usual_metrics(int64_t classes) {
-  return classes >= 1 && classes <= 5 ? std::vector{accuracy(1)} : std::vector{accuracy(1), accuracy(5)};
-}
-
 class Classifier final : public ModelTask {
  public:
   Classifier(const Model& model, const ClassifierOptions& options)
-      : ModelTask(model, options.metrics.empty() ? usual_metrics(model.num_classes) : options.metrics),
+      : ModelTask(model, options.metrics.empty() ? std::vector{accuracy(1), accuracy(5)} : options.metrics),
         usual_metrics_(options.metrics.empty()),
         smoothing_(options.label_smoothing),
         focal_gamma_(options.focal_gamma) {
@@ -78,9 +73,7 @@ class Classifier final : public ModelTask {
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override {
     if (!usual_metrics_) return ModelTask::metric_sums(output, batch);
     const auto rank = detail::rank_of_target(output, batch);  // once for both metrics
-    std::vector<at::Tensor> right = {rank.eq(1)};
-    if (metric_names().size() > 1) right.push_back(rank.ge(1).logical_and_(rank.le(5)));
-    return detail::unmasked(at::stack(right).to(at::kFloat), batch).sum(1).mul_(100);
+    return detail::unmasked(at::stack({rank.eq(1), rank.ge(1).logical_and_(rank.le(5))}).to(at::kFloat), batch).sum(1).mul_(100);
   }
 
  private:

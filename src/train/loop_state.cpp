@@ -24,7 +24,8 @@ RunState TrainLoop::state_with(StateSlices* own) const {
 void TrainLoop::load_state(const RunState& state, const std::vector<std::string>& leave_out) {
   const detail::SavedParts saved(state, leave_out);
   const auto* loop = saved.find("loop");
-  if (loop != nullptr) jobs_->trained.load_state(*loop);  // first: the other parts depend on the trained parameters
+  // First, and also if the loop itself is left out: the other parts belong to the parameters that were trained.
+  if (const auto trained = state.find("loop"); trained != state.end()) jobs_->trained.load_state(trained->second);
   detail::load_training(parts_, at_, saved);
   if (loop != nullptr) {
     step_->set_attempts(loop->integer("attempts", "loop"));

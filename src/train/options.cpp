@@ -158,7 +158,8 @@ const ConfigTable<EarlyStoppingOptions>& EarlyStoppingOptions::config_table() {
 
 bool larger_is_better(const std::string& monitor, const std::string& mode) {
   if (mode != "auto") return mode == "max";
-  for (const char* word : {"loss", "error", "mae", "mse", "ece", "perplexity"})
+  if (monitor.substr(monitor.rfind('/') + 1) == "ece") return false;
+  for (const char* word : {"loss", "error", "mae", "mse", "perplexity"})
     if (monitor.find(word) != std::string::npos) return false;
   return true;
 }

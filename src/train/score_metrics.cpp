@@ -33,6 +33,8 @@ at::Tensor truth_of(const at::Tensor& target, const at::Tensor& logits) {
   check(logits.dim() == 2 && (target.dim() == 1 || target.sizes() == logits.sizes()), ErrorKind::Usage, "metric", "logits have shape ",
         logits.sizes(), " and targets ", target.sizes(), "; allowed: logits [batch, classes] with targets [batch] or [batch, classes]");
   if (target.dim() == 2) return target.gt(0.5).to(at::kFloat);
+  check(target.scalar_type() == at::kLong, ErrorKind::Usage, "metric", "targets [batch] are ", target.scalar_type(),
+        "; allowed: int64, the number of the class");
   const auto ignored = target.lt(0).unsqueeze(1);
   return at::zeros_like(logits).scatter_(1, target.clamp_min(0).unsqueeze(1), 1).masked_fill_(ignored, 0);
 }
@@ -45,9 +47,12 @@ at::Tensor decisions_and_truth(const StepOutput& output, const Batch& batch) {
   return at::cat({decided, truth}, 1);
 }
 
-at::Tensor logits_and_truth(const StepOutput& output, const Batch& batch) {
+// Returns the score of each class, then its truth: [samples, 2 classes]. Scores order the samples of a class: probabilities for targets
+// [batch], whose logits have a meaning only within a sample.
+at::Tensor scores_and_truth(const StepOutput& output, const Batch& batch) {
   const auto [logits, target] = real_samples(output, batch);
-  return at::cat({logits, truth_of(target, logits)}, 1);
+  const auto truth = truth_of(target, logits);
+  return at::cat({target.dim() == 1 ? logits.softmax(1) : logits, truth}, 1);
 }
 
 // What one class, or all together, got right.
@@ -146,6 +151,8 @@ double mean_over_classes(const at::Tensor& rows, double (*of_class)(const Scored
 
 at::Tensor output_and_target(const StepOutput& output, const Batch& batch) {
   const auto [values, target] = real_samples(output, batch);
+  check(values.numel() == target.numel(), ErrorKind::Usage, "metric", "outputs have shape ", values.sizes(), " and targets ",
+        target.sizes(), "; the metrics of a regression need equal shapes");
   return at::cat({values.reshape({batch.size, -1}), target.to(at::kFloat).reshape({batch.size, -1})}, 1);
 }
 
@@ -170,11 +177,11 @@ Metric class_score(ClassScore score, int64_t label) {
 
 Metric auroc() {
   return {
-      .name = "auroc", .rows = logits_and_truth, .of_rows = [](const at::Tensor& rows) { return mean_over_classes(rows, area_under_roc); }};
+      .name = "auroc", .rows = scores_and_truth, .of_rows = [](const at::Tensor& rows) { return mean_over_classes(rows, area_under_roc); }};
 }
 
 Metric mean_average_precision() {
-  return {.name = "map", .rows = logits_and_truth, .of_rows = [](const at::Tensor& rows) {
+  return {.name = "map", .rows = scores_and_truth, .of_rows = [](const at::Tensor& rows) {
             return mean_over_classes(rows, average_precision);
           }};
 }

@@ -1,5 +1,6 @@
 """npu_tool average: weights of checkpoints and files, against the means of their numbers."""
 import array
+import json
 
 from programs import ProgramTest, main, npu_tool, run_dir, safetensors_of, train_app
 
@@ -33,9 +34,17 @@ class Average(ProgramTest):
         # the file is one of weights
         self.assertDone(npu_tool('weights', '--from', self.dir / 'mean.safetensors', '--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2', 'model.patch_size=8'))
 
+        to = self.dir / 'plain.safetensors'
+        report = json.loads(self.assertDone(npu_tool('average', self.run_dir, '--weights', 'plain', '--json', '--to', to)))
+        self.assertEqual((report['from'], report['to'], report['tensors']), ([str(path) for path in self.checkpoints], str(to), len(safetensors_of(to))))
+        self.assertMeans(safetensors_of(to), self.checkpoints)
+        self.assertFails(npu_tool('average', self.run_dir, '--weights', 'ema', '--to', to), 6)
+
     def test_what_cannot_be_averaged(self):
         to = self.dir / 'no.safetensors'
         self.assertFails(npu_tool('average', self.checkpoints[0], '--to', to), 2, 'only', 'checkpoint.save_top_k')
+        self.assertFails(npu_tool('average', self.run_dir, self.checkpoints[0], '--to', to), 2, 'a checkpoint is given twice')
+        self.assertFails(npu_tool('average', self.run_dir, '--last', 1, '--to', to), 2, 'is left by --last')
         self.assertFails(npu_tool('average', self.run_dir, '--last', 4, '--to', to), 2, '--last 4, and there are 3')
         self.assertFails(npu_tool('average', self.run_dir, '--to', self.dir / 'no.txt'), 2, 'must end in .safetensors')
         self.assertDone(train_app(self.config(precision='32-true', workers=0), f'output.dir={self.dir}/other', *SETTINGS, 'trainer.max_epochs=1', 'model.dim=48'))

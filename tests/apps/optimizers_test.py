@@ -140,10 +140,10 @@ class Optimizers(ProgramTest):
 
     def test_the_log_names_each_group(self):
         said = self.assertDoneSays(self.of('adamw', 'weight_decay: 0.1'))
-        self.assertRegex(said, r'optimizer group heads, 0 from the output: 1 parameters, 320 numbers, lr 0\.004, weight decay 0\.1')
-        self.assertRegex(said, r'optimizer group heads, 0 from the output, no decay: 1 parameters, 10 numbers, lr 0\.004, weight decay 0\b')
-        self.assertRegex(said, r'optimizer group class_token, 4 from the output: 1 parameters, 32 numbers, lr 0\.0006328125, weight decay 0\.3')
-        self.assertRegex(said, r'optimizer group 1 from the output, no decay: ')
+        self.assertRegex(said, r'optimizer group heads, layer 0 from the output: 1 parameters, 320 numbers, lr 0\.004, weight decay 0\.1')
+        self.assertRegex(said, r'optimizer group heads, layer 0 from the output, no decay: 1 parameters, 10 numbers, lr 0\.004, weight decay 0\b')
+        self.assertRegex(said, r'optimizer group class_token, layer 4 from the output: 1 parameters, 32 numbers, lr 0\.0006328125, weight decay 0\.3')
+        self.assertRegex(said, r'optimizer group layer 1 from the output, no decay: ')
 
     @in_full
     @unittest.skipUnless(PEER.has('timm', 'torch'), 'there is no Python with timm')

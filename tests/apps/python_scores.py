@@ -13,10 +13,11 @@ for average, suffix in (('macro', ''), ('micro', '_micro'), ('weighted', '_weigh
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(labels, predicted, average=average, zero_division=0)
     out |= {'precision' + suffix: precision, 'recall' + suffix: recall, 'f1' + suffix: f1}
 out['recall_1'] = metrics.recall_score(labels, predicted, labels=[1], average=None)[0]
-out['auroc'] = metrics.roc_auc_score(truth, logits, average='macro')
-out['map'] = metrics.average_precision_score(truth, logits, average='macro')
 probabilities = numpy.exp(logits - logits.max(1, keepdims=True))
-confidence = (probabilities / probabilities.sum(1, keepdims=True)).max(1)
+probabilities /= probabilities.sum(1, keepdims=True)
+out['auroc'] = metrics.roc_auc_score(labels, probabilities, multi_class='ovr')
+out['map'] = metrics.average_precision_score(truth, probabilities, average='macro')
+confidence = probabilities.max(1)
 bins = numpy.digitize(confidence, numpy.linspace(0, 1, 16), right=True)
 gap = confidence - (predicted == labels)
 out['ece'] = sum(abs(gap[bins == k].sum()) for k in set(bins)) / len(labels)

@@ -154,7 +154,8 @@ TEST_CASE("all errors are reported together, one per line") {
   CHECK(std::string(e.what()) ==
         "[config] 3 errors\n  x.yaml:1:5: lr: '-1' is out of range; allowed: more than 0\n  x.yaml:2:1: sed: no such key; did you mean "
         "'seed'? "
-        "Allowed: seed, lr, limit, precision, path, names, betas, trainer, optimizer, ema, transforms\n  x.yaml:3:17: trainer.flag: '7' "
+        "Allowed: seed, lr, limit, precision, path, names, betas, trainer, optimizer, ema, transforms, stages\n  x.yaml:3:17: "
+        "trainer.flag: '7' "
         "is not "
         "true or false");
 }

@@ -118,17 +118,6 @@ TEST_CASE("balanced weights are inverse to the sizes of the classes, with a mean
   CHECK(has(error_of([] { balanced_class_weights({6, 0}); }).what(), "class 1 has no training samples"));
 }
 
-TEST_CASE("up to five classes have no acc5") {
-  auto model = as_model(torch::nn::Linear(2, 3));
-  model.num_classes = 5;
-  CHECK(classifier(model)->metric_names() == std::vector<std::string>{"acc1"});
-  const auto batch = targets(torch::tensor({0, 1}));
-  CHECK(classifier(model)->metric_sums(StepOutput{{}, 2, Outputs(torch::tensor({{1.F, 0.F, 0.F}, {1.F, 0.F, 0.F}}))}, batch).sizes() ==
-        at::IntArrayRef({1}));
-  model.num_classes = 6;
-  CHECK(classifier(model)->metric_names().size() == 2);
-}
-
 TEST_CASE("shapes that do not fit are reported") {
   CHECK(error_of([] { run(torch::zeros({2, 3, 4}), targets(torch::tensor({0, 1}))); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { run(torch::zeros({2, 3}), targets(torch::zeros({2, 2, 2}))); }).kind() == ErrorKind::Usage);

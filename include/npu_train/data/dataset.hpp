@@ -79,6 +79,8 @@ class TensorDataset final : public Dataset {
   int64_t size() const override;
   Sample get(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
+  /// Known for targets [N] of int64.
+  int64_t label(int64_t index) const override;
   const at::Tensor& inputs() const { return inputs_; }
   const at::Tensor& targets() const { return targets_; }
 

@@ -94,6 +94,7 @@ class LabelledTexts final : public SequenceDataset {
   Sample get(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
   std::string where(int64_t index) const override;
+  int64_t label(int64_t index) const override;
   int64_t padding() const override { return rules_.pad_token; }
   int64_t longest() const override { return rules_.context; }
   const DocumentCounts& counts() const { return counts_; }

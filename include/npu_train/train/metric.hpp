@@ -55,10 +55,11 @@ Metric class_score(ClassScore score, ScoreAverage average = ScoreAverage::Macro)
 Metric class_score(ClassScore score, int64_t label);
 
 /// Returns the metric "auroc": the area under the ROC curve of each class against the others, averaged over the classes that have both
-/// kinds of samples (NaN if there is none); ties count half (scikit-learn's roc_auc_score(multi_class="ovr")).
+/// kinds of samples (NaN if there is none); ties count half. The score of a class is its probability for targets [batch], as in
+/// scikit-learn's roc_auc_score(multi_class="ovr"), and its logit for targets [batch, classes].
 Metric auroc();
 /// Returns the metric "map": the average precision of each class, sum of (R_n - R_(n-1)) P_n over the thresholds, averaged over the classes
-/// that have targets (NaN if there is none), as in scikit-learn's average_precision_score.
+/// that have targets (NaN if there is none), as in scikit-learn's average_precision_score. Scores as for auroc().
 Metric mean_average_precision();
 /// Returns the metric "ece": the expected calibration error of the predicted class over `bins` equal intervals of its probability (Guo et
 /// al. 2017), a fraction from 0 to 1. For targets [batch].

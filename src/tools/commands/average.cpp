@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "commands.hpp"
 #include "model_arguments.hpp"
@@ -76,8 +77,11 @@ int average(const AverageArguments& args) {
   const auto count = static_cast<int64_t>(sources.size());
   check(args.last <= count, ErrorKind::Usage, kAverage, "--last ", args.last, ", and there are ", count, " checkpoints");
   if (args.last > 0) sources.erase(sources.begin(), sources.end() - args.last);
-  check(sources.size() > 1, ErrorKind::Usage, kAverage, "only ", sources.front(),
-        " is given; hint: a run with several checkpoints (checkpoint.save_top_k), or several files");
+  check(sources.size() > 1, ErrorKind::Usage, kAverage, "only ", sources.front(), args.last > 0 ? " is left by --last" : " is given",
+        "; hint: a run with several checkpoints (checkpoint.save_top_k), or several files");
+  const std::set<std::string> different(sources.begin(), sources.end());
+  check(different.size() == sources.size(), ErrorKind::Usage, kAverage, "a checkpoint is given twice, among the ", sources.size(),
+        " of the command line; allowed: each once");
   if (!to.parent_path().empty()) make_folder(to.parent_path());
   check_writable({args.to});
   const auto set = weight_set_argument(kAverage, args.set).value_or(WeightSet::Auto);
@@ -109,7 +113,8 @@ void add_average(CLI::App& app, Command& run) {
   auto args = std::make_shared<AverageArguments>();
   auto* sub = app.add_subcommand("average", "average the weights of checkpoints or files");
   sub->add_option("from", args->from, "runs, folders of checkpoints, checkpoints, or files of weights")->required();
-  sub->add_option("--last", args->last, "only the last N of them, in the order of their steps")->check(CLI::PositiveNumber);
+  sub->add_option("--last", args->last, "only the last N, in the order of the command line; those of a run in the order of their steps")
+      ->check(CLI::PositiveNumber);
   sub->add_option("--to", args->to, "the .safetensors, .pt or .pth file to write")->required();
   sub->add_option("--weights", args->set, "of a checkpoint that has both: plain, or ema (the default if there are any)");
   sub->add_flag("--json", args->json, "one JSON document on stdout");

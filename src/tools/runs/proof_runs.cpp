@@ -35,6 +35,9 @@ RunConfig without_side_effects(RunConfig config) {
   config.trainer.check_val_every_n_epoch = 0;
   config.trainer.fast_dev_run = false;
   config.early_stopping = {};
+  const auto* monitor = config.lr_scheduler.options.find("monitor");
+  const bool of_training = monitor != nullptr && monitor->is_scalar() && monitor->scalar().starts_with("train/");
+  if (config.lr_scheduler.name == "plateau" && !of_training) config.lr_scheduler.options.set("monitor", ConfigNode("train/loss"));
   return config;
 }
 

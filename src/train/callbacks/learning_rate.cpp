@@ -47,7 +47,7 @@ State LearningRate::state() const {
   out.values["lr_factor"] = factor_;
   if (!next_) return out;
   out.values["lr_place"] = *next_;
-  out.values["lr_there"] = base_lr_ * schedule_->factor(*next_);
+  out.values["lr_there"] = base_lr_ * schedule_->factor(*next_) * (plateau_ ? plateau_->factor() : 1);
   return out;
 }
 
@@ -58,7 +58,8 @@ void LearningRate::load_state(const State& state) {
   next_.reset();
   if (state.values.count("lr_there") == 0) return;  // older checkpoints do not have it
   next_ = state.number("lr_place", "loop");
-  const auto before = state.number("lr_there", "loop"), now = base_lr_ * schedule_->factor(*next_);
+  const auto before = state.number("lr_there", "loop");
+  const auto now = base_lr_ * schedule_->factor(*next_) * (plateau_ ? plateau_->factor() : 1);
   if (std::abs(now - before) > 1e-9 * std::max(std::abs(now), std::abs(before)))
     log_warning(
         "the learning rate of ", schedule_->by_epoch() ? "epoch " : "step ", *next_, " is ", now, ", and was ", before,
