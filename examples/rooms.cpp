@@ -226,8 +226,9 @@ void train_room() {
     std::string name() const override { return "best_loss"; }
     npu_train::State state() const override { return {{}, {{"loss", best}}}; }
     void load_state(const npu_train::State& state) override { best = state.number("loss", name()); }
-    void on_epoch_end(npu_train::TrainLoop&, const npu_train::EpochReport& report) override {
+    void on_epoch_end(npu_train::TrainLoop& loop, const npu_train::EpochReport& report) override {
       best = std::min(best, npu_train::scalar_or(report.train, "loss", 0));
+      loop.log("best_loss", best);  // a column of metrics.csv, and a curve in TensorBoard
       std::printf("epoch %lld: best loss %.5f\n", static_cast<long long>(report.epoch), best);
     }
     double best = 1e30;

@@ -1,8 +1,10 @@
 #include "earlier_logs.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -60,15 +62,34 @@ std::optional<Row> parse_row(std::string_view line, const std::vector<std::strin
     if (!value) return std::nullopt;
     (columns[i] == "epoch" ? row.epoch : row.step) = *value;
   }
-  if (row.phase != "train" && row.phase != "val" && row.phase != "epoch") return std::nullopt;
+  if (row.phase != "train" && row.phase != "val" && row.phase != "epoch" && row.phase != "log") return std::nullopt;
   return row;
 }
 
-/// Updates a header of an earlier version, in which samples_per_second was called images_per_second.
-std::string with_new_names(std::string header) {
-  constexpr std::string_view old = ",images_per_second,";
-  if (const auto at = header.find(old); at != std::string::npos) header.replace(at, old.size(), ",samples_per_second,");
-  return header;
+/// Returns the columns of a header; nullopt if RunFiles cannot have written it. In an earlier version, samples_per_second was called
+/// images_per_second.
+std::optional<std::vector<std::string>> parse_header(std::string_view line) {
+  std::vector<std::string> out;
+  std::set<std::string_view> names;
+  for (const auto cell : cells_of(line)) {
+    if (cell.empty() || !names.insert(cell).second) return std::nullopt;
+    out.emplace_back(cell == "images_per_second" ? "samples_per_second" : cell);
+  }
+  const bool ours = out.size() > 3 && out[0] == "epoch" && out[1] == "step" && out[2] == "phase";
+  return ours ? std::optional(out) : std::nullopt;
+}
+
+/// Returns `line`, a row of a file with the columns `from`, as a row with the columns `to`, which contain them.
+std::string with_columns(std::string_view line, const std::vector<std::string>& from, const std::vector<std::string>& to) {
+  if (from == to) return std::string(line);
+  const auto cells = cells_of(line);
+  std::string out;
+  for (size_t i = 0; i < to.size(); ++i) {
+    const auto at = static_cast<size_t>(std::find(from.begin(), from.end(), to[i]) - from.begin());
+    if (i > 0) out += ',';
+    if (at < cells.size()) out += cells[at];
+  }
+  return out;
 }
 
 /// Returns whether a row was written before the state of `loop` was saved, or belongs to a validation at that step. A save at the last step
@@ -83,18 +104,20 @@ bool is_earlier(const TrainLoop& loop, const Row& row, int64_t& skips) {
 
 }  // namespace
 
-std::string earlier_rows(const TrainLoop& loop, const fs::path& path, const std::vector<std::string>& columns) {
+std::string earlier_rows(const TrainLoop& loop, const fs::path& path, std::vector<std::string>& columns) {
   std::string kept, line, damage;
   int64_t skips = 0, number = 1;
   {
     std::ifstream in(path);
-    const bool known = std::getline(in, line) && with_new_names(line) == join(columns, ",");
-    if (!known) damage = "its columns are not those of this run";
-    while (known && std::getline(in, line) && !in.eof()) {  // a last line without a line end was truncated by a kill
+    const auto written = std::getline(in, line) ? parse_header(line) : std::nullopt;
+    if (!written) damage = "its first line does not name its columns";
+    for (const auto& name : written.value_or(std::vector<std::string>()))
+      if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+    while (written && std::getline(in, line) && !in.eof()) {  // a last line without a line end was truncated by a kill
       ++number;
-      const auto row = parse_row(line, columns);
+      const auto row = parse_row(line, *written);
       if (!row && damage.empty()) damage = "line " + std::to_string(number) + " cannot be read";
-      if (row && is_earlier(loop, *row, skips)) kept += line + "\n";
+      if (row && is_earlier(loop, *row, skips)) kept += with_columns(line, *written, columns) + "\n";
     }
   }
   if (!damage.empty()) set_aside(path, damage);
@@ -107,7 +130,7 @@ std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const st
   for (std::string line; std::getline(in, line);) {
     const auto row = parse_row(line, columns);
     if (!row || row->step < step) continue;
-    out.push_back({row->step, std::string(row->phase), {}});
+    out.push_back({row->step, std::string(row->phase), line, {}});
     const auto cells = cells_of(line);
     for (size_t i = 3; i < cells.size(); ++i)  // after epoch, step and phase
       if (double value = 0; std::from_chars(cells[i].data(), cells[i].data() + cells[i].size(), value).ec == std::errc())

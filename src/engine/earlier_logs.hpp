@@ -10,14 +10,14 @@
 
 namespace npu_train::detail {
 
-/// Returns the rows of metrics.csv (columns: `columns`) that were written before the state of `loop`. A file that is damaged or has other
-/// columns is renamed, with a warning; its valid rows are kept.
-std::string earlier_rows(const TrainLoop& loop, const std::filesystem::path& path, const std::vector<std::string>& columns);
+/// Returns the rows of metrics.csv that were written before the state of `loop`. The columns of the file that `columns` lacks are added to
+/// it. A damaged file is renamed, with a warning; its valid rows are kept.
+std::string earlier_rows(const TrainLoop& loop, const std::filesystem::path& path, std::vector<std::string>& columns);
 
 /// A row of such text with its values; rows_from() returns the rows from `step` on.
 struct LoggedRow {
   int64_t step = 0;
-  std::string phase;
+  std::string phase, line;
   Scalars values;
 };
 std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const std::vector<std::string>& columns);

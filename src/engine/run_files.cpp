@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "earlier_logs.hpp"
@@ -99,11 +101,17 @@ struct RunFiles::Impl {
   int64_t every = 1;
   bool tensorboard = true, opened = false;
   std::optional<double> loss_scale;  // after the last step
-  std::vector<std::string> columns;
+  std::vector<std::string> columns;  // epoch, step and phase first
   std::optional<AppendFile> csv;
-  std::string newest;  // the last row of the earlier part, until there is a new one
   Json history = Json::array();
   std::optional<EventWriter> events;
+  // Values of TrainLoop::log() for one step, which share a row.
+  struct {
+    int64_t epoch = 0, step = 0;
+    Scalars values;
+  } logged;
+  // Rows of validations and logged values at the step of the resume: the resumed run may validate, and log, again.
+  std::set<std::string> repeated;
 
   template <class Fn>
   void logging(const std::string& what, Fn&& fn) {
@@ -115,6 +123,10 @@ struct RunFiles::Impl {
   }
   void open(TrainLoop& loop);
   void row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values);
+  void add_columns(const Scalars& values);
+  void flush_logged() {
+    if (!logged.values.empty()) row("log", logged.epoch, logged.step, std::exchange(logged.values, {}));
+  }
   void event(const std::string& phase, int64_t step, const Scalars& values);
   void save_history(Json document) {
     logging("history.json", [&] { save_json(fs::path(dir) / "history.json", document); });
@@ -124,23 +136,23 @@ struct RunFiles::Impl {
 /// Opens the logs; keeps rows of an earlier part of the run that precede the loop's position.
 void RunFiles::Impl::open(TrainLoop& loop) {
   if (std::exchange(opened, true)) return;
-  columns = {"loss"};
+  columns = {"epoch", "step", "phase", "loss"};
   for (const auto& name : all_metric_names(*loop.parts().task)) columns.push_back(name);
   for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "samples_per_second", "data_wait", "seconds"})
     columns.emplace_back(name);
   if (const auto rate = weight_rate_name(*loop.parts().task); !rate.empty()) columns.push_back(rate);
   if (loop.parts().flops_per_sample > 0) columns.insert(columns.end(), {"flops_per_second", "mfu"});
   const bool goes_on = loop.batches_seen() > 0;
-  std::vector<std::string> all = {"epoch", "step", "phase"};
-  all.insert(all.end(), columns.begin(), columns.end());
   std::string before;
   logging("metrics.csv", [&] {
     const auto path = fs::path(dir) / "metrics.csv";
-    before = goes_on && fs::exists(path) ? detail::earlier_rows(loop, path, all) : "";
-    write_file_atomic(path, join(all, ",") + "\n" + before);
+    before = goes_on && fs::exists(path) ? detail::earlier_rows(loop, path, columns) : "";
+    write_file_atomic(path, join(columns, ",") + "\n" + before);
     csv.emplace(path.string());
   });
-  if (!before.empty()) newest = before.substr(before.rfind('\n', before.size() - 2) + 1);
+  const auto at_resume = detail::rows_from(loop.global_step(), before, columns);
+  for (const auto& row : at_resume)
+    if (row.phase == "val" || row.phase == "log") repeated.insert(row.line);
   logging("history.json", [&] {
     const auto path = fs::path(dir) / "history.json";
     if (goes_on && fs::exists(path)) history = detail::earlier_epochs(loop, path);
@@ -150,27 +162,47 @@ void RunFiles::Impl::open(TrainLoop& loop) {
     events.emplace(dir);
     if (!goes_on) return;
     events->start_session(loop.global_step());
-    for (const auto& row : detail::rows_from(loop.global_step(), before, all)) event(row.phase, row.step, row.values);
+    for (const auto& row : at_resume) event(row.phase, row.step, row.values);
   });
 }
 
 void RunFiles::Impl::event(const std::string& phase, int64_t step, const Scalars& values) {
   Scalars tags;
-  for (const auto& [name, value] : values) tags.emplace_back(phase + "/" + name, value);
+  for (const auto& [name, value] : values) tags.emplace_back(phase == "log" ? name : phase + "/" + name, value);
   events->add_scalars(tags, step);
 }
 
 void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values) {
+  add_columns(values);
   std::string line = str_cat(epoch, ',', step, ',', phase);
-  for (const auto& name : columns) {
+  for (size_t i = 3; i < columns.size(); ++i) {  // after epoch, step and phase
     line += ',';
-    if (std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == name; }))
-      line += shortest(scalar_or(values, name, std::nan("")));
+    if (std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == columns[i]; }))
+      line += shortest(scalar_or(values, columns[i], std::nan("")));
   }
-  line += '\n';
-  if (line == std::exchange(newest, "")) return;  // the resumed run repeats the validation that was the last before its stop
-  if (csv) logging("metrics.csv", [&] { csv->write(line); });
+  if (repeated.erase(line) > 0) return;
+  if (csv) logging("metrics.csv", [&] { csv->write(line + "\n"); });
   if (events) logging("the TensorBoard events", [&] { event(phase, step, values); });
+}
+
+// Adds columns to metrics.csv for names that it does not have; earlier rows get empty cells.
+void RunFiles::Impl::add_columns(const Scalars& values) {
+  const auto before = columns.size();
+  for (const auto& [name, value] : values)
+    if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+  if (columns.size() == before) return;
+  bool written = false;
+  logging("metrics.csv", [&] {
+    const auto path = fs::path(dir) / "metrics.csv";
+    std::ifstream in(path);
+    std::string text, line;
+    std::getline(in, line);
+    while (std::getline(in, line)) text += line + std::string(columns.size() - before, ',') + "\n";
+    write_file_atomic(path, join(columns, ",") + "\n" + text);
+    csv.emplace(path.string());
+    written = true;
+  });
+  if (!written) columns.resize(before);  // the file goes on with the columns that it has
 }
 
 RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard) : impl_(std::make_unique<Impl>()) {
@@ -179,7 +211,13 @@ RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard)
   impl_->tensorboard = tensorboard;
 }
 
-RunFiles::~RunFiles() = default;
+// A value may be logged after the last step and validation.
+RunFiles::~RunFiles() {
+  try {
+    impl_->flush_logged();
+  } catch (...) {  // such as no memory: the log is not essential
+  }
+}
 
 void RunFiles::on_fit_start(TrainLoop& loop) {
   impl_->open(loop);
@@ -188,6 +226,7 @@ void RunFiles::on_fit_start(TrainLoop& loop) {
 
 void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
   impl_->open(loop);  // a program with its own loop does not call on_fit_start
+  impl_->flush_logged();
   const bool scale_moved = impl_->loss_scale.value_or(r.loss_scale) != r.loss_scale;
   impl_->loss_scale = r.loss_scale;
   if ((r.attempt + 1) % impl_->every != 0 && r.taken && !scale_moved) return;
@@ -205,10 +244,12 @@ void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
 
 void RunFiles::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
   impl_->open(loop);
+  impl_->flush_logged();
   impl_->row("val", loop.epoch(), loop.global_step(), metrics);
 }
 
 void RunFiles::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
+  impl_->flush_logged();
   const auto weight_rate = weight_rate_name(*loop.parts().task);
   auto values = r.train;
   values.insert(values.end(), {{"lr", r.lr},
@@ -228,7 +269,24 @@ void RunFiles::on_overflow(TrainLoop&, const OverflowReport& report) {
   impl_->logging("the overflow report", [&] { write_overflow_report(report, impl_->dir); });
 }
 
+void RunFiles::on_log(TrainLoop& loop, const std::string& name, double value, int64_t step) {
+  impl_->open(loop);
+  constexpr size_t kMostColumns = 1000;
+  check(impl_->columns.size() + impl_->logged.values.size() < kMostColumns ||
+            std::find(impl_->columns.begin(), impl_->columns.end(), name) != impl_->columns.end(),
+        ErrorKind::Usage, "log", "'", name, "' is one name too many: there are ", kMostColumns,
+        "; hint: log the same name at different steps");
+  auto& logged = impl_->logged;
+  const bool again = std::any_of(logged.values.begin(), logged.values.end(), [&](const auto& v) { return v.first == name; });
+  if (again || logged.step != step || logged.epoch != loop.epoch()) impl_->flush_logged();
+  logged.epoch = loop.epoch(), logged.step = step;
+  logged.values.emplace_back(name, value);
+}
+
+void RunFiles::on_checkpoint(TrainLoop&, const std::string&) { impl_->flush_logged(); }
+
 void RunFiles::on_fit_end(TrainLoop&, const RunResult& result) {
+  impl_->flush_logged();
   impl_->save_history(Json::object({{"epochs", impl_->history},
                                     {"reason", stop_reason_name(result.reason)},
                                     {"global_step", result.global_step},

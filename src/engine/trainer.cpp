@@ -436,6 +436,14 @@ TrainLoop& Trainer::loop() {
   return *impl().run.loop;
 }
 
+void Trainer::log(const std::string& name, double value, std::optional<int64_t> step) {
+  loop().log(name, value, step);
+  if (run_dir().empty() && !config().output.dir.empty())
+    log_warning("[log] '", name,
+                "' was logged before the run has its folder, and is in none of its files; hint: log it after fit() or resume() "
+                "has begun");
+}
+
 Task& Trainer::task() {
   setup();
   return *impl().run.task;

@@ -26,6 +26,20 @@ void TrainLoop::note_checkpoint(const std::string& path) {
   call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
 }
 
+void TrainLoop::log(const std::string& name, double value, std::optional<int64_t> step) {
+  const bool plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") == std::string::npos;
+  check(!name.empty() && name.size() <= 100 && plain && name != "epoch" && name != "step" && name != "phase", ErrorKind::Usage, "log",
+        "the name '", name,
+        "' is not valid; allowed: 1 to 100 letters, digits, '_', '-', '.' and '/', but not epoch, step and phase, "
+        "which are columns of metrics.csv");
+  for (const char* phase : {"train/", "val/", "epoch/"})
+    check(!name.starts_with(phase), ErrorKind::Usage, "log", "the name '", name, "' begins with ", phase,
+          ", as metrics of the run do; hint: another beginning, such as my/");
+  const auto at = step.value_or(at_.global_step);
+  check(at >= 0, ErrorKind::Usage, "log", "'", name, "' is logged for step ", at, "; allowed: at least 0");
+  call_back([&](Callback& c) { c.on_log(*this, name, value, at); });
+}
+
 RunResult TrainLoop::fit() {
   return translated("Trainer::fit", [&] {
     jobs_->limits.begin_fit(step_->attempts());

@@ -3,6 +3,7 @@
 #include "npu_train/engine/run_files.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -36,7 +37,7 @@ TEST_CASE("run folders are numbered, and gaps or foreign names do not disturb") 
 
 namespace {
 
-/// The cells of a column in the rows of `phase`.
+/// The cells of a column in the rows of `phase`, without empty ones.
 std::vector<double> column_of(const fs::path& csv, const std::string& name, const std::string& phase) {
   std::ifstream in(csv);
   std::vector<std::string> header;
@@ -50,7 +51,7 @@ std::vector<double> column_of(const fs::path& csv, const std::string& name, cons
       continue;
     }
     const auto at = static_cast<size_t>(std::find(header.begin(), header.end(), name) - header.begin());
-    if (cells.at(2) == phase) out.push_back(std::stod(cells.at(at)));
+    if (cells.at(2) == phase && at < cells.size() && !cells[at].empty()) out.push_back(std::stod(cells[at]));
   }
   return out;
 }
@@ -259,11 +260,21 @@ TEST_CASE("a damaged log is renamed with a warning and does not keep a run from 
     without.erase(without.begin() + 2);  // that row, no other
     CHECK((logged(run_dir) == without));
   }
-  SUBCASE("metrics.csv of other columns") {
-    put(csv, "epoch,step,phase,loss\n0,1,train,2.5\n");
+  SUBCASE("metrics.csv without a header") {
+    put(csv, "epoch,step,loss\n0,1,2.5\n");
     go_on();
-    CHECK_MESSAGE(has(said, "its columns are not those of this run"), said);
+    CHECK_MESSAGE(has(said, "its first line does not name its columns"), said);
     CHECK((column_of(csv, "step", "train") == std::vector<double>{5, 6, 7, 8}));
+  }
+  SUBCASE("metrics.csv of other columns keeps its rows") {
+    put(csv, "epoch,step,phase,accuracy,loss\n0,1,train,0.5,2.5\n");
+    go_on();
+    CHECK(said.empty());
+    CHECK((column_of(csv, "step", "train") == std::vector<double>{1, 5, 6, 7, 8}));
+    const auto text = log_text(csv);
+    CHECK_MESSAGE(has(text, "epoch,step,phase,loss,acc1,"), text);
+    CHECK_MESSAGE(has(text, "seconds,accuracy\n0,1,train,2.5,,"), text);
+    CHECK_MESSAGE(has(text, ",0.5\n"), text);
   }
   SUBCASE("a last line without its end is no damage") {
     put(csv, log_text(csv) + "1,4,tra");
@@ -277,6 +288,63 @@ TEST_CASE("a damaged log is renamed with a warning and does not keep a run from 
     go_on();
     CHECK_MESSAGE(has(said, "the run has no train.log"), said);
     CHECK((logged(run_dir) == wanted));
+  }
+}
+
+TEST_CASE("values that a program logs are in metrics.csv and TensorBoard, also after a resume") {
+  // Logs the step from the loss, and a value of each epoch.
+  struct Logs final : Callback {
+    void on_step_end(TrainLoop& loop, const StepReport& report) override {
+      loop.log("own/step", static_cast<double>(report.global_step) / 2, report.global_step);
+      loop.log("own/loss_2", 2 * report.metrics.front().second, report.global_step);
+    }
+    void on_epoch_end(TrainLoop& loop, const EpochReport& report) override { loop.log("own.epoch", report.epoch == 0 ? std::nan("") : 7); }
+  };
+  TempDir dir;
+  const auto config = short_config(dir);
+  Trainer trainer(config);
+  trainer.add_callback(std::make_shared<Logs>());
+  const fs::path run_dir = trainer.fit().run_dir;
+  const auto csv = run_dir / "metrics.csv";
+  CHECK((column_of(csv, "step", "train") == std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8}));
+  CHECK((column_of(csv, "own/step", "log") == std::vector<double>{0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4}));
+  const auto text = log_text(csv), header = text.substr(0, text.find('\n'));
+  CHECK_MESSAGE(header.ends_with(",seconds,own/step,own/loss_2,own.epoch"), header);
+  const auto of_epochs = column_of(csv, "own.epoch", "log");
+  CHECK((of_epochs.size() == 2 && std::isnan(of_epochs[0]) && of_epochs[1] == 7));
+  for (size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)  // each row has all columns
+    CHECK(std::count(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(text.find('\n', begin)),
+                     ',') == std::count(header.begin(), header.end(), ','));
+  const auto wanted = logged(run_dir);
+  killed_after(run_dir, "epoch=001-step=4");
+  Trainer again(config);
+  again.add_callback(std::make_shared<Logs>());
+  again.resume("auto");
+  again.fit();
+  CHECK((logged(run_dir) == wanted));
+  for (const char* name : {"", "a,b", "epoch", "phase", "a b", "a\nb"}) {
+    const auto error = error_of([&] { again.log(name, 1); });
+    CHECK(error.kind() == ErrorKind::Usage);
+    CHECK_MESSAGE(has(error.what(), "is not valid"), error.what());
+  }
+  CHECK(has(error_of([&] { again.log("own/step", 1, -1); }).what(), "for step -1"));
+  CHECK(has(error_of([&] { again.log("val/own", 1); }).what(), "begins with val/"));
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += text; });
+  Trainer(config).log("early", 1);
+  CHECK_MESSAGE(has(said, "'early' was logged before the run has its folder"), said);
+  {
+    Trainer last(config);
+    const fs::path folder = last.fit().run_dir;
+    last.log("test/acc", 0.5);
+    for (int i = 0; i < 980; ++i) last.log(str_cat("many/", i), i, 8);
+    const auto error = error_of([&] {
+      for (int i = 0; i < 30; ++i) last.log(str_cat("more/", i), i, 8);
+    });
+    CHECK_MESSAGE(has(error.what(), "is one name too many: there are 1000"), error.what());
+    last = Trainer(config);  // ends the other one
+    CHECK((column_of(folder / "metrics.csv", "test/acc", "log") == std::vector<double>{0.5}));
+    CHECK((column_of(folder / "metrics.csv", "many/979", "log") == std::vector<double>{979}));
   }
 }
 

@@ -87,6 +87,9 @@ class Trainer {
   /// Ends fit() after the current step, with a checkpoint. Callable from any thread.
   void request_stop() noexcept;
 
+  /// Logs a number of the program, for example from a task or a callback; see TrainLoop::log().
+  void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
+
   /// Appends a callback to those of the configuration (`callbacks`) and those added before.
   void add_callback(std::shared_ptr<Callback> callback);
   /// Adds an observer, which is not owned and must outlive the trainer.

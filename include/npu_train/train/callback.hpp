@@ -57,6 +57,8 @@ class Callback : public Stateful {
   virtual void on_epoch_end(TrainLoop& /*loop*/, const EpochReport& /*report*/) {}
   /// Called when a step has overflowed and was explained, see StepOptions::on_overflow.
   virtual void on_overflow(TrainLoop& /*loop*/, const OverflowReport& /*report*/) {}
+  /// Called for each value that TrainLoop::log() gets; `step` is the number of steps to which it belongs.
+  virtual void on_log(TrainLoop& /*loop*/, const std::string& /*name*/, double /*value*/, int64_t /*step*/) {}
   /// Called when a checkpoint is on the disk; with checkpoint.async, some steps after the step whose state it has.
   virtual void on_checkpoint(TrainLoop& /*loop*/, const std::string& /*path*/) {}
   virtual void on_fit_end(TrainLoop& /*loop*/, const RunResult& /*result*/) {}

@@ -78,6 +78,12 @@ class TrainLoop {
   /// Sets the epoch of train_step(), for schedules by epoch; train_epoch() and fit() do not need it. Error(Usage) if negative.
   void set_epoch(int64_t epoch);
 
+  /// Logs a number of the program under a name of its own: metrics.csv gets a column (rows with the phase "log"), TensorBoard a curve, and
+  /// callbacks on_log(). `step`: the number of steps to which the value belongs, by default global_step(); on_step_end() should pass that
+  /// of its report. With several ranks, files have the values of the main one. Error(Usage) for a name with characters other than letters,
+  /// digits, '_', '-', '.' and '/', for the names epoch, step and phase, and for a negative step.
+  void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
+
   /// Sets a factor on the schedule's learning rate, initially 1, from the next step on. Callbacks change the rate by it, since the schedule
   /// sets the optimizer's own rate at every step. The factor is kept until it is set again, and is saved in checkpoints and restored from
   /// them; a rollback (trainer.on_divergence) multiplies it by 0.1. Error(Usage) unless it is finite and at least 0.

@@ -18,8 +18,8 @@ std::string make_run_dir(const std::string& dir, const std::string& name);
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name);
 
 /// Writes during the run: a row of metrics.csv every `every_n_steps` and at the end of each epoch (columns: epoch, step, phase, then the
-/// metrics), the events, and history.json (completely rewritten at the end of each epoch). Read and write failures cause a warning, but
-/// never end the run.
+/// metrics), the values of TrainLoop::log(), the events, and history.json (completely rewritten at the end of each epoch). Read and write
+/// failures cause a warning, but never end the run.
 class RunFiles final : public Callback {
  public:
   /// Continues existing files when a run is resumed.
@@ -33,6 +33,8 @@ class RunFiles final : public Callback {
   void on_stop_validation(TrainLoop& loop, const Scalars& metrics) override { on_validation_end(loop, metrics); }
   void on_epoch_end(TrainLoop& loop, const EpochReport& report) override;
   void on_overflow(TrainLoop& loop, const OverflowReport& report) override;
+  void on_log(TrainLoop& loop, const std::string& name, double value, int64_t step) override;
+  void on_checkpoint(TrainLoop& loop, const std::string& path) override;
   void on_fit_end(TrainLoop& loop, const RunResult& result) override;
 
  private:
