@@ -108,7 +108,7 @@ Parts builtin_parts() {
   add_builtin_metrics(parts.metrics);
   add_builtin_optimizers(parts.optimizers);
   add_builtin_schedules(parts.schedules);
-  parts.tasks.add<ClassifierKeys>("classifier", "cross entropy on logits; metrics acc1 and acc5",
+  parts.tasks.add<ClassifierKeys>("classifier", "cross entropy on logits; metrics acc1 and, with more than 5 classes, acc5",
                                   [](const ClassifierKeys& keys, const Model& model, const MetricRegistry& metrics) {
                                     return classifier(model, {.label_smoothing = keys.label_smoothing,
                                                               .class_weights = keys.class_weights,

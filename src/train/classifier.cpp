@@ -40,11 +40,18 @@ void check_labels(const at::Tensor& target, int64_t classes, const Batch& batch)
   }
 }
 
+// Returns acc1, and acc5 unless it is always 100 % because there are no more classes.
+std::vector<Metric> usual_metrics(int64_t classes) {
+  std::vector<Metric> out = {accuracy(1)};
+  if (classes <= 0 || classes > 5) out.push_back(accuracy(5));
+  return out;
+}
+
 class Classifier final : public ModelTask {
  public:
   Classifier(const Model& model, const ClassifierOptions& options)
-      : ModelTask(model, options.metrics.empty() ? std::vector{accuracy(1), accuracy(5)} : options.metrics),
-        usual_metrics_(options.metrics.empty()),
+      : ModelTask(model, options.metrics.empty() ? usual_metrics(model.num_classes) : options.metrics),
+        acc1_and_acc5_(options.metrics.empty() && ModelTask::metric_names().size() == 2),
         smoothing_(options.label_smoothing),
         focal_gamma_(options.focal_gamma) {
     check(smoothing_ >= 0 && smoothing_ < 1, ErrorKind::Usage, "classifier", "label_smoothing is ", smoothing_,
@@ -71,7 +78,7 @@ class Classifier final : public ModelTask {
   }
 
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override {
-    if (!usual_metrics_) return ModelTask::metric_sums(output, batch);
+    if (!acc1_and_acc5_) return ModelTask::metric_sums(output, batch);
     const auto rank = detail::rank_of_target(output, batch);  // once for both metrics
     return detail::unmasked(at::stack({rank.eq(1), rank.ge(1).logical_and_(rank.le(5))}).to(at::kFloat), batch).sum(1).mul_(100);
   }
@@ -115,7 +122,7 @@ class Classifier final : public ModelTask {
     return {masked_mean(each, batch.at("mask")), batch.weight, in_fp32};
   }
 
-  bool usual_metrics_;
+  bool acc1_and_acc5_;
   double smoothing_, focal_gamma_;
   at::Tensor class_weights_;  // fp32 [classes] on the model's device; undefined: none
 };

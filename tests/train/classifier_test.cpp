@@ -43,6 +43,20 @@ TEST_CASE("loss and accuracies of known logits") {
   CHECK(sums2[1].item<double>() == 300);
 }
 
+TEST_CASE("acc5 needs more than 5 classes") {
+  auto net = std::make_shared<Given>();
+  net->logits = torch::tensor({{9., 1., 0., 0., 0.}, {6., 5., 4., 3., 2.}});
+  for (const int64_t classes : {2, 5, 6, 0}) {
+    auto model = as_model(net);
+    model.num_classes = classes;
+    const auto task = classifier(model);
+    CHECK(task->metric_names() ==
+          (classes == 2 || classes == 5 ? std::vector<std::string>{"acc1"} : std::vector<std::string>{"acc1", "acc5"}));
+    const auto batch = targets(torch::tensor({0, 1}));
+    CHECK(checked_metric_sums(*task, task->validation_step(batch), batch)[0].item<double>() == 100);
+  }
+}
+
 TEST_CASE("logits that are not finite are never counted as right") {
   const auto nan = torch::full({2, 7}, std::numeric_limits<float>::quiet_NaN());
   CHECK(run(nan, targets(torch::tensor({0, 1}))).second.sum().item<double>() == 0);

@@ -21,15 +21,15 @@ struct ClassifierOptions {
   /// depend on how samples are divided into batches (torch divides by the weights of the batch instead).
   std::vector<double> class_weights{};
   double focal_gamma = 0;         ///< focal loss in training (Lin et al. 2017): the loss of a sample times (1 - p)^gamma; 0: off
-  std::vector<Metric> metrics{};  ///< used instead of acc1 and acc5; a configuration names them
+  std::vector<Metric> metrics{};  ///< instead of acc1 and acc5; a configuration names them
 };
 
 /// Returns the weights N / (classes * N_c) for these numbers of samples N_c of each class, whose mean over the samples is 1 (scikit-learn's
 /// class_weight="balanced"). Error(Data) for a class without samples.
 std::vector<double> balanced_class_weights(const std::vector<int64_t>& samples);
 
-/// Returns a task with cross entropy on logits [N, classes], for targets [N] (int64) or [N, classes] (probabilities), and metrics acc1 and
-/// acc5 in percent. A "mask" [N] in the batch excludes padded samples from loss and metrics.
+/// Returns a task with cross entropy on logits [N, classes], for targets [N] (int64) or [N, classes] (probabilities), and the metrics acc1
+/// and, with more than 5 classes, acc5 in percent. A "mask" [N] in the batch excludes padded samples from loss and metrics.
 std::shared_ptr<Task> classifier(Model model, ClassifierOptions options = {});
 
 /// Returns a task with the mean squared error between outputs and targets of the same shape, and the metric mae (mean absolute error)
