@@ -230,6 +230,9 @@ class EveryPage(ProgramTest):
                                       f'dump.dir={self.dir}/dump_{name}', 'dump.task=statistics'))
         self.check_page_of('dumps', 'compare', self.dir / 'dump_a', self.dir / 'dump_b', codes=(0, 7), verdict=False)
         self.check_page_of('runs', 'compare', run_dir(self.dir / 'a'), run_dir(self.dir / 'b'), codes=(0, 7), verdict=False)
+        self.check_page_of('report', 'report', run_dir(self.dir / 'a'))
+        self.check_page_of('eval', 'eval', '--checkpoint', run_dir(self.dir / 'a'))
+        self.check_page_of('reports', 'report', run_dir(self.dir / 'a'), run_dir(self.dir / 'b'), verdict=False)
 
 
     def test_two_histories_with_few_common_steps(self):

@@ -1,9 +1,12 @@
 """A folder of images as people have it: one folder a class, parts held out for validation, a test set, and answers in a file."""
 import csv
 import json
+import math
 import pathlib
 import random
 import re
+import shutil
+import statistics
 import unittest
 
 from images import png
@@ -47,6 +50,37 @@ class ImageData(ProgramTest):
             for i in range(count): png(folder / f'{i}.png', 32, tuple(max(0, c - 3 * i) for c in COLOURS[names[(k + shift) % 3]]))
 
     def eval(self, *args): return json.loads(self.assertDone(npu_tool('eval', '--checkpoint', self.dir / 'out/run/version_0', *args, '--json')))
+
+    def test_what_each_sample_was_taken_for(self):
+        self.images('train', 10)
+        self.images('val', 6)
+        shutil.copy(self.dir / 'images/val/blue/0.png', self.dir / 'images/val/red/wrong.png')
+        self.assertDone(train_app(self.yaml))
+        document = self.eval('--predictions', self.dir / 'p.csv', '--html', self.dir / 'p.html')
+        rows = list(csv.DictReader((self.dir / 'p.csv').read_text().splitlines()))
+        self.assertEqual([int(r['sample']) for r in rows], list(range(19)))
+        for r in rows:
+            self.assertTrue(pathlib.Path(r['file']).is_file(), r)
+            self.assertEqual(pathlib.Path(r['file']).parent.name, r['target'])
+        self.assertDone(npu_tool('predict', '--checkpoint', self.dir / 'out/run/version_0', '--to', self.dir / 'answers.csv', *(r['file'] for r in rows)))
+        for row, answer in zip(rows, csv.DictReader((self.dir / 'answers.csv').read_text().splitlines()), strict=True):
+            self.assertEqual((row['file'], row['prediction']), (answer['image'], answer['class_1']))
+            self.assertAlmostEqual(float(row['probability']), float(answer['probability_1']), delta=1e-5)
+        self.assertAlmostEqual(document['loss'], -statistics.fmean(math.log(float(r['probability_of_target'])) for r in rows), delta=1e-4)
+        self.assertAlmostEqual(document['acc1'], 100 * 18 / 19, delta=1e-9)
+        self.assertNotIn('acc5', document)
+        self.assertNotIn('sample_outcomes', document)
+        self.assertEqual(document['confusions'], [{'target': 'red', 'prediction': 'blue', 'samples': 1}])
+        self.assertTrue(document['worst'][0]['file'].endswith('red/wrong.png'))
+        blue, _, red = document['classes']
+        self.assertEqual((red['samples'], red['predicted'], red['right'], red['precision'], red['recall']), (7, 6, 6, 1, 6 / 7))
+        self.assertEqual((blue['samples'], blue['predicted'], blue['precision'], blue['f1']), (6, 7, 6 / 7, 12 / 13))
+        self.assertIn('Confusion matrix', (self.dir / 'p.html').read_text())
+        plain = self.eval()
+        self.assertEqual({k: document[k] for k in plain}, plain)
+        checkpoint = ('--checkpoint', self.dir / 'out/run/version_0')
+        self.assertFails(npu_tool('eval', *checkpoint, '--predictions', self.dir / 'p.txt'), 2, 'ends in .csv')
+        self.assertFails(npu_tool('eval', *checkpoint, '--html', self.dir / 'q.html', 'task={name: regressor}'), 2, 'need the task classifier')
 
     def test_folders_of_classes_are_divided_by_a_seed(self):
         self.images('.', 10)

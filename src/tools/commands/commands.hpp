@@ -33,6 +33,7 @@ void add_plan(CLI::App& app, Command& run);
 void add_baseline(CLI::App& app, Command& run);
 void add_checklist(CLI::App& app, Command& run);
 void add_data(CLI::App& app, Command& run);
+void add_report(CLI::App& app, Command& run);
 void add_tokenize(CLI::App& app, Command& run);
 void add_generate(CLI::App& app, Command& run);
 /// Not a Command, since its processes are started before a device is initialised.

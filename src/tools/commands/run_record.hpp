@@ -1,0 +1,34 @@
+// What training runs wrote into their folders, and a report of it.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "npu_train/core/config_node.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/tools/report/report.hpp"
+
+namespace npu_train::cli {
+
+/// The files of one run; it may still be running.
+struct RunRecord {
+  std::string name{};  ///< the folder, without what the folders of all runs have in common
+  ConfigNode config{};
+  CsvTable rows{};                                   ///< metrics.csv
+  Json history{};                                    ///< history.json; null before the end of the first epoch
+  std::map<std::string, std::string> environment{};  ///< empty if there is no environment.json
+  std::vector<std::string> overflow{};               ///< sentences about the last overflow that was explained
+};
+
+/// Reads run folders. Error(Data) for a folder without config.yaml or metrics.csv, and for damaged files; Error(Usage) if a folder is given
+/// twice. An incomplete last row of metrics.csv, which is being written, is omitted.
+std::vector<RunRecord> read_runs(const std::vector<std::string>& folders);
+
+/// One run: results, curves, epochs, configuration and environment. Several: their results and curves side by side, and the settings that
+/// differ.
+Report report_of(const std::vector<RunRecord>& runs);
+
+}  // namespace npu_train::cli
