@@ -3,6 +3,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/finite_check.hpp"
@@ -11,7 +13,37 @@
 namespace npu_train {
 namespace {
 constexpr const char* kGradScaler = "GradScaler";
+
+// Which optimizers' gradients some scaler of the process has unscaled in an iteration that it has not ended. The flag of an overflow stands
+// for that scaler and iteration: it is released by update(), and with the scaler.
+class Unscaled {
+ public:
+  // Error(Usage) if the optimizer is there: its gradients would be divided twice.
+  void check_free(const void* optimizer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = flags_.find(optimizer);
+    if (found == flags_.end() || found->second.expired()) return;
+    throw Error(ErrorKind::Usage, kGradScaler,
+                "another GradScaler has unscaled the gradients of this optimizer, and they would be divided twice",
+                "use one scaler for all losses of an optimizer, or call update() of the other one first");
+  }
+  void add(const void* optimizer, const at::Tensor& flag) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(flags_, [](const auto& entry) { return entry.second.expired(); });
+    flags_.insert_or_assign(optimizer, Flag(flag.getIntrusivePtr()));
+  }
+
+ private:
+  using Flag = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
+  std::mutex mutex_;
+  std::map<const void*, Flag> flags_;
+};
+
+Unscaled& unscaled() {
+  static Unscaled all;
+  return all;
 }
+}  // namespace
 
 GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree)
     : scale_(options), enabled_(enabled), agree_(std::move(agree)) {}
@@ -48,6 +80,7 @@ void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& g
                 found->second.stepped ? "unscale_() was called after step() for this optimizer"
                                       : "unscale_() was called twice for this optimizer since the last update()",
                 "call update() at the end of every iteration");
+  unscaled().check_free(optimizer);
   for (const auto& g : gradients)
     check(g.scalar_type() != at::kHalf, ErrorKind::Usage, kGradScaler,
           "a gradient is fp16: what the scale is to save would be lost again; keep the parameters in fp32 and use Autocast");
@@ -56,6 +89,7 @@ void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& g
   if (!gradients.empty()) {
     own.found_inf = translated(kGradScaler, [&] { return unscale_and_check(gradients, detail::inverse_scale(scale_.scale())); });
     if (agree_) agree_(own.found_inf);
+    unscaled().add(optimizer, own.found_inf);
   }
   optimizers_[optimizer] = own;
 }

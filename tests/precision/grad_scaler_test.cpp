@@ -6,7 +6,10 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include <functional>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "npu_train/precision/grad_scaler.hpp"
 #include "scale_table.hpp"
@@ -244,6 +247,49 @@ TEST_CASE("two optimizers: each skips for itself, one overflow backs off once") 
   CHECK(scaler.get_scale() == 4);
   CHECK(at::equal(a, at::ones({3})));
   CHECK(at::allclose(b, at::full({3}, 0.8)));
+}
+
+TEST_CASE_TEMPLATE("two scalers on one optimizer are refused: its gradients would be divided twice", T, Plain, torch::optim::SGD) {
+  auto a = leaf(), b = leaf();
+  T optimizer = [&] {
+    if constexpr (std::is_same_v<T, Plain>)
+      return Plain({a});
+    else
+      return torch::optim::SGD({a}, 0.1);
+  }();
+  Plain other({b});
+  GradScaler first({.init_scale = 8}), second({.init_scale = 4});
+  const auto refused = [&](const std::function<void()>& fn) {
+    const auto gradient = a.grad().clone();
+    const auto error = error_of(fn);
+    CHECK(error.kind() == ErrorKind::Usage);
+    CHECK_MESSAGE(has(error.what(), "another GradScaler has unscaled"), error.what());
+    CHECK(at::equal(a.grad(), gradient));
+  };
+  backward(first, a);
+  backward(second, b);
+  first.unscale_(optimizer);
+  refused([&] { second.unscale_(optimizer); });
+  refused([&] { second.step(optimizer); });
+  CHECK(second.step(other));  // an optimizer of its own
+  second.update();
+  CHECK(first.step(optimizer));
+  refused([&] { second.step(optimizer); });
+  first.update();
+  a.mutable_grad() = at::Tensor();
+  backward(second, a);
+  CHECK(second.step(optimizer));  // in another iteration
+  second.update();
+  backward(first, a);
+  {
+    GradScaler gone({.init_scale = 2});
+    gone.unscale_(optimizer);
+  }
+  CHECK(first.step(optimizer));  // a scaler that is gone has no iteration
+  GradScaler moved = std::move(first);
+  refused([&] { second.unscale_(optimizer); });
+  moved.update();
+  second.unscale_(optimizer);
 }
 
 TEST_CASE("an optimizer that was unscaled but not stepped counts for the scale") {
