@@ -14,6 +14,7 @@
 #include <npu_train/device/backend.hpp>
 #include <npu_train/dist/strategy.hpp>
 #include <npu_train/export/onnx.hpp>
+#include <npu_train/io/csv.hpp>
 #include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
 #include <npu_train/kernels/rounding.hpp>
@@ -35,7 +36,6 @@
 #include <npu_train/tools/memory/leak_watch.hpp>
 #include <npu_train/tools/memory/predict_memory.hpp>
 #include <npu_train/tools/probe/process_facts.hpp>
-#include <npu_train/tools/report/csv.hpp>
 #include <npu_train/tools/report/html_page.hpp>
 #include <npu_train/tools/report/number.hpp>
 #include <npu_train/tools/report/page_origin.hpp>

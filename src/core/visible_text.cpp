@@ -86,4 +86,12 @@ size_t byte_of_point(std::string_view text, size_t points) {
   return at;
 }
 
+std::string shorten_middle(const std::string& text, size_t longest) {
+  const auto count = code_points(text);
+  if (count <= longest) return text;
+  const auto byte_of = [&](size_t point) { return byte_of_point(text, point); };
+  const size_t kept = longest - 3;
+  return text.substr(0, byte_of(kept - kept / 2)) + "..." + text.substr(byte_of(count - kept / 2));
+}
+
 }  // namespace npu_train::detail

@@ -17,6 +17,9 @@ std::string visible_lines(std::string_view text);
 /// Applies visible_text() to at most `longest` code points (each byte that is not UTF-8 counts as one); "..." marks omitted text.
 std::string visible_start(std::string_view text, size_t longest);
 
+/// Returns valid UTF-8 of at most `longest` (at least 4) code points, with the middle replaced by "...".
+std::string shorten_middle(const std::string& text, size_t longest);
+
 /// Number of code points; each byte that is not UTF-8 counts as one.
 size_t code_points(std::string_view text);
 

@@ -6,8 +6,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/csv.hpp"
 #include "npu_train/io/json.hpp"
-#include "npu_train/tools/report/csv.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -6,7 +6,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/environment.hpp"
-#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/io/csv.hpp"
 #include "npu_train/tools/report/report.hpp"
 #include "tools/align/compare_parts.hpp"
 #include "tools/align/report_rows.hpp"

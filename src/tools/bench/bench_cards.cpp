@@ -7,7 +7,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/io/csv.hpp"
 #include "tools/bench/facts/cards.hpp"
 
 namespace npu_train {

@@ -5,7 +5,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/io/csv.hpp"
 
 namespace npu_train {
 namespace {

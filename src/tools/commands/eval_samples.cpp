@@ -10,8 +10,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/csv.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/tools/report/csv.hpp"
 #include "npu_train/train/metric.hpp"
 
 namespace npu_train::cli {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "npu_train/core/config_node.hpp"
+#include "npu_train/io/csv.hpp"
 #include "npu_train/io/json.hpp"
-#include "npu_train/tools/report/csv.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train::cli {

@@ -5,7 +5,7 @@
 
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/io/csv.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
 #include "tools/scan/counted.hpp"

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "npu_train/io/csv.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/tools/report/csv.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
 #include "npu_train/tools/report/text_table.hpp"

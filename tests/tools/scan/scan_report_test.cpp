@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/io/csv.hpp"
 #include "tools/scan/project_files.hpp"
 
 using namespace npu_train;

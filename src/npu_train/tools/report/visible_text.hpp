@@ -12,7 +12,4 @@ namespace npu_train::detail {
 /// Like visible_text(), with HTML markup escaped, for text and for attributes in double quotes.
 std::string escape_html(std::string_view text);
 
-/// Returns valid UTF-8 of at most `longest` (at least 4) code points, with the middle replaced by "...".
-std::string shorten_middle(const std::string& text, size_t longest);
-
 }  // namespace npu_train::detail

@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/io/csv.hpp"
 
 #include <cmath>
 #include <random>

@@ -10,10 +10,10 @@
 
 namespace npu_train {
 
-/// Returns one line with its line end (a plain "
-/// ", which readers of the RFC accept), for reports that people open in a terminal or a spreadsheet. Cells with commas, quotes, or blanks
-/// at an end are quoted. Characters that control a terminal are escaped ("\x1b"), and a cell that a spreadsheet would compute (one that
-/// begins with = + - or @ and is not a number) is prefixed with "'"; read_csv returns all other cells unchanged.
+/// Returns one line that ends with "\n", which readers of the RFC accept, for reports that people open in a terminal or a spreadsheet.
+/// Cells with commas, quotes, or blanks at an end are quoted. Characters that control a terminal are escaped ("\x1b"), and a cell that a
+/// spreadsheet would compute (one that begins with = + - or @ and is not a number) is prefixed with "'"; read_csv returns all other cells
+/// unchanged.
 std::string csv_row(const std::vector<std::string>& cells);
 
 /// Limits for reading untrusted files.

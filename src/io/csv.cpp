@@ -1,4 +1,4 @@
-#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/io/csv.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/visible_text.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/tools/report/visible_text.hpp"
 
 namespace npu_train {
 namespace {
