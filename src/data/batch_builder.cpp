@@ -117,8 +117,12 @@ void BatchBuilder::open(Job& job) const {
     job.samples.resize(real);
     return;
   }
-  at::Tensor target = at::empty({rows}, at::kLong);
-  job.labels = target.mutable_data_ptr<int64_t>();
+  const auto targets = images_->targets();
+  at::Tensor target = targets > 0 ? at::empty({rows, targets}, at::kFloat) : at::empty({rows}, at::kLong);
+  if (targets > 0)
+    job.targets = target.mutable_data_ptr<float>();
+  else
+    job.labels = target.mutable_data_ptr<int64_t>();
   if (augment_ != nullptr) {
     at::Tensor input = at::empty({rows, channels_, height_, width_}, at::kByte);
     job.bytes = input.mutable_data_ptr<uint8_t>();
@@ -158,11 +162,22 @@ void BatchBuilder::make_sample(Job& job, int64_t position, uint64_t seed) const 
   if (images_ != nullptr) {
     const LabelledImage image = images_->image(index);
     write(job, position, image, rng);
-    job.labels[position] = image.label;
+    write_target(job, position, image);
     return;
   }
   if (dataset_ != nullptr) job.samples[position] = dataset_->get(index);
   if (!pipeline_.empty()) transform(job.samples[position], index, rng);
+}
+
+void BatchBuilder::write_target(Job& job, int64_t position, const LabelledImage& image) const {
+  if (job.labels != nullptr) {
+    job.labels[position] = image.label;
+    return;
+  }
+  const auto count = images_->targets();
+  check(static_cast<int64_t>(image.targets.size()) == count, ErrorKind::Data, "Loader", "the image has ", image.targets.size(),
+        " targets and its data set says ", count);
+  std::copy(image.targets.begin(), image.targets.end(), job.targets + position * count);
 }
 
 void BatchBuilder::write(Job& job, int64_t position, const LabelledImage& image, Philox& rng) const {

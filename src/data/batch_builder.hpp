@@ -27,7 +27,8 @@ struct Job {
   uint8_t* bytes = nullptr;  // instead of `pixels`, if the last transforms run on the device
   float* floats = nullptr;   // draws of these transforms
   int32_t* integers = nullptr;
-  int64_t* labels = nullptr;
+  int64_t* labels = nullptr;     // [rows], or
+  float* targets = nullptr;      // [rows, ImageDataset::targets()]
   std::vector<std::string> bad;  // by position in `ids`: why a sample is omitted, "" for good ones; empty if none may be omitted
   State stream_state;            // state of a stream after the last sample of this batch
   // Guarded by the loader's mutex:
@@ -61,6 +62,7 @@ class BatchBuilder {
   void collate(Job& job) const;
   void pad(Job& job) const;
   void write(Job& job, int64_t position, const LabelledImage& image, Philox& rng) const;
+  void write_target(Job& job, int64_t position, const LabelledImage& image) const;
   std::string where(int64_t index) const { return dataset_ != nullptr ? dataset_->where(index) : std::string(); }
 
   std::shared_ptr<const Dataset> dataset_;        // null for a stream

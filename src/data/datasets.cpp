@@ -16,6 +16,7 @@
 #include "npu_train/data/generated.hpp"
 #include "npu_train/data/generated_questions.hpp"
 #include "npu_train/data/image_folder.hpp"
+#include "npu_train/data/image_list.hpp"
 #include "npu_train/data/mixup.hpp"
 
 namespace npu_train {
@@ -67,6 +68,30 @@ DatasetPair open_folder(const ImageFolderOptions& options, const TransformRegist
                 "data.val_split=0.1 holds out a part of the images");
   if (const auto test = root / "test"; std::filesystem::is_directory(test))
     pair.open_test = [test, classes] { return std::make_shared<ImageFolder>(test.string(), classes); };
+  pair.options = options;
+  set_pipelines(pair, pair.train->info(), transforms);
+  return pair;
+}
+
+DatasetPair open_list(const ImageListOptions& options, const TransformRegistry& transforms) {
+  const auto file = [root = options.root](const std::string& name) { return (std::filesystem::path(root) / name).string(); };
+  check(!options.train.empty(), ErrorKind::Usage, "data.train", "no list is named; hint: data.root=FOLDER, and data.train=FILE.csv in it");
+  check(options.val.empty() || !options.any(), ErrorKind::Usage, "data", "data.val lists the validation images; omit ",
+        options.fold.empty() ? "data.val_split" : "data.fold", ", or data.val");
+  ImageListColumns columns = options;
+  if (columns.label.empty() && columns.labels.empty() && columns.values.empty()) columns.label = "label";
+  const auto train = std::make_shared<ImageList>(options.root, file(options.train), columns);
+  check(train->targets() == 0 || (options.mixup_alpha == 0 && options.cutmix_alpha == 0), ErrorKind::Usage, "data",
+        "mixup and cutmix mix one class of each image; the images have ", options.labels.empty() ? "numbers" : "several classes",
+        "; hint: remove them");
+  const auto open = [root = options.root, columns, file, classes = train->info().class_names](const std::string& name) {
+    return std::make_shared<ImageList>(root, file(name), columns, classes);
+  };
+  DatasetPair pair;
+  pair.train = train;
+  if (!options.val.empty()) pair.val = open(options.val);
+  if (options.any()) std::tie(pair.train, pair.val) = split_images(train, options);
+  if (!options.test.empty()) pair.open_test = [open, test = options.test] { return open(test); };
   pair.options = options;
   set_pipelines(pair, pair.train->info(), transforms);
   return pair;
@@ -165,6 +190,8 @@ void add_builtin_datasets(DatasetRegistry& registry) {
                                 [](const Cifar100Options& o, const TransformRegistry& t) { return open_cifar(CifarKind::Cifar100, o, t); });
   registry.add<ImageFolderOptions>("image_folder",
                                    "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)", open_folder);
+  registry.add<ImageListOptions>("image_list", "JPEG and PNG files that a .csv or .jsonl lists, with a class, several classes, or numbers",
+                                 open_list);
   registry.add<GeneratedOptions>("generated", "ten classes of coloured shapes, 32 x 32, drawn from a seed; needs no files", open_generated);
   registry.add<TokensOptions>("tokens", "text as token ids, in the files of llm.c and nanoGPT", detail::open_tokens);
   registry.add<DocumentsOptions>("documents", "texts of different lengths, with or without labels: files of tokens, or .jsonl",

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include <cstring>
 
@@ -15,7 +16,9 @@ Sample ImageDataset::get(int64_t index) const {
   const Image pixels = (source.pixels.empty() ? decode_image(source.encoded, where(index)) : source.pixels).dense(PixelOrder::Planar);
   at::Tensor input = at::empty({pixels.channels(), pixels.height(), pixels.width()}, at::kByte);
   std::memcpy(input.data_ptr(), pixels.plane(0), input.nbytes());
-  return {{{"input", std::move(input)}, {"target", at::scalar_tensor(source.label, at::kLong)}}, index};
+  return {
+      {{"input", std::move(input)}, {"target", targets() > 0 ? at::tensor(source.targets) : at::scalar_tensor(source.label, at::kLong)}},
+      index};
 }
 
 MemoryImages::MemoryImages(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info) {

@@ -40,4 +40,16 @@ std::filesystem::path training_folder(const std::filesystem::path& root) {
   return divided || is_folder(root / "train") || !is_folder(root) ? root / "train" : root;
 }
 
+std::filesystem::path path_of_listed_image(const std::filesystem::path& root, const std::string& name, const std::string& where,
+                                           const char* from) {
+  check(is_image_name(name), ErrorKind::Data, from, where, ": the image is '", name,
+        "'; allowed: the path of a .jpg, .jpeg or .png file in data.root");
+  try {
+    return safe_join(root, name);
+  } catch (const Error&) {
+    throw Error(ErrorKind::Data, from, where + ": the image '" + name + "' leads out of data.root, " + root.string(),
+                "name files in that folder, without .. and links out of it", std::current_exception());
+  }
+}
+
 }  // namespace npu_train::detail

@@ -17,6 +17,11 @@ std::filesystem::path training_folder(const std::filesystem::path& root);
 // Returns the folder of validation images, ROOT/val, valid or validation, or "".
 std::string validation_folder(const std::filesystem::path& root);
 
+// Returns the path of an image in `root` that a list names. Error(Data) with `where`, which begins with `from`, if it is no name of an
+// image or leads out of the folder.
+std::filesystem::path path_of_listed_image(const std::filesystem::path& root, const std::string& name, const std::string& where,
+                                           const char* from);
+
 // Returns the bytes of a file. Error(Data), which begins with `from`, if it is larger than 512 MiB; Error(Data) if it cannot be read.
 std::vector<uint8_t> read_image_file(const std::filesystem::path& path, const char* from);
 

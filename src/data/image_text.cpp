@@ -16,18 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr const char *kImageText = "image_text", *kImageQuestions = "image_questions";
 
-// Returns the path of an image in `root` that a line names.
-fs::path path_of_image(const fs::path& root, const std::string& name, const std::string& where) {
-  check(detail::is_image_name(name), ErrorKind::Data, kImageText, where, ": the image is '", name,
-        "'; allowed: the path of a .jpg, .jpeg or .png file in data.root");
-  try {
-    return safe_join(root, name);
-  } catch (const Error&) {
-    throw Error(ErrorKind::Data, kImageText, where + ": the image '" + name + "' leads out of data.root, " + root.string(),
-                "name files in that folder, without .. and links out of it", std::current_exception());
-  }
-}
-
 }  // namespace
 
 struct ImageText::Pairs {
@@ -55,7 +43,7 @@ ImageText::ImageText(const std::string& root, const std::vector<std::string>& fi
   for (size_t f = 0; f < files.size(); ++f)
     for_each_json_line(files[f], [&](const Json& line, int64_t number, const std::string& where) {
       const auto& name = line.at("image", where).text(where + ": image");
-      const auto path = path_of_image(root_, name, where);
+      const auto path = detail::path_of_listed_image(root_, name, where, kImageText);
       std::error_code unreadable;
       if (!fs::is_regular_file(path, unreadable)) {
         check(rules_.skip_bad, ErrorKind::Data, kImageText, where, ": there is no file ", path.string(),
@@ -77,7 +65,7 @@ ImageText::ImageText(const std::string& root, const std::vector<std::string>& fi
 LabelledImage ImageText::image(int64_t index) const {
   check(index >= 0 && index < size_, ErrorKind::Usage, kImageText, "pair ", index, " of ", size_);
   const auto& pair = pairs_->pairs[static_cast<size_t>(first_ + index)];
-  return {{}, detail::read_image_file(path_of_image(root_, pair.image, where(index)), kImageText), 0};
+  return {{}, detail::read_image_file(detail::path_of_listed_image(root_, pair.image, where(index), kImageText), kImageText), 0};
 }
 
 std::vector<int64_t> ImageText::caption(int64_t index) const {

@@ -78,9 +78,17 @@ class RelabelledImages final : public Relabelled<ImageDataset> {
   using Relabelled::Relabelled;
   LabelledImage image(int64_t index) const override {
     auto out = data_->image(index);
-    out.label = labels_.label(out.label);
+    if (targets() == 0) {
+      out.label = labels_.label(out.label);
+      return out;
+    }
+    std::vector<float> moved(labels_.classes.size());
+    for (size_t i = 0; i < out.targets.size(); ++i) moved[static_cast<size_t>(labels_.label(static_cast<int64_t>(i)))] = out.targets[i];
+    out.targets = std::move(moved);
     return out;
   }
+  int64_t targets() const override { return data_->targets() > 0 ? static_cast<int64_t>(labels_.classes.size()) : 0; }
+  bool has_numbers() const override { return data_->has_numbers(); }
 };
 
 class RelabelledSequences final : public Relabelled<SequenceDataset> {
@@ -118,6 +126,11 @@ DatasetPair in_classes(DatasetPair pair, const Names& classes) {
         "; hint: rename or remove them, or train a model with these classes");
   check(pair.train_stream == nullptr, ErrorKind::Usage, "data",
         "a stream has other classes than the model: ", difference_of_classes(own, classes));
+  // A class that the data do not have is absent from each sample; a number that they do not have is not known.
+  const auto* images = dynamic_cast<const ImageDataset*>(pair.train.get());
+  check(images == nullptr || !images->has_numbers() || own.size() == classes.size(), ErrorKind::Data, "data", "the data have the numbers ",
+        detail::first_few(own, kNamesShown), ", and the model gives ", detail::first_few(classes, kNamesShown),
+        "; allowed: the same names, in any order");
   const Relabelling labels{places_of(own, classes), classes};
   pair.train = relabelled(pair.train, labels);
   pair.val = relabelled(pair.val, labels);

@@ -80,7 +80,7 @@ std::pair<std::shared_ptr<const ImageDataset>, std::shared_ptr<const ImageDatase
     const std::shared_ptr<const ImageDataset>& images, const SplitOptions& options) {
   std::vector<int64_t> labels;
   for (int64_t i = 0; i < images->size(); ++i) {
-    labels.push_back(images->label(i));
+    labels.push_back(images->targets() > 0 ? 0 : images->label(i));
     check(labels.back() >= 0, ErrorKind::Usage, "data", "the data set does not know the class of image ", i,
           ", by which they are divided; hint: Dataset::label()");
   }

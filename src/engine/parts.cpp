@@ -33,6 +33,19 @@ struct ClassifierKeys {
   }
 };
 
+struct MultilabelKeys {
+  std::vector<double> pos_weight{};
+  std::vector<PartConfig> metrics{};
+  static const ConfigTable<MultilabelKeys>& config_table() {
+    using T = MultilabelKeys;
+    static const auto table = ConfigTable<T>("task multilabel_classifier")
+                                  .field("pos_weight", &T::pos_weight,
+                                         "factor of the loss where a class is present, for each class, in training; []: 1", more_than(0))
+                                  .field("metrics", &T::metrics, kMetricsDoc);
+    return table;
+  }
+};
+
 struct RegressorKeys {
   std::vector<PartConfig> metrics{};
   static const ConfigTable<RegressorKeys>& config_table() {
@@ -114,6 +127,11 @@ Parts builtin_parts() {
                                                               .class_weights = keys.class_weights,
                                                               .focal_gamma = keys.focal_gamma,
                                                               .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
+                                  });
+  parts.tasks.add<MultilabelKeys>("multilabel_classifier", "binary cross entropy for samples with any number of classes; metrics acc, map",
+                                  [](const MultilabelKeys& keys, const Model& model, const MetricRegistry& metrics) {
+                                    return multilabel_classifier(model, {.pos_weight = keys.pos_weight,
+                                                                         .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
                                   });
   parts.tasks.add<RegressorKeys>("regressor", "mean squared error; metric mae",
                                  [](const RegressorKeys& keys, const Model& model, const MetricRegistry& metrics) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
 #include <torch/nn/module.h>
@@ -77,6 +78,8 @@ Predictor Predictor::from_source(const ModelSource& source, const std::string& d
   p.checkpoint_ = std::move(from.checkpoint);
   p.why_ = std::move(from.why);
   p.averages_ = from.averages;
+  if (from.run && from.run->task.name == "multilabel_classifier") p.meaning_ = OutputMeaning::SeveralClasses;
+  if (from.run && from.run->task.name == "regressor") p.meaning_ = OutputMeaning::Numbers;
   return p;
 }
 
@@ -105,8 +108,12 @@ at::Tensor Predictor::operator()(const at::Tensor& input) const {
   });
 }
 
-std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std::string>& classes, int64_t top) {
-  const auto [share, index] = at::topk(at::softmax(logits.flatten(), 0), std::min(top, logits.numel()));
+std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std::string>& classes, int64_t top, OutputMeaning meaning) {
+  check(meaning != OutputMeaning::Numbers, ErrorKind::Usage, "top_answers",
+        "the outputs are numbers and not classes (task regressor); hint: Predictor::operator()");
+  const auto flat = logits.flatten();
+  const auto [share, index] =
+      at::topk(meaning == OutputMeaning::OneClass ? at::softmax(flat, 0) : at::sigmoid(flat), std::min(top, logits.numel()));
   std::vector<Answer> out;
   for (int64_t i = 0; i < index.numel(); ++i) {
     Answer answer{index[i].item<int64_t>(), "", share[i].item<double>()};

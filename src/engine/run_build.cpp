@@ -20,6 +20,7 @@
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/device_augment.hpp"
+#include "npu_train/data/image_dataset.hpp"
 #include "npu_train/data/relabelled.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/product_speed.hpp"
@@ -233,8 +234,13 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (config.dist.preset == "communication" && strategy->ranks().size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
 }
 
-/// A wrong number of classes would go unnoticed: surplus outputs are merely trained to be improbable.
+/// A wrong number of classes would go unnoticed: surplus outputs are merely trained to be improbable. The task classifier would take
+/// several classes, or numbers, for probabilities of one class.
 void Run::check_number_of_classes(const RunConfig& config, const Parts& parts) const {
+  const auto* images = dynamic_cast<const ImageDataset*>(data.train.get());
+  check(images == nullptr || images->targets() == 0 || config.task.name != "classifier", ErrorKind::Usage, "task.name",
+        "classifier needs one class for each sample, and these images have ", images == nullptr ? 0 : images->targets(),
+        " targets each; hint: task={name: multilabel_classifier} for several classes, task={name: regressor} for numbers");
   const auto in_data = data.info().num_classes;
   if (in_data <= 0 || model.num_classes <= 0 || model.num_classes == in_data) return;
   const bool allowed = model.num_classes > in_data && parts.models.tuning(config.model, "model").allow_unused_classes;

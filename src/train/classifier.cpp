@@ -1,10 +1,13 @@
 #include "npu_train/train/classifier.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/expm1.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
@@ -127,8 +130,67 @@ class Classifier final : public ModelTask {
   at::Tensor class_weights_;  // fp32 [classes] on the model's device; undefined: none
 };
 
+class MultilabelClassifier final : public ModelTask {
+ public:
+  MultilabelClassifier(const Model& model, const MultilabelOptions& options)
+      : ModelTask(model, options.metrics.empty() ? std::vector{multilabel_accuracy(), mean_average_precision()} : options.metrics) {
+    const auto& weights = options.pos_weight;
+    if (weights.empty()) return;
+    check(std::all_of(weights.begin(), weights.end(), [](double w) { return w > 0 && std::isfinite(w); }), ErrorKind::Usage,
+          "multilabel_classifier", "pos_weight has a number that is not positive and finite");
+    check(model.num_classes <= 0 || static_cast<int64_t>(weights.size()) == model.num_classes, ErrorKind::Usage, "multilabel_classifier",
+          "pos_weight has ", weights.size(), " numbers, and the model ", model.num_classes, " classes; allowed: one for each");
+    pos_weight_ = at::tensor(weights, at::kFloat);
+  }
+
+  StepOutput training_step(const ForwardContext& context) override { return output_of(context, pos_weight_); }
+  StepOutput validation_step(const ForwardContext& context) override { return output_of(context, {}); }
+
+  at::Tensor example_target(const Batch& inputs) const override { return at::randint(2, {inputs.size, model_.num_classes}, at::kFloat); }
+
+  void to(c10::Device device) override {
+    ModelTask::to(device);
+    if (pos_weight_.defined()) pos_weight_ = pos_weight_.to(device);
+  }
+
+ private:
+  StepOutput output_of(const ForwardContext& context, const at::Tensor& pos_weight) {
+    const auto& batch = context.batch();
+    const auto logits = model_.forward(context).first().to(at::kFloat);
+    check(logits.dim() == 2 && logits.sizes() == batch.target().sizes(), ErrorKind::Usage, "multilabel_classifier", "the model gave ",
+          logits.sizes(), " and targets have ", batch.target().sizes(),
+          "; allowed: [batch, classes] for both; hint: labels or values of data.name=image_list");
+    check_shares(batch);
+    const auto each = at::binary_cross_entropy_with_logits(logits, batch.target().to(at::kFloat), {}, pos_weight, at::Reduction::None);
+    if (!batch.has("mask")) return {each.mean(), batch.weight, logits};
+    return {masked_mean(detail::per_sample(each), batch.at("mask")), batch.weight, logits};
+  }
+
+  // Rejects targets out of range, which the loss would take for shares below 0 or above 1. Only on the host, as check_labels().
+  static void check_shares(const Batch& batch) {
+    if (!batch.target().is_cpu()) return;
+    const auto target = batch.target().to(at::kFloat).contiguous();
+    const auto* shares = target.const_data_ptr<float>();
+    for (int64_t i = 0; i < target.numel(); ++i) {
+      if (shares[i] >= 0 && shares[i] <= 1) continue;
+      const auto row = i / target.size(1);
+      const bool named = row < static_cast<int64_t>(batch.ids.size());
+      throw Error(ErrorKind::Data, "multilabel_classifier",
+                  str_cat("the target of ", named ? "sample " : "row ", named ? batch.ids[static_cast<size_t>(row)] : row, " for class ",
+                          i % target.size(1), " is ", shares[i], "; allowed: 0 to 1"),
+                  "task={name: regressor} for numbers");
+    }
+  }
+
+  at::Tensor pos_weight_;  // fp32 [classes] on the model's device; undefined: none
+};
+
 class Regressor final : public ModelTask {
  public:
+  at::Tensor example_target(const Batch& inputs) const override {
+    return model_.num_classes > 0 ? at::randn({inputs.size, model_.num_classes}) : ModelTask::example_target(inputs);
+  }
+
   Regressor(Model model, std::vector<Metric> metrics)
       : ModelTask(std::move(model), metrics.empty() ? std::vector{mean_absolute_error()} : std::move(metrics)) {}
 
@@ -156,6 +218,10 @@ std::vector<double> balanced_class_weights(const std::vector<int64_t>& samples) 
 }
 
 std::shared_ptr<Task> classifier(Model model, ClassifierOptions options) { return std::make_shared<Classifier>(model, options); }
+
+std::shared_ptr<Task> multilabel_classifier(Model model, MultilabelOptions options) {
+  return std::make_shared<MultilabelClassifier>(model, options);
+}
 
 std::shared_ptr<Task> regressor(Model model, std::vector<Metric> metrics) {
   return std::make_shared<Regressor>(std::move(model), std::move(metrics));

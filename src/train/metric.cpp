@@ -92,6 +92,16 @@ Metric accuracy(int64_t k) {
   return {"acc" + std::to_string(k), sums};
 }
 
+Metric multilabel_accuracy() {
+  return {"acc", [](const StepOutput& output, const Batch& batch) {
+            const auto logits = output.outputs.first().detach();
+            check(logits.sizes() == batch.target().sizes(), ErrorKind::Usage, "metric multilabel_accuracy", "logits have shape ",
+                  logits.sizes(), " and targets ", batch.target().sizes(), "; allowed: [batch, classes] for both");
+            const auto right = logits.gt(0).eq(batch.target().gt(0.5)).to(at::kFloat);
+            return detail::unmasked(detail::per_sample(right), batch).sum().mul_(100);
+          }};
+}
+
 Metric mean_absolute_error() {
   return {"mae", [](const StepOutput& output, const Batch& batch) {
             const auto error = (output.outputs.first().detach() - batch.target().to(at::kFloat)).abs();
@@ -106,6 +116,8 @@ Metric perplexity() {
 void add_builtin_metrics(MetricRegistry& registry) {
   registry.add<AccuracyKeys>("accuracy", "percentage of samples whose class is among the k largest logits",
                              [](const AccuracyKeys& keys) { return accuracy(keys.k); });
+  registry.add<NoOptions>("multilabel_accuracy", "percentage of right decisions on single classes, for samples with several",
+                          [](const NoOptions&) { return multilabel_accuracy(); });
   registry.add<NoOptions>("mae", "mean absolute difference between output and target",
                           [](const NoOptions&) { return mean_absolute_error(); });
   add_class_score<ClassScore::Precision>(registry, "true ones among the predicted ones, a fraction");

@@ -175,6 +175,83 @@ class ImageData(ProgramTest):
         self.assertFails(result, 3, '1 of 18 images cannot be read', 'red/0.png')
         return result[1]
 
+    def listed(self, header, targets):
+        """A configuration whose images a list names; `targets(red, green, blue)` gives the rest of a line. Returns the files of val.csv, and their targets."""
+        random.seed(3)
+        (self.dir / 'images').mkdir()
+        out = []
+        for root, count in (('train', 48), ('val', 17)):
+            lines = [f'image,{header}']
+            for i in range(count):
+                colour = tuple(random.choice((20, 230)) + random.randrange(-20, 20) for _ in range(3))
+                png(self.dir / f'images/{root}_{i:02}.png', 32, colour)
+                text, target = targets(*colour)
+                lines.append(f'{root}_{i:02}.png,{text}')
+                if root == 'val': out.append((self.dir / f'images/val_{i:02}.png', target))
+            (self.dir / f'images/{root}.csv').write_text('\n'.join(lines) + '\n')
+        yaml = CONFIG.format(dir=self.dir).replace('name: image_folder', 'name: image_list\n  train: train.csv\n  val: val.csv')
+        return (self.config(yaml), 'trainer.max_epochs=12'), *zip(*out)
+
+    def scores_by_scikit_learn(self, files, targets, kind):
+        self.assertDone(npu_tool('predict', '--checkpoint', self.dir / 'out/run/version_0', *files, '--logits', self.dir / 'logits.npy', '--json'))
+        (self.dir / 'targets.json').write_text(json.dumps(targets))
+        return json.loads(self.assertDone(PEER.run(SCORES, self.dir / 'logits.npy', self.dir / 'targets.json', kind)))
+
+    @unittest.skipUnless(PEER.has('sklearn'), f'{MODELS_PYTHON} has no scikit-learn (scripts/setup --dev installs it)')
+    def test_several_classes_from_a_list(self):
+        names = ('blue', 'green', 'red')  # in alphabetical order, as the classes
+
+        def tags(red, green, blue):
+            bright = [c > 128 for c in (blue, green, red)]
+            return ';'.join(name for name, is_bright in zip(names, bright) if is_bright), [int(b) for b in bright]
+
+        run, files, targets = self.listed('tags', tags)
+        run = (*run, 'data.labels=tags', 'task={name: multilabel_classifier, metrics: [multilabel_accuracy, map, f1]}')
+        said = train_app(*run)
+        self.assertDone(said)
+        self.assertIn('48 + 17 images, 3 classes', said[2])
+        own, expected = self.eval(), self.scores_by_scikit_learn(files, targets, 'several')
+        for name, value in expected.items(): self.assertAlmostEqual(own[name], value, delta=1e-5 * max(1, abs(value)), msg=name)
+        self.assertGreater(own['acc'], 80)
+        self.assertDone(npu_tool('predict', '--checkpoint', self.dir / 'out/run/version_0', *files, '--to', self.dir / 'a.jsonl', '--top', 3))
+        for line, target in zip((self.dir / 'a.jsonl').read_text().splitlines(), targets, strict=True):
+            top = json.loads(line)['top']
+            self.assertEqual(sorted(t['name'] for t in top), list(names))
+            if own['acc'] == 100: self.assertEqual([int(t['probability'] > 0.5) for t in sorted(top, key=lambda t: t['class'])], target)
+        self.assertNotAlmostEqual(sum(t['probability'] for t in top), 1, delta=1e-3)  # each class for itself
+        check = json.loads(self.assertDone(npu_tool('data', 'check', *run, '--json')))
+        self.assertEqual([c['val'] for c in check['classes']], [sum(t[k] for t in targets) for k in range(3)])
+        self.assertFails(train_app(*run, 'task={name: classifier}'), 2, 'classifier needs one class', 'multilabel_classifier')
+        self.assertFails(npu_tool('eval', '--checkpoint', self.dir / 'out/run/version_0', '--html', self.dir / 'p.html'), 2, 'need the task classifier')
+
+    @unittest.skipUnless(PEER.has('sklearn'), f'{MODELS_PYTHON} has no scikit-learn (scripts/setup --dev installs it)')
+    def test_numbers_from_a_list(self):
+        def numbers(red, green, blue):
+            values = [red / 255, (green - blue) / 255]
+            return ','.join(f'{v:.6f}' for v in values), [float(f'{v:.6f}') for v in values]
+
+        run, files, targets = self.listed('warmth,balance', numbers)
+        self.assertDone(train_app(*run, 'data.values=[warmth, balance]', 'task={name: regressor, metrics: [mse, mae, r2]}'))
+        own, expected = self.eval(), self.scores_by_scikit_learn(files, targets, 'numbers')
+        for name, value in expected.items(): self.assertAlmostEqual(own[name], value, delta=1e-5, msg=name)
+        self.assertGreater(own['r2'], 0.5)
+        checkpoint = ('--checkpoint', self.dir / 'out/run/version_0')
+        answers = json.loads(self.assertDone(npu_tool('predict', *checkpoint, *files, '--json')))['predictions']
+        error = [abs(a['values']['warmth'] - t[0]) + abs(a['values']['balance'] - t[1]) for a, t in zip(answers, targets, strict=True)]
+        self.assertAlmostEqual(statistics.fmean(error) / 2, own['mae'], delta=1e-5)
+        self.assertDone(npu_tool('predict', *checkpoint, *files, '--to', self.dir / 'a.csv'))
+        rows = list(csv.DictReader((self.dir / 'a.csv').read_text().splitlines()))
+        self.assertEqual(list(rows[0]), ['image', 'warmth', 'balance', 'error'])
+        self.assertAlmostEqual(float(rows[3]['warmth']), answers[3]['values']['warmth'], delta=1e-6)
+        self.assertRegex(self.assertDone(npu_tool('predict', *checkpoint, files[0])), r'  warmth -?\d')
+        swapped = self.eval('data.values=[balance, warmth]')
+        for name in ('mse', 'r2'): self.assertAlmostEqual(swapped[name], own[name], delta=1e-6)
+        self.assertFails(npu_tool('eval', *checkpoint, 'data.values=[warmth]'), 3, 'the data have the numbers warmth, and the model gives warmth, balance')
+        self.assertDone(npu_tool('bench', *run, 'data.values=[warmth, balance]', 'task={name: regressor}', '--what', 'step', '--steps', 2))
+        self.assertFails(train_app(*run, 'data.values=[warmth, balance]', 'task={name: multilabel_classifier}'), 3, 'for class 1 is -', 'allowed: 0 to 1')
+        (self.dir / 'images/train.csv').write_text('image,warmth\ntrain_00.png,much\n')
+        self.assertFails(train_app(*run, 'data.values=[warmth]', 'task={name: regressor}'), 3, "train.csv:2: column 'warmth': 'much' is not a number")
+
     @unittest.skipUnless(PEER.has('sklearn'), f'{MODELS_PYTHON} has no scikit-learn (scripts/setup --dev installs it)')
     def test_scores_of_a_validation_are_those_of_scikit_learn_on_any_number_of_ranks(self):
         random.seed(5)

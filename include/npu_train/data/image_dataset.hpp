@@ -17,13 +17,18 @@ struct LabelledImage {
   Image pixels;                  ///< empty if `encoded` is used
   std::vector<uint8_t> encoded;  ///< a complete JPEG or PNG file
   int64_t label = 0;
+  std::vector<float> targets{};  ///< ImageDataset::targets() numbers in place of the label
 };
 
-/// Images with one label each. `get` returns the untransformed image, as uint8 [C, H, W].
+/// Images with one label, or a number of targets, each. `get` returns the untransformed image, as uint8 [C, H, W].
 class ImageDataset : public Dataset {
  public:
   /// Returns image `index`. Called from several threads at once.
   virtual LabelledImage image(int64_t index) const = 0;
+  /// Returns the length of LabelledImage::targets: a batch then has targets [N, targets()] of fp32. 0: labels, targets [N] of int64.
+  virtual int64_t targets() const { return 0; }
+  /// Whether the targets are numbers, and not 0 to 1 for each class.
+  virtual bool has_numbers() const { return false; }
   Sample get(int64_t index) const override;
 };
 

@@ -42,13 +42,16 @@ class ImageSubset final : public ImageDataset {
   DatasetInfo info() const override { return images_->info(); }
   std::string where(int64_t index) const override { return images_->where(indices_.at(static_cast<size_t>(index))); }
   int64_t label(int64_t index) const override { return images_->label(indices_.at(static_cast<size_t>(index))); }
+  int64_t targets() const override { return images_->targets(); }
+  bool has_numbers() const override { return images_->has_numbers(); }
 
  private:
   std::shared_ptr<const ImageDataset> images_;
   std::vector<int64_t> indices_;
 };
 
-/// Returns the images for training, and those for validation. Error(Usage) as in split_by_class, also if the labels are not known.
+/// Returns the images for training, and those for validation; images with targets() in place of labels are divided as one class.
+/// Error(Usage) as in split_by_class, also if the labels are not known.
 std::pair<std::shared_ptr<const ImageDataset>, std::shared_ptr<const ImageDataset>> split_images(
     const std::shared_ptr<const ImageDataset>& images, const SplitOptions& options);
 

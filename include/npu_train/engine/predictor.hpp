@@ -23,9 +23,13 @@ struct Answer {
   double probability = 0;
 };
 
+/// What the outputs of a model mean: logits of one class (softmax), of several classes (sigmoid), or numbers.
+enum class OutputMeaning { OneClass, SeveralClasses, Numbers };
+
 /// Returns the `top` most probable classes for the logits [classes] or [1, classes] of an image. A class that is not in `classes` is named
-/// by its label.
-std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std::string>& classes, int64_t top = 5);
+/// by its label. Error(Usage) for numbers.
+std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std::string>& classes, int64_t top = 5,
+                                OutputMeaning meaning = OutputMeaning::OneClass);
 
 class Predictor {
  public:
@@ -58,10 +62,14 @@ class Predictor {
   at::Tensor read_image(const std::string& path) const { return preparation_.read(path); }
   /// Returns the `top` most probable classes of an image.
   std::vector<Answer> classify(const std::string& path, int64_t top = 5) const;
-  std::vector<Answer> top_answers(const at::Tensor& logits, int64_t top) const { return npu_train::top_answers(logits, classes_, top); }
+  std::vector<Answer> top_answers(const at::Tensor& logits, int64_t top) const {
+    return npu_train::top_answers(logits, classes_, top, meaning_);
+  }
 
   const Model& model() const { return model_; }
   const std::vector<std::string>& classes() const { return classes_; }
+  /// Returns what the task of the checkpoint's run says; OneClass without a checkpoint.
+  OutputMeaning meaning() const { return meaning_; }
   /// Returns the checkpoint of the weights, "" if they are from another file; why() is the reason for choosing it.
   const std::string& checkpoint() const { return checkpoint_; }
   const std::string& why() const { return why_; }
@@ -80,6 +88,7 @@ class Predictor {
   std::vector<std::string> classes_;
   std::string checkpoint_, why_;
   bool averages_ = false;
+  OutputMeaning meaning_ = OutputMeaning::OneClass;
 };
 
 }  // namespace npu_train

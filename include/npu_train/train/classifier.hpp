@@ -32,6 +32,17 @@ std::vector<double> balanced_class_weights(const std::vector<int64_t>& samples);
 /// and, with more than 5 classes, acc5 in percent. A "mask" [N] in the batch excludes padded samples from loss and metrics.
 std::shared_ptr<Task> classifier(Model model, ClassifierOptions options = {});
 
+struct MultilabelOptions {
+  /// Factor of the loss where a class is present, in training, as in torch's BCEWithLogitsLoss; empty: 1.
+  std::vector<double> pos_weight{};
+  std::vector<Metric> metrics{};  ///< instead of acc and map; a configuration names them
+};
+
+/// Returns a task for samples with any number of classes: binary cross entropy on logits [N, classes], averaged over samples and classes,
+/// for targets [N, classes] from 0 to 1. Its metrics are acc, the percentage of right decisions on single classes, and map (mean average
+/// precision). A "mask" [N] in the batch excludes padded samples.
+std::shared_ptr<Task> multilabel_classifier(Model model, MultilabelOptions options = {});
+
 /// Returns a task with the mean squared error between outputs and targets of the same shape, and the metric mae (mean absolute error)
 /// unless `metrics` are given.
 std::shared_ptr<Task> regressor(Model model, std::vector<Metric> metrics = {});
@@ -39,6 +50,11 @@ std::shared_ptr<Task> regressor(Model model, std::vector<Metric> metrics = {});
 template <class Net>
 requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> classifier(Net net, ClassifierOptions options = {}) {
   return classifier(as_model(std::move(net)), std::move(options));
+}
+
+template <class Net>
+requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> multilabel_classifier(Net net, MultilabelOptions options = {}) {
+  return multilabel_classifier(as_model(std::move(net)), std::move(options));
 }
 
 template <class Net>

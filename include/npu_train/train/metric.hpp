@@ -39,6 +39,10 @@ struct Metric {
 /// The first output is logits [batch, classes], the target [batch] (int64) or [batch, classes].
 Metric accuracy(int64_t k);
 
+/// Returns the metric "acc" of samples with any number of classes: the percentage of right decisions on single classes, which are logits
+/// [batch, classes] above 0, for targets [batch, classes].
+Metric multilabel_accuracy();
+
 /// Returns the metric "mae": the mean absolute difference between first output and target, over all elements of a sample.
 Metric mean_absolute_error();
 
@@ -77,7 +81,8 @@ Metric perplexity();
 /// Metrics that a configuration can name.
 using MetricRegistry = Registry<Metric>;
 
-/// Adds accuracy (key k), precision, recall and f1 (keys average, label), auroc, map, ece (key bins), mae, mse, rmse, r2 and perplexity.
+/// Adds accuracy (key k), multilabel_accuracy, precision, recall and f1 (keys average, label), auroc, map, ece (key bins), mae, mse, rmse,
+/// r2 and perplexity.
 void add_builtin_metrics(MetricRegistry& registry);
 MetricRegistry builtin_metrics();
 

@@ -58,6 +58,7 @@ void check_arguments(const PredictArguments& args) {
 struct Predictions {
   at::Tensor logits;  // [images, classes]; NaN for an unreadable image
   std::vector<std::string> classes;
+  OutputMeaning meaning = OutputMeaning::OneClass;
   std::string checkpoint, why;
   bool averages = false;
   std::map<size_t, std::string> unreadable;  // by index of the image
@@ -76,7 +77,8 @@ Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
   Predictions out;
   const auto note = [&](size_t image, const Error& error) { out.unreadable[image] = error.what(); };
   if (args.offline.given()) {
-    std::tie(out.logits, out.classes) = offline_logits(args.offline, args.model.checkpoint, args.device, args.images, note, parts);
+    std::tie(out.logits, out.classes, out.meaning) =
+        offline_logits(args.offline, args.model.checkpoint, args.device, args.images, note, parts);
     return out;
   }
   const auto predictor = Predictor::from_source(args.model.source(kPredictImages, /*needs_weights=*/true, parts), args.device, parts);
@@ -97,9 +99,17 @@ Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
   }
   out.logits = whole_logits(rows);
   out.classes = predictor.classes();
+  out.meaning = predictor.meaning();
   out.checkpoint = predictor.checkpoint();
   out.why = predictor.why();
   out.averages = predictor.averages();
+  return out;
+}
+
+std::vector<std::pair<std::string, double>> named_numbers(const at::Tensor& row, const std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, double>> out;
+  for (int64_t i = 0; i < row.numel(); ++i)
+    out.emplace_back(i < static_cast<int64_t>(names.size()) ? names[static_cast<size_t>(i)] : str_cat("value_", i), row[i].item<double>());
   return out;
 }
 
@@ -109,8 +119,10 @@ std::vector<ImageAnswer> answers_of(const Predictions& predicted, const std::vec
     ImageAnswer answer{images[i], {}, {}};
     if (const auto error = predicted.unreadable.find(i); error != predicted.unreadable.end())
       answer.error = error->second;
+    else if (const auto row = predicted.logits[static_cast<int64_t>(i)]; predicted.meaning == OutputMeaning::Numbers)
+      answer.numbers = named_numbers(row, predicted.classes);
     else
-      answer.top = top_answers(predicted.logits[static_cast<int64_t>(i)], predicted.classes, top);
+      answer.top = top_answers(row, predicted.classes, top, predicted.meaning);
     out.push_back(std::move(answer));
   }
   return out;

@@ -6,8 +6,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/file.hpp"
 #include "npu_train/io/csv.hpp"
+#include "npu_train/io/file.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -15,6 +15,9 @@ namespace {
 std::string csv_of(const std::vector<ImageAnswer>& answers, int64_t top) {
   const auto count = static_cast<size_t>(top);
   std::vector<std::string> header = {"image"};
+  const auto with_numbers = std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return !answer.numbers.empty(); });
+  const auto numbers = with_numbers == answers.end() ? 0 : with_numbers->numbers.size();
+  for (size_t i = 0; i < numbers; ++i) header.push_back(with_numbers->numbers[i].first);
   for (size_t i = 1; i <= count; ++i) {
     header.push_back(str_cat("class_", i));
     header.push_back(str_cat("probability_", i));
@@ -23,6 +26,7 @@ std::string csv_of(const std::vector<ImageAnswer>& answers, int64_t top) {
   std::string out = csv_row(header);
   for (const auto& answer : answers) {
     std::vector<std::string> row = {answer.image};
+    for (size_t i = 0; i < numbers; ++i) row.push_back(answer.numbers.empty() ? "" : shortest(answer.numbers[i].second));
     for (size_t i = 0; i < count; ++i) {
       const bool known = i < answer.top.size();
       row.push_back(known ? answer.top[i].name : "");
@@ -45,6 +49,11 @@ std::string json_lines_of(const std::vector<ImageAnswer>& answers) {
 Json json_of(const ImageAnswer& answer) {
   auto out = Json::object({{"image", answer.image}});
   if (!answer.error.empty()) return out.set("error", answer.error);
+  if (!answer.numbers.empty()) {
+    auto values = Json::object();
+    for (const auto& [name, value] : answer.numbers) values.set(name, value);
+    return out.set("values", std::move(values));
+  }
   Json top = Json::array();
   for (const auto& one : answer.top)
     top.push_back(Json::object({{"class", one.label}, {"name", one.name}, {"probability", one.probability}}));
@@ -54,6 +63,7 @@ Json json_of(const ImageAnswer& answer) {
 std::string text_of(const ImageAnswer& answer) {
   std::string out = answer.image + "\n";
   if (!answer.error.empty()) return out + "  cannot be read\n";
+  for (const auto& [name, value] : answer.numbers) out += printed("  %s %.6g\n", name.c_str(), value);
   for (const auto& one : answer.top) out += printed("  %6.2f %%  %s\n", 100 * one.probability, one.name.c_str());
   return out;
 }

@@ -10,11 +10,13 @@
 namespace npu_train::cli {
 
 struct ImageAnswer {
-  std::string image, error;  // error: why the image cannot be read, or ""
-  std::vector<Answer> top;   // the most probable classes, best first; empty with an error
+  std::string image, error;                               // error: why the image cannot be read, or ""
+  std::vector<Answer> top;                                // the most probable classes, best first; empty with an error
+  std::vector<std::pair<std::string, double>> numbers{};  // in place of classes: the outputs of a regression
 };
 
-/// {"image": ..., "top": [{"class": 3, "name": "cat", "probability": 0.9}, ...]}, or {"image": ..., "error": ...}.
+/// {"image": ..., "top": [{"class": 3, "name": "cat", "probability": 0.9}, ...]}, {"image": ..., "values": {"x": 0.5}}, or {"image": ...,
+/// "error": ...}.
 Json json_of(const ImageAnswer& answer);
 std::string text_of(const ImageAnswer& answer);
 
@@ -22,7 +24,7 @@ std::string text_of(const ImageAnswer& answer);
 void check_answers_file(const std::string& path);
 
 /// Writes a row for each image, in the form that the file's name says, at once: the file is never incomplete. The columns of a .csv are
-/// image, class_1, probability_1, ... up to `top`, and error; a line of a .jsonl is json_of().
+/// image, class_1, probability_1, ... up to `top` (or the names of numbers), and error; a line of a .jsonl is json_of().
 void write_answers(const std::string& path, const std::vector<ImageAnswer>& answers, int64_t top);
 
 /// Returns the lines of a file, without blank ones; "-" is standard input. Error(Data) if it cannot be read or has none.

@@ -64,6 +64,7 @@ OnnxEntries entries_next_to(std::filesystem::path om) {
 struct Preparation {
   ImagePreparation images;
   std::vector<std::string> classes;
+  OutputMeaning meaning = OutputMeaning::OneClass;
 };
 
 Preparation preparation_by_options(const OfflineArguments& args, const OfflineImages& images, const Parts& parts) {
@@ -75,13 +76,13 @@ Preparation preparation_by_options(const OfflineArguments& args, const OfflineIm
   const auto classes = lines_of(entries["npu_train.classes"]);
   const auto& steps = entries["npu_train.transforms"];
   if (!steps.empty() && args.mean.empty())
-    return {ImagePreparation::from_text(steps, {images.width, mean, std}, parts.transforms), classes};
+    return {ImagePreparation::from_text(steps, {images.width, mean, std}, parts.transforms), classes, {}};
   const bool known = !mean.empty() && !std.empty();
   if (!known && !images.aipp)
     log_warning("predict: nothing near ", args.file,
                 " describes the preparation of images, so that of ImageNet is used; hint: --checkpoint "
                 "RUN, the file .onnx of the export next to it, or --mean and --std");
-  return {known ? ImagePreparation::of_imagenet(images.width, mean, std) : ImagePreparation::of_imagenet(images.width), classes};
+  return {known ? ImagePreparation::of_imagenet(images.width, mean, std) : ImagePreparation::of_imagenet(images.width), classes, {}};
 }
 
 void check_options(const OfflineArguments& args, const std::string& checkpoint, const OfflineImages& images) {
@@ -115,7 +116,7 @@ OfflineLogits offline_logits(const OfflineArguments& args, const std::string& ch
   const auto prepared = [&]() -> Preparation {
     if (checkpoint.empty()) return preparation_by_options(args, taken, parts);
     const auto trained = Predictor::from_checkpoint(checkpoint, "cpu", parts);
-    return {trained.preparation(), trained.classes()};
+    return {trained.preparation(), trained.classes(), trained.meaning()};
   }();
   OfflinePredictor predictor(std::move(model), prepared.images);
   auto classes = args.classes.empty() ? prepared.classes : lines_of(read_file(args.classes, kMaxClassNames));
@@ -124,7 +125,7 @@ OfflineLogits offline_logits(const OfflineArguments& args, const std::string& ch
         !args.classes.empty() ? args.classes
         : !checkpoint.empty() ? checkpoint
                               : "the file .onnx next to it");
-  return {predictor.logits(images, bad), std::move(classes)};
+  return {predictor.logits(images, bad), std::move(classes), prepared.meaning};
 }
 
 }  // namespace npu_train::cli

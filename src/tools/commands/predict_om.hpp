@@ -5,11 +5,12 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "npu_train/engine/offline_predictor.hpp"
 #include "npu_train/engine/parts.hpp"
+#include "npu_train/engine/predictor.hpp"
 
 namespace npu_train::cli {
 
@@ -23,7 +24,8 @@ struct OfflineArguments {
 
 void add_offline_options(CLI::App& sub, OfflineArguments& args);
 
-using OfflineLogits = std::pair<at::Tensor, std::vector<std::string>>;  // logits [images, classes], and the class names
+/// Logits [images, classes], the class names, and what the outputs mean; OneClass without a checkpoint.
+using OfflineLogits = std::tuple<at::Tensor, std::vector<std::string>, OutputMeaning>;
 
 /// Returns the logits of the images; calls `bad` for each unreadable one, whose logits are NaN. Normalisation, transforms and names are
 /// from `checkpoint` if given; otherwise from m.onnx next to m.om, as npu_tool export writes it; otherwise from the options, with the

@@ -7,16 +7,23 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train {
 namespace {
 
-/// Returns the class of a sample; -1 if its target is not a class.
-int64_t label_of(const Sample& sample, int64_t classes) {
-  for (const auto& [name, value] : sample.fields)
-    if (name == "target" && value.numel() == 1 && value.scalar_type() == at::kLong)
-      if (const auto label = value.item<int64_t>(); label >= 0 && label < classes) return label;
-  return -1;
+/// Returns the classes of a sample, none if its target is no class.
+std::vector<int64_t> labels_of(const Sample& sample, int64_t classes) {
+  std::vector<int64_t> out;
+  for (const auto& [name, value] : sample.fields) {
+    if (name != "target") continue;
+    if (value.numel() == 1 && value.scalar_type() == at::kLong)
+      if (const auto label = value.item<int64_t>(); label >= 0 && label < classes) out.push_back(label);
+    if (value.dim() != 1 || value.scalar_type() != at::kFloat || value.numel() != classes) continue;
+    for (int64_t c = 0; c < classes; ++c)
+      if (value[c].item<float>() > 0.5f) out.push_back(c);
+  }
+  return out;
 }
 
 /// Reads all samples of one split.
@@ -57,9 +64,9 @@ class SplitReader {
   template <class Get>
   void note(int64_t index, const std::string& place, Get&& get) {
     try {
-      const auto label = label_of(get(), static_cast<int64_t>(counts_.size()));
+      const auto labels = labels_of(get(), static_cast<int64_t>(counts_.size()));
       const std::lock_guard lock(mutex_);
-      if (label >= 0) ++counts_[static_cast<size_t>(label)];
+      for (const auto label : labels) ++counts_[static_cast<size_t>(label)];
     } catch (...) {
       const auto error = translate_current_exception("data");
       const std::lock_guard lock(mutex_);
@@ -89,7 +96,9 @@ DataCheck check_data(const RunConfig& config, const Parts& parts) {
     if (pair.val != nullptr) val.read(*pair.val);
     out.train = train.samples();
     out.val = val.samples();
-    for (size_t i = 0; i < static_cast<size_t>(info.num_classes); ++i)
+    const auto* images = dynamic_cast<const ImageDataset*>(pair.train.get());
+    const bool counted = images == nullptr || !images->has_numbers();
+    for (size_t i = 0; counted && i < static_cast<size_t>(info.num_classes); ++i)
       out.classes.push_back({i < info.class_names.size() ? info.class_names[i] : std::to_string(i), train.count(i), val.count(i)});
     for (auto* reader : {&train, &val}) std::move(reader->bad().begin(), reader->bad().end(), std::back_inserter(out.bad));
     return out;
