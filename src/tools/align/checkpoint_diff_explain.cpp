@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "npu_train/tools/report/number.hpp"
+#include "tools/align/causes.hpp"
 #include "tools/align/checkpoint_diff_parts.hpp"
 #include "tools/align/compare_parts.hpp"
 
@@ -29,17 +30,19 @@ class WeightExplainer {
     if (missing()) return;
     sentence();
     if (shapes() || layout() || zeros() || unproven()) return;
-    if (!is_of_model(call_)) return state();
+    if (!is_of_model(call_)) {
+      say(call_.layer.starts_with("ema ") ? "saved_average" : "saved_state");
+      return;
+    }
     missing_bias();
-    if (only_statistics()) return;
-    if (other_step()) return;
-    values();
+    if (!only_statistics() && !other_step()) values();
   }
 
  private:
-  void say(const std::string& likely, const std::string& advice) {
-    d_.likely.push_back(likely);
-    d_.advice.push_back(advice);
+  // Says a row of causes.tsv. Returns true.
+  bool say(const char* cause, const std::vector<std::string>& values = {}) {
+    add_cause(cause, values, d_.likely, d_.advice);
+    return true;
   }
 
   // Whether `fn` holds for an item that differs.
@@ -78,24 +81,17 @@ class WeightExplainer {
       for (const auto& item : call.items) all += item.kind == Kind::OneSided && item.failed;
     d_.sentence = (lone->a.empty() ? lone->b : lone->a) + " is in " + (lone->a.empty() ? "B" : "A") + " only" +
                   (all > 1 ? "; " + std::to_string(all - 1) + " more layers or weights exist on one side only" : "");
-    say("a different network, a file with only a part of it, or different names",
-        "compare the configurations of the models; --mapping FILE pairs different names, --layers compares a part");
-    return true;
+    return say("saved_network");
   }
 
   bool shapes() {
     const auto mismatch = std::find_if(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.kind == Kind::Unmatched; });
     if (mismatch == call_.items.end()) return false;
     const auto &a = mismatch->item_a.shape, &b = mismatch->item_b.shape;
-    if (any_message("transposed")) {
-      say("a transposed weight", "check how this layer's weight is stored and loaded (rows and columns, HWIO or OIHW)");
-    } else if (is_last() && !a.empty() && a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1)) {
-      say("different classifier heads: " + std::to_string(a[0]) + " and " + std::to_string(b[0]) + " classes",
-          "compare the layers before it; to compare the heads too, train or load heads of equal size");
-    } else {
-      say("a different network: different widths, kernels or image size", "compare the configurations of the models");
-    }
-    return true;
+    if (any_message("transposed")) return say("saved_transposed");
+    if (is_last() && !a.empty() && a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1))
+      return say("saved_heads", {std::to_string(a[0]), std::to_string(b[0])});
+    return say("saved_widths");
   }
 
   bool is_last() const {
@@ -108,58 +104,33 @@ class WeightExplainer {
   }
 
   bool layout() {
-    if (any_message("transposed")) {
-      say("a transposed weight", "check how this layer's weight is stored and loaded (rows and columns)");
-      return true;
-    }
-    if (!any_message("a different order")) return false;
-    say("a permuted weight: the same values in a different order",
-        "check how this layer's weight is stored: the order of channels, of query, key and value, of heads");
-    return true;
+    if (any_message("transposed")) return say("saved_rows");
+    return any_message("a different order") && say("saved_permuted");
   }
 
-  bool zeros() {
-    if (!any_message("all zero")) return false;
-    say("a weight or bias that is zero on one side: not loaded, or not trained there",
-        "check which weights were loaded and which layers are frozen");
-    return true;
-  }
+  bool zeros() { return any_message("all zero") && say("saved_zero"); }
 
   bool unproven() {
-    if (call_.parameter_error > 0 || std::none_of(call_.items.begin(), call_.items.end(), is_nan_in_both)) return false;
-    say("training diverged before either checkpoint was written", "compare earlier checkpoints, and the loss curves");
-    return true;
-  }
-
-  void state() {
-    say(call_.layer.starts_with("ema ") ? "a different decay or number of updates of the average"
-                                        : "different gradients or betas in earlier steps, although the weights agree",
-        "compare the configurations, and dumps of the last steps with data_mode optimizer");
+    return !(call_.parameter_error > 0) && std::any_of(call_.items.begin(), call_.items.end(), is_nan_in_both) && say("saved_nan");
   }
 
   void missing_bias() {
     const auto lacks = [](const ItemComparison& i) {
       return i.kind == Kind::OneSided && (i.a.ends_with(".bias") || i.b.ends_with(".bias"));
     };
-    if (std::any_of(call_.items.begin(), call_.items.end(), lacks))
-      say("a bias on one side only", "compare the layer's options (bias, a norm after it)");
+    if (std::any_of(call_.items.begin(), call_.items.end(), lacks)) say("saved_bias");
   }
 
   bool only_statistics() {
     for (const auto& call : step_.calls)
       for (const auto& item : call.items)
         if (item.error > 0 && item.kind != Kind::OneSided && is_of_model(call) && !is_statistic(item)) return false;
-    say("only BatchNorm's statistics differ: its momentum, more forward passes in training mode, or statistics that are not averaged over "
-        "ranks",
-        "compare momentum, gradient accumulation and checkpointing; check that validation runs in evaluation mode");
-    return true;
+    return say("saved_statistics");
   }
 
   bool other_step() {
     const auto x = facts_a_.find("global_step"), y = facts_b_.find("global_step");
-    if (x == facts_a_.end() || y == facts_b_.end() || x->second == y->second) return false;
-    say("checkpoints of different steps: " + x->second + " and " + y->second, "compare checkpoints of the same step");
-    return true;
+    return x != facts_a_.end() && y != facts_b_.end() && x->second != y->second && say("saved_steps", {x->second, y->second});
   }
 
   void values() {
@@ -170,20 +141,13 @@ class WeightExplainer {
         largest = &item;
     if (largest == nullptr) return;
     const double e = largest->error;
-    if (std::isinf(e)) {
-      say("a non-finite value on one side", "the run has diverged; compare earlier checkpoints, and the loss curves");
-    } else if (largest->item_a.dtype != largest->item_b.dtype && e < 1e-2) {
-      say("the same weights, rounded: " + largest->item_a.dtype + " and " + largest->item_b.dtype,
-          "none: this is not a difference of the training");
-    } else if (e < 1e-5) {
-      say("rounding: a different order of accumulation, different kernels or hardware",
-          "none, unless the difference grows with further steps");
-    } else if (largest->metrics.cosine < 0.5) {
-      say("different initial weights, different seeds, or weights that were not loaded", "start both from the same weights file and seed");
-    } else {
-      say("the same initial weights but a different training: different data, learning rate or precision, or rounding over many steps",
-          "compare the loss curves (npu_tool compare A B) to find the first step that differs, then dumps of that step");
-    }
+    if (!std::isinf(e) && largest->item_a.dtype != largest->item_b.dtype && e < 1e-2)
+      say("saved_rounded", {largest->item_a.dtype, largest->item_b.dtype});
+    else
+      say(std::isinf(e)                   ? "saved_not_finite"
+          : e < 1e-5                      ? "saved_rounding"
+          : largest->metrics.cosine < 0.5 ? "saved_initial"
+                                          : "saved_training");
   }
 
   Divergence& d_;

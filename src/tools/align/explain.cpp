@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "npu_train/core/text.hpp"
+#include "tools/align/causes.hpp"
 #include "tools/align/compare_parts.hpp"
 #include "tools/align/report_rows.hpp"
 
@@ -28,10 +29,7 @@ class Explainer {
     if (!d_.likely.empty()) return;
     switch (d_.cause) {
       case Cause::Input:
-        if (rounded_inputs()) return;
-        say("different data, order or augmentation",
-            "check seed, data.shuffle, batch size and number of ranks; with rng: portable and a fixed seed, every device has the same "
-            "batches");
+        if (!rounded_inputs()) say("input");
         break;
       case Cause::Weights:
         weights();
@@ -57,10 +55,8 @@ class Explainer {
   }
 
  private:
-  void say(const std::string& likely, const std::string& advice) {
-    d_.likely.push_back(likely);
-    d_.advice.push_back(advice);
-  }
+  // Says a row of causes.tsv.
+  void say(const char* cause, const std::vector<std::string>& values = {}) { add_cause(cause, values, d_.likely, d_.advice); }
 
   // Whether the difference of two precisions explains the error, so that it is no fault.
   bool precisions_differ() const {
@@ -76,8 +72,7 @@ class Explainer {
       if (i.side != "input" || i.error == 0 || !i.item_a.is_tensor() || i.item_a.dtype == i.item_b.dtype) continue;
       const auto coarser = coarser_dtype(i.item_a.dtype, i.item_b.dtype);
       if (i.error > noise_of(coarser, coarser)) continue;
-      say("the same inputs, rounded to " + coarser + " on one side (" + short_dtype(i.item_a) + " and " + short_dtype(i.item_b) + ")",
-          reference_advice(a_, b_, has_reference_));
+      say("input_rounded", {coarser, short_dtype(i.item_a), short_dtype(i.item_b), reference_advice(a_, b_, has_reference_)});
       return true;
     }
     return false;
@@ -100,80 +95,52 @@ class Explainer {
   static bool all_zero(const DumpItem& i) { return i.max && i.min && *i.max == 0 && *i.min == 0; }
   static bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max({std::abs(a), std::abs(b), 1e-30}); }
 
+  static bool one_is_zero(const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }
+  static bool same_numbers(const DumpItem& a, const DumpItem& b) {
+    return a.norm && b.norm && a.max && b.max && near(*a.norm, *b.norm) && near(*a.max, *b.max) &&
+           near(a.min.value_or(0), b.min.value_or(0));
+  }
+
   void weights() {
     constexpr double kOtherOrder = 0.1;  // exchanged elements differ by their full size
-    if (const auto* item = not_finite("parameters"); item != nullptr)
-      say("a weight that is " + not_finite_text(*item) + ": caused by an earlier step, or read from the checkpoint",
-          "compare the earlier steps, and the checkpoints: npu_tool compare A B");
-    else if (any("parameters", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
-      say("a weight or bias is zero on one side: missing in the checkpoint, or not loaded",
-          "compare the checkpoints: npu_tool compare A B");
-    else if (any(
-                 "parameters",
-                 [](const DumpItem& a, const DumpItem& b) {
-                   return a.norm && b.norm && a.max && b.max && near(*a.norm, *b.norm) && near(*a.max, *b.max) &&
-                          near(a.min.value_or(0), b.min.value_or(0));
-                 },
-                 kOtherOrder))
-      say("the same numbers in a different order: a transposed or permuted weight",
-          "check how this layer's weight is stored and loaded (rows and columns, HWIO or OIHW)");
-    else if (d_.step > 0)
-      say("the update of an earlier step, which was not dumped or agreed within tolerance",
-          "dump the previous step with data_mode optimizer");
-    else
-      say("different initial weights or checkpoints", "start both from the same file (model.weights, or resume) and seed");
+    if (const auto* item = not_finite("parameters"); item != nullptr) return say("weight_not_finite", {not_finite_text(*item)});
+    if (any("parameters", one_is_zero)) return say("weight_zero");
+    if (any("parameters", same_numbers, kOtherOrder)) return say("weight_order");
+    say(d_.step > 0 ? "weight_updated" : "weight_initial");
   }
 
   void gradient() {
     constexpr double kOfTies = 0.1;  // the gradient of another layer differs by more than rounding
     if (const auto* item = not_finite("parameters_grad"); item != nullptr)
-      say("a gradient that is " + not_finite_text(*item) + ": an overflow in the backward pass (the largest fp16 number is 65504)",
-          "use bf16 or a smaller grad_scaler.init_scale; train with --detect-anomaly to find the operator");
-    else if (any("parameters_grad", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
-      say("the gradient is zero on one side: dropped, detached or frozen there",
-          "look for no_grad, detach, requires_grad false, or a hook on this parameter");
-    else if (to_lower(d_.type) == "embedding" && d_.output_error > kOfTies)
-      say("tied weights on one side only: there the gradient is the sum over all layers that share the parameter",
-          "check which parameters are one tensor in each program (tie_word_embeddings)");
+      say("gradient_not_finite", {not_finite_text(*item)});
     else
-      say("the kernel of the weight's gradient, or an accumulation in low precision",
-          "run this layer in fp32 (amp.fp32_modules); check that gradients of micro-batches are summed in fp32");
-    if (differs("loss_scale"))
-      say("different loss scales", "compare gradients after unscaling; set the same grad_scaler.init_scale on both sides");
+      say(any("parameters_grad", one_is_zero)                             ? "gradient_zero"
+          : to_lower(d_.type) == "embedding" && d_.output_error > kOfTies ? "gradient_tied"
+                                                                          : "gradient_kernel");
+    if (differs("loss_scale")) say("loss_scale_differs");
   }
 
   void optimizer() {
     const auto type = [](const std::string& name) { return name.substr(0, name.find(".forward.")); };
-    if (type(call_.a) != type(call_.b))
-      say("different optimizers: " + call_.a + " and " + call_.b, "compare the configurations: npu_tool compare A.yaml B.yaml");
+    if (type(call_.a) != type(call_.b)) say("optimizer_other", {call_.a, call_.b});
     for (const auto& i : call_.items) {
       if (i.kind != ItemComparison::Kind::Value || !i.failed) continue;
       const auto name = i.a.substr(std::min(i.a.size(), call_.a.size() + std::string_view(".input.").size()));
-      const auto values = number_text(i.item_a.value) + " and " + number_text(i.item_b.value);
-      if (name == "lr")
-        say("different learning rates: " + values, "compare the schedules: warm-up, interval (epoch or step), and skipped steps");
-      else
-        say("different " + name + ": " + values, "compare the configurations: npu_tool compare A.yaml B.yaml");
+      say(name == "lr" ? "optimizer_lr" : "optimizer_option", {name, number_text(i.item_a.value), number_text(i.item_b.value)});
     }
     if (!d_.likely.empty()) return;
     clipping();
     if (!d_.likely.empty()) return;
-    if (has_loss_scale())
-      say("the update was skipped on one side (found_inf not agreed)",
-          "compare the loss scales, and the found_inf of each rank: npu_tool compare of two metrics.csv");
-    say("gradients that one side clips between backward and update, bias correction, parameter groups or a kernel",
-        "compare trainer.gradient_clip_val and the configurations: npu_tool compare A.yaml B.yaml");
+    if (has_loss_scale()) say("optimizer_skipped");
+    say("optimizer_update");
   }
 
   // Detects different clipping. Gradients are dumped before clipping; the optimizer's state shows its effect.
   void clipping() {
-    const char* advice = "compare trainer.gradient_clip_val and gradient_clip_algorithm: npu_tool compare A.yaml B.yaml";
     if (differs("gradient_clip"))
-      say("different gradient clipping: " + fact_of(a_, "gradient_clip") + " and " + fact_of(b_, "gradient_clip"), advice);
+      say("clip_options", {fact_of(a_, "gradient_clip"), fact_of(b_, "gradient_clip")});
     else if (const double times = scaled_state(); times > 0)
-      say("gradients that one side clips by their norm: those in A's state are " + shortest(std::round(times * 1e6) / 1e6) +
-              " times B's, equally for all parameters",
-          advice);
+      say("clip_norm", {shortest(std::round(times * 1e6) / 1e6)});
   }
 
   // Returns the common factor of A's gradient means relative to B's; 0 if there is no common factor or it is 1.
@@ -204,13 +171,7 @@ class Explainer {
     return number ? shortest(*number) : value;
   }
 
-  void before() {
-    if (d_.direction == "backward")
-      return say("the loss, or an operator without parameters between the layers, in its backward",
-                 "dump with level: mix to see the operators between the layers");
-    say("an operator without parameters between the layers: dropout (random masks), activation, pooling, attention",
-        "dump with level: mix; compare without dropout, or with rng: portable, which draws the same masks on every device");
-  }
+  void before() { say(d_.direction == "backward" ? "between_backward" : "between_forward"); }
 
   bool differs(const char* fact) const {
     const auto x = fact_of(a_, fact), y = fact_of(b_, fact);
@@ -234,61 +195,40 @@ class Explainer {
     const auto type = to_lower(d_.type);
     const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
     if (std::any_of(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.kind == ItemComparison::Kind::Unmatched; }))
-      return say("different shapes", "the rows of this call show the differences");
-    if (d_.cause == Cause::NotFinite && d_.direction != "forward" && has_loss_scale())
-      say("a loss scale that is too large for this step, which the scaler then skips: dynamic scales begin high and adapt",
-          "compare a later step, or set a smaller grad_scaler.init_scale on both sides");
-    if (d_.cause == Cause::NotFinite) {
-      say("an overflow: the largest fp16 number is 65504",
-          "compute this layer in fp32 (amp.fp32_modules), or use bf16; train with detect_anomaly to find the operator");
-      return;
-    }
-    if (saturates())
-      say("an overflow that saturates, or values that are clamped, on one side",
-          "check INF_NAN_MODE of the chip; compute this layer in fp32");
-    if (is("loss") || is("cross_entropy"))
-      return say("a different loss or loss option (label_smoothing, weights, reduction, mixup), or different targets",
-                 "compare the configurations (task, data): npu_tool compare A.yaml B.yaml");
-    if (is("norm") && differs("fused_kernels"))
-      say("a fused kernel: one side shows the norm's output after the shortcut and ReLU, and no later layer is dumped that would prove it",
-          "also dump the layers after it, or compare with model.fused_kernels: false on both sides");
+      return say("layer_shapes");
+    if (d_.cause == Cause::NotFinite && d_.direction != "forward" && has_loss_scale()) say("layer_loss_scale");
+    if (d_.cause == Cause::NotFinite) return say("layer_overflow");
+    if (saturates()) say("layer_saturates");
+    if (is("loss") || is("cross_entropy")) return say("layer_loss");
+    if (is("norm") && differs("fused_kernels")) say("layer_fused_norm");
     if (is("batchnorm"))
-      say("BatchNorm: training or evaluation mode, eps, momentum, or different running statistics",
-          "compare eps and momentum, and whether both are in training mode");
+      say("layer_batch_norm");
     else if (is("norm"))
-      say("different eps, or statistics computed in low precision", "compare eps; compute norms in fp32 (amp.fp32_ops)");
+      say("layer_norm");
     if (type == "layer")  // a declared layer, with several operators
-      say("an operator inside it: dropout (random masks) if the model has it, an embedding, an activation or pooling",
-          "dump with level: mix to see the operators; compare without dropout, or with rng: portable, which draws the same masks on every "
-          "device");
-    if (is("dropout")) say("random masks", "rng: portable draws the same masks on every device");
-    if (is("attention") || is("softmax"))
-      say("a fused attention kernel, its scale or its mask", "compare with the unfused form; compute softmax in fp32");
+      say("layer_inside");
+    if (is("dropout")) say("layer_dropout");
+    if (is("attention") || is("softmax")) say("layer_attention");
     precision();
     if (is("conv"))
-      say("a different padding or padding mode, a missing bias, or a fused operator that omits it",
-          "compare the layer's options on both sides");
+      say("layer_padding");
     else if (is("linear") || is("parameter"))
-      say("a missing bias, or a fused operator that omits it", "compare the layer's options on both sides");
-    if (d_.direction == "backward") say("the backward kernel of this layer", "compare the same layer with deterministic: true");
-    if (d_.likely.empty())
-      say("a different option or kernel of this layer", "dump with level: mix to see its operators; compare the configurations");
+      say("layer_bias");
+    if (d_.direction == "backward") say("layer_backward");
+    if (d_.likely.empty()) say("layer_option");
   }
 
   void precision() {
     for (const auto& item : call_.items)
       if (item.side == "output" && item.item_a.is_tensor() && item.item_b.is_tensor() && item.item_a.dtype != item.item_b.dtype)
-        return say("this layer computes in " + short_dtype(item.item_a) + " in A and in " + short_dtype(item.item_b) + " in B",
-                   reference_advice(a_, b_, has_reference_));
+        return say("computes_in", {short_dtype(item.item_a), short_dtype(item.item_b), reference_advice(a_, b_, has_reference_)});
     const double e = d_.output_error;
     if (e > 5e-4 && e < 2e-2)
-      say("this layer computes in bf16 on one side (rounding to 8 bits gives an error of about 0.002 to 0.005)",
-          "check autocast and amp.low_precision_modules");
+      say("computes_bf16");
     else if (e > 5e-5 && e <= 5e-4)
-      say("this layer computes in fp16 or TF32 on one side (rounding to 11 bits gives about 0.0003)",
-          "switch TF32 or HF32 off, or compute this layer in fp32");
+      say("computes_fp16");
     else if (e <= 5e-5)
-      say("a different order of accumulation: fp32 rounding, harmless unless it grows", "check whether the error grows in later layers");
+      say("computes_order");
   }
 
   Divergence& d_;

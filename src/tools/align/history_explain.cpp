@@ -4,6 +4,7 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/number.hpp"
+#include "tools/align/causes.hpp"
 #include "tools/align/history_parts.hpp"
 #include "tools/align/report_rows.hpp"
 
@@ -41,10 +42,8 @@ class HistoryExplainer {
   }
 
  private:
-  void say(const std::string& likely, const std::string& advice) {
-    c_.likely.push_back(likely);
-    c_.advice.push_back(advice);
-  }
+  // Says a row of causes.tsv.
+  void say(const char* cause, const std::vector<std::string>& values = {}) { add_cause(cause, values, c_.likely, c_.advice); }
   void see(const std::string& sentence) { c_.sentences.push_back(sentence); }
 
   size_t finite_rows() const {
@@ -64,8 +63,7 @@ class HistoryExplainer {
          : n == 1             ? "at " + at
                               : "at " + counted(n, "step") + ", first at " + at) +
         " both losses are non-finite, which proves nothing");
-    say("both runs overflowed or diverged",
-        "dump both at this step and the previous one with task: overflow_check; compare the training again once its losses are finite");
+    say("curve_not_finite");
   }
 
   void overlap() {
@@ -94,26 +92,18 @@ class HistoryExplainer {
     const std::string side = in_a ? "A" : "B";
     see("at " + at_step(row->step) + " the loss of " + side + " is " + short_number(in_a ? row->loss_a : row->loss_b) + ", that of " +
         (in_a ? "B" : "A") + " is " + short_number(in_a ? row->loss_b : row->loss_a));
-    say("an overflow in " + side + " only (the largest fp16 number is 65504), or a device that saturates while the other returns inf",
-        "dump " + side + " at this step and the previous one with task: overflow_check; compute the reported layer in fp32, or use bf16");
+    say("curve_overflow", {side});
   }
 
   void learning_rates() {
     if (!c_.first_lr) return;
     const auto row = std::find_if(c_.rows.begin(), c_.rows.end(), [&](const auto& r) { return r.step == *c_.first_lr; });
     see("the learning rates differ from " + at_step(row->step) + " on: " + shortest(row->lr_a) + " and " + shortest(row->lr_b));
-    if (const int shift = lr_shift(); shift != 0) {
-      say("the same schedule, shifted by one step: one program logs before the schedule's step and the other after it, or begins one step "
-          "later",
-          "check at which step each program applies the first value; only the second case changes the training");
-      return;
-    }
-    say("a different schedule or base rate",
-        "compare lr, warm-up, interval (epoch or step), total steps, and batch size if lr is scaled by it");
+    say(lr_is_shifted() ? "curve_lr_shifted" : "curve_lr");
   }
 
-  // Returns 1 or -1 if B's learning rates are those of A this many rows later; otherwise 0.
-  int lr_shift() const {
+  // Whether B's learning rates are those of A one row later or earlier.
+  bool lr_is_shifted() const {
     const auto& rows = c_.rows;
     for (const int shift : {1, -1}) {
       size_t same = 0, changes = 0;
@@ -122,16 +112,15 @@ class HistoryExplainer {
         same += std::abs(a - b) <= options_.lr_rtol * std::abs(b);
         changes += rows[i].lr_b != rows[i + 1].lr_b;
       }
-      if (changes > 0 && rows.size() > kLeastRows && same * 10 >= (rows.size() - 1) * 9) return shift;
+      if (changes > 0 && rows.size() > kLeastRows && same * 10 >= (rows.size() - 1) * 9) return true;
     }
-    return 0;
+    return false;
   }
 
   void skipped() {
     if (a_.skipped == b_.skipped) return;
     see("steps were skipped: " + std::to_string(a_.skipped.size()) + " in A, " + std::to_string(b_.skipped.size()) + " in B");
-    say("overflows in one run only: they skip the optimizer's step, so that all later steps have different weights",
-        "use a fixed loss scale on both sides (grad_scaler.dynamic=false); read the overflow reports of the runs");
+    say("curve_skipped");
   }
 
   // Whether B counts its steps from another number than A. The curves must change for this to be visible.
@@ -142,8 +131,7 @@ class HistoryExplainer {
       if (!moved || *moved > 0.1 * c_.mean_relative) continue;
       see("shifted by one step, the curves differ by " + share_text(*moved) + " only: step s of B is step s" + (by > 0 ? " + 1" : " - 1") +
           " of A");
-      say("one program counts its steps from 0, the other from 1, or one logs before and the other after the step",
-          "compare again with B shifted by " + std::to_string(options_.shift + by));
+      say("curve_renumbered", {std::to_string(options_.shift + by)});
       return true;
     }
     return false;
@@ -161,9 +149,7 @@ class HistoryExplainer {
         std::count_if(ratios.begin(), ratios.end(), [&](double r) { return std::abs(r - factor) <= 0.01 * std::abs(factor); });
     if (std::abs(factor - 1) < 0.03 || static_cast<size_t>(near) * 10 < ratios.size() * 9) return false;
     see("the losses of A are " + short_number(factor, 3) + " times those of B throughout");
-    say("the losses are scaled or averaged differently: mean or sum, over micro-batches or ranks, with or without label smoothing or "
-        "an auxiliary loss, or logged times the loss scale",
-        "compare how the logged number is computed; the training itself may agree");
+    say("curve_factor");
     return true;
   }
 
@@ -184,8 +170,7 @@ class HistoryExplainer {
     const auto norm = first_difference("grad_norm", options_.step_rtol);
     if (norm && (!c_.first_beyond || *norm < *c_.first_beyond)) {
       see("the gradients differ before the losses do: grad_norm from " + at_step(*norm) + " on");
-      say("the backward pass, or the averaging of gradients over micro-batches and ranks",
-          "dump this step on both sides with parameters_grad and compare");
+      say("curve_gradients");
     }
     if (const auto scale = first_difference("loss_scale", options_.lr_rtol))
       see("the loss scales differ from " + at_step(*scale) + " on: an overflow occurred in one run only");
@@ -198,16 +183,13 @@ class HistoryExplainer {
     see("the losses differ by " + share_text(first.relative) + " at " + at_step(first.step) +
         (begins ? " already, before any update" : ", the first step that both log"));
     if (first.relative > kLowPrecision) {
-      say(begins ? "different initial weights or data" : "different initial weights or data, or a difference in earlier steps",
-          "start both from the same weights file; check that the first batch is the same (seed, shuffle, augmentation, batch size, ranks)");
-      say("dropout, or a different loss (label smoothing, reduction, ignored classes)",
-          "compare the configurations; compare once without dropout");
+      say(begins ? "curve_initial" : "curve_earlier");
+      say("curve_loss");
       return true;
     }
     if (begins) {
-      say("bf16, fp16 or TF32 in the forward of one side (a first loss then differs by 0.01 to 1 %)",
-          "compare once with both in fp32: precision 32-true, TF32 off");
-      say("augmentation or dropout with different random numbers", "compare without them, or with rng: portable");
+      say("curve_precision");
+      say("curve_random");
     }
     return false;  // later checks may find a more specific cause
   }
@@ -222,11 +204,8 @@ class HistoryExplainer {
         const bool stays = c_.diverged && *c_.diverged <= row.step;
         see("up to " + at_step(c_.rows[i - 1].step) + " the losses agree to within " + share_text(before) + "; at " + at_step(row.step) +
             " they differ by " + share_text(row.relative) + (stays ? ", as in all later steps" : ", and less in later steps"));
-        say("an overflow or a skipped step on one side at or before this step",
-            "compare loss scales and skipped steps; dump both runs at this step and the previous one");
-        say(stays ? "a change during the run: the end of an epoch with a different order of the data, a resume, a step of the schedule"
-                  : "a different batch at this step, such as a last batch that is dropped or padded",
-            "check whether the step is at the end of an epoch; compare shuffle, drop_last and the seed of the order");
+        say("curve_jump");
+        say(stays ? "curve_changed" : "curve_other_batch");
         return true;
       }
       before = std::max(before, row.relative);
@@ -250,16 +229,12 @@ class HistoryExplainer {
     const double early = mean_of(0, n / 4), late = mean_of(n - n / 4, n);
     if (late > 3 * early) {
       see("the difference grows gradually, from " + share_text(early) + " in the first quarter to " + share_text(late) + " in the last");
-      say("rounding: different kernels, order of accumulation or precision, amplified by training from step to step",
-          "harmless while the mean stays within tolerance; compare two runs of one side with different seeds to measure the effect of "
-          "noise alone");
-      if (!c_.agrees)
-        say("a small difference with an effect at every step: eps, weight decay, momentum, bias correction, clipping, BatchNorm's momentum",
-            "compare the configurations, then dumps of the first steps with data_mode optimizer");
+      say("curve_rounding");
+      if (!c_.agrees) say("curve_small");
     } else if (c_.first_beyond || !c_.agrees) {
       see("the difference neither begins at one step nor grows: " + share_text(early) + " in the first quarter, " + share_text(late) +
           " in the last");
-      say("different batches at the same steps: order of data, augmentation, dropout masks", "compare seed, shuffle, batch size and ranks");
+      say("curve_batches");
     }
   }
 
