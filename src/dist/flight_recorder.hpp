@@ -12,12 +12,12 @@ class FlightRecorder {
  public:
   static constexpr size_t kKept = 64;
 
-  // Queued: only the device still waits, not this process.
+  // Queued: this process has gone on, and only its device waits.
   enum class State { Begun, Queued, Finished };
   struct Entry {
     int64_t sequence = 0;  // number of the collective in this process
     std::string operation{}, call{};
-    int64_t bytes = 0;  // given by this rank
+    int64_t bytes = 0;  // of the tensor that this rank passes to it
     State state = State::Begun;
   };
 

@@ -219,7 +219,7 @@ void GradientReducer::Impl::begin_forward(bool backward) {
     const detail::OperatorSequence::Unseen unseen;
     open_window();
     units.end_pass();
-    if (in_pass_ && !window_mode_) begin_backward(false);  // the last pass had no loss: a round without gradients
+    if (in_pass_ && !window_mode_) begin_backward(false);  // no backward pass came: its round has no gradients
     if (open_) send_round();                               // ranks with fewer passes wait for it before they take part in this one
     in_pass_ = true;
     ++passes_;
@@ -242,8 +242,8 @@ void GradientReducer::Impl::open_window() {
   for (auto& b : buckets_) b.begin_window();
 }
 
-// Handles sums of the last window that were not zeroed, to which autograd adds. They are equal on all ranks and will be added over ranks
-// again, so only rank 0 keeps them.
+// If the sums of the last window were not zeroed, autograd adds to them. Every rank has the same sums, and the next reduction adds over
+// ranks, so only rank 0 keeps them.
 void GradientReducer::Impl::keep_sums_once() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -320,8 +320,9 @@ void GradientReducer::Impl::idle_pass() {
   ++passes_;
 }
 
-// Ends all rounds, including those that only other ranks have. Such a rank needs the gradients of a round for its next backward pass and,
-// with units, this rank for the forward pass before it. So gradients are sent before that forward pass, and awaited after it.
+// Ends all rounds, including those of passes that only other ranks have. Another rank waits for the gradients of a round before its next
+// backward pass and, with units, for this rank's part in its next forward pass. So this rank sends its gradients before it takes part in
+// that forward pass, and waits for those of others after it.
 void GradientReducer::Impl::end_rounds() {
   const auto others = [this] { return units_ != nullptr && passes_ < passes_of_all_; };
   if (passes_ == 0 && others()) idle_pass();
@@ -368,7 +369,7 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
   const at::NoGradGuard no_grad;
   const double backward = SteadyClock().now();
   open_window();
-  if (std::exchange(in_pass_, false) && !window_mode_) begin_backward(true);  // the last pass had no loss
+  if (std::exchange(in_pass_, false) && !window_mode_) begin_backward(true);  // no backward pass came
   end_rounds();
   for (auto& b : buckets_) b.turn();
   auto present = present_;
@@ -393,7 +394,7 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
 
 void GradientReducer::Impl::set_gradient_scale(double scale) {
   check(std::isfinite(scale) && scale > 0, ErrorKind::Usage, "GradientReducer", "a scale of ", scale, "; allowed: positive numbers");
-  settle(true);  // settles the last window, in its scale
+  settle(true);  // the errors of the last window are in the old scale
   errors_->set_scale(scale);
 }
 

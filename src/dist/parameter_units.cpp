@@ -89,7 +89,7 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
                                                   unit.name +
                                                   ", runs in a pass: begin_forward() begins one, and GradientReducer::run() runs a unit; "
                                                   "GradientReducer::gather() gives all of it, and unshard_parameters() of all parameters"));
-      // views of it, as a layer's forward makes them, are valid, so that the first access is this error and not one about sizes
+      // a layer's forward may make views of it, so that the error is the one above, at the first access, and not one about sizes
       storage.hidden.back().storage().unsafeGetStorageImpl()->set_nbytes(view.nbytes());
       in_model(p).set_data(storage.hidden.back());
       if (p.computed.defined()) p.value.set_data(divided_master(p, bucket->options));
@@ -143,7 +143,7 @@ void ParameterUnits::send(size_t unit) {
   units_[unit].place = Place::Coming;
 }
 
-// Sends the units of this direction up to `position`, as far as they exist.
+// Sends the units up to `position` in the order of this pass, or up to its last one.
 void ParameterUnits::send_up_to(size_t position) {
   for (; sent_ <= position && sent_ < in_order(); ++sent_) send(unit_at(sent_));
 }
@@ -165,7 +165,7 @@ void ParameterUnits::bring(size_t unit) {
 
 size_t ParameterUnits::bytes_of(const Storage& storage) { return static_cast<size_t>(storage.layout->numel) * storage.flat.element_size(); }
 
-// Whether units share the memory. A much smaller storage, of norms next to weights in low precision, has memory of its own.
+// Whether the storage uses a piece of the shared memory. A much smaller one (fp32 norms of a unit in low precision) has its own.
 bool ParameterUnits::is_shared(const Storage& storage, size_t unit) const { return unit != 0 && 2 * bytes_of(storage) > piece_bytes_; }
 
 // Gives flat storage its memory: a free piece, or a new one.

@@ -100,7 +100,7 @@ class ParameterUnits {
   std::mutex mutex_;  // hooks run in autograd's threads
   Direction direction_ = Direction::None;
   bool backward_follows_ = false;
-  size_t sent_ = 0;  // number of units of this direction that have been sent
+  size_t sent_ = 0;  // number of units that this pass has sent
   Traffic traffic_;
 
   // Memory that units share, in pieces of the size of the largest bucket.

@@ -137,7 +137,7 @@ std::vector<std::string> missing_ranks(const Rendezvous& r, const StorePtr& stor
   return out;
 }
 
-// Waits for all ranks. Names those that are missing, which a group of Gloo would not do.
+// Waits for all ranks. Its error names the missing ones, which Gloo's error would not.
 StorePtr wait_for_all(const Rendezvous& r, StorePtr store) {
   const auto rank = std::to_string(r.launch.rank);
   const auto me = host_name() + ", process " + std::to_string(::getpid());

@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-// Limits of the JSON files next to weights, which strangers write.
+// Limits of the JSON files next to weights, which are untrusted.
 inline constexpr JsonLimits kHubLimits{.depth = 32, .values = 200'000, .max_bytes = uint64_t{8} << 20};
 
 // Returns the file `name` in the folder of weights, or next to a file of weights; "" if there is none.

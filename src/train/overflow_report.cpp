@@ -30,7 +30,7 @@ double largest(const at::Tensor& t) { return t.detach().abs().max().to(at::kDoub
 // Recognises overflows on the device of the run.
 class Overflows {
  public:
-  // `computes_in`: gradients in fp32 are copies of numbers in this dtype.
+  // `computes_in`: the dtype of the computation. Its gradients may have been copied to fp32.
   Overflows(const Device& device, at::ScalarType computes_in)
       : device_(device), saturates_(backend_of(device).capabilities(device).saturating_overflow), computes_in_(computes_in) {
     raised();
@@ -46,13 +46,13 @@ class Overflows {
   }
 
   bool within(const at::Tensor& t) const { return largest(t) < limit(t.scalar_type()); }
-  // An fp32 gradient may be larger than any fp16 number: only a copy of the largest fp16 number itself shows an overflow.
+  // An fp32 gradient may be larger than any fp16 number, so it shows an overflow in fp16 only if it equals the largest one.
   bool gradient_within(const at::Tensor& t) const {
     const double value = largest(t);
     return value < limit(t.scalar_type()) && !(saturates_ && computes_in_ == at::kHalf && value == limit(at::kHalf));
   }
 
-  // Returns the indices in the first dimension with values beyond the limit, if they are at most an eighth of `samples` (at least one).
+  // Returns the samples with values beyond the limit; none if they are more than an eighth of all (one is always allowed).
   std::vector<int64_t> blamed(const at::Tensor& t, int64_t samples) const;
 
  private:

@@ -47,8 +47,8 @@ at::Tensor decisions_and_truth(const StepOutput& output, const Batch& batch) {
   return at::cat({decided, truth}, 1);
 }
 
-// Returns the score of each class, then its truth: [samples, 2 classes]. Scores order the samples of a class: probabilities for targets
-// [batch], whose logits have a meaning only within a sample.
+// Returns the score of each class, then its truth: [samples, 2 classes]. Scores must order the samples of a class; logits for targets
+// [batch] are comparable only within a sample, so their scores are probabilities.
 at::Tensor scores_and_truth(const StepOutput& output, const Batch& batch) {
   const auto [logits, target] = real_samples(output, batch);
   const auto truth = truth_of(target, logits);

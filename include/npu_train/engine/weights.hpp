@@ -58,11 +58,11 @@ WeightsReport load_weights_file(Model& model, const std::string& path, const Wei
 WeightsReport load_weights_file(Model& model, WeightsFile file, const std::string& path, const WeightsFileOptions& options = {});
 
 /// Completes `model` from Hugging Face's config.json next to the weights (or in their folder), because the shapes of weights do not
-/// determine the number of heads and other options. Open options get that network's values; sizes of a named size (llama_tiny) are not
-/// open. A model without a name becomes the described one. Error(Checkpoint) lists options that contradict the file, and features of that
-/// network that ours lacks (a warning with `weights_strict: false`). Error(Usage) for a model without a name and without such a file.
-/// Applies to built-in models with weights on the Hugging Face Hub (models/hub_network.hpp); other models, and models without weights, are
-/// unchanged. If `all` is false, options that the data may determine (classes, size of images) stay open.
+/// determine the number of heads and other options. Options that are not set get that network's values, except those that a named size
+/// (llama_tiny) sets. A model without a name becomes the described one. Error(Checkpoint) lists options that contradict the file, and
+/// features of that network that ours lacks (a warning with `weights_strict: false`). Error(Usage) for a model without a name and without
+/// such a file. Applies to built-in models with weights on the Hugging Face Hub (models/hub_network.hpp); other models, and models without
+/// weights, are unchanged. If `all` is false, options that the data may determine (classes, size of images) stay unset.
 PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights, bool all = true);
 
 /// Returns the weights of a checkpoint, with tied ones under each of their names. Adapters of model.lora are merged (models/lora.hpp), so

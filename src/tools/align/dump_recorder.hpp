@@ -45,7 +45,7 @@ class DumpFilter {
   std::string nearest(const std::string& pattern) const;
   const DumpOptions& options_;
   std::vector<std::string> scope_, list_;
-  mutable std::vector<bool> fits_, scope_fits_;  // by name of the list and of the scope: whether a call has matched
+  mutable std::vector<bool> fits_, scope_fits_;  // for each name in list_ and in scope_: whether a call has matched it
   mutable std::set<std::string> seen_;           // base names, for hints
   bool scope_open_ = true;
 };

@@ -46,7 +46,7 @@ std::string CheckpointWriter::finish_parts() {
 }
 
 void CheckpointWriter::note_parts(bool some_rank_is_writing) {
-  // A step agrees on what the ranks reported before it, so its result counts only if the parts were in progress by then.
+  // What a step agrees on was reported before the step, so it counts only if the writing had begun by then.
   parts_are_written_ = parts_were_asked_ && !some_rank_is_writing;
   parts_were_asked_ = shared_.under_way();
 }

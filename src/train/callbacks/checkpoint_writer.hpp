@@ -39,7 +39,7 @@ class CheckpointWriter {
   std::string save();
   // With checkpoint.async, copies the state and writes it while training continues; otherwise like save().
   void begin();
-  // Reports the checkpoint of begin() as written; without `wait` only if it is done. Throws the error of the writing.
+  // Ends the checkpoint of begin() and reports it; without `wait`, only if it is already written. Rethrows the error of its writing.
   void finish(bool wait);
   // Writes the diverged state, and returns its folder; "" without a store, or with a warning if it could not be written.
   std::string save_diverged();
@@ -50,7 +50,7 @@ class CheckpointWriter {
   // Ends a checkpoint of several ranks, or logs a warning if it could not be written. Every rank makes the call.
   void settle_parts();
 
-  // Called after a state was loaded, which a checkpoint already contains.
+  // Called after a state was loaded: a checkpoint contains it already.
   void loaded(int64_t attempts) { saved_at_ = attempts; }
   // Whether the newest checkpoint contains the state after this number of attempted steps (equal on all ranks, unlike their batches), with
   // its score if there is one.

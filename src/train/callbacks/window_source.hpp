@@ -62,7 +62,7 @@ class WindowSource {
 
   Context run_;
   OverfitBatches overfit_;
-  std::optional<Batch> held_;  // batch of a later window: the loader has omitted batches without a readable sample before it
+  std::optional<Batch> held_;  // a batch of a later window: the loader omits batches without a readable sample
 };
 
 }  // namespace npu_train::detail

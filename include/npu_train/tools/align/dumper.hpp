@@ -18,7 +18,6 @@
 /// blocks and the scopes that a forward pass declares (nn/layer_scope.hpp) are layers, too. Not observed: undeclared layers without
 /// parameters (only their operators, at level op or mix), a second backward pass, and operators in the model's own threads. If a value
 /// feeds several layers, each shows its own share of the gradient, as in msprobe: their sum is the gradient of the value.
-/// layers, each shows its own share of the gradient, as in msprobe: their sum is the gradient of the value.
 #pragma once
 
 #include <ATen/core/Tensor.h>

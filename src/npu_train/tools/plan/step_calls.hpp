@@ -40,7 +40,7 @@ struct Placement {
   std::string strategy = "single";  ///< single, ddp, zero1, zero2, zero3
   int ranks = 1;
   int shard_size = 0;  ///< ranks that divide the sharded tensors among them; 0: all
-  int group_size = 0;  ///< ranks per group, which add inside it first; 0: no groups. From `ranks` on: one group, with native sums
+  int group_size = 0;  ///< ranks per group, which add inside it first; 0: no groups; `ranks` or more: one group, with native sums
 
   int shards() const { return shard_size == 0 ? ranks : shard_size; }
   /// Number of groups; the last one may be smaller.
