@@ -1,11 +1,12 @@
 # Each folder of src/ and src/tools/, and models/, is a room: an OBJECT library. Its CMakeLists.txt lists its sources and the rooms that it
-# may include (tests/architecture verifies that). The rooms of src/ form the library npu_train; those of src/tools/ form npu_train_tools,
-# which depends on npu_train. What is compiled without libtorch is in addition the library npu_train_check, with which a program explains
-# why a machine does not train.
+# may include (tests/architecture verifies that). The rooms of src/ form the library npu_train; those of src/tools/ form npu_train_align,
+# npu_train_measure, npu_train_migrate and npu_train_tools, which depend on it (docs/tools.md). What is compiled without libtorch is in
+# addition the library npu_train_check, with which a program explains why a machine does not train.
 set(NPU_TRAIN_ROOMS core base io device kernels trace precision nn data optim dist train models export engine)
 if(NPU_TRAIN_TOOLS)
   list(APPEND NPU_TRAIN_ROOMS tools/report tools/runs tools/align tools/analyze tools/memory tools/plan tools/scan tools/launch tools/doctor
     tools/probe tools/bench tools/validate tools/checklist tools/commands)
+  set(NPU_TRAIN_TOOL_LIBRARIES check align measure migrate tools)
 endif()
 
 set(NPU_TRAIN_WARNING_OPTIONS $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror>)
@@ -183,7 +184,7 @@ function(npu_train_add_library target name kind flags)
   endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "SHARED_LIBRARY")
-    target_link_options(${target} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
+    target_link_options(${target} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map LINKER:-z,defs)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
   endif()
   if(type STREQUAL "STATIC_LIBRARY")
@@ -195,7 +196,16 @@ function(npu_train_add_library target name kind flags)
   endif()
 endfunction()
 
-# npu_train_add_libraries(SUFFIX KIND): the libraries npu_train, npu_train_tools and npu_train_check, all of this kind.
+# npu_train_add_tool_library(SUFFIX KIND NAME LINKED ROOM...): the library npu_train::NAME of these rooms of tools. LINKED: the list of the
+# libraries that it links in addition to npu_train.
+function(npu_train_add_tool_library suffix kind name linked)
+  npu_train_add_library(npu_train_${name}${suffix} ${name} "${kind}" npu_train_flags ${ARGN})
+  list(TRANSFORM linked PREPEND npu_train_)
+  list(TRANSFORM linked APPEND "${suffix}")
+  target_link_libraries(npu_train_${name}${suffix} PUBLIC ${linked} npu_train${suffix})
+endfunction()
+
+# npu_train_add_libraries(SUFFIX KIND): the library npu_train and those of the tools, all of this kind.
 function(npu_train_add_libraries suffix kind)
   npu_train_room_closure(rooms ${NPU_TRAIN_ROOMS})
   set(tools ${rooms})
@@ -211,9 +221,15 @@ function(npu_train_add_libraries suffix kind)
         list(APPEND plain ${room})
       endif()
     endforeach()
-    npu_train_add_library(npu_train_tools${suffix} tools "${kind}" npu_train_flags ${tools})
-    target_link_libraries(npu_train_tools${suffix} PUBLIC npu_train${suffix})
     npu_train_add_library(npu_train_check${suffix} check "${kind}" npu_train_plain_flags ${plain})
+    set(align tools/report tools/runs tools/bench/samples tools/align tools/validate)
+    set(measure tools/doctor tools/analyze/profile tools/memory tools/plan tools/bench)
+    set(migrate tools/scan tools/analyze)
+    list(REMOVE_ITEM tools ${align} ${measure} ${migrate})
+    npu_train_add_tool_library("${suffix}" "${kind}" align "" ${align})
+    npu_train_add_tool_library("${suffix}" "${kind}" measure align ${measure})
+    npu_train_add_tool_library("${suffix}" "${kind}" migrate align ${migrate})
+    npu_train_add_tool_library("${suffix}" "${kind}" tools "measure;migrate" ${tools})
   endif()
 endfunction()
 
@@ -235,8 +251,9 @@ macro(npu_train_add_rooms)
   npu_train_add_libraries("" "")
   add_library(npu_train::npu_train ALIAS npu_train)
   if(NPU_TRAIN_TOOLS)
-    add_library(npu_train::tools ALIAS npu_train_tools)
-    add_library(npu_train::check ALIAS npu_train_check)
+    foreach(name IN ITEMS ${NPU_TRAIN_TOOL_LIBRARIES})
+      add_library(npu_train::${name} ALIAS npu_train_${name})
+    endforeach()
   endif()
   get_target_property(NPU_TRAIN_KIND npu_train TYPE)
   if(NPU_TRAIN_BUILD_BOTH)

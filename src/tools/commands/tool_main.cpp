@@ -41,12 +41,12 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   std::function<int()> launch;
   add_section(app, "Models and data", run, cli::add_eval, cli::add_predict, cli::add_generate, cli::add_summary, cli::add_weights,
               cli::add_average, cli::add_export, cli::add_data, cli::add_tokenize, cli::add_find_lr);
-  add_section(app, "Agreement of runs and devices", run, cli::add_compare, cli::add_validate, cli::add_verify_determinism,
-              cli::add_baseline, cli::add_report);
-  add_section(app, "Speed and memory", run, cli::add_bench, cli::add_memory, cli::add_plan);
-  add_section(
-      app, "Machines and migration", run, [&](CLI::App& to, cli::Command& command) { cli::add_doctor(to, command, launch); },
-      cli::add_analyze, cli::add_checklist);
+  // the library of each: docs/tools.md
+  add_section(app, "Agreement of runs and devices (npu_train::align)", run, cli::add_compare, cli::add_validate,
+              cli::add_verify_determinism, cli::add_report);
+  add_section(app, "Speed and memory (npu_train::measure)", run, cli::add_bench, cli::add_baseline, cli::add_memory, cli::add_plan);
+  add_section(app, "Machines (npu_train::check)", run, [&](CLI::App& to, cli::Command& command) { cli::add_doctor(to, command, launch); });
+  add_section(app, "Migration (npu_train::migrate)", run, cli::add_analyze, cli::add_checklist);
   add_section(app, "Several processes", run, [&](CLI::App& to, cli::Command&) { cli::add_launch(to, launch); });
   try {
     const CLocale numbers;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/analyze/range_marks.hpp"
+#include "tools/analyze/profile/range_marks.hpp"
 
 using namespace npu_train;
 

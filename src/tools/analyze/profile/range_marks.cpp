@@ -1,4 +1,4 @@
-#include "range_marks.hpp"
+#include "tools/analyze/profile/range_marks.hpp"
 
 #include <torch/csrc/profiler/stubs/base.h>
 

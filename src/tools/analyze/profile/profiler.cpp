@@ -7,7 +7,7 @@
 
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
-#include "range_marks.hpp"
+#include "tools/analyze/profile/range_marks.hpp"
 
 namespace npu_train {
 namespace {
