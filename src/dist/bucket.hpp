@@ -22,8 +22,8 @@ class Bucket {
   struct Travel {
     at::ScalarType dtype = at::kFloat;  // dtype of sent fp32 gradients; other than fp32 only with ordered sums
     bool between_devices = false;       // sent without a copy in host memory
-    Compression compression{};          // applied to fp32 gradients if it carries errors
-    bool compresses = true;             // from the first window on; otherwise compress() begins it
+    Compression compression{};          // of fp32 gradients, if it has error feedback
+    bool compresses = true;             // false: compression begins with compress(), not with the first window
   };
 
   Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, const RankGroups& rank_groups, Travel travel,
@@ -33,7 +33,7 @@ class Bucket {
 
   // Begins a window, with an empty sum.
   void begin_window();
-  // Begins a round, in which no piece has been delivered.
+  // Begins a round; no piece of it is delivered yet.
   void begin_round();
   // Copies the gradient of a piece, and drops the parameter's own. Called at most once for each piece in a round.
   void deliver(size_t piece);
@@ -53,7 +53,7 @@ class Bucket {
   bool ready() const;
   // Whether no message is in flight.
   bool idle() const;
-  // Begins the second exchange of a compression with two (turns()), after all buckets have taken two steps. The last step follows.
+  // Begins the second exchange of a compression that has two (turns()): after two steps of all buckets, before the last one.
   void turn();
   bool turns() const { return grouped_ != nullptr && grouped_->turns(); }
   // Blocks until the sum has arrived. Only in the last round.

@@ -28,7 +28,7 @@ class BucketQueue {
   // Like send_complete(), until bucket `b`, which is complete, has been sent: blocks if other buckets must arrive before it.
   void send_until(std::vector<Bucket>& buckets, size_t b, Round round);
   size_t sent() const { return sent_; }
-  // Takes all steps of all buckets, except the last step from the first bucket on that turns(). Blocks, and ends the round.
+  // Takes all steps of all buckets, but not the last step of the first bucket that turns() and of those after it. Blocks; ends the round.
   void fold(std::vector<Bucket>& buckets, Round round);
 
  private:

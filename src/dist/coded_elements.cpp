@@ -40,7 +40,7 @@ class RecentSizes {
   const at::Tensor& value() const { return carried_.value(); }
 
  private:
-  ErrorFeedback carried_;  // its handling of errors from window to window fits sizes, too
+  ErrorFeedback carried_;  // carries sizes from window to window as it carries errors
 };
 
 class CodedElements final : public Compressor {

@@ -14,7 +14,7 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
-// Messages to and from each rank, with a part for each, this rank included.
+// The messages of an exchange: one part to each rank and one from each, this rank included.
 class Messages final : public ProcessGroupGloo::AsyncWork {
  public:
   Messages(ProcessGroupGloo& group, std::shared_ptr<gloo::Context> context, c10d::OpType type, int tag, std::vector<at::Tensor> received,

@@ -7,8 +7,9 @@
 
 namespace npu_train::detail {
 
-// Collectives of Gloo post their sends before their receives. The message that lets the other rank send then waits for this rank's data, as
-// far as they exceed the socket buffers, so the two directions alternate. The collectives of this class post their receives first.
+// Gloo's collectives post their sends before their receives. The message by which a rank allows the other one to send then waits behind its
+// own data, unless the socket buffers hold these, so that a connection works in one direction at a time. The collectives of this class post
+// their receives first.
 class DuplexGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;

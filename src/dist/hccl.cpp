@@ -1,5 +1,5 @@
-// HCCL of torch_npu: of its wheel, through the process's Python and the groups of c10d; of a library without Python, through the plugin
-// plugins/hccl, which alone is compiled with the headers of torch_npu.
+// HCCL as torch_npu provides it: by its wheel, through the process's Python and the groups of c10d; without Python, through plugins/hccl,
+// the only source that is compiled with the headers of torch_npu.
 #include <dlfcn.h>
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -33,8 +33,8 @@ npu_train_make_hccl_fn* find_plugin(std::string& why_not) {
   return make;
 }
 
-// A collective that waits too long is ended by HCCL, whose error names it. torch_npu's watchdog would end the process: it is off unless the
-// user has set its variable, and has more time, by the default of HCCL_EXEC_TIMEOUT, with which torch_npu compares it.
+// HCCL ends a collective that waits too long, with an error that names it. torch_npu's watchdog would end the process, so it is off unless
+// the user has set its variable; its time is longer by the default of HCCL_EXEC_TIMEOUT, because torch_npu compares the two.
 constexpr const char* kMake = R"(
 import os, torch, torch_npu
 from datetime import timedelta

@@ -110,8 +110,8 @@ std::vector<std::string> ModelTask::epoch_metric_names() const {
   return out;
 }
 
-// The rows of all metrics side by side, after the numbers of their columns, which are the same in each row: so a rank that has seen no
-// batch can divide the rows of others.
+// The rows of all metrics side by side. Each row begins with their numbers of columns, so that a rank that has seen no batch can divide the
+// rows of others.
 at::Tensor ModelTask::epoch_rows(const StepOutput& output, const Batch& batch) const {
   std::vector<at::Tensor> rows = {{}};
   std::vector<double> widths;

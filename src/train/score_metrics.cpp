@@ -55,7 +55,7 @@ at::Tensor scores_and_truth(const StepOutput& output, const Batch& batch) {
   return at::cat({target.dim() == 1 ? logits.softmax(1) : logits, truth}, 1);
 }
 
-// What one class, or all together, got right.
+// Numbers of right decisions, of decisions for the class and of its samples; of one class, or of all together.
 struct Counts {
   double right = 0, decided = 0, true_ones = 0;
   Counts& operator+=(const Counts& other) {

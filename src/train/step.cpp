@@ -120,7 +120,7 @@ WindowWeight TrainStep::reduce(const detail::WindowSums& window) {
   return total;
 }
 
-// Ends a window in which nothing counts, which has neither a mean loss nor a gradient: parameters, loss scale and averages are unchanged.
+// Ends a window without a sample that counts. It has no mean loss and no gradient, so parameters, loss scale and averages are unchanged.
 // Ranks agree as in a skipped step, so that the errors of compressed gradients are unchanged, too.
 StepResult TrainStep::leave_out(StepAgreement& all, const WindowWeight& total) {
   all.found_inf = at::ones({}, all.sums.options());

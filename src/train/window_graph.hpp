@@ -25,7 +25,7 @@ class WindowGraph {
   WindowGraph(Device device, const ParameterSet& parameters, std::vector<NamedTensor> buffers, const ParameterSet& updated);
 
   // Computes a window by the graph if it has the shapes and the divisor of the graph, which is captured once enough such windows have run;
-  // other windows are computed by `eagerly`. That multiplies losses by the tensor, fp32 on the device, before their backward, or, if the
+  // other windows are computed by `eagerly`, which multiplies losses by the tensor (fp32 on the device) before their backward or, if the
   // tensor is undefined, by the scale of the precision. A failed capture leaves no gradients and the states of the generators.
   using Compute = std::function<WindowSums(const std::vector<Batch>& window, const at::Tensor& scale)>;
   WindowSums run(const std::vector<Batch>& window, double full_weight, double scale, const Compute& eagerly);

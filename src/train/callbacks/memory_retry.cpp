@@ -84,7 +84,7 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
       const auto error = translate_current_exception("Trainer");
       out_of_memory = error.kind() == ErrorKind::OutOfMemory;
       if (out_of_memory) failure.emplace(error);
-      if (!failure) throw;  // otherwise the model rejects so small a batch, as BatchNorm rejects one value: report the first failure
+      if (!failure) throw;  // else the model rejects a batch this small, as BatchNorm rejects one value: report the first failure
     }
     const bool whole = run_.step.phase() < Phase::Optimizer;  // otherwise some parameters may be updated already
     if (out_of_memory)
@@ -117,8 +117,8 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
   }
 }
 
-// Returns the weight of a full window over all ranks, however it is divided. 0: the window is its own measure, if it is a single batch, or
-// longer than the options say, in a program that owns its loop.
+// Returns the weight of a full window over all ranks, however it is divided. 0: each window counts as full, because it is a single batch,
+// or because a program that owns its loop gives longer windows than the options say.
 double MemoryRetry::full_weight(size_t batches) const {
   const auto micro_batches = run_.accumulate * run_.ranks;
   const bool own_window = static_cast<int64_t>(batches) > run_.accumulate;
