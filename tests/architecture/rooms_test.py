@@ -19,6 +19,8 @@ OF_LIBTORCH = ("ATen/", "c10/", "caffe2/", "torch/")
 # What reads or writes numbers by the locale of the program, and the files that may: they know what they do.
 BY_LOCALE = re.compile(r"\b(?:c10::str|v?snprintf|sscanf|strto(?:d|f|ld)|sto(?:d|f|ld)|atof)\(")
 KNOWS_LOCALES = ("src/core/text.cpp", "src/data/jpeg.cpp")
+# A source that a page of docs/ names.
+NAMED = re.compile(r"(?<![\w./-])((?:apps|include|src)/[a-z0-9_/]+\.[ch]pp)\b")
 
 
 def read_rooms(root):
@@ -104,6 +106,8 @@ def check(root):
     for file in sorted((root / "examples").rglob("*.[ch]pp")):  # compiled with our folders, as programs of users are not
         problems += [f"{file.relative_to(root)}: an example includes {target}, which is not installed"
                      for kind, target in INCLUDE.findall(file.read_text()) if kind == '"' and not (file.parent / target).is_file()]
+    problems += [f"{page.relative_to(root)}: names {path}, which does not exist" for page in sorted((root / "docs").rglob("*.md"))
+                 for path in sorted(set(NAMED.findall(page.read_text()))) if not (root / path).is_file()]
     problems += thread_states(root, files)
     page = root / "docs/headers.md"
     listed = set(re.findall(r"`([a-z_0-9/]+\.hpp)`", page.read_text())) if page.is_file() else None
@@ -159,6 +163,7 @@ def self_test():
         "src/npu_train/io/b.hpp: tests/io/b_test.cpp is missing": ("src/npu_train/io/b.hpp", "/// B.\n"),
         "npu_train/core/private.hpp, which is not installed": ("include/npu_train/io/a.hpp", '/// A.\n#include "npu_train/core/private.hpp"\n'),
         "docs/headers.md: io/gone.hpp is not a public header": ("docs/headers.md", "`io/gone.hpp`"),
+        "docs/index.md: names src/io/gone.cpp": ("docs/index.md", "`src/io/gone.cpp`, not src/io/a.cpp-1 or x/src/io/b.cpp"),
         "the facade": ("models/a.cpp", "#include <npu_train/trainer.hpp>\n"),
         "torch/torch.h": ("include/npu_train/io/a.hpp", "/// A.\n#include <torch/torch.h>\n"),
         "belongs in one source file": ("include/npu_train/io/a.hpp", "/// A.\n#include <nlohmann/json.hpp>\n"),
