@@ -38,8 +38,8 @@ std::string filled(const std::string& text, const std::vector<std::string>& valu
 void add_cause(const char* name, const std::vector<std::string>& values, std::vector<std::string>& likely,
                std::vector<std::string>& advice) {
   const auto& row = cause_table().at(name);
-  likely.push_back(filled(row.first, values));
-  advice.push_back(filled(row.second, values));
+  if (!row.first.empty()) likely.push_back(filled(row.first, values));
+  if (!row.second.empty()) advice.push_back(filled(row.second, values));
 }
 
 }  // namespace npu_train::detail

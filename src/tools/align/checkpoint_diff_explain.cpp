@@ -41,7 +41,7 @@ class WeightExplainer {
  private:
   // Says a row of causes.tsv. Returns true.
   bool say(const char* cause, const std::vector<std::string>& values = {}) {
-    add_cause(cause, values, d_.likely, d_.advice);
+    detail::say(d_, cause, values);
     return true;
   }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "npu_train/core/text.hpp"
+#include "tools/align/causes.hpp"
 #include "tools/align/divergence_walk.hpp"
 #include "tools/align/report_rows.hpp"
 
@@ -25,9 +26,7 @@ Divergence lone_failure(const StepComparison& step, const CallComparison& call, 
   auto d = divergence_at(step, call);
   d.cause = call.direction == "forward" ? Cause::Layer : Cause::Gradient;
   d.sentence = (item.a.empty() ? item.b : item.a) + " is in " + (item.a.empty() ? "B" : "A") + " only; " + item.message;
-  d.likely = {call.direction == "forward" ? "a different network, or a layer that one side calls more often"
-                                          : "the gradient is dropped, detached or frozen on one side"};
-  d.advice = {"compare the configurations and the dump options; --mapping FILE pairs different names"};
+  say(d, call.direction == "forward" ? "lone_call" : "lone_gradient");
   return d;
 }
 
@@ -40,8 +39,7 @@ Divergence unreadable(const StepComparison& step) {
       d.cause = Cause::Unreadable;
       d.sentence = "the values of " + counted(step.unreadable, "pair") + " of step " + std::to_string(step.step) +
                    " cannot be read from their files, the first " + (item.a.empty() ? item.b : item.a) + ": " + item.message;
-      d.likely = {"a dump that was truncated, changed, or copied without its folders dump_tensor_data"};
-      d.advice = {"dump again, or copy the complete dump; --layers and --steps can exclude the damaged parts"};
+      say(d, "unreadable");
       return d;
     }
   return {};
@@ -65,26 +63,20 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a, const Du
     if (step.unproven_places.count(call.layer) != 0) {
       d.sentence = place_of(d) + " differs by " + error_text(failed->error) +
                    ", like a norm that one side fuses with the operators after it, and no later layer is compared that would prove it";
-      d.advice = {"also compare the layers after it, or run both with model.fused_kernels: false"};
+      say(d, "norm_at_other_place");
       return d;
     }
     if (step.drifted) {
       d.sentence = "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
                    ", more than rounding explains: its weights already differ, because updates amplified rounding or a fault that no "
                    "single layer shows";
-      d.likely = {
-          "chaos: training amplifies rounding from step to step, so that values of later steps cannot be distinguished from faults"};
-      d.advice = {
-          "compare only the values of the first steps (--steps 0,1), and later steps by their losses: npu_tool compare of two metrics.csv"};
+      say(d, "drifted");
       return d;
     }
     d.sentence = "the error grows from call to call and exceeds the tolerance at " + call.a + " in step " + std::to_string(step.step) +
                  "; no single layer causes it";
-    d.likely = {"accumulated rounding: a different order of accumulation, precision or kernels"};
-    if (has_reference)
-      d.advice = {"the rows show the error of each run relative to the reference; --proportion allows more"};
-    else
-      d.advice = {reference_advice(a, b, has_reference), "raise the tolerance if a correct run shows the same error"};
+    say(d, has_reference ? "accumulated_in_both" : "accumulated", {reference_advice(a, b, has_reference)});
+    if (!has_reference) say(d, "tolerance");
     return d;
   }
   return {};

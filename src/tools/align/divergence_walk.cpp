@@ -9,6 +9,7 @@
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/median.hpp"
 #include "npu_train/core/text.hpp"
+#include "tools/align/causes.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -257,8 +258,7 @@ class Walker {
     if (other == call.items.end()) return {};
     auto d = make(call, Cause::Layer, 0, call.output_error);
     d.sentence = place_of(d) + " is called with different options: " + other->a + " is " + other->message;
-    d.likely = {"a different option of this operator (rate, eps, stride, scale)"};
-    d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml"};
+    say(d, "operator_option");
     return d;
   }
 
@@ -298,8 +298,7 @@ class Walker {
         d.sentence = std::string(in_a ? "A" : "B") + " has no gradient of " + call.layer +
                      (two_sided(call) ? "'s " + name.substr(name.rfind('.') + 1) : "") + " (" + call.type + ", " + call.direction +
                      ", step " + std::to_string(step_.step) + "), although " + (in_a ? "B" : "A") + " has one";
-        d.likely = {"the gradient is dropped, detached or frozen on one side"};
-        d.advice = {"look for no_grad, detach, requires_grad false, or a dump without parameters_grad"};
+        say(d, "gradient_missing");
         return d;
       }
     }
@@ -353,9 +352,7 @@ class Walker {
   void all_gradients(Divergence& d) const {
     d.sentence = "the gradients of the parameters of all layers differ in step " + std::to_string(step_.step) + ", in " + d.layer + " by " +
                  error_text(d.output_error) + ", although the values from which they are computed agree";
-    d.likely = {step_.step > 0 ? "gradients that one side did not set to zero after the step before (zero_grad)"
-                               : "gradients that one side scales, sums or averages differently (ranks, micro-batches, loss scale)"};
-    d.advice = {"look for zero_grad, and for what happens to gradients between backward and the optimizer's step"};
+    say(d, step_.step > 0 ? "gradients_kept" : "gradients_scaled");
   }
 
   // Returns the worst error of the compared gradients.

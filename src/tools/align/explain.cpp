@@ -56,7 +56,7 @@ class Explainer {
 
  private:
   // Says a row of causes.tsv.
-  void say(const char* cause, const std::vector<std::string>& values = {}) { add_cause(cause, values, d_.likely, d_.advice); }
+  void say(const char* cause, const std::vector<std::string>& values = {}) { detail::say(d_, cause, values); }
 
   // Whether the difference of two precisions explains the error, so that it is no fault.
   bool precisions_differ() const {

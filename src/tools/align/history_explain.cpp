@@ -43,7 +43,7 @@ class HistoryExplainer {
 
  private:
   // Says a row of causes.tsv.
-  void say(const char* cause, const std::vector<std::string>& values = {}) { add_cause(cause, values, c_.likely, c_.advice); }
+  void say(const char* cause, const std::vector<std::string>& values = {}) { detail::say(c_, cause, values); }
   void see(const std::string& sentence) { c_.sentences.push_back(sentence); }
 
   size_t finite_rows() const {

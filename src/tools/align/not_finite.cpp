@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "npu_train/core/text.hpp"
+#include "tools/align/causes.hpp"
 #include "tools/align/divergence_walk.hpp"
 #include "tools/align/report_rows.hpp"
 
@@ -117,13 +118,7 @@ Divergence first_unproven(const StepComparison& step) {
                     : weights ? "weights"
                               : "output") +
                    " of " + place_of(d) + " on: values that are not finite on both sides prove nothing";
-      if (given)
-        d.likely = {"NaN in the data, or produced by an operator before this layer"};
-      else if (weights)
-        d.likely = {"NaN produced by an earlier step (learning rate or loss scale too large), or read from the checkpoint"};
-      else
-        d.likely = {"an overflow, a division by zero, or a logarithm or root of a number that is not positive"};
-      d.advice = {"train with --detect-anomaly to find the operator; compare an earlier step"};
+      say(d, given ? "nan_input" : weights ? "nan_weight" : "nan_output");
       return d;
     }
   return {};

@@ -5,6 +5,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/text.hpp"
+#include "tools/align/causes.hpp"
 #include "tools/align/divergence_walk.hpp"
 #include "tools/align/match_structure.hpp"
 
@@ -114,8 +115,8 @@ Divergence other_models(const StepComparison& step, const DumpStep& a, const Dum
     if ((of_a.first.empty() ? call.b : call.a) == first) d = divergence_at(step, call);
   d.cause = Divergence::Cause::Model;
   d.sentence = "the runs have different models: A " + of_a.text(a) + "; B " + of_b.text(b);
-  d.likely = {"a different model, or a different width, depth or image size of the same model"};
-  d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml", "--mapping FILE pairs layers with different names"};
+  say(d, "other_model");
+  say(d, "mapping");
   return d;
 }
 

@@ -6,6 +6,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/text.hpp"
+#include "tools/align/causes.hpp"
 #include "tools/align/divergence_walk.hpp"
 #include "tools/align/report_rows.hpp"
 
@@ -100,9 +101,8 @@ Divergence other_micro_batches(const StepComparison& step, const DumpStep& a, co
   d.cause = Divergence::Cause::Input;
   d.sentence = "the runs split step " + std::to_string(step.step) + " into different micro-batches: A runs the network " +
                times_text(in_a, of_a.input) + ", B " + times_text(in_b, of_b.input);
-  d.likely = {"a different trainer.accumulate_grad_batches, or a different number of batches in a window"};
-  d.advice = {"dump both with the same accumulate_grad_batches and data.batch_size",
-              "if they must differ, compare the losses and the checkpoints: npu_tool compare of two metrics.csv, of two checkpoints"};
+  say(d, "micro_batches");
+  say(d, "losses_instead");
   return d;
 }
 
@@ -136,8 +136,8 @@ Divergence other_structure(const StepComparison& step, const DumpStep& a, const 
   d.layer_b.clear();
   d.sentence = "the networks differ: " + (of_a.count > 0 ? of_a.text("A") : "") + (of_a.count > 0 && of_b.count > 0 ? "; " : "") +
                (of_b.count > 0 ? of_b.text("B") : "");
-  d.likely = {"a different depth, a block that one program omits, or different names"};
-  d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml", "--mapping FILE pairs layers with different names"};
+  say(d, "other_depth");
+  say(d, "mapping");
   return d;
 }
 

@@ -6,6 +6,7 @@
 
 #include "npu_train/core/median.hpp"
 #include "npu_train/core/text.hpp"
+#include "tools/align/causes.hpp"
 #include "tools/align/divergence_walk.hpp"
 
 namespace npu_train::detail {
@@ -54,10 +55,9 @@ void explain_update(const std::vector<Move>& moves, double ratio, Divergence& d)
   std::vector<double> off;
   for (const auto& move : moves) off.push_back(std::abs(move.in_a / std::max(move.in_b, 1e-30) - ratio));
   if (ratio > 0 && std::abs(ratio - 1) > kAlike && upper_median(off) <= kAlike * ratio)
-    d.likely.push_back("different learning rates: A's updates are " + error_text(ratio) + " times B's");
+    say(d, "update_rate", {error_text(ratio)});
   else
-    d.likely.emplace_back("a different optimizer, or a different momentum, weight decay, learning rate or gradient clipping");
-  d.advice = {"compare the optimizer's options of both programs, and the schedule of the learning rate"};
+    say(d, "update_options");
 }
 
 }  // namespace
