@@ -26,7 +26,7 @@ bool is_own_part(const R& registry, const R& own, const std::string& name) {
   return own.contains(name) && registry.contains(name) && own.doc(name) == registry.doc(name);
 }
 
-/// Returns the value of an option; "" if it is open or not a scalar.
+/// Returns the value of an option; "" if it is not set, or not a scalar.
 std::string option_text(const ConfigNode& options, const std::string& key);
 
 /// Fills in the options of each transform of `data` that is in `transforms`; errors go to `problems`.

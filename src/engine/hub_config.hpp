@@ -21,8 +21,8 @@ std::filesystem::path hub_config_of(const std::filesystem::path& weights);
 // Returns the option `weights_strict`: whether weights of another network are an error.
 bool is_strict(const PartConfig& model);
 
-// Fills in open options of `model`, and its name if it has none, from the config.json of its weights; options that the data may determine
-// (classes, size of images) only if `all`. Checks nothing: see with_weights_options().
+// Fills in the options of `model` that are not set, and its name if it has none, from the config.json of its weights; options that the data
+// may determine (classes, size of images) only if `all`. Checks nothing: see with_weights_options().
 PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all);
 
 // Fills in a configuration as written, whose `model` may have weights but no name.

@@ -74,7 +74,7 @@ std::vector<PartConfig> timm_steps(const Reader& file, int64_t side) {
 
 struct Size {
   int64_t pixels = 0;
-  bool exact = false;  // both sides; otherwise the shorter one
+  bool exact = false;  // of both sides; otherwise of the shorter one
 };
 
 // `size` or `crop_size`: a number, {height, width} or {shortest_edge}.

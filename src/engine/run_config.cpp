@@ -310,7 +310,7 @@ RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   auto config = bind_sections(node, parts, problems);
   check_parts(config, parts, marks_in(node), problems);
   problems.throw_if_any();
-  return config;  // unresolved options: other parts may still determine open ones
+  return config;  // options as written: data and weights may determine those that are not set
 }
 
 void check_config(const RunConfig& config, const Parts& parts) {
@@ -342,7 +342,7 @@ ConfigNode resolved(const RunConfig& config, const Parts& parts) {
   ConfigProblems problems;
   resolve_parts(full, parts, problems);
   problems.throw_if_any();
-  for (const char* key : {"num_classes", "image_size"})  // open options are determined by the data
+  for (const char* key : {"num_classes", "image_size"})  // if not set, the data determine them
     if (config.model.options.find(key) == nullptr) full.model.options.erase(key);
   return whole_node(full);
 }
