@@ -41,6 +41,15 @@ find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # only its headers,
 # them.
 set(NPU_TRAIN_PLAIN_NEEDS yaml-cpp pthread ${CMAKE_DL_LIBS}) # npu_train::check
 set(NPU_TRAIN_STATIC_NEEDS hwy ${NPU_TRAIN_PLAIN_NEEDS})
+if(NPU_TRAIN_TEXT)
+  find_path(NPU_TRAIN_PCRE2_INCLUDE pcre2.h REQUIRED)
+  find_library(NPU_TRAIN_PCRE2_LIBRARY pcre2-8 REQUIRED)
+  npu_train_imported(npu_train_pcre2 "${NPU_TRAIN_PCRE2_INCLUDE}" "${NPU_TRAIN_PCRE2_LIBRARY}")
+  find_path(NPU_TRAIN_UTF8PROC_INCLUDE utf8proc.h REQUIRED)
+  find_library(NPU_TRAIN_UTF8PROC_LIBRARY utf8proc REQUIRED)
+  npu_train_imported(npu_train_utf8proc "${NPU_TRAIN_UTF8PROC_INCLUDE}" "${NPU_TRAIN_UTF8PROC_LIBRARY}")
+  list(PREPEND NPU_TRAIN_STATIC_NEEDS pcre2-8 utf8proc)
+endif()
 if(NPU_TRAIN_IMAGES)
   find_package(JPEG REQUIRED)
   find_package(ZLIB REQUIRED)

@@ -2,7 +2,7 @@
 # may include (tests/architecture verifies that). The rooms of src/ form the library npu_train; those of src/tools/ form npu_train_align,
 # npu_train_measure, npu_train_migrate and npu_train_tools, which depend on it (docs/tools.md). What is compiled without libtorch is in
 # addition the library npu_train_check, with which a program explains why a machine does not train.
-set(NPU_TRAIN_ROOMS core base io device kernels trace precision nn data optim dist train models export engine)
+set(NPU_TRAIN_ROOMS core base io text device kernels trace precision nn data optim dist train models export engine)
 if(NPU_TRAIN_TOOLS)
   list(APPEND NPU_TRAIN_ROOMS tools/report tools/runs tools/align tools/analyze tools/memory tools/plan tools/scan tools/launch tools/doctor
     tools/probe tools/bench tools/validate tools/checklist tools/commands)

@@ -25,6 +25,7 @@
 #include <npu_train/optim/adamw.hpp>
 #include <npu_train/optim/schedule.hpp>
 #include <npu_train/precision/precision.hpp>
+#include <npu_train/text/tokenizer.hpp>
 #include <npu_train/tools/align/compare_report.hpp>
 #include <npu_train/tools/align/dumper.hpp>
 #include <npu_train/tools/analyze/analysis.hpp>
@@ -77,6 +78,17 @@ void io_room(const std::filesystem::path& folder) {
   npu_train::save_safetensors(path, {{"fc.weight", torch::ones({10, 64})}, {"fc.bias", torch::zeros({10})}});
   const npu_train::SafetensorsFile file(path);  // checks the complete header; tensors are read on request
   for (const auto& name : file.names()) std::printf("%s: %zu dimensions\n", name.c_str(), file.info(name).shape.size());
+}
+
+// A tokenizer with the words "the" and "dog".
+const char* const kTokenizer = R"({"version": "1.0", "added_tokens": [], "decoder": null, "model": {"type": "WordLevel", "unk_token": "?",
+  "vocab": {"?": 0, "the": 1, "dog": 2}}, "pre_tokenizer": {"type": "WhitespaceSplit"}})";
+
+void text_room(const std::filesystem::path& folder) {
+  npu_train::write_file_atomic(folder / "tokenizer.json", kTokenizer);
+  const auto tokenizer = npu_train::Tokenizer::load(folder);  // the folder's tokenizer.json
+  const auto ids = tokenizer.encode("the old dog").ids;
+  std::printf("%zu tokens: %s\n", ids.size(), tokenizer.decode(ids).c_str());
 }
 
 void report_room(const std::filesystem::path& folder) {
@@ -323,6 +335,7 @@ int main(int argc, char** argv) try {
   base_room();
   const auto folder = argc > 1 ? std::filesystem::path(argv[1]) : std::filesystem::temp_directory_path();
   io_room(folder);
+  text_room(folder);
   report_room(folder);
   align_room(folder);
   analyze_room();

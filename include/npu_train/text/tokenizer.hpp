@@ -1,0 +1,86 @@
+/// Texts as token ids, and back: the tokenizers of Hugging Face (tokenizer.json).
+///
+///   const auto tokenizer = npu_train::Tokenizer::load("llama-3");        // a folder with tokenizer.json, or the file
+///   const auto ids = tokenizer.encode("The old dog").ids;
+///   std::cout << tokenizer.decode(ids);
+///
+/// Supported are BPE, WordPiece, WordLevel and Unigram with the normalizers, pre-tokenizers, post-processors and decoders of GPT-2, Llama,
+/// Qwen2, BERT, RoBERTa and their relatives; docs/language.md lists them. Ids and texts are those of the Python package tokenizers. What a
+/// file has and this class does not support is an error, with the place in the file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace npu_train {
+
+struct TokenIds {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> types;  ///< for each id, the text to which it belongs: 0 or 1 ("token_type_ids")
+};
+
+/// Const functions may be called from several threads.
+class Tokenizer {
+ public:
+  /// Reads a file, or `tokenizer.json` of a folder. Error(Data) with the place for a file that is missing, larger than 256 MiB, damaged, or
+  /// has something that is not supported; Error(Usage) if npu_train was built without NPU_TRAIN_TEXT.
+  static Tokenizer load(const std::filesystem::path& path);
+  /// Reads the content of such a file; `source` is its name in errors.
+  static Tokenizer parse(std::string_view json, const std::string& source);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  /// Returns the ids of UTF-8, between the special tokens of the file's post_processor if `special_tokens`. The content of a special token
+  /// within the text is that token. Error(Data) for a text that is not UTF-8.
+  TokenIds encode(std::string_view text, bool special_tokens = true) const;
+  /// Returns the ids of two texts, as for a sentence and its translation.
+  TokenIds encode_pair(std::string_view first, std::string_view second, bool special_tokens = true) const;
+
+  /// Returns the text of the ids, which is UTF-8; bytes of incomplete characters become U+FFFD. An id without token has no text: a model
+  /// may have more logits than its tokenizer has tokens.
+  std::string decode(const std::vector<int64_t>& ids, bool skip_special_tokens = true) const;
+
+  /// Returns the token of an id as in the file ("Ġdog"); nullopt if there is none.
+  std::optional<std::string> token(int64_t id) const;
+  /// Returns the id of a token as in the file; nullopt if there is none.
+  std::optional<int64_t> id(std::string_view token) const;
+  bool is_special(int64_t id) const;
+  /// Returns the largest id + 1.
+  int64_t vocabulary_size() const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Turns the tokens of a text into pieces of text one after the other, without parts of characters.
+class TextStream {
+ public:
+  using Decode = std::function<std::string(const std::vector<int64_t>& ids)>;
+  /// `decode` returns the text of ids, with U+FFFD for the bytes of incomplete characters, as Tokenizer::decode() does.
+  explicit TextStream(Decode decode) : decode_(std::move(decode)) {}
+
+  /// Returns the text that is complete with this token; it may be empty.
+  std::string next(int64_t id);
+  /// Returns the text that was held back.
+  std::string rest();
+
+ private:
+  std::string behind_returned() const;
+
+  Decode decode_;
+  std::vector<int64_t> ids_;  // the last ones: some whose text was returned, then those whose text was not
+  size_t returned_ = 0;       // number of the first kind
+};
+
+}  // namespace npu_train

@@ -1,0 +1,93 @@
+// Templates in a part of Jinja's language, as far as chat templates use it: https://jinja.palletsprojects.com/templates
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "npu_train/io/json.hpp"
+
+namespace npu_train::detail {
+
+// ---- tokens ----
+
+struct JinjaToken {
+  enum class Kind { Text, BlockBegin, BlockEnd, OutputBegin, OutputEnd, Name, String, Integer, Number, Operator, End };
+  Kind kind = Kind::End;
+  std::string text;  // of a string without quotes and with its escapes replaced
+  int64_t line = 1;
+};
+
+/// Divides a template, and removes white space around blocks as transformers does (trim_blocks, lstrip_blocks). `where` names the template
+/// in errors.
+std::vector<JinjaToken> jinja_tokens(std::string_view source, const std::string& where);
+
+// ---- values ----
+
+/// A value, or a name that is not defined, which is false and prints nothing.
+struct JinjaValue {
+  Json json;
+  bool defined = true;
+
+  static JinjaValue undefined() { return {Json(), false}; }
+  bool is_true() const;
+};
+
+/// Error(Data) for kinds that cannot be compared or printed.
+bool jinja_equal(const Json& a, const Json& b);
+bool jinja_less(const Json& a, const Json& b, const std::string& where);
+std::string jinja_text(const JinjaValue& value, const std::string& where);
+
+struct JinjaArguments {
+  std::vector<JinjaValue> values;
+  std::vector<std::pair<std::string, JinjaValue>> named;
+
+  const JinjaValue* find(size_t index, std::string_view name) const;
+};
+
+/// Filters (value | name), tests (value is name) and methods (value.name()). Error(Data) with the place `where` for another name.
+JinjaValue jinja_filter(const std::string& name, const JinjaValue& value, const JinjaArguments& arguments, const std::string& where);
+bool jinja_test(const std::string& name, const JinjaValue& value, const JinjaArguments& arguments, const std::string& where);
+JinjaValue jinja_method(const std::string& name, const JinjaValue& value, const JinjaArguments& arguments, const std::string& where);
+JinjaValue jinja_item(const JinjaValue& value, const JinjaValue& key, const std::string& where);
+JinjaValue jinja_slice(const JinjaValue& value, const JinjaValue& begin, const JinjaValue& end, const JinjaValue& step,
+                       const std::string& where);
+/// Returns the elements over which a value is iterated.
+std::vector<Json> jinja_elements(const JinjaValue& value, const std::string& where);
+/// Returns the present time as strftime() formats it.
+std::string jinja_time(const std::string& format, const std::string& where);
+
+// ---- trees ----
+
+struct JinjaExpression {
+  enum class Kind { Literal, Name, List, Dict, Unary, Binary, Conditional, Item, Attribute, Slice, Call, Filter, Test };
+  Kind kind = Kind::Literal;
+  std::string name;  // of a name, attribute, operator, filter or test
+  JinjaValue value{};
+  std::vector<std::unique_ptr<JinjaExpression>> parts;                          // nullptr: a limit of a slice that is not given
+  std::vector<std::pair<std::string, std::unique_ptr<JinjaExpression>>> named;  // arguments
+  bool negated = false;                                                         // "is not"
+  int64_t line = 1;
+  int depth = 1;  // levels of the tree
+};
+
+struct JinjaNode {
+  enum class Kind { Text, Output, If, For, Set, SetBlock, Break, Continue, Group };
+  Kind kind = Kind::Text;
+  std::string text;                                     // of a text; attribute that is set
+  std::vector<std::string> names;                       // variables
+  std::unique_ptr<JinjaExpression> expression, filter;  // filter: the condition of a loop
+  std::vector<JinjaNode> body, otherwise;
+  int64_t line = 1;
+};
+
+/// Error(Data) with the line for what is not supported.
+std::vector<JinjaNode> parse_jinja(std::string_view source, const std::string& where);
+
+/// Returns the text of a template with these variables. Error(Data) as for parse_jinja(), and for too many steps.
+std::string render_jinja(const std::vector<JinjaNode>& nodes, const Json& variables, const std::string& where);
+
+}  // namespace npu_train::detail

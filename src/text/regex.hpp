@@ -1,0 +1,53 @@
+// Regular expressions on UTF-8, by PCRE2.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace npu_train::detail {
+
+struct Span {
+  size_t begin = 0, end = 0;
+};
+
+/// A compiled pattern; const functions may be called from several threads.
+class Regex {
+ public:
+  /// Compiles a pattern in PCRE2's syntax. Error(Data) with the name `where` for an invalid or too long one.
+  Regex(const std::string& pattern, const std::string& where);
+  ~Regex();
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+
+ private:
+  friend class Matches;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The successive matches in a text of valid UTF-8, which do not overlap.
+class Matches {
+ public:
+  Matches(const Regex& regex, std::string_view text);
+  ~Matches();
+  Matches(const Matches&) = delete;
+  Matches& operator=(const Matches&) = delete;
+
+  /// Finds the next match; false: there is none. Error(Data) if the pattern needs too much time or memory for this text.
+  bool next(Span& match);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Translates a pattern in Oniguruma's syntax, which tokenizer.json has, to PCRE2's. Error(Data) with the name `where` for a construct that
+/// has another meaning there, or that is not supported here.
+std::string pcre_pattern(std::string_view onig, const std::string& where);
+
+/// Returns a pattern that matches exactly this text.
+std::string quoted_pattern(std::string_view text);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,44 @@
+// Division of a text at delimiters, and what becomes of these.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "text/pre_tokenizer.hpp"
+#include "text/regex.hpp"
+
+namespace npu_train::detail {
+
+enum class Delimiters { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };
+
+/// Parses a name of tokenizer.json. Error(Data) with the name `where`.
+Delimiters read_delimiters(const std::string& name, const std::string& where);
+
+/// Passes on the words between delimiters, and the delimiters, as `delimiters` says. The parts must follow each other without gaps.
+class Splitter {
+ public:
+  Splitter(TextPart whole, Delimiters delimiters, const TextPartSink& sink) : whole_(whole), delimiters_(delimiters), sink_(sink) {}
+
+  /// The next part ends at `end`.
+  void add(size_t end, bool is_delimiter);
+  /// Passes on the rest.
+  void finish();
+
+ private:
+  void pass(size_t end) {
+    if (end > begin_) sink_({whole_.text.substr(begin_, end - begin_), whole_.first && begin_ == 0});
+    begin_ = end;
+  }
+
+  TextPart whole_;
+  Delimiters delimiters_;
+  const TextPartSink& sink_;
+  size_t begin_ = 0;  // of what was not passed on
+  size_t end_ = 0;    // of the last part
+  bool last_is_delimiter_ = false;
+};
+
+/// Divides at the matches of a pattern; with `invert`, at what is between them.
+void split_at(TextPart part, const Regex& pattern, bool invert, Delimiters delimiters, const TextPartSink& sink);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,49 @@
+// Models of subwords: how a word becomes ids.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "npu_train/io/json.hpp"
+#include "text/vocabulary.hpp"
+
+namespace npu_train::detail {
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  /// Appends the ids of a word of valid UTF-8, which is not empty.
+  virtual void encode(std::string_view word, std::vector<int32_t>& out) const = 0;
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ protected:
+  Vocabulary vocabulary_;
+};
+
+/// Reads the object "model" of tokenizer.json. Error(Data) with the name `where`.
+std::unique_ptr<TokenModel> read_token_model(const Json& json, const std::string& where);
+
+std::unique_ptr<TokenModel> read_bpe(const Json& json, const std::string& where);
+std::unique_ptr<TokenModel> read_word_piece(const Json& json, const std::string& where);
+std::unique_ptr<TokenModel> read_word_level(const Json& json, const std::string& where);
+std::unique_ptr<TokenModel> read_unigram(const Json& json, const std::string& where);
+
+/// Adds the members of an object {"token": id, ...}.
+void read_vocabulary(Vocabulary& out, const Json& json, const std::string& where);
+
+/// Ids of "<0x00>" to "<0xFF>", with which a model spells what it has no token for.
+class ByteTokens {
+ public:
+  ByteTokens() = default;
+  explicit ByteTokens(const Vocabulary& vocabulary);
+  /// Appends an id for each byte. False, without effect: a byte has no token.
+  bool append(std::string_view text, std::vector<int32_t>& out) const;
+
+ private:
+  std::vector<int32_t> ids_;  // empty: not in use
+};
+
+}  // namespace npu_train::detail

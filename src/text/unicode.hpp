@@ -1,0 +1,34 @@
+// Properties of characters and normal forms, from utf8proc.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace npu_train::detail {
+
+enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
+
+/// Error(Usage) with the name `where` if npu_train was built without the libraries for text (NPU_TRAIN_TEXT).
+void require_text_libraries(const char* where);
+
+/// Returns valid UTF-8 in a normal form (Unicode Standard Annex 15).
+std::string normal_form(std::string_view text, NormalForm form);
+
+/// Appends the lower case of a character, which may be several.
+void append_lower(std::string& out, char32_t point);
+
+/// Whether the property White_Space is set.
+inline bool is_white_space(char32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+
+/// General categories: P, with ASCII's other signs ("$+<=>^`|~"); M; Mn; N; and Cc, Cf, Co.
+bool is_punctuation(char32_t c);
+bool is_mark(char32_t c);
+bool is_nonspacing_mark(char32_t c);
+bool is_number(char32_t c);
+bool is_control(char32_t c);
+
+}  // namespace npu_train::detail
