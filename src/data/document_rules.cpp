@@ -14,12 +14,10 @@ constexpr const char* kRules = "documents";
 constexpr int64_t kLargestToken = std::numeric_limits<int32_t>::max();
 
 std::vector<int32_t> text_tokens(const std::string& text, const std::string& where, const DocumentRules& rules) {
-  const auto bytes = document_bytes(text, where);  // with an end token, unless the text is empty
-  std::vector<int32_t> out;
-  if (bytes.empty()) return out;
-  if (rules.begin_token >= 0) out.push_back(static_cast<int32_t>(rules.begin_token));
-  for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
-  out.back() = static_cast<int32_t>(rules.end_token);
+  auto out = detail::ids_of_text(text, where, rules);
+  if (out.empty()) return out;
+  if (rules.begin_token >= 0) out.insert(out.begin(), static_cast<int32_t>(rules.begin_token));
+  out.push_back(static_cast<int32_t>(rules.end_token));
   return out;
 }
 
@@ -108,13 +106,14 @@ std::optional<QuestionTokens> tokens_of_line(const Json& line, const std::string
   const auto *text = line.find("text"), *list = line.find("tokens");
   if (prompts && text == nullptr && list == nullptr && line.find("prompt") != nullptr)
     return completion_of_line(line, where, rules, counts);
+  if (prompts && text == nullptr && list == nullptr && line.find("messages") != nullptr) return chat_of_line(line, where, rules, counts);
   check(!prompts || (line.find("prompt") == nullptr && line.find("completion") == nullptr), ErrorKind::Data, kRules, where,
         ": the line has a ", line.find("prompt") != nullptr ? "prompt" : "completion",
         " next to a text or tokens, or alone; allowed: a prompt and "
         "a completion, a text, or tokens");
   check((text != nullptr) != (list != nullptr), ErrorKind::Data, kRules, where, ": ",
         text != nullptr ? "the line has a text and tokens" : "the line has no text", "; allowed: {\"text\": \"...\"}",
-        prompts ? ", {\"prompt\": \"...\", \"completion\": \"...\"}" : "", " or {\"tokens\": [...]}");
+        prompts ? ", {\"prompt\": \"...\", \"completion\": \"...\"}, {\"messages\": [...]}" : "", " or {\"tokens\": [...]}");
   auto out = text != nullptr ? text_tokens(text->text(where + ": text"), where, rules)
                              : listed_tokens(list->items(where + ": tokens"), where, rules);
   const auto fault = fault_of(out, rules, counts);

@@ -23,6 +23,12 @@ std::optional<QuestionTokens> tokens_of_line(const Json& line, const std::string
 std::optional<QuestionTokens> completion_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
                                                  DocumentCounts& counts);
 
+// Returns the tokens of a text, without begin_token and end_token.
+std::vector<int32_t> ids_of_text(const std::string& text, const std::string& where, const DocumentRules& rules);
+
+// Like tokens_of_line(), for {"messages": [...]}.
+std::optional<QuestionTokens> chat_of_line(const Json& line, const std::string& where, const DocumentRules& rules, DocumentCounts& counts);
+
 // Like tokens_of_line(), for {"question": "...", "answer": "..."}; either may be a list of ids.
 std::optional<QuestionTokens> question_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
                                                const QuestionOptions& questions, DocumentCounts& counts);

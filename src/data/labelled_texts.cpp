@@ -129,7 +129,7 @@ LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const Docume
       lines->texts.push_back({static_cast<int32_t>(f), static_cast<int32_t>(tokens.size()), static_cast<int32_t>(text->prompt), number,
                               static_cast<int64_t>(lines->tokens.size()), -1});
       lines->tokens.insert(lines->tokens.end(), tokens.begin(), tokens.end());
-      lines->prompts = lines->prompts || line.find("prompt") != nullptr;
+      lines->prompts = lines->prompts || line.find("prompt") != nullptr || line.find("messages") != nullptr;
       labels.push_back(label);
     });
   info_ = classes.finish(static_cast<int64_t>(labels.size()));

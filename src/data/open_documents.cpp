@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "data/open_tokens.hpp"
+#include "data/text_tokenizer.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 
@@ -14,13 +15,17 @@ namespace {
 bool is_json_lines(const std::string& path) { return path.ends_with(".jsonl"); }
 
 DocumentRules rules_of(const DocumentsOptions& o) {
-  return {.context = o.context,
-          .long_documents = o.long_documents,
-          .begin_token = o.begin_token,
-          .end_token = o.end_token,
-          .pad_token = o.pad_token,
-          .vocab_size = o.vocab_size,
-          .skip_bad = o.on_bad_sample == "skip"};
+  DocumentRules out{.context = o.context,
+                    .long_documents = o.long_documents,
+                    .begin_token = o.begin_token,
+                    .end_token = std::max<int64_t>(0, o.end_token),
+                    .pad_token = o.pad_token,
+                    .vocab_size = o.vocab_size,
+                    .skip_bad = o.on_bad_sample == "skip"};
+  if (o.tokenizer.empty()) return out;
+  out.texts = tokenizer_of_texts(o.tokenizer);
+  if (o.end_token < 0) out.end_token = out.texts->end_token("data.end_token");
+  return out;
 }
 
 // Returns true if all files of `pattern` are .jsonl, false if none is; Error(Usage) for a mixture.
@@ -31,10 +36,11 @@ bool all_json_lines(const std::vector<std::string>& files, const std::string& pa
   return count > 0;
 }
 
-std::shared_ptr<TokenDocuments> open_token_documents(const std::vector<std::string>& paths, const DocumentsOptions& options) {
+std::shared_ptr<TokenDocuments> open_token_documents(const std::vector<std::string>& paths, const DocumentsOptions& options,
+                                                     const DocumentRules& rules) {
   std::vector<TokenFile> files;
   for (const auto& path : paths) files.emplace_back(path, options.dtype);
-  return std::make_shared<TokenDocuments>(std::move(files), rules_of(options));
+  return std::make_shared<TokenDocuments>(std::move(files), rules);
 }
 
 }  // namespace
@@ -48,26 +54,29 @@ DatasetPair open_documents(const DocumentsOptions& options) {
   const auto paths = token_files(options.train);
   const auto val_paths = options.val.empty() ? std::vector<std::string>{} : token_files(options.val);
   const bool texts = all_json_lines(paths, options.train);
+  check(texts || options.tokenizer.empty(), ErrorKind::Usage, "data.tokenizer", "'", options.train,
+        "' names files of tokens, which need no tokenizer; allowed with: .jsonl files");
   check(val_paths.empty() || all_json_lines(val_paths, options.val) == texts, ErrorKind::Usage, "data.val", "'", options.val,
         "' names files of another kind than data.train; allowed: both .jsonl, or both files of tokens");
+  const auto rules = rules_of(options);
   if (texts) {
-    const auto all = std::make_shared<LabelledTexts>(paths, rules_of(options));
+    const auto all = std::make_shared<LabelledTexts>(paths, rules);
     counts += all->counts();
     split_off_validation(pair, all, options.val_fraction);
     if (!val_paths.empty()) {
-      const auto val = std::make_shared<LabelledTexts>(val_paths, rules_of(options), all->info());
+      const auto val = std::make_shared<LabelledTexts>(val_paths, rules, all->info());
       check((val->info().num_classes > 0) == (all->info().num_classes > 0), ErrorKind::Data, "data.val", "'", options.val,
             "' and data.train do not both have labels; allowed: labels in both, or in none");
       counts += val->counts();
       pair.val = val;
     }
   } else {
-    const auto all = open_token_documents(paths, options);
+    const auto all = open_token_documents(paths, options, rules);
     counts += all->counts();
     split_off_validation(pair, all, options.val_fraction);
     if (!val_paths.empty()) {
       check_written_together(paths, val_paths);
-      const auto val = open_token_documents(val_paths, options);
+      const auto val = open_token_documents(val_paths, options, rules);
       counts += val->counts();
       pair.val = val;
     }
@@ -91,11 +100,14 @@ const ConfigTable<DocumentsOptions>& DocumentsOptions::config_table() {
           .field("long_documents", &T::long_documents,
                  "longer documents; error: the run ends; truncate: the first tokens, then end_token; split: several samples",
                  one_of({"error", "truncate", "split"}))
+          .field("tokenizer", &T::tokenizer,
+                 "tokenizer.json of Hugging Face, or its folder, for the texts of .jsonl files; empty: each byte is a token")
           .field("begin_token", &T::begin_token,
                  "comes before the tokens of each sample, unless a list of tokens begins with it; -1: nothing", between(-1, 1 << 24))
           .field("end_token", &T::end_token,
-                 "ends a document in files of tokens; comes after the other texts, unless a list of tokens ends with it",
-                 between(0, 1 << 24))
+                 "ends a document in files of tokens; comes after the other texts, unless a list of tokens ends with it; -1: 0, or with a "
+                 "tokenizer its eos_token",
+                 between(-1, 1 << 24))
           .field("pad_token", &T::pad_token, "fills the shorter samples of a batch", between(0, 1 << 24))
           .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
           .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));

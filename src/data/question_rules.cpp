@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "data/document_rules.hpp"
+#include "data/text_tokenizer.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/token_text.hpp"
 
@@ -10,19 +11,11 @@ namespace {
 constexpr const char *kQuestions = "image_questions", *kPrompts = "documents";
 constexpr int64_t kLargestId = (int64_t{1} << 31) - 1;
 
-std::vector<int32_t> ids_of_bytes(const std::string& text, const std::string& where) {
-  auto bytes = document_bytes(text, where);
-  if (!bytes.empty()) bytes.pop_back();  // without the end token
-  std::vector<int32_t> out;
-  for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
-  return out;
-}
-
 // Returns the ids of a member that is a text or a list of ids.
-std::vector<int32_t> ids_of_member(const Json& line, const char* key, const std::string& where) {
+std::vector<int32_t> ids_of_member(const Json& line, const char* key, const std::string& where, const DocumentRules& rules) {
   const Json& value = line.at(key, where);
   const auto place = where + ": " + key;
-  if (!value.is_array()) return ids_of_bytes(value.text(place), place);
+  if (!value.is_array()) return detail::ids_of_text(value.text(place), place, rules);
   std::vector<int32_t> out;
   for (const auto& token : value.items(place)) {
     const auto id = token.integer(place);
@@ -60,13 +53,15 @@ QuestionTokens about_image(const std::vector<int32_t>& question, const std::vect
 // Words for messages: the end of a text, which counts in the loss, and the complete text.
 struct WordsOfText {
   const char *end, *all;
+  int64_t added;  // tokens at the end that are not of the text
 };
-constexpr WordsOfText kOfQuestions{"answer", "image, question and answer"}, kOfPrompts{"completion", "prompt and completion"};
+constexpr WordsOfText kOfQuestions{"answer", "image, question and answer", 1}, kOfPrompts{"completion", "prompt and completion", 1},
+    kOfChats{"last message", "messages", 0};
 
 // Truncates the answer if the rules allow it. Returns the fault of the text, or "". Counts both.
 std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, const DocumentRules& rules, DocumentCounts& counts) {
   const auto size = static_cast<int64_t>(text.tokens.size());
-  if (size == text.prompt + 1) {
+  if (size == text.prompt + words.added) {
     ++counts.empty;
     return str_cat("the ", words.end, " is empty");
   }
@@ -101,7 +96,8 @@ namespace detail {
 
 std::optional<QuestionTokens> question_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
                                                const QuestionOptions& questions, DocumentCounts& counts) {
-  auto out = about_image(ids_of_member(line, "question", where), ids_of_member(line, "answer", where), where, rules, questions);
+  auto out =
+      about_image(ids_of_member(line, "question", where, rules), ids_of_member(line, "answer", where, rules), where, rules, questions);
   const auto fault = fault_of_answer(out, kOfQuestions, rules, counts);
   if (fault.empty()) return out;
   check(rules.skip_bad, ErrorKind::Data, kQuestions, where, ": ", fault,
@@ -111,11 +107,42 @@ std::optional<QuestionTokens> question_of_line(const Json& line, const std::stri
 
 std::optional<QuestionTokens> completion_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
                                                  DocumentCounts& counts) {
-  const auto prompt = ids_of_member(line, "prompt", where);
+  const auto prompt = ids_of_member(line, "prompt", where, rules);
   const bool begins = !prompt.empty() && prompt.front() == rules.begin_token;
-  auto out =
-      joined({begins ? std::vector<int32_t>{} : if_given(rules.begin_token), prompt}, ids_of_member(line, "completion", where), rules);
+  auto out = joined({begins ? std::vector<int32_t>{} : if_given(rules.begin_token), prompt},
+                    ids_of_member(line, "completion", where, rules), rules);
   const auto fault = fault_of_answer(out, kOfPrompts, rules, counts);
+  if (fault.empty()) return out;
+  check(rules.skip_bad, ErrorKind::Data, kPrompts, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such lines and counts them");
+  return std::nullopt;
+}
+
+std::vector<int32_t> ids_of_text(const std::string& text, const std::string& where, const DocumentRules& rules) {
+  if (rules.texts != nullptr) return rules.texts->ids(text);
+  auto bytes = document_bytes(text, where);
+  if (!bytes.empty()) bytes.pop_back();  // without the end token
+  std::vector<int32_t> out;
+  for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
+  return out;
+}
+
+// As in TRL, the prompt is the text up to where the last answer begins, and the completion the rest of the complete text.
+std::optional<QuestionTokens> chat_of_line(const Json& line, const std::string& where, const DocumentRules& rules, DocumentCounts& counts) {
+  check(rules.texts != nullptr, ErrorKind::Data, kPrompts, where, ": messages need a chat template; hint: data.tokenizer=FOLDER");
+  auto messages = line.at("messages", where).items(where + ": messages");
+  check(!messages.empty() && messages.back().at("role", where).text(where) == "assistant", ErrorKind::Data, kPrompts, where,
+        ": the last message is not one of the assistant, which is the one that the loss counts");
+  const auto& chat = rules.texts->chat();
+  const auto whole = chat.text(Json::array(messages));
+  messages.pop_back();
+  const auto prompt = chat.text(Json::array(std::move(messages)), /*generation_prompt=*/true);
+  check(whole.starts_with(prompt), ErrorKind::Data, kPrompts, where,
+        ": the chat template writes the earlier messages differently when the answer is missing, so that it has no beginning");
+  QuestionTokens out{rules.texts->ids(prompt), 0};
+  out.prompt = static_cast<int64_t>(out.tokens.size());
+  const auto answer = rules.texts->ids(whole.substr(prompt.size()));
+  out.tokens.insert(out.tokens.end(), answer.begin(), answer.end());
+  const auto fault = fault_of_answer(out, kOfChats, rules, counts);
   if (fault.empty()) return out;
   check(rules.skip_bad, ErrorKind::Data, kPrompts, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such lines and counts them");
   return std::nullopt;
@@ -123,7 +150,7 @@ std::optional<QuestionTokens> completion_of_line(const Json& line, const std::st
 
 QuestionTokens question_of_bytes(const std::string& question, const std::string& answer, const std::string& where,
                                  const DocumentRules& rules, const QuestionOptions& questions) {
-  auto out = about_image(ids_of_bytes(question, where), ids_of_bytes(answer, where), where, rules, questions);
+  auto out = about_image(ids_of_text(question, where, rules), ids_of_text(answer, where, rules), where, rules, questions);
   DocumentCounts counts;
   const auto fault = fault_of_answer(out, kOfQuestions, rules, counts);
   check(fault.empty(), ErrorKind::Data, kQuestions, where, ": ", fault);

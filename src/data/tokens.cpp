@@ -56,12 +56,13 @@ std::string other_format(const int32_t (&header)[3]) {
 }
 
 // Returns a digest of the contents and of their boundaries; never 0.
-uint64_t digest_of(const std::vector<std::pair<std::string, std::string_view>>& files) {
+template <class Tokens>
+uint64_t digest_of(const std::vector<std::pair<std::string, Tokens>>& files) {
   Hasher out;
-  for (const auto& [path, bytes] : files) {
-    const uint64_t size = bytes.size();
+  for (const auto& [path, tokens] : files) {
+    const uint64_t size = tokens.size();
     out.update(&size, sizeof(size));
-    out.update(bytes.data(), bytes.size());
+    out.update(tokens.data(), tokens.size() * sizeof(tokens[0]));
   }
   return std::max<uint64_t>(1, out.digest());
 }
@@ -88,6 +89,14 @@ void write_tokens(AtomicFile& file, const Tokens& tokens, const TokenLayout& lay
     }
     file.write(bytes);
   }
+}
+
+template <class Tokens>
+void save_all(const std::vector<std::pair<std::string, Tokens>>& files, const TokenLayout& layout) {
+  std::deque<AtomicFile> written;
+  const auto together = files.size() > 1 ? digest_of(files) : 0;
+  for (const auto& [path, tokens] : files) write_tokens(written.emplace_back(path), tokens, layout, together);
+  for (auto& file : written) file.commit();
 }
 
 }  // namespace
@@ -120,22 +129,23 @@ TokenFile::TokenFile(const std::string& path, const std::string& dtype) : path_(
 }
 
 void save_tokens(const std::string& path, const std::vector<int64_t>& tokens) {
-  const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
-  check(tokens.empty() || (*least >= 0 && *most <= 0xffffffff), ErrorKind::Usage, "save_tokens", path,
-        ": a token is below 0 or above 2^32 - 1");
-  AtomicFile file(path);
-  write_tokens(file, tokens, kTokenLayouts[tokens.empty() || *most <= 0xffff ? 0 : 1]);
-  file.commit();
+  save_tokens(std::vector<std::pair<std::string, std::vector<int64_t>>>{{path, tokens}});
+}
+
+void save_tokens(const std::vector<std::pair<std::string, std::vector<int64_t>>>& files) {
+  int64_t largest = 0;
+  for (const auto& [path, tokens] : files) {
+    const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
+    check(tokens.empty() || (*least >= 0 && *most <= 0xffffffff), ErrorKind::Usage, "save_tokens", path,
+          ": a token is below 0 or above 2^32 - 1");
+    if (!tokens.empty()) largest = std::max(largest, *most);
+  }
+  save_all(files, kTokenLayouts[largest <= 0xffff ? 0 : 1]);
 }
 
 void save_tokens(const std::string& path, std::string_view bytes) { save_tokens({{path, bytes}}); }
 
-void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files) {
-  std::deque<AtomicFile> written;
-  const auto together = files.size() > 1 ? digest_of(files) : 0;
-  for (const auto& [path, bytes] : files) write_tokens(written.emplace_back(path), bytes, kTokenLayouts[0], together);
-  for (auto& file : written) file.commit();
-}
+void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files) { save_all(files, kTokenLayouts[0]); }
 
 void TokenFile::read(int64_t first, int64_t count, int64_t* out) const {
   std::vector<char> bytes(static_cast<size_t>(count * width_));

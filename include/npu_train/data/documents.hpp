@@ -20,6 +20,13 @@ class SequenceDataset : public Dataset {
   virtual int64_t longest() const = 0;  ///< tokens of the longest possible sample; batches are padded to it if shapes must not change
 };
 
+namespace detail {
+class TextTokenizer;
+}
+
+/// Returns a tokenizer of Hugging Face for DocumentRules::texts. Errors: those of Tokenizer::load() and read_text_settings().
+std::shared_ptr<const detail::TextTokenizer> tokenizer_of_texts(const std::string& path);
+
 /// How documents become samples.
 struct DocumentRules {
   int64_t context = 512;                 ///< tokens of the longest sample, with begin_token and end_token
@@ -29,6 +36,7 @@ struct DocumentRules {
   int64_t pad_token = 0;
   int64_t vocab_size = 0;  ///< larger or equal tokens are an error; 0: not checked
   bool skip_bad = false;   ///< omits and counts documents that are empty, too long or have such a token, instead of an error
+  std::shared_ptr<const detail::TextTokenizer> texts{};  ///< makes tokens of texts; nullptr: each byte is a token
 
   /// Error(Usage) for numbers out of range.
   void check() const;
@@ -76,10 +84,12 @@ class TokenDocuments final : public SequenceDataset {
   int64_t first_ = 0, size_ = 0;
 };
 
-/// Texts of a file with one JSON object per line: {"text": "...", "label": "sport"}. A text becomes its bytes and end_token. Instead of
-/// "text":
+/// Texts of a file with one JSON object per line: {"text": "...", "label": "sport"}. A text becomes its tokens, which are its bytes
+/// unless the rules have a tokenizer, and end_token. Instead of "text":
 ///  - "tokens": a list of ids between begin_token and end_token; those that the list has are not added again;
-///  - "prompt" and "completion", each a text or a list of ids, for a language model whose loss counts only the completion.
+///  - "prompt" and "completion", each a text or a list of ids, for a language model whose loss counts only the completion;
+///  - "messages": a chat that ends with a message of the assistant, for the same loss on that message. The tokenizer's chat template makes
+///    the text, to which no tokens are added.
 /// Labels are names (their classes are numbered alphabetically) or numbers from 0; either all lines have one or none. Samples have "input"
 /// int64 [tokens] and scalars: "prompt" (tokens before the completion, if any line has a prompt) and "target" (with labels). All tokens are
 /// in memory.
@@ -123,8 +133,9 @@ struct DocumentsOptions : DataOptions {
   double val_fraction = 0;
   int64_t context = 512;
   std::string long_documents = "error";
+  std::string tokenizer;
   int64_t begin_token = -1;
-  int64_t end_token = 0;
+  int64_t end_token = -1;  ///< -1: 0, or with a tokenizer its eos_token
   int64_t pad_token = 0;
   int64_t vocab_size = 0;
   std::string dtype = "uint16";

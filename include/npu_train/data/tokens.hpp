@@ -47,6 +47,8 @@ void save_tokens(const std::string& path, std::string_view bytes);
 /// Writes several files of bytes; the first one appears when the content of all is on the disk. A kill before the last one appears leaves
 /// files of two calls, whose written_with() differ.
 void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files);
+/// Does the same with files of tokens, which all have the layout that the largest token needs; errors as for one file.
+void save_tokens(const std::vector<std::pair<std::string, std::vector<int64_t>>>& files);
 
 /// Sample i has "input", the `context` tokens from i * context on, and "target", the token after each of them: int64 [context]. Tokens at
 /// the end of a file that do not fill a sample are not used; no sample spans two files.
