@@ -1,6 +1,8 @@
 #include "npu_train/nn/generate.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
@@ -8,7 +10,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/evaluation_mode.hpp"
 
@@ -20,17 +21,43 @@ constexpr const char* kGenerate = "generate";
 void check_sampling(const SamplingOptions& o) {
   check(o.temperature >= 0 && std::isfinite(o.temperature), ErrorKind::Usage, kGenerate, "temperature is ", o.temperature,
         "; allowed: 0 (the largest logit) or a positive number");
+  check(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty), ErrorKind::Usage, kGenerate, "repetition_penalty is ",
+        o.repetition_penalty, "; allowed: a positive number");
   check(o.top_k >= 0, ErrorKind::Usage, kGenerate, "top_k is ", o.top_k, "; allowed: at least 1, or 0 for all tokens");
   check(o.top_p > 0 && o.top_p <= 1, ErrorKind::Usage, kGenerate, "top_p is ", o.top_p, "; allowed: above 0, at most 1");
 }
 
 // Unnormalised probabilities of the tokens `order`, whose first one has the largest logit.
-std::vector<double> weights_of(const std::vector<double>& logits, const std::vector<int64_t>& order, double temperature) {
+std::vector<double> weights_of(const std::vector<float>& logits, const std::vector<int64_t>& order, double temperature) {
   std::vector<double> out;
   out.reserve(order.size());
   const double largest = logits[static_cast<size_t>(order.front())];
-  for (const auto token : order) out.push_back(std::exp((logits[static_cast<size_t>(token)] - largest) / temperature));
+  for (const auto token : order) out.push_back(std::exp((double{logits[static_cast<size_t>(token)]} - largest) / temperature));
   return out;
+}
+
+at::Tensor penalised(const at::Tensor& logits, const std::vector<int64_t>& text, double penalty) {
+  if (penalty == 1) return logits;
+  const at::Tensor seen = at::tensor(text, at::kLong).to(logits.device());
+  const at::Tensor values = logits.to(at::kFloat).index_select(0, seen);
+  return logits.to(at::kFloat).index_copy(0, seen, at::where(values < 0, values * penalty, values / penalty));
+}
+
+// Returns the ids in the order of their logits; of equal ones, the lower id comes first. `most`: only the first ones; 0: all.
+std::vector<int64_t> most_probable(const std::vector<float>& values, int64_t most) {
+  std::vector<int64_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto before = [&](int64_t a, int64_t b) {
+    const float x = values[static_cast<size_t>(a)], y = values[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  if (most > 0 && most < static_cast<int64_t>(order.size())) {
+    std::partial_sort(order.begin(), order.begin() + most, order.end(), before);
+    order.resize(static_cast<size_t>(most));
+  } else {
+    std::sort(order.begin(), order.end(), before);
+  }
+  return order;
 }
 
 // Returns the number of leading weights whose sum reaches `share` of the total.
@@ -82,16 +109,13 @@ class NextLogits {
 int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, Philox& random) {
   check_sampling(options);
   check(logits.dim() == 1 && logits.numel() > 0, ErrorKind::Usage, kGenerate, "logits ", logits.sizes(), "; allowed: [vocabulary]");
-  const auto values = host_numbers(logits);
-  const bool are_numbers = std::none_of(values.begin(), values.end(), [](double v) { return std::isnan(v) || v == INFINITY; });
+  const at::Tensor host = logits.detach().to(at::kCPU, at::kFloat).contiguous();
+  const std::vector<float> values(host.const_data_ptr<float>(), host.const_data_ptr<float>() + host.numel());
+  const bool are_numbers = std::none_of(values.begin(), values.end(), [](float v) { return std::isnan(v) || v == INFINITY; });
   check(are_numbers && *std::max_element(values.begin(), values.end()) > -INFINITY, ErrorKind::Data, kGenerate,
         "the logits are not finite numbers; hint: check the weights and the precision of the model");
   if (options.temperature == 0) return std::max_element(values.begin(), values.end()) - values.begin();
-  std::vector<int64_t> order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)]; });
-  if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) order.resize(static_cast<size_t>(options.top_k));
+  const auto order = most_probable(values, options.top_k);
   auto weights = weights_of(values, order, options.temperature);
   weights.resize(nucleus(weights, options.top_p));
   double at = random.uniform() * std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -113,7 +137,7 @@ std::vector<int64_t> generate(const Model& model, const std::vector<int64_t>& pr
   Philox random(derive_seed(options.seed, "generate"));
   std::vector<int64_t> text = prompt, out;
   while (static_cast<int64_t>(out.size()) < options.max_new_tokens) {
-    out.push_back(sample_token(next(text), options.sampling, random));
+    out.push_back(sample_token(penalised(next(text), text, options.sampling.repetition_penalty), options.sampling, random));
     text.push_back(out.back());
     if (options.on_token && !options.on_token(out.back())) break;
   }

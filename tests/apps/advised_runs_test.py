@@ -37,6 +37,7 @@ NOT_RUN = {
     'npu_tool predict --om model.om cat.jpg dog.png': 'needs CANN; apps.offline_model',
     'npu_tool summary': NAMED,
     'npu_tool tokenize': NAMED,
+    'npu_tool tokenize --tokenizer FOLDER': NAMED,
     'npu_tool validate': NAMED,
     'npu_tool verify-determinism': NAMED,
     'npu_tool weights': NAMED,
@@ -143,6 +144,22 @@ class AdvisedRuns(ProgramTest):
         self.assertIn(code, (0, 7), (args, out, err))
         return out
 
+    def make_hub_folder(self, name):
+        """A folder of Hugging Face with the weights of llama_tiny, whose tokens are bytes."""
+        folder = self.dir / 'hub' / name
+        folder.mkdir(parents=True)
+        self.make(BIN / 'npu_tool', 'weights', '--from', 'outputs/base/version_0', '--to', folder / 'model.safetensors', '--as', 'hf')
+        (folder / 'config.json').write_text(json.dumps({
+            'model_type': 'llama', 'architectures': ['LlamaForCausalLM'], 'vocab_size': 256, 'hidden_size': 64, 'intermediate_size': 176, 'num_hidden_layers': 2, 'num_attention_heads': 4,
+            'num_key_value_heads': 2, 'max_position_embeddings': 64, 'rms_norm_eps': 1e-5, 'rope_theta': 10000.0, 'hidden_act': 'silu', 'tie_word_embeddings': False, 'eos_token_id': 0}))
+        printable = [*range(33, 127), *range(0xa1, 0xad), *range(0xae, 0x100)]
+        others = iter(range(0x100, 0x200))
+        vocabulary = {chr(byte if byte in printable else next(others)): byte for byte in range(256)}
+        (folder / 'tokenizer.json').write_text(json.dumps({
+            'version': '1.0', 'added_tokens': [], 'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': True}, 'decoder': {'type': 'ByteLevel'},
+            'model': {'type': 'BPE', 'vocab': vocabulary, 'merges': []}}))
+        (folder / 'tokenizer_config.json').write_text(json.dumps({'eos_token': chr(0x100), 'chat_template': '{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}'}))
+
     def make_files(self):
         """Creates all files that the commands name, with as few runs as possible."""
         d = self.dir
@@ -170,6 +187,9 @@ class AdvisedRuns(ProgramTest):
         self.make(BIN / 'train_app', 'configs/bert_tiny.yaml', *SHORT_RUN, 'output.name=masked')
         self.make(BIN / 'train_app', 'configs/glm_tiny.yaml', *SHORT_RUN, 'output.name=glm')
         self.make(BIN / 'train_app', 'configs/internvl_tiny.yaml', *SHORT_RUN, 'output.name=answers')
+        for name in ('llama-3', 'qwen2', 'gpt2'): self.make_hub_folder(name)
+        (d / 'letter.txt').write_text('Dear reader\n')
+        (d / 'chat.json').write_text('[{"role": "user", "content": "Hello"}]')
         for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')
@@ -200,6 +220,8 @@ class AdvisedRuns(ProgramTest):
         words = [re.sub(r'^trainer\.devices=X$', 'trainer.devices=2', w) for w in words]
         words = [re.sub(r'^dump\.dir=.*', f'dump.dir=dumps/{number}', w) for w in words]
         if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'  # X
+        if words[0] == 'generate' and '--messages' in words and '--checkpoint' in words: words[words.index('--checkpoint') + 1] = 'outputs/base/version_0'
+        if words[0] == 'generate' and 'hub' in ' '.join(words): words += ['--max-new-tokens', '4'] if '--max-new-tokens' not in words else []
         if '--image' in words and words[0] != 'generate': words[words.index('--image') + 1] = '32'
         if '--nproc' in words: words[words.index('--nproc') + 1] = '2'
         if words[0] == 'plan' and '--ranks' in words: words[words.index('--ranks') + 1] = '1,2'

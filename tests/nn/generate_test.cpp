@@ -69,6 +69,17 @@ TEST_CASE("tokens are drawn with their probabilities") {
   near(shares(at::zeros({3}), {.top_k = 1}), {{0, 1.0}});
 }
 
+TEST_CASE("a penalty makes the tokens of the text less probable") {
+  CountingModel counting(0);
+  // The logit of token 5 is 3, and that of token 2, the length, is 1.
+  const auto next = [&](double penalty) {
+    return generate(counting.model, {5, 4}, {.max_new_tokens = 1, .sampling = {.temperature = 0, .repetition_penalty = penalty}});
+  };
+  CHECK(next(1) == std::vector<int64_t>{5});
+  CHECK(next(2.9) == std::vector<int64_t>{5});
+  CHECK(next(3.1) == std::vector<int64_t>{2});
+}
+
 TEST_CASE("each token follows from those before it; the key-value cache is optional") {
   CountingModel counting(0);
   CHECK(generate(counting.model, {3, 4}, {.max_new_tokens = 4, .sampling = {.temperature = 0}}) == std::vector<int64_t>{5, 6, 7, 0});
@@ -123,6 +134,7 @@ TEST_CASE("invalid options, prompts, models and logits are one error each") {
   error([&] { with({.temperature = INFINITY}); }, ErrorKind::Usage, "temperature is inf");
   error([&] { with({.top_k = -1}); }, ErrorKind::Usage, "top_k is -1");
   error([&] { with({.top_p = 0}); }, ErrorKind::Usage, "top_p is 0");
+  error([&] { with({.repetition_penalty = 0}); }, ErrorKind::Usage, "repetition_penalty is 0");
   error([&] { with({.top_p = 1.1}); }, ErrorKind::Usage, "top_p is 1.1");
   error([&] { generate(counting.model, {1}, {.max_new_tokens = -1}); }, ErrorKind::Usage, "max_new_tokens is -1");
   error([&] { generate(counting.model, {}); }, ErrorKind::Usage, "the prompt is empty");

@@ -23,6 +23,9 @@ struct SamplingOptions {
   /// Draws among the smallest set of most probable tokens whose probabilities sum to at least this share (Holtzman et al., "The Curious
   /// Case of Neural Text Degeneration", ICLR 2020). Applied after top_k, to the probabilities of the remaining tokens.
   double top_p = 1;
+  /// Tokens that the text already has become less probable: their positive logits are divided by it, and negative ones multiplied (Keskar
+  /// et al., "CTRL", 2019). 1: no effect. generate() applies it before the temperature.
+  double repetition_penalty = 1;
 };
 
 struct GenerateOptions {

@@ -4,10 +4,14 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.hpp"
+#include "generated_text.hpp"
 #include "model_arguments.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
@@ -15,14 +19,21 @@
 #include "npu_train/core/whole_number.hpp"
 #include "npu_train/data/token_text.hpp"
 #include "npu_train/engine/predictor.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/io/npy.hpp"
 #include "npu_train/models/internvl.hpp"
+#include "npu_train/text/chat_template.hpp"
 
 namespace npu_train::cli {
 namespace {
 
+constexpr const char* kCommand = "generate";
+constexpr uint64_t kLargestPrompts = uint64_t{64} << 20;
+
 struct GenerateArguments {
-  std::string device = "auto", prompt, tokens, image, logits;
+  std::string device = "auto", precision = "32-true", tokens, image, logits, tokenizer, prompts, messages;
+  std::optional<std::string> prompt;
+  std::vector<std::string> stops;
   ModelArguments model;
   GenerateOptions options;
   bool no_cache = false, json = false;
@@ -33,15 +44,11 @@ std::vector<int64_t> tokens_of_list(const std::string& list) {
   for (size_t begin = 0; begin <= list.size();) {
     const auto end = std::min(list.find(',', begin), list.size());
     const auto number = whole_number(std::string_view(list).substr(begin, end - begin));
-    check(number && *number >= 0, ErrorKind::Usage, "generate", "--tokens ", list, "; allowed: numbers separated by commas, as in 12,0,7");
+    check(number && *number >= 0, ErrorKind::Usage, kCommand, "--tokens ", list, "; allowed: numbers separated by commas, as in 12,0,7");
     out.push_back(*number);
     begin = end + 1;
   }
   return out;
-}
-
-bool has_byte_tokens(const Model& model) {
-  return !model.inputs.empty() && model.inputs.front().range && model.inputs.front().range->second == kByteVocabulary;
 }
 
 // Returns the logits [tokens, vocabulary] on the host.
@@ -55,17 +62,17 @@ at::Tensor logits_of(const Model& model, const std::vector<int64_t>& tokens) {
 Model decoder_of(const GenerateArguments& args, const Predictor& predictor) {
   const auto& model = predictor.model();
   const bool reads_images = image_places(model).has_value();
-  check(reads_images || args.image.empty(), ErrorKind::Usage, "generate", "--image is for models of images and texts, and the model is '",
+  check(reads_images || args.image.empty(), ErrorKind::Usage, kCommand, "--image is for models of images and texts, and the model is '",
         model.name, "'; allowed with it: internvl");
-  check(!reads_images || !args.image.empty(), ErrorKind::Usage, "generate", "the model '", model.name,
+  check(!reads_images || !args.image.empty(), ErrorKind::Usage, kCommand, "the model '", model.name,
         "' answers questions about an image; hint: give one with --image FILE");
   return reads_images ? about_image(model, predictor.read_image(args.image)) : model;
 }
 
-// Returns the bytes of a prompt. A question about an image is preceded by the place of the image and followed by a line feed, as in the
+// Returns the tokens of a prompt. A question about an image is preceded by the place of the image and followed by a line feed, as in the
 // data image_questions.
-std::vector<int64_t> tokens_of_prompt(const std::string& prompt, const Model& whole) {
-  auto out = byte_tokens(prompt);
+std::vector<int64_t> tokens_of_prompt(const std::string& prompt, const TextCodec& codec, const Model& whole) {
+  auto out = codec.encode(prompt, /*special_tokens=*/true);
   const auto places = image_places(whole);
   if (!places) return out;
   out.insert(out.begin(), static_cast<size_t>(places->count), places->token);
@@ -73,42 +80,108 @@ std::vector<int64_t> tokens_of_prompt(const std::string& prompt, const Model& wh
   return out;
 }
 
-int generate_text_of(GenerateArguments args, const Parts& parts) {
-  check(args.prompt.empty() != args.tokens.empty(), ErrorKind::Usage, "generate",
-        "give exactly one of --prompt TEXT and --tokens 12,0,7; --tokens is for models whose tokens are not bytes");
-  check_writable({args.logits});
-  const auto predictor = Predictor::from_source(args.model.source("generate", /*needs_weights=*/true, parts), args.device, parts);
-  const Model model = decoder_of(args, predictor);
-  const bool bytes = has_byte_tokens(model);
-  check(bytes || args.prompt.empty(), ErrorKind::Usage, "generate", "--prompt is for models whose tokens are bytes (vocab_size ",
-        kByteVocabulary, "), and this model has another vocabulary; hint: give token numbers with --tokens");
-  const auto prompt = args.prompt.empty() ? tokens_of_list(args.tokens) : tokens_of_prompt(args.prompt, predictor.model());
-  const auto longest = model.inputs.empty() ? std::nullopt : model.inputs.front().usual("tokens");
-  const auto most = static_cast<int64_t>(prompt.size()) + args.options.max_new_tokens;
-  check(args.logits.empty() || !longest || most <= *longest, ErrorKind::Usage, "generate",
-        "--logits needs one forward of all tokens: ", most, ", and the model takes ", *longest, "; hint: reduce --max-new-tokens");
-  if (bytes) args.options.on_token = [](int64_t token) { return token != kEndOfText; };
-  args.options.key_value_cache = !args.no_cache;
+std::vector<std::string> prompts_of_file(const std::string& path) {
+  const auto text = read_file(path, kLargestPrompts);
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    check(end > begin, ErrorKind::Data, kCommand, path, ", line ", out.size() + 1, ": the prompt is empty");
+    out.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  check(!out.empty(), ErrorKind::Data, kCommand, path, ": there are no prompts; allowed: one in each line");
+  return out;
+}
 
+struct Prompt {
+  std::string shown;  // before the generated text
+  std::vector<int64_t> tokens;
+};
+
+std::vector<Prompt> prompts_of(const GenerateArguments& args, const TextCodec& codec, const Model& whole) {
+  if (!args.tokens.empty()) {
+    const auto tokens = tokens_of_list(args.tokens);
+    return {{args.image.empty() && codec.decode ? codec.decode(tokens) : "", tokens}};
+  }
+  check(codec.encode != nullptr, ErrorKind::Usage, kCommand, "--prompt is for models whose tokens are bytes (vocab_size ", kByteVocabulary,
+        "), or with a tokenizer, and this model has neither; hint: give --tokenizer FOLDER, or token numbers with --tokens");
+  if (!args.messages.empty()) {
+    const auto text = ChatTemplate(codec.settings).text(load_json(args.messages), /*generation_prompt=*/true);
+    return {{"", codec.encode(text, /*special_tokens=*/false)}};
+  }
+  std::vector<Prompt> out;
+  for (const auto& prompt : args.prompts.empty() ? std::vector{*args.prompt} : prompts_of_file(args.prompts))
+    out.push_back({args.image.empty() ? prompt : "", tokens_of_prompt(prompt, codec, whole)});
+  return out;
+}
+
+std::string numbers_of(const std::vector<int64_t>& tokens) {
+  std::string out;
+  for (const auto token : tokens) out += (out.empty() ? "" : ",") + std::to_string(token);
+  return out;
+}
+
+void check_one_prompt(const GenerateArguments& args) {
+  const int given = (args.prompt && !args.prompt->empty() ? 1 : 0) + (args.tokens.empty() ? 0 : 1) + (args.prompts.empty() ? 0 : 1) +
+                    (args.messages.empty() ? 0 : 1);
+  check(given == 1, ErrorKind::Usage, kCommand,
+        "give exactly one of --prompt TEXT and --tokens 12,0,7, or one of --prompts FILE and --messages FILE; --tokens is for models whose "
+        "tokens have no known texts");
+}
+
+void check_length(const GenerateArguments& args, const Model& model, size_t prompt) {
+  const auto longest = model.inputs.empty() ? std::nullopt : model.inputs.front().usual("tokens");
+  const auto most = static_cast<int64_t>(prompt) + args.options.max_new_tokens;
+  check(args.logits.empty() || !longest || most <= *longest, ErrorKind::Usage, kCommand, "--logits needs one forward of all tokens: ", most,
+        ", and the model takes ", *longest, "; hint: reduce --max-new-tokens");
+}
+
+// Generates and prints the text after a prompt.
+Json continued(const GenerateArguments& args, const Model& model, const TextCodec& codec, const Prompt& prompt) {
+  auto options = args.options;
+  GeneratedText text(codec.decode, args.stops, /*print=*/!args.json && codec.decode);
+  options.on_token = [&](int64_t token) {
+    const auto& ends = codec.settings.end_tokens;
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) return false;
+    return !codec.decode || text.add(token);
+  };
+  if (!args.json) std::printf("%s", npu_train::detail::visible_lines(prompt.shown).c_str());
   const auto clock = steady_clock();
   const double start = clock->now();
-  const auto tokens = generate(model, prompt, args.options);
+  const auto tokens = generate(model, prompt.tokens, options);
   const double rate = static_cast<double>(tokens.size()) / std::max(clock->now() - start, 1e-9);
-  auto all = prompt;
+  auto all = prompt.tokens;
   all.insert(all.end(), tokens.begin(), tokens.end());
   if (!args.logits.empty()) save_npy(args.logits, logits_of(model, all));
-
-  Json list = Json::array();
-  std::string numbers;
-  for (const auto token : tokens) {
-    list.push_back(token);
-    numbers += (numbers.empty() ? "" : ",") + std::to_string(token);
+  auto list = Json::array();
+  for (const auto token : tokens) list.push_back(token);
+  auto out = Json::object({{"prompt_tokens", static_cast<int64_t>(prompt.tokens.size())}, {"tokens", list}, {"tokens_per_second", rate}});
+  if (codec.decode) out.set("text", text.finish());
+  if (!args.json) {
+    const auto numbers = codec.decode ? std::string() : numbers_of(args.image.empty() ? all : tokens);
+    std::printf("%s\n%zu tokens, %lld tokens/s\n", numbers.c_str(), tokens.size(), static_cast<long long>(rate + 0.5));
   }
-  auto document = Json::object({{"prompt_tokens", static_cast<int64_t>(prompt.size())}, {"tokens", list}, {"tokens_per_second", rate}});
-  if (bytes) document.set("text", text_of_bytes(tokens));
-  const auto shown = args.image.empty() ? all : tokens;
-  const auto text = bytes ? npu_train::detail::visible_lines(text_of_bytes(shown)) : numbers;
-  print(args.json, document, str_cat(text, "\n", tokens.size(), " tokens, ", static_cast<int64_t>(rate + 0.5), " tokens/s\n"));
+  return out;
+}
+
+int generate_text_of(GenerateArguments args, const Parts& parts) {
+  check_one_prompt(args);
+  check(args.stops.empty() || args.options.max_new_tokens > 0, ErrorKind::Usage, kCommand, "--stop needs tokens: --max-new-tokens is 0");
+  check_writable({args.logits});
+  const auto source = args.model.source(kCommand, /*needs_weights=*/true, parts);
+  const auto predictor = Predictor::from_source(source, args.device, parts);
+  if (args.precision == "bf16-true") predictor.model().module->to(at::kBFloat16);
+  const Model model = decoder_of(args, predictor);
+  const auto codec = text_codec(model, args.tokenizer, source.weights);
+  check(codec.decode || args.stops.empty(), ErrorKind::Usage, kCommand,
+        "--stop is a text, and the texts of this model's tokens are not known; ", "hint: give --tokenizer FOLDER");
+  args.options.key_value_cache = !args.no_cache;
+  const auto prompts = prompts_of(args, codec, predictor.model());
+  check(prompts.size() == 1 || args.logits.empty(), ErrorKind::Usage, kCommand, "--logits is for one prompt");
+  for (const auto& prompt : prompts) check_length(args, model, prompt.tokens.size());
+  auto list = Json::array();
+  for (const auto& prompt : prompts) list.push_back(continued(args, model, codec, prompt));
+  if (args.json) print(true, args.prompts.empty() ? list.items(kCommand).front() : list, "");
   return 0;
 }
 
@@ -120,14 +193,24 @@ void add_generate(CLI::App& app, Command& run) {
   auto* sub = app.add_subcommand("generate", "continue a text with a language model");
   add_source_options(*sub, args->model);
   sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
-  sub->add_option("--prompt", args->prompt, "start of the text, for models whose tokens are bytes");
+  sub->add_option("--precision", args->precision, "of weights and arithmetic: 32-true, bf16-true")
+      ->check(CLI::IsMember({"32-true", "bf16-true"}));
+  sub->add_option("--tokenizer", args->tokenizer, "tokenizer.json of Hugging Face, or its folder (the one next to the weights)");
+  sub->add_option("--prompt", args->prompt, "start of the text");
+  sub->add_option("--prompts", args->prompts, "file with a prompt in each line");
+  sub->add_option("--messages", args->messages,
+                  "JSON file with the messages of a chat, for the chat template of the tokenizer: "
+                  "[{\"role\": \"user\", \"content\": \"...\"}]");
   sub->add_option("--tokens", args->tokens, "start of the text as token numbers, separated by commas");
   sub->add_option("--image", args->image, "JPEG or PNG file that the text is about, for internvl; --prompt is then the question");
   sub->add_option("--max-new-tokens", o.max_new_tokens, "number of tokens to add (100)")->check(zero_or_more());
+  sub->add_option("--stop", args->stops, "end the text before this text; may be given several times")->allow_extra_args(false);
   sub->add_option("--temperature", o.sampling.temperature, "the logits are divided by it (1); 0: always the most probable token")
       ->check(zero_or_more());
   sub->add_option("--top-k", o.sampling.top_k, "draw among the k most probable tokens; 0: all")->check(zero_or_more());
   sub->add_option("--top-p", o.sampling.top_p, "draw among the most probable tokens that together have this probability (1)");
+  sub->add_option("--repetition-penalty", o.sampling.repetition_penalty, "above 1: tokens that the text has become less probable (1)")
+      ->check(above_zero());
   sub->add_option("--seed", o.seed, "of the draws (0)")->check(zero_or_more());
   sub->add_flag("--no-cache", args->no_cache, "compute every token again for each new one, to check the key-value cache");
   sub->add_option("--logits", args->logits, "write the logits of all tokens, from one complete forward, to this .npy file");

@@ -1,5 +1,8 @@
 #include "model_arguments.hpp"
 
+#include <filesystem>
+#include <utility>
+
 #include "npu_train/core/error.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/weights.hpp"
@@ -28,7 +31,18 @@ std::optional<WeightSet> weight_set_argument(const char* command, const std::str
   return weight_set_of(word);
 }
 
+// A folder of Hugging Face is named by its path, unless a model has that name.
+ModelArguments ModelArguments::with_folder(const char* command, const Parts& parts) const {
+  std::error_code error;
+  if (!named() || parts.models.contains(name) || !std::filesystem::is_directory(name, error)) return *this;
+  check(weights.empty(), ErrorKind::Usage, command, "--model ", name, " is a folder, which has its own weights; omit --weights");
+  auto out = *this;
+  out.weights = std::exchange(out.name, "");
+  return out;
+}
+
 ModelSource ModelArguments::source(const char* command, bool needs_weights, const Parts& parts) const {
+  if (const auto of_folder = with_folder(command, parts); of_folder.name != name) return of_folder.source(command, needs_weights, parts);
   check(checkpoint.empty() || !named(), ErrorKind::Usage, command, "--checkpoint has its own model; omit --model");
   check(checkpoint.empty() || num_classes == 0, ErrorKind::Usage, command,
         "--checkpoint has its own classes; omit --num-classes; hint: --model NAME for a model with others");
@@ -46,7 +60,7 @@ void add_model_options(CLI::App& sub, ModelArguments& args, const std::string& m
 
 void add_source_options(CLI::App& sub, ModelArguments& args) {
   sub.add_option("--checkpoint", args.checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
-  add_model_options(sub, args, "in place of --checkpoint: name of a model");
+  add_model_options(sub, args, "in place of --checkpoint: name of a model, or a folder of Hugging Face");
   sub.add_option("--weights", args.weights,
                  "a file or folder, of any kind that npu_tool weights reads, for --model NAME or the network that the folder's config.json "
                  "describes; with --checkpoint: plain, or ema (the averages, which are the default if the run has them)");

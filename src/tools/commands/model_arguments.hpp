@@ -26,7 +26,11 @@ struct ModelArguments {
   PartConfig part(const Parts& parts) const;
   /// Error(Usage), with the name `command`, unless the arguments give either a checkpoint or a model, by its name or by weights with a
   /// config.json; if `needs_weights`, a name requires weights.
+  /// With `--model FOLDER`, the folder's config.json names the network.
   ModelSource source(const char* command, bool needs_weights, const Parts& parts) const;
+
+ private:
+  ModelArguments with_folder(const char* command, const Parts& parts) const;
 };
 
 /// Whether the word has the form "model.KEY=VALUE".

@@ -1,0 +1,141 @@
+"""Folders of Hugging Face as they are: npu_tool generate gives the tokens and texts of transformers' generate, for prompts, chats, stop texts, penalties and
+ends, and train_app the loss of its texts and chats."""
+import json
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from model_runs import rows
+from peers import MODELS_PYTHON, Peer
+from programs import BIN, ProgramTest, main, npu_tool, run_dir, train_app
+
+PEER = Peer(MODELS_PYTHON, any_torchvision='import any_torchvision', transformers='import transformers', tokenizers='import tokenizers')
+DRIVER = pathlib.Path(__file__).with_name('python_generate.py')
+FAMILIES = ('gpt2', 'llama', 'qwen2')
+
+
+@unittest.skipUnless(PEER.has('transformers', 'tokenizers'), 'transformers is not installed: scripts/setup --dev')
+class HubText(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix='npu_train_')
+        cls.addClassCleanup(cls.temporary.cleanup)
+        cls.folder = pathlib.Path(cls.temporary.name)
+        code, out, err = PEER.run(DRIVER, cls.folder)
+        assert code == 0, err
+        of_families = json.loads(out.splitlines()[-1])
+        cls.expected = {family: found['examples'] for family, found in of_families.items()}
+        cls.losses = {family: found['losses'] for family, found in of_families.items()}
+
+    def generate(self, family, *words, **options):
+        return npu_tool('generate', '--model', self.folder / family, '--device', 'cpu', '--temperature', '0', '--max-new-tokens', '24', *words, **options)
+
+    def found(self, family, *words): return json.loads(self.assertDone(self.generate(family, *words, '--json')))
+
+    def test_tokens_and_texts_of_transformers(self):
+        self.assertEqual(set(self.expected), set(FAMILIES))
+        for family, examples in self.expected.items():
+            self.assertGreater(len(examples), 6)
+            for each in examples:
+                words = each['words']
+                with self.subTest(family, words=words):
+                    if words[0] == '--messages':
+                        (self.dir / 'chat.json').write_text(json.dumps(words[1]))
+                        words = ['--messages', self.dir / 'chat.json']
+                    ours = self.found(f'{family}_endless', *words)
+                    self.assertEqual(ours['tokens'], each['tokens'])
+                    self.assertEqual(ours['text'], each['text'])
+
+    def test_a_text_ends_with_the_token_of_generation_config(self):
+        for family in FAMILIES:
+            tokens = self.expected[family][0]['tokens']
+            end = tokens[8]
+            self.assertEqual(self.found(family, *self.expected[family][0]['words'])['tokens'], tokens[:tokens.index(end) + 1])
+
+    def test_every_prompt_of_a_file(self):
+        examples = [each for each in self.expected['llama'] if each['words'][0] == '--prompt' and len(each['words']) == 2 and '\n' not in each['words'][1]]
+        (self.dir / 'prompts.txt').write_text(''.join(each['words'][1] + '\n' for each in examples))
+        ours = self.found('llama_endless', '--prompts', self.dir / 'prompts.txt')
+        self.assertEqual([each['tokens'] for each in ours], [each['tokens'] for each in examples])
+        self.assertGreater(len(ours), 1)
+
+    def test_the_text_appears_as_it_is_generated(self):
+        """Complete characters only; nothing of a stop text is shown."""
+        for each in self.expected['qwen2'][:3]:
+            words = ['generate', '--model', self.folder / 'qwen2_endless', '--device', 'cpu', '--temperature', '0', '--max-new-tokens', '24', *each['words']]
+            process = subprocess.run([BIN / 'npu_tool', *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            said = process.stdout.decode()
+            self.assertEqual(process.returncode, 0, process.stderr)
+            shown, end = each['words'][1] + each['text'], f"\n{len(each['tokens'])} tokens, "
+            visible = lambda text: ''.join(c if c in '\n\t' or ord(c) >= 32 else f'\\x{ord(c):02x}' for c in text)
+            self.assertTrue(said.startswith(visible(shown) + end), (said, shown))
+
+    def test_draws_depend_on_the_seed(self):
+        draw = lambda *words: npu_tool('generate', '--model', self.folder / 'gpt2_endless', '--device', 'cpu', '--prompt', 'a', '--max-new-tokens', '12', '--json', *words)
+        tokens = lambda *words: json.loads(self.assertDone(draw(*words)))['tokens']
+        self.assertEqual(tokens('--seed', '3'), tokens('--seed', '3'))
+        self.assertNotEqual(tokens('--seed', '3'), tokens('--seed', '4'))
+        self.assertEqual(tokens('--top-k', '1', '--seed', '5'), tokens('--temperature', '0'))
+
+    def test_bf16(self):
+        """The first token, whose logit is far from the others, is that of 32-true."""
+        example = self.expected['llama'][0]
+        ours = self.found('llama_endless', *example['words'], '--precision', 'bf16-true')
+        self.assertEqual(len(ours['tokens']), 24)
+        self.assertEqual(ours['tokens'][0], example['tokens'][0])
+
+    def train(self, name, family, data, *more):
+        config = self.config(f"""
+seed: 3
+device: cpu
+precision: 32-true
+model: {{weights: {self.folder}/{family}}}
+data: {{name: documents, train: {self.folder}/{data}.jsonl, tokenizer: {self.folder}/{family}, context: 250, batch_size: 3, num_workers: 0}}
+task: {{name: language_model}}
+optimizer: {{name: sgd, lr: 0, momentum: 0}}
+trainer: {{max_epochs: 1, threads: 1, log_every_n_steps: 1, num_sanity_val_steps: 0}}
+output: {{tensorboard: false}}
+""")
+        self.assertDone(train_app(config, f'output.dir={self.dir}/{name}', *more))
+        return rows(self.dir / name, 'train')
+
+    def test_the_loss_of_texts_and_of_answers(self):
+        for family in FAMILIES:
+            for data in ('texts', 'chats'):
+                with self.subTest(family, data=data):
+                    row = self.train(f'{family}_{data}', family, data)[-1]
+                    self.assertAlmostEqual(float(row['loss']) / self.losses[family][data], 1, delta=2e-5)
+
+    def test_adapters_learn_answers(self):
+        steps = self.train('tuned', 'gpt2', 'chats', f'model={{weights: {self.folder}/gpt2, lora: {{rank: 8, alpha: 16, targets: [attention, mlp]}}}}', 'optimizer={name: adamw, lr: 0.02}',
+                           'trainer.max_epochs=30')
+        self.assertLess(float(steps[-1]['loss']), 0.5 * float(steps[0]['loss']))
+        said = json.loads(self.assertDone(npu_tool('generate', '--checkpoint', run_dir(self.dir / 'tuned'), '--tokenizer', self.folder / 'gpt2', '--prompt', 'a', '--max-new-tokens', '2', '--json')))
+        self.assertEqual(len(said['tokens']), 2)
+
+    def test_mistakes_of_data(self):
+        (self.dir / 'bad.jsonl').write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
+        fails = lambda *more: train_app(self.config(f'model: {{weights: {self.folder}/gpt2}}\ndata: {{name: documents, train: {self.dir}/bad.jsonl, context: 64}}\ntask: {{name: language_model}}\n'), *more)
+        self.assertFails(fails(), 3, 'line 1: messages need a chat template', 'data.tokenizer=FOLDER')
+        self.assertFails(fails(f'data.tokenizer={self.folder}/gpt2'), 3, 'the last message is not one of the assistant')
+        self.assertFails(fails(f'data.tokenizer={self.dir}'), 3, 'tokenizer.json')
+
+    def test_mistakes(self):
+        self.assertFails(self.generate('gpt2', '--prompt', 'a', '--prompts', 'x.txt'), 2, 'give exactly one of')
+        self.assertFails(self.generate('gpt2', '--prompt', 'a', '--stop', ''), 2, '--stop is empty')
+        self.assertFails(self.generate('gpt2', '--prompt', 'a', '--weights', 'x'), 2, 'has its own weights')
+        self.assertFails(self.generate('gpt2', '--prompt', 'a', '--repetition-penalty', '0'), 2, '0 is not allowed')
+        self.assertFails(self.generate('gpt2', '--prompt', 'a', '--tokenizer', self.dir), 3, 'tokenizer.json')
+        self.assertFails(self.generate('gpt2', '--tokens', '1', '--precision', '8-bit'), 2, '--precision')
+        (self.dir / 'prompts.txt').write_text('a\n\nb\n')
+        self.assertFails(self.generate('gpt2', '--prompts', self.dir / 'prompts.txt'), 3, 'line 2: the prompt is empty')
+        (self.dir / 'chat.json').write_text('[{"content": "x"}]')
+        self.assertFails(self.generate('gpt2', '--messages', self.dir / 'chat.json'), 3, "'role' is missing")
+        vocabulary = json.loads((self.folder / 'gpt2/tokenizer.json').read_text())
+        vocabulary['model']['vocab'] |= {f'more{i}': 5000 + i for i in range(3)}
+        (self.dir / 'tokenizer.json').write_text(json.dumps(vocabulary))
+        self.assertFails(self.generate('gpt2', '--prompt', 'a', '--tokenizer', self.dir), 3, 'has 5003 tokens, and the model')
+
+
+if __name__ == '__main__': main()
