@@ -58,6 +58,9 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
+// What SentencePiece writes for a space. Its words contain whole texts.
+constexpr std::string_view kSpaceSign = "\xE2\x96\x81";
+
 class Bpe final : public TokenModel {
  public:
   Bpe(const Json& json, const std::string& where) : merges_(json.at("merges", where).items(where + ".merges").size()) {
@@ -82,7 +85,10 @@ class Bpe final : public TokenModel {
     for (size_t i = 0; i < list.size(); ++i) add_merge(list[i], static_cast<int32_t>(i), str_cat(fields.where("merges"), "[", i, "]"));
     fields.finish();
     index_characters();
+    divides_ = divides_ && !whole_words_ && prefix_.empty() && suffix_.empty() && vocabulary_.id_of(kSpaceSign) != kNoToken;
   }
+
+  std::string_view divider() const override { return divides_ ? kSpaceSign : std::string_view(); }
 
   void encode(std::string_view word, std::vector<int32_t>& out) const override {
     if (whole_words_) {
@@ -119,6 +125,7 @@ class Bpe final : public TokenModel {
       check(id != kNoToken, ErrorKind::Data, "tokenizer", where, ": '", visible_start(token, 40), "' is not in the vocabulary");
       return id;
     };
+    if (right.starts_with(kSpaceSign) && !left.ends_with(kSpaceSign)) divides_ = false;
     const auto left_id = id_of(left), right_id = id_of(right);
     check(right.size() >= prefix_.size(), ErrorKind::Data, "tokenizer", where, ": '", visible_start(right, 40),
           "' is shorter than continuing_subword_prefix");
@@ -234,6 +241,7 @@ class Bpe final : public TokenModel {
   std::string prefix_, suffix_;
   int32_t unknown_ = kNoToken;
   bool fuse_unknown_ = false, whole_words_ = false;
+  bool divides_ = true;  // no merge joins another character with a space behind it
   ByteTokens bytes_;
   MergeTable merges_;
   std::vector<int32_t> characters_;  // ids by code point

@@ -18,6 +18,8 @@ class TokenModel {
   /// Appends the ids of a word of valid UTF-8, which is not empty.
   virtual void encode(std::string_view word, std::vector<int32_t>& out) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  /// A character before which a word may be divided, unless the same one precedes it: the ids of the parts are those of the word. "": none.
+  virtual std::string_view divider() const { return {}; }
 
  protected:
   Vocabulary vocabulary_;

@@ -49,7 +49,7 @@ TEST_CASE("errors name the line") {
   CHECK(has(refusal_of("\n\n{{ raise_exception('no ' ~ 'way') }}"), "chat, line 3: the template refuses the messages: no way"));
   CHECK(has(refusal_of("\n{% call f() %}"), "chat, line 2: the block 'call' is not supported"));
   CHECK(has(refusal_of("{{ messages[0].role }}"), "not defined"));
-  CHECK(has(refusal_of("", R"([{"content": "x"}])"), "'role' is missing"));
-  CHECK(has(refusal_of("", "{}"), "messages: an object"));
+  CHECK(has(refusal_of("x", R"([{"content": "x"}])"), "'role' is missing"));
+  CHECK(has(refusal_of("x", "{}"), "messages: an object"));
   CHECK(has(error_of([] { ChatTemplate({}); }).what(), "there is no chat_template"));
 }
