@@ -37,7 +37,6 @@ NOT_RUN = {
     'npu_tool predict --om model.om cat.jpg dog.png': 'needs CANN; apps.offline_model',
     'npu_tool summary': NAMED,
     'npu_tool tokenize': NAMED,
-    'npu_tool tokenize --tokenizer FOLDER': NAMED,
     'npu_tool validate': NAMED,
     'npu_tool verify-determinism': NAMED,
     'npu_tool weights': NAMED,

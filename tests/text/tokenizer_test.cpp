@@ -82,6 +82,26 @@ TEST_CASE("a long word has the tokens of a short one, many times") {
   CHECK(tokenizer.encode(text).ids == expected);
 }
 
+TEST_CASE("a text without words is divided only where no merge crosses") {
+  // "a" and a space are one token here, so the text must not be divided before spaces.
+  const auto with_merge = [](const std::string& merge) {
+    auto json = changed({"model", "vocab"}, R"({"a": 0, "b": 1, "\u2581": 2, "a\u2581": 3, "\u2581b": 4, "\u2581\u2581": 6})");
+    json = changed(json, {"model", "merges"}, Json::array({merge, "\u2581 \u2581", "\u2581 b"}));
+    return Tokenizer::parse(json.dump(), "t.json");
+  };
+  std::string text;
+  Ids crossing, others;
+  for (int i = 0; i < 100; ++i) {
+    text += "a\u2581b\u2581\u2581";
+    crossing.insert(crossing.end(), {3, 1, 6});
+    others.insert(others.end(), {0, 4, 3});
+  }
+  CHECK(with_merge("a \u2581").encode(text).ids == crossing);
+  auto json = changed({"model", "vocab"}, R"({"a": 0, "b": 1, "\u2581": 2, "\u2581b": 4, "\u2581\u2581": 3})");
+  json = changed(json, {"model", "merges"}, Json::array({"\u2581 \u2581", "\u2581 b"}));
+  CHECK(Tokenizer::parse(json.dump(), "t.json").encode(text).ids == others);
+}
+
 TEST_CASE("two texts have a template of their own") {
   const auto json = changed({"post_processor"},
                             R"({"type": "TemplateProcessing",

@@ -140,16 +140,23 @@ void check_length(const GenerateArguments& args, const Model& model, size_t prom
 Json continued(const GenerateArguments& args, const Model& model, const TextCodec& codec, const Prompt& prompt) {
   auto options = args.options;
   GeneratedText text(codec.decode, args.stops, /*print=*/!args.json && codec.decode);
+  bool begun = args.json;
+  // Not before the prompt has been checked.
+  const auto begin = [&] {
+    if (!begun) std::printf("%s", npu_train::detail::visible_lines(prompt.shown).c_str());
+    begun = true;
+  };
   options.on_token = [&](int64_t token) {
+    begin();
     const auto& ends = codec.settings.end_tokens;
     if (std::find(ends.begin(), ends.end(), token) != ends.end()) return false;
     return !codec.decode || text.add(token);
   };
-  if (!args.json) std::printf("%s", npu_train::detail::visible_lines(prompt.shown).c_str());
   const auto clock = steady_clock();
   const double start = clock->now();
   const auto tokens = generate(model, prompt.tokens, options);
   const double rate = static_cast<double>(tokens.size()) / std::max(clock->now() - start, 1e-9);
+  begin();
   auto all = prompt.tokens;
   all.insert(all.end(), tokens.begin(), tokens.end());
   if (!args.logits.empty()) save_npy(args.logits, logits_of(model, all));

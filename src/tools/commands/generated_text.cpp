@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -29,7 +30,11 @@ std::string tokenizer_next_to(const std::string& weights) {
 TextCodec bytes_codec() {
   TextCodec out;
   out.encode = [](const std::string& text, bool) { return byte_tokens(text); };
-  out.decode = [](const std::vector<int64_t>& ids) { return npu_train::detail::with_replacements(text_of_bytes(ids)); };
+  out.decode = [](const std::vector<int64_t>& ids) {
+    std::vector<int64_t> bytes;  // a token of an image is none
+    std::copy_if(ids.begin(), ids.end(), std::back_inserter(bytes), [](int64_t id) { return id < kByteVocabulary; });
+    return npu_train::detail::with_replacements(text_of_bytes(bytes));
+  };
   out.settings.end_tokens = {kEndOfText};
   return out;
 }
