@@ -155,7 +155,7 @@ std::unique_ptr<TokenDecoder> read_replacement(JsonFields& fields) {
 
 std::unique_ptr<TokenDecoder> read_decoders(JsonFields& fields) {
   auto steps = std::make_shared<std::vector<std::unique_ptr<TokenDecoder>>>();
-  const auto& list = fields.at("decoders").items(fields.where("decoders"));
+  const auto& list = read_steps(fields, "decoders");
   for (size_t i = 0; i < list.size(); ++i) steps->push_back(read_decoder(list[i], str_cat(fields.where("decoders"), "[", i, "]")));
   return decoder([steps](Texts tokens) {
     for (const auto& step : *steps) tokens = step->decoded(std::move(tokens));

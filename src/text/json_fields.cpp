@@ -55,6 +55,15 @@ void JsonFields::finish() const {
           visible_start(member.key, 100), "' is not supported");
 }
 
+const std::vector<Json>& read_steps(JsonFields& fields, const std::string& key) {
+  constexpr size_t kMost = 64;
+  const auto where = fields.where(key);
+  const auto& steps = fields.at(key).items(where);
+  check(steps.size() <= kMost && std::count(where.begin(), where.end(), '[') <= 1, ErrorKind::Data, "tokenizer", where, ": ", steps.size(),
+        " steps; allowed: at most ", kMost, ", and sequences in sequences, but not in these");
+  return steps;
+}
+
 void refuse_type(const std::string& where, const std::string& type, const std::string& allowed) {
   throw Error(ErrorKind::Data, "tokenizer", where + ": the type '" + visible_start(type, 100) + "' is not supported; allowed: " + allowed);
 }

@@ -37,6 +37,9 @@ class JsonFields {
   std::vector<std::string> read_;
 };
 
+/// Returns the steps of a sequence. Error(Data) for more than 64, and for sequences in three levels: steps multiply.
+const std::vector<Json>& read_steps(JsonFields& fields, const std::string& key);
+
 /// Error(Data) for a type that is not one of `allowed`.
 [[noreturn]] void refuse_type(const std::string& where, const std::string& type, const std::string& allowed);
 

@@ -93,7 +93,10 @@ class NormalizerSequence final : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
   std::string normalized(std::string text) const override {
-    for (const auto& step : steps_) text = step->normalized(std::move(text));
+    for (const auto& step : steps_) {
+      text = step->normalized(std::move(text));
+      check_text_size(text.size());
+    }
     return text;
   }
 
@@ -103,7 +106,7 @@ class NormalizerSequence final : public Normalizer {
 
 std::unique_ptr<Normalizer> read_normalizers(JsonFields& fields) {
   std::vector<std::unique_ptr<Normalizer>> steps;
-  const auto& list = fields.at("normalizers").items(fields.where("normalizers"));
+  const auto& list = read_steps(fields, "normalizers");
   for (size_t i = 0; i < list.size(); ++i) steps.push_back(read_normalizer(list[i], str_cat(fields.where("normalizers"), "[", i, "]")));
   return std::make_unique<NormalizerSequence>(std::move(steps));
 }

@@ -84,7 +84,7 @@ class Reader {
     }
     const auto parts = [&](const std::string& key, bool pair) {
       std::vector<TemplatePart> out;
-      const auto& list = fields.at(key).items(fields.where(key));
+      const auto& list = read_steps(fields, key);
       for (size_t i = 0; i < list.size(); ++i) out.push_back(part(list[i], str_cat(fields.where(key), "[", i, "]"), special, pair));
       return out;
     };
@@ -120,7 +120,7 @@ class Reader {
   // Several templates would be applied one after the other; published files have one, next to ByteLevel.
   TokenTemplate of_sequence(JsonFields& fields) const {
     TokenTemplate out;
-    const auto& list = fields.at("processors").items(fields.where("processors"));
+    const auto& list = read_steps(fields, "processors");
     for (size_t i = 0; i < list.size(); ++i) {
       const auto where = str_cat(fields.where("processors"), "[", i, "]");
       auto next = read(list[i], where);

@@ -89,6 +89,7 @@ class ByteWords final : public PreTokenizer {
     const auto pass = [&](TextPart word) {
       characters.clear();
       append_byte_characters(word.text, characters);
+      check_text_size(characters.size());
       sink({characters, word.first});
     };
     if (words_.empty()) return pass(part);
@@ -141,7 +142,7 @@ class SpaceWords final : public PreTokenizer {
 
 std::unique_ptr<PreTokenizer> read_pre_tokenizers(JsonFields& fields) {
   Steps steps;
-  const auto& list = fields.at("pretokenizers").items(fields.where("pretokenizers"));
+  const auto& list = read_steps(fields, "pretokenizers");
   for (size_t i = 0; i < list.size(); ++i)
     steps.push_back(read_pre_tokenizer(list[i], str_cat(fields.where("pretokenizers"), "[", i, "]")));
   return std::make_unique<PreTokenizerSequence>(std::move(steps));

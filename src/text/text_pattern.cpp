@@ -13,11 +13,19 @@ Regex read_pattern(const Json& json, const std::string& where) {
   return Regex(text ? quoted_pattern(*text) : pcre_pattern(*regex, where), where);
 }
 
+void check_text_size(size_t bytes) {
+  check(bytes <= kLargestText, ErrorKind::Data, "tokenizer", "a step of the tokenizer makes a text of more than ", kLargestText,
+        " bytes; hint: give the text in parts");
+}
+
 std::string replaced(std::string_view text, const Regex& pattern, std::string_view content) {
   std::string out;
   Matches matches(pattern, text);
   size_t at = 0;
-  for (Span match; matches.next(match); at = match.end) out.append(text.substr(at, match.begin - at)).append(content);
+  for (Span match; matches.next(match); at = match.end) {
+    out.append(text.substr(at, match.begin - at)).append(content);
+    check_text_size(out.size());
+  }
   return out.append(text.substr(at));
 }
 

@@ -8,8 +8,20 @@
 
 namespace npu_train::detail {
 
+namespace {
+
+// Files of early versions of the package, such as GPT-2's and BERT's, do not name the type.
+std::string type_of_model(const Json& json, const std::string& where) {
+  if (const auto* type = json.find("type")) return type->text(where + ".type");
+  if (json.find("merges") != nullptr) return "BPE";
+  if (json.find("max_input_chars_per_word") != nullptr) return "WordPiece";
+  return json.at("vocab", where).is_array() ? "Unigram" : "WordLevel";
+}
+
+}  // namespace
+
 std::unique_ptr<TokenModel> read_token_model(const Json& json, const std::string& where) {
-  const auto& type = json.at("type", where).text(where + ".type");
+  const auto type = type_of_model(json, where);
   if (type == "BPE") return read_bpe(json, where);
   if (type == "WordPiece") return read_word_piece(json, where);
   if (type == "WordLevel") return read_word_level(json, where);

@@ -64,8 +64,16 @@ def llama3_template(tokenizer):
     return processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
 
 
+def early(tokenizer):
+    """As early versions of the package wrote it: the model has no type, and a merge is one text."""
+    changed = json.loads(tokenizer.to_str())
+    del changed['model']['type']
+    if 'merges' in changed['model']: changed['model']['merges'] = ['#version: 0.2', *(' '.join(merge) for merge in changed['model']['merges'])]
+    return changed
+
+
 def byte_level(texts):
-    yield 'gpt2', of_bytes(texts, pre_tokenizers.ByteLevel(add_prefix_space=False), added=[special('<|endoftext|>')])
+    yield 'gpt2', early(of_bytes(texts, pre_tokenizers.ByteLevel(add_prefix_space=False), added=[special('<|endoftext|>')]))
     yield 'roberta', of_bytes(texts, pre_tokenizers.ByteLevel(add_prefix_space=True), added=[special('<s>'), special('</s>'), special('<mask>', lstrip=True)],
                               post=lambda t: processors.RobertaProcessing(pair(t, '</s>'), pair(t, '<s>')))
     yield 'qwen2', of_bytes(texts, patterns(QWEN2), normalizers.NFC(), [special('<|endoftext|>'), special('<|im_start|>'), special('<|im_end|>')])
@@ -125,14 +133,14 @@ def others(texts):
 
 def tokenizers(texts):
     yield from byte_level(texts)
-    yield 'bert', bert(texts)
+    yield 'bert', early(bert(texts))
     cased = bert(texts, lowercase=False)
     cased.add_tokens([AddedToken('Dog', single_word=True, normalized=True), AddedToken('été', normalized=True), AddedToken('ab', rstrip=True, lstrip=True)])
     yield 'bert_cased', cased
     old = llama2(texts)
-    yield 'llama2', Tokenizer.from_str(json.dumps(old))
+    yield 'llama2', old
     new = old | {'normalizer': None, 'pre_tokenizer': {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'first', 'split': False}}
-    yield 'llama2_new', Tokenizer.from_str(json.dumps(new))
+    yield 'llama2_new', new
     yield 'unigram', unigram(texts)
     yield from others(texts)
 
@@ -179,7 +187,9 @@ def main(folder, count, seed):
     for name, tokenizer in tokenizers(training_texts(source)):
         to = folder / name
         to.mkdir()
-        tokenizer.save(str(to / 'tokenizer.json'))
+        if isinstance(tokenizer, Tokenizer): tokenizer.save(str(to / 'tokenizer.json'))
+        else: (to / 'tokenizer.json').write_text(json.dumps(tokenizer))
+        tokenizer = Tokenizer.from_file(str(to / 'tokenizer.json'))
         ids = [tokenizer.encode(text).ids for text in texts]
         (to / 'ids.jsonl').write_text(''.join(json.dumps({'tokens': each}) + '\n' for each in ids))
         decoded = {key: [tokenizer.decode(each, skip_special_tokens=skip) for each in ids] for key, skip in (('text', False), ('without_special', True))}

@@ -200,6 +200,20 @@ TEST_CASE("a damaged file is an error, whatever it says") {
   CHECK(has(refusal(changed(empty, {"model", "merges", "0"}, Json::array({"", "a"}))), "merged with nothing"));
 }
 
+TEST_CASE("steps that multiply a text do not fill the memory") {
+  const auto doubled = parse_json(R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})", "step");
+  const auto sequence = [&](size_t count, const Json& step) {
+    return Json::object({{"type", "Sequence"}, {"normalizers", Json::array(std::vector<Json>(count, step))}});
+  };
+  CHECK(Tokenizer::parse(changed(simple(), {"normalizer"}, sequence(3, doubled)).dump(), "t.json").encode("a").ids == Ids(8, 0));
+  const auto large =
+      Json::object({{"type", "Replace"}, {"pattern", Json::object({{"String", "a"}})}, {"content", std::string(size_t{1} << 20, 'b')}});
+  const auto bomb = Tokenizer::parse(changed(simple(), {"normalizer"}, large).dump(), "t.json");
+  CHECK(has(error_of([&] { bomb.encode(std::string(300, 'a')); }).what(), "more than 268435456 bytes"));
+  CHECK(has(refusal(changed(simple(), {"normalizer"}, sequence(65, doubled))), "normalizers: 65 steps; allowed: at most 64"));
+  CHECK(has(refusal(changed(simple(), {"normalizer"}, sequence(2, sequence(2, sequence(2, doubled))))), "sequences in sequences"));
+}
+
 TEST_CASE("bytes that are not UTF-8 are an error in a file and in a text") {
   const auto error = error_of([] { Tokenizer::parse("{\"version\": \"\xff\"}", "t.json"); });
   CHECK(error.kind() == ErrorKind::Data);
