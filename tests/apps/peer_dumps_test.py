@@ -123,8 +123,6 @@ class PeerDumpsOfNpus(PeerDumps):
     peer = Peer(PYTHON, env=of_user(PYTHONPATH=f'{PEERS}:{PROBE}', PEER_DEVICE='npu'), torch_npu='import torch_npu', **PACKAGES)
     device, env = 'npu', of_user()
 
-    # msprobe writes tensors of an NPU in torch_npu's own form, which npu_tool does not read: dumps of statistics alone.
-    test_every_fault_in_a_network_of_a_user = test_every_fault_in_a_resnet_of_torchvision = test_every_fault_in_a_vit_of_timm = None
     # The GELU of transformers, a formula, and torch_npu's operator differ by 8e-5, which is reported in place of smaller faults.
     test_gpt2_of_transformers = test_every_fault_in_gpt2_of_transformers = None
 

@@ -92,6 +92,7 @@ TEST_CASE("tensors that are not read say how to save them") {
       {"ctorch._utils\n_rebuild_tensor_v3\n", "torch.float32"},
       {"ctorch._tensor\n_rebuild_from_type_v2\n", "detach"},
       {TensorClaim{.more = "}" + text_op("neg") + "\x88s"}.ops(), "resolve_neg"},
+      {TensorClaim{.more = "}" + text_op("npu_format_/ND") + "\x88s" + text_op("conj") + "\x88s"}.ops(), "resolve_neg"},
   };
   for (const auto& [ops, part] : rows) check_refused(write_bytes(dir / "x.pt", torch_archive(pickle(ops))), part);
 }

@@ -209,6 +209,9 @@ TEST_CASE("every instruction of names, calls and objects") {
        "other"},
       {"BINPERSID", storage, "storage of 6 at 0"},
       {"REDUCE of a tensor", TensorClaim{.offset = "K\x03"}.ops(), "tensor at 3"},
+      {"REDUCE of a tensor of an NPU",
+       TensorClaim{.offset = "K\x03", .more = "}" + text_op("npu_format_/NC1HWC0") + "\x88s" + text_op("base_sizes_/6/") + "\x88s"}.ops(),
+       "tensor at 3"},
       {"REDUCE of a parameter", "ctorch._utils\n_rebuild_parameter\n" + TensorClaim{.offset = "K\x03"}.ops() + "\x88}\x87R", "tensor at 3"},
   });
 }

@@ -105,6 +105,12 @@ std::string_view storage_of(std::string_view global) {
   return {};
 }
 
+bool is_npu_metadata(std::string_view key) {
+  constexpr std::array<std::string_view, 5> kNames = {"npu_format_/", "origin_format_/", "storage_sizes_/", "base_sizes_/",
+                                                      "base_strides_/"};
+  return std::any_of(kNames.begin(), kNames.end(), [&](std::string_view name) { return key.starts_with(name); });
+}
+
 bool is_known_global(std::string_view global) {
   return std::find(kFunctions.begin(), kFunctions.end(), global) != kFunctions.end() || !storage_of(global).empty() ||
          is_plain_class(global) || is_plain_name(global);

@@ -18,6 +18,9 @@ PlainForm plain_form(std::string_view global);
 /// Returns "FloatStorage" for "torch FloatStorage" and "torch.storage FloatStorage"; "" if it is not a supported storage.
 std::string_view storage_of(std::string_view global);
 
+/// True for a key of the metadata that torch_npu adds to a tensor: "npu_format_/ND", "base_sizes_/2/3/".
+bool is_npu_metadata(std::string_view key);
+
 /// Returns the end of the message about a refused name: some are harmless tensors that can be saved in another way.
 std::string refused_global_hint(std::string_view global);
 

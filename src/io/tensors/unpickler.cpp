@@ -420,6 +420,13 @@ std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* w
   return out;
 }
 
+// Keys and values alternate. The stored values are in the usual order, whichever order the NPU had.
+bool Unpickler::has_only_npu_metadata(const PickleValue& dict) {
+  for (size_t i = 0; i < dict.items.size(); i += 2)
+    if (dict.items[i]->kind != Kind::Text || !is_npu_metadata(dict.items[i]->text)) return false;
+  return true;
+}
+
 // _rebuild_tensor(storage, storage_offset, size, stride), before PyTorch 0.4
 // _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks[, metadata])
 // _rebuild_npu_tensor(..., backward_hooks, memory format on the NPU)
@@ -429,8 +436,8 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
       (items.size() == 4 || items.size() == 6 || items.size() == 7) && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
       "a tensor is not described by storage, offset, size and stride");
   if (items.size() == 7 && !from_npu) {
-    // Metadata such as "negated", which the stored values do not include yet.
-    require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && items[6]->items.empty()),
+    // Metadata such as "negated", which the stored values do not include yet, and how torch_npu had the tensor on an NPU.
+    require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && has_only_npu_metadata(*items[6])),
             "a tensor that is only marked as conjugated or negated is not read; hint: torch.save(tensor.resolve_neg(), path)");
   }
   auto* out = make(Kind::Tensor);

@@ -87,6 +87,7 @@ class Unpickler {
   PickleValue* dict_of_pairs(const PickleValue& pairs, std::string_view name);
   PickleValue* plain_object(std::string_view name, const PickleValue& arguments);
   PickleValue* rebuild_tensor(const PickleValue& arguments, bool from_npu);
+  static bool has_only_npu_metadata(const PickleValue& dict);
   PickleValue* load_storage(const PickleValue& id);
   PickleValue* make_storage(const PickleValue& id);
   std::vector<int64_t> integers(const PickleValue& value, const char* what) const;
