@@ -1,32 +1,16 @@
 // Memory and copies of AscendCL.
-#include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <stdexcept>
 
 #include "acl.hpp"
-#include "streams.hpp"
+#include "host_blocks.hpp"
+#include "races.hpp"
 
 using namespace sim_cann;
 
 namespace {
 
-// Page-locked host memory. An asynchronous copy from or to other host memory is over when the call returns.
-struct HostBlocks {
-  std::mutex mutex;
-  std::map<const char*, size_t> sizes;
-};
-HostBlocks& host_blocks() {
-  static auto* all = new HostBlocks;
-  return *all;
-}
-bool is_page_locked(const void* address) {
-  HostBlocks& blocks = host_blocks();
-  const std::lock_guard lock(blocks.mutex);
-  auto at = blocks.sizes.upper_bound(static_cast<const char*>(address));
-  return at != blocks.sizes.begin() && (--at, static_cast<const char*>(address) < at->first + at->second);
-}
+// An asynchronous copy from or to host memory that is not page-locked is over when the call returns.
 bool may_wait(const void* address) { return is_device_address(address) || is_page_locked(address); }
 
 constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device"};
@@ -45,6 +29,15 @@ void copy_now(void* to, const void* from, size_t bytes) {
   if (bytes != 0) std::memmove(host_address(to, bytes), host_address(from, bytes), bytes);
 }
 
+Accesses accesses_of_copy(void* to, const void* from, size_t bytes) {
+  Accesses out;
+  if (!races_are_checked() || bytes == 0) return out;
+  if (from != nullptr && may_wait(from)) out.push_back({.start = from, .width = bytes});
+  if (may_wait(to)) out.push_back({.start = to, .width = bytes, .writes = true});
+  return out;
+}
+Accesses accesses_of_set(void* to, size_t bytes) { return accesses_of_copy(to, nullptr, bytes); }
+
 template <class Fn>
 int at_once(const char* function, const Fn& run) {
   try {
@@ -58,7 +51,8 @@ int at_once(const char* function, const Fn& run) {
 int copy_in_stream(const char* function, void* to, size_t room, const void* from, size_t bytes, int kind, void* stream) {
   const int code = check_copy(function, to, room, from, bytes, kind);
   if (code != kSuccess) return code;
-  enqueue(stream, function, [=] { copy_now(to, from, bytes); });
+  enqueue(
+      stream, function, [=] { copy_now(to, from, bytes); }, accesses_of_copy(to, from, bytes));
   return may_wait(to) && may_wait(from) ? int{kSuccess} : synchronize(stream);
 }
 
@@ -75,23 +69,8 @@ SIM_CANN_ENTRY int aclrtGetMemInfo(int, size_t* unused, size_t* total) {
   *unused = *total - bytes_in_use(current_device());
   return kSuccess;
 }
-SIM_CANN_ENTRY int aclrtMallocHost(void** out, size_t bytes) {
-  if (posix_memalign(out, 4096, bytes == 0 ? 1 : bytes) != 0)
-    return fail(kOutOfMemory, "EL0004: the host has no " + std::to_string(bytes) + " bytes");
-  HostBlocks& blocks = host_blocks();
-  const std::lock_guard lock(blocks.mutex);
-  blocks.sizes[static_cast<const char*>(*out)] = bytes;
-  return kSuccess;
-}
-SIM_CANN_ENTRY int aclrtFreeHost(void* address) {
-  HostBlocks& blocks = host_blocks();
-  {
-    const std::lock_guard lock(blocks.mutex);
-    if (blocks.sizes.erase(static_cast<const char*>(address)) == 0) return fail(kInvalidParameter, "EE1001: aclrtFreeHost: no such block");
-  }
-  std::free(address);
-  return kSuccess;
-}
+SIM_CANN_ENTRY int aclrtMallocHost(void** out, size_t bytes) { return allocate_on_host(bytes, out); }
+SIM_CANN_ENTRY int aclrtFreeHost(void* address) { return release_on_host(address); }
 SIM_CANN_ENTRY int aclrtPointerGetAttributes(const void* address, uint32_t* out) {
   std::memset(out, 0, 7 * sizeof *out);  // the device, the kind of memory, the page size, four reserved
   const bool on_device = is_device_address(address);
@@ -103,7 +82,9 @@ SIM_CANN_ENTRY int aclrtPointerGetAttributes(const void* address, uint32_t* out)
 
 SIM_CANN_ENTRY int aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, int kind) {
   const int code = check_copy("aclrtMemcpy", to, room, from, bytes, kind);
-  return code != kSuccess ? code : at_once("aclrtMemcpy", [&] { copy_now(to, from, bytes); });
+  if (code != kSuccess) return code;
+  check_host("aclrtMemcpy", accesses_of_copy(to, from, bytes));
+  return at_once("aclrtMemcpy", [&] { copy_now(to, from, bytes); });
 }
 SIM_CANN_ENTRY int aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes, int kind, void* stream) {
   return copy_in_stream("aclrtMemcpyAsync", to, room, from, bytes, kind, stream);
@@ -113,10 +94,12 @@ SIM_CANN_ENTRY int aclrtMemcpyAsyncWithCondition(void* to, size_t room, const vo
 }
 SIM_CANN_ENTRY int aclrtMemset(void* to, size_t room, int32_t value, size_t bytes) {
   if (bytes > room) return fail(kInvalidParameter, "EE1001: aclrtMemset: more bytes than room");
+  check_host("aclrtMemset", accesses_of_set(to, bytes));
   return at_once("aclrtMemset", [&] { std::memset(host_address(to, bytes), value, bytes); });
 }
 SIM_CANN_ENTRY int aclrtMemsetAsync(void* to, size_t room, int32_t value, size_t bytes, void* stream) {
   if (bytes > room) return fail(kInvalidParameter, "EE1001: aclrtMemsetAsync: more bytes than room");
-  enqueue(stream, "aclrtMemsetAsync", [=] { std::memset(host_address(to, bytes), value, bytes); });
+  enqueue(
+      stream, "aclrtMemsetAsync", [=] { std::memset(host_address(to, bytes), value, bytes); }, accesses_of_set(to, bytes));
   return kSuccess;
 }

@@ -64,9 +64,18 @@ std::string elements(uint64_t count) { return "[" + std::to_string(count) + "]";
 
 char* bytes_at(const void* address, size_t bytes) { return static_cast<char*>(host_address(address, bytes)); }
 
-int put(const Call& call, void* stream, std::function<void()> run) {
-  enqueue(stream, call.function, std::move(run));
+int put(const Call& call, void* stream, const Accesses& accesses, std::function<void()> run) {
+  enqueue(stream, call.function, std::move(run), accesses);
   return kHcclSuccess;
+}
+
+/// That a collective reads the first memory and writes the second one, which may be of no bytes.
+Accesses accesses_of(const void* in, size_t in_bytes, const void* out, size_t out_bytes) {
+  Accesses all;
+  if (!races_are_checked()) return all;
+  if (in_bytes > 0) all.push_back({.start = in, .width = in_bytes});
+  if (out_bytes > 0) all.push_back({.start = out, .width = out_bytes, .writes = true});
+  return all;
 }
 
 /// A part for every rank, from counts and displacements in elements.
@@ -87,7 +96,8 @@ size_t end_of(const std::vector<Range>& parts) {
 
 /// A collective in which each rank sends a part of `in` to every rank.
 int exchange_parts(const Call& call, const void* in, std::vector<Range> to, const void* out, std::vector<Range> from, void* stream) {
-  return put(call, stream, [call, in, out, to = std::move(to), from = std::move(from), number = call.comm->next_collective()] {
+  const Accesses accesses = accesses_of(in, end_of(to), out, end_of(from));
+  return put(call, stream, accesses, [call, in, out, to = std::move(to), from = std::move(from), number = call.comm->next_collective()] {
     exchange_all(*call.comm, call.what, number, bytes_at(in, end_of(to)), to, bytes_at(out, end_of(from)), from);
   });
 }
@@ -226,26 +236,27 @@ SIM_CANN_NO_HCCL(HcclCommResume)
 SIM_CANN_ENTRY int HcclAllReduce(void* in, void* out, uint64_t count, int dtype, int how, void* comm, void* stream) {
   Call call;
   if (const int code = begin(call, "HcclAllReduce", comm, dtype, elements(count), how); code != kHcclSuccess) return code;
-  return put(call, stream, [=, number = call.comm->next_collective()] {
-    const size_t bytes = count * call.type->bytes;
+  const size_t bytes = count * call.type->bytes;
+  return put(call, stream, accesses_of(in, bytes, out, bytes), [=, number = call.comm->next_collective()] {
     all_reduce(*call.comm, call.what, number, bytes_at(in, bytes), bytes_at(out, bytes), count, *call.type, Reduction{how});
   });
 }
 SIM_CANN_ENTRY int HcclReduce(void* in, void* out, uint64_t count, int dtype, int how, uint32_t root, void* comm, void* stream) {
   Call call;
   if (const int code = begin(call, "HcclReduce", comm, dtype, elements(count), how, root); code != kHcclSuccess) return code;
-  return put(call, stream, [=, number = call.comm->next_collective()] {
-    const size_t bytes = count * call.type->bytes;
-    char* result = call.comm->rank == static_cast<int>(root) ? bytes_at(out, bytes) : nullptr;
+  const size_t bytes = count * call.type->bytes;
+  const bool gets = call.comm->rank == static_cast<int>(root);
+  return put(call, stream, accesses_of(in, bytes, out, gets ? bytes : 0), [=, number = call.comm->next_collective()] {
+    char* result = gets ? bytes_at(out, bytes) : nullptr;
     reduce(*call.comm, call.what, number, bytes_at(in, bytes), result, count, *call.type, Reduction{how}, static_cast<int>(root));
   });
 }
 SIM_CANN_ENTRY int HcclReduceScatter(void* in, void* out, uint64_t count, int dtype, int how, void* comm, void* stream) {
   Call call;
   if (const int code = begin(call, "HcclReduceScatter", comm, dtype, elements(count), how); code != kHcclSuccess) return code;
-  return put(call, stream, [=, number = call.comm->next_collective()] {
-    const size_t bytes = count * call.type->bytes;
-    const auto parts = equal_parts(call.comm->size, bytes);
+  const size_t bytes = count * call.type->bytes;
+  const auto parts = equal_parts(call.comm->size, bytes);
+  return put(call, stream, accesses_of(in, end_of(parts), out, bytes), [=, number = call.comm->next_collective()] {
     reduce_scatter(*call.comm, call.what, number, bytes_at(in, end_of(parts)), parts, bytes_at(out, bytes), *call.type, Reduction{how});
   });
 }
@@ -254,7 +265,8 @@ SIM_CANN_ENTRY int HcclReduceScatterV(void* in, const void* counts, const void* 
   Call call;
   if (const int code = begin(call, "HcclReduceScatterV", comm, dtype, "", how); code != kHcclSuccess) return code;
   auto parts = parts_of(counts, begins, call.comm->size, call.type->bytes);
-  return put(call, stream, [=, parts = std::move(parts), number = call.comm->next_collective()] {
+  const Accesses accesses = accesses_of(in, end_of(parts), out, parts[static_cast<size_t>(call.comm->rank)].bytes);
+  return put(call, stream, accesses, [=, parts = std::move(parts), number = call.comm->next_collective()] {
     char* to = bytes_at(out, parts[static_cast<size_t>(call.comm->rank)].bytes);
     reduce_scatter(*call.comm, call.what, number, bytes_at(in, end_of(parts)), parts, to, *call.type, Reduction{how});
   });
@@ -262,8 +274,9 @@ SIM_CANN_ENTRY int HcclReduceScatterV(void* in, const void* counts, const void* 
 SIM_CANN_ENTRY int HcclBroadcast(void* data, uint64_t count, int dtype, uint32_t root, void* comm, void* stream) {
   Call call;
   if (const int code = begin(call, "HcclBroadcast", comm, dtype, elements(count), -1, root); code != kHcclSuccess) return code;
-  return put(call, stream, [=, number = call.comm->next_collective()] {
-    const size_t bytes = count * call.type->bytes;
+  const size_t bytes = count * call.type->bytes;
+  const bool sends = call.comm->rank == static_cast<int>(root);
+  return put(call, stream, accesses_of(data, sends ? bytes : 0, data, sends ? 0 : bytes), [=, number = call.comm->next_collective()] {
     broadcast(*call.comm, call.what, number, bytes_at(data, bytes), bytes, static_cast<int>(root));
   });
 }
@@ -319,7 +332,7 @@ SIM_CANN_ENTRY int HcclAlltoAllVC(const void* in, const void* matrix, int dtype,
 SIM_CANN_ENTRY int HcclBarrier(void* comm, void* stream) {
   Call call;
   if (const int code = begin(call, "HcclBarrier", comm, 0, ""); code != kHcclSuccess) return code;
-  return put(call, stream, [=, number = call.comm->next_collective()] {
+  return put(call, stream, {}, [=, number = call.comm->next_collective()] {
     const auto ranks = static_cast<size_t>(call.comm->size);
     std::vector<char> in(1), out(ranks);
     exchange_all(*call.comm, call.what, number, in.data(), std::vector<Range>(ranks, {0, 1}), out.data(), equal_parts(call.comm->size, 1));
@@ -338,7 +351,12 @@ struct Item {
 };
 
 int send_and_receive(const Call& call, const std::vector<Item>& items, void* stream) {
-  return put(call, stream, [call, items] {
+  Accesses accesses;
+  for (const Item& item : items) {
+    const Accesses one = accesses_of(item.at, item.is_send ? item.bytes : 0, item.at, item.is_send ? 0 : item.bytes);
+    accesses.insert(accesses.end(), one.begin(), one.end());
+  }
+  return put(call, stream, accesses, [call, items] {
     std::vector<Message> sends, receives;
     for (const Item& item : items)
       (item.is_send ? sends : receives).push_back({item.peer, item.tag, bytes_at(item.at, item.bytes), item.bytes});

@@ -15,7 +15,8 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "runtime.hpp"
+#include "host_blocks.hpp"
+#include "races.hpp"
 
 namespace sim_cann {
 namespace {
@@ -96,6 +97,7 @@ int index_of(const Window* w) { return static_cast<int>(w - windows().data()); }
 struct sigaction previous_segv, previous_bus;
 
 void on_fault(int signal, siginfo_t* info, void*) {
+  if (races_are_checked() && host_access_is_checked(info->si_addr, running == nullptr)) return;
   char text[400];
   size_t offset = 0;
   int length = 0;
@@ -150,6 +152,7 @@ int allocate(int device, size_t bytes, void** out) {
   w.blocks.emplace(at, size);
   w.used += size;
   *out = w.device + at;
+  forget(*out, size);
   return kSuccess;
 }
 
@@ -181,7 +184,7 @@ int device_of(const void* address) {
 void* host_address(const void* address, size_t bytes) {
   size_t offset = 0;
   Window* w = window_of(address, &offset);
-  if (w == nullptr || bytes == 0) return const_cast<void*>(address);
+  if (w == nullptr || bytes == 0) return address_for_copies(const_cast<void*>(address));
   const std::lock_guard lock(w->mutex);
   auto block = w->blocks.upper_bound(offset);
   if (block == w->blocks.begin() || (--block, offset + bytes > block->first + block->second)) {

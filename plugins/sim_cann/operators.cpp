@@ -39,7 +39,7 @@ bool only_moves(std::string_view name) {
 
 int check_dtypes(const char* name, const Visitor& tensors) {
   std::string wrong;
-  tensors([&](const aclTensor& t) {
+  tensors([&](const aclTensor& t, bool) {
     if (only_moves(name)) return;
     if (t.dtype == at::kDouble || t.dtype == at::kComplexDouble || (t.dtype == at::kBFloat16 && !soc().has_bf16)) wrong = text_of(t);
   });
@@ -50,8 +50,9 @@ int check_dtypes(const char* name, const Visitor& tensors) {
 
 std::string describe(const char* name, const Visitor& tensors) {
   std::string out = std::string(name) + "(";
-  tensors(
-      [&](const aclTensor& t) { out += (out.back() == '(' ? "" : ", ") + (t.dtype == at::ScalarType::Undefined ? "none" : text_of(t)); });
+  tensors([&](const aclTensor& t, bool) {
+    out += (out.back() == '(' ? "" : ", ") + (t.dtype == at::ScalarType::Undefined ? "none" : text_of(t));
+  });
   return out + ")";
 }
 
@@ -68,6 +69,18 @@ void run_operator(const aclOpExecutor& executor) {
     throw std::runtime_error(describe(executor.name, executor.tensors) + ": " + e.what());
   }
 }
+
+Accesses accesses_of(const aclOpExecutor& executor) {
+  Accesses out;
+  if (!races_are_checked()) return out;
+  executor.tensors([&](const aclTensor& t, bool writes) {
+    if (t.data == nullptr || t.dtype == at::ScalarType::Undefined) return;
+    const size_t width = at::elementSize(t.dtype);
+    const char* first = static_cast<const char*>(t.data) + t.offset * static_cast<int64_t>(width);
+    out.push_back({first, width, t.sizes, t.strides, writes, text_of(t)});
+  });
+  return out;
+}
 }  // namespace
 
 void saturate(const Out& out) {
@@ -83,7 +96,8 @@ void saturate(const Out& out) {
 
 int launch(aclOpExecutor* executor, void* stream) {
   const std::shared_ptr<aclOpExecutor> held(executor);
-  enqueue(stream, held->name, [held] { run_operator(*held); });
+  enqueue(
+      stream, held->name, [held] { run_operator(*held); }, accesses_of(*held));
   return kSuccess;
 }
 

@@ -16,8 +16,10 @@
 #include "objects.hpp"
 
 namespace sim_cann {
-using Visitor = std::function<void(const std::function<void(const aclTensor&)>&)>;
-}
+/// Is called for each tensor; true if the operator writes it.
+using EachTensor = std::function<void(const aclTensor&, bool)>;
+using Visitor = std::function<void(const EachTensor&)>;
+}  // namespace sim_cann
 
 struct aclOpExecutor {
   const char* name;
@@ -204,14 +206,16 @@ struct Argument<Text> {
 
 // ---- What a call checks and says about its tensors. ----
 
-inline void visit(const std::optional<aclTensor>& t, const std::function<void(const aclTensor&)>& f) {
-  if (t.has_value()) f(*t);
+inline void visit(const std::optional<aclTensor>& t, bool writes, const EachTensor& f) {
+  if (t.has_value()) f(*t, writes);
 }
-inline void visit(const std::vector<aclTensor>& list, const std::function<void(const aclTensor&)>& f) {
-  for (const auto& t : list) f(t);
+inline void visit(const std::vector<aclTensor>& list, bool writes, const EachTensor& f) {
+  for (const auto& t : list) f(t, writes);
 }
 template <class T>
-void visit(const T&, const std::function<void(const aclTensor&)>&) {}
+void visit(const T&, bool, const EachTensor&) {}
+template <class A>
+constexpr bool kWrites = std::is_same_v<A, Out> || std::is_same_v<A, Outs> || std::is_same_v<A, Found>;
 
 /// The error for tensors of a dtype that the chip does not have, or 0.
 int check_dtypes(const char* name, const Visitor& tensors);
@@ -241,8 +245,8 @@ struct Entry<void(A...)> {
                      aclOpExecutor** executor) {
     try {
       auto kept = std::make_shared<const std::tuple<typename Argument<A>::Kept...>>(Argument<A>::keep(handles)...);
-      Visitor tensors = [kept](const std::function<void(const aclTensor&)>& f) {
-        std::apply([&](const auto&... k) { (visit(k, f), ...); }, *kept);
+      Visitor tensors = [kept](const EachTensor& f) {
+        std::apply([&](const typename Argument<A>::Kept&... k) { (visit(k, kWrites<A>, f), ...); }, *kept);
       };
       const int code = check_dtypes(name, tensors);
       if (code != kSuccess) return code;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #define SIM_CANN_API __attribute__((visibility("default")))
 
@@ -57,11 +58,23 @@ void catch_host_access();
 /// What this thread does for the device, for the message of a fault.
 void set_running(const char* what);
 
+/// Memory that a task uses: `width` bytes, or as many for each element of a tensor, whose strides are in elements and not negative.
+struct Access {
+  const void* start;
+  size_t width;
+  std::vector<int64_t> sizes{}, strides{};
+  bool writes = false;
+  std::string text{};  // what it is; empty: bytes
+};
+using Accesses = std::vector<Access>;
+/// SIM_CANN_CHECK=races: only then tasks have to name their accesses.
+SIM_CANN_API bool races_are_checked();
+
 /// A queue of tasks that one thread runs in order.
 struct Stream;
 using StreamHandle = void*;
 /// Appends a task to the stream (null: the default stream of this thread's device). After a task has failed, later ones are not run.
-SIM_CANN_API void enqueue(StreamHandle stream, std::string name, std::function<void()> run);
+SIM_CANN_API void enqueue(StreamHandle stream, std::string name, std::function<void()> run, const Accesses& accesses = {});
 /// Waits for everything in the stream: 0 or the error of the first task that failed, or kStreamTimeout.
 int synchronize(StreamHandle stream, int milliseconds = -1);
 /// Whether overflow status of the stream's device is recorded; the sticky status itself.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "acl.hpp"
+#include "races.hpp"
 
 namespace sim_cann {
 namespace {
@@ -145,6 +146,7 @@ void end_thread(Stream& stream) {
 
 int wait_for(Stream& stream, int milliseconds) {
   count("aclrtSynchronizeStream");
+  const Clock clock = clock_of(stream);
   std::unique_lock lock(stream.mutex);
   const auto done = [&, until = stream.submitted] { return stream.finished >= until; };
   if (milliseconds < 0) {
@@ -152,6 +154,7 @@ int wait_for(Stream& stream, int milliseconds) {
   } else if (!stream.changed.wait_for(lock, std::chrono::milliseconds(milliseconds), done)) {
     return fail(kStreamTimeout, "EE9999: the stream was not finished in " + std::to_string(milliseconds) + " ms");
   }
+  host_waited(clock);
   return stream.error.empty() ? int{kSuccess} : fail(kOperatorFailed, "EZ9999: " + stream.error);
 }
 
@@ -182,7 +185,9 @@ bool destroy_stream(StreamHandle stream) {
     held = *at;
     s.all.erase(at);
   }
+  const Clock clock = clock_of(*held);
   end_thread(*held);
+  host_waited(clock);
   return true;
 }
 
@@ -193,10 +198,11 @@ void end_all_streams() {
   streams().defaults = {};
 }
 
-void add_task(StreamHandle handle, Task task) {
+void add_task(StreamHandle handle, Task task, const Accesses& accesses) {
   static const bool at_exit = std::atexit(end_all_streams) == 0;  // before libtorch's objects are destroyed, which are older
   static_cast<void>(at_exit);
   Stream& stream = *stream_of(handle);
+  if (!accesses.empty()) check_task(stream, task.name, accesses);
   if (const uint64_t times = count(task.name); times == fault().at && task.name == fault().name) task.run = run_fault;
   {
     const std::lock_guard lock(stream.mutex);
@@ -208,14 +214,19 @@ void add_task(StreamHandle handle, Task task) {
   stream.changed.notify_all();
 }
 
-void enqueue(StreamHandle stream, std::string name, std::function<void()> run) {
-  add_task(stream, {std::move(name), std::move(run), false});
+void enqueue(StreamHandle stream, std::string name, std::function<void()> run, const Accesses& accesses) {
+  add_task(stream, {std::move(name), std::move(run), false}, accesses);
 }
 
 bool is_idle(StreamHandle handle) {
   Stream& stream = *stream_of(handle);
-  const std::lock_guard lock(stream.mutex);
-  return stream.finished == stream.submitted;
+  const Clock clock = clock_of(stream);
+  {
+    const std::lock_guard lock(stream.mutex);
+    if (stream.finished != stream.submitted) return false;
+  }
+  host_waited(clock);
+  return true;
 }
 
 int synchronize(StreamHandle handle, int milliseconds) { return wait_for(*stream_of(handle), milliseconds); }
@@ -235,6 +246,7 @@ void record(const EventPointer& event, StreamHandle stream) {
   {
     const std::lock_guard lock(event->mutex);
     point = ++event->recorded;
+    event->clock = clock_of(*stream_of(stream));
   }
   const auto reach = [event, point, from = stream_of(stream)] {
     {
@@ -256,28 +268,39 @@ std::string wait_until(Event& event, uint64_t point) {
   event.changed.wait(lock, [&] { return event.reached >= point; });
   return event.error;
 }
-uint64_t last_point(Event& event) {
+uint64_t last_point(Event& event, Clock& clock) {
   const std::lock_guard lock(event.mutex);
+  clock = event.clock;
   return event.recorded;
 }
 }  // namespace
 
 void wait_in_stream(const EventPointer& event, StreamHandle stream) {
-  const auto wait = [event, point = last_point(*event)] {
+  Clock clock;
+  const auto wait = [event, point = last_point(*event, clock)] {
     if (const std::string error = wait_until(*event, point); !error.empty()) throw FailedBefore(error);
   };
+  wait_for_clock(*stream_of(stream), clock);
   add_task(stream, {"aclrtStreamWaitEvent", wait, true});
 }
 
 int wait_on_host(const EventPointer& event) {
   count("aclrtSynchronizeEvent");
-  const std::string error = wait_until(*event, last_point(*event));
+  Clock clock;
+  const std::string error = wait_until(*event, last_point(*event, clock));
+  host_waited(clock);
   return error.empty() ? int{kSuccess} : fail(kOperatorFailed, "EZ9999: " + error);
 }
 
 bool is_reached(const EventPointer& event) {
-  const std::lock_guard lock(event->mutex);
-  return event->reached >= event->recorded;
+  {
+    const std::lock_guard lock(event->mutex);
+    if (event->reached < event->recorded) return false;
+  }
+  Clock clock;
+  last_point(*event, clock);
+  host_waited(clock);
+  return true;
 }
 
 }  // namespace sim_cann

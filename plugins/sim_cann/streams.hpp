@@ -33,6 +33,9 @@ struct Stream {
   std::thread thread;
 };
 
+/// For each stream, by its id, the number of its first tasks that are over: races.cpp.
+using Clock = std::vector<uint64_t>;
+
 /// A point in streams: every record gives it a new one, and a wait is for the last one at the time of the call.
 struct Event {
   std::mutex mutex;
@@ -40,6 +43,7 @@ struct Event {
   uint64_t recorded = 0, reached = 0;
   std::string error;  // of the stream that reached it: who waits for the event does not go on as if its work had been done
   std::chrono::steady_clock::time_point when;
+  Clock clock;  // of the last record
 };
 using EventPointer = std::shared_ptr<Event>;
 
@@ -51,7 +55,7 @@ bool is_idle(StreamHandle stream);
 int synchronize_device(int device, int milliseconds = -1);
 void end_all_streams();
 
-void add_task(StreamHandle stream, Task task);
+void add_task(StreamHandle stream, Task task, const Accesses& accesses = {});
 void record(const EventPointer& event, StreamHandle stream);
 void wait_in_stream(const EventPointer& event, StreamHandle stream);
 int wait_on_host(const EventPointer& event);

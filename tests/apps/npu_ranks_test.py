@@ -65,6 +65,14 @@ class NpuRanks(ProgramTest):
                 self.assertEqual(a[:4], b[:4])
                 self.assertAlmostEqual(float(a[4]), float(b[4]), delta=1e-5)
 
+    @in_full
+    def test_no_access_of_ranks_races(self):
+        for strategy in STRATEGIES:
+            with self.subTest(strategy):
+                result = self.train(strategy, f'trainer.strategy={strategy}', nproc=2, SIM_CANN_CHECK='races', TASK_QUEUE_ENABLE='0')
+                self.assertDone(result)
+                self.assertNotIn('sim_cann: race', result[1] + result[2])
+
     def fault(self, how):
         """Of a run in which rank 1 does not finish a collective on the device."""
         command = (f'[ $RANK = 0 ] || export SIM_CANN_FAULT=HcclAllReduce:9:{how}; '

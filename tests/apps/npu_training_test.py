@@ -69,6 +69,21 @@ class NpuTraining(ProgramTest):
         rows = self.compare('gpt2', '16-mixed', 0.01, OVERFLOWS, SIM_CANN_SOC='910A')
         self.assertGreater(sum(skipped == '1' for (*_, skipped), _ in rows), 3)
 
+    def check_races(self, network, *words):
+        """A race would be the exit status, and reported in between."""
+        words = ('device=npu', 'precision=bf16-mixed', 'trainer.max_steps=3', *words)
+        result = self.train(f'races_{network}', network, *words, SIM_CANN_CHECK='races', TASK_QUEUE_ENABLE='0')
+        self.assertDone(result)
+        self.assertNotIn('sim_cann: race', result[2])
+
+    def test_no_access_races(self):
+        self.check_races('vit', 'dist.offload=optimizer')
+
+    @in_full
+    def test_no_access_of_a_network_races(self):
+        for network in CONFIGS:
+            with self.subTest(network): self.check_races(network)
+
     @in_full
     def test_clipping_averages_and_accumulation_are_those_of_the_cpu(self):
         self.compare('vit', '32-true', 1e-5, 'trainer.gradient_clip_val=0.5', 'ema={enabled: true, decay: 0.9}', 'trainer.accumulate_grad_batches=2')
