@@ -65,9 +65,17 @@ class NpuTraining(ProgramTest):
                     self.assertGreater(sum(skipped == '1' for (*_, skipped), _ in rows), 3)
 
     def test_a_910A_reports_overflows_in_its_float_status(self):
-        """Its gradients are the largest number instead of infinity, and so are its masks. It has no convolutions: they are of the old path there."""
+        """Its gradients are the largest number instead of infinity, and so are its masks."""
         rows = self.compare('gpt2', '16-mixed', 0.01, OVERFLOWS, SIM_CANN_SOC='910A')
         self.assertGreater(sum(skipped == '1' for (*_, skipped), _ in rows), 3)
+
+    @in_full
+    def test_chips_that_saturate_train_convolutions(self):
+        """By operators of the old path."""
+        for network, soc in (('resnet', '910A'), ('resnet', '310P3'), ('vit', '910A')):
+            with self.subTest(network, soc=soc):
+                rows = self.compare(network, '16-mixed', 0.01, OVERFLOWS, SIM_CANN_SOC=soc)
+                self.assertGreater(sum(skipped == '1' for (*_, skipped), _ in rows), 3)
 
     def check_races(self, network, *words):
         """A race would be the exit status, and reported in between."""
