@@ -136,6 +136,7 @@ SIM_CANN_ENTRY int aclrtGetDeviceCount(uint32_t* count) {
 }
 SIM_CANN_ENTRY int aclrtSetDevice(int32_t device) {
   if (!is_device(device)) return no_such_device(device);
+  if (host_call_fails("aclrtSetDevice")) return fail(507899, "EE8888: aclrtSetDevice: the fault of SIM_CANN_FAULT");
   set_current_device(device);
   return kSuccess;
 }

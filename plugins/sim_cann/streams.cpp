@@ -70,6 +70,22 @@ void run_fault() {
   throw std::runtime_error("the fault of SIM_CANN_FAULT");
 }
 
+/// SIM_CANN_CALLS=FILE: the counts are added to the file when the process ends.
+void write_calls() {
+  std::FILE* file = std::fopen(std::getenv("SIM_CANN_CALLS"), "ae");
+  if (file == nullptr) return;
+  const std::string text = sim_cann_calls();
+  std::fwrite(text.data(), 1, text.size(), file);
+  std::fclose(file);
+}
+
+void prepare_end() {
+  std::atexit(end_all_streams);  // before libtorch's objects are destroyed, which are older
+  if (std::getenv("SIM_CANN_CALLS") == nullptr) return;
+  std::atexit(write_calls);
+  std::at_quick_exit(write_calls);
+}
+
 Streams& streams() {
   static auto* all = new Streams;  // never destroyed: its threads are ended by end_all_streams
   return *all;
@@ -198,9 +214,11 @@ void end_all_streams() {
   streams().defaults = {};
 }
 
+bool host_call_fails(const char* function) { return function == fault().name && fault().how == "fail" && count(function) == fault().at; }
+
 void add_task(StreamHandle handle, Task task, const Accesses& accesses) {
-  static const bool at_exit = std::atexit(end_all_streams) == 0;  // before libtorch's objects are destroyed, which are older
-  static_cast<void>(at_exit);
+  static std::once_flag prepared;
+  std::call_once(prepared, prepare_end);
   Stream& stream = *stream_of(handle);
   if (!accesses.empty()) check_task(stream, task.name, accesses);
   if (const uint64_t times = count(task.name); times == fault().at && task.name == fault().name) task.run = run_fault;

@@ -55,6 +55,8 @@ bool is_idle(StreamHandle stream);
 int synchronize_device(int device, int milliseconds = -1);
 void end_all_streams();
 
+/// True if SIM_CANN_FAULT makes this call of the host fail.
+bool host_call_fails(const char* function);
 void add_task(StreamHandle stream, Task task, const Accesses& accesses = {});
 void record(const EventPointer& event, StreamHandle stream);
 void wait_in_stream(const EventPointer& event, StreamHandle stream);
