@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -40,6 +41,13 @@ std::optional<AscendChip> ascend_chip(const std::string& soc) {
     return f.chip;
   }
   return std::nullopt;
+}
+
+AscendChip assumed_chip(const std::string& soc) {
+  if (const auto known = ascend_chip(soc)) return *known;
+  if (soc.empty()) return {.bf16 = false, .saturates = true, .can_choose = false};
+  warn_once("npu/chip", "npu: the chip '" + soc + "' is not known here; it is taken for one with bf16 and IEEE 754 overflow");
+  return {.bf16 = true, .saturates = false, .can_choose = false};
 }
 
 bool saturates_here(const AscendChip& chip) {

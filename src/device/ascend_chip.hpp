@@ -16,6 +16,10 @@ struct AscendChip {
 // family. Ascend910B, without a digit, belongs to the first generation.
 std::optional<AscendChip> ascend_chip(const std::string& soc);
 
+// Returns the chip of that name. One that is not known is taken for one with bf16 and IEEE 754 overflow, with a warning; one that gives no
+// name for one that every training runs on.
+AscendChip assumed_chip(const std::string& soc);
+
 // Returns whether `chip` saturates in this process, which torch_npu decides by INF_NAN_MODE_ENABLE and INF_NAN_MODE_FORCE_DISABLE.
 // Error(Device) for a combination that torch_npu refuses.
 bool saturates_here(const AscendChip& chip);

@@ -1,9 +1,10 @@
 """Ranks with device=npu: the ProcessGroupHCCL of the wheel of torch_npu, on the HCCL of a CANN of the host."""
+import collections
 import csv
 import hashlib
-import unittest
+from array import array
 
-from programs import BIN, NPU_RANKS, ProgramTest, contents, in_full, main, npu_tool, run_dir, train_app
+from programs import BIN, NPU_RANKS, ProgramTest, checksums, contents, in_full, main, npu_tool, run_dir, safetensors_of, train_app
 from torch_npu_wheel import needs_cann, of_user
 
 CONFIG = NPU_RANKS + 'trainer: {max_steps: 3, threads: 1, log_every_n_steps: 1}\n'
@@ -16,6 +17,23 @@ class NpuRanks(ProgramTest):
     def train(self, name, *words, nproc=None, **env):
         launch = ('--nproc', nproc) if nproc else ('trainer.devices=1',)
         return train_app(self.config(CONFIG), *launch, f'output.dir={self.dir / name}', *words, env=of_user(SIM_CANN_DEVICES='4', **env))
+
+    def over(self, transport, name, *words, calls=(), **env):
+        """Two ranks whose gradients travel over HCCL or Gloo; those over HCCL make exactly these calls of it. The counts of the calls."""
+        if transport == 'gloo': return self.assertDone(self.train(f'{name}_gloo', 'dist.backend=gloo', *words, nproc=2, **env))
+        counts = self.dir / f'{name}_calls'
+        result = self.train(f'{name}_hccl', *words, nproc=2, SIM_CANN_CALLS=str(counts), **env)
+        self.assertDone(result)
+        self.assertIn('data parallel over HCCL, ', result[1] + result[2])
+        out = collections.Counter()
+        for line in counts.read_text().splitlines():
+            function, count = line.split()
+            if function.startswith('Hccl'): out[function] += int(count)
+        if calls: self.assertEqual(set(out), set(calls), name)
+        return out
+
+    def same_bits(self, name, *parts):
+        for part in parts: self.assertEqual(*(contents(self.dir / f'{name}_{transport}')[part] for transport in ('hccl', 'gloo')), (name, part))
 
     def rows(self, name):
         """(step, phase, scale, skipped steps, loss) of a run, as its file has them."""
@@ -44,6 +62,102 @@ class NpuRanks(ProgramTest):
         rows = self.check_bits(2, 'zero2', *OVERFLOWS)
         skips = [int(row[3]) for row in rows if row[1] == 'train']
         self.assertTrue(0 < sum(skips) < len(skips), rows)
+
+    def test_shards_are_scattered_sums_which_need_no_all_to_all(self):
+        self.over('hccl', 'zero2', 'trainer.strategy=zero2', calls=('HcclReduceScatter', 'HcclAllGather', 'HcclBroadcast'))
+
+    @in_full
+    def test_shards_have_the_bits_that_they_have_over_gloo(self):
+        """Of two ranks native sums have the bits of ordered ones. Parameters in shards are sent from the host, unit by unit."""
+        for strategy in ('zero1', 'zero2', 'zero3'):
+            calls = ('HcclReduceScatter', 'HcclAllGather') + (('HcclBroadcast',) if strategy != 'zero3' else ())
+            for transport in ('hccl', 'gloo'): self.over(transport, strategy, f'trainer.strategy={strategy}', calls=calls)
+            self.same_bits(strategy, 'model.safetensors', 'optimizer.safetensors')
+        self.assertDone(self.train('hsdp', 'trainer.strategy=zero2', 'dist.shard_size=2', 'dist.check_every=1', nproc=4))
+
+    @in_full
+    def test_ordered_sums_have_the_bits_that_they_have_over_gloo(self):
+        words = ('dist.reduction=ordered', 'trainer.gradient_clip_val=0.5')
+        for transport in ('gloo', 'hccl'): calls = self.over(transport, 'ordered', *words)
+        self.same_bits('ordered', 'model.safetensors', 'optimizer.safetensors')
+        # Several buckets in each of 3 steps, on two ranks.
+        exchanges = calls['HcclAlltoAll'] + calls['HcclAlltoAllV']
+        self.assertEqual((exchanges, exchanges % 6, calls['HcclAllReduce']), (calls['HcclAllGather'], 0, 0), calls)
+        self.assertGreater(exchanges, 6)
+
+    @in_full
+    def test_sums_of_the_transport_are_the_default_and_ordered_ones_are_where_their_bits_are_needed(self):
+        self.over('hccl', 'native', calls=('HcclAllReduce', 'HcclBroadcast'))  # weights at the start
+        groups = self.train('groups', 'dist.preset=communication', 'dist.group_size=2', 'dist.check_every=1', nproc=4, SIM_CANN_CALLS=str(self.dir / 'calls'))
+        self.assertDone(groups)
+        self.assertIn('2 groups of 2 ranks add inside', groups[1] + groups[2])
+        self.assertLessEqual({'HcclReduce', 'HcclAllGather', 'HcclBroadcast'}, {line.split()[0] for line in (self.dir / 'calls').read_text().splitlines()})
+        rounds = self.train('rounds', 'dist.reduce=micro_batch', 'trainer.accumulate_grad_batches=2', nproc=2)
+        self.assertDone(rounds)
+        self.assertIn('data parallel over HCCL, ordered sums', rounds[1] + rounds[2])
+
+    @in_full
+    def test_statistics_of_synchronised_layers_travel_between_devices(self):
+        """The second window has a batch on rank 0 alone: what travels there goes through host memory."""
+        words = ('model={name: resnet18}', 'trainer.sync_batchnorm=true', 'data.train_size=24', 'data.val_size=8', 'optimizer={name: sgd, lr: 0.01}',
+                 'trainer.max_steps=-1', 'trainer.max_epochs=1')
+        for transport in ('gloo', 'hccl'): calls = self.over(transport, 'layers', *words)
+        weights = [safetensors_of(run_dir(self.dir / f'layers_{transport}') / 'checkpoints/last/model.safetensors') for transport in ('hccl', 'gloo')]
+        layers = sum(name.endswith('running_mean') for name in weights[0])
+        self.assertEqual(calls['HcclAllGather'], layers * 2 * 2, calls)  # both passes of each layer, on two ranks
+        for name, (dtype, _, data) in weights[0].items():
+            if dtype != 'F32': continue
+            ours, expected = (array('f', of[name][2]) for of in weights)
+            largest = max(map(abs, expected))
+            self.assertLess(max(abs(a - b) for a, b in zip(ours, expected)), 1e-3 * max(largest, 1e-3), name)
+
+    @in_full
+    def test_gradients_in_bf16_and_compressed_ones_have_the_bits_that_they_have_over_gloo(self):
+        for transport in ('hccl', 'gloo'): self.over(transport, 'bf16', 'dist.reduce_dtype=bf16')
+        self.same_bits('bf16', 'model.safetensors', 'optimizer.safetensors')
+        for method, strategy in (('int8', 'ddp'), ('topk:0.1+int8', 'ddp'), ('powersgd:2', 'zero1')):
+            name = f'{method[:4]}_{strategy}'
+            for transport in ('hccl', 'gloo'): self.over(transport, name, f'dist.compression={method}', f'trainer.strategy={strategy}')
+            of_hccl, of_gloo = (checksums(self.dir / f'{name}_{transport}') for transport in ('hccl', 'gloo'))
+            for part in ('model.safetensors', 'compression.rank0000.safetensors', 'compression.rank0001.safetensors'):
+                self.assertEqual(of_hccl[part], of_gloo[part], (method, part))
+
+    @in_full
+    def test_every_collective_is_compared_before_it_runs(self):
+        self.over('hccl', 'debug', 'dist.debug=true', 'dist.reduction=ordered', 'trainer.max_steps=2')
+
+    def test_as_many_ranks_as_a_server_of_the_chip_has_not(self):
+        self.assertFails(self.train('three', nproc=3, SIM_CANN_SOC='910A'), 9, '3 ranks on one server; allowed for Ascend910A: 1, 2, 4, 8')
+
+    @in_full
+    def test_all_ranks_use_the_same_transport(self):
+        command = (f'[ $RANK = 0 ] || export SIM_CANN_DEVICES=1; exec "{BIN}/train_app" "{self.config(CONFIG)}" output.dir={self.dir}/o '
+                   'trainer.max_steps=1')
+        result = npu_tool('launch', '--nproc', 2, '--', 'sh', '-c', command, env=of_user())
+        self.assertDone(result)
+        self.assertIn('gradients travel over Gloo, by copies in host memory; rank 1: 2 ranks share 1 devices', result[2])
+
+    @in_full
+    def test_ranks_that_share_a_device_and_other_kinds_of_devices_have_no_transport_of_their_own(self):
+        words = ('--nproc', 2, f'output.dir={self.dir}/o', 'trainer.max_steps=1')
+        shared = train_app(self.config(CONFIG), *words, env=of_user(SIM_CANN_DEVICES='1'))
+        self.assertDone(shared)
+        self.assertIn('2 ranks share 1 devices of the kind npu, and HCCL needs a device for each', shared[2])
+        self.assertFails(self.train('nccl', 'dist.backend=nccl', nproc=2), 4, 'nccl does not connect devices of the kind npu')
+        self.assertFails(self.train('cpu', 'dist.backend=nccl', 'device=cpu', nproc=2), 2, 'nccl does not connect host memory', 'auto, gloo')
+
+    @in_full
+    def test_a_run_starts_a_process_for_each_visible_device(self):
+        def train(*words): return train_app(self.config(CONFIG), f'output.dir={self.dir}/o', 'trainer.max_steps=1', *words, env=of_user(ASCEND_RT_VISIBLE_DEVICES='0,1'))
+        every = train()
+        self.assertDone(every)
+        self.assertIn('trainer.devices=auto: starts 2 processes, one for each device; trainer.devices=1 uses one', every[2])
+        self.assertIn('2 ranks, started by npu_train', every[1] + every[2])
+        for words in (('trainer.devices=1',), ('device=npu:1',), ('--fast-dev-run',), ('device=cpu',)):
+            with self.subTest(words):
+                one = train(*words)
+                self.assertDone(one)
+                self.assertNotIn('processes', one[1] + one[2])
 
     @in_full
     def test_every_strategy_of_two_and_of_four_ranks(self):

@@ -146,8 +146,13 @@ class NpuTraining(ProgramTest):
             self.assertEqual((report['judged']['device'], report['all_passed']), ('npu:0', True))
         self.assertIn('npu:0: the model runs and trains', self.tool('analyze', '--try', 'npu'))
         self.assertIn('determinism verified', self.tool('verify-determinism', 'device=npu', 'precision=16-mixed'))
-        doctor = self.assertDone(npu_tool('doctor', '--device', 'npu', env=of_user()))
-        for precision in ('32-true', 'bf16-mixed', '16-mixed', 'bf16-true', '16-true'): self.assertIn(f'OK  npu:0 step {precision}', doctor)
+
+    @in_full
+    def test_doctor_greets_both_kinds_of_chips(self):
+        for soc, without in (('910B1', ()), ('910A', ('bf16-mixed', 'bf16-true'))):
+            doctor = self.assertDone(npu_tool('doctor', '--device', 'npu', env=of_user(SIM_CANN_SOC=soc)))
+            for precision in ('32-true', 'bf16-mixed', '16-mixed', 'bf16-true', '16-true'):
+                self.assertEqual(f'OK  npu:0 step {precision}' in doctor, precision not in without, (soc, precision, doctor))
 
 
 if __name__ == '__main__':

@@ -9,6 +9,7 @@ from images import png, png_of
 from programs import BIN, ProgramTest, main, npu_tool, run_dir, train_app
 
 FAKE = BIN.parent / 'tests' / 'fake_ascendcl'
+EMPTY = BIN.parent / 'tests' / 'unfit_libraries' / 'empty.so'
 NOTHING_LEFT = 'left: 0 models, 0 descriptions, 0 data sets, 0 buffers, 0 blocks, 0 contexts, 0 devices'
 SIZE = 32
 
@@ -160,7 +161,7 @@ class OfflineModels(ProgramTest):
             self.assertDone(self.predict('--om', om, self.images[0], env=bare | {variable: str(cann)}))
         missing = self.predict('--om', om, self.images[0], env=bare | {'NPU_TRAIN_ASCENDCL': str(self.dir)})
         self.assertFails(missing, 4, 'libascendcl.so is not found', str(self.dir), 'CANN', 'set_env.sh', 'NPU_TRAIN_ASCENDCL')
-        self.assertFails(self.predict('--om', om, self.images[0], env=bare | {'NPU_TRAIN_ASCENDCL': str(FAKE / 'old')}), 4, 'lacks aclFinalize', 'aclmdlExecute', 'CANN 5.0')
+        self.assertFails(self.predict('--om', om, self.images[0], env=bare | {'NPU_TRAIN_ASCENDCL': str(EMPTY)}), 4, 'lacks aclInit', 'aclmdlExecute', 'CANN 5.0')
         broken = self.dir / 'broken.so'
         broken.write_text('no library')
         self.assertFails(self.predict('--om', om, self.images[0], env=bare | {'NPU_TRAIN_ASCENDCL': str(broken)}), 4, 'cannot be loaded', 'broken.so')

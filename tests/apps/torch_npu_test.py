@@ -11,7 +11,16 @@ from programs import BIN, ProgramTest, main, npu_tool, run, run_dir, train_app
 from torch_npu_wheel import CANN, PACKAGES, PYTHON, needs_cann, needs_wheel, of_user
 
 GUEST = BIN.parent / 'tests/npu_guest'
-FAKES = BIN.resolve().parent / 'tests/fake_torch_npu'
+EMPTY = BIN.resolve().parent / 'tests/unfit_libraries/empty.so'
+# What a user's Python executes at its start: a function for the end of the process that used torch_npu.
+AT_END = '''
+import atexit, sys
+def end():
+    if 'torch_npu' not in sys.modules: return
+    with open({!r}, 'a') as file: file.write('end\\n')
+    {}
+atexit.register(end)
+'''
 
 
 class Driver(ProgramTest):
@@ -51,6 +60,9 @@ class Faults(Driver):
         folder, _ = self.environment('empty')
         self.assertRegex(self.train(python=None, PATH='/nonexistent', VIRTUAL_ENV=str(folder))[2],
                          rf'\({re.escape(str(folder))}/bin/python3: no torch_npu, .*python3: there is no such program')
+
+    def test_a_folder_without_the_library(self):
+        self.assertFails(self.train(python=None, NPU_TRAIN_TORCH_NPU=str(self.dir)), 4, f'{self.dir}/libtorch_npu.so', 'torch_npu is not found', 'CANN')
 
     def test_a_torch_npu_of_another_minor_version(self):
         folder, site = self.environment('old')
@@ -96,7 +108,7 @@ class FaultsOfWheel(Driver):
 
     def test_another_cann(self):
         for name in ('hccl', 'ascendcl', 'acl_op_compiler', 'acl_tdt_channel', 'ge_runner', 'graph', 'atb', 'runtime'):
-            (self.dir / f'lib{name}.so').symlink_to(FAKES / 'cann/libascendcl.so')
+            (self.dir / f'lib{name}.so').symlink_to(EMPTY)
         self.assertFails(self.train(cann=self.dir), 4, 'does not fit the CANN that is loaded', 'undefined symbol')
 
     def test_a_second_attempt_reports_the_same(self):
@@ -107,7 +119,12 @@ class FaultsOfWheel(Driver):
         self.assertEqual((code, len(out.splitlines())), (0, 2), out + err)
 
     def test_two_names_contradict(self):
-        self.assertFails(self.train(NPU_TRAIN_TORCH_NPU=str(FAKES / 'works')), 4, 'are both set')
+        self.assertFails(self.train(NPU_TRAIN_TORCH_NPU=str(EMPTY)), 4, 'are both set')
+
+    def test_the_library_of_the_wheel_without_its_python(self):
+        library = {'python': None, 'NPU_TRAIN_TORCH_NPU': str(PACKAGES[1] / 'lib')}
+        self.assertFails(self.train(cann=None, **library), 4, 'which is not found', 'part of CANN', 'set_env.sh')
+        if CANN: self.assertFails(self.train(**library), 4, 'works only in a process that runs Python', 'set NPU_TRAIN_PYTHON')
 
 
 @needs_cann
@@ -153,6 +170,28 @@ class Runs(Driver):
         other = self.dir / 'libascendcl.so'
         other.write_bytes((pathlib.Path(CANN) / other.name).read_bytes())
         self.assertFails(self.train(cann=None, NPU_TRAIN_SIM_CANN=CANN, LD_PRELOAD=str(other)), 4, f'this process has loaded {other}')
+
+    def test_the_device_is_started_once_and_ended_with_the_process(self):
+        """As the end of an interpreter does it; if that fails, the run has succeeded nevertheless."""
+        for fault in ('', 'raise RuntimeError("no end")'):
+            trace = self.dir / f'trace_{len(fault)}'
+            (self.dir / 'sitecustomize.py').write_text(AT_END.format(str(trace), fault))
+            result = self.train(PYTHONPATH=str(self.dir))
+            self.assertDone(result)
+            self.assertEqual(trace.read_text(), 'end\n')
+            self.assertEqual(result[2].count('npu: torch_npu from '), 1, result[2])
+
+    def test_a_device_that_cannot_be_started(self):
+        result = self.train(SIM_CANN_FAULT='aclrtSetDevice:1:fail')
+        self.assertFails(result, 4, 'the device does not start', 'aclrtSetDevice', 'npu-smi')
+
+    def test_a_later_call_starts_what_an_earlier_one_could_not(self):
+        code, out, err = run(GUEST, '--twice', env=of_user(SIM_CANN_FAULT='aclrtSetDevice:1:fail'))
+        self.assertRegex(out, '(?m)^first: .*the device does not start')
+        self.assertRegex(out, '(?m)^second: $')
+
+    def test_channels_last_is_refused(self):
+        self.assertFails(self.train('trainer.memory_format=channels_last'), 2, 'channels_last', 'contiguous')
 
     def test_no_device(self):
         self.assertFails(self.train(ASCEND_RT_VISIBLE_DEVICES=''), 4, 'finds no NPU', 'npu-smi')

@@ -16,7 +16,7 @@ TEST_CASE("a plugin is loaded from the folder that NPU_TRAIN_PLUGIN_DIR names, a
   CHECK(has(tried, "libnpu_train_none.so: cannot open shared object file"));  // the system's loader
 
   const TempDir dir;
-  const auto library = std::filesystem::path(NPU_TRAIN_BINARY_DIR) / "tests/fake_torch_npu/of_nobody/libtorch_npu.so";
+  const auto library = std::filesystem::path(NPU_TRAIN_BINARY_DIR) / "tests/unfit_libraries/empty.so";
   std::filesystem::copy_file(library, dir / "libnpu_train_none.so");
   const EnvironmentVariable named("NPU_TRAIN_PLUGIN_DIR", dir.path().string());
   CHECK(open_plugin("libnpu_train_none.so", tried) != nullptr);

@@ -1,21 +1,23 @@
+// The `npu` device: without torch_npu, what is missing; as device.npu.on_npu with its wheel on sim_cann, on chips of both kinds.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
-#include <dlfcn.h>
 #include <torch/nn.h>
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "device/ascend_chip.hpp"
 #include "device/npu/torch_npu.hpp"
+#include "device_under_test.hpp"
 #include "environment_variable.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/sim_npu.hpp"
+#include "npu_train/device/torch_npu_python.hpp"
 #include "only_if.hpp"
 
 using namespace npu_train;
@@ -27,7 +29,12 @@ namespace {
 constexpr const char* kVariable = "NPU_TRAIN_TORCH_NPU";
 const std::string kMinor = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
 
-fs::path fake(const std::string& name) { return fs::path(NPU_TRAIN_BINARY_DIR) / "tests/fake_torch_npu" / name; }
+const bool kHasWheel = name_of_device_under_test() == "npu";
+bool is_set(const char* name, const std::string& value) {
+  const char* set = std::getenv(name);
+  return set != nullptr && set == value;
+}
+const bool kIs910A = is_set("SIM_CANN_SOC", "910A"), kSaturates = kIs910A || is_set("INF_NAN_MODE_FORCE_DISABLE", "1");
 
 std::string refusal(const fs::path& library) {
   const EnvironmentVariable named(kVariable, library.string());
@@ -36,13 +43,10 @@ std::string refusal(const fs::path& library) {
   CHECK_FALSE(backend_of({"npu", 0}).is_available());
   return e.what();
 }
+fs::path unfit(const char* file) { return fs::path(NPU_TRAIN_BINARY_DIR) / "tests/unfit_libraries" / file; }
 
-// The fake of this process, loaded at the first use.
-const DeviceBackend& torch_npu() {
-  const EnvironmentVariable named(kVariable, fake("works").string());
-  resolve_device("npu");
-  return backend_of({"npu", 0});
-}
+// The wheel's device of this process, which is started at the first use.
+const DeviceBackend& torch_npu() { return backend_of(resolve_device("npu")); }
 
 bool has_torch_npu() {
   const auto places = npu_train::detail::torch_npu_places();
@@ -50,15 +54,14 @@ bool has_torch_npu() {
 }
 
 void overflow_on(int device) {
-  auto* fn = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "fake_npu_overflow"));
-  REQUIRE((fn != nullptr));
-  fn(device);
+  at::full({1}, 60000, at::TensorOptions().dtype(at::kHalf).device(c10::Device(c10::DeviceType::PrivateUse1, static_cast<int8_t>(device))))
+      .mul_(2);
 }
 
 }  // namespace
 
 TEST_CASE("without the library: where it was looked for, what to install, in which version" *
-          only_if(!has_torch_npu(), "this machine has libtorch_npu.so")) {
+          only_if(!kHasWheel && !has_torch_npu(), "this machine has torch_npu")) {
   const EnvironmentVariable path("PATH", "/nonexistent"), active("VIRTUAL_ENV", "");
   const auto text = error_of([] { resolve_device("npu"); });
   CHECK((text.kind() == ErrorKind::Device));
@@ -71,27 +74,22 @@ TEST_CASE("without the library: where it was looked for, what to install, in whi
   CHECK(npu_train::detail::torch_npu_places().front() == "/opt/npu/lib/libtorch_npu.so");
 }
 
-TEST_CASE("a library that cannot be loaded: each cause has its remedy") {
-  const auto without_cann = refusal(fake("without_cann"));
-  CHECK(has(without_cann, "libascendcl.so"));
-  CHECK(has(without_cann, "set_env.sh"));
-  const auto other = refusal(fake("of_other_torch"));
+TEST_CASE("a library that cannot be loaded, or is another one: each cause has its remedy" *
+          only_if(!kHasWheel, "this process has loaded torch_npu")) {
+  const auto other = refusal(unfit("of_other_torch.so"));
   CHECK(has(other, "does not fit libtorch " + kMinor));
   CHECK(has(other, "_ZN3c104goneEv"));
-  const auto python = refusal(fake("of_python"));
-  CHECK(has(python, "Python wheel"));
-  CHECK(has(python, "NPU_TRAIN_PYTHON"));
-  CHECK(has(refusal(fake("of_nobody")), "registers no device npu"));
+  CHECK(has(refusal(unfit("empty.so")), "registers no device npu"));
   TempDir dir;
   std::ofstream(dir / "libtorch_npu.so") << "no library\n";
   CHECK(has(refusal(dir.path()), "cannot be loaded"));
 }
 
-TEST_CASE("a wheel of another version is refused before it is loaded") {
+TEST_CASE("a wheel of another version is refused before it is loaded" * only_if(!kHasWheel, "this process has loaded torch_npu")) {
   TempDir dir;
   fs::create_directories(dir / "torch_npu/lib");
   fs::create_directories(dir / "torch_npu-2.5.1.post1.dist-info");
-  fs::copy_file(fake("works") / "libtorch_npu.so", dir / "torch_npu/lib/libtorch_npu.so");
+  std::ofstream(dir / "torch_npu/lib/libtorch_npu.so") << "no library\n";
   const auto text = refusal(dir / "torch_npu/lib");
   CHECK(has(text, "torch_npu 2.5.1.post1"));
   CHECK(has(text, "does not fit libtorch " + kMinor));
@@ -128,7 +126,20 @@ TEST_CASE("properties of chips by name") {
   CHECK_FALSE(ascend_chip("").has_value());
 }
 
-TEST_CASE("INF_NAN_MODE: a chip that can choose saturates when it is forced, half a wish is refused") {
+TEST_CASE("a chip that is not known is taken for a new one, and reported; one without a name for an old one") {
+  std::string said;
+  const ScopedLogTee tee([&](LogLevel, std::string_view message) { said += message; });
+  CHECK_FALSE(npu_train::detail::assumed_chip("").bf16);
+  CHECK(npu_train::detail::assumed_chip("").saturates);
+  CHECK(npu_train::detail::assumed_chip("Ascend310P3").saturates);
+  CHECK(said.empty());
+  CHECK(npu_train::detail::assumed_chip("Ascend2050").bf16);
+  CHECK_FALSE(npu_train::detail::assumed_chip("Ascend2050").saturates);
+  CHECK(has(said, "Ascend2050"));
+}
+
+TEST_CASE("INF_NAN_MODE: a chip that can choose saturates when it is forced, half a wish is refused" *
+          only_if(!kHasWheel, "torch_npu has read these variables")) {
   using npu_train::detail::ascend_chip;
   using npu_train::detail::saturates_here;
   const auto a2 = *ascend_chip("Ascend910B3"), first = *ascend_chip("Ascend910A");
@@ -140,24 +151,8 @@ TEST_CASE("INF_NAN_MODE: a chip that can choose saturates when it is forced, hal
   CHECK(saturates_here(a2));
 }
 
-TEST_CASE("a device that does not start is an error, although torch_npu only warns; when it starts, the next call succeeds") {
-  {
-    const EnvironmentVariable broken("FAKE_NPU_BROKEN", "1");
-    const auto text = refusal(fake("works"));
-    CHECK(has(text, "the device does not start"));
-    CHECK(has(text, "507899"));
-    CHECK(has(text, "npu-smi"));
-    const EnvironmentVariable throws("FAKE_NPU_THROWS", "1");  // as NPU_CHECK_ERROR does inside the start
-    CHECK(has(refusal(fake("works")), "the device does not start"));
-  }
-  {
-    const EnvironmentVariable none("FAKE_NPU_DEVICES", "0");
-    CHECK(has(refusal(fake("works")), "finds no NPU"));
-  }
+TEST_CASE("the devices are available: by name, by index, for auto" * only_if(kHasWheel, "only device.npu.on_npu has torch_npu")) {
   CHECK(torch_npu().is_available());
-}
-
-TEST_CASE("the devices are available: by name, by index, for auto") {
   CHECK(torch_npu().count() == 2);
   CHECK(resolve_device("npu:1").c10() == c10::Device(c10::DeviceType::PrivateUse1, 1));
   CHECK(resolve_device("auto").str() == "npu:0");
@@ -165,16 +160,15 @@ TEST_CASE("the devices are available: by name, by index, for auto") {
   CHECK(device_of(at::ones({1}).to(resolve_device("npu:1").c10()).device()).str() == "npu:1");
 }
 
-TEST_CASE("one NPU per process: the simulator is refused in addition to it") {
+TEST_CASE("one NPU per process: the simulator is refused in addition to it" * only_if(kHasWheel, "only device.npu.on_npu has torch_npu")) {
   torch_npu();
   const auto e = error_of([] { start_sim_npu({}); });
   CHECK((e.kind() == ErrorKind::Device));
   CHECK(has(e.what(), "torch_npu"));
 }
 
-TEST_CASE("every device is seeded, saved and set, although the hooks of torch_npu know no generator") {
+TEST_CASE("every device is seeded, saved and set" * only_if(kHasWheel, "only device.npu.on_npu has torch_npu")) {
   torch_npu();
-  CHECK_THROWS(at::globalContext().defaultGenerator(resolve_device("npu:0").c10()));
   seed_everything(41);
   for (int i = 0; i < 2; ++i) CHECK(torch_npu().generator({"npu", i}).current_seed() == 41);
   const auto state = rng_state();
@@ -189,34 +183,30 @@ TEST_CASE("every device is seeded, saved and set, although the hooks of torch_np
   CHECK(torch_npu().generator({"npu", 1}).current_seed() == 43);
 }
 
-TEST_CASE("memory: the numbers of CANN, if libtorch cannot query torch_npu's allocator") {
-  const auto memory = torch_npu().memory({"npu", 0});
-  CHECK(memory.total == int64_t{32} << 30);
-  CHECK(memory.peak == -1);
-  torch_npu().reset_peak({"npu", 0});
+TEST_CASE("memory: of the chip in total, and what torch_npu's allocator has given" *
+          only_if(kHasWheel, "only device.npu.on_npu has torch_npu")) {
+  CHECK(torch_npu().memory({"npu", 1}).total == int64_t{kIs910A ? 32 : 64} << 30);
+  torch_npu().reset_peak({"npu", 1});
+  const auto before = torch_npu().memory({"npu", 1});
+  { const auto block = at::empty({1 << 22}, at::TensorOptions().dtype(at::kByte).device(resolve_device("npu:1").c10())); }
+  CHECK(torch_npu().memory({"npu", 1}).peak >= before.peak + (1 << 22));
 }
 
-TEST_CASE("capabilities of the chip") {
-  torch_npu();
-  const auto at_first = torch_npu().capabilities({"npu", 0});
-  CHECK_FALSE(at_first.native_bf16);
-  CHECK(at_first.saturating_overflow);
-  CHECK_FALSE(at_first.skips_on_device);
-  CHECK_FALSE(at_first.computes_without_units);
-  const EnvironmentVariable a2("FAKE_NPU_SOC", "Ascend910B3");
-  CHECK(torch_npu().capabilities({"npu", 0}).native_bf16);
-  CHECK_FALSE(torch_npu().capabilities({"npu", 0}).saturating_overflow);
-  const EnvironmentVariable unknown("FAKE_NPU_SOC", "Ascend2050");
-  std::string said;
-  {
-    const ScopedLogTee tee([&](LogLevel, std::string_view message) { said += message; });
-    CHECK(torch_npu().capabilities({"npu", 0}).native_bf16);
-  }
-  CHECK(has(said, "Ascend2050"));
+TEST_CASE("capabilities of the chip, and whether an overflow gives inf, as torch_npu has it" *
+          only_if(kHasWheel, "only device.npu.on_npu has torch_npu")) {
+  const auto chip = torch_npu().capabilities({"npu", 0});
+  CHECK(chip.native_bf16 == !kIs910A);
+  CHECK(chip.saturating_overflow == kSaturates);
+  CHECK_FALSE(chip.skips_on_device);
+  CHECK_FALSE(chip.computes_without_units);
+  CHECK(npu_train::detail::run_in_torch_npu_python("import torch\nresult = torch.npu.utils.is_support_inf_nan()\n") ==
+        (kSaturates ? "False" : "True"));
 }
 
-TEST_CASE("the overflow flag: of each device alone, until it is cleared") {
+TEST_CASE("the overflow flag: of each device alone, until it is cleared" *
+          only_if(kHasWheel && kSaturates, "only device.npu.on_npu_910A and _saturating have it")) {
   torch_npu();
+  for (int i = 0; i < 2; ++i) torch_npu().clear_overflow_flag({"npu", i});
   CHECK_FALSE(torch_npu().overflow_flag({"npu", 1}));
   overflow_on(1);
   CHECK(torch_npu().overflow_flag({"npu", 1}));
@@ -226,7 +216,7 @@ TEST_CASE("the overflow flag: of each device alone, until it is cleared") {
   CHECK_FALSE(torch_npu().overflow_flag({"npu", 1}));
 }
 
-TEST_CASE("a module moves to the device and trains there") {
+TEST_CASE("a module moves to the device and trains there" * only_if(kHasWheel, "only device.npu.on_npu has torch_npu")) {
   torch_npu();
   const auto device = resolve_device("npu").c10();
   torch::nn::Sequential net(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 1));

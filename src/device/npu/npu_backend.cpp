@@ -149,13 +149,7 @@ class NpuBackend final : public GenericBackend {
     return name != nullptr ? name : "";
   }
 
-  AscendChip chip() const {
-    const auto name = soc();
-    if (const auto known = ascend_chip(name)) return *known;
-    if (name.empty()) return {.bf16 = false, .saturates = true, .can_choose = false};  // no name reported: safe on every chip
-    warn_once("npu/chip", "npu: the chip '" + name + "' is not known here; it is taken for one with bf16 and IEEE 754 overflow");
-    return {.bf16 = true, .saturates = false, .can_choose = false};
-  }
+  AscendChip chip() const { return assumed_chip(soc()); }
 
   bool saturates() const {
     const auto& ask = loaded.load()->supports_inf_nan;

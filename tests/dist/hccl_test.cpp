@@ -1,0 +1,21 @@
+// HCCL of a torch_npu without Python, which needs a plugin: what a process reports that has none. With the wheel: tests/apps/npu_ranks_test.py.
+#include "testing.hpp"
+
+#include <filesystem>
+
+#include "dist/device_transport.hpp"
+#include "environment_variable.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+TEST_CASE("without the plugin, and with a library that is another one, the reason says what to do") {
+  const auto missing = npu_train::detail::why_no_hccl();
+  CHECK(has(missing, "the library of HCCL is not found"));
+  CHECK(has(missing, "-DNPU_TRAIN_TORCH_NPU_DIR"));
+  const TempDir dir;
+  fs::copy_file(fs::path(NPU_TRAIN_BINARY_DIR) / "tests/unfit_libraries/empty.so", dir / "libnpu_train_hccl.so");
+  const EnvironmentVariable named("NPU_TRAIN_PLUGIN_DIR", dir.path().string());
+  CHECK(has(npu_train::detail::why_no_hccl(), "has no function npu_train_make_hccl"));
+}

@@ -1,1 +1,0 @@
-int aclInit(void) { return 0; }
