@@ -18,10 +18,17 @@
 
 namespace npu_train::detail {
 
-// Returns the first line of a transport's message, which often contains a stack trace.
+// Returns the first line of a transport's message, which often contains a stack trace, and CANN's reason, a line that begins with its code:
+// "EI0003: ...".
 inline std::string message_of(const std::exception& e) {
   const std::string text = e.what();
-  return text.substr(0, text.find('\n'));
+  std::string out = text.substr(0, text.find('\n'));
+  for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n', end + 1)) {
+    const auto line = text.substr(end + 1, text.find('\n', end + 1) - end - 1);
+    if (line.size() < 8 || line[0] != 'E' || line.find_first_not_of("0123456789", 2) != 6 || line[6] != ':') continue;
+    return out + "; " + line;
+  }
+  return out;
 }
 
 // State that a group shares with its collectives, which may outlive it.

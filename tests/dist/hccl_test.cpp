@@ -1,14 +1,25 @@
-// HCCL of a torch_npu without Python, which needs a plugin: what a process reports that has none. With the wheel: tests/apps/npu_ranks_test.py.
+// HCCL of a torch_npu without Python, which needs a plugin: what a process reports that has none. With the wheel:
+// tests/apps/npu_ranks_test.py.
 #include "testing.hpp"
 
 #include <filesystem>
+#include <stdexcept>
 
+#include "dist/c10d_collective.hpp"
 #include "dist/device_transport.hpp"
 #include "environment_variable.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 namespace fs = std::filesystem;
+
+TEST_CASE("an error of HCCL is reported with CANN's reason, and without stack traces") {
+  const auto said = [](const char* text) { return npu_train::detail::message_of(std::runtime_error(text)); };
+  CHECK(said("error code is 1\n[ERROR] 2026 ERR02200\nEI0003: 3 ranks on one server\nframe #0") ==
+        "error code is 1; EI0003: 3 ranks on one server");
+  CHECK(said("error code is 1\nEnd of it: no\nException raised") == "error code is 1");
+  CHECK(said("one line") == "one line");
+}
 
 TEST_CASE("without the plugin, and with a library that is another one, the reason says what to do") {
   const auto missing = npu_train::detail::why_no_hccl();
