@@ -167,6 +167,14 @@ class Doctor(ProgramTest):
         self.assertEqual(found['hello', 'sim_npu:0 step 16-mixed']['verdict'], 'ok')
         self.assertFalse((self.dir / 'out').exists())
 
+    def test_a_simulated_cann_is_listed(self):
+        found = self.findings('--no-hello', NPU_TRAIN_SIM_CANN='1', ASCEND_HOME_PATH='')['environment', 'NPU_TRAIN_SIM_CANN']
+        self.assertEqual((found['verdict'], found['evidence']), ('warn', 'NPU_TRAIN_SIM_CANN=1, ASCEND_HOME_PATH is not set'))
+        self.assertIn('simulated on the host', found['finding'])
+        found = self.findings('--no-hello', code=FAILED, NPU_TRAIN_SIM_CANN='1', ASCEND_HOME_PATH=str(self.dir))['environment', 'NPU_TRAIN_SIM_CANN']
+        self.assertIn('another one, so device npu is refused', found['finding'])
+        self.assertNotIn(('environment', 'NPU_TRAIN_SIM_CANN'), self.findings('--no-hello', NPU_TRAIN_SIM_CANN=''))
+
     def test_a_device_that_is_not_there_fails_and_the_report_goes_on(self):
         found = self.findings('--device', 'npu', code=FAILED, NPU_TRAIN_TORCH_NPU=str(self.dir))
         self.assertEqual(found['hello', 'npu']['verdict'], 'fail')

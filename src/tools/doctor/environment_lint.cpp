@@ -171,6 +171,11 @@ void lint_pairs(const HostView& host, bool ascend, std::vector<Finding>& out) {
     add("HCCL timeouts", Verdict::Warn, "events time out before collectives, so the error message names the wrong one",
         shown_or(host, "HCCL_EVENT_TIMEOUT", std::to_string(event)) + ", " + shown_or(host, "HCCL_EXEC_TIMEOUT", std::to_string(exec)),
         "set HCCL_EVENT_TIMEOUT=" + std::to_string(exec + 32));
+  if (is_set("NPU_TRAIN_SIM_CANN"))
+    add("NPU_TRAIN_SIM_CANN", is_set("ASCEND_HOME_PATH") ? Verdict::Fail : Verdict::Warn,
+        is_set("ASCEND_HOME_PATH") ? "it selects the simulated CANN, and ASCEND_HOME_PATH another one, so device npu is refused"
+                                   : "the CANN of device npu is simulated on the host: no NPU computes, and times are those of the host",
+        setting_of(host, "NPU_TRAIN_SIM_CANN") + ", " + shown_or(host, "ASCEND_HOME_PATH", ""), "unset NPU_TRAIN_SIM_CANN to use an NPU");
   if (host.variable("HCCL_WHITELIST_DISABLE") == "0" && !is_set("HCCL_WHITELIST_FILE"))
     add("HCCL_WHITELIST_FILE", fails, "the list of hosts is enabled, but no file is set", setting_of(host, "HCCL_WHITELIST_DISABLE"),
         "set HCCL_WHITELIST_DISABLE=1, or set HCCL_WHITELIST_FILE to the list");
