@@ -134,6 +134,15 @@ void mat_mul(const OldCall& call) {
   write(call, bias.defined() ? product + bias : product);
 }
 void fill(const OldCall& call) { write(call, open_in(call, 1).reshape({}).expand(call.out.at(0).sizes)); }
+void transpose(const OldCall& call) {
+  const Tensor order = open_in(call, 1).to(at::kLong).contiguous();
+  write(call, open_in(call, 0).permute(at::IntArrayRef(order.data_ptr<int64_t>(), static_cast<size_t>(order.numel()))));
+}
+void concat(const OldCall& call) {
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < call.in.size(); ++i) parts.push_back(open_in(call, i));
+  write(call, at::cat(parts, call.integers.at("concat_dim").at(0)));
+}
 void identity(const OldCall& call) { write(call, open_in(call, 0)); }
 
 struct Pool {
@@ -169,6 +178,7 @@ const std::pair<const char*, OldOperator> kOperators[] = {
     {"BNTrainingReduceGrad", batch_norm_input},
     {"BNTrainingUpdate", batch_norm_update},
     {"BNTrainingUpdateGrad", batch_norm_weight},
+    {"ConcatD", concat},
     {"Conv2D", conv2d},
     {"Conv2DBackpropFilter", conv2d_weight},
     {"Conv2DBackpropInput", conv2d_input},
@@ -182,6 +192,7 @@ const std::pair<const char*, OldOperator> kOperators[] = {
     {"ReduceSum", reduce_sum},
     {"Relu", relu},
     {"ReluGrad", relu_grad},
+    {"Transpose", transpose},
 };
 const bool added = [] {
   bool out = true;
