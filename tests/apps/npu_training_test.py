@@ -35,7 +35,7 @@ class NpuTraining(ProgramTest):
         """The rows of a run on the CPU and of one on the NPU: the same steps, scales and skips, and losses apart by at most the tolerance."""
         both = []
         for device in ('cpu', 'npu'):
-            name = f'{network}_{precision}_{device}'
+            name = f"{network}_{precision}_{device}_{env.get('SIM_CANN_SOC', '')}"
             self.assertDone(self.train(name, network, f'device={device}', f'precision={precision}', *words, **env))
             both.append(self.rows(name))
         cpu, npu = both
@@ -96,7 +96,7 @@ class NpuTraining(ProgramTest):
     def test_clipping_averages_and_accumulation_are_those_of_the_cpu(self):
         self.compare('vit', '32-true', 1e-5, 'trainer.gradient_clip_val=0.5', 'ema={enabled: true, decay: 0.9}', 'trainer.accumulate_grad_batches=2')
         for part in ('model', 'ema'):  # validations are of the averages
-            self.assertTrue((run_dir(self.dir / 'vit_32-true_npu') / f'checkpoints/last/{part}.safetensors').exists())
+            self.assertTrue((run_dir(self.dir / 'vit_32-true_npu_') / f'checkpoints/last/{part}.safetensors').exists())
 
     @in_full
     def test_recomputed_blocks_change_no_bit(self):
@@ -112,6 +112,16 @@ class NpuTraining(ProgramTest):
         for a, b in zip(self.rows('plain'), self.rows('offloaded'), strict=True):
             self.assertEqual(a[0], b[0])
             self.assertAlmostEqual(a[1], b[1], delta=1e-5)
+
+    def test_without_graphs_a_run_goes_on_and_names_the_reason(self):
+        """torch_npu has an implementation; this CANN does not."""
+        rows = []
+        for name, graphs in (('plain', 'false'), ('graphs', 'true')):
+            result = self.train(name, 'vit', 'device=npu', 'precision=32-true', f'trainer.cuda_graphs={graphs}', 'trainer.max_steps=5', 'rng=native')
+            self.assertDone(result)
+            rows.append(self.rows(name))
+            self.assertEqual('cuda_graphs: the step cannot be captured' in result[2] and 'aclmdlRICaptureBegin' in result[2], graphs == 'true', result[2])
+        self.assertEqual(*rows)
 
     def test_resume_bit_for_bit(self):
         """With dropout that the NPU's generator draws."""
