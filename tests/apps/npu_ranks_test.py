@@ -18,8 +18,8 @@ class NpuRanks(ProgramTest):
         launch = ('--nproc', nproc) if nproc else ('trainer.devices=1',)
         return train_app(self.config(CONFIG), *launch, f'output.dir={self.dir / name}', *words, env=of_user(SIM_CANN_DEVICES='4', **env))
 
-    def over(self, transport, name, *words, calls=(), **env):
-        """Two ranks whose gradients travel over HCCL or Gloo; those over HCCL make exactly these calls of it. The counts of the calls."""
+    def over(self, transport, name, *words, **env):
+        """Two ranks whose gradients travel over HCCL or Gloo. How often which function of HCCL was called."""
         if transport == 'gloo': return self.assertDone(self.train(f'{name}_gloo', 'dist.backend=gloo', *words, nproc=2, **env))
         counts = self.dir / f'{name}_calls'
         result = self.train(f'{name}_hccl', *words, nproc=2, SIM_CANN_CALLS=str(counts), **env)
@@ -29,7 +29,6 @@ class NpuRanks(ProgramTest):
         for line in counts.read_text().splitlines():
             function, count = line.split()
             if function.startswith('Hccl'): out[function] += int(count)
-        if calls: self.assertEqual(set(out), set(calls), name)
         return out
 
     def same_bits(self, name, *parts):
@@ -64,14 +63,15 @@ class NpuRanks(ProgramTest):
         self.assertTrue(0 < sum(skips) < len(skips), rows)
 
     def test_shards_are_scattered_sums_which_need_no_all_to_all(self):
-        self.over('hccl', 'zero2', 'trainer.strategy=zero2', calls=('HcclReduceScatter', 'HcclAllGather', 'HcclBroadcast'))
+        calls = self.over('hccl', 'zero2', 'trainer.strategy=zero2')
+        self.assertEqual(set(calls), {'HcclReduceScatter', 'HcclAllGather', 'HcclBroadcast'})
 
     @in_full
     def test_shards_have_the_bits_that_they_have_over_gloo(self):
         """Of two ranks native sums have the bits of ordered ones. Parameters in shards are sent from the host, unit by unit."""
         for strategy in ('zero1', 'zero2', 'zero3'):
-            calls = ('HcclReduceScatter', 'HcclAllGather') + (('HcclBroadcast',) if strategy != 'zero3' else ())
-            for transport in ('hccl', 'gloo'): self.over(transport, strategy, f'trainer.strategy={strategy}', calls=calls)
+            for transport in ('gloo', 'hccl'): calls = self.over(transport, strategy, f'trainer.strategy={strategy}')
+            self.assertEqual(set(calls), {'HcclReduceScatter', 'HcclAllGather'} | ({'HcclBroadcast'} if strategy != 'zero3' else set()))
             self.same_bits(strategy, 'model.safetensors', 'optimizer.safetensors')
         self.assertDone(self.train('hsdp', 'trainer.strategy=zero2', 'dist.shard_size=2', 'dist.check_every=1', nproc=4))
 
@@ -87,7 +87,7 @@ class NpuRanks(ProgramTest):
 
     @in_full
     def test_sums_of_the_transport_are_the_default_and_ordered_ones_are_where_their_bits_are_needed(self):
-        self.over('hccl', 'native', calls=('HcclAllReduce', 'HcclBroadcast'))  # weights at the start
+        self.assertEqual(set(self.over('hccl', 'native')), {'HcclAllReduce', 'HcclBroadcast'})  # weights at the start
         groups = self.train('groups', 'dist.preset=communication', 'dist.group_size=2', 'dist.check_every=1', nproc=4, SIM_CANN_CALLS=str(self.dir / 'calls'))
         self.assertDone(groups)
         self.assertIn('2 groups of 2 ranks add inside', groups[1] + groups[2])
@@ -124,7 +124,7 @@ class NpuRanks(ProgramTest):
 
     @in_full
     def test_every_collective_is_compared_before_it_runs(self):
-        self.over('hccl', 'debug', 'dist.debug=true', 'dist.reduction=ordered', 'trainer.max_steps=2')
+        self.assertGreater(len(self.over('hccl', 'debug', 'dist.debug=true', 'dist.reduction=ordered', 'trainer.max_steps=2')), 1)
 
     def test_as_many_ranks_as_a_server_of_the_chip_has_not(self):
         self.assertFails(self.train('three', nproc=3, SIM_CANN_SOC='910A'), 9, '3 ranks on one server; allowed for Ascend910A: 1, 2, 4, 8')
