@@ -113,17 +113,18 @@ SIM_CANN_OPERATOR(AmpUpdateScale,
 
 // ---- Optimizers ----
 
-// `step` is the number of steps before this one.
+// `step` is the number of steps before this one. Its arithmetic is in fp32 for every dtype, and rounded once.
 SIM_CANN_OPERATOR(ApplyAdamWV2, [](Out parameter, Out mean, Out square, Out largest, Tensor gradient, Tensor step, float rate, float beta1,
                                    float beta2, float decay, float eps, bool amsgrad, bool maximize) {
-  const Tensor g = maximize ? -gradient : gradient;
+  const auto in_fp32 = [](const Tensor& t) { return t.to(at::kFloat); };
+  const Tensor g = maximize ? -in_fp32(gradient) : in_fp32(gradient);
   const double t = step.item<double>() + 1;
-  const Tensor m = at::lerp(mean.get(), g.to(mean.get().scalar_type()), 1 - static_cast<double>(beta1));
-  const Tensor v = square.get() * beta2 + g * g * (1 - static_cast<double>(beta2));
+  const Tensor m = at::lerp(in_fp32(mean), g, 1 - static_cast<double>(beta1));
+  const Tensor v = in_fp32(square) * beta2 + g * g * (1 - static_cast<double>(beta2));
   Tensor bound = v;
-  if (amsgrad) largest = bound = at::maximum(largest, v);
+  if (amsgrad) largest = bound = at::maximum(in_fp32(largest), v);
   const Tensor denominator = bound.sqrt() / std::sqrt(1 - std::pow(static_cast<double>(beta2), t)) + eps;
-  parameter = parameter.get() * (1 - static_cast<double>(rate) * decay) -
+  parameter = in_fp32(parameter) * (1 - static_cast<double>(rate) * decay) -
               m / denominator * (static_cast<double>(rate) / (1 - std::pow(static_cast<double>(beta1), t)));
   mean = m;
   square = v;
