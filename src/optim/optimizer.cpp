@@ -16,6 +16,7 @@
 #include "npu_train/base/saved_part.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
 #include "optim/first_names.hpp"
 
 namespace npu_train {
@@ -25,6 +26,12 @@ constexpr const char* kOtherParameters =
     "; hint: other parameters are trained now: resume with the model.freeze and model.lora of that run, or begin a new one with its "
     "weights "
     "(model.weights)";
+
+// Whether the optimizer kernels of the tensor's device accept found_inf: those of NPUs ignore it.
+bool skips_on_its_device(const at::Tensor& t) {
+  const auto device = device_of(t.device());
+  return backend_of(device).capabilities(device).skips_on_device;
+}
 
 // Ignores strides of dimensions of size 1, which do not affect where elements are stored.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
@@ -168,9 +175,13 @@ void Optimizer::step(const StepDecision& given) {
     const c10::NoGradGuard no_grad;
     StepDecision decision = given;
     auto buckets = make_buckets();
-    const auto on_device = [](const Bucket& b) { return !b.parameters.front().is_cpu(); };
-    if (decision.found_inf.defined() && decision.found_inf.is_cpu() && std::any_of(buckets.begin(), buckets.end(), on_device)) {
-      if (decision.found_inf.item<float>() != 0) return;  // the caller has chosen the host, where reading is free
+    // Reading is free if the caller has the flag on the host.
+    const auto needs_host = [&](const Bucket& b) {
+      const auto& p = b.parameters.front();
+      return !p.is_cpu() && (decision.found_inf.is_cpu() || !skips_on_its_device(p));
+    };
+    if (decision.found_inf.defined() && std::any_of(buckets.begin(), buckets.end(), needs_host)) {
+      if (decision.found_inf.item<float>() != 0) return;
       decision.found_inf = at::Tensor();
     }
     for (auto& bucket : buckets) {
