@@ -6,13 +6,16 @@
 
 #include <cmath>
 #include <memory>
+#include <sstream>
 #include <vector>
 
 #include "device_under_test.hpp"
+#include "npu_train/device/torch_npu_python.hpp"
 #include "npu_train/optim/adam.hpp"
 #include "npu_train/optim/adamw.hpp"
 #include "npu_train/optim/lamb.hpp"
 #include "npu_train/optim/sgd.hpp"
+#include "only_if.hpp"
 
 using namespace npu_train;
 using npu_train::testing::device_under_test;
@@ -193,4 +196,59 @@ TEST_CASE("a step by gradients whose squares fp16 cannot hold is as large as any
         CHECK((in_double(w) - expected).abs().max().item<double>() < (type == at::kHalf ? 0x1p-11 : 0x1p-8) * t + 2e-4 * t);
       }
     }
+}
+
+TEST_CASE("twenty steps give the numbers of torch_npu's own fused optimizers" *
+          only_if(npu_train::testing::name_of_device_under_test() == "npu", "only device npu has torch_npu")) {
+  const auto& device = device_under_test();
+  constexpr int64_t kSize = 1000;
+  const auto gradient = [](int t) { return (at::arange(kSize, at::kFloat) * (t + 1)).cos(); };
+  struct Row {
+    const char* theirs;
+    std::function<std::unique_ptr<Optimizer>(ParameterSet)> ours;
+  };
+  const std::vector<Row> rows = {
+      {"NpuFusedAdamW([p], lr=0.01, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1)",
+       [](ParameterSet s) {
+         return std::make_unique<AdamW>(std::move(s), AdamWOptions{.lr = 0.01, .betas = {0.9, 0.99}, .eps = 1e-6, .weight_decay = 0.1});
+       }},
+      {"NpuFusedAdam([p], lr=0.01, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1)",
+       [](ParameterSet s) {
+         return std::make_unique<Adam>(std::move(s), AdamOptions{.lr = 0.01, .betas = {0.9, 0.99}, .eps = 1e-6, .weight_decay = 0.1});
+       }},
+      {"NpuFusedSGD([p], lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True)",
+       [](ParameterSet s) {
+         return std::make_unique<Sgd>(std::move(s), SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
+       }},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.theirs));
+    std::istringstream theirs(npu_train::detail::run_in_torch_npu_python(std::string(R"(
+import torch, torch_npu
+from torch_npu.optim import NpuFusedAdam, NpuFusedAdamW, NpuFusedSGD
+start = torch.arange(1000.)
+p = torch.nn.Parameter(start.sin().npu())
+optimizer = )") + row.theirs + R"(
+for t in range(20):
+    gradient = (start * (t + 1)).cos().npu()
+    if p.grad is None: p.grad = gradient
+    else: p.grad.copy_(gradient)
+    optimizer.step()
+result = ' '.join(map(str, p.detach().cpu().tolist()))
+)"));
+    ParameterSet set;
+    const at::Tensor w = at::arange(kSize, at::kFloat).sin().to(device.c10()).requires_grad_();
+    set.add({.name = "w", .value = w});
+    const auto o = row.ours(set);
+    for (int t = 0; t < 20; ++t) {
+      w.mutable_grad() = gradient(t).to(device.c10());
+      o->step();
+    }
+    const at::Tensor ours = in_double(w);
+    double largest = 0, value = 0;
+    int64_t count = 0;
+    for (; theirs >> value; ++count) largest = std::max(largest, std::abs(ours[count].item<double>() - value));
+    CHECK(count == kSize);
+    CHECK(largest < 2e-6);
+  }
 }
