@@ -193,6 +193,13 @@ class Runs(Driver):
     def test_channels_last_is_refused(self):
         self.assertFails(self.train('trainer.memory_format=channels_last'), 2, 'channels_last', 'contiguous')
 
+    def test_two_canns_in_one_library_path(self):
+        (self.dir / 'libascendcl.so').symlink_to(EMPTY)
+        self.assertFails(self.train(cann=f'{self.dir}:{CANN}'), 4, 'does not fit the CANN that is loaded', 'undefined symbol: acl')
+
+    def test_a_chip_that_is_not_played(self):
+        self.assertFails(self.train(SIM_CANN_SOC='910C9'), 2, 'SIM_CANN_SOC=910C9', 'allowed: Ascend910A')
+
     def test_no_device(self):
         self.assertFails(self.train(ASCEND_RT_VISIBLE_DEVICES=''), 4, 'finds no NPU', 'npu-smi')
 

@@ -11,6 +11,7 @@
 
 #include "device/ascend_chip.hpp"
 #include "device/npu/torch_npu.hpp"
+#include "device/npu/torch_npu_errors.hpp"
 #include "device_under_test.hpp"
 #include "environment_variable.hpp"
 #include "npu_train/core/log.hpp"
@@ -93,6 +94,12 @@ TEST_CASE("a wheel of another version is refused before it is loaded" * only_if(
   const auto text = refusal(dir / "torch_npu/lib");
   CHECK(has(text, "torch_npu 2.5.1.post1"));
   CHECK(has(text, "does not fit libtorch " + kMinor));
+}
+
+TEST_CASE("a library of the simulated CANN that finds another libascendcl.so") {
+  const auto e = error_of(
+      [] { npu_train::detail::explain_loading("libtorch_npu.so", "/sim/libhccl.so: undefined symbol: _ZN8sim_cann12host_addressEPKvm"); });
+  CHECK(has(e.what(), "does not fit the CANN that is loaded"));
 }
 
 TEST_CASE("signs of an NPU are its device nodes") {
