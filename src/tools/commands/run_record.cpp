@@ -46,6 +46,7 @@ RunRecord read_run(const fs::path& folder) {
     check(fs::is_regular_file(folder / file), ErrorKind::Data, kWhere, folder.string(), ": not the folder of a run: it has no ", file,
           "; hint: a run's folder is, for example, outputs/NAME/version_0");
   RunRecord out{.config = load_yaml((folder / "config.yaml").string()), .rows = read_rows(folder / "metrics.csv")};
+  out.steps = out.rows.numbers("step");
   if (fs::exists(folder / "history.json")) out.history = load_json(folder / "history.json");
   if (fs::exists(folder / "environment.json")) out.environment = read_environment(folder / "environment.json");
   out.overflow = read_overflow(folder / "overflow_report.json");

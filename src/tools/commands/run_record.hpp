@@ -18,6 +18,7 @@ struct RunRecord {
   std::string name{};  ///< the folder, without what the folders of all runs have in common
   ConfigNode config{};
   CsvTable rows{};                                   ///< metrics.csv
+  std::vector<double> steps{};                       ///< the column step of the rows
   Json history{};                                    ///< history.json; null before the end of the first epoch
   std::map<std::string, std::string> environment{};  ///< empty if there is no environment.json
   std::vector<std::string> overflow{};               ///< sentences about the last overflow that was explained

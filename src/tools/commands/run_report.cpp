@@ -17,19 +17,19 @@ using Runs = std::vector<RunRecord>;
 
 // A column of the rows of one phase.
 struct LoggedCurve {
-  std::vector<double> epoch, step, value;
+  std::vector<double> step, value;
   bool any() const { return !value.empty(); }
 };
 
 LoggedCurve curve_of(const RunRecord& run, const std::string& phase, const std::string& column) {
   LoggedCurve out;
   if (!run.rows.has(column)) return out;
-  const auto epoch = run.rows.numbers("epoch"), step = run.rows.numbers("step"), value = run.rows.numbers(column);
+  const auto value = run.rows.numbers(column);
   const auto at = run.rows.index("phase"), cell = run.rows.index(column);
   for (size_t i = 0; i < value.size(); ++i) {
     const auto& row = run.rows.rows[i];
     if (row[at] != phase || row[cell].empty()) continue;
-    out.epoch.push_back(epoch[i]), out.step.push_back(step[i]), out.value.push_back(value[i]);
+    out.step.push_back(run.steps[i]), out.value.push_back(value[i]);
   }
   return out;
 }
@@ -107,14 +107,18 @@ std::string end_of(const RunRecord& run) {
   return reason != nullptr ? reason->text(run.name + "/history.json") : "none recorded: the run has not ended, or was killed";
 }
 
+// Returns the steps of the run, not those for which a program logged values.
+int64_t steps_of(const RunRecord& run) {
+  const auto phase = run.rows.index("phase");
+  double out = 0;
+  for (size_t i = 0; i < run.steps.size(); ++i)
+    if (run.rows.rows[i][phase] != "log") out = std::max(out, run.steps[i]);
+  return static_cast<int64_t>(out);
+}
+
 // The numbers of a run that do not depend on its task.
 std::vector<ReportField> results_of(const RunRecord& run) {
   const Epochs epochs(run);
-  std::vector<double> steps;  // of the run, not of values that a program logs
-  for (const char* phase : {"train", "epoch", "val"}) {
-    const auto of_phase = curve_of(run, phase, "step").value;
-    steps.insert(steps.end(), of_phase.begin(), of_phase.end());
-  }
   const auto skipped = curve_of(run, "train", "skipped").value;
   const auto duration = [&](const char* key) {
     return epochs.items.empty() ? ReportValue(Json()) : ReportValue(epochs.sum(key), human_duration(epochs.sum(key)));
@@ -133,7 +137,7 @@ std::vector<ReportField> results_of(const RunRecord& run) {
       both("lr", "learning rate", setting(run, "optimizer.lr")),
       both("batch_size", "batch size", setting(run, "data.batch_size")),
       both("epochs", static_cast<int64_t>(epochs.items.size())),
-      both("steps", steps.empty() ? 0 : static_cast<int64_t>(*std::max_element(steps.begin(), steps.end()))),
+      both("steps", steps_of(run)),
       both("skipped_steps", "skipped steps", static_cast<int64_t>(std::count(skipped.begin(), skipped.end(), 1.0))),
       both("end", end_of(run)),
       both("samples_per_second", "samples/s, median of epochs", rate("samples_per_second")),
@@ -151,40 +155,35 @@ std::vector<ReportField> results_of(const RunRecord& run) {
 }
 
 // Returns "3 epochs and 60 steps, 2 steps skipped; end: trainer.max_epochs reached".
-std::string sentence_about(const RunRecord& run) {
-  const auto fields = results_of(run);
+std::string sentence_about(const std::vector<ReportField>& results) {
   const auto text = [&](const char* key) {
-    return std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key; })->value.text;
+    return std::find_if(results.begin(), results.end(), [&](const auto& f) { return f.key == key; })->value.text;
   };
   return text("epochs") + " epochs and " + text("steps") + " steps, " + text("skipped_steps") + " steps skipped; end: " + text("end");
 }
 
-// Adds the results: a list for one run; for several a table with a column for each run.
+// Adds a sentence about each run, and a table of the results with a column for each.
 void add_results(Report& out, const Runs& runs) {
   auto documents = Json::array();
   std::vector<std::vector<ReportField>> all;
+  std::vector<std::string> names;
   for (const auto& run : runs) {
     all.push_back(results_of(run));
+    out.say((runs.size() == 1 ? "" : run.name + ": ") + sentence_about(all.back()));
     auto document = Json::object({{"run", run.name}});
-    for (const auto& field : all.back()) document.push_member(field.key, field.value.exact);
+    for (const auto& field : all.back()) {
+      document.push_member(field.key, field.value.exact);
+      if (std::find(names.begin(), names.end(), field.name) == names.end()) names.push_back(field.name);
+    }
     documents.push_back(std::move(document));
   }
   out.data({{"runs", std::move(documents)}});
-  if (runs.size() == 1) {
-    ReportTable table{.title = "Results"};
-    for (auto& f : all[0]) table.add({shown("result", f.name), shown("value", std::move(f.value))});
-    return out.table("", std::move(table));
-  }
   ReportTable table{.title = "Results"};
-  std::vector<std::string> names;
-  for (const auto& fields : all)
-    for (const auto& f : fields)
-      if (std::find(names.begin(), names.end(), f.name) == names.end()) names.push_back(f.name);
   for (const auto& name : names) {
     std::vector<ReportField> row = {shown("result", name)};
     for (size_t i = 0; i < runs.size(); ++i) {
       const auto found = std::find_if(all[i].begin(), all[i].end(), [&](const auto& f) { return f.name == name; });
-      row.push_back(shown(runs[i].name, found == all[i].end() ? ReportValue(Json()) : found->value));
+      row.push_back(shown(runs.size() == 1 ? "value" : runs[i].name, found == all[i].end() ? ReportValue(Json()) : found->value));
     }
     table.add(std::move(row));
   }
@@ -244,31 +243,35 @@ void add_curves(Report& out, const Runs& runs) {
   add_plot(out, runs, "data_wait", "Seconds of waiting for data");
 }
 
-// Adds the settings that differ between the runs; of a single run all, on the page only.
+// Adds the settings that differ from those of the first run, with the values of all runs.
 void add_settings(Report& out, const Runs& runs, const std::string& what, const std::string& title,
                   const std::function<std::vector<ConfigDifference>(const RunRecord&, const RunRecord&)>& compare) {
-  std::vector<std::string> paths;
-  std::map<std::string, std::vector<std::string>> values;
-  std::map<std::string, bool> numeric;
+  struct Setting {
+    std::string path;
+    bool numeric;
+    std::vector<std::string> values;  // of each run
+  };
+  std::vector<Setting> settings;
   for (size_t i = 1; i < runs.size(); ++i)
     for (const auto& d : compare(runs[0], runs[i])) {
-      auto [found, is_new] = values.try_emplace(d.path, runs.size(), d.a);  // the others have the first run's value
-      if (is_new) paths.push_back(d.path);
-      found->second[i] = d.b;
-      numeric[d.path] = d.numeric;
+      auto found = std::find_if(settings.begin(), settings.end(), [&](const auto& one) { return one.path == d.path; });
+      if (found == settings.end())  // the runs before have the first run's value
+        found = settings.insert(found, {d.path, d.numeric, std::vector<std::string>(runs.size(), d.a)});
+      found->values[i] = d.b;
     }
   out.heading(title);
-  if (paths.empty()) out.say(what + ": no differences", Tone::Good);
+  if (settings.empty()) out.say(what + ": no differences", Tone::Good);
   ReportTable table;
-  for (const auto& path : paths) {
-    std::vector<ReportField> row = {both("path", what, path)};
-    for (size_t i = 0; i < runs.size(); ++i) row.push_back(both(str_cat("run_", i), runs[i].name, values[path][i]));
-    row.push_back(both("numeric", "may change numbers", {numeric[path], numeric[path] ? "yes" : "no", Tone::Plain}));
+  for (const auto& one : settings) {
+    std::vector<ReportField> row = {both("path", what, one.path)};
+    for (size_t i = 0; i < runs.size(); ++i) row.push_back(both(str_cat("run_", i), runs[i].name, one.values[i]));
+    row.push_back(both("numeric", "may change numbers", {one.numeric, one.numeric ? "yes" : "no", Tone::Plain}));
     table.add(std::move(row));
   }
   out.table(what + "_differences", std::move(table));
 }
 
+// Adds all settings of a single run, on the page only.
 void add_all_settings(Report& out, const RunRecord& run) {
   out.heading("Configuration");
   ReportTable config;
@@ -290,7 +293,6 @@ void add_all_settings(Report& out, const RunRecord& run) {
 
 Report report_of(const std::vector<RunRecord>& runs) {
   Report out(runs.size() == 1 ? "Run " + runs[0].name : str_cat(runs.size(), " runs"));
-  for (const auto& run : runs) out.say((runs.size() == 1 ? "" : run.name + ": ") + sentence_about(run));
   add_results(out, runs);
   add_metrics(out, runs);
   for (const auto& run : runs) out.remarks(runs.size() == 1 ? "overflow" : run.name, run.overflow, Tone::Warn);
