@@ -90,11 +90,10 @@ void for_each_line(const std::string& file, const ImageListColumns& columns, con
 }
 
 // Sorts names of classes: numbers by value, so that class 10 follows class 9.
-std::vector<std::string> sorted_classes(const std::set<std::string>& names) {
-  std::vector<std::string> out(names.begin(), names.end());
-  if (std::all_of(out.begin(), out.end(), [](const auto& name) { return whole_number(name).has_value(); }))
-    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return *whole_number(a) < *whole_number(b); });
-  return out;
+void sort_classes(std::vector<std::string>& names) {
+  std::sort(names.begin(), names.end());
+  if (std::all_of(names.begin(), names.end(), [](const auto& name) { return whole_number(name).has_value(); }))
+    std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return *whole_number(a) < *whole_number(b); });
 }
 
 int32_t narrow(size_t value) {
@@ -104,26 +103,43 @@ int32_t narrow(size_t value) {
 
 }  // namespace
 
-// Numbers the classes while the lines are read.
+// Numbers the classes while the lines are read; if the list defines them, in the order in which they occur, until the end.
 struct ImageList::Reading {
   ImageList& list;
-  std::unordered_map<std::string, int32_t> numbers;
+  std::vector<std::string> classes;
+  bool defines_classes;
+  std::unordered_map<std::string, int32_t> numbers{};
+
+  int32_t number_of(const std::string& name, const std::string& where) {
+    check(!name.empty(), ErrorKind::Data, kImageList, where, ": the label is empty");
+    const auto [known, is_new] = numbers.try_emplace(name, narrow(classes.size()));
+    check(!is_new || defines_classes, ErrorKind::Data, kImageList, where, ": no class of the training data is called '", name, "'");
+    if (is_new) classes.push_back(name);
+    return known->second;
+  }
 
   void add(const Line& line) {
     detail::path_of_listed_image(list.root_, line.image, line.where, kImageList);
     if (!list.columns_.values.empty()) return add_values(line);
     Row row{line.image, narrow(list.labels_.size()), narrow(line.labels.size())};
-    for (const auto& name : line.labels) {
-      check(!name.empty(), ErrorKind::Data, kImageList, line.where, ": the label is empty");
-      const auto known = numbers.find(name);
-      check(known != numbers.end(), ErrorKind::Data, kImageList, line.where, ": no class of the training data is called '", name, "'");
-      list.labels_.push_back(known->second);
-    }
-    if (!list.columns_.label.empty()) {
-      row.first = list.labels_.back();
-      list.labels_.clear();
-    }
+    if (!list.columns_.label.empty())
+      row.first = number_of(line.labels.front(), line.where);
+    else
+      for (const auto& name : line.labels) list.labels_.push_back(number_of(name, line.where));
     list.rows_.push_back(std::move(row));
+  }
+
+  // Gives the classes that the list defined their final numbers.
+  void sort() {
+    auto sorted = classes;
+    sort_classes(sorted);
+    std::vector<int32_t> to(classes.size());
+    for (size_t i = 0; i < sorted.size(); ++i) to[static_cast<size_t>(numbers.at(sorted[i]))] = static_cast<int32_t>(i);
+    const auto renumber = [&](int32_t& number) { number = to[static_cast<size_t>(number)]; };
+    if (!list.columns_.label.empty())
+      for (auto& row : list.rows_) renumber(row.first);
+    std::for_each(list.labels_.begin(), list.labels_.end(), renumber);
+    classes = std::move(sorted);
   }
 
   void add_values(const Line& line) {
@@ -145,22 +161,16 @@ ImageList::ImageList(std::string root, const std::string& file, ImageListColumns
   check(std::set<std::string>(columns_.values.begin(), columns_.values.end()).size() == columns_.values.size(), ErrorKind::Usage,
         "data.values", "names a column twice");
   check(!columns_.separator.empty(), ErrorKind::Usage, "data.separator", "is empty; allowed: at least one character");
-  if (!columns_.values.empty()) {
-    classes = columns_.values;
-  } else if (classes.empty()) {
-    std::set<std::string> names;
-    for_each_line(file, columns_, [&](const Line& line) { names.insert(line.labels.begin(), line.labels.end()); });
-    names.erase("");
-    classes = sorted_classes(names);
-  }
-  Reading reading{*this, {}};
+  if (!columns_.values.empty()) classes = columns_.values;
+  Reading reading{.list = *this, .classes = classes, .defines_classes = classes.empty()};
   for (size_t i = 0; i < classes.size(); ++i) reading.numbers.emplace(classes[i], static_cast<int32_t>(i));
   for_each_line(file, columns_, [&](const Line& line) { reading.add(line); });
   check(!rows_.empty(), ErrorKind::Data, kImageList, file, ": lists no image");
-  check(!classes.empty(), ErrorKind::Data, kImageList, file, ": no line has a label");
+  check(!reading.classes.empty(), ErrorKind::Data, kImageList, file, ": no line has a label");
+  if (reading.defines_classes) reading.sort();
   info_.name = kImageList;
-  info_.num_classes = static_cast<int64_t>(classes.size());
-  info_.class_names = std::move(classes);
+  info_.num_classes = static_cast<int64_t>(reading.classes.size());
+  info_.class_names = std::move(reading.classes);
   info_.shape = {3, -1, -1};
   info_.mean = {0.485, 0.456, 0.406};
   info_.std = {0.229, 0.224, 0.225};
