@@ -20,6 +20,7 @@
 #include "npu_train/data/dataset.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/engine/run_config.hpp"
+#include "npu_train/engine/run_files.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/loop.hpp"
@@ -112,34 +113,16 @@ npu_train_error* guarded(Fn&& body) noexcept {
 /// Programs read the version of libtorch from the file before they load it.
 constexpr char kBuiltWith[] = "npu_train built with libtorch " TORCH_VERSION;
 
-Json json_of(const Scalars& scalars) {
-  auto out = Json::object();
-  for (const auto& [name, value] : scalars) out.set(name, value);
-  return out;
-}
-
-Json json_of(const EpochReport& r) {
-  return Json::object({{"epoch", r.epoch},
-                       {"global_step", r.global_step},
-                       {"train", json_of(r.train)},
-                       {"val", json_of(r.val)},
-                       {"lr", r.lr},
-                       {"loss_scale", r.loss_scale},
-                       {"skipped", r.skipped},
-                       {"seconds", r.seconds},
-                       {"samples_per_second", r.samples_per_second}});
-}
-
-Json json_of(const RunResult& r) {
+Json document_of(const RunResult& r) {
   auto history = Json::array();
-  for (const auto& epoch : r.history) history.push_back(json_of(epoch));
+  for (const auto& epoch : r.history) history.push_back(to_json(epoch, ""));
   return Json::object({{"reason", stop_reason_name(r.reason)},
                        {"global_step", r.global_step},
                        {"skipped_steps", r.skipped_steps},
                        {"run_dir", r.run_dir},
                        {"last_checkpoint", r.last_checkpoint},
                        {"best_checkpoint", r.best_checkpoint},
-                       {"final_val", json_of(r.final_val)},
+                       {"final_val", to_json(r.final_val)},
                        {"history", std::move(history)}});
 }
 
@@ -181,7 +164,7 @@ class Events final : public Callback {
                              {"global_step", r.global_step},
                              {"epoch", r.epoch},
                              {"taken", r.taken},
-                             {"metrics", json_of(r.metrics)},
+                             {"metrics", to_json(r.metrics)},
                              {"lr", r.lr},
                              {"loss_scale", r.loss_scale},
                              {"grad_norm", r.grad_norm},
@@ -189,10 +172,10 @@ class Events final : public Callback {
                              {"seconds", r.seconds}}));
   }
   void on_validation_end(TrainLoop& loop, const Scalars& metrics) override {
-    send(loop, Json::object({{"event", "validation"}, {"global_step", loop.global_step()}, {"metrics", json_of(metrics)}}));
+    send(loop, Json::object({{"event", "validation"}, {"global_step", loop.global_step()}, {"metrics", to_json(metrics)}}));
   }
   void on_epoch_end(TrainLoop& loop, const EpochReport& report) override {
-    send(loop, Json::object({{"event", "epoch"}, {"report", json_of(report)}}));
+    send(loop, Json::object({{"event", "epoch"}, {"report", to_json(report, "")}}));
   }
   void on_checkpoint(TrainLoop& loop, const std::string& path) override {
     send(loop, Json::object({{"event", "checkpoint"}, {"path", path}}));
@@ -339,7 +322,7 @@ npu_train_error* npu_train_trainer_on_event(npu_train_trainer* trainer, npu_trai
 }
 
 npu_train_error* npu_train_trainer_fit(npu_train_trainer* trainer, char** result) {
-  return guarded([&] { give_text(result, json_of(Use(trainer).build().fit()).dump(0)); });
+  return guarded([&] { give_text(result, document_of(Use(trainer).build().fit()).dump(0)); });
 }
 
 void npu_train_trainer_request_stop(npu_train_trainer* trainer) {
@@ -355,7 +338,7 @@ npu_train_error* npu_train_trainer_save(npu_train_trainer* trainer, char** path)
 }
 
 npu_train_error* npu_train_trainer_validate(npu_train_trainer* trainer, char** metrics) {
-  return guarded([&] { give_text(metrics, json_of(Use(trainer).build().validate()).dump(0)); });
+  return guarded([&] { give_text(metrics, to_json(Use(trainer).build().validate()).dump(0)); });
 }
 
 npu_train_error* npu_train_trainer_predict(npu_train_trainer* trainer, DLManagedTensor* input, DLManagedTensor** output) {

@@ -40,16 +40,18 @@ std::vector<fs::path> versions(const fs::path& dir) {
   return out;
 }
 
+// Returns "tokens_per_second"; "" if the task's loss counts samples.
+std::string weight_rate_name(const Task& task) { return task.weight_unit().empty() ? "" : task.weight_unit() + "_per_second"; }
+
+double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+}  // namespace
+
 Json to_json(const Scalars& scalars) {
   auto out = Json::object();
   for (const auto& [name, value] : scalars) out.set(name, value);
   return out;
 }
-
-// Returns "tokens_per_second"; "" if the task's loss counts samples.
-std::string weight_rate_name(const Task& task) { return task.weight_unit().empty() ? "" : task.weight_unit() + "_per_second"; }
-
-double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
 Json to_json(const EpochReport& r, const std::string& weight_rate) {
   auto out = Json::object({{"epoch", r.epoch},
@@ -68,8 +70,6 @@ Json to_json(const EpochReport& r, const std::string& weight_rate) {
   if (r.flops_per_second > 0) out.set("flops_per_second", r.flops_per_second).set("mfu", r.mfu);
   return out;
 }
-
-}  // namespace
 
 std::string make_run_dir(const std::string& dir, const std::string& name) {
   const auto base = fs::path(dir) / name;
@@ -173,6 +173,7 @@ void RunFiles::Impl::event(const std::string& phase, int64_t step, const Scalars
 }
 
 void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values) {
+  flush_logged();  // rows stay in the order of their steps
   add_columns(values);
   std::string line = str_cat(epoch, ',', step, ',', phase);
   for (size_t i = 3; i < columns.size(); ++i) {  // after epoch, step and phase
@@ -226,7 +227,6 @@ void RunFiles::on_fit_start(TrainLoop& loop) {
 
 void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
   impl_->open(loop);  // a program with its own loop does not call on_fit_start
-  impl_->flush_logged();
   const bool scale_moved = impl_->loss_scale.value_or(r.loss_scale) != r.loss_scale;
   impl_->loss_scale = r.loss_scale;
   if ((r.attempt + 1) % impl_->every != 0 && r.taken && !scale_moved) return;
@@ -244,12 +244,10 @@ void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
 
 void RunFiles::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
   impl_->open(loop);
-  impl_->flush_logged();
   impl_->row("val", loop.epoch(), loop.global_step(), metrics);
 }
 
 void RunFiles::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
-  impl_->flush_logged();
   const auto weight_rate = weight_rate_name(*loop.parts().task);
   auto values = r.train;
   values.insert(values.end(), {{"lr", r.lr},

@@ -6,9 +6,14 @@
 #include <vector>
 
 #include "npu_train/io/event_writer.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/train/callback.hpp"
 
 namespace npu_train {
+
+/// The numbers as history.json has them. `weight_rate`: the name of EpochReport::weight_per_second, "" if it is not to be there.
+Json to_json(const Scalars& scalars);
+Json to_json(const EpochReport& report, const std::string& weight_rate);
 
 /// Creates the next free `dir/name/version_N` and returns it. Error(Checkpoint) if it cannot be created.
 std::string make_run_dir(const std::string& dir, const std::string& name);
