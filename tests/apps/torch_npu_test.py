@@ -3,6 +3,7 @@ import csv
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -94,6 +95,12 @@ class FaultsOfWheel(Driver):
     def test_the_libpython_of_another_python(self):
         result = self.train(python=self.answering('mixed', 's/^npu_train:version=.*/npu_train:version=3.10.99/'))
         self.assertFails(result, 4, 'of 3.10.99', 'two installations')
+
+    def test_another_libpython_in_the_process(self):
+        used = subprocess.run([PYTHON, '-c', 'import sysconfig as s; print(s.get_config_var("LIBDIR") + "/" + s.get_config_var("INSTSONAME"))'],
+                              capture_output=True, text=True, check=True).stdout.strip()
+        other = shutil.copy(used, self.dir)
+        self.assertFails(self.train(LD_PRELOAD=other), 4, f'this process has loaded {other}', used, 'a process can have only one Python')
 
     def test_no_numpy(self):
         torch, torch_npu, numpy = PACKAGES
@@ -216,10 +223,20 @@ class Runs(Driver):
         self.check_guest(run(GUEST, env=of_user()))
 
     def test_a_python_process_that_did_not_import_torch_npu(self):
-        for first in ('', 'import torch, torch_npu;'):
+        for first, named in ('', None), ('', PYTHON), ('import torch, torch_npu;', None):
             code = (f'{first}import ctypes; guest = ctypes.CDLL("{BIN.parent}/tests/libnpu_guest_library.so"); code = guest.npu_guest(0);'
                     'import sys; sys.exit(code)')
-            with self.subTest(first): self.check_guest(run(PYTHON, '-c', code, env=of_user(python=None, TORCH_DEVICE_BACKEND_AUTOLOAD='0')))
+            with self.subTest(first, named=named): self.check_guest(run(PYTHON, '-c', code, env=of_user(python=named, TORCH_DEVICE_BACKEND_AUTOLOAD='0')))
+
+    def test_a_python_process_and_another_named_python(self):
+        other, site = self.environment('other')
+        (site / 'torch_npu').mkdir()
+        (site / 'torch_npu/__init__.py').write_text('raise RuntimeError("must not be imported")\n')
+        code = f'import ctypes, sys; sys.exit(ctypes.CDLL("{BIN.parent}/tests/libnpu_guest_library.so").npu_guest(1))'
+        first, second = run(PYTHON, '-c', code, env=of_user(python=other, TORCH_DEVICE_BACKEND_AUTOLOAD='0'))[1].splitlines()[:2]
+        for words in (str(PACKAGES[1]), f'NPU_TRAIN_PYTHON={other} has {site.resolve()}/torch_npu', 'a process can have only one Python'):
+            self.assertIn(words, first)
+        self.assertEqual(first.removeprefix('first'), second.removeprefix('second'))
 
 
 if __name__ == '__main__':

@@ -5,7 +5,9 @@
 #include <clocale>
 #include <csignal>
 #include <cstddef>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <type_traits>
 
 #include "npu_train/core/error.hpp"
@@ -125,6 +127,13 @@ PythonApi of_process() {
   return out;
 }
 
+// The file with the libpython that this process has loaded; "" if it has none.
+std::string loaded_libpython() {
+  Dl_info found{};
+  void* const function = ::dlsym(RTLD_DEFAULT, "Py_GetVersion");
+  return function != nullptr && ::dladdr(function, &found) != 0 && found.dli_fname != nullptr ? found.dli_fname : "";
+}
+
 std::string text_of(const PythonApi& python, void* dict, const char* name) {
   void* const value = python.get_item(dict, name);
   ptrdiff_t size = 0;
@@ -148,6 +157,12 @@ void start_python(const std::string& libpython, const std::string& python, const
           ", not that of ", python, "; hint: start another process");
     return;
   }
+  // libtorch_python would call the functions of whichever library was loaded first.
+  std::error_code none;
+  const auto loaded_before = loaded_libpython();
+  check(loaded_before.empty() || std::filesystem::equivalent(loaded_before, libpython, none), ErrorKind::Device, kWhere,
+        "this process has loaded ", loaded_before, ", and torch_npu of ", python, " needs ", libpython,
+        "; a process can have only one Python; hint: name an interpreter of the first in NPU_TRAIN_PYTHON, or do not link that library");
   void* const library = ::dlopen(libpython.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     const char* const reason = ::dlerror();

@@ -35,6 +35,12 @@ finally:
 result = torch_npu.__version__
 )";
 
+constexpr const char* kFolderOfTorchNpu = R"(
+import importlib.util, os
+found = importlib.util.find_spec('torch_npu')
+result = os.path.realpath(os.path.dirname(found.origin)) if found and found.origin else ''
+)";
+
 void check_environment(const PythonEnvironment& environment) {
   const auto& python = environment.python;
   check_torch_npu_version(environment.torch_npu, environment.torch_npu_version);
@@ -130,6 +136,17 @@ void import_wheel(const PythonEnvironment& environment, TorchNpu& out) {
   out.finalize = end_python_modules;
 }
 
-void import_into_host() { import_torch_npu("the Python of this process", "its libtorch_npu.so"); }
+void import_into_host() {
+  std::vector<std::string> tried;
+  if (const char* named = std::getenv(kPythonVariable); named != nullptr && *named != '\0') {
+    const auto theirs = environment_with_torch_npu(tried)->torch_npu;
+    const auto ours = run_in_torch_npu_python(kFolderOfTorchNpu);
+    if (ours != theirs)
+      fail_npu("the Python of this process has " + (ours.empty() ? "no torch_npu" : ours) + ", and " + kPythonVariable + "=" + named +
+                   " has " + theirs + "; a process can have only one Python",
+               "start the program with that interpreter, or unset " + std::string(kPythonVariable));
+  }
+  import_torch_npu("the Python of this process", "its libtorch_npu.so");
+}
 
 }  // namespace npu_train::detail
