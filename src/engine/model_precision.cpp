@@ -1,6 +1,7 @@
 #include "npu_train/engine/model_precision.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include <torch/nn/module.h>
@@ -38,6 +39,8 @@ std::vector<std::string> block_names(const Model& model) {
   for (const auto& block : model.blocks) out.push_back(block.name);
   return out;
 }
+
+bool is_class(const std::string& entry) { return !fp32_ops_of_class(entry).empty(); }
 
 bool names_block(const Model& model, const std::string& entry) {
   return std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& b) { return in_modules(b.name, {entry}); });
@@ -118,7 +121,12 @@ PrecisionOptions precision_options(const RunConfig& config) {
   out.grad_scaler = config.grad_scaler;
   out.cpu_low_precision = config.cpu_low_precision;
   out.fp32_ops = config.amp.fp32_ops;
+  std::copy_if(config.amp.fp32_modules.begin(), config.amp.fp32_modules.end(), std::back_inserter(out.fp32_modules), is_class);
   return out;
+}
+
+bool has_module_paths(const AmpOptions& amp) {
+  return !amp.low_precision_modules.empty() || !std::all_of(amp.fp32_modules.begin(), amp.fp32_modules.end(), is_class);
 }
 
 AmpModules amp_modules(const AmpOptions& options) {
@@ -130,8 +138,8 @@ AmpModules amp_modules(const AmpOptions& options) {
 void keep_in_fp32(Model& model, const AmpModules& modules, const Device& device, const Precision& precision) {
   if (modules.fp32.empty() && modules.low.empty()) return;
   for (const auto& entry : modules.fp32)
-    check(names_block(model, entry), ErrorKind::Usage, "amp.fp32_modules", "the model has no block '", entry,
-          "'; allowed: ", join(block_names(model)));
+    check(is_class(entry) || names_block(model, entry), ErrorKind::Usage, "amp.fp32_modules", "the model has no block '", entry,
+          "'; allowed: ", join(block_names(model)), "; or a class of layers: ", join(fp32_classes()));
   for (const auto& entry : modules.low) check_exception(model, modules, entry, precision);
   const bool low_parameters = has_low_parameters(precision);
   for (auto& block : model.blocks) {

@@ -192,8 +192,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
     resolved.set("task", detail::write_value(parts.tasks.resolve(task_part, "task", none)));
   }
-  const bool has_lists = !config.amp.fp32_modules.empty() || !config.amp.low_precision_modules.empty();
-  check(model.module != nullptr || !model.blocks.empty() || !has_lists, ErrorKind::Usage,
+  check(model.module != nullptr || !model.blocks.empty() || !has_module_paths(config.amp), ErrorKind::Usage,
         config.amp.fp32_modules.empty() ? "amp.low_precision_modules" : "amp.fp32_modules",
         "applies to blocks of a configured model; a task given in code keeps modules in fp32 with Fp32Region in its own forward");
   check(model.module != nullptr || CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind == CheckpointPlan::Kind::None,

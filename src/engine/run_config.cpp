@@ -22,11 +22,13 @@ const ConfigTable<OutputOptions>& OutputOptions::config_table() {
 
 const ConfigTable<AmpOptions>& AmpOptions::config_table() {
   using T = AmpOptions;
-  static const auto table = ConfigTable<T>("amp")
-                                .field("fp32_modules", &T::fp32_modules, "blocks of the model that compute in fp32 under a low precision")
-                                .field("low_precision_modules", &T::low_precision_modules,
-                                       "exceptions to fp32_modules, and norm layers that the -true modes cast")
-                                .field("fp32_ops", &T::fp32_ops, "operators that compute in fp32 under a low precision");
+  static const auto table =
+      ConfigTable<T>("amp")
+          .field("fp32_modules", &T::fp32_modules,
+                 "blocks of the model and classes of layers (LayerNorm, Softmax) that compute in fp32 under a low precision")
+          .field("low_precision_modules", &T::low_precision_modules,
+                 "exceptions to fp32_modules, and norm layers that the -true modes cast")
+          .field("fp32_ops", &T::fp32_ops, "operators that compute in fp32 under a low precision");
   return table;
 }
 

@@ -60,8 +60,14 @@ PrecisionPolicy precision_policy(const RunConfig& config, const Parts& parts) {
     task->set_training(true);
     policy.layers = watched_forward(model, *task, *precision, device);
     const auto met = precision->fp32_ops().met();
-    for (const auto& op : policy.fp32_ops)
-      if (std::find(met.begin(), met.end(), op) == met.end()) policy.fp32_ops_not_met.push_back(op);
+    const auto is_met = [&](const std::string& op) { return std::find(met.begin(), met.end(), op) != met.end(); };
+    if (policy.fp32_ops.empty()) return policy;
+    for (const auto& op : config.amp.fp32_ops)
+      if (!is_met(op)) policy.fp32_ops_not_met.push_back(op);
+    for (const auto& entry : options.fp32_modules) {
+      const auto ops = fp32_ops_of_class(entry);
+      if (std::none_of(ops.begin(), ops.end(), is_met)) policy.fp32_ops_not_met.push_back(entry);
+    }
     return policy;
   });
 }

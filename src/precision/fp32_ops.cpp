@@ -126,6 +126,31 @@ std::vector<c10::OperatorHandle> overloads_of(const std::string& name) {
   throw Error(ErrorKind::Usage, kFp32Ops, "'" + name + "' is no operator of ATen", near.empty() ? "" : "did you mean " + near + "?");
 }
 
+// Classes of torch.nn, and for layers with dimensions the name without them.
+const std::map<std::string, std::vector<std::string>>& operators_of_classes() {
+  static const std::map<std::string, std::vector<std::string>> all = {
+      {"BatchNorm", {"batch_norm"}},
+      {"BatchNorm1d", {"batch_norm"}},
+      {"BatchNorm2d", {"batch_norm"}},
+      {"BatchNorm3d", {"batch_norm"}},
+      {"Conv1d", {"conv1d"}},
+      {"Conv2d", {"conv2d"}},
+      {"Conv3d", {"conv3d"}},
+      {"GELU", {"gelu"}},
+      {"GroupNorm", {"group_norm"}},
+      {"InstanceNorm", {"instance_norm"}},
+      {"InstanceNorm1d", {"instance_norm"}},
+      {"InstanceNorm2d", {"instance_norm"}},
+      {"InstanceNorm3d", {"instance_norm"}},
+      {"LayerNorm", {"layer_norm"}},
+      {"LogSoftmax", {"log_softmax"}},
+      {"RMSNorm", {"rms_norm"}},
+      {"SiLU", {"silu"}},
+      {"Softmax", {"softmax", "scaled_dot_product_attention"}},
+  };
+  return all;
+}
+
 // Returns the hook of an overload; registers it on the first call.
 const Fp32Hook* hook_of(const c10::OperatorHandle& op, c10::DeviceType type) {
   static std::mutex mutex;
@@ -174,6 +199,21 @@ std::vector<std::string> Fp32Ops::met() const {
 
 void check_fp32_ops(const std::vector<std::string>& names) {
   for (const auto& name : names) overloads_of(name);
+}
+
+std::vector<std::string> fp32_ops_of_class(const std::string& name) {
+  const auto& all = operators_of_classes();
+  const auto found = all.find(name);
+  return found != all.end() ? found->second : std::vector<std::string>{};
+}
+
+const std::vector<std::string>& fp32_classes() {
+  static const auto names = [] {
+    std::vector<std::string> out;
+    for (const auto& entry : operators_of_classes()) out.push_back(entry.first);
+    return out;
+  }();
+  return names;
 }
 
 bool in_fp32_ops(std::string_view op) {

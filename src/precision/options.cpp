@@ -40,7 +40,7 @@ const ConfigTable<PrecisionOptions>& PrecisionOptions::config_table() {
           .field("mode", &T::mode, "dtypes of parameters and computation; auto: bf16-mixed where the device multiplies bf16",
                  one_of(precision_modes()))
           .field("grad_scaler", &T::grad_scaler, "loss scaling for fp16")
-          .field("fp32_modules", &T::fp32_modules, "paths of modules that keep fp32 parameters and compute in fp32")
+          .field("fp32_modules", &T::fp32_modules, "paths of modules that keep fp32 parameters and compute in fp32, and classes of layers")
           .field("low_precision_modules", &T::low_precision_modules,
                  "exceptions to fp32_modules, and norm layers that the -true modes cast")
           .field("fp32_ops", &T::fp32_ops, "names of operators that compute in fp32")

@@ -54,6 +54,14 @@ ConfigNode scale_node(const LossScaleOptions& o) {
   return out;
 }
 
+// The operators, and those of the classes among the modules.
+std::vector<std::string> with_classes(std::vector<std::string> ops, const std::vector<std::string>& modules) {
+  for (const auto& entry : modules)
+    for (const auto& op : fp32_ops_of_class(entry))
+      if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
+  return ops;
+}
+
 }  // namespace
 
 std::string dtype_name(at::ScalarType dtype) {
@@ -91,7 +99,7 @@ PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& 
     p.loss_scale = LossScale(options.grad_scaler.loss_scale()).options();
     p.overflow_detector = has.saturating_overflow ? "finite check and status flag" : "finite check";
   }
-  p.fp32_ops = options.fp32_ops;
+  p.fp32_ops = with_classes(options.fp32_ops, options.fp32_modules);
   p.fp32_modules = options.fp32_modules;
   p.low_precision_modules = options.low_precision_modules;
   return p;

@@ -103,11 +103,13 @@ TEST_CASE("a model with more classes than the data is refused unless this is all
   CHECK(allowed.model().num_classes == 12);
 }
 
-TEST_CASE("amp.fp32_modules needs a configured model") {
+TEST_CASE("paths in amp.fp32_modules need a configured model, classes of layers do not") {
   for (const char* precision : {"bf16-mixed", "bf16-true"}) {
     RunConfig config{.device = "cpu", .precision = precision, .output = {.dir = ""}};
     config.amp.fp32_modules = {"head"};
     CHECK(has(error_of([&] { Trainer(config).fit(regressor(torch::nn::Linear(4, 1)), numbers()); }).what(), "Fp32Region"));
+    config.amp.fp32_modules = {"LayerNorm"};
+    CHECK(Trainer(config).fit(regressor(torch::nn::Linear(4, 1)), numbers()).global_step > 0);
   }
 }
 

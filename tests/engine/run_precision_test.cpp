@@ -72,6 +72,23 @@ TEST_CASE("operators in fp32: the layers show it, and operators that the model n
   CHECK(layer_in(resnet, "fc") == "bf16/fp32");
 }
 
+TEST_CASE("classes of layers in fp32: every normalisation layer, and the softmax of an attention") {
+  const auto vit = precision_policy(run_in("bf16-mixed", "vit", {.fp32_modules = {"LayerNorm", "Softmax", "BatchNorm", "head"}}));
+  CHECK((vit.fp32_ops == std::vector<std::string>{"layer_norm", "softmax", "scaled_dot_product_attention", "batch_norm"}));
+  CHECK((vit.fp32_ops_not_met == std::vector<std::string>{"BatchNorm"}));
+  CHECK(layer_in(vit, encoder(1, "ln_1")) == "fp32/fp32");
+  CHECK(layer_in(vit, encoder(1, "mlp.0")) == "bf16/fp32");
+  CHECK(layer_in(vit, "heads.head") == "fp32/fp32");
+  for (const char* name : {"BatchNorm", "BatchNorm2d"}) {
+    const auto resnet = precision_policy(run_in("bf16-true", "resnet18", {.fp32_modules = {name}}));
+    CHECK(layer_in(resnet, "layer2.0.bn1") == "fp32/fp32");
+    CHECK(layer_in(resnet, "layer2.0.conv1") == "bf16/bf16");
+    CHECK(resnet.fp32_ops_not_met.empty());
+  }
+  CHECK(has(refusal("bf16-mixed", "vit", {.fp32_modules = {"Layernorm"}}), "LayerNorm"));
+  CHECK(precision_policy(run_in("32-true", "vit", {.fp32_modules = {"LayerNorm"}, .fp32_ops = {"gelu"}})).fp32_ops_not_met.empty());
+}
+
 TEST_CASE("exceptions that name nothing are refused, and those that change nothing are reported") {
   CHECK(has(refusal("bf16-mixed", "resnet18", {.low_precision_modules = {"layer9"}}), "layer4.1"));
   CHECK(

@@ -46,6 +46,14 @@ class Fp32Ops {
 /// takes no tensor, returns a view of an input, writes into an argument, or runs in the backward pass.
 void check_fp32_ops(const std::vector<std::string>& names);
 
+/// Returns the operators of a class of layers, which `amp.fp32_modules` lists next to paths: {"layer_norm"} for "LayerNorm". "BatchNorm"
+/// and "BatchNorm2d" are the same: one operator computes all dimensions. "Softmax" includes scaled_dot_product_attention, so that the
+/// softmax of an attention and its products compute in fp32. Empty for a name that is no class.
+std::vector<std::string> fp32_ops_of_class(const std::string& name);
+
+/// Returns the names of all classes that fp32_ops_of_class() knows.
+const std::vector<std::string>& fp32_classes();
+
 /// Returns whether this thread is inside a CPU Autocast that computes `op` in fp32. For kernels that replace an operator without calling
 /// it.
 bool in_fp32_ops(std::string_view op);

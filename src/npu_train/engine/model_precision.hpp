@@ -13,9 +13,12 @@ namespace npu_train {
 /// Returns the device of a run; starts the simulated NPU if that is the device.
 Device run_device(const RunConfig& config);
 
-/// Returns the options of make_precision for a run, without the modules: these need the model's blocks, and are handled by the functions
-/// below.
+/// Returns the options of make_precision for a run. Of the modules it has the classes of layers: paths need the model's blocks, and are
+/// handled by the functions below.
 PrecisionOptions precision_options(const RunConfig& config);
+
+/// Returns whether one of the two lists names a block or a layer of the model, not only classes of layers.
+bool has_module_paths(const AmpOptions& amp);
 
 /// Returns the two lists; Error(Usage) for an entry in both.
 AmpModules amp_modules(const AmpOptions& options);
