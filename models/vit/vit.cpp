@@ -166,13 +166,8 @@ class VisionTransformer : public torch::nn::Module {
     ln_ = detail::add_layer_norm(*encoder, "ln", o.dim, o.norm_eps);
 
     auto heads = register_module("heads", std::make_shared<Parent>("Heads"));
-    head_ = heads->register_module("head", std::make_shared<Linear>(o.dim, o.num_classes));
-    init::trunc_normal_(head_->weight, 0.02);
-    init::zeros_(head_->bias);
-    if (o.distillation != "heads") return;
-    distillation_head_ = heads->register_module("distillation", std::make_shared<Linear>(o.dim, o.num_classes));
-    init::trunc_normal_(distillation_head_->weight, 0.02);
-    init::zeros_(distillation_head_->bias);
+    head_ = new_head(*heads, "head", o);
+    if (o.distillation == "heads") distillation_head_ = new_head(*heads, "distillation", o);
   }
 
   // Maps images [N, C, H, W] to tokens [N, tokens, dim]: class token, registers, distillation token, patches.
@@ -211,6 +206,15 @@ class VisionTransformer : public torch::nn::Module {
     const at::Tensor out = register_parameter(name, at::empty({1, number, dim}));
     init::normal_(out, 0.02);
     return out;
+  }
+  static std::shared_ptr<Linear> new_head(torch::nn::Module& heads, const std::string& name, const VitOptions& o) {
+    auto head = heads.register_module(name, std::make_shared<Linear>(o.dim, o.num_classes));
+    if (o.head_init == "xavier_uniform")
+      init::xavier_uniform_(head->weight);
+    else
+      init::trunc_normal_(head->weight, 0.02);
+    init::zeros_(head->bias);
+    return head;
   }
   int64_t registers() const { return register_tokens_.defined() ? register_tokens_.size(1) : 0; }
 

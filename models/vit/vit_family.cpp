@@ -246,6 +246,8 @@ void add_vit(ModelRegistry& registry) {
   add_network(registry, vit, "vit_tiny", "vision transformer, patch 16, dim 192, depth 12, heads 3", vit_tiny_options());
   add_network(registry, vit, "vit_small", "vision transformer, patch 16, dim 384, depth 12, heads 6", vit_small_options());
   add_network(registry, vit, "vit_b16", "vision transformer, patch 16, dim 768, depth 12, heads 12", vit_b16_options());
+  add_network(registry, vit, "vit_b16_ascend", "vit_b16 for NPUs: split projections, tanh GELU, dropout 0.1, Xavier head",
+              vit_b16_ascend_options());
   add_network(registry, vit, "vit_b32", "vision transformer, patch 32, dim 768, depth 12, heads 12", vit_b32_options());
   add_network(registry, vit, "vit_l16", "vision transformer, patch 16, dim 1024, depth 24, heads 16", vit_l16_options());
   add_network(registry, vit, "vit_tiny_cifar10", "vision transformer for 32x32 images, patch 4, dim 192, depth 12, heads 3",

@@ -42,6 +42,8 @@ const ConfigTable<VitOptions>& VitOptions::config_table() {
                  "of DeiT; token: a distillation token, which is not read; heads: a second head reads it, and the logits are the "
                  "mean of both",
                  one_of({"none", "token", "heads"}))
+          .field("head_init", &T::head_init, "how the weights of the head are drawn; trunc_normal: with a deviation of 0.02; its bias is 0",
+                 one_of({"trunc_normal", "xavier_uniform"}))
           .field("attention_mask", &T::attention_mask, "causal: a token attends to itself and to earlier tokens",
                  one_of({"none", "causal"}))
           .field("fused_kernels", &T::fused_kernels,
@@ -76,6 +78,14 @@ const ConfigTable<VitOptions>& VitOptions::config_table() {
 VitOptions vit_tiny_options() { return sized(16, 192, 12, 3); }
 VitOptions vit_small_options() { return sized(16, 384, 12, 6); }
 VitOptions vit_b16_options() { return sized(16, 768, 12, 12); }
+VitOptions vit_b16_ascend_options() {
+  VitOptions o = vit_b16_options();
+  o.qkv = "split";
+  o.gelu = "tanh";
+  o.dropout = 0.1;
+  o.head_init = "xavier_uniform";
+  return o;
+}
 VitOptions vit_b32_options() { return sized(32, 768, 12, 12); }
 VitOptions vit_l16_options() { return sized(16, 1024, 24, 16); }
 

@@ -66,7 +66,7 @@ class Onnx(ProgramTest):
                    'glm': [*decoder, 'model.bos_token=5', 'model.gmask_token=4', 'model.mask_token=3'], 'llama': [*decoder, 'model.kv_heads=1', 'model.hidden=96'], 'qwen': [*decoder, 'model.kv_heads=1', 'model.hidden=96']}
         keys = lambda name: smaller[name if name in smaller else name.split('_')[0].rstrip('0123456789')]
         models = [name for name in registered_models() if name != 'torchscript']  # it has the network of a file
-        alike = ('resnet34', 'resnet101', 'resnet152', 'vit', 'vit_b32', 'vit_l16', 'vit_small', 'vit_tiny')  # the same layers as others, in other numbers and sizes
+        alike = ('resnet34', 'resnet101', 'resnet152', 'vit', 'vit_b16_ascend', 'vit_b32', 'vit_l16', 'vit_small', 'vit_tiny')  # the same layers as others, in other numbers and sizes
         if not FULL: models = [name for name in models if name not in alike]
         self.assertGreater(len(models), 10)
         # The operators of a family are the same: the large ones of it at one opset.

@@ -26,37 +26,12 @@ Model make(const std::string& name, ConfigNode options) {
 }  // namespace
 
 TEST_CASE("the built-in names") {
-  CHECK(builtin().names() == std::vector<std::string>{"bert",
-                                                      "bert_base",
-                                                      "bert_tiny",
-                                                      "clip",
-                                                      "clip_tiny",
-                                                      "clip_vit_b32",
-                                                      "glm",
-                                                      "glm_6b",
-                                                      "glm_tiny",
-                                                      "gpt2",
-                                                      "gpt2_124m",
-                                                      "gpt2_tiny",
-                                                      "internvl",
-                                                      "internvl_tiny",
-                                                      "llama",
-                                                      "llama_tiny",
-                                                      "qwen2",
-                                                      "qwen2_tiny",
-                                                      "resnet101",
-                                                      "resnet152",
-                                                      "resnet18",
-                                                      "resnet34",
-                                                      "resnet50",
-                                                      "torchscript",
-                                                      "vit",
-                                                      "vit_b16",
-                                                      "vit_b32",
-                                                      "vit_l16",
-                                                      "vit_small",
-                                                      "vit_tiny",
-                                                      "vit_tiny_cifar10"});
+  CHECK(builtin().names() ==
+        std::vector<std::string>{
+            "bert",     "bert_base",  "bert_tiny",      "clip",      "clip_tiny", "clip_vit_b32",  "glm",      "glm_6b",
+            "glm_tiny", "gpt2",       "gpt2_124m",      "gpt2_tiny", "internvl",  "internvl_tiny", "llama",    "llama_tiny",
+            "qwen2",    "qwen2_tiny", "resnet101",      "resnet152", "resnet18",  "resnet34",      "resnet50", "torchscript",
+            "vit",      "vit_b16",    "vit_b16_ascend", "vit_b32",   "vit_l16",   "vit_small",     "vit_tiny", "vit_tiny_cifar10"});
 }
 
 TEST_CASE("options by key") {
@@ -78,6 +53,10 @@ TEST_CASE("options by key") {
   CHECK(v.inputs.front().str() == "Float [batch, 3, 32, 32]");
   CHECK(v.blocks.size() == 4);
   CHECK(parameters_of(*v.module).find("encoder.pos_embedding")->value.size(1) == 65);
+  const at::Tensor head = parameters_of(*make("vit_b16_ascend", {{"dim", 48}, {"depth", 1}}).module).find("heads.head.weight")->value;
+  const double bound = std::sqrt(6.0 / (48 + 1000));  // Xavier uniform
+  CHECK(head.abs().max().item<double>() <= bound);
+  CHECK(head.std().item<double>() == doctest::Approx(bound / std::sqrt(3.0)).epsilon(0.02));
   const Model own =
       make("vit", {{"dim", 48}, {"depth", 1}, {"heads", 2}, {"mlp_dim", 64}, {"num_classes", 3}, {"image_size", 32}, {"channels", 1}});
   CHECK(parameters_of(*own.module).find("encoder.layers.encoder_layer_0.mlp.0.weight")->value.sizes() == at::IntArrayRef({64, 48}));
@@ -113,5 +92,5 @@ TEST_CASE("every built-in network makes a step: finite logits, a gradient for ea
       CHECK_MESSAGE(at::isfinite(p.value.grad()).all().item<bool>(), name, " ", p.name);
     }
   }
-  CHECK(networks == 10);
+  CHECK(networks == 11);
 }

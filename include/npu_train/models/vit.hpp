@@ -36,10 +36,11 @@ struct VitOptions {
   /// none; token: a distillation token after the class token (Touvron et al., "DeiT", ICML 2021) that no head reads; heads: a second head
   /// reads it, and the logits are the mean of both heads
   std::string distillation = "none";
-  std::string attention_mask = "none";  ///< none; causal: a token attends to itself and to earlier tokens (class token first)
-  std::string fused_kernels = "auto";   ///< auto: packed_linear() and attention()'s fp32 backward if faster; false: PyTorch's operators
-  std::string weights{};                ///< file with initial weights
-  bool weights_strict = true;           ///< weights of another network are an error; false: loads the matching tensors
+  std::string head_init = "trunc_normal";  ///< initial weights of the head: trunc_normal (std 0.02), xavier_uniform; its bias is 0
+  std::string attention_mask = "none";     ///< none; causal: a token attends to itself and to earlier tokens (class token first)
+  std::string fused_kernels = "auto";      ///< auto: packed_linear() and attention()'s fp32 backward if faster; false: PyTorch's operators
+  std::string weights{};                   ///< file with initial weights
+  bool weights_strict = true;              ///< weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<VitOptions>& config_table();
 };
 
@@ -47,13 +48,15 @@ struct VitOptions {
 VitOptions vit_tiny_options();          ///< patch 16, dim 192, depth 12, heads 3
 VitOptions vit_small_options();         ///< patch 16, dim 384, depth 12, heads 6
 VitOptions vit_b16_options();           ///< patch 16, dim 768, depth 12, heads 12
+VitOptions vit_b16_ascend_options();    ///< vit_b16 as guides for NPUs describe it: split projections, tanh GELU, dropout, Xavier head
 VitOptions vit_b32_options();           ///< patch 32, dim 768, depth 12, heads 12
 VitOptions vit_l16_options();           ///< patch 16, dim 1024, depth 24, heads 16
 VitOptions vit_tiny_cifar10_options();  ///< 32x32 images, patch 4, dim 192, depth 12, heads 3, 10 classes
 
 /// Input [N, channels, image_size, image_size]. Weights are drawn from the default generator: Xavier uniform for linear layers, truncated
-/// normal for patch projection and head, N(0, 0.02^2) for positions; class token and biases are 0. For equal seeds, fused and split
-/// projections have equal weights. Blocks: embed, encoder.layers.encoder_layer_0 ..., head. Error(Usage) for sizes that do not divide.
+/// normal for patch projection and (by default) head, N(0, 0.02^2) for positions; class token and biases are 0. For equal seeds, fused and
+/// split projections have equal weights. Blocks: embed, encoder.layers.encoder_layer_0 ..., head. Error(Usage) for sizes that do not
+/// divide.
 Model vit(const VitOptions& options, const std::string& name = "vit");
 
 /// Sets the mask of every attention of a model created by vit(): [tokens, tokens] or broadcastable to [N, heads, tokens, tokens], boolean
