@@ -56,7 +56,7 @@ struct Sum {
     check(weights.size() == tensors.size(), ErrorKind::Checkpoint, kAverage, path, " has ", weights.size(), " tensors, and ", first, " ",
           tensors.size(), "; only weights of one network can be averaged");
     for (const auto& [name, tensor] : weights) {
-      const auto here = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first == name; });
+      const auto here = std::find_if(tensors.begin(), tensors.end(), [&wanted = name](const auto& t) { return t.first == wanted; });
       check(here != tensors.end(), ErrorKind::Checkpoint, kAverage, path, " has a tensor ", name, ", and ", first, " has none");
       check(here->second.sizes() == tensor.sizes(), ErrorKind::Checkpoint, kAverage, name, " has the shape ", tensor.sizes(), " in ", path,
             " and ", here->second.sizes(), " in ", first);
