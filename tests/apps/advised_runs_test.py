@@ -16,7 +16,6 @@ NOT_RUN = {
     'npu_tool SUBCOMMAND': 'a placeholder',
     'npu_tool analyze': NAMED,
     'npu_tool analyze --soc': NAMED,
-    'npu_tool analyze --source': NAMED,
     'npu_tool analyze --try npu': NAMED,
     'npu_tool baseline': NAMED,
     'npu_tool bench --activations': NAMED,
