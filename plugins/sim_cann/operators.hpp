@@ -229,6 +229,9 @@ inline void saturate(const Outs& outs) {
 template <class T>
 void saturate(const T&) {}
 
+/// fp32 for tensors of less than that, as a chip computes.
+inline Tensor wide(const Tensor& t) { return t.defined() && t.is_floating_point() ? t.to(at::kFloat) : t; }
+
 /// The elements of a mask of dropout: it has a bit for each, lowest first.
 Tensor elements_of(const Tensor& mask, at::IntArrayRef sizes);
 

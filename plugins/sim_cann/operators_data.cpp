@@ -153,3 +153,14 @@ SIM_CANN_OPERATOR(Triu, [](Tensor self, int64_t diagonal, Out out) { out = at::t
 SIM_CANN_OPERATOR(InplaceTril, [](Out self, int64_t diagonal) { self = at::tril(self, diagonal); })
 SIM_CANN_OPERATOR(InplaceTriu, [](Out self, int64_t diagonal) { self = at::triu(self, diagonal); })
 SIM_CANN_OPERATOR(ConstantPadNd, [](Tensor self, Ints pad, Scalar value, Out out) { out = at::constant_pad_nd(self, pad, value); })
+
+// NAME fills the borders as the operator of ATen does.
+#define SIM_CANN_PAD(name, aten)                                                             \
+  SIM_CANN_OPERATOR(name, [](Tensor self, Ints pad, Out out) { out = at::aten(self, pad); }) \
+  SIM_CANN_OPERATOR(name##Backward, [](Tensor grad, Tensor self, Ints pad, Out out) { out = at::aten##_backward(grad, self, pad); })
+SIM_CANN_PAD(ReflectionPad1d, reflection_pad1d)
+SIM_CANN_PAD(ReflectionPad2d, reflection_pad2d)
+SIM_CANN_PAD(ReflectionPad3d, reflection_pad3d)
+SIM_CANN_PAD(ReplicationPad1d, replication_pad1d)
+SIM_CANN_PAD(ReplicationPad2d, replication_pad2d)
+SIM_CANN_PAD(ReplicationPad3d, replication_pad3d)

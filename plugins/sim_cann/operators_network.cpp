@@ -5,8 +5,6 @@ using namespace sim_cann;
 
 namespace {
 
-/// fp32 for tensors of less than that, as a chip computes.
-Tensor wide(const Tensor& t) { return t.defined() && t.is_floating_point() ? t.to(at::kFloat) : t; }
 std::optional<Tensor> maybe(const Tensor& t) { return t.defined() ? std::optional<Tensor>(t) : std::nullopt; }
 template <size_t N>
 std::array<bool, N> array_of(const Bools& values) {
@@ -23,38 +21,44 @@ void all(const std::array<Out, 3>& outs, const std::tuple<Tensor, Tensor, Tensor
 
 }  // namespace
 
-// ---- Products of matrices. The last argument selects a precision, which the host does not have. ----
+// ---- Products of matrices, in fp32 as in a chip's cube unit. The last argument selects a precision, which the host does not have. ----
 
-SIM_CANN_OPERATOR(Matmul, [](Tensor a, Tensor b, Out out, int8_t) { out = at::matmul(a, b); })
-SIM_CANN_OPERATOR(Mm, [](Tensor a, Tensor b, Out out, int8_t) { out = at::mm(a, b); })
-SIM_CANN_OPERATOR(BatchMatMul, [](Tensor a, Tensor b, Out out, int8_t) { out = at::bmm(a, b); })
-SIM_CANN_OPERATOR(Mv, [](Tensor a, Tensor b, Out out, int8_t) { out = at::mv(a, b); })
-SIM_CANN_OPERATOR(Dot, [](Tensor a, Tensor b, Out out) { out = at::dot(a, b); })
-SIM_CANN_OPERATOR(Addmm,
-                  [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) { out = at::addmm(c, a, b, beta, alpha); })
-SIM_CANN_OPERATOR(InplaceAddmm,
-                  [](Out self, Tensor a, Tensor b, Scalar beta, Scalar alpha, int8_t) { self = at::addmm(self, a, b, beta, alpha); })
-SIM_CANN_OPERATOR(Addmv,
-                  [](Tensor c, Tensor a, Tensor b, Scalar alpha, Scalar beta, Out out, int8_t) { out = at::addmv(c, a, b, beta, alpha); })
-SIM_CANN_OPERATOR(Addbmm,
-                  [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) { out = at::addbmm(c, a, b, beta, alpha); })
-SIM_CANN_OPERATOR(Baddbmm,
-                  [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) { out = at::baddbmm(c, a, b, beta, alpha); })
+SIM_CANN_OPERATOR(Matmul, [](Tensor a, Tensor b, Out out, int8_t) { out = at::matmul(wide(a), wide(b)); })
+SIM_CANN_OPERATOR(Mm, [](Tensor a, Tensor b, Out out, int8_t) { out = at::mm(wide(a), wide(b)); })
+SIM_CANN_OPERATOR(BatchMatMul, [](Tensor a, Tensor b, Out out, int8_t) { out = at::bmm(wide(a), wide(b)); })
+SIM_CANN_OPERATOR(Mv, [](Tensor a, Tensor b, Out out, int8_t) { out = at::mv(wide(a), wide(b)); })
+SIM_CANN_OPERATOR(Dot, [](Tensor a, Tensor b, Out out) { out = at::dot(wide(a), wide(b)); })
+SIM_CANN_OPERATOR(Addmm, [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) {
+  out = at::addmm(wide(c), wide(a), wide(b), beta, alpha);
+})
+SIM_CANN_OPERATOR(InplaceAddmm, [](Out self, Tensor a, Tensor b, Scalar beta, Scalar alpha, int8_t) {
+  self = at::addmm(wide(self), wide(a), wide(b), beta, alpha);
+})
+SIM_CANN_OPERATOR(Addmv, [](Tensor c, Tensor a, Tensor b, Scalar alpha, Scalar beta, Out out, int8_t) {
+  out = at::addmv(wide(c), wide(a), wide(b), beta, alpha);
+})
+SIM_CANN_OPERATOR(Addbmm, [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) {
+  out = at::addbmm(wide(c), wide(a), wide(b), beta, alpha);
+})
+SIM_CANN_OPERATOR(Baddbmm, [](Tensor c, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out, int8_t) {
+  out = at::baddbmm(wide(c), wide(a), wide(b), beta, alpha);
+})
 SIM_CANN_OPERATOR(Addr,
                   [](Tensor self, Tensor a, Tensor b, Scalar beta, Scalar alpha, Out out) { out = at::addr(self, a, b, beta, alpha); })
 
-// ---- Convolution ----
+// ---- Convolution, also in fp32 ----
 
 SIM_CANN_OPERATOR(Convolution, [](Tensor input, Tensor weight, Tensor bias, Ints stride, Ints padding, Ints dilation, bool transposed,
                                   Ints output_padding, int64_t groups, Out out, int8_t) {
-  out = at::convolution(input, weight, maybe(bias), stride, padding, dilation, transposed, output_padding, groups);
+  out = at::convolution(wide(input), wide(weight), maybe(wide(bias)), stride, padding, dilation, transposed, output_padding, groups);
 })
-SIM_CANN_OPERATOR(ConvolutionBackward, [](Tensor grad, Tensor input, Tensor weight, Ints, Ints stride, Ints padding, Ints dilation,
-                                          bool transposed, Ints output_padding, int64_t groups, Bools mask, int8_t, Out grad_input,
-                                          Out grad_weight, Out grad_bias) {
-  all({grad_input, grad_weight, grad_bias}, at::convolution_backward(grad, input, weight, at::IntArrayRef{grad.size(1)}, stride, padding,
-                                                                     dilation, transposed, output_padding, groups, array_of<3>(mask)));
-})
+SIM_CANN_OPERATOR(ConvolutionBackward,
+                  [](Tensor grad, Tensor input, Tensor weight, Ints, Ints stride, Ints padding, Ints dilation, bool transposed,
+                     Ints output_padding, int64_t groups, Bools mask, int8_t, Out grad_input, Out grad_weight, Out grad_bias) {
+                    all({grad_input, grad_weight, grad_bias},
+                        at::convolution_backward(wide(grad), wide(input), wide(weight), at::IntArrayRef{grad.size(1)}, stride, padding,
+                                                 dilation, transposed, output_padding, groups, array_of<3>(mask)));
+                  })
 
 // ---- Normalisation ----
 

@@ -45,16 +45,17 @@ void write(const OldCall& call, const Tensor& value, size_t index = 0) {
 
 Tensor backward(const OldCall& call, const Tensor& grad, const Tensor& input, const Tensor& weight, bool of_input) {
   const Convolution c(call);
-  const auto all = at::convolution_backward(grad, input, weight, std::nullopt, c.stride, c.padding, c.dilation, false, {0, 0}, c.groups,
-                                            {of_input, !of_input, false});
+  const auto all = at::convolution_backward(wide(grad), wide(input), wide(weight), std::nullopt, c.stride, c.padding, c.dilation, false,
+                                            {0, 0}, c.groups, {of_input, !of_input, false});
   return of_input ? std::get<0>(all) : std::get<1>(all);
 }
 
 void conv2d(const OldCall& call) {
   const Convolution c(call);
   const Tensor bias = open_in(call, 2);
-  write(call, at::convolution(open_in(call, 0), open_in(call, 1), bias.defined() ? std::optional<Tensor>(bias) : std::nullopt, c.stride,
-                              c.padding, c.dilation, false, {0, 0}, c.groups));
+  write(call,
+        at::convolution(wide(open_in(call, 0)), wide(open_in(call, 1)), bias.defined() ? std::optional<Tensor>(wide(bias)) : std::nullopt,
+                        c.stride, c.padding, c.dilation, false, {0, 0}, c.groups));
 }
 // Their first and second inputs are the sizes of the result, which the result
 // has too.
@@ -83,7 +84,7 @@ void reduce_mean(const OldCall& call) {
 // A normalisation is two operators, of which the second one has the sums of the
 // first: it finds them again here, so that its numbers are those of
 // aclnnBatchNorm.
-Tensor wide(const OldCall& call, size_t i) { return open_in(call, i).to(at::kFloat); }
+Tensor wide(const OldCall& call, size_t i) { return sim_cann::wide(open_in(call, i)); }
 
 void batch_norm_sums(const OldCall& call) {
   const Tensor x = wide(call, 0);

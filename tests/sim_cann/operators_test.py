@@ -295,6 +295,9 @@ class Operators(unittest.TestCase):
             self.gradients(lambda x, w: F.conv1d(x, w), v((2, 4, 9), dtype), v((5, 4, 3), dtype), tolerance=tolerance)
             self.gradients(lambda x, w, b: F.layer_norm(x, (6,), w, b), v((3, 4, 6), dtype), v((6,), dtype), v((6,), dtype), tolerance=tolerance)
             self.gradients(lambda x, w, b: F.group_norm(x, 2, w, b), image, v((4,), dtype), v((4,), dtype), tolerance=tolerance)
+            for mode in 'reflect', 'replicate', 'circular':
+                for shape in (2, 4, 9), (2, 4, 7, 6), (1, 2, 4, 5, 3):
+                    self.gradients(lambda x: F.pad(x, (2, 1) * (len(shape) - 2), mode), v(shape, dtype), tolerance=tolerance)
             self.gradients(lambda x: F.max_pool2d(x, 3, 2, 1), torch.rand(2, 4, 7, 6).to(image.dtype), tolerance=tolerance)
             self.gradients(lambda x: F.avg_pool2d(x, 3, 2, 1), image, tolerance=tolerance)
             self.gradients(lambda x: F.adaptive_avg_pool2d(x, (2, 3)), image, tolerance=tolerance)
