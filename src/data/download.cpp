@@ -1,7 +1,9 @@
 #include "npu_train/data/download.hpp"
 
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "npu_train/core/error.hpp"
@@ -15,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Above the size of any archive and of its content.
-constexpr uint64_t kLargestFile = uint64_t{1} << 30;
+constexpr uint64_t kLargestFile = uint64_t{1} << 31;
 
 /// Without a deadline: curl and wget have limits of their own.
 CommandResult run(const std::vector<std::string>& words) {
@@ -27,9 +29,18 @@ std::string last_words(std::string text) {
   return text.empty() ? text : " (" + text.substr(text.find_last_of('\n') + 1) + ")";
 }
 
-void fetch(const std::string& url, const fs::path& file) {
+}  // namespace
+
+void check_online(const std::string& url, const std::string& remedy) {
+  const char* offline = std::getenv("NPU_TRAIN_OFFLINE");
+  check(offline == nullptr || *offline == '\0' || std::string_view(offline) == "0", ErrorKind::Data, "download", url,
+        ": is not downloaded, since NPU_TRAIN_OFFLINE is set; hint: ", remedy);
+}
+
+void download_file(const std::string& url, const fs::path& file, const std::string& remedy) {
   const bool local = url.starts_with("file://");
   check(local || url.starts_with("https://"), ErrorKind::Data, "download", url, ": allowed: https:// and file://");
+  check_online(url, remedy);
   // -q must come first; it ignores the user's .curlrc. The download is aborted if the server sends no data for a minute.
   auto result = run({"curl",
                      "-q",
@@ -65,8 +76,10 @@ void fetch(const std::string& url, const fs::path& file) {
               url + ": " +
                   (result.end == CommandResult::End::NotFound ? "neither curl nor wget is installed"
                                                               : "cannot be downloaded" + last_words(result.output)),
-              "without a network, copy the .bin files to data.root, or use 'data={name: generated}'");
+              remedy);
 }
+
+namespace {
 
 bool has_files(CifarKind kind, const std::string& root) {
   std::error_code error;
@@ -99,7 +112,7 @@ void download_archive(const Archive& archive, const std::string& root) {
   if (const auto parent = fs::path(root).parent_path(); !parent.empty()) make_folder(parent);
   AtomicDirectory target{fs::path(root)};
   const fs::path file = target.temporary() / "archive.tar.gz";
-  fetch(archive.url, file);
+  download_file(archive.url, file, "copy the .bin files to data.root, or use 'data={name: generated}'");
   const std::string sum = md5_of_file(file.string());
   check(sum == archive.md5, ErrorKind::Data, "download", archive.url, ": the MD5 sum is ", sum, "; expected: ", archive.md5,
         "; hint: try again later");

@@ -7,6 +7,7 @@
 #include "engine/config_rules.hpp"
 #include "engine/head_classes.hpp"
 #include "engine/hub_config.hpp"
+#include "engine/published_weights.hpp"
 #include "engine/saved_weights.hpp"
 #include "engine/weight_shards.hpp"
 #include "npu_train/core/error.hpp"
@@ -104,27 +105,6 @@ WeightsFile weights_of_safetensors(const std::filesystem::path& file, WeightSet 
   return weights_of_checkpoint(find_checkpoint(folder.string()), WeightSet::Ema);
 }
 
-// Returns the Python command that writes a library's weights to a file.
-std::string how_to_get(const std::string& scheme, const std::string& name) {
-  const auto last = name.substr(name.rfind('/') + 1);
-  if (scheme == "torchvision")
-    return "python3 -c \"import torch, torchvision; torch.save(torchvision.models." + last + "(weights='DEFAULT').state_dict(), '" + last +
-           ".pth')\"";
-  if (scheme == "timm")
-    return "python3 -c \"import torch, timm; torch.save(timm.create_model('" + last + "', pretrained=True).state_dict(), '" + last +
-           ".pth')\"";
-  if (scheme == "hf" || scheme == "huggingface" || scheme == "hub") return "hf download " + name + " --local-dir " + last;
-  return "download the file";
-}
-
-// Rejects a hub's name in place of a file.
-void check_is_path(const std::string& path) {
-  const auto scheme = path.find("://");
-  if (scheme == std::string::npos) return;
-  throw Error(ErrorKind::Usage, "weights", path + ": weights are not fetched by name, only read from files",
-              how_to_get(path.substr(0, scheme), path.substr(scheme + 3)) + ", then give the path of that file or folder");
-}
-
 PartConfig resolved_model(const PartConfig& model, const Parts& parts) {
   ConfigProblems problems;
   auto out = parts.models.resolve(model, "model", problems);
@@ -165,8 +145,9 @@ void save_checkpoint_adapter(const std::string& from, const std::string& folder,
 }
 
 WeightsFile read_weights(const std::string& path, WeightSet set) {
+  if (detail::is_published_name(path))
+    return read_weights(detail::cached_weights(detail::published_weights(path), detail::hub_cache()).string(), set);
   const std::filesystem::path file(path);
-  check_is_path(path);
   check(std::filesystem::exists(file), ErrorKind::Data, "weights", path, ": no such file");
   if (std::filesystem::is_directory(file)) {
     if (const auto inside = detail::weights_in_folder(file); !inside.empty()) return read_weights(inside.string(), set);
@@ -208,7 +189,6 @@ WeightsReport load_weights_file(Model& model, WeightsFile file, const std::strin
 }
 
 WeightsFile read_weights_for(const PartConfig& model, const Parts& parts, const std::string& path, std::optional<WeightSet> set) {
-  check_is_path(path);
   auto out = read_weights(path, set.value_or(parts.models.tuning(model, "model").weights));
   check_nanogpt_heads(out, resolved_model(model, parts), path);
   return out;

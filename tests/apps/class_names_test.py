@@ -1,5 +1,6 @@
 """Classes have names: data whose folders were renamed, removed or added, for evaluations, resumed runs, fine-tuning and predictions."""
 import json
+import os
 import shutil
 import unittest
 
@@ -141,7 +142,8 @@ output: {{dir: ""}}
         self.assertEqual((found['input_shape'], found['layers'][-1]['output_shape']), ([1, 3, 32, 32], [1, 3]))
         code, out, err = npu_tool('summary', self.yaml, 'data.root=/nowhere')
         self.assertEqual(code, 0, err)
-        self.assertFails(train_app(self.yaml, 'model.weights=torchvision://vit_b_16'), 2, 'not fetched by name', "torchvision.models.vit_b_16(weights='DEFAULT')")
+        self.assertFails(train_app(self.yaml, 'model.weights=torchvision://vit_b16'), 2, 'did you mean torchvision://vit_b_16?')
+        self.assertFails(train_app(self.yaml, '--offline', 'model.weights=torchvision://vit_b_16', env={**os.environ, 'TORCH_HOME': str(self.dir)}), 3, 'NPU_TRAIN_OFFLINE', f'{self.dir}/hub/checkpoints/vit_b_16-c867db91.pth')
 
     def test_weights_are_those_that_were_validated(self):
         """With EMA the averages, whose accuracy is next to them; the plain ones on request."""

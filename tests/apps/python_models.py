@@ -164,6 +164,12 @@ def train(network, jobs):
     return out
 
 
+def published(network, jobs):
+    """[network, name of the weights, whether they are the default, address] of each set of weights of these networks."""
+    from torchvision.models import get_model_weights
+    return [[name, weights.name, weights == get_model_weights(name).DEFAULT, weights.url] for name in jobs for weights in get_model_weights(name)]
+
+
 if __name__ == '__main__':
     what, library, path = sys.argv[1:]
-    print(json.dumps({'make': make, 'load': load, 'train': train}[what](NETWORKS[library], json.loads(pathlib.Path(path).read_text()))))
+    print(json.dumps({'make': make, 'load': load, 'train': train, 'published': published}[what](NETWORKS[library], json.loads(pathlib.Path(path).read_text()))))

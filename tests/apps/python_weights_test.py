@@ -7,7 +7,7 @@ import unittest
 
 from images import png_of
 from peers import MODELS_PYTHON, Peer
-from programs import FULL, ProgramTest, main, npu_tool, run_dir, train_app
+from programs import FULL, SOURCE, ProgramTest, main, npu_tool, run_dir, train_app
 
 PEER = Peer(MODELS_PYTHON, torchvision='import any_torchvision, numpy\nfrom torchvision import models', timm='import timm',
             transformers='from transformers import ResNetForImageClassification, ViTForImageClassification')
@@ -74,6 +74,13 @@ class PythonWeights(ProgramTest):
                     self.network('resnet18', {'resnet18.bin': 'state_dict'}, 64, 'torchvision')]
         if FULL: networks.append(self.network('resnet50', {'resnet50.pt': 'parallel'}, 64, 'torchvision'))
         self.assertAgree('torchvision', self.check('torchvision', networks, 'torchvision', 'names of torchvision'))
+
+    @unittest.skipUnless(PEER.has('torchvision'), 'torchvision is not installed (pip install --no-deps torchvision; NPU_TRAIN_MODELS_PYTHON)')
+    def test_names_of_torchvision(self):
+        """The table of torchvision://NAME is what torchvision downloads."""
+        table = [line.split('\t') for line in (SOURCE / 'src/engine/facts/torchvision_weights.tsv').read_text().splitlines() if not line.startswith('#')][1:]
+        ours = [[name, weights, default == '*', f'https://download.pytorch.org/models/{file}'] for name, weights, default, file in table]
+        self.assertEqual(ours, self.python('published', 'torchvision', sorted({name for name, *_ in table}, key=[name for name, *_ in table].index)))
 
     @unittest.skipUnless(PEER.has('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
     def test_timm(self):

@@ -109,7 +109,7 @@ TEST_CASE("model.weights is followed, and contradictions are refused") {
   CHECK(has(error_of([&] { model_from({.checkpoint = "x", .model = small_vit()}, parts); }).what(), "give either"));
   const auto hub = error_of([&] { model_from({.model = small_vit(), .weights = "timm://vit_tiny"}, parts); });
   CHECK(hub.kind() == ErrorKind::Usage);
-  CHECK(has(hub.what(), "not fetched by name"));
+  CHECK(has(hub.what(), "only weights of torchvision are fetched by name"));
   CHECK(has(hub.what(), "timm.create_model('vit_tiny', pretrained=True)"));
 }
 

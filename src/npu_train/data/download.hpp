@@ -1,6 +1,7 @@
-/// Downloads CIFAR: the same steps as scripts/get_data, with curl and tar as separate processes (no shell).
+/// Downloads files, and CIFAR: the same steps as scripts/get_data, with curl and tar as separate processes (no shell).
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "npu_train/data/cifar.hpp"
@@ -15,9 +16,16 @@ struct Archive {
 };
 Archive cifar_archive(CifarKind kind);
 
+/// Error(Data) with `remedy` if NPU_TRAIN_OFFLINE is set to anything but 0, which forbids to download `url`.
+void check_online(const std::string& url, const std::string& remedy);
+
+/// Writes the content of an address to `file`, with curl or wget. Allows only https (file:// only if the address is one), ignores the
+/// user's curl settings, and follows up to 5 redirections, up to 2 GiB. Error(Data) with the program's last words and `remedy`; also if
+/// NPU_TRAIN_OFFLINE is set.
+void download_file(const std::string& url, const std::filesystem::path& file, const std::string& remedy);
+
 /// Stores the archive's files in `root`; does nothing if they exist. The folder appears completely or not at all: it is built next to
-/// `root` and renamed. Allows only https (file:// only if the address is one), ignores the user's curl settings, and follows up to 5
-/// redirections, up to 1 GiB. Error(Data) names the step that failed (no network, wrong checksum, no space) and the remedy.
+/// `root` and renamed. Error(Data) names the step that failed (no network, wrong checksum, no space) and the remedy.
 void download_cifar(CifarKind kind, const std::string& root);
 void download_archive(const Archive& archive, const std::string& root);
 

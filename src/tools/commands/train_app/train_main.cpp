@@ -145,6 +145,8 @@ int train_main(int argc, char** argv, const Parts& parts) {
   app.add_option("config", args.words, "CONFIG.yaml [key=value ...], as in trainer.max_epochs=3 precision=16-mixed");
   app.add_option("--resume", args.resume,
                  "continue from a checkpoint: auto (the newest complete one, or a new run), last, best, or a path");
+  app.add_flag_callback(
+      "--offline", [] { ::setenv("NPU_TRAIN_OFFLINE", "1", 1); }, "download nothing: data and weights must be in place");
   app.add_flag("--fast-dev-run", args.fast_dev_run, "run one training and one validation batch; write nothing");
   app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches only, repeatedly");
   app.add_flag("--detect-anomaly", args.detect_anomaly, "explain the first overflow and non-finite gradients; slower");
