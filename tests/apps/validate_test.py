@@ -129,6 +129,20 @@ class Validate(ProgramTest):
         text = self.assertDone(self.validate('--device', 'sim_npu'))
         for word in ('judged:    sim_npu:0, 32-true', 'reference: cpu, 32-true', 'short training run', 'validation passed'): self.assertIn(word, text)
 
+    def test_operators(self):
+        page = self.dir / 'operators.html'
+        found = json.loads(self.assertDone(self.validate('--device', 'sim_npu', '--operators', '--json', '--html', page)))
+        self.assertEqual((found['passed'], found['wrong'], found['fail'], found['not_compared']), (True, 0, 0, 0))
+        rows = {row['name']: row for row in found['operators']}
+        for name in ('conv2d', 'linear', 'layer_norm', 'gelu', 'scaled_dot_product_attention'):
+            self.assertEqual((rows[name]['verdict'], rows[name]['error'] <= rows[name]['allowed']), ('agrees', True), rows[name])
+            self.assertIn(f'>{name}<', page.read_text())
+        self.assertGreater(rows['linear']['cpu_error'], 1e-8)  # an fp64 judge finds rounding
+        self.assertIn(f'operators of a step, each alone on sim_npu:0 in 32-true: {found["agree"]} agree, 0 are wrong', self.assertDone(self.validate('--device', 'sim_npu', '--operators')))
+        self.assertFails(self.validate('--device', 'cpu', '--operators'), USAGE, 'which is the reference')
+        for other in ('--forms',), ('--against', 'npu'), ('--rtol', '1'), ('--samples', '3'), ('--b', 'seed=1'):
+            self.assertFails(self.validate('--device', 'sim_npu', '--operators', *other), USAGE, other[0])
+
     def test_usage(self):
         self.assertFails(self.validate('--device', 'cpu'), USAGE, 'nothing to compare', '--against')
         self.assertFails(self.validate(), USAGE, '--device')

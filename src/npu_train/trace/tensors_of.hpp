@@ -26,4 +26,22 @@ std::vector<at::Tensor> tensors_of(const Values& values) {
   return out;
 }
 
+/// Returns the value with `map(tensor)` for each defined tensor, also in lists and in optional lists.
+template <class Map>
+c10::IValue with_tensors(const c10::IValue& value, const Map& map) {
+  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(map(value.toTensor())) : value;
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> out;
+    for (const at::Tensor& t : value.toTensorList()) out.push_back(t.defined() ? map(t) : t);
+    return out;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> out;
+    for (const std::optional<at::Tensor> t : value.toOptionalTensorList())
+      out.push_back(t && t->defined() ? std::optional<at::Tensor>(map(*t)) : t);
+    return out;
+  }
+  return value;
+}
+
 }  // namespace npu_train::detail

@@ -1,10 +1,12 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <set>
 
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/named_state.hpp"
+#include "npu_train/tools/validate/operator_check.hpp"
 #include "npu_train/tools/validate/precision_validator.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
@@ -20,8 +22,8 @@ struct ValidateArguments {
   std::vector<std::string> words;
   SideArguments judged, reference{.device = "cpu"};
   PrecisionValidatorOptions options;
-  std::string out;
-  bool json = false, forms = false;
+  std::string out, html;
+  bool json = false, forms = false, operators = false;
 };
 
 /// Returns the configuration of this side: command line options override the file and its key=value overrides.
@@ -54,14 +56,22 @@ bool are_forms(const ValidateArguments& args, const RunConfig& judged, const Run
   return names(judged) != names(reference);
 }
 
+/// The options that go with --operators.
+const std::set<std::string> kOfOperators = {"--help", "--operators", "--device", "--precision", "--cpu-low-precision",
+                                            "--a",    "--json",      "--out",    "--html"};
+
 int finish(const ValidateArguments& args, const Report& report, bool passed) {
   if (!args.out.empty()) save_json(args.out, report.json());
-  show(report, args.json);
+  show(report, args.json, args.html);
   return passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
 int validate(const ValidateArguments& args, const Parts& parts) {
-  check_writable({args.out});
+  check_writable({args.out, args.html});
+  if (args.operators) {
+    const auto report = check_operators(side(args, args.judged, parts), parts);
+    return finish(args, report_of(report), report.passed());
+  }
   const PrecisionValidator validator(args.options);
   const auto judged = side(args, args.judged, parts);
   auto reference = side(args, args.reference, parts);
@@ -109,6 +119,9 @@ void add_validate(CLI::App& app, Command& run) {
   of_forms("--forms-epochs", forms.epochs, "epochs of the training with AdamW; 0: none");
   of_forms("--forms-batches", forms.batches, "batches of an epoch");
   of_forms("--forms-lr", forms.lr, "learning rate");
+  auto* operators =
+      sub->add_flag("--operators", args->operators,
+                    "run each operator of a step alone on the device and on the CPU, with an fp64 judge, forward and backward");
   sub->add_option("--device", args->judged.device, "judged device: cpu, cuda[:i], npu[:i], sim_npu[:i]")->required();
   sub->add_option("--against", args->reference.device, "device of the reference")->capture_default_str();
   add_side(*sub, "", "of the judged side", args->judged);
@@ -130,6 +143,9 @@ void add_validate(CLI::App& app, Command& run) {
   sub->add_option("--large", options.large, "factor by which the large inputs are scaled")->capture_default_str();
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->add_option("--out", args->out, "write the JSON document to this file");
+  sub->add_option("--html", args->html, "write a self-contained HTML page");
+  for (auto* other : sub->get_options())
+    if (const auto name = other->get_name(); name.starts_with("--") && !kOfOperators.contains(name)) operators->excludes(other);
   sub->callback([args, &run, rtol, atol] {
     args->options.tolerance_by_dtype = rtol->count() + atol->count() == 0;
     run = [args](const Parts& parts) { return validate(*args, parts); };

@@ -1,0 +1,56 @@
+/// Finds the operators that a device computes wrongly: each operator of a training step runs alone on the device and on the CPU.
+///
+/// **What is compared.** One step of the run is taken on the CPU. Each of its operators is kept once for every combination of shapes,
+/// dtypes and options, with its inputs and the gradients of its results, as they were in this step. Then each one runs by itself, forward
+/// and backward: on the CPU in fp64, which is the judge, on the CPU in the run's precision, and on the device in the run's precision. Since
+/// all three have the same inputs, no error of an operator reaches another.
+///
+/// **What agrees.** A result x with the exact values j has the errors |x - j| / |j| (over all elements, 2-norms) and max |x_i - j_i| /
+/// max(|j_i|, rms(j)). The device agrees if they are at most 4 and 8 times those of the CPU, or 8 times those that a random
+/// rounding of the inputs to the dtype of the computation causes in fp64 (a device may round inside an operator where the CPU does not),
+/// plus 64 and 256 roundings of fp32 (2^-24) for sums in another order; and if values that are not finite are where the CPU has them.
+/// Integers must be equal. msprobe's operator accuracy check compares with a judge of more digits in the same way.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/tools/report/report.hpp"
+
+namespace npu_train {
+
+/// An operator with one combination of shapes, dtypes and options. The errors are those of the result that is nearest to its limit, or
+/// farthest beyond it.
+struct CheckedOperator {
+  enum class Verdict { Agrees, Wrong, Fails, NotCompared };
+  std::string name;      ///< with its overload: "add.Tensor"
+  std::string layer{};   ///< layer of a parameter among its inputs, in its first call; "" if there is none
+  std::string inputs{};  ///< shapes and dtypes of its tensors: "Float [8, 3, 32, 32], Float [16, 3, 3, 3]"
+  int64_t calls = 0;     ///< in the step
+  std::string result{};  ///< "output", "gradient of weight", "running_mean afterwards"
+  double error = 0;      ///< of the device: the 2-norm or the largest element's, whichever is nearer to its limit
+  double cpu_error = 0;  ///< the same of the CPU
+  double allowed = 0;    ///< limit of `error`
+  Verdict verdict = Verdict::Agrees;
+  std::string note{};  ///< message of the device, or the reason why it was not compared
+};
+
+struct OperatorCheck {
+  std::string device, precision;
+  std::vector<CheckedOperator> operators{};  ///< in the order of their first calls
+  /// Returns the number of operators with this verdict.
+  int64_t count(CheckedOperator::Verdict verdict) const;
+  bool passed() const { return count(CheckedOperator::Verdict::Wrong) == 0 && count(CheckedOperator::Verdict::Fails) == 0; }
+};
+
+/// Checks `config.device`, with the data, model and precision of the configuration. Writes no files. Error(Usage) for a device that is the
+/// CPU; errors of the configuration and of starting the device are rethrown.
+OperatorCheck check_operators(const RunConfig& config, const Parts& parts = builtin_parts());
+
+/// The verdict and the operators that are wrong or fail; on the page and in JSON ("operators") all of them.
+Report report_of(const OperatorCheck& check);
+
+}  // namespace npu_train
