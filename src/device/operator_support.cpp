@@ -9,17 +9,20 @@
 #include <unordered_map>
 
 #include "device/ascend_chip.hpp"
+#include "device/facts/ascend_cards.hpp"
 #include "device/facts/ascend_operators.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train::detail {
 namespace {
 
 struct ChipName {
-  std::string soc;      // CANN's name of the chip: "Ascend910B3"
-  std::string assumed;  // the assumption made if `text` names a series, else ""
+  std::string soc;        // CANN's name of the chip: "Ascend910B3"
+  std::string assumed;    // the assumption made if `text` names a series or a card, else ""
+  int64_t gibibytes = 0;  // memory of one NPU of a card; 0: unknown
 };
 
 // Chip names of torch_npu and CANN, without "Ascend".
@@ -49,6 +52,42 @@ bool is_950(std::string_view text) {
                           std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::isdigit(c) != 0; }));
 }
 
+// The words of a card's name in lower case, without the remark of "Atlas 300T (model 9000)".
+std::string card_words(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, text.find('('))) {
+    const bool gap = c == ' ' || c == '_' || c == '-';
+    if (!gap) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (gap && !out.empty() && out.back() != ' ') out += ' ';
+  }
+  while (out.ends_with(' ')) out.pop_back();
+  return out;
+}
+
+struct Card {
+  std::string name, chip;
+  std::vector<std::string> gibibytes;  // of one NPU, by variant of the card, in rising order
+};
+
+const std::vector<Card>& cards() {
+  static const auto all = [] {
+    std::vector<Card> out;
+    for (const auto& row : facts_rows(facts::ascend_cards, "ascend_cards.tsv", 5)) {
+      out.push_back({std::string(row[0]), std::string(row[1]), {}});
+      if (row[3] == "-") continue;
+      for (const auto variant : split_view(row[3], '|')) out.back().gibibytes.emplace_back(variant);
+    }
+    return out;
+  }();
+  return all;
+}
+
+std::string card_names() {
+  std::vector<std::string> out;
+  for (const auto& card : cards()) out.push_back(card.name);
+  return join(out);
+}
+
 // Looks up a chip (910B3) or a series (910B), in any case, with or without "Ascend". As in common usage, "910B" is the series Atlas A2, not
 // the first-generation chip that CANN calls Ascend910B. Error(Usage) for other names, with a list.
 ChipName chip_by_name(const std::string& text) {
@@ -69,7 +108,24 @@ ChipName chip_by_name(const std::string& text) {
       ErrorKind::Usage, "soc",
       "'" + text +
           "' is no Ascend chip that is known here; known are 910A, 910ProA, 910ProB, 910PremiumA; 910B1 to 910B4, or the series 910B "
-          "(Atlas A2); 910_9361 to 910_9392, or 910C (Atlas A3); 950; 310P1 to 310P7, or 310P; 310B1 to 310B4, or 310B");
+          "(Atlas A2); 910_9361 to 910_9392, or 910C (Atlas A3); 950; 310P1 to 310P7, or 310P; 310B1 to 310B4, or 310B; and cards: " +
+          card_names());
+}
+
+// Looks up a card ("Atlas 300I Pro"), or a chip or series like chip_by_name(). Of a card whose memory has variants, the smallest is taken.
+ChipName chip_or_card(const std::string& text) {
+  const auto words = card_words(text);
+  for (const auto& card : cards()) {
+    if (card_words(card.name) != words) continue;
+    auto out = chip_by_name(card.chip);
+    out.assumed = card.name + ": " + (out.assumed.empty() ? "taken for a " + card.chip : out.assumed);
+    if (card.gibibytes.empty()) return out;
+    out.gibibytes = whole_number(card.gibibytes.front()).value();
+    out.assumed += "; an NPU has " + join(card.gibibytes, " or ") + " GiB";
+    if (card.gibibytes.size() > 1) out.assumed += ": " + card.gibibytes.front() + " are assumed";
+    return out;
+  }
+  return chip_by_name(text);
 }
 
 }  // namespace
@@ -130,12 +186,13 @@ const char* support_name(OperatorSupport support) {
 }
 
 AscendOperators::AscendOperators(const std::string& soc, const std::string& torch) {
-  auto chip = detail::chip_by_name(soc);
+  auto chip = detail::chip_or_card(soc);
   const std::array known = {"2.11", "2.12", "2.13"};
   check(std::find(known.begin(), known.end(), torch) != known.end(), ErrorKind::Usage, "torch", "no table of torch_npu for '", torch,
         "'; there is one for 2.11 to 2.13");
   soc_ = std::move(chip.soc);
   assumed_ = std::move(chip.assumed);
+  memory_ = chip.gibibytes << 30;
   bf16_ = detail::ascend_chip(soc_).value().bf16;
   const bool a3 = soc_.starts_with("Ascend910_93"), next = soc_.starts_with("Ascend950");
   column_ = a3 ? 1 : next ? 2 : 0;

@@ -1,6 +1,8 @@
 #include "testing.hpp"
 
+#include "device/facts/ascend_cards.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/facts_table.hpp"
 #include "npu_train/device/operator_support.hpp"
 
 using namespace npu_train;
@@ -59,6 +61,35 @@ TEST_CASE("a chip or a series, in any case, and what was assumed") {
     const auto error = error_of([&] { AscendOperators(text, "2.11"); });
     CHECK(error.kind() == ErrorKind::Usage);
     CHECK(has(error.what(), "910B1 to 910B4, or the series 910B"));
+  }
+}
+
+TEST_CASE("a card by the name of the vendor's pages, with the memory of an NPU") {
+  const AscendOperators pro("Atlas 300I Pro", "2.11"), both("Atlas 300I/V Pro", "2.11"), first("atlas-300t (model 9000)", "2.11");
+  CHECK(pro.soc() == "Ascend310P3");
+  CHECK_FALSE(pro.bf16());
+  CHECK(pro.memory() == int64_t{24} << 30);
+  CHECK(has(pro.assumed(), "Atlas 300I Pro: 310P is a series"));
+  CHECK(has(pro.assumed(), "an NPU has 24 GiB"));
+  CHECK(both.soc() == pro.soc());
+  CHECK(both.memory() == int64_t{24} << 30);
+  CHECK(has(both.assumed(), "24 or 48 GiB: 24 are assumed"));
+  CHECK(first.soc() == "Ascend910A");
+  CHECK(first.memory() == 0);
+  CHECK(has(first.assumed(), "taken for a 910A"));
+  CHECK(AscendOperators("ATLAS_800I_A2", "2.11").memory() == int64_t{32} << 30);
+  CHECK(AscendOperators("910B3", "2.11").memory() == 0);
+  for (const char* text : {"Atlas", "Atlas 300", "300I Pro", "Atlas 300I Pro Max", "Atlas 300I (Pro)"}) {
+    CAPTURE(text);
+    CHECK(has(error_of([&] { AscendOperators(text, "2.11"); }).what(), "Atlas 300I Duo"));
+  }
+}
+
+TEST_CASE("every card of the table is known") {
+  for (const auto& row : npu_train::detail::facts_rows(facts::ascend_cards, "ascend_cards.tsv", 5)) {
+    CAPTURE(std::string(row[0]));
+    CHECK(AscendOperators(std::string(row[0]), "2.11").memory() % (int64_t{1} << 30) == 0);
+    CHECK_FALSE(row[4].empty());
   }
 }
 

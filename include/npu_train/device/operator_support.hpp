@@ -2,6 +2,7 @@
 /// and the vendor's list of APIs (src/device/facts/ascend_operators.tsv). None of it was tested on a device.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct OperatorFacts {
 /// The tables' entries for one kind of chip.
 class AscendOperators {
  public:
-  /// `soc` is a chip as named by CANN or npu-smi ("Ascend910B1", "910b1"), or a series: "910B", "910C", "910_93", "950", "310P", "310B".
-  /// `torch`: "2.11" to "2.13". Error(Usage) for others, with the known names.
+  /// `soc` is a chip as named by CANN or npu-smi ("Ascend910B1", "910b1"), a series ("910B", "910C", "910_93", "950", "310P", "310B"), or a
+  /// card or server by the vendor's name ("Atlas 300I Pro"; src/device/facts/ascend_cards.tsv). `torch`: "2.11" to "2.13". Error(Usage) for
+  /// others, with the known names.
   AscendOperators(const std::string& soc, const std::string& torch);
 
   /// Returns the facts about an operator, such as `library` "aten", `name` "conv2d", `overload` "padding" or "".
@@ -40,12 +42,15 @@ class AscendOperators {
   bool bf16() const { return bf16_; }
   /// "Ascend910B1".
   const std::string& soc() const { return soc_; }
-  /// Assumptions: the chip assumed for a series, or another column of the list; "" if none were made.
+  /// Assumptions: the chip assumed for a series or a card, or another column of the list; "" if none were made.
   const std::string& assumed() const { return assumed_; }
+  /// Bytes of one NPU of the card, of the smallest variant; 0 if `soc` is no card, or the vendor's pages do not give it.
+  int64_t memory() const { return memory_; }
 
  private:
   std::string soc_, assumed_;
   bool bf16_ = true;
+  int64_t memory_ = 0;
   int column_ = 0;  // column of the vendor's list: A2, A3, 950
 };
 
