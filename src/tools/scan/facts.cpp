@@ -109,7 +109,7 @@ void Facts::link_rules() {
 }
 
 void Facts::read_rules() {
-  for (const auto& c : facts_rows(facts::rules, "rules.tsv", 8)) {
+  for (const auto& c : facts_rows(facts::rules, "rules.tsv", 9)) {
     Rule rule;
     rule.id = c[0];
     rule.severity = value_of<Severity>(c[1], "note check change blocks");
@@ -119,6 +119,7 @@ void Facts::read_rules() {
     rule.why = c[5];
     rule.advice = c[6];
     rule.met = c[7] == "yes";
+    rule.automatic = c[8] == "yes";
     rules_.push_back(std::move(rule));
     rule_by_id_.emplace(rules_.back().id, &rules_.back());
   }

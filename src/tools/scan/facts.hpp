@@ -32,6 +32,7 @@ struct Rule {
   CountedFor per = CountedFor::Place;
   std::string title, why, advice;
   bool met = false;             // without hours in a project that already supports NPUs
+  bool automatic = false;       // transfer_to_npu makes the change in a Python program
   const Library* of = nullptr;  // the only library whose names the rule covers; nullptr: none or several
 };
 

@@ -65,6 +65,17 @@ Tone tone_of(LibraryState state) {
 
 constexpr size_t kMostPlaces = 20'000;
 
+// Counts the places by who makes the change; "" without places.
+std::string done_by_text(const SourceScan& scan) {
+  static const std::map<DoneBy, std::string> names = {{DoneBy::Nobody, "nothing to do"},
+                                                      {DoneBy::Automatic, "torch_npu's transfer_to_npu does it"},
+                                                      {DoneBy::Tool, "only a rewrite does it"},
+                                                      {DoneBy::Hand, "by hand"}};
+  std::vector<std::string> parts;
+  for (const auto& [who, places] : scan.done_by) parts.push_back(names.at(who) + ": " + counted(places, "place"));
+  return join(parts, "; ");
+}
+
 ReportValue severity_value(Severity severity) { return {to_string(severity), to_string(severity), tone_of(severity)}; }
 
 ReportTable libraries_table(const SourceScan& scan) {
@@ -100,7 +111,8 @@ ReportTable places_table(const SourceScan& scan, size_t most) {
     if (out.rows.size() == most) break;
     out.add({shown("Severity", severity_value(f->severity)),
              shown("Place", f->file + ":" + std::to_string(f->line) + ":" + std::to_string(f->column)), shown("Rule", f->rule),
-             shown("Found", f->text), shown("Rewritten as", f->replacement), on_page(shown("Hours", f->hours)), shown("Note", f->advice)});
+             shown("Found", f->text), shown("Rewritten as", f->replacement), shown("Done by", to_string(f->done_by)),
+             on_page(shown("Hours", f->hours)), shown("Note", f->advice)});
   }
   return out;
 }
@@ -114,6 +126,7 @@ Json json_of(const SourceFinding& f) {
                        {"severity", to_string(f.severity)},
                        {"advice", f.advice},
                        {"mechanical", f.mechanical},
+                       {"done_by", to_string(f.done_by)},
                        {"replacement", f.replacement},
                        {"hours", f.hours}});
 }
@@ -121,6 +134,8 @@ Json json_of(const SourceFinding& f) {
 }  // namespace
 
 Report report_of(const SourceScan& scan) {
+  auto done_by = Json::object();
+  for (const auto& [who, places] : scan.done_by) done_by.set(to_string(who), places);
   Report out("Source scan for Ascend NPUs", Json::object({{"source", scan.source},
                                                           {"verdict", to_string(scan.verdict)},
                                                           {"summary", headline(scan)},
@@ -128,6 +143,7 @@ Report report_of(const SourceScan& scan) {
                                                           {"hours", scan.hours},
                                                           {"hours_mechanical", scan.hours_mechanical},
                                                           {"places", scan.places},
+                                                          {"done_by", std::move(done_by)},
                                                           {"files", scan.files},
                                                           {"lines", scan.lines},
                                                           {"skipped", Json::object({{"other_files", scan.other_files},
@@ -140,6 +156,7 @@ Report report_of(const SourceScan& scan) {
   out.facts({shown("Project", scan.source), shown("Source files", scan.files), shown("Lines", scan.lines), shown("Places", scan.places),
              shown("Hours", scan.hours), shown("By a rewrite", scan.hours_mechanical)},
             ReportIn::Page);
+  if (const auto text = done_by_text(scan); !text.empty()) out.say(text);
   if (!scan.serves_npu.empty()) out.say(serves_npu_text(scan));
   out.table("libraries", libraries_table(scan));
   out.table("rules", rules_table(scan, /*libraries=*/true), ReportIn::Page);
@@ -159,12 +176,38 @@ Report report_of(const SourceScan& scan) {
 }
 
 std::string to_csv(const SourceScan& scan) {
-  auto out = csv_row({"file", "line", "column", "severity", "rule", "text", "replacement", "mechanical", "hours", "advice"});
+  auto out = csv_row({"file", "line", "column", "severity", "rule", "text", "replacement", "mechanical", "done_by", "hours", "advice"});
   std::map<std::string, const RuleUse*> rules;
   for (const auto& rule : scan.rules) rules[rule.id] = &rule;
   for (const auto& f : scan.findings)
     out += csv_row({f.file, std::to_string(f.line), std::to_string(f.column), to_string(f.severity), f.rule, f.text, f.replacement,
-                    f.mechanical ? "true" : "false", shortest(f.hours), f.advice.empty() ? rules[f.rule]->advice : f.advice});
+                    f.mechanical ? "true" : "false", to_string(f.done_by), shortest(f.hours),
+                    f.advice.empty() ? rules[f.rule]->advice : f.advice});
+  return out;
+}
+
+std::string unsupported_csv(const SourceScan& scan) {
+  constexpr size_t kNamed = 5;
+  struct Use {
+    std::string support, action;
+    std::vector<std::string> places;
+    double hours = 0;
+  };
+  std::map<std::string, Use> uses;
+  std::map<std::string, const RuleUse*> rules;
+  for (const auto& rule : scan.rules) rules[rule.id] = &rule;
+  for (const auto& f : scan.findings) {
+    if (f.rule != "unsupported-api" && f.rule != "fallback-api") continue;
+    auto& use = uses[f.text.substr(f.text.find_last_of(".:") + 1)];
+    use.support = f.rule == "fallback-api" ? "cpu_fallback" : "unsupported";
+    use.action = f.advice.empty() ? rules[f.rule]->advice : f.advice;
+    use.places.push_back(f.file + ":" + std::to_string(f.line));
+    use.hours += f.hours;
+  }
+  auto out = csv_row({"operator", "support", "count", "where", "action", "done_by", "hours"});
+  for (const auto& [name, use] : uses)
+    out += csv_row({name, use.support, std::to_string(use.places.size()), detail::first_few(use.places, kNamed), use.action,
+                    to_string(DoneBy::Hand), shortest(use.hours)});
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "npu_train/tools/scan/source_scan.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -32,9 +33,23 @@ const char* to_string(Feasibility verdict) {
   return kNames[static_cast<size_t>(verdict)];
 }
 
+const char* to_string(DoneBy done_by) {
+  static constexpr const char* kNames[] = {"nobody", "automatic", "tool", "hand"};
+  return kNames[static_cast<size_t>(done_by)];
+}
+
 namespace {
 
 constexpr size_t kNotes = 100;
+
+// transfer_to_npu changes what Python functions do, so it also serves devices that a command line or a settings file names.
+DoneBy done_by(const Hit& hit, Language language) {
+  static constexpr Language kOfPython[] = {Language::Python, Language::Notebook, Language::Shell, Language::Yaml, Language::Json};
+  const bool runs = std::find(std::begin(kOfPython), std::end(kOfPython), language) != std::end(kOfPython);
+  if (hit.rule->automatic && runs) return DoneBy::Automatic;
+  if (!hit.edits.empty()) return DoneBy::Tool;
+  return hit.rule->severity == Severity::Note ? DoneBy::Nobody : DoneBy::Hand;
+}
 
 // Converts ascending positions to lines and columns.
 class Places {
@@ -81,6 +96,7 @@ class Collector {
       const double hours = known ? 0 : hours_of(*hit.rule, use.places, before);
       ++use.places;
       use.files += before == 0;
+      ++out.done_by[done_by(hit, file.language)];
       use.hours += hours;
       if (!hit.edits.empty()) {
         ++use.mechanical;
@@ -92,7 +108,9 @@ class Collector {
       if (!kept && !first) continue;
       places.move_to(hit.begin);
       if (first) libraries_[hit.library].first_place = name + ":" + std::to_string(places.line());
-      if (kept) out.findings.push_back(finding(name, file.text, hit, places, hours));
+      if (!kept) continue;
+      out.findings.push_back(finding(name, file.text, hit, places, hours));
+      out.findings.back().done_by = done_by(hit, file.language);
     }
   }
 

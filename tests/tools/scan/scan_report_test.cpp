@@ -46,6 +46,19 @@ TEST_CASE("JSON and CSV hold every finding") {
   CHECK_FALSE(csv.rows[0][csv.index("advice")].empty());
 }
 
+TEST_CASE("the table of unsupported operators has each once, with its places") {
+  const TempDir dir;
+  std::ofstream(dir / "a.py") << "import torch\nimport torch.nn.functional as F\ntorch.inverse(x)\nF.adaptive_max_pool1d(x, 2)\n";
+  std::ofstream(dir / "b.py") << "import torch\ntorch.inverse(y)\ntorch.topk(y, 2)\n";  // topk is only limited
+  const auto csv = parse_csv(unsupported_csv(scan_source(dir.path())), "unsupported_operators.csv");
+  REQUIRE(csv.rows.size() == 2);
+  CHECK((csv.columns == std::vector<std::string>{"operator", "support", "count", "where", "action", "done_by", "hours"}));
+  CHECK((csv.rows[0] == std::vector<std::string>{"adaptive_max_pool1d", "unsupported", "1", "a.py:4",
+                                                 "Replace it with supported operators.", "hand", "3"}));
+  CHECK((csv.rows[1] ==
+         std::vector<std::string>{"inverse", "cpu_fallback", "2", "a.py:3, b.py:2", "Do it on the CPU on purpose.", "hand", "1"}));
+}
+
 TEST_CASE("the page is self-contained and cannot be written by a file name") {
   const TempDir dir;
   std::ofstream(dir / "<script>alert(1)<.py") << "x.to('cuda')\n";

@@ -390,6 +390,31 @@ TEST_CASE("a string goes on after a backslash at the end of the line, also of on
   }
 }
 
+TEST_CASE("atomic operations and sums in fp16 are named") {
+  CHECK(found("a.cu", "__global__ void f(float* x) { atomicAdd(x, 1.0f); }\n") == "1:cuda-kernel 1:atomics");
+  CHECK(found("a.cu", "__device__ half g(half a, half b) { return __hadd(a, b); }\n") == "1:cuda-device-code 1:fp16-accumulation");
+  CHECK(found("a.cpp", "std::atomic<int> n; n.fetch_add(1);\n").empty());
+  CHECK(found("a.py", "import torch\ny.index_add_(0, i, x)\ntorch.scatter_add(y, 0, i, x)\n") == "2:atomic-sum 3:atomic-sum");
+  CHECK(found("a.py", "import torch\ntorch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True\n") == "2:fp16-accumulation");
+}
+
+TEST_CASE("each place says who makes the change") {
+  const TempDir dir;
+  put(dir / "a.py", "import torch\nx.cuda()\ntorch.cuda.nvtx.range_push('a')\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\n");
+  put(dir / "a.cpp", "auto y = x.to(torch::kCUDA);\nf(\"cuda\");\n");
+  put(dir / "a.sh", "python a.py --device cuda\ntorchrun a.py\n");
+  const auto scan = scan_source(dir.path());
+  std::string text;
+  for (const auto& f : scan.findings) text += f.file + ":" + std::to_string(f.line) + " " + f.rule + " " + to_string(f.done_by) + "\n";
+  CHECK(text ==
+        "a.cpp:1 cuda-enum tool\na.cpp:2 device-string tool\na.py:1 npu-import tool\na.py:2 cuda-method automatic\na.py:3 nvtx hand\n"
+        "a.py:4 cuda-env tool\na.sh:1 device-string automatic\na.sh:2 launcher nobody\n");
+  int64_t places = 0;
+  for (const auto& [who, n] : scan.done_by) places += n;
+  CHECK(places == scan.places);
+  CHECK(scan.done_by.at(DoneBy::Automatic) == 2);
+}
+
 TEST_CASE("the place behind what is not well formed is still found") {
   CHECK(found("a.py", "x = ((\nimport torch\ntorch.cuda.init()\n") == "3:cuda-api=torch.npu.init");
   CHECK(found("a.py", "x = 'never closed\ny.cuda()\n") == "2:cuda-method=.npu");

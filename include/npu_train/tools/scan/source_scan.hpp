@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,16 @@ enum class LibraryState {
 };
 const char* to_string(LibraryState state);
 
+/// Who makes the change of a finding.
+enum class DoneBy {
+  Nobody,     ///< there is nothing to do
+  Automatic,  ///< torch_npu, while the program runs: `from torch_npu.contrib import transfer_to_npu`
+  Tool,       ///< a rewrite (tools/scan/rewrite.hpp)
+  Hand,
+};
+/// "nobody", "automatic", "tool" and "hand".
+const char* to_string(DoneBy done_by);
+
 /// One place. Texts and paths are safe to display: bytes that are not UTF-8 and terminal controls are escaped.
 struct SourceFinding {
   std::string file;              ///< relative to the scanned folder
@@ -42,7 +53,8 @@ struct SourceFinding {
   std::string advice;       ///< additional advice for this text; often empty
   std::string replacement;  ///< replacement by a rewrite; empty unless mechanical
   bool mechanical = false;  ///< a rewrite changes it
-  double hours = 0;         ///< hours of manual work; 0 for further places of a rule that counts once per file or project
+  DoneBy done_by = DoneBy::Hand;
+  double hours = 0;  ///< hours of manual work; 0 for further places of a rule that counts once per file or project
 };
 
 /// A rule with findings, summed over all places.
@@ -88,6 +100,7 @@ struct SourceScan {
   std::vector<RuleUse> rules;           ///< sorted by severity, worst first
   std::vector<LibraryUse> libraries;    ///< sorted by support, worst first
   int64_t places = 0;                   ///< places of all rules, including those that were only counted
+  std::map<DoneBy, int64_t> done_by{};  ///< the same by who makes the change
   int64_t files = 0, lines = 0;         ///< source text that was read
   int64_t other_files = 0;              ///< files that are not source text by their names
   int64_t binary_files = 0;             ///< files that are source text by their names, but not by their content
