@@ -10,7 +10,19 @@ import unittest
 import browser
 from html_page_test import check_page
 from programs import SOURCE, ProgramTest, main, npu_tool, tree
+from torch_npu_wheel import PYTHON, needs_cann, of_user
 
+# Prints the names that transfer_to_npu does not replace. It patches modules member by member.
+AUTOMATIC = '''
+import inspect, json, operator, sys
+import torch, torch_npu
+from torch_npu.contrib import transfer_to_npu
+def look(name):
+    try: return operator.attrgetter(name.removeprefix('torch.'))(torch)
+    except AttributeError: return None
+def plain(value): return getattr(value, '__wrapped__', value)
+print(json.dumps([cuda for cuda, npu in json.loads(sys.argv[1]) if look(cuda) is None or (plain(look(cuda)) is not plain(look(npu)) and not inspect.ismodule(look(npu)))]))
+'''
 PROJECTS = SOURCE / 'tests/tools/scan/projects'
 
 
@@ -47,6 +59,20 @@ class AnalyzeSourceTest(ProgramTest):
         with open(self.dir / 'a.csv', newline='') as file: rows = list(csv.DictReader(file))
         self.assertEqual(len(rows), len(result['findings']))
         self.assertIn('tools with spaces/dist train.sh', {row['file'] for row in rows})
+        self.assertEqual({who: sum(row['done_by'] == who for row in rows) for who in result['done_by']}, result['done_by'])
+        self.analyze(PROJECTS / 'llm_finetune', '--unsupported', self.dir / 'unsupported_operators.csv', code=7)
+        self.assertTrue((self.dir / 'unsupported_operators.csv').read_text().startswith('operator,support,count,where,action,done_by,hours'))
+
+    @needs_cann
+    def test_what_is_automatic_is_so_with_the_real_torch_npu(self):
+        """Every name of torch.cuda whose change is called automatic is, after transfer_to_npu, that of torch.npu by which a rewrite replaces it."""
+        rules, rows = ([line.split('\t') for line in (SOURCE / f'src/tools/scan/facts/{name}.tsv').read_text().splitlines() if not line.startswith('#')] for name in ('rules', 'apis'))
+        automatic = {row[0] for row in rules[1:] if row[8] == 'yes'}
+        names = [row[1:4:2] for row in rows[1:] if row[0] == 'py.name' and row[2] in automatic and row[3] and not row[1].endswith('*')]
+        self.assertGreater(len(names), 60)
+        done = subprocess.run([PYTHON, '-c', AUTOMATIC, json.dumps(names)], env=of_user(), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        self.assertEqual(json.loads(done.stdout.splitlines()[-1]), [])
 
     def test_page_in_a_browser(self):
         if browser.find() is None: self.skipTest('no browser')

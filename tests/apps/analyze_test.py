@@ -1,4 +1,5 @@
 """npu_tool analyze CONFIG: operators of a step looked up for an NPU, and a model tried on a device."""
+import csv
 import json
 import os
 import subprocess
@@ -71,6 +72,19 @@ class Analyze(ProgramTest):
         page = (self.dir / 'page.html').read_text()
         self.assertIn('Ascend910A', page)
 
+    def test_a_card_and_the_operators_that_it_does_not_support(self):
+        """A training that is larger than the card is sharded; the table has the operators of the model's step."""
+        out = self.dir / 'unsupported_operators.csv'
+        found = json.loads(self.assertDone(self.analyze('--soc', 'Atlas 300I/V Pro', '--unsupported', out, '--json')))
+        self.assertEqual((found['soc'], found['hbm'], found['sharded_with']), ('Ascend310P3', 24 << 30, ''))
+        self.assertIn('24 or 48 GiB: 24 are assumed', next(f['detail'] for f in found['findings'] if f['kind'] == 'series'))
+        self.assertEqual({f['done_by'] for f in found['findings']} - {'automatic', 'tool', 'hand'}, set())
+        columns, *rows = csv.reader(out.read_text().splitlines())
+        named = [f['subject'] for f in found['findings'] if f['kind'] in ('unsupported', 'custom', 'cpu_fallback', 'unknown')]
+        self.assertEqual([row[0] for row in rows], named)
+        self.assertEqual(columns, ['operator', 'support', 'count', 'where', 'action', 'done_by', 'hours'])
+        self.assertFails(self.analyze('--soc', 'Atlas 300X'), USAGE, "'Atlas 300X'", 'Atlas 300I Duo')
+
     @unittest.skipIf(browser.find() is None, 'no chromium or google-chrome on this machine: the page was not opened')
     def test_the_page_in_a_browser(self):
         self.assertDone(self.analyze('--html', self.dir / 'page.html'))
@@ -116,7 +130,7 @@ class Analyze(ProgramTest):
     def test_options_that_do_not_go_together(self):
         config = self.config()
         for args in (('--source', self.dir, '--soc', '910B1'), ('--source', self.dir, '--try', 'cpu'), ('--source', self.dir, '--torch', '2.11'),
-                     (config, '--source', self.dir), (config, '--try', 'cpu', '--soc', '910B1'), (config, '--try', 'cpu', '--html', 'p.html'),
+                     (config, '--source', self.dir), (config, '--try', 'cpu', '--soc', '910B1'), (config, '--try', 'cpu', '--unsupported', 'u.csv'), (config, '--try', 'cpu', '--html', 'p.html'),
                      (config, '--rewrite', self.dir / 'out'), (config, '--csv', 'c.csv')):
             result = npu_tool('analyze', *args, cwd=self.dir)
             self.assertEqual(result[0], USAGE, (args, result))

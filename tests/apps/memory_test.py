@@ -3,7 +3,7 @@ import json
 import unittest
 
 import browser
-from programs import FULL, ProgramTest, main, npu_tool, run_dir, train_app
+from programs import FULL, ProgramTest, in_full, main, npu_tool, run_dir, train_app
 
 USAGE, CHECK_FAILED, OUT_OF_MEMORY = 2, 7, 8
 
@@ -127,11 +127,20 @@ class Memory(ProgramTest):
         self.assertRegex(overrides, r'^data.batch_size=\d+ trainer.accumulate_grad_batches=\d+$')
         fitting = npu_tool('analyze', config, *overrides.split(), '--hbm', '64MiB', '--json', cwd=self.dir)
         self.assertFalse({'memory', 'memory_change'} & {f['kind'] for f in json.loads(fitting[1])['findings']})
+        little = json.loads(self.assertDone(npu_tool('analyze', config, '--hbm', '220MiB', '--json', cwd=self.dir)))
+        self.assertEqual(little['sharded_with'], 'trainer.strategy=zero1 on 8 ranks')
+        self.assertIn('it fits with ' + little['sharded_with'], next(f['detail'] for f in little['findings'] if f['kind'] == 'memory_sharding'))
         tiny = npu_tool('analyze', config, '--hbm', '4MiB', '--json', cwd=self.dir)
         self.assertEqual(tiny[0], CHECK_FAILED)
         self.assertIn(('memory', 'blocks'), {(f['kind'], f['severity']) for f in json.loads(tiny[1])['findings']})
         large = npu_tool('analyze', config, '--hbm', '64GiB', cwd=self.dir)
         self.assertIn(' predicted, of 64.0 GiB', self.assertDone(large))
+
+    @in_full
+    def test_a_model_that_one_card_cannot_hold_is_sharded_and_its_batches_divided(self):
+        found = json.loads(self.assertDone(npu_tool('analyze', self.vit(), 'model.dim=512', 'model.heads=8', 'model.depth=6', '--hbm', '200MiB', '--json', cwd=self.dir)))
+        self.assertEqual(found['fits_with'], '')
+        self.assertRegex(found['sharded_with'], r'^trainer.strategy=zero[23] data.batch_size=\d+ trainer.accumulate_grad_batches=\d+ on 8 ranks$')
 
 
 class OutOfMemory(ProgramTest):

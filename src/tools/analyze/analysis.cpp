@@ -19,15 +19,15 @@ constexpr size_t kManyCustom = 5;
 constexpr int64_t kBlock = 16;  // edge of a block of the matrix units
 
 struct Advice {
-  std::string severity, text;
+  std::string severity, done_by, text;
   double hours = 0;
 };
 
 const std::map<std::string, Advice>& advice_table() {
   static const auto table = [] {
     std::map<std::string, Advice> out;
-    for (const auto& row : detail::facts_texts(facts::advice, "advice.tsv", 4))
-      out[row[0]] = {row[1], row[3], decimal_number(row[2]).value()};
+    for (const auto& row : detail::facts_texts(facts::advice, "advice.tsv", 5))
+      out[row[0]] = {row[1], row[3], row[4], decimal_number(row[2]).value()};
     return out;
   }();
   return table;
@@ -39,15 +39,26 @@ bool has_dtype(const std::vector<std::string>& list, const std::string& dtype) {
   return list.empty() || dtype.empty() || std::find(list.begin(), list.end(), dtype) != list.end();
 }
 
+std::string place_of(const OperatorUse& use) { return use.phase + (use.layers.empty() ? "" : " in " + join(use.layers)); }
+
 // Collects findings, one for each kind and subject.
 class Findings {
  public:
   explicit Findings(Analysis& out) : out_(out) {}
 
-  void add(const std::string& kind, const std::string& subject, const std::string& detail) {
-    if (!seen_.insert(kind + "\n" + subject).second) return;
+  MigrationFinding& add(const std::string& kind, const std::string& subject, const std::string& detail) {
+    const auto [at, added] = seen_.emplace(kind + "\n" + subject, out_.findings.size());
     const auto& advice = advice_table().at(kind);
-    out_.findings.push_back({kind, advice.severity, subject, detail, advice.text, advice.hours});
+    if (added) out_.findings.push_back({kind, advice.severity, subject, detail, advice.text, advice.done_by, 0, {}, advice.hours});
+    return out_.findings[at->second];
+  }
+
+  // Adds a finding on an operator, or a further use to it.
+  void add(const std::string& kind, const std::string& subject, const OperatorUse& use, const std::string& detail) {
+    auto& finding = add(kind, subject, detail);
+    finding.calls += use.calls;
+    if (const auto place = place_of(use); std::find(finding.places.begin(), finding.places.end(), place) == finding.places.end())
+      finding.places.push_back(place);
   }
 
   void finish() {
@@ -57,7 +68,7 @@ class Findings {
 
  private:
   Analysis& out_;
-  std::set<std::string> seen_;
+  std::map<std::string, size_t> seen_;  // positions in the list of findings
 };
 
 std::string where(const OperatorUse& use) {
@@ -73,15 +84,40 @@ void judge_support(const Analysis::Operator& op, Findings& findings) {
     case OperatorSupport::Custom:
     case OperatorSupport::CpuFallback:
     case OperatorSupport::Unknown:
-      findings.add(support_name(op.facts.support), name, where(use));
+      findings.add(support_name(op.facts.support), name, use, where(use));
       break;
     case OperatorSupport::Limited:  // views and casts need no check
-      if (use.works) findings.add("limited", name, where(use) + (op.facts.limits.empty() ? "" : ": " + op.facts.limits));
+      if (use.works) findings.add("limited", name, use, where(use) + (op.facts.limits.empty() ? "" : ": " + op.facts.limits));
       break;
     case OperatorSupport::Native:
     case OperatorSupport::Composite:
       break;
   }
+}
+
+// Operators that add several values to one place, chosen by an index or by the overlap of windows.
+bool adds_with_atomics(const std::string& name) {
+  static const std::set<std::string> names = {"index_add",      "index_add_",      "scatter_add",
+                                              "scatter_add_",   "index_put_",      "_index_put_impl_",
+                                              "scatter_reduce", "scatter_reduce_", "index_reduce_",
+                                              "put_",           "bincount",        "embedding_dense_backward",
+                                              "segment_reduce", "col2im",          "grid_sampler_2d_backward"};
+  return names.count(name) != 0 || (name.starts_with("upsample_") && name.ends_with("_backward"));
+}
+
+// Operators of which each result is a sum, except products, whose matrix units have their own accumulators.
+bool is_a_sum(const std::string& name) {
+  static const std::set<std::string> names = {
+      "sum",    "mean",      "cumsum", "cumsum_",           "var", "std", "var_mean", "norm", "std_mean",
+      "nansum", "logsumexp", "trace",  "linalg_vector_norm"};
+  return names.count(name) != 0;
+}
+
+void judge_sums(const OperatorUse& use, const std::string& dtype, Findings& findings) {
+  const bool floats = dtype == "fp16" || dtype == "bf16" || dtype == "fp32";
+  const bool atomics = adds_with_atomics(use.name);
+  if (atomics && floats) findings.add("atomics", use.full_name(), use, where(use));
+  if ((atomics || is_a_sum(use.name)) && dtype == "fp16") findings.add("fp16_accumulation", use.full_name(), use, where(use));
 }
 
 void judge_operator(const Analysis::Operator& op, Findings& findings) {
@@ -90,19 +126,20 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
   judge_support(op, findings);
   // After the backward pass only this library runs, which reads one flag per step.
   const bool of_the_model = use.phase == phase_name(Phase::Forward) || use.phase == phase_name(Phase::Backward);
-  if (use.dynamic_shape && of_the_model) findings.add("dynamic_shape", name, where(use));
-  if (use.host_read && of_the_model) findings.add("host_read", name, where(use));
+  if (use.dynamic_shape && of_the_model) findings.add("dynamic_shape", name, use, where(use));
+  if (use.host_read && of_the_model) findings.add("host_read", name, use, where(use));
   if (!use.works) return;
   const auto dtype = use.computed_in();
   if (dtype == "fp64") {
-    findings.add("fp64", name, where(use));
+    findings.add("fp64", name, use, where(use));
   } else if (!has_dtype(op.facts.dtypes, dtype)) {
-    findings.add("dtype", name, dtype + " is not among the listed dtypes: " + join(op.facts.dtypes));
+    findings.add("dtype", name, use, dtype + " is not among the listed dtypes: " + join(op.facts.dtypes));
   }
   static const std::set<std::string> arithmetic = {"add", "add_",      "sub",          "sub_",    "mul",    "mul_",
                                                    "div", "div_",      "sort",         "argsort", "cumsum", "topk",
                                                    "sum", "remainder", "floor_divide", "pow",     "mm",     "matmul"};
-  if (dtype == "int64" && arithmetic.count(use.name) != 0) findings.add("int64", name, where(use));
+  if (dtype == "int64" && arithmetic.count(use.name) != 0) findings.add("int64", name, use, where(use));
+  if (of_the_model) judge_sums(use, dtype, findings);
 }
 
 using PartsByOperator = std::map<std::string, std::set<std::string>>;  // OperatorInventory::parts
@@ -143,7 +180,8 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
   std::set<std::string> names, known, open;
   for (const auto& op : analysis.operators) {
     const auto name = op.use.full_name();
-    if (!op.facts.composite || !op.use.works || is_of_the_cpu(op.use.library, op.use.name) || !names.insert(name).second) continue;
+    if (!op.facts.composite || !op.use.works || is_of_the_cpu(op.use.library, op.use.name)) continue;
+    names.insert(name);
     std::set<std::string> seen, leaves;
     find_leaves(name, parts, table, seen, leaves);
     // kernels of the host are not called on the chip; if there are no others, the composition there is unknown
@@ -159,7 +197,7 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
       } else if (facts.support == OperatorSupport::Native || facts.support == OperatorSupport::Limited) {
         known.insert(leaf);
       } else {
-        findings.add(support_name(facts.support), leaf, "called by " + name + ", " + where(op.use));
+        findings.add(support_name(facts.support), leaf, op.use, "called by " + name + ", " + where(op.use));
       }
     }
   }
@@ -188,6 +226,19 @@ void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& c
                  std::to_string(names.size()) + " of them, such as " + names.front() + ", in addition to " +
                      std::to_string(out.parameter_dtypes[0].second) + " of " + out.parameter_dtypes[0].first);
   }
+}
+
+void judge_memory(const AnalysisOptions& options, Findings& findings) {
+  if (options.hbm == 0 || options.predicted_peak <= options.hbm) return;
+  const auto peak = human_bytes(static_cast<double>(options.predicted_peak));
+  const auto add = [&](const char* kind, const std::string& with) {
+    findings.add(kind, peak,
+                 "predicted for the step; the card has " + human_bytes(static_cast<double>(options.hbm)) +
+                     (with.empty() ? "" : "; it fits with " + with));
+  };
+  if (!options.fits_with.empty()) add("memory_change", options.fits_with);
+  if (!options.sharded_with.empty()) add("memory_sharding", options.sharded_with);
+  if (options.fits_with.empty() && options.sharded_with.empty()) add("memory", "");
 }
 
 }  // namespace
@@ -225,10 +276,7 @@ Analysis analyze(const OperatorInventory& inventory, const ParameterSet& paramet
   if (custom.size() > kManyCustom)
     findings.add("many_custom", std::to_string(custom.size()) + " kinds", "more than " + std::to_string(kManyCustom) + " custom operators");
   if (bf16 && !table.bf16()) findings.add("bf16", table.soc(), "the step computes in bf16");
-  if (options.hbm > 0 && options.predicted_peak > options.hbm)
-    findings.add(options.fits_with.empty() ? "memory" : "memory_change", human_bytes(static_cast<double>(options.predicted_peak)),
-                 "predicted for the step; the card has " + human_bytes(static_cast<double>(options.hbm)) +
-                     (options.fits_with.empty() ? "" : "; it fits with " + options.fits_with));
+  judge_memory(options, findings);
   for (const auto& [heads, size] : inventory.heads())
     if (size % kBlock != 0)
       findings.add("alignment", std::to_string(heads) + " heads of " + std::to_string(size),

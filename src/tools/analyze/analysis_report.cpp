@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/csv.hpp"
 #include "npu_train/io/json_texts.hpp"
 #include "npu_train/tools/analyze/analysis.hpp"
 #include "npu_train/tools/report/number.hpp"
@@ -66,15 +68,31 @@ ReportTable operators_table(const Analysis& analysis) {
   return out;
 }
 
+// "automatic" names what does it, for people.
+std::string shown_done_by(const std::string& done_by) {
+  return done_by == "automatic" ? "automatic (torch_npu)" : done_by == "tool" ? "npu_train" : "by hand";
+}
+
 ReportTable findings_table(const Analysis& analysis) {
   ReportTable out;
   for (const auto& f : analysis.findings)
     out.add({both("severity", toned(f.severity, tone_of(f.severity))), both("kind", f.kind), both("subject", f.subject),
-             both("detail", "observation", f.detail), both("hours", number_value(f.hours, 3)), both("advice", "action", f.advice)});
+             both("detail", "observation", f.detail), both("hours", number_value(f.hours, 3)),
+             both("done_by", "done by", {f.done_by, shown_done_by(f.done_by)}), both("advice", "action", f.advice), data("calls", f.calls),
+             data("places", detail::json_texts(f.places))});
   return out;
 }
 
 }  // namespace
+
+std::string unsupported_csv(const Analysis& analysis) {
+  static const std::set<std::string> kinds = {"unsupported", "custom", "cpu_fallback", "unknown"};
+  auto out = csv_row({"operator", "support", "count", "where", "action", "done_by", "hours"});
+  for (const auto& f : analysis.findings)
+    if (kinds.count(f.kind) != 0)
+      out += csv_row({f.subject, f.kind, std::to_string(f.calls), join(f.places, "; "), f.advice, f.done_by, shortest(f.hours)});
+  return out;
+}
 
 Report report_of(const Analysis& analysis) {
   auto dtypes = Json::object();

@@ -1,6 +1,7 @@
 #include "npu_train/tools/memory/predict_memory.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "memory_steps.hpp"
 #include "mirrored_group.hpp"
@@ -288,6 +289,29 @@ std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& 
     if (const auto measured = measure(whole, parts); measured.model.fits(measured.batch, hbm)) return checkpointing;
     if (const auto pieces = in_pieces(); !pieces.empty()) return checkpointing + " " + pieces;
     return on_host(checkpointing + " ");
+  });
+}
+
+std::string fitting_strategy(const RunConfig& given, int64_t hbm, int ranks, bool overrides, const Parts& parts) {
+  return translated("memory", [&]() -> std::string {
+    const auto simulated = with_ranks(parts, ranks);
+    auto config = given;
+    const auto first = [&](const auto& fits) -> std::string {
+      for (const char* strategy : {"zero1", "zero2", "zero3"}) {
+        config.trainer.strategy = strategy;
+        if (const auto with = fits(); with) return str_cat("trainer.strategy=", strategy, *with, " on ", ranks, " ranks");
+      }
+      return "";
+    };
+    auto out = first([&]() -> std::optional<std::string> {
+      const auto measured = measure(config, simulated);
+      return measured.model.fits(measured.batch, hbm) ? std::optional<std::string>("") : std::nullopt;
+    });
+    if (!out.empty() || !overrides) return out;
+    return first([&]() -> std::optional<std::string> {
+      const auto with = fitting_overrides(config, hbm, simulated);
+      return with.empty() ? std::nullopt : std::optional(" " + with);
+    });
   });
 }
 

@@ -8,6 +8,7 @@
 #include "npu_train/base/batch.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/facts_table.hpp"
+#include "npu_train/io/csv.hpp"
 #include "npu_train/tools/analyze/analysis.hpp"
 #include "npu_train/train/classifier.hpp"
 #include "tools/scan/facts/operators.hpp"
@@ -87,6 +88,76 @@ TEST_CASE("a plain model is ready, and memory and bf16 are findings of their own
   const Batch low_batch(at::randn({4, 16}).to(at::kBFloat16), at::zeros({4}, at::kLong));
   CHECK(finding(analyze(*classifier(low), low_batch, {.soc = "910A"}), "bf16") != nullptr);
   CHECK(finding(analyze(*classifier(low), low_batch), "bf16") == nullptr);
+}
+
+TEST_CASE("memory beyond the card advises sharding, and each finding says who does the work") {
+  torch::nn::Sequential net(torch::nn::Linear(16, 16));
+  const auto task = classifier(net);
+  const Batch batch(at::randn({4, 16}), at::zeros({4}, at::kLong));
+  const auto sharded = analyze(*task, batch, {.hbm = 1000, .predicted_peak = 1001, .sharded_with = "trainer.strategy=zero2 on 8 ranks"});
+  CHECK(sharded.verdict() == "feasible");
+  REQUIRE(finding(sharded, "memory_sharding") != nullptr);
+  CHECK(has(finding(sharded, "memory_sharding")->detail, "it fits with trainer.strategy=zero2 on 8 ranks"));
+  CHECK(finding(sharded, "memory_sharding")->done_by == "tool");
+  CHECK(finding(sharded, "memory") == nullptr);
+  CHECK(has(finding(analyze(*task, batch, {.hbm = 1000, .predicted_peak = 1001}), "memory")->advice, "sharding"));
+  CHECK(finding(sharded, "composite")->done_by == "automatic");
+}
+
+TEST_CASE("sums in fp16 and atomic additions are named") {
+  const auto weight = at::randn({16, 16}).requires_grad_();
+  ParameterSet parameters;
+  parameters.add({.name = "body.weight", .value = weight});
+  const auto index = at::zeros({4}, at::kLong);
+  const auto step = [&](at::ScalarType dtype) {
+    OperatorInventory inventory(parameters);
+    inventory.phase_begin(Phase::Forward, 0, 0);
+    weight.detach().to(dtype).sum(0);
+    at::zeros({4, 16}, dtype).index_add_(0, index, at::ones({4, 16}, dtype));
+    at::zeros({4, 16}, at::kLong).index_add_(0, index, at::ones({4, 16}, at::kLong));
+    inventory.phase_end(Phase::Forward, 0, 0);
+    return analyze(inventory, parameters, {.soc = "910B1"});
+  };
+  const auto half = step(at::kHalf), single = step(at::kFloat);
+  std::vector<std::string> sums;
+  for (const auto& f : half.findings)
+    if (f.kind == "fp16_accumulation") sums.push_back(f.subject);
+  std::sort(sums.begin(), sums.end());
+  CHECK((sums == std::vector<std::string>{"index_add_", "sum.dim_IntList"}));
+  CHECK(has(finding(half, "fp16_accumulation")->advice, "about 1e-3: accumulate in fp32"));
+  CHECK(finding(half, "fp16_accumulation")->done_by == "hand");
+  CHECK(finding(single, "fp16_accumulation") == nullptr);
+  for (const auto* result : {&half, &single}) {
+    REQUIRE(finding(*result, "atomics") != nullptr);
+    CHECK(finding(*result, "atomics")->subject == "index_add_");
+    CHECK(finding(*result, "atomics")->calls == 1);  // not that of whole numbers, which give the same in any order
+  }
+}
+
+TEST_CASE("the table of unsupported operators has each operator once, with calls and places") {
+  const auto weight = at::randn({16, 16}).requires_grad_();
+  ParameterSet parameters;
+  parameters.add({.name = "body.weight", .value = weight});
+  OperatorInventory inventory(parameters);
+  for (const auto phase : {Phase::Forward, Phase::Backward}) {
+    inventory.phase_begin(phase, 0, 0);
+    at::linalg_inv(weight.detach());
+    at::linalg_inv(weight);
+    at::relu(weight);
+    inventory.phase_end(phase, 0, 0);
+  }
+  const auto result = analyze(inventory, parameters, {.soc = "910B1"});
+  const auto table = parse_csv(unsupported_csv(result), "unsupported_operators.csv");
+  CHECK((table.columns == std::vector<std::string>{"operator", "support", "count", "where", "action", "done_by", "hours"}));
+  REQUIRE_MESSAGE(table.rows.size() == 1, unsupported_csv(result));
+  const auto& row = table.rows[0];
+  CHECK(has(row[0], "linalg_inv"));
+  CHECK(row[1] == "cpu_fallback");
+  CHECK(row[2] == "4");
+  CHECK(row[3] == "forward in body; backward in body");
+  CHECK(has(row[4], "each call copies to the host"));
+  CHECK(row[5] == "hand");
+  CHECK(row[6] == "4");
 }
 
 TEST_CASE("what the data decides, counters, views and the number of heads raise no alarm") {

@@ -18,22 +18,27 @@ class Task;
 class Batch;
 
 struct AnalysisOptions {
-  std::string soc = "910B1";   ///< the chip as named by CANN or npu-smi, or its series: "910B" (see AscendOperators)
+  std::string soc = "910B1";   ///< the chip as named by CANN or npu-smi, its series ("910B"), or a card (see AscendOperators)
   std::string torch = "2.11";  ///< version of torch_npu: 2.11 to 2.13
-  int64_t hbm = 0;             ///< bytes of the card; 0: no verdict on memory
+  int64_t hbm = 0;             ///< bytes of one NPU; 0: no verdict on memory
   int64_t predicted_peak = 0;  ///< predicted bytes of the training; 0: not predicted
   std::string fits_with{};     ///< if predicted_peak exceeds `hbm`: overrides with which the training would fit; "": none known
+  std::string sharded_with{};  ///< the same for ranks that shard it: "trainer.strategy=zero2 on 8 ranks"; "": none known
 };
 
 /// A finding of the analysis.
 struct MigrationFinding {
   std::string kind;      ///< unsupported | custom | many_custom | cpu_fallback | limited | unknown | dtype | dynamic_shape | host_read |
-                         ///< fp64 | int64 | alignment | parameter_dtypes | bf16 | memory | memory_change | series | composite
+                         ///< fp64 | int64 | alignment | parameter_dtypes | bf16 | fp16_accumulation | atomics | memory | memory_change |
+                         ///< memory_sharding | series | composite
   std::string severity;  ///< blocks | change | check | note
   std::string subject;   ///< the operator, layer or parameter
   std::string detail;    ///< the observation
   std::string advice;    ///< the recommended action
-  double hours = 0;      ///< hours of work, from src/tools/analyze/facts/advice.tsv: an order of magnitude
+  std::string done_by;   ///< automatic (torch_npu does it) | tool (a command or an option of npu_train) | hand
+  int64_t calls = 0;     ///< of an operator in one step, in all phases
+  std::vector<std::string> places{};  ///< of an operator: phases and the first few layers ("forward in layer1.0")
+  double hours = 0;                   ///< hours of work, from src/tools/analyze/facts/advice.tsv: an order of magnitude
 };
 
 struct Analysis {
@@ -61,5 +66,9 @@ Analysis analyze(const OperatorInventory& inventory, const ParameterSet& paramet
 Analysis analyze(Task& task, const Batch& batch, const AnalysisOptions& options = {});
 
 Report report_of(const Analysis& analysis);
+
+/// Returns a table of the operators that the chip does not support as they are (unsupported, custom, cpu_fallback, unknown): operator,
+/// support, count (calls in one step), where, action, done_by, hours. For unsupported_operators.csv.
+std::string unsupported_csv(const Analysis& analysis);
 
 }  // namespace npu_train

@@ -26,6 +26,11 @@ MemoryModel measure_memory(const RunConfig& config, const Parts& parts = builtin
 /// or both; "" if none of them is sufficient.
 std::string fitting_overrides(const RunConfig& config, int64_t hbm, const Parts& parts = builtin_parts());
 
+/// Returns the first of zero1, zero2 and zero3 with which `ranks` devices of `hbm` bytes train the configuration, as
+/// "trainer.strategy=zero2 on 8 ranks"; "" if none of them is sufficient. `overrides`: if none is, also tries each with the overrides of
+/// fitting_overrides().
+std::string fitting_strategy(const RunConfig& config, int64_t hbm, int ranks, bool overrides, const Parts& parts = builtin_parts());
+
 /// The predicted and the measured memory of a run.
 struct MemoryCheck {
   int64_t batch = 0, predicted = 0, measured = 0;  ///< peak bytes of tensors on the device
