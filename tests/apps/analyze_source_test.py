@@ -9,7 +9,8 @@ import unittest
 
 import browser
 from html_page_test import check_page
-from programs import SOURCE, ProgramTest, main, npu_tool, tree
+from peers import MODELS_PYTHON
+from programs import SOURCE, ProgramTest, in_full, main, npu_tool, tree
 from torch_npu_wheel import PYTHON, needs_cann, of_user
 
 # Prints the names that transfer_to_npu does not replace. It patches modules member by member.
@@ -23,7 +24,32 @@ def look(name):
 def plain(value): return getattr(value, '__wrapped__', value)
 print(json.dumps([cuda for cuda, npu in json.loads(sys.argv[1]) if look(cuda) is None or (plain(look(cuda)) is not plain(look(npu)) and not inspect.ismodule(look(npu)))]))
 '''
+# Trains the original project on all of its data at once, and prints how far the weights of the given checkpoints are from its own, and in which order a
+# loader of npu_distributed.py reads.
+ORIGINAL = '''
+import contextlib, json, runpy, sys
+project, copy, *files = sys.argv[1:]
+import torch
+sys.argv = ['train.py', '--batch-size', '96', '--out', 'original.pt']
+sys.path.insert(0, project)
+with contextlib.redirect_stdout(None): runpy.run_path(f'{project}/train.py', run_name='__main__')
+def weights(file): return torch.load(file, map_location='cpu')['model']
+ours = weights('original.pt')
+far = [max((theirs[name] - value).abs().max().item() for name, value in ours.items()) for theirs in map(weights, files)]
+sys.path.insert(0, copy)
+import npu_distributed
+def order(epoch=None):
+    if epoch is not None: npu_distributed.set_epoch(epoch)
+    return [int(i) for batch in loader for i in batch]
+loader = npu_distributed.DataLoader(range(64), 8, shuffle=True)
+print(json.dumps({'far': far, 'counted': [order(), order()], 'set': [order(0), order(1), order(0)]}))
+'''
 PROJECTS = SOURCE / 'tests/tools/scan/projects'
+
+
+WITHOUT_NPU = {'PYTHONPATH': str(SOURCE / 'tests/tools/scan/without_npu')}
+FIND_TORCH = 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
+needs_torch = unittest.skipIf(subprocess.run([MODELS_PYTHON, '-c', FIND_TORCH]).returncode, 'there is no Python with torch (scripts/setup --dev)')
 
 
 def expected(name):
@@ -38,7 +64,7 @@ class AnalyzeSourceTest(ProgramTest):
         return json.loads(out)
 
     def test_places_verdicts_and_exit_status(self):
-        for name, verdict, code in (('resnet_ddp', 'feasible with changes', 0), ('plain', 'ready', 0), ('detector', 'blocked', 7),
+        for name, verdict, code in (('resnet_ddp', 'feasible with changes', 0), ('image_dp', 'feasible with changes', 0), ('plain', 'ready', 0), ('detector', 'blocked', 7),
                                     ('llm_finetune', 'blocked', 7), ('cpp_classifier', 'blocked', 7)):
             result = self.analyze(PROJECTS / name, code=code)
             self.assertEqual(result['verdict'], verdict)
@@ -73,6 +99,41 @@ class AnalyzeSourceTest(ProgramTest):
         done = subprocess.run([PYTHON, '-c', AUTOMATIC, json.dumps(names)], env=of_user(), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         self.assertEqual(json.loads(done.stdout.splitlines()[-1]), [])
+
+    def train_on_two_ranks(self, python, env):
+        """The project image_dp, rewritten for several processes, trains on all of its data at once: (its folder, its checkpoint)."""
+        out, checkpoint = self.dir / 'ranks', self.dir / 'two.pt'
+        if not out.exists(): self.assertEqual(self.analyze(PROJECTS / 'image_dp', '--rewrite', out, '--distributed')['rewrite']['launcher'], 'run_distributed.sh')
+        env = {k: v for k, v in env.items() if k not in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT')}
+        done = subprocess.run([out / 'run_distributed.sh', '--batch-size', '96', '--out', checkpoint], env={**env, 'PYTHON': str(python), 'NPROC': '2', 'OMP_NUM_THREADS': '1'},
+                              cwd=self.dir, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        self.assertEqual(done.stdout.count('2 devices, batches of 96\n'), 2)
+        self.assertEqual([p.name for p in self.dir.glob('two*')], ['two.pt'])
+        return out, checkpoint
+
+    def compare_with_original(self, out, *checkpoints):
+        done = subprocess.run([MODELS_PYTHON, '-c', ORIGINAL, PROJECTS / 'image_dp', out, *checkpoints], env={**os.environ, **WITHOUT_NPU}, cwd=self.dir, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return json.loads(done.stdout)
+
+    @needs_torch
+    def test_two_ranks_train_as_the_one_process_did(self):
+        out, checkpoint = self.train_on_two_ranks(MODELS_PYTHON, {**os.environ, **WITHOUT_NPU})
+        found = self.compare_with_original(out, checkpoint)
+        self.assertLess(found['far'][0], 1e-6)  # a rank that averages no gradients, or that reads what the other reads, is 6e-3 away
+        for orders in (found['counted'], found['set'][:2]):
+            for order in orders: self.assertEqual(sorted(order), list(range(64)))
+            self.assertNotEqual(*orders)
+        self.assertEqual(found['set'][0], found['set'][2])
+
+    @needs_torch
+    @needs_cann
+    @in_full
+    def test_two_ranks_train_on_npus(self):
+        """Two devices of sim_cann, whose ranks meet over HCCL by the real torch_npu."""
+        out, checkpoint = self.train_on_two_ranks(PYTHON, of_user())
+        self.assertLess(self.compare_with_original(out, checkpoint)['far'][0], 1e-5)
 
     def test_page_in_a_browser(self):
         if browser.find() is None: self.skipTest('no browser')

@@ -87,7 +87,7 @@ int analyze_trial(const AnalyzeArguments& args, const Parts& parts) {
 struct SourceArguments {
   std::string source, rewrite, html, csv, unsupported;
   size_t rows = 50;
-  bool json = false;
+  bool json = false, distributed = false;
 };
 
 // Prints the scan and writes the requested copy and reports. Returns 0, or 7 if a finding blocks the migration.
@@ -95,7 +95,7 @@ int analyze_source(const SourceArguments& args) {
   check_writable({args.csv, args.html, args.unsupported});
   const auto scan = scan_source(args.source);
   std::optional<Rewrite> rewrite;
-  if (!args.rewrite.empty()) rewrite = rewrite_source(args.source, args.rewrite);
+  if (!args.rewrite.empty()) rewrite = rewrite_source(args.source, args.rewrite, {.distributed = args.distributed});
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(scan));
   if (!args.unsupported.empty()) write_file_atomic(args.unsupported, unsupported_csv(scan));
   auto report = report_of(scan);
@@ -126,6 +126,9 @@ void add_analyze(CLI::App& app, Command& run) {
   auto* source = sub->add_option("--source", args->source, "folder of a Python or C++ project; lists its uses of CUDA by file and line");
   auto* rewrite =
       sub->add_option("--rewrite", args->rewrite, "write a copy with all mechanical changes applied, and a list of the remaining ones");
+  auto* distributed =
+      sub->add_flag("--distributed", args->distributed,
+                    "with --rewrite: replace torch.nn.DataParallel by one process for each NPU, with a script that starts them");
   auto* rows = sub->add_option("--rows", args->rows, "number of operators or places to show; 0: all");
   rows->capture_default_str();
   auto* csv = sub->add_option("--csv", args->csv, "write the places as a CSV table");
@@ -136,6 +139,7 @@ void add_analyze(CLI::App& app, Command& run) {
   for (auto* other : {words, soc, torch, trial, hbm}) source->excludes(other);
   for (auto* other : {soc, torch, rows, html, hbm, unsupported}) trial->excludes(other);
   for (auto* needing : {rewrite, csv}) needing->needs(source);
+  distributed->needs(rewrite);
   sub->callback([args, config, source, &run] {
     config->rows = args->rows;
     config->html = args->html;

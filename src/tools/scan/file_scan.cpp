@@ -124,7 +124,22 @@ bool FileScan::add_device_text(std::string_view body, uint32_t at, bool editable
 
 bool FileScan::is_device_text(std::string_view body) const { return !device_parts(facts_, body).empty(); }
 
-bool FileScan::has_device_edits() const { return !edits_lie_in(0, 0); }
+namespace {
+
+bool is_rank_edit(const Edit& edit) { return edit.text.starts_with(std::string(kRankModule) + "."); }
+
+}  // namespace
+
+bool FileScan::has_device_edits() const {
+  return std::any_of(hits_.begin(), hits_.end(), [](const Hit& hit) {
+    return hit.rule->id != "cuda-env" && !std::all_of(hit.edits.begin(), hit.edits.end(), is_rank_edit);
+  });
+}
+
+bool FileScan::has_rank_edits() const {
+  return std::any_of(hits_.begin(), hits_.end(),
+                     [](const Hit& hit) { return std::any_of(hit.edits.begin(), hit.edits.end(), is_rank_edit); });
+}
 
 bool FileScan::edits_lie_in(uint32_t begin, uint32_t end) const {
   return std::all_of(hits_.begin(), hits_.end(), [&](const Hit& hit) {
@@ -161,11 +176,11 @@ std::vector<Hit> FileScan::take() {
   return std::move(hits_);
 }
 
-std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, int64_t* first_npu_use) {
-  FileScan scan(facts, file, is_local);
+std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, bool ranks, FileMarks* marks) {
+  FileScan scan(facts, file, is_local, ranks);
   for (const auto& row : kLanguages)
     if (row.language == file.language) row.scan(scan);
-  if (first_npu_use != nullptr) *first_npu_use = scan.first_npu_use;
+  if (marks != nullptr) *marks = scan.marks;
   auto hits = scan.take();
   uint32_t free_from = 0;
   for (auto& hit : hits) {

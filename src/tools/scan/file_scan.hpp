@@ -42,15 +42,24 @@ struct SourceFile {
 /// Whether `import NAME` in a file refers to a module of the project itself.
 using IsLocalModule = std::function<bool(std::string_view name)>;
 
+/// Places of a file that matter for the project.
+struct FileMarks {
+  int64_t npu = -1;    // the first use of an NPU; -1: none
+  int64_t ranks = -1;  // the first code that starts ranks itself; -1: none
+};
+
 /// Collects hits, which are finally sorted by place.
 class FileScan {
  public:
-  FileScan(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local) : facts_(facts), file_(file), is_local_(is_local) {}
+  /// `ranks`: one process for each NPU replaces DataParallel, so names are also replaced by those of npu_distributed.py.
+  FileScan(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, bool ranks = false)
+      : facts_(facts), file_(file), is_local_(is_local), ranks_(ranks) {}
 
   const Facts& facts() const { return facts_; }
   std::string_view text() const { return file_.text; }
   const SourceFile& file() const { return file_; }
   const IsLocalModule& is_local() const { return is_local_; }
+  bool ranks() const { return ranks_; }
 
   void add(const Pattern& row, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
   void add(std::string_view rule, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
@@ -63,6 +72,8 @@ class FileScan {
   bool add_environment(std::string_view name, uint32_t at);
   /// Whether an added edit names the device npu.
   bool has_device_edits() const;
+  /// Whether an added edit names npu_distributed.py.
+  bool has_rank_edits() const;
   /// Whether all such edits are in this range.
   bool edits_lie_in(uint32_t begin, uint32_t end) const;
 
@@ -70,8 +81,7 @@ class FileScan {
   /// Drops the edits in these ranges, whose code already supports NPUs (rule serves-npu). Ranges in `variables` apply to CUDA's environment
   /// variables, the others to everything else: a function that accepts any accelerator may still choose it by CUDA_VISIBLE_DEVICES.
   void leave(const Ranges& ranges, const Ranges& variables);
-  /// Position of the first use of an NPU; -1: none.
-  int64_t first_npu_use = -1;
+  FileMarks marks;
 
   std::vector<Hit> take();
 
@@ -79,8 +89,12 @@ class FileScan {
   const Facts& facts_;
   const SourceFile& file_;
   const IsLocalModule& is_local_;
+  bool ranks_;
   std::vector<Hit> hits_;
 };
+
+/// The module of npu_distributed.py, as edits name it.
+inline constexpr std::string_view kRankModule = "npu_distributed";
 
 /// Code inside a file of another language: cells of notebooks, texts of `python -c`, here-documents. Decoded, with the position of each
 /// byte in the file.
@@ -126,9 +140,9 @@ void scan_conda(FileScan& scan);
 /// Scans one line of a requirements file, or one text of install_requires, that begins at `at`.
 void scan_requirement(FileScan& scan, std::string_view line, uint32_t at);
 
-/// Returns all hits of a file by place, without edits that overlap or span lines. `first_npu_use`: receives the position of the first code
-/// for NPUs; -1: none.
-std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, int64_t* first_npu_use = nullptr);
+/// Returns all hits of a file by place, without edits that overlap or span lines. `ranks`: see FileScan.
+std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, bool ranks = false,
+                           FileMarks* marks = nullptr);
 
 /// Returns the text at the place of a hit after its edits; for an insertion elsewhere, only the inserted text.
 std::string replacement_of(std::string_view text, const Hit& hit);

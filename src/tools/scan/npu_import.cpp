@@ -1,4 +1,4 @@
-// Decides where a rewrite inserts `import torch_npu`.
+// Decides where a rewrite inserts `import torch_npu` and `import npu_distributed`.
 #include <algorithm>
 
 #include "tools/scan/python_file.hpp"
@@ -13,7 +13,9 @@ class NpuImport {
   NpuImport(FileScan& scan, const PythonFile& file) : scan_(scan), file_(file), lines_(file.lines()) {}
 
   void run() {
-    if (!scan_.has_device_edits() || file_.imports_module("torch_npu")) return;
+    needs_npu_ = scan_.has_device_edits() && !file_.imports_module("torch_npu");
+    needs_ranks_ = scan_.has_rank_edits() && !file_.imports_module(kRankModule);
+    if (!needs_npu_ && !needs_ranks_) return;
     const ImportStatement* inner = nullptr;  // the first import of torch in a function that contains every edit
     int looked_at = 0;
     for (const auto& statement : file_.imports()) {
@@ -25,15 +27,27 @@ class NpuImport {
         if (inner == nullptr && holds_all_edits(around.innermost)) inner = &statement;
         continue;
       }
-      if (!becomes_torch_npu(statement)) import_after(statement.begin, statement.end);
-      return;
+      return import_at(statement);
     }
     if (looked_at == 0) return;
     if (inner == nullptr) return import_at_the_top();
-    if (!becomes_torch_npu(*inner)) import_after(inner->begin, inner->end);
+    import_at(*inner);
   }
 
  private:
+  void import_at(const ImportStatement& statement) {
+    needs_npu_ = needs_npu_ && !becomes_torch_npu(statement);
+    if (needs_npu_ || needs_ranks_) import_after(statement.begin, statement.end);
+  }
+
+  // Returns the needed imports with a text before each of them, after each of them, or between two.
+  std::string needed_imports(const std::string& before, const std::string& after) const {
+    std::string out;
+    if (needs_npu_) out += before + "import torch_npu" + after;
+    if (needs_ranks_) out += before + "import " + std::string(kRankModule) + after;
+    return out;
+  }
+
   static bool imports_torch(const ImportStatement& statement) {
     if (statement.from) return !statement.relative && lies_in(statement.module, "torch");
     return std::any_of(statement.names.begin(), statement.names.end(), [](const auto& n) { return lies_in(n.name, "torch"); });
@@ -82,14 +96,15 @@ class NpuImport {
   // Inserts after the statement that ends before token `end`: on a separate line or, if another statement follows on its line, between the
   // two.
   void import_after(size_t first, size_t end) {
-    if (file_.is(end, ";") && !file_.is_line_end(end + 1)) return add_import(first, end - 1, file_[end - 1].end(), "; import torch_npu");
+    if (file_.is(end, ";") && !file_.is_line_end(end + 1))
+      return add_import(first, end - 1, file_[end - 1].end(), needed_imports("; ", ""));
     const auto& line = lines_[file_.line_of(first)];
     const auto text = file_.text();
     size_t at = file_.begin(line.end);
     const bool crlf = at > 0 && at < text.size() && text[at - 1] == '\r';
     if (crlf) --at;
     const auto indent = text.substr(file_.begin(line.first) - line.indent, line.indent);
-    add_import(first, end - 1, at, (crlf ? "\r\n" : "\n") + std::string(indent) + "import torch_npu");
+    add_import(first, end - 1, at, needed_imports((crlf ? "\r\n" : "\n") + std::string(indent), ""));
   }
 
   // Inserts after the documentation and imports from __future__, before all other code.
@@ -113,12 +128,13 @@ class NpuImport {
     if (i >= file_.size()) return;
     const auto line_end = file_.text().find('\n');
     const bool crlf = line_end != std::string_view::npos && line_end > 0 && file_.text()[line_end - 1] == '\r';
-    add_import(i, i, file_.begin(i), crlf ? "import torch_npu\r\n" : "import torch_npu\n");
+    add_import(i, i, file_.begin(i), needed_imports("", crlf ? "\r\n" : "\n"));
   }
 
   FileScan& scan_;
   const PythonFile& file_;
   const std::vector<PythonLine>& lines_;
+  bool needs_npu_ = false, needs_ranks_ = false;
 };
 
 }  // namespace

@@ -87,8 +87,11 @@ FileScan::Ranges variable_ranges(const PythonFile& file);
 /// Returns the position of the first use of torch.npu, torch_npu or torch.accelerator; -1: none.
 int64_t first_npu_use(const PythonFile& file);
 
-/// Adds `import torch_npu` if edits of `scan` need it and no import provides it: after the first import of torch that runs with the module,
-/// in a function that contains all of the edits, or after the documentation and __future__.
+/// Adds `import torch_npu` and `import npu_distributed` if edits of `scan` need them and no import provides them: after the first import of
+/// torch that runs with the module, in a function that contains all of the edits, or after the documentation and __future__.
 void import_torch_npu(FileScan& scan, const PythonFile& file);
+
+/// Adds the edits of --distributed that concern statements and not names: set_epoch() at the start of each epoch.
+void add_epoch_edits(FileScan& scan, const PythonFile& file);
 
 }  // namespace npu_train::detail::scan

@@ -16,6 +16,7 @@ class PythonScan : private PythonFile {
     find_own_names();
     find_requirements();
     for (const auto& statement : imports()) import_statement(statement);
+    if (scan_.ranks()) add_epoch_edits(scan_, *this);  // before edits of the same statements
     auto next = imports().begin();
     for (size_t i = 0; i < size();) {
       if (i == 0 || is_line_end(i - 1)) statement_ = i;
@@ -24,7 +25,7 @@ class PythonScan : private PythonFile {
     }
     names_without_use();
     scan_.leave(npu_ranges(*this), variable_ranges(*this));
-    scan_.first_npu_use = first_npu_use(*this);
+    scan_.marks.npu = first_npu_use(*this);
     import_torch_npu(scan_, *this);
   }
 
@@ -148,6 +149,9 @@ class PythonScan : private PythonFile {
     const auto base = word(first);
     const auto* bound = target(base);
     const auto full = (bound == nullptr ? std::string(base) : *bound) + written.substr(base.size());
+    if (scan_.marks.ranks < 0 && is(last + 1, "(") && scan_.facts().table("ranks.start").exact(full) != nullptr)
+      scan_.marks.ranks = begin(first);
+    if (scan_.ranks() && rank_name(first, last, full)) return true;
     const auto& table = scan_.facts().table("py.name");
     auto found = table.find_dotted(full, ".");
     if (found.row == nullptr && bound == nullptr)
@@ -165,6 +169,17 @@ class PythonScan : private PythonFile {
     used_.insert(std::string(base));
     if (found.row->rule->id == "data-parallel" && is_type_test(first, last)) return true;  // the test is false if no such model is created
     name_found(first, last, found, bound == nullptr ? base : std::string_view(*bound), full);
+    return true;
+  }
+
+  // Replaces a name by that of npu_distributed.py: classes of models wherever they are named, others if they are called.
+  bool rank_name(size_t first, size_t last, const std::string& full) {
+    const auto* row = scan_.facts().table("ranks.name").exact(full);
+    const bool model = row != nullptr && row->rule->id == "data-parallel";
+    if (row == nullptr || (!model && !is(last + 1, "("))) return false;
+    used_.insert(std::string(word(first)));
+    const bool together = text().substr(begin(first), span(first, last)).find_first_of(" \t\r\n\\") == std::string_view::npos;
+    add(*row, first, last, together ? std::vector<Edit>{edit(first, last, row->replacement)} : std::vector<Edit>());
     return true;
   }
 
@@ -215,7 +230,11 @@ class PythonScan : private PythonFile {
     if (!called && of_self && own_attributes_.contains(name)) return;
     const bool own = of_self && own_methods_.contains(name);
     const bool mechanical = !row->replacement.empty() && !own;
-    add(*row, i - 1, i, mechanical ? std::vector<Edit>{edit(i, i, row->replacement)} : std::vector<Edit>());
+    auto edits = mechanical ? std::vector<Edit>{edit(i, i, row->replacement)} : std::vector<Edit>();
+    // A rank has its own device: .cuda(0) becomes .npu().
+    if (scan_.ranks() && mechanical && called && is_kind(i + 2, TokenKind::Number) && is(i + 3, ")"))
+      edits.push_back(edit(i + 2, i + 2, ""));
+    add(*row, i - 1, i, std::move(edits));
   }
 
   // Handles the keywords `fused=True` and `cuda_sources=[...]`.
@@ -255,6 +274,8 @@ class PythonScan : private PythonFile {
       scan_.add("device-list", token.begin, token.length);
       return;
     }
+    if (scan_.ranks() && body == "cuda:0")  // the first device, which is that of each rank
+      return scan_.add("ranks", token.begin, token.length, {edit(i, i, std::string(kRankModule) + ".device()")});
     scan_.add_device_text(body, token.body);
   }
 
@@ -312,6 +333,7 @@ class PythonScan : private PythonFile {
       for (const auto& name : statement.names) {
         const auto full = statement.module + "." + name.name;
         if (used_.contains(name.bound) || full == "torch.cuda") continue;
+        if (imports_module(kRankModule) && scan_.facts().table("ranks.name").exact(full) != nullptr) continue;  // its uses were replaced
         const auto found = scan_.facts().table("py.name").find_dotted(full, ".");
         if (found.row != nullptr && found.length == full.size()) add(*found.row, name.first, name.last);
       }

@@ -9,6 +9,8 @@
 #include "npu_train/tools/report/visible_text.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
 #include "tools/scan/counted.hpp"
+#include "tools/scan/facts/npu_distributed.hpp"
+#include "tools/scan/facts/run_distributed.hpp"
 #include "tools/scan/project.hpp"
 #include "tools/scan/rewrite_report.hpp"
 
@@ -22,6 +24,23 @@ namespace {
 
 constexpr const char* kWhere = "rewrite";
 constexpr size_t kLeftOut = 100;
+constexpr const char* kLauncher = "run_distributed.sh";
+constexpr const char* kRankFile = "npu_distributed.py";
+
+// Returns why one process for each NPU cannot replace DataParallel; "" if it can.
+std::string not_distributed(const SourceScan& scan) {
+  if (!scan.starts_ranks.empty()) return "the project starts its own processes (" + scan.starts_ranks + ")";
+  const auto in_python = [](const SourceFinding& f) { return f.rule == "data-parallel" && f.file.ends_with(".py"); };
+  const bool any = std::any_of(scan.findings.begin(), scan.findings.end(), in_python);
+  return any ? "" : "no Python file uses torch.nn.DataParallel";
+}
+
+// Returns `text` with each `what` replaced.
+std::string with(std::string_view text, std::string_view what, const std::string& by) {
+  std::string out(text);
+  for (size_t at = out.find(what); at != std::string::npos; at = out.find(what, at + by.size())) out.replace(at, what.size(), by);
+  return out;
+}
 
 bool contains(const fs::path& folder, const fs::path& path) {
   return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
@@ -47,7 +66,7 @@ fs::path target_folder(const fs::path& root, fs::path out) {
 
 class Copy {
  public:
-  Copy(fs::path root, fs::path to, Rewrite& out) : root_(std::move(root)), to_(std::move(to)), out_(out) {}
+  Copy(fs::path root, fs::path to, bool ranks, Rewrite& out) : root_(std::move(root)), to_(std::move(to)), ranks_(ranks), out_(out) {}
 
   void run(const std::vector<WalkEntry>& entries, const ScanOptions& options, RewriteLog& log) {
     const Facts facts;
@@ -68,6 +87,7 @@ class Copy {
           if (entry.skipped || !rewritten(entry, facts, modules, options, log)) copy(entry);
       }
     }
+    if (ranks_) add_ranks(log);
     // Last and from the inside out: a folder without write permission cannot be filled afterwards.
     for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry)
       if (entry->kind == WalkEntry::Kind::Folder) take_mode(*entry);
@@ -78,7 +98,9 @@ class Copy {
     SourceFile file;
     std::string why;
     if (read_source(root_, entry, options.max_file_bytes, file, why) != ReadResult::Source) return false;
-    const auto hits = scan_file(facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); });
+    const auto hits = scan_file(
+        facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); }, ranks_);
+    if (ranks_) note_program(file, hits);
     const auto changes = std::count_if(hits.begin(), hits.end(), [](const Hit& hit) { return !hit.edits.empty(); });
     if (changes == 0) return false;
     write(entry, edited(file.text, hits));
@@ -87,6 +109,31 @@ class Copy {
     out_.changes += changes;
     ++out_.files_changed;
     return true;
+  }
+
+  // Notes a program that starts the training: a file with DataParallel or, if those are imported, any that is started as a program.
+  void note_program(const SourceFile& file, const std::vector<Hit>& hits) {
+    if (file.language != Language::Python) return;
+    const bool program = file.text.find("__main__") != std::string::npos;
+    const bool parallel = std::any_of(hits.begin(), hits.end(), [](const Hit& hit) { return hit.rule->id == "data-parallel"; });
+    if (program) (parallel ? programs_ : other_programs_).push_back(file.path);
+    if (!program && parallel && file.path.find('/') == std::string::npos) scripts_.push_back(file.path);
+  }
+
+  // Writes what ranks need into the copy.
+  void add_ranks(RewriteLog& log) {
+    const auto& found = !programs_.empty() ? programs_ : !other_programs_.empty() ? other_programs_ : scripts_;
+    const bool known = found.size() == 1 && found[0].find_first_of("\"\\$`'\n") == std::string::npos;
+    auto launcher = with(facts::run_distributed, "@SCRIPT@", known ? "" : "SCRIPT ");
+    launcher = with(launcher, "@PROGRAM@", known ? "\"$here/" + found[0] + "\" " : "");
+    for (const auto& [name, text] : {std::pair(kRankFile, std::string(facts::npu_distributed)), std::pair(kLauncher, launcher)}) {
+      write({.path = name}, text);
+      log.add_file(name, text);
+      ++out_.files;
+      ++out_.files_changed;
+    }
+    fs::permissions(to_ / kLauncher, fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec, fs::perm_options::add);
+    out_.launcher = kLauncher;
   }
 
   // The folder appears atomically, so its files need no temporary names, for which long names would leave no space.
@@ -132,32 +179,40 @@ class Copy {
   }
 
   fs::path root_, to_;
+  bool ranks_;
   Rewrite& out_;
+  std::vector<std::string> programs_, other_programs_, scripts_;  // candidates for the program of the launcher
 };
 
 }  // namespace
 
-Rewrite rewrite_source(const fs::path& folder, const fs::path& out_folder, const ScanOptions& options) {
+Rewrite rewrite_source(const fs::path& folder, const fs::path& out_folder, const RewriteOptions& options) {
   const auto root = source_folder(folder);
   const auto target = target_folder(root, out_folder);
   std::error_code ignored;
   check(!fs::exists(fs::symlink_status(root / kReportFolder, ignored)) || is_report(root / kReportFolder), ErrorKind::Data, kWhere,
         (root / kReportFolder).string(), ": has the name of a rewrite's report, but is not one; hint: rename it first");
   std::vector<std::string> unreadable;
-  const auto entries = walk(root, {.max_entries = options.max_files, .into_skipped = true}, unreadable);
+  const auto entries = walk(root, {.max_entries = options.scan.max_files, .into_skipped = true}, unreadable);
   check(unreadable.empty(), ErrorKind::Data, kWhere, root.string(),
         ": cannot be read completely: ", visible_text(unreadable.empty() ? "" : unreadable[0]));
-  if (target.has_parent_path()) make_folder(target.parent_path());
+  const auto before = scan_source(folder, options.scan);
   Rewrite out;
+  if (options.distributed) out.not_distributed = not_distributed(before);
+  const bool ranks = options.distributed && out.not_distributed.empty();
+  for (const char* name : {kRankFile, kLauncher})
+    check(!ranks || !fs::exists(fs::symlink_status(root / name, ignored)), ErrorKind::Data, kWhere, (root / name).string(),
+          ": has the name of a file that --distributed writes; hint: rename it first");
+  if (target.has_parent_path()) make_folder(target.parent_path());
   out.source = visible_text(folder.string());
   out.out = visible_text(target.string());
   AtomicDirectory copy(target);
   make_folder(copy.temporary() / kReportFolder);
   RewriteLog log(copy.temporary() / kReportFolder, out.source);
-  Copy(root, copy.temporary(), out).run(entries, options, log);
+  Copy(root, copy.temporary(), ranks, out).run(entries, options.scan, log);
   log.finish(out);
-  auto remaining = options;
-  remaining.serves_npu = !scan_source(folder, options).serves_npu.empty();
+  auto remaining = options.scan;
+  remaining.serves_npu = !before.serves_npu.empty();
   out.remaining = scan_source(copy.temporary(), remaining);
   out.remaining.source = out.out;
   write_file_atomic(copy.temporary() / kReportFolder / "todo.md", todo_text(out));
@@ -171,11 +226,15 @@ Report report_of(const Rewrite& rewrite) {
                                                            {"files", rewrite.files},
                                                            {"files_changed", rewrite.files_changed},
                                                            {"changes", rewrite.changes},
+                                                           {"launcher", rewrite.launcher},
+                                                           {"not_distributed", rewrite.not_distributed},
                                                            {"left_out", detail::json_texts(rewrite.left_out)},
                                                            {"remaining", to_json(rewrite.remaining)}}));
   out.verdict(rewrite.out + ": " + counted(rewrite.changes, "change") + " in " + counted(rewrite.files_changed, "file") + " of " +
               with_commas(rewrite.files) + "; remaining: " + headline(rewrite.remaining));
   out.remarks("not copied", rewrite.left_out);
+  if (!rewrite.launcher.empty()) out.say(rewrite.launcher + " starts one process for each NPU, in place of DataParallel");
+  if (!rewrite.not_distributed.empty()) out.say("not distributed: " + rewrite.not_distributed, Tone::Warn);
   out.say(std::string(kReportFolder) + "/: log.json (every change), changes.diff (for patch -p1), todo.md (the remaining manual changes)");
   return out;
 }

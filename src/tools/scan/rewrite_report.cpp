@@ -148,6 +148,12 @@ void RewriteLog::add(const SourceFile& file, const std::vector<Hit>& hits) {
   }
 }
 
+void RewriteLog::add_file(const std::string& path, std::string_view text) {
+  std::string lines;
+  put_lines('+', text, lines);
+  diff_.write("--- /dev/null\n+++ " + shown_name("b/", path) + "\n@@ -0,0 +" + range(0, lines_with_ends(text).size()) + " @@\n" + lines);
+}
+
 void RewriteLog::finish(const Rewrite& totals) {
   auto left_out = Json::array();
   for (const auto& text : totals.left_out) left_out.push_back(text);

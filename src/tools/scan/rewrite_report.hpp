@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "npu_train/io/file.hpp"
@@ -17,6 +18,8 @@ class RewriteLog {
   /// `folder` receives the report; `source` is the displayed path of the project.
   RewriteLog(const std::filesystem::path& folder, const std::string& source);
   void add(const SourceFile& file, const std::vector<Hit>& hits);
+  /// Adds a file that the project does not have.
+  void add_file(const std::string& path, std::string_view text);
   void finish(const Rewrite& totals);
 
  private:

@@ -238,14 +238,17 @@ void cut_notes(SourceScan& scan) {
 }
 
 std::vector<Hit> hits_of(const Facts& facts, const LocalModules& modules, const SourceFile& file, SourceScan& out) {
-  int64_t npu = -1;
+  FileMarks marks;
   auto hits = scan_file(
-      facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); }, &npu);
-  if (npu >= 0 && out.serves_npu.empty()) {
+      facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); }, false, &marks);
+  const auto note_first = [&](int64_t at, std::string& where) {
+    if (at < 0 || !where.empty()) return;
     Places place(file.text);
-    place.move_to(static_cast<size_t>(npu));
-    out.serves_npu = visible_text(file.path) + ":" + std::to_string(place.line());
-  }
+    place.move_to(static_cast<size_t>(at));
+    where = visible_text(file.path) + ":" + std::to_string(place.line());
+  };
+  note_first(marks.npu, out.serves_npu);
+  note_first(marks.ranks, out.starts_ranks);
   return hits;
 }
 

@@ -11,7 +11,7 @@ namespace npu_train::testing {
 inline std::filesystem::path project(const std::string& name) {
   return std::filesystem::path(NPU_TRAIN_SOURCE_DIR) / "tests/tools/scan/projects" / name;
 }
-inline constexpr const char* kProjects[] = {"resnet_ddp", "detector", "llm_finetune", "cpp_classifier", "plain"};
+inline constexpr const char* kProjects[] = {"resnet_ddp", "detector", "llm_finetune", "cpp_classifier", "image_dp", "plain"};
 
 /// Writes a file and the folders above it.
 inline void put(const std::filesystem::path& path, const std::string& content) {

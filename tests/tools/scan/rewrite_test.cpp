@@ -48,12 +48,16 @@ std::map<std::string, std::string> tree(const fs::path& root, bool times = false
   return out;
 }
 
-std::string after(const std::string& name, const std::string& content) {
+std::string after(const std::string& name, const std::string& content, bool distributed = false) {
   const TempDir dir;
   put(dir / "in" / name, content);
-  rewrite_source(dir / "in", dir / "out");
+  if (distributed) put(dir / "in/parallel.py", "import torch\nm = torch.nn.DataParallel(m)\n");
+  rewrite_source(dir / "in", dir / "out", {.distributed = distributed});
   return content_of(dir / "out" / name);
 }
+
+// Like after(), for one process for each NPU.
+std::string on_ranks(const std::string& content) { return after("a.py", content, true); }
 
 // Runs `patch` in `folder`.
 int patch(const fs::path& folder, const fs::path& diff) {
@@ -155,6 +159,104 @@ TEST_CASE("a second rewrite of each of these changes nothing") {
     const auto once = after("a.py", content);
     CHECK(after("a.py", once) == once);
   }
+}
+
+TEST_CASE("one process for each NPU replaces DataParallel, by names of a module that the copy gets") {
+  const std::string both = "import torch\nimport torch_npu\nimport npu_distributed\n", ranks = "import torch\nimport npu_distributed\n";
+  CHECK(on_ranks("import torch\nm = torch.nn.DataParallel(m)\nm.cuda(0)\nx.cuda()\n") ==
+        both + "m = npu_distributed.DataParallel(m)\nm.npu()\nx.npu()\n");
+  CHECK(on_ranks("import torch\ntorch.save(m, f)\ntorch.load(f)\n") == ranks + "npu_distributed.save(m, f)\ntorch.load(f)\n");
+  CHECK(
+      on_ranks("from torch.utils.data import DataLoader as L, Dataset\ndef f() -> L: return L(d)\nclass M(L): pass\n") ==
+      "from torch.utils.data import DataLoader as L, Dataset\nimport npu_distributed\ndef f() -> L: return npu_distributed.DataLoader(d)\n"
+      "class M(L): pass\n");
+  CHECK(on_ranks("import torch.nn as nn\nif isinstance(m, nn.DataParallel): m = m.module\n") ==
+        "import torch.nn as nn\nimport npu_distributed\nif isinstance(m, npu_distributed.DataParallel): m = m.module\n");
+  CHECK(on_ranks("import torch\nn = torch.cuda.device_count()\ntorch.cuda.set_device(0)\ntorch.cuda.synchronize()\n") ==
+        both + "n = npu_distributed.world_size()\nnpu_distributed.set_device(0)\ntorch.npu.synchronize()\n");
+  // the first device becomes that of the rank; another one, and a key, stay
+  CHECK(on_ranks("import torch\na = 'cuda:0' if b else 'cuda'\nc = f'cuda:{i}', 'cuda:1', {'cuda:0': 1}\n") ==
+        both + "a = npu_distributed.device() if b else 'npu'\nc = f'npu:{i}', 'npu:1', {'cuda:0': 1}\n");
+  // over several lines, a person makes the change
+  CHECK(on_ranks("import torch\nm = torch.nn. \\\n  DataParallel(m)\n") == "import torch\nm = torch.nn. \\\n  DataParallel(m)\n");
+}
+
+TEST_CASE("samplers get the epoch at the start of each one") {
+  const std::string ranks = "import torch\nimport npu_distributed\n";
+  CHECK(on_ranks("import torch\nfor epoch in range(3):\n    # first\n    train()\n") ==
+        ranks + "for epoch in range(3):\n    # first\n    npu_distributed.set_epoch(epoch)\n    train()\n");
+  CHECK(on_ranks("import torch\ndef f():\n\tfor i_epoch in tqdm(range(a[1:2], 3)):\n\t\ttrain()\n") ==
+        ranks + "def f():\n\tfor i_epoch in tqdm(range(a[1:2], 3)):\n\t\tnpu_distributed.set_epoch(i_epoch)\n\t\ttrain()\n");
+  CHECK(on_ranks("import torch\nfor epoch in range(3): train(); test()\n") ==
+        ranks + "for epoch in range(3): npu_distributed.set_epoch(epoch); train(); test()\n");
+  CHECK(on_ranks("import torch\r\nfor epoch in range(3):\r\n  torch.save(m, f)\r\n") ==
+        "import torch\r\nimport npu_distributed\r\nfor epoch in range(3):\r\n  npu_distributed.set_epoch(epoch)\r\n  "
+        "npu_distributed.save(m, f)\r\n");
+  for (const char* other : {"import torch\nfor epoch in history:\n    plot(epoch)\n", "for epoch in range(3):\n    plot(epoch)\n",
+                            "import torch\nfor i in range(3):\n    train()\n", "import torch\nfor epoch in range(3):\n",
+                            "import torch\nfor epoch in range(3)"}) {
+    CAPTURE(other);
+    CHECK(on_ranks(other) == other);
+  }
+}
+
+TEST_CASE("a distributed copy is complete, and a second rewrite changes nothing") {
+  const TempDir dir;
+  fs::copy(project("image_dp"), dir / "in", fs::copy_options::recursive);
+  const auto first = rewrite_source(dir / "in", dir / "out", {.distributed = true});
+  CHECK(first.launcher == "run_distributed.sh");
+  CHECK(first.not_distributed.empty());
+  CHECK(first.remaining.hours_mechanical == 0);
+  for (const auto& rule : first.remaining.rules) CHECK(rule.id != "data-parallel");
+  CHECK(has(content_of(dir / "out/run_distributed.sh"), "--nproc_per_node=\"$nproc\" \"$here/train.py\" \"$@\""));
+  CHECK(((fs::status(dir / "out/run_distributed.sh").permissions() & fs::perms::owner_exec) != fs::perms::none));
+  const auto second = rewrite_source(dir / "out", dir / "again", {.distributed = true});
+  CHECK(second.changes == 0);
+  CHECK(second.launcher.empty());
+  CHECK(has(second.not_distributed, "starts its own processes (npu_distributed.py:"));
+  CHECK((tree(dir / "again") == tree(dir / "out")));
+}
+
+TEST_CASE("the diff of a distributed copy has the new files" * only_if(has_program("patch"), "there is no program patch")) {
+  const TempDir dir;
+  fs::copy(project("image_dp"), dir / "in", fs::copy_options::recursive);
+  rewrite_source(dir / "in", dir / "out", {.distributed = true});
+  const int status = patch(dir / "in", dir / "out/npu_migration/changes.diff");
+  CHECK(status == 0);
+  for (const char* file : {"train.py", "utils/checkpoint.py", "npu_distributed.py", "run_distributed.sh"}) {
+    CAPTURE(file);
+    CHECK(content_of(dir / "in" / file) == content_of(dir / "out" / file));
+  }
+}
+
+TEST_CASE("projects whose ranks are not ours to start") {
+  const TempDir dir;
+  const auto reason = [&](const std::string& content) {
+    fs::remove_all(dir / "in"), fs::remove_all(dir / "out");
+    put(dir / "in/a.py", content);
+    const auto result = rewrite_source(dir / "in", dir / "out", {.distributed = true});
+    CHECK(result.launcher.empty() != result.not_distributed.empty());
+    CHECK(fs::exists(dir / "out/npu_distributed.py") == !result.launcher.empty());
+    CHECK(has(to_text(result), result.not_distributed));
+    return result.not_distributed;
+  };
+  const std::string parallel = "import torch\nm = torch.nn.DataParallel(m)\n";
+  CHECK(reason(parallel).empty());
+  CHECK(reason(parallel + "torch.distributed.init_process_group('nccl')\n") == "the project starts its own processes (a.py:3)");
+  CHECK(reason(parallel + "from accelerate import Accelerator\na = Accelerator()\n") == "the project starts its own processes (a.py:4)");
+  CHECK(reason("import torch\nm.cuda()\n") == "no Python file uses torch.nn.DataParallel");
+  // the ranks of a type test start nothing
+  CHECK(reason(parallel + "isinstance(m, torch.nn.parallel.DistributedDataParallel)\n").empty());
+  // a file that would be overwritten, and a program that is not obvious
+  put(dir / "in/run_distributed.sh", "mine");
+  CHECK(
+      has(error_of([&] { rewrite_source(dir / "in", dir / "other", {.distributed = true}); }).what(), "run_distributed.sh: has the name"));
+  CHECK_FALSE(fs::exists(dir / "other"));
+  fs::remove(dir / "in/run_distributed.sh");
+  for (const char* name : {"in/b.py", "in/c.py"}) put(dir / name, parallel + "if __name__ == '__main__':\n    main()\n");
+  rewrite_source(dir / "in", dir / "two", {.distributed = true});
+  CHECK(has(content_of(dir / "two/run_distributed.sh"), "run_distributed.sh SCRIPT [arguments"));
+  CHECK(has(content_of(dir / "two/run_distributed.sh"), "--nproc_per_node=\"$nproc\" \"$@\""));
 }
 
 TEST_CASE("code inside of other files is rewritten in its place") {
@@ -284,7 +386,7 @@ TEST_CASE("a rewrite that fails leaves nothing behind") {
   const TempDir dir;
   put(dir / "in/a.py", "x.cuda()\n");
   put(dir / "in/b.py", "x.cuda()\n");
-  CHECK((error_of([&] { rewrite_source(dir / "in", dir / "out", {.max_files = 1}); }).kind() == ErrorKind::Data));
+  CHECK((error_of([&] { rewrite_source(dir / "in", dir / "out", {.scan = {.max_files = 1}}); }).kind() == ErrorKind::Data));
   put(dir / "none/a.png", "");
   CHECK((error_of([&] { rewrite_source(dir / "none", dir / "out"); }).kind() == ErrorKind::Data));  // found after the copy was made
   std::vector<std::string> left;

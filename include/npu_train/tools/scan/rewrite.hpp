@@ -11,11 +11,22 @@
 
 namespace npu_train {
 
+struct RewriteOptions {
+  ScanOptions scan{};
+  /// Also replaces torch.nn.DataParallel by one process for each NPU: DistributedDataParallel on the device LOCAL_RANK, samplers that
+  /// divide shuffled data among the ranks and get the epoch, files that only rank 0 writes. The copy gets npu_distributed.py, which the
+  /// changed files import, and run_distributed.sh. A project that starts several processes itself, or has no DataParallel, is only
+  /// rewritten.
+  bool distributed = false;
+};
+
 struct Rewrite {
   std::string source, out;
   int64_t files = 0;  ///< copied files
   int64_t files_changed = 0;
   int64_t changes = 0;                ///< findings that were fixed
+  std::string launcher;               ///< the script in the copy that starts one process for each NPU; "": not written
+  std::string not_distributed;        ///< the reason if one was requested and not written
   std::vector<std::string> left_out;  ///< omitted entries with the reason: links out of the project, pipes, sockets; at most 100
   SourceScan remaining;               ///< scan of the copy: the remaining manual changes
 };
@@ -32,7 +43,7 @@ struct Rewrite {
 /// or not at all. Links inside the project are recreated; others are omitted and reported. Error(Usage) if `out` exists and is not an empty
 /// folder, or if one of the two folders is inside the other; Error(Data) like scan_source, and for a file that cannot be read;
 /// Error(Checkpoint) if `out` cannot be written.
-Rewrite rewrite_source(const std::filesystem::path& folder, const std::filesystem::path& out, const ScanOptions& options = {});
+Rewrite rewrite_source(const std::filesystem::path& folder, const std::filesystem::path& out, const RewriteOptions& options = {});
 
 /// Prints the changes made, and the headline of the remaining ones.
 Report report_of(const Rewrite& rewrite);

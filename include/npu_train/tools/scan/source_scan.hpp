@@ -107,6 +107,7 @@ struct SourceScan {
   int64_t folders_skipped = 0;          ///< version control, builds, caches, virtual environments
   int64_t links = 0;                    ///< not followed; targets inside the folder are read by their own names
   std::string serves_npu;               ///< "file:line" of code for NPUs (torch.npu, torch_npu, torch.accelerator); "": none
+  std::string starts_ranks;             ///< "file:line" of code that starts several processes itself (init_process_group); "": none
   std::vector<std::string> notes;       ///< about files that are too large, unreadable or have another encoding; at most 100
 };
 
