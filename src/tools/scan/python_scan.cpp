@@ -175,9 +175,13 @@ class PythonScan : private PythonFile {
   // Replaces a name by that of npu_distributed.py: classes of models wherever they are named, others if they are called.
   bool rank_name(size_t first, size_t last, const std::string& full) {
     const auto* row = scan_.facts().table("ranks.name").exact(full);
-    const bool model = row != nullptr && row->rule->id == "data-parallel";
-    if (row == nullptr || (!model && !is(last + 1, "("))) return false;
+    const bool model = row != nullptr && row->rule->id == "data-parallel", base = is(statement_, "class");
+    if (row == nullptr || (!model && !base && !is(last + 1, "("))) return false;
     used_.insert(std::string(word(first)));
+    if (!model && base) {  // a class of the project has its own arguments
+      add(*row, first, last);
+      return true;
+    }
     const bool together = text().substr(begin(first), span(first, last)).find_first_of(" \t\r\n\\") == std::string_view::npos;
     add(*row, first, last, together ? std::vector<Edit>{edit(first, last, row->replacement)} : std::vector<Edit>());
     return true;

@@ -100,7 +100,10 @@ class Copy {
     if (read_source(root_, entry, options.max_file_bytes, file, why) != ReadResult::Source) return false;
     const auto hits = scan_file(
         facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); }, ranks_);
-    if (ranks_) note_program(file, hits);
+    if (ranks_) {
+      note_program(file, hits);
+      note_by_hand(file, hits);
+    }
     const auto changes = std::count_if(hits.begin(), hits.end(), [](const Hit& hit) { return !hit.edits.empty(); });
     if (changes == 0) return false;
     write(entry, edited(file.text, hits));
@@ -118,6 +121,17 @@ class Copy {
     const bool parallel = std::any_of(hits.begin(), hits.end(), [](const Hit& hit) { return hit.rule->id == "data-parallel"; });
     if (program) (parallel ? programs_ : other_programs_).push_back(file.path);
     if (!program && parallel && file.path.find('/') == std::string::npos) scripts_.push_back(file.path);
+  }
+
+  void note_by_hand(const SourceFile& file, const std::vector<Hit>& hits) {
+    constexpr size_t kShown = 80;
+    for (const auto& hit : hits) {
+      if (!hit.edits.empty() || (hit.rule->id != "ranks" && hit.rule->id != "data-parallel")) continue;
+      const auto line = 1 + std::count(file.text.begin(), file.text.begin() + hit.begin, '\n');
+      const auto text = std::string_view(file.text).substr(hit.begin, hit.length);
+      if (out_.by_hand.size() < kLeftOut)
+        out_.by_hand.push_back(visible_text(file.path) + ":" + std::to_string(line) + ": " + detail::visible_start(text, kShown));
+    }
   }
 
   // Writes what ranks need into the copy.
@@ -228,12 +242,14 @@ Report report_of(const Rewrite& rewrite) {
                                                            {"changes", rewrite.changes},
                                                            {"launcher", rewrite.launcher},
                                                            {"not_distributed", rewrite.not_distributed},
+                                                           {"by_hand", detail::json_texts(rewrite.by_hand)},
                                                            {"left_out", detail::json_texts(rewrite.left_out)},
                                                            {"remaining", to_json(rewrite.remaining)}}));
   out.verdict(rewrite.out + ": " + counted(rewrite.changes, "change") + " in " + counted(rewrite.files_changed, "file") + " of " +
               with_commas(rewrite.files) + "; remaining: " + headline(rewrite.remaining));
   out.remarks("not copied", rewrite.left_out);
   if (!rewrite.launcher.empty()) out.say(rewrite.launcher + " starts one process for each NPU, in place of DataParallel");
+  out.remarks("for several processes, by hand", rewrite.by_hand, Tone::Warn);
   if (!rewrite.not_distributed.empty()) out.say("not distributed: " + rewrite.not_distributed, Tone::Warn);
   out.say(std::string(kReportFolder) + "/: log.json (every change), changes.diff (for patch -p1), todo.md (the remaining manual changes)");
   return out;

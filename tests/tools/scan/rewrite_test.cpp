@@ -229,6 +229,19 @@ TEST_CASE("the diff of a distributed copy has the new files" * only_if(has_progr
   }
 }
 
+TEST_CASE("what ranks need and a rewrite does not do is reported") {
+  const TempDir dir;
+  put(dir / "in/a.py",
+      "import torch\nfrom torch.utils.data import DataLoader\nclass Mine(DataLoader):\n    pass\nm = torch.nn.DataParallel(m)\n"
+      "n = torch.nn. \\\n  DataParallel(n)\n");
+  const auto result = rewrite_source(dir / "in", dir / "out", {.distributed = true});
+  REQUIRE(result.by_hand.size() == 2);
+  CHECK(result.by_hand[0] == "a.py:3: DataLoader");
+  CHECK(has(result.by_hand[1], "a.py:6: torch.nn."));
+  CHECK(has(to_text(result), "a.py:3: DataLoader"));
+  CHECK(rewrite_source(project("image_dp"), dir / "none", {.distributed = true}).by_hand.empty());
+}
+
 TEST_CASE("projects whose ranks are not ours to start") {
   const TempDir dir;
   const auto reason = [&](const std::string& content) {

@@ -27,6 +27,7 @@ struct Rewrite {
   int64_t changes = 0;                ///< findings that were fixed
   std::string launcher;               ///< the script in the copy that starts one process for each NPU; "": not written
   std::string not_distributed;        ///< the reason if one was requested and not written
+  std::vector<std::string> by_hand;   ///< places that ranks need and only a person can change, as "file:line: text"; at most 100
   std::vector<std::string> left_out;  ///< omitted entries with the reason: links out of the project, pipes, sockets; at most 100
   SourceScan remaining;               ///< scan of the copy: the remaining manual changes
 };

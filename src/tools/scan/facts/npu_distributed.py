@@ -1,4 +1,4 @@
-"""One process for each NPU in place of torch.nn.DataParallel: written by npu_tool analyze --rewrite --distributed.
+"""One process for each NPU in place of torch.nn.DataParallel, written by npu_tool.
 
 run_distributed.sh starts the processes. Started as before, the program is the only rank. Without an NPU the ranks compute on the CPU.
 """

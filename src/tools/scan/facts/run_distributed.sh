@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Starts one process for each NPU (torchrun): run_distributed.sh @SCRIPT@[arguments of the program]. NPROC=2 starts two.
-# Written by npu_tool analyze --rewrite --distributed.
+# Written by npu_tool.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python3}
