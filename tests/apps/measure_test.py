@@ -5,13 +5,51 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import browser
-from programs import BIN, ProgramTest, main, npu_tool, run_dir, train_app
+from programs import BIN, SOURCE, ProgramTest, main, npu_tool, run_dir, train_app
+from torch_npu_wheel import PACKAGES, PYTHON, needs_cann, needs_wheel, of_user
 
 USAGE, DATA, DISK, FAILED = 2, 3, 6, 7
 SHORT = ('trainer.max_epochs=1', 'precision=32-true')
+
+# Prints the aclnn functions that each operator launches.
+LAUNCHES = '''
+import ctypes, json
+import torch, torch_npu
+import torch.nn.functional as F
+calls = ctypes.CDLL('libascendcl.so').sim_cann_calls
+calls.restype = ctypes.c_char_p
+def count():
+    torch.npu.synchronize()
+    return {line.split()[0]: int(line.split()[1]) for line in calls().decode().splitlines() if line.startswith('aclnn')}
+def launched(run):
+    before = count()
+    out = run()
+    return out, [name for name, n in count().items() if n > before.get(name, 0)]
+def new(*sizes, dtype=None): return torch.randn(*sizes, device='npu', dtype=dtype, requires_grad=True)
+x, w, a, b, half = new(2, 3, 8, 8), new(4, 3, 3, 3), new(4, 8), new(8, 8), new(1, 2, 4, 16, dtype=torch.float16)
+labels, found = torch.zeros(4, dtype=torch.long, device='npu'), {}
+for name, run, backward in (
+        ('conv2d', lambda: F.conv2d(x, w), 'convolution_backward'), ('linear', lambda: F.linear(a, b), 'mm'), ('bmm', lambda: torch.bmm(a[None], b[None]), None),
+        ('relu', lambda: F.relu(a), 'threshold_backward'), ('softmax', lambda: F.softmax(a, -1), '_softmax_backward_data'),
+        ('layer_norm', lambda: F.layer_norm(a, (8,)), 'native_layer_norm_backward'),
+        ('batch_norm', lambda: F.batch_norm(x, torch.zeros(3, device='npu'), torch.ones(3, device='npu'), training=True), 'native_batch_norm_backward'),
+        ('cross_entropy_loss', lambda: F.cross_entropy(a, labels), 'nll_loss_backward'), ('max_pool2d', lambda: F.max_pool2d(x, 2), 'max_pool2d_with_indices_backward'),
+        ('scaled_dot_product_attention', lambda: F.scaled_dot_product_attention(half, half, half), '_scaled_dot_product_flash_attention_for_cpu_backward'),
+        ('add', lambda: a + a, None), ('sub', lambda: a - a, None), ('mul', lambda: a * a, None), ('div', lambda: a / a, None), ('sum', lambda: a.sum(), None),
+        ('mean', lambda: a.mean(1), None), ('to', lambda: a.to(torch.float16), None), ('cat', lambda: torch.cat([a, a]), None), ('dropout', lambda: F.dropout(a, 0.5), None)):
+    out, functions = launched(run)
+    if name != 'relu': found[name] = functions
+    if backward: found[backward] = launched(lambda: out.backward(torch.ones_like(out)))[1]
+p = new(4)
+p.grad = torch.ones_like(p)
+for name, optimizer in (('_fused_adamw_', torch.optim.AdamW([p], fused=True)), ('_fused_sgd_', torch.optim.SGD([p], 0.1, momentum=0.9, fused=True))):
+    found[name] = launched(optimizer.step)[1]
+print(json.dumps(found))
+'''
 
 
 class Measure(ProgramTest):
@@ -215,6 +253,45 @@ class Measure(ProgramTest):
         self.assertEqual(json.loads((folder / 'profile.json').read_text())['windows'], 16)  # 20 less the first and three traced
         self.check_pages(folder / 'profile.html')
         self.assertFails(train_app(self.config(), 'trainer.profiler=torch'), USAGE, 'none', 'simple', 'chrome')
+
+    @needs_wheel
+    def test_the_tables_of_msprof_next_to_the_profile(self):
+        """Tables with the columns that torch_npu's own reader of msprof expects."""
+        sys.path.insert(0, str(PACKAGES[1] / 'profiler/analysis/prof_common_func'))
+        self.addCleanup(sys.path.pop, 0)
+        from _csv_headers import CsvHeaders
+        columns = CsvHeaders.OP_SUMMARY_SHOW_HEADERS + CsvHeaders.OP_SUMMARY_ADDITIONAL_HEADERS
+        self.assertDone(train_app(self.config(precision='32-true'), *SHORT, 'trainer.profiler=chrome', 'trainer.max_steps=2', f'output.dir={self.dir}/out'))
+        run, prof = run_dir(self.dir / 'out'), self.dir / 'PROF_1/mindstudio_profiler_output'
+        prof.mkdir(parents=True)
+        with open(prof / 'op_summary_20260306151015.csv', 'w', newline='') as file:
+            table = csv.DictWriter(file, columns)
+            table.writeheader()
+            for kernel, function, us in (('MatMulV3', 'aclnnAddmm', 300), ('MatMulV3', 'aclnnMm', 100), ('ApplyAdamWV2', 'aclnnApplyAdamWV2', 100)):
+                table.writerow({'Device_id': 0, 'Op Name': f'{function}_{kernel}_{kernel}', 'OP Type': kernel, 'Task Type': 'AI_CORE', 'Task Duration(us)': us})
+        found = self.json('profile', run, '--msprof', self.dir / 'PROF_1')
+        by_kernel = {kernel: row for row in found['rows'] for kernel in row['kernels']}
+        self.assertIn('linear', by_kernel['MatMulV3']['operators'])
+        self.assertEqual(by_kernel['MatMulV3']['launches'], 2)
+        self.assertAlmostEqual(by_kernel['MatMulV3']['device_share'], 0.8)
+        self.assertEqual(by_kernel['ApplyAdamWV2']['operators'], ['_fused_adamw_'])
+        text = self.assertDone(npu_tool('profile', run / 'profile/profile.json', '--msprof', prof, '--rows', '2', '--html', self.dir / 'page.html'))
+        self.assertIn('0.5 ms on the device (msprof, 1 file)', text)
+        self.assertIn('MatMulV3', (self.dir / 'page.html').read_text())
+        self.assertFails(npu_tool('profile', self.dir, '--msprof', prof), USAGE, 'there is no profile.json')
+        self.assertFails(npu_tool('profile', run, '--msprof', self.dir / 'out'), USAGE, 'there is no op_summary_*.csv')
+
+    @needs_cann
+    def test_operators_launch_the_kernels_of_the_table(self):
+        """The families of src/tools/analyze/facts/kernels.tsv against the functions that the real torch_npu launches for each operator, on sim_cann."""
+        rows = [line.split('\t') for line in (SOURCE / 'src/tools/analyze/facts/kernels.tsv').read_text().splitlines() if not line.startswith('#')][1:]
+        kernels = {row[0]: row[2].split() for row in rows}
+        family = {name: row[0] for row in rows for name in row[1].split()}
+        done = subprocess.run([PYTHON, '-c', LAUNCHES], env=of_user(), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        for name, functions in json.loads(done.stdout.splitlines()[-1]).items():
+            plain = {re.sub(r'V\d+$', '', re.sub('^aclnn(Inplace)?', '', f)) for f in functions}
+            self.assertTrue(plain & set(kernels[family[name]]), (name, functions))
 
     def test_chrome_on_a_device_and_of_one_step(self):
         for steps, device in ((1, 'cpu'), (2, 'sim_npu')):

@@ -30,6 +30,7 @@ void add_analyze(CLI::App& app, Command& run);
 void add_doctor(CLI::App& app, Command& run, std::function<int()>& launch);
 void add_memory(CLI::App& app, Command& run);
 void add_plan(CLI::App& app, Command& run);
+void add_profile(CLI::App& app, Command& run);
 void add_baseline(CLI::App& app, Command& run);
 void add_checklist(CLI::App& app, Command& run);
 void add_data(CLI::App& app, Command& run);
