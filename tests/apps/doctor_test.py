@@ -82,7 +82,8 @@ class WithoutLibtorch(ProgramTest):
     def test_options_without_libtorch(self):
         self.moved()
         self.assertIn('AI CPU', self.assertDone(self.tool('doctor', '--explain', '507018')))
-        self.assertFails(self.tool('doctor', '--explain', 'EI0007'), USAGE, 'EI0007')
+        self.assertFails(self.tool('doctor', '--explain', 'EI0099'), USAGE, 'EI0099')
+        self.assertIn('torch-npu==', self.assertDone(self.tool('doctor', '--setup')))
         rows = {r['component']: r['here'] for r in json.loads(self.assertDone(self.tool('doctor', '--versions', '--json')))['components']}
         self.assertEqual(rows['PyTorch'], '')
         self.assertRegex(rows['Python'], r'^\d')
@@ -249,7 +250,7 @@ class Doctor(ProgramTest):
         self.assertEqual(document['found'][0]['name'], '507018')
         for other in (('--device', 'cpu'), ('--write-env', self.dir / 'e.sh'), ('--no-hello',), ('--output', '.'), ('--html', 'p.html')):
             self.assertFails(npu_tool('doctor', '--explain', '507018', *other), USAGE, 'excludes', other[0])
-        self.assertFails(npu_tool('doctor', '--explain', 'EI0007'), USAGE, 'EI0007', 'did you mean', 'out of memory')
+        self.assertFails(npu_tool('doctor', '--explain', 'EI0099'), USAGE, 'EI0099', 'did you mean', 'out of memory')
 
     def test_symptoms_in_chinese(self):
         for word, expected in (('torch.npu.is_available()返回False', 'npu_tool doctor'), ('libascend.so找不到', 'set_env.sh'), ('训练速度慢', '--what loader,step'),
@@ -264,6 +265,16 @@ class Doctor(ProgramTest):
         self.assertEqual(rows['torch_npu']['cann7'], {'recommended': '2.1.0', 'minimum': '1.8.1'})
         self.assertRegex(rows['PyTorch']['here'], r'^\d+\.\d+')
         self.assertFails(npu_tool('doctor', '--versions', '--no-hello'), USAGE, 'excludes')
+
+    def test_the_steps_of_an_installation(self):
+        out = self.assertDone(npu_tool('doctor', '--setup'))
+        for word in ('nothing was installed or changed', 'HwHiAiUser', '-npu-driver_', 'Ascend-cann-toolkit_9.1.0_linux-', 'set_env.sh', 'torch-npu=='): self.assertIn(word, out)
+        self.assertLess(out.index('-npu-driver_'), out.index('-npu-firmware_'))  # of a machine without either
+        names = [s['name'] for s in json.loads(self.assertDone(npu_tool('doctor', '--setup', '--json')))['steps']]
+        self.assertEqual(names[0], 'NPU')
+        self.assertEqual(names[-1], 'check')
+        for other in (('--versions',), ('--no-hello',), ('--explain', '507018'), ('--dist',)):
+            self.assertFails(npu_tool('doctor', '--setup', *other), USAGE, 'excludes', other[0])
 
     def test_a_log_of_50_megabytes(self):
         megabytes = 1_000_000

@@ -100,8 +100,7 @@ int examine(const DoctorArguments& args, const Parts& parts) {
 }
 
 int doctor(const DoctorArguments& args, const Parts& parts) {
-  if (args.versions) return print_versions(this_process(), args.json);
-  if (const auto code = explain_if_asked(args)) return *code;
+  if (const auto code = args.versions || args.setup ? print_software(args, this_process()) : explain_if_asked(args)) return *code;
   return examine(args, parts);
 }
 

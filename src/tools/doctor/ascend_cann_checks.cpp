@@ -47,7 +47,7 @@ Finding overflow_finding(const HostView& host, const AscendFacts& ascend) {
   Finding f{kAscend, "overflow mode", Verdict::Ok, "",
             "INF_NAN_MODE_ENABLE is " + (enable.empty() ? "not set" : enable) + ", INF_NAN_MODE_FORCE_DISABLE is " +
                 (force.empty() ? "not set" : force)};
-  const auto chip = ascend.smi.chips.empty() ? std::nullopt : chip_facts(ascend.smi.chips[0].name, ascend.smi.physical_ids);
+  const auto chip = ascend.smi.chips.empty() ? std::nullopt : chip_here(ascend);
   if (!chip) {
     f.verdict = Verdict::NotHere;
     f.finding = "depends on the chip, which is unknown";

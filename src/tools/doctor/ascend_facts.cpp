@@ -15,8 +15,12 @@ namespace npu_train::detail {
 namespace {
 
 const std::vector<std::vector<std::string>>& chip_rows() {
-  static const auto rows = facts_texts(facts::ascend_chips, "ascend_chips.tsv", 5);
+  static const auto rows = facts_texts(facts::ascend_chips, "ascend_chips.tsv", 10);
   return rows;
+}
+
+AscendChipFacts chip_of_row(const std::vector<std::string>& row) {
+  return {row[0], row[2], row[3] == "yes", row[4], row[5], row[6], row[7], row[8], row[9]};
 }
 
 // Returns the default locations of CANN.
@@ -33,7 +37,8 @@ std::vector<std::string> cann_places(const HostView& host) {
   return out;
 }
 
-// Reads the line version=9.1.0 of a file ascend_*_install.info, which is in the folder or in the architecture's subfolder.
+// Reads the lines version=9.1.0 of the files ascend_*_install.info, which are in the folder or in the architecture's subfolder. The version
+// of CANN is that of the toolkit, without one that of another package.
 void read_cann_version(const HostView& host, CannFacts& cann) {
   const auto home = host.resolved(cann.home);
   std::vector<std::string> folders = {home};
@@ -44,9 +49,11 @@ void read_cann_version(const HostView& host, CannFacts& cann) {
       if (!name.starts_with("ascend_") || !name.ends_with("_install.info")) continue;
       const auto version = value_of(host.read(folder + "/" + name, 65536).value_or(""), "version", '=');
       if (!version || version->empty()) continue;
+      const bool operators = name.find("ops") != std::string::npos || name.find("kernels") != std::string::npos;
+      if (operators && cann.operators.empty()) cann.operators = *version;
+      if (!cann.version.empty() && name != "ascend_toolkit_install.info") continue;
       cann.version = *version;
       cann.version_file = folder + "/" + name;
-      return;
     }
 }
 
@@ -98,8 +105,15 @@ std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids) {
   for (const auto& row : chip_rows()) {
     const auto& prefix = row[0];
     const bool digit = name.size() > prefix.size() && std::isdigit(static_cast<unsigned char>(name[prefix.size()])) != 0;
-    if (name.starts_with(prefix) && (row[1] == "no" || digit)) return AscendChipFacts{prefix, row[2], row[3] == "yes", row[4]};
+    if (name.starts_with(prefix) && (row[1] == "no" || digit)) return chip_of_row(row);
   }
+  return std::nullopt;
+}
+
+std::optional<AscendChipFacts> chip_here(const AscendFacts& ascend) {
+  if (!ascend.smi.chips.empty()) return chip_facts(ascend.smi.chips[0].name, ascend.smi.physical_ids);
+  for (const auto& row : chip_rows())
+    if (!row[5].empty() && !ascend.pci.empty() && ascend.pci[0].ends_with("(" + row[5] + ")")) return chip_of_row(row);
   return std::nullopt;
 }
 

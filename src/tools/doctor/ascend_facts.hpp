@@ -18,6 +18,10 @@ struct AscendChipFacts {
   std::string prefix, family;
   bool bf16 = false;
   std::string overflow;  // ieee, saturates, choice
+  std::string pci;       // device number on the PCI bus, "0xd802"; "" if it is not known here, as for the following
+  std::string hdk, ops;  // names in the files of its driver and of CANN's operators: "Ascend-hdk-910b", "910b"
+  std::string ranks;     // numbers of ranks on one machine that HCCL connects: "1 to 8", "1, 2, 4, 8"
+  std::string sums;      // dtypes that HCCL adds: "int8, int32, int64, fp16, fp32"
 };
 
 // An installed CANN.
@@ -26,7 +30,8 @@ struct CannFacts {
   bool from_environment = false;
   std::string version;  // "" if no file contains it
   std::string version_file;
-  std::string set_env;  // script that sets its environment; "" if it does not exist
+  std::string operators;  // version of the package of operators; "" if none has left its file
+  std::string set_env;    // script that sets its environment; "" if it does not exist
 };
 
 struct AscendFacts {
@@ -51,6 +56,10 @@ std::string torch_npu_here(const HostView& host, const ProcessFacts& process);
 // distinguishes from the first generation.
 std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids);
 std::vector<std::string> chip_families();
+
+// Returns the chip of this machine: that of npu-smi, or without a driver that of the first device on the PCI bus; nullopt if neither is
+// known.
+std::optional<AscendChipFacts> chip_here(const AscendFacts& ascend);
 
 // Returns the folders of LD_LIBRARY_PATH in their order, without empty entries.
 std::vector<std::string> library_path(const HostView& host);

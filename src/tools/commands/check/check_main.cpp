@@ -59,7 +59,7 @@ bool is_request_to_stop(int signal) { return signal == SIGINT || signal == SIGTE
 
 int doctor(const DoctorArguments& args, const Program& program) {
   std::signal(SIGCHLD, SIG_DFL);  // if it is ignored, the end of a process that we start cannot be read
-  if (!args.versions && !args.dist.asked)
+  if (!args.versions && !args.setup && !args.dist.asked)
     if (const auto code = explain_if_asked(args)) return *code;
   auto broken = check_program_start(HostView::live(), program.path, program.torch_version);
   if (!broken && args.dist.asked) return become(program);

@@ -11,6 +11,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/doctor/environment_matrix.hpp"
 #include "npu_train/tools/doctor/explain.hpp"
+#include "npu_train/tools/doctor/setup_steps.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
 #include "tools/commands/console/console.hpp"
 #include "tools/commands/console/number_checks.hpp"
@@ -24,7 +25,7 @@ constexpr int kWaitForMore = 10'000;  // like kWaitForLog, within a log that was
 /// Whether there are no arguments. Only then is stdin read as a log, since scripts pass on unrelated stdins.
 bool is_bare(const DoctorArguments& a) {
   return a.words.empty() && a.device.empty() && a.output.empty() && a.html.empty() && a.write_env.empty() && !a.asks && !a.json &&
-         !a.no_hello && !a.versions;
+         !a.no_hello && !a.versions && !a.setup;
 }
 
 /// Whether a log arrives on stdin: a file that is not empty, or a pipe with data.
@@ -113,10 +114,15 @@ void add_doctor_options(CLI::App& app, const std::function<void(const DoctorArgu
   for (auto* of_the_machine : {device, output, no_hello, write_env, html}) explain->excludes(of_the_machine);
   auto* versions = sub->add_flag("--versions", args->versions,
                                  "print the installed software for Ascend NPUs next to the recommended and the required versions");
-  for (auto* other : {device, output, no_hello, write_env, html, explain}) versions->excludes(other);
+  auto* setup = sub->add_flag("--setup", args->setup,
+                              "print the steps that install driver, firmware, CANN and torch_npu on this machine: what is found, what is "
+                              "missing, and the commands; nothing is executed");
+  for (auto* of_software : {versions, setup})
+    for (auto* other : {device, output, no_hello, write_env, html, explain}) of_software->excludes(other);
+  versions->excludes(setup);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   const auto dist = add_dist_options(*sub, args->dist);
-  for (auto* other : {config, device, output, no_hello, write_env, explain, versions}) dist[0]->excludes(other);
+  for (auto* other : {config, device, output, no_hello, write_env, explain, versions, setup}) dist[0]->excludes(other);
   sub->callback([args, chosen, explain, nproc = dist[1]] {
     args->asks = explain->count() > 0;
     args->dist.nproc_given = nproc->count() > 0;
@@ -138,9 +144,10 @@ std::optional<int> explain_if_asked(const DoctorArguments& args) {
   return std::nullopt;
 }
 
-int print_versions(const ProcessFacts& process, bool json) {
+std::optional<int> print_software(const DoctorArguments& args, const ProcessFacts& process) {
+  if (!args.versions && !args.setup) return std::nullopt;
   const auto host = HostView::live();
-  show_wrapped(matrix_report(environment_matrix(host, process), host), json);
+  show_wrapped(args.setup ? report_of(setup_steps(host, process)) : matrix_report(environment_matrix(host, process), host), args.json);
   return 0;
 }
 

@@ -25,7 +25,7 @@ struct DistArguments {
 struct DoctorArguments {
   std::vector<std::string> words;
   std::string device, output, explain, html, write_env;
-  bool asks = false, json = false, no_hello = false, versions = false;
+  bool asks = false, json = false, no_hello = false, versions = false, setup = false;
   DistArguments dist;
 };
 
@@ -36,8 +36,9 @@ void add_doctor_options(CLI::App& app, const std::function<void(const DoctorArgu
 /// checked instead.
 std::optional<int> explain_if_asked(const DoctorArguments& args);
 
-/// Prints the environment matrix. Returns the exit code.
-int print_versions(const ProcessFacts& process, bool json);
+/// Prints the environment matrix (--versions) or the steps of the installation (--setup). Returns the exit code; nullopt if neither is
+/// asked for.
+std::optional<int> print_software(const DoctorArguments& args, const ProcessFacts& process);
 
 /// Prints the report of a machine, and writes its page. Returns the exit code.
 int print_findings(const DoctorReport& report, const DoctorArguments& args);

@@ -36,9 +36,9 @@ int doctor_without_libtorch(const DoctorArguments& args, const Finding& broken, 
   check_writable({args.write_env, args.html});
   const auto host = HostView::live();
   const auto process = process_without_libtorch(torch_version);
-  if (args.versions) {
+  if (const auto code = print_software(args, process)) {
     std::fprintf(stderr, "warning: [doctor] %s; hint: %s\n", broken.finding.c_str(), broken.fix.c_str());
-    return print_versions(process, args.json);
+    return *code;
   }
   if (!args.write_env.empty()) write_file_atomic(args.write_env, required_environment(host, process));
   DoctorReport report{{broken}};
