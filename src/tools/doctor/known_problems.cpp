@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 
 #include "npu_train/core/text.hpp"
 #include "tools/doctor/facts/codes.hpp"
@@ -158,10 +159,28 @@ std::optional<KnownProblem> family_of(std::string_view code) {
     static constexpr const char* kModules[] = {"its Python or C++ layer (PTA)", "its operators (OPS)", "communication (DIST)",
                                                "graphs (GRAPH)", "profiling (PROF)"};
     std::transform(out.name.begin(), out.name.end(), out.name.begin(), [](unsigned char c) { return std::toupper(c); });
+    // The last three digits, as the documents of torch_npu list them.
+    static const std::map<std::string_view, const char*> kinds = {{"001", "an invalid parameter"},
+                                                                  {"002", "an invalid type"},
+                                                                  {"003", "an invalid value, shape or dimension"},
+                                                                  {"004", "an invalid pointer"},
+                                                                  {"005", "an internal error"},
+                                                                  {"006", "a memory error"},
+                                                                  {"007", "this is not supported"},
+                                                                  {"008", "a missing file"},
+                                                                  {"009", "a resource that is not available"},
+                                                                  {"010", "a failed system call"},
+                                                                  {"011", "a timeout"},
+                                                                  {"012", "a missing permission"},
+                                                                  {"100", "a call into CANN failed"},
+                                                                  {"200", "a call into HCCL failed"},
+                                                                  {"300", "a call into the graph engine failed"},
+                                                                  {"999", "an exception of the program or of another library"}};
     const auto module = static_cast<size_t>(whole_number(code.substr(3, 2)).value_or(99));
+    const auto kind = kinds.find(code.substr(5));
     out.layer = "torch_npu";
     out.meaning = std::string("an error of torch_npu") + (module < std::size(kModules) ? std::string(" in ") + kModules[module] : "") +
-                  "; the code itself is not in the table";
+                  (kind == kinds.end() ? "" : std::string(": ") + kind->second) + "; the code itself is not in the table";
     out.fix = "read the text next to the code, and the codes of CANN and HCCL in the following lines";
     return out;
   }
