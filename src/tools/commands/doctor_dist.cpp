@@ -82,9 +82,9 @@ DistProbe probe_world(const DistArguments& args, const fs::path& folder, int ran
 }
 
 int print_report(const DistArguments& args, const std::vector<DistProbe>& worlds) {
-  int most = 1;
-  for (const auto& world : worlds) most = std::max(most, world.ranks);
-  DoctorReport report{check_dist_environment(HostView::live(), network_facts(), most)};
+  std::vector<int> ranks;
+  for (const auto& world : worlds) ranks.push_back(world.ranks);
+  DoctorReport report{check_dist_environment(HostView::live(), network_facts(), ranks)};
   report.add(judge_collectives(worlds));
   auto shown = report_of(report);
   add_collectives(shown, worlds);

@@ -20,7 +20,7 @@ struct AscendChipFacts {
   std::string overflow;  // ieee, saturates, choice
   std::string pci;       // device number on the PCI bus, "0xd802"; "" if it is not known here, as for the following
   std::string hdk, ops;  // names in the files of its driver and of CANN's operators: "Ascend-hdk-910b", "910b"
-  std::string ranks;     // numbers of ranks on one machine that HCCL connects: "1 to 8", "1, 2, 4, 8"
+  std::string ranks;     // numbers of ranks on one machine that HCCL connects: "any", "1, 2, 4, 8"
   std::string sums;      // dtypes that HCCL adds: "int8, int32, int64, fp16, fp32"
 };
 

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -16,7 +17,9 @@
 #include "npu_train/core/launch.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/without_hint.hpp"
+#include "tools/doctor/ascend_facts.hpp"
 #include "tools/doctor/cpu_facts.hpp"
+#include "tools/doctor/parse.hpp"
 
 namespace npu_train {
 namespace {
@@ -111,6 +114,45 @@ Finding processors(const NetworkFacts& facts, int most_ranks) {
   return f;
 }
 
+// Parses "any" or "1, 2, 4, 8".
+bool connects(const std::string& allowed, int ranks) {
+  const auto numbers = detail::split(allowed, ',');
+  return allowed == "any" ||
+         std::any_of(numbers.begin(), numbers.end(), [&](const auto& number) { return detail::whole_number(number) == ranks; });
+}
+
+// Whether 2 or 4 devices are in both rings of a server of the first generation, which are 0 to 3 and 4 to 7.
+bool in_two_rings(const std::string& devices) {
+  const auto numbers = detail::number_list(devices).value_or(std::vector<int>());
+  const auto in_first = std::count_if(numbers.begin(), numbers.end(), [](int device) { return device % 8 < 4; });
+  return (numbers.size() == 2 || numbers.size() == 4) && in_first > 0 && in_first < static_cast<std::ptrdiff_t>(numbers.size());
+}
+
+// What HCCL connects and adds on the chip of this machine; none without an NPU, and for a chip whose limits are not documented.
+std::vector<Finding> hccl(const HostView& host, const std::vector<int>& ranks) {
+  const auto chip = detail::chip_here(detail::ascend_facts(host));
+  if (!chip || chip->ranks.empty()) return {};
+  Finding f{kArea, "HCCL", Verdict::Ok,
+            "on this chip, HCCL connects " + (chip->ranks == "any" ? "any number of" : chip->ranks) + " ranks of a machine and adds " +
+                chip->sums + (chip->bf16 ? "" : "; gradients are not exchanged in bf16"),
+            chip->prefix + " (" + chip->family + "), table of chips"};
+  std::vector<std::string> refused;
+  for (const int count : ranks)
+    if (!connects(chip->ranks, count)) refused.push_back(std::to_string(count));
+  const auto devices = host.variable("ASCEND_RT_VISIBLE_DEVICES");
+  if (!refused.empty()) {
+    f.verdict = Verdict::Fail;
+    f.finding = join(refused) + " ranks on this machine cannot train on its NPUs: HCCL connects " + chip->ranks;
+    f.fix = "trainer.devices=N with one of these numbers; with dist.backend=gloo gradients travel through host memory, among any number";
+  } else if (chip->ranks == "1, 2, 4, 8" && in_two_rings(devices)) {
+    f.verdict = Verdict::Fail;
+    f.finding = "2 or 4 ranks must be in one of the rings 0-3 and 4-7, which HCCL does not connect for them";
+    f.evidence += "; ASCEND_RT_VISIBLE_DEVICES=" + devices;
+    f.fix = "export ASCEND_RT_VISIBLE_DEVICES=0,1 or 0,1,2,3";
+  }
+  return {f};
+}
+
 }  // namespace
 
 NetworkFacts network_facts() {
@@ -135,11 +177,12 @@ NetworkFacts network_facts() {
   return out;
 }
 
-std::vector<Finding> check_dist_environment(const HostView& host, const NetworkFacts& facts, int most_ranks) {
+std::vector<Finding> check_dist_environment(const HostView& host, const NetworkFacts& facts, const std::vector<int>& ranks) {
   std::vector<Finding> out{launch(facts), loopback(host), host_name_finding(facts)};
   for (auto& f : interface(host, facts)) out.push_back(std::move(f));
   out.push_back(variables(facts));
-  out.push_back(processors(facts, most_ranks));
+  out.push_back(processors(facts, ranks.empty() ? 1 : *std::max_element(ranks.begin(), ranks.end())));
+  for (auto& f : hccl(host, ranks)) out.push_back(std::move(f));
   return out;
 }
 

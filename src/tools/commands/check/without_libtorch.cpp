@@ -1,6 +1,4 @@
 // The checks of doctor that need no libtorch.
-#include <algorithm>
-
 #include "doctor_options.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/tools/doctor/dist_environment.hpp"
@@ -14,7 +12,7 @@ constexpr const char* kWhy = "the check libtorch above";
 constexpr const char* kFix = "fix the failures above";
 
 std::vector<Finding> check_ranks(const HostView& host, const DistArguments& args) {
-  auto out = check_dist_environment(host, network_facts(), *std::max_element(args.nproc.begin(), args.nproc.end()));
+  auto out = check_dist_environment(host, network_facts(), args.nproc);
   out.push_back({"collectives", "start", Verdict::Fail, "no collective was tested: ranks need libtorch", kWhy, kFix});
   return out;
 }
