@@ -19,12 +19,14 @@ struct Family {
 
 // The first match applies.
 constexpr std::array kFamilies = {
-    Family{"Ascend910B", true, {.bf16 = true, .saturates = false, .can_choose = true}},    // Atlas A2
-    Family{"Ascend910_93", true, {.bf16 = true, .saturates = false, .can_choose = true}},  // Atlas A3
-    Family{"Ascend950", false, {.bf16 = true, .saturates = false, .can_choose = false}},
-    Family{"Ascend310B", true, {.bf16 = true, .saturates = true, .can_choose = false}},
-    Family{"Ascend310P", false, {.bf16 = false, .saturates = true, .can_choose = false}},
-    Family{"Ascend910", false, {.bf16 = false, .saturates = true, .can_choose = false}},  // Atlas training, the first generation
+    Family{"Ascend910B", true, {.bf16 = true, .saturates = false, .can_choose = true, .rings = false}},    // Atlas A2
+    Family{"Ascend910_93", true, {.bf16 = true, .saturates = false, .can_choose = true, .rings = false}},  // Atlas A3
+    Family{"Ascend950", false, {.bf16 = true, .saturates = false, .can_choose = false, .rings = false}},
+    Family{"Ascend310B", true, {.bf16 = true, .saturates = true, .can_choose = false, .rings = false}},
+    Family{"Ascend310P", false, {.bf16 = false, .saturates = true, .can_choose = false, .rings = false}},
+    Family{"Ascend910",
+           false,
+           {.bf16 = false, .saturates = true, .can_choose = false, .rings = true}},  // Atlas training, the first generation
 };
 
 bool is_set(const char* variable, char value) {
@@ -45,9 +47,9 @@ std::optional<AscendChip> ascend_chip(const std::string& soc) {
 
 AscendChip assumed_chip(const std::string& soc) {
   if (const auto known = ascend_chip(soc)) return *known;
-  if (soc.empty()) return {.bf16 = false, .saturates = true, .can_choose = false};
+  if (soc.empty()) return {.bf16 = false, .saturates = true, .can_choose = false, .rings = false};
   warn_once("npu/chip", "npu: the chip '" + soc + "' is not known here; it is taken for one with bf16 and IEEE 754 overflow");
-  return {.bf16 = true, .saturates = false, .can_choose = false};
+  return {.bf16 = true, .saturates = false, .can_choose = false, .rings = false};
 }
 
 bool saturates_here(const AscendChip& chip) {

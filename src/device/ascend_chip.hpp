@@ -10,6 +10,7 @@ struct AscendChip {
   bool bf16;        // multiplies bf16
   bool saturates;   // by default, an overflow gives the largest finite number
   bool can_choose;  // supports both overflow modes
+  bool rings;       // NPUs of a machine are two rings of four, of which HCCL connects 1, 2, 4 or 8
 };
 
 // Looks up a chip by CANN's name (aclrtGetSocName), such as Ascend910B3, Ascend910_9392, Ascend310P3. Returns nullopt for an unknown

@@ -19,7 +19,9 @@
 #include "dist/reduction_rules.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/device/device.hpp"
+#include "npu_train/dist/rings.hpp"
 
 namespace npu_train {
 
@@ -40,7 +42,11 @@ c10::Device place_of(const ParameterSet& parameters, Sharding sharding, std::opt
 // Returns the options that take effect, equal on all ranks. Called before any call in which ranks with different options would hang.
 DistOptions agreed(ProcessGroup& group, const DistOptions& given, const c10::Device& device, Sharding sharding) {
   check_limits(given, "dist");
-  check_collectives(group.local_size(), device_of(device), given);
+  const auto on = device_of(device);
+  const bool on_machines = dynamic_cast<const detail::SimulatedRanks*>(&group) == nullptr;
+  check_collectives(on_machines ? group.local_size() : 1, on, given);
+  if (on_machines && given.backend != "gloo" && backend_of(on).capabilities(on).ranks_by_powers_of_two)
+    detail::check_rings(group.size(), group.local_size(), given.shard_size_of(group, sharding), given.group_size_of(group), on.str());
   const auto options = given.resolved(group.transport(device), sharding);
   detail::check_equal_options(group, options, sharding);
   return options;

@@ -159,8 +159,9 @@ Compression DistOptions::compressed() const {
 void check_collectives(int local_ranks, const Device& device, const DistOptions& options) {
   const auto can = backend_of(device).capabilities(device);
   const bool fits = local_ranks == 1 || local_ranks == 2 || local_ranks == 4 || local_ranks == 8;
-  check(!can.ranks_by_powers_of_two || fits, ErrorKind::Usage, "trainer.devices", device.str(),
-        " trains with 1, 2, 4 or 8 processes on one machine; ", local_ranks, " were started");
+  check(!can.ranks_by_powers_of_two || fits || options.backend == "gloo", ErrorKind::Usage, "trainer.devices", device.str(),
+        " trains with 1, 2, 4 or 8 processes on one machine; ", local_ranks,
+        " were started; hint: dist.backend=gloo sends gradients through host memory, among any number");
   check(can.bf16_collectives || options.reduce_dtype != "bf16", ErrorKind::Usage, "dist.reduce_dtype", device.str(),
         " exchanges no bf16; allowed: fp32");
   check(can.bf16_collectives || options.compression != "bf16", ErrorKind::Usage, "dist.compression", device.str(),

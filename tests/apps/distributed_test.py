@@ -95,7 +95,9 @@ class Distributed(ProgramTest):
         chip = [out, 'device=sim_npu', 'sim_npu.soc=910A', 'trainer.max_steps=2']
         self.assertFails(ranks(3, config, *chip), 2, 'trains with 1, 2, 4 or 8 processes on one machine; 3 were started')
         self.assertFails(ranks(2, config, *chip, 'dist.reduce_dtype=bf16'), 2, 'exchanges no bf16; allowed: fp32')
+        self.assertFails(ranks(2, config, *chip, 'precision=bf16-mixed'), 2, 'this chip has no bf16')
         self.assertFalse((self.dir / 'chip').exists())
+        self.assertDone(ranks(3, config, *chip, 'dist.backend=gloo', f'output.dir={self.dir}/gloo'))
         self.assertDone(ranks(2, config, *chip))
         self.assertDone(ranks(3, config, *chip, 'sim_npu.soc=910B1', 'dist.reduce_dtype=bf16', f'output.dir={self.dir}/other'))
 

@@ -121,7 +121,8 @@ class NpuBackend final : public GenericBackend {
             .computes_without_units = false,
             .skips_on_device = false,  // torch_npu's fused optimizers ignore found_inf, or read it on the host
             .fused_sgd = chip().bf16,  // torch_npu's documentation names no such operator for other chips
-            .bf16_collectives = chip().bf16};
+            .bf16_collectives = chip().bf16,
+            .ranks_by_powers_of_two = chip().rings};
   }
 
   MemoryStats memory(const Device& device) const override {

@@ -123,7 +123,7 @@ class SimNpuBackend final : public GenericBackend {
             .computes_without_units = false,
             .skips_on_device = false,  // as in torch_npu
             .bf16_collectives = chip_of(plugin->options.soc).bf16,
-            .ranks_by_powers_of_two = plugin->options.soc == "910A"};
+            .ranks_by_powers_of_two = chip_of(plugin->options.soc).rings};
   }
   // Autograd runs a device's backward pass in a separate thread, where the simulator's kernels use another team of host threads. libgomp
   // also counts the caller's idle team; if threads outnumber processors, they sleep between loops instead of spinning, which costs a

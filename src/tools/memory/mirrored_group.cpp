@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "npu_train/dist/rings.hpp"
+
 namespace npu_train::detail {
 namespace {
 
@@ -11,7 +13,7 @@ struct Finished final : Collective {
   void wait() override {}
 };
 
-class MirroredGroup final : public ProcessGroup {
+class MirroredGroup final : public ProcessGroup, public SimulatedRanks {
  public:
   MirroredGroup(int size, bool through_host) : size_(size), through_host_(through_host) {}
   int rank() const override { return 0; }

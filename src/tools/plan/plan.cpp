@@ -4,6 +4,7 @@
 #include <set>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/dist/rings.hpp"
 
 namespace npu_train {
 namespace {
@@ -11,10 +12,22 @@ namespace {
 constexpr int kMostRanks = 65536;
 constexpr double kPasses = 3;  // FLOPs of a step over FLOPs of a forward pass
 
-void check_options(const PlanOptions& options) {
+// Whether the chip connects the groups of a placement; sizes of 0: all ranks.
+bool is_connected(const StepWork& work, const Cluster& cluster, const Placement& p) {
+  return !work.in_rings || detail::not_in_rings(p.ranks, std::min(p.ranks, cluster.per_machine), p.shard_size, p.group_size).empty();
+}
+
+void check_options(const PlanOptions& options, const StepWork& work) {
   for (const int ranks : options.ranks)
     check(ranks >= 1 && ranks <= kMostRanks, ErrorKind::Usage, "plan", ranks, " ranks; allowed: 1 to ", kMostRanks);
   check(options.cluster.per_machine >= 1, ErrorKind::Usage, "plan", options.cluster.per_machine, " ranks on a machine; allowed: 1 or more");
+  for (const int ranks : options.ranks) {
+    const int groups = work.dist.has_groups() ? group_size_of(work.dist, ranks, options.cluster.per_machine) : 0;
+    check(is_connected(work, options.cluster, {.ranks = ranks, .group_size = groups}), ErrorKind::Usage, "plan", ranks, " ranks",
+          groups > 0 ? " in groups of " + std::to_string(groups) : "", ", ", std::min(ranks, options.cluster.per_machine),
+          " on a machine: the chip connects 1, 2, 4 or 8 NPUs of a machine, equally many on each, and 2 or 4 only within 0-3 or 4-7; hint: "
+          "--per-machine 8, and numbers of ranks that fill the machines");
+  }
   const bool needs_link = std::any_of(options.ranks.begin(), options.ranks.end(), [](int ranks) { return ranks > 1; });
   check(!needs_link || options.cluster.link.bytes_per_second > 0, ErrorKind::Usage, "plan",
         "the speed of the link between the ranks is not given; hint: --link 25GB/s,5us");
@@ -57,8 +70,10 @@ std::vector<int> group_sizes(const PlanOptions& options, const StepWork& work, i
 std::vector<Placement> placements_of(const PlanOptions& options, const StepWork& work, const std::string& strategy, int ranks) {
   std::vector<Placement> out;
   for (const int group_size : group_sizes(options, work, ranks))
-    for (const int shard_size : shard_sizes(options, work, strategy, ranks))
-      out.push_back({.strategy = strategy, .ranks = ranks, .shard_size = shard_size, .group_size = group_size});
+    for (const int shard_size : shard_sizes(options, work, strategy, ranks)) {
+      const Placement placement{.strategy = strategy, .ranks = ranks, .shard_size = shard_size, .group_size = group_size};
+      if (is_connected(work, options.cluster, placement)) out.push_back(placement);
+    }
   return out;
 }
 
@@ -153,7 +168,7 @@ void add_notes(const StepWork& work, const std::set<int>& ranks, Plan& plan) {
 }  // namespace
 
 Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOfRank& memory) {
-  check_options(options);
+  check_options(options, work);
   Plan out{.model = work.model, .work = work, .cluster = options.cluster, .rates = options.rates, .memory_limit = options.memory};
   if (!options.measured.empty()) {
     out.fit = fit_rates(work, options.measured, options.rates);

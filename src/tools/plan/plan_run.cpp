@@ -135,6 +135,9 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
                  .micro_batches = config.trainer.accumulate_grad_batches,
                  .dist = config.dist,
                  .between_devices = config.device != "cpu" && config.dist.backend != "gloo"};
+    const auto& on = run.device;
+    check_collectives(1, on, config.dist);
+    out.in_rings = out.between_devices && backend_of(on).capabilities(on).ranks_by_powers_of_two;
     out.divides_parameters = config.dist.in_flight == 0 && !config.dist.compressed().has_error_feedback() && !config.trainer.sync_batchnorm;
     const auto cast = autocast_weights(model, config, run.device, run.optimizer->parameters(), *run.precision);
     const auto low = static_cast<int64_t>(c10::elementSize(run.precision->low_precision_dtype()));

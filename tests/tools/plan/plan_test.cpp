@@ -1,6 +1,8 @@
 #include "testing.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
@@ -138,6 +140,40 @@ TEST_CASE("groups of ranks where many messages are slow") {
   const auto compressed = plan_steps(work, options);
   CHECK(compressed.best(64)->placement.group_size == 16);
   CHECK(has(compressed.notes.back(), "dist.compression=topk:0.01+int8: bytes and calls are modelled, the time of compressing is not"));
+}
+
+TEST_CASE("a chip whose machines are two rings: numbers of ranks and sizes that it does not connect") {
+  auto work = work_of_four_blocks();
+  auto options = many_ranks();
+  options.cluster.per_machine = 8;
+  options.cluster.local = {.bytes_per_second = 100e9, .latency = 2e-6};
+  options.ranks = {4, 8, 16};  // 4 is also a candidate for shards and groups
+  const auto sizes = [&] {
+    std::set<int> out;
+    for (const auto& step : plan_steps(work, options, memory_of).steps)
+      for (const int size : {step.placement.shard_size, step.placement.group_size}) out.insert(size);
+    return out;
+  };
+  options.cluster.link.latency = 1e-2;  // so that groups and shards within a machine are best
+  CHECK(sizes().contains(8));
+  work.in_rings = true;
+  CHECK(sizes().contains(8));
+  CHECK_FALSE(sizes().contains(4));
+  for (const int ranks : {3, 6, 12}) {
+    options.ranks = {8, ranks};
+    const auto e = error_of([&] { plan_steps(work, options); });
+    CHECK((e.kind() == ErrorKind::Usage));
+    CHECK(has(e.what(),
+              std::to_string(ranks) + " ranks, " + std::to_string(std::min(ranks, 8)) + " on a machine: the chip connects 1, 2, 4 or 8"));
+  }
+  options.cluster.per_machine = 1;  // one NPU of each machine
+  CHECK(plan_steps(work, options).best(12) != nullptr);
+  options = many_ranks();
+  options.cluster.per_machine = 8;
+  options.cluster.local = {.bytes_per_second = 100e9, .latency = 2e-6};
+  options.ranks = {8};
+  work.dist.group_size = "4";
+  CHECK(has(error_of([&] { plan_steps(work, options); }).what(), "8 ranks in groups of 4, 8 on a machine"));
 }
 
 TEST_CASE("the speed of one rank is given, measured or fitted") {

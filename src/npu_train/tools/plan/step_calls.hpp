@@ -31,6 +31,7 @@ struct StepWork {
   DistOptions dist{};
   bool divides_parameters = true;  ///< zero3 is possible: no option of the configuration excludes it
   bool between_devices = false;    ///< NCCL or HCCL connects the devices; otherwise Gloo, through host memory
+  bool in_rings = false;           ///< HCCL connects 1, 2, 4 or 8 devices of a machine (910A)
 
   double parameter_bytes() const;
 };
