@@ -374,6 +374,11 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   if (strategy->ranks().is_main() && length > 0 && schedule->warmup() >= static_cast<double>(length))
     log_warning("lr_scheduler: the warm-up has ", schedule->warmup(), schedule->by_epoch() ? " epochs" : " steps", " and the run ", length,
                 ": the learning rate never reaches optimizer.lr, ", optimizer->lr(), "; hint: a shorter warm-up, or a longer run");
+  const bool by_milestones = config.lr_scheduler.name == "step" || config.lr_scheduler.name == "multistep";
+  if (strategy->ranks().is_main() && by_milestones && length > 1 && static_cast<double>(length) > schedule->warmup() &&
+      schedule->factor(schedule->warmup()) == schedule->factor(static_cast<double>(length - 1)))
+    log_warning("lr_scheduler: ", config.lr_scheduler.name, " never changes the learning rate within the ", length,
+                schedule->by_epoch() ? " epochs" : " steps", " of this run; hint: a shorter step_size or earlier milestones");
 }
 
 // Counts a backward pass as twice the forward pass. Products are measured in fp32 and in the precision's dtype; the faster one counts.

@@ -92,12 +92,17 @@ class TrainApp(ProgramTest):
         self.assertIn('without effect: ema.decay', said[2])
         self.assertNotIn('early_stopping.patience', said[2].split('without effect')[1].splitlines()[0])
 
-    def test_a_warm_up_as_long_as_the_run_is_reported(self):
+    def test_a_warm_up_as_long_as_the_run_and_a_rate_that_never_falls_are_reported(self):
         schedule = 'lr_scheduler={name: cosine, interval: step, warmup_steps: 8}'
         for steps, reported in ((8, True), (9, False)):
             said = train_app(self.config(), schedule, f'trainer.max_steps={steps}', 'trainer.limit_val_batches=0', 'output.dir=""')
             self.assertDone(said)
             self.assertEqual('the warm-up has 8 steps and the run 8: the learning rate never reaches optimizer.lr' in said[2], reported, said[2])
+        for size, reported in ((3, True), (2, False)):
+            said = train_app(self.config(), f'lr_scheduler={{name: step, interval: step, step_size: {size}}}', 'trainer.max_steps=3',
+                             'trainer.limit_val_batches=0', 'output.dir=""')
+            self.assertDone(said)
+            self.assertEqual('step never changes the learning rate within the 3 steps of this run' in said[2], reported, said[2])
 
     def test_usage_errors_end_with_2_and_say_what_to_do(self):
         config = self.config()
