@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "engine/short_run.hpp"
+#include "environment_variable.hpp"
 #include "npu_train/tools/bench/baseline.hpp"
 #include "npu_train/tools/checklist/checklist.hpp"
 
@@ -34,11 +35,22 @@ TEST_CASE("a complete list on the simulated NPU") {
   const auto list =
       migration_checklist(short_run(), {.device = "sim_npu", .source = dir.path().string(), .reference = file, .baseline = file});
   CHECK((state_of(list, "the machine is set up") == ItemState::NotChecked));  // no driver and no CANN here
-  for (const char* item : {"the device is available", "the device computes", "every operator", "the model trains on the device",
-                           "agree with the CPU", "losses and accuracy", "the speed", "resumes bit for bit"}) {
+  for (const char* item :
+       {"environment variables are right", "the device is available", "the device computes", "every operator",
+        "times are those of the device", "the model trains on the device", "steps agree with the CPU", "edge cases", "losses and accuracy",
+        "page-locked memory", "samples of the reference", "the speed", "resumes bit for bit", "continues on the CPU"}) {
     CAPTURE(item);
     CHECK((state_of(list, item) == ItemState::Done));
   }
+  CHECK(list.items.size() == 24);
+  CHECK(item_of(list, "edge cases").evidence == "batch of 1, last partial batch, zeros, large values");
+  CHECK(item_of(list, "page-locked memory").evidence == "the batches of the loader are pinned");
+  CHECK(has(item_of(list, "samples of the reference").evidence,
+            "an update has 8 samples (data.batch_size 8, trainer.accumulate_grad_batches 1)"));
+  CHECK(has(item_of(list, "continues on the CPU").evidence, "a checkpoint after 3 steps in 32-true has the same weights on the CPU"));
+  CHECK((state_of(list, "several devices") == ItemState::NotChecked));  // there is one
+  CHECK(has(item_of(list, "several devices").next, "npu_tool doctor --dist, then train_app CONFIG device=sim_npu --nproc 2"));
+  CHECK((state_of(list, "is monitored") == ItemState::NotDone));  // its output.dir is empty
   CHECK((state_of(list, "sources") == ItemState::NotDone));
   CHECK((state_of(list, "weights were delivered") == ItemState::ByHand));
   std::vector<std::string> stages;
@@ -65,6 +77,10 @@ TEST_CASE("a device that does not exist fails its items, and leaves the others")
   CHECK(has(timeline->next, "nsys profile --trace=cuda,nvtx --output=npu_train train_app c.yaml device=cuda:7"));
   CHECK((state_of(list, "the device is available") == ItemState::NotDone));
   CHECK((state_of(list, "the model trains on the device") == ItemState::NotDone));
+  for (const char* item : {"edge cases", "page-locked memory", "samples of the reference", "several devices", "continues on the CPU"}) {
+    CAPTURE(item);
+    CHECK((state_of(list, item) == ItemState::NotDone));
+  }
   CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
   CHECK((state_of(list, "the chip has every operator") == ItemState::Done));
   CHECK((state_of(list, "sources") == ItemState::NotChecked));
@@ -96,7 +112,28 @@ TEST_CASE("what a short run cannot show is not checked, with what would show it;
   TempDir dir;
   const auto file = (dir / "b.json").string();
   save_json(file, to_json(simulated));
+  auto other = simulated;
+  other.effective_batch = 32;
+  save_json(dir / "other.json", to_json(other));
+  std::ofstream(dir / "train.py") << "import torch\ntorch.backends.cudnn.benchmark = True\nstart = torch.cuda.Event(enable_timing=True)\n";
+  auto with_files = config;
+  with_files.output.dir = (dir / "runs").string();
+  const EnvironmentVariable wrong("HCCL_CONNECT_TIMEOUT", "3");
+  const auto of_others =
+      migration_checklist(with_files, {.device = "cpu", .source = dir.path().string(), .reference = (dir / "other.json").string()});
+  CHECK((state_of(of_others, "environment variables") == ItemState::NotDone));
+  CHECK(has(item_of(of_others, "environment variables").evidence, "HCCL_CONNECT_TIMEOUT: '3' is not an integer of 120 to 7200"));
+  CHECK((state_of(of_others, "times are those") == ItemState::NotDone));
+  CHECK(has(item_of(of_others, "times are those").evidence, "2, first train.py:2 torch.backends.cudnn.benchmark"));
+  CHECK((state_of(of_others, "samples of the reference") == ItemState::NotDone));
+  CHECK(has(item_of(of_others, "samples of the reference").evidence, "an update has 8 samples"));
+  CHECK(has(item_of(of_others, "samples of the reference").evidence, "the reference has 32"));
+  CHECK((state_of(of_others, "is monitored") == ItemState::Done));
+  CHECK_FALSE(std::filesystem::exists(dir / "runs"));
+  config.trainer.benchmark = "true";
   const auto list = migration_checklist(config, {.device = "cpu", .reference = file, .baseline = file});
+  CHECK((state_of(list, "times are those") == ItemState::NotDone));
+  CHECK(item_of(list, "times are those").evidence == "trainer.benchmark=true is a setting of GPUs");
   CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
   const auto& resumes = item_of(list, "resumes bit for bit");
   CHECK((resumes.state == ItemState::NotChecked));
