@@ -48,6 +48,15 @@ struct ErrorSums {
   }
 };
 
+// Size of the blocks whose sums are added without rounding. Slices of parameters begin at multiples of it.
+constexpr int64_t kSumBlock = 64;
+
+// What is compared or counted instead of added; max and min ignore NaN.
+struct Extremes {
+  double max = -std::numeric_limits<double>::infinity(), min = std::numeric_limits<double>::infinity();
+  int64_t zeros = 0;
+};
+
 // T is the type to which values are widened: float for float32, bfloat16 and float16, double for any real dtype. Products and sums are
 // computed in double: products of floats are exact before they are added, and cannot overflow.
 template <class T>
@@ -58,6 +67,8 @@ struct BlockKernels {
   // `epsilon` replaces the divisor where b is 0. ULPs are those of the dtype `grid`; for a `grid` that is not a float dtype, none are
   // counted.
   ErrorSums (*errors)(const T* a, const T* b, int64_t n, double epsilon, at::ScalarType grid);
+  // Writes the sum and the sum of squares of each block of kSumBlock values; at most kBlock values per call.
+  Extremes (*moments)(const T* x, int64_t blocks, double* sums, double* squares);
 };
 
 // Returns the kernels for this machine. Their results are bit-equal for all instruction sets.

@@ -1,0 +1,46 @@
+// Sums over a tensor, or over tensors that several ranks and micro-batches have parts of. Their bits depend only on the numbers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "npu_train/core/exact_sum.hpp"
+
+namespace npu_train::detail {
+
+// Values are added in fp64 in blocks of 64, and the sums of blocks without rounding. A slice of a parameter begins at a block, so the
+// slices of all ranks have together the blocks of the complete parameter.
+struct Moments {
+  ExactSum sum, squares;
+  double max = -std::numeric_limits<double>::infinity(), min = std::numeric_limits<double>::infinity();  // ignore NaN
+  int64_t count = 0, zeros = 0, nans = 0, infs = 0;
+
+  void join(const Moments& other);
+  // NaN if a value is NaN, or without values.
+  double norm() const;
+  double mean() const;
+  double highest() const;
+  double lowest() const;
+  // The standard deviation with the divisor `count`; 0 if it is below the rounding of fp64.
+  double deviation() const;
+  double zero_share() const;
+};
+
+// Returns the sums of a tensor of any dtype on the CPU, in the order of its memory; complex values count by their magnitude. On all
+// threads.
+Moments moments_of(const at::Tensor& t);
+
+// Returns the statistics of a tensor on another device as fp32 [7] there, without a read by the host; moments_of_row() reads such a row in
+// host memory. The sums have the precision of fp32.
+at::Tensor moments_row(const at::Tensor& t);
+Moments moments_of_row(const at::Tensor& row_on_host, int64_t count);
+
+// Text without blanks that moments_of_text() reads without a loss. Error(Peer) for any other text.
+std::string to_text(const Moments& moments);
+Moments moments_of_text(std::string_view text);
+
+}  // namespace npu_train::detail
