@@ -132,7 +132,10 @@ struct OpObserver::Context : at::ObserverContext {
 
 OpObserver::OpObserver(const ParameterSet& parameters, OpListener& listener, bool every)
     : listener_(listener), every_(every), link_(std::make_shared<Link>(this)), guard_(c10::DebugInfoKind::INFERENCE_CONTEXT, link_) {
-  for (const auto& p : parameters) watched_[storage_of(p.value)] = {p.name, true};
+  for (const auto& p : parameters) {
+    watched_[storage_of(p.value)] = {p.name, true};
+    watched_[p.value.unsafeGetTensorImpl()] = {p.name, true};  // a sharded one gets other memory for each pass
+  }
   watched_.erase(nullptr);
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OpObserver::on_start, &OpObserver::on_end)
                                            .needsInputs(true)
@@ -234,7 +237,8 @@ SeenOp OpObserver::describe(const at::RecordFunction& fn, const std::vector<c10:
 }
 
 const OpObserver::Watched* OpObserver::watched_in(const at::Tensor& input) const {
-  const auto found = watched_.find(storage_of(input));
+  auto found = watched_.find(input.unsafeGetTensorImpl());
+  if (found == watched_.end()) found = watched_.find(storage_of(input));
   return found != watched_.end() ? &found->second : nullptr;
 }
 

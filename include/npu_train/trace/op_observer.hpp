@@ -106,7 +106,7 @@ class OpObserver {
 
   std::unique_ptr<OpListener> own_;  // used by the second constructor
   OpListener& listener_;
-  std::unordered_map<const void*, Watched> watched_;              // by storage
+  std::unordered_map<const void*, Watched> watched_;              // by storage and by tensor
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // also in watched_; keeps their addresses from being reused
   bool every_;
   at::CallbackHandle handle_ = 0;
