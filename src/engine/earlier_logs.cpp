@@ -9,24 +9,14 @@
 #include <string_view>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/whole_number.hpp"
+#include "npu_train/engine/run_files.hpp"
 
 namespace npu_train::detail {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Renames an unreadable log to make room for a new one.
-void set_aside(const fs::path& path, const std::string& why) {
-  std::error_code error;
-  auto aside = path.string() + ".damaged";
-  for (int number = 2; fs::exists(fs::symlink_status(aside, error)); ++number) aside = path.string() + ".damaged-" + std::to_string(number);
-  fs::rename(path, aside, error);
-  log_warning("[output] ", path.string(), ": ", why, "; ", error ? "a new one replaces it" : "it is kept as " + aside,
-              "; checkpoints do not depend on it");
-}
 
 struct Row {
   int64_t epoch = 0, step = 0;

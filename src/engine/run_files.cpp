@@ -47,6 +47,15 @@ double per_second(double count, double seconds) { return seconds > 0 ? count / s
 
 }  // namespace
 
+void set_aside(const fs::path& path, const std::string& why) {
+  std::error_code error;
+  auto aside = path.string() + ".damaged";
+  for (int number = 2; fs::exists(fs::symlink_status(aside, error)); ++number) aside = path.string() + ".damaged-" + std::to_string(number);
+  fs::rename(path, aside, error);
+  log_warning("[output] ", path.string(), ": ", why, "; ", error ? "a new one replaces it" : "it is kept as " + aside,
+              "; checkpoints do not depend on it");
+}
+
 Json to_json(const Scalars& scalars) {
   auto out = Json::object();
   for (const auto& [name, value] : scalars) out.set(name, value);

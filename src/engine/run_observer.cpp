@@ -11,7 +11,7 @@ namespace npu_train {
 namespace {
 
 // Sections that only npu_train::tools provides.
-constexpr std::array<std::string_view, 1> kToolSections = {"dump"};
+constexpr std::array<std::string_view, 2> kToolSections = {"dump", "monitor"};
 
 bool is_tool_section(const std::string& name) { return std::find(kToolSections.begin(), kToolSections.end(), name) != kToolSections.end(); }
 

@@ -1,6 +1,7 @@
 /// The files of a run: metrics.csv, history.json, TensorBoard events.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ std::string make_run_dir(const std::string& dir, const std::string& name);
 /// Returns every `dir/name/version_N` with checkpoints or an unfinished first one, or that is or was locked by a run (FolderLock); newest
 /// first.
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name);
+
+/// Renames a log that cannot be read, for the reason `why`, to make room for a new one; logs a warning.
+void set_aside(const std::filesystem::path& path, const std::string& why);
 
 /// Writes during the run: a row of metrics.csv every `every_n_steps` and at the end of each epoch (columns: epoch, step, phase, then the
 /// metrics), the values of TrainLoop::log(), the events, and history.json (completely rewritten at the end of each epoch). Read and write

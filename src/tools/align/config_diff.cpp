@@ -15,7 +15,7 @@ namespace npu_train {
 namespace {
 
 // Sections and settings that do not affect results.
-constexpr std::array kSilentSections = {"output", "checkpoint", "dump", "early_stopping"};
+constexpr std::array kSilentSections = {"output", "checkpoint", "dump", "monitor", "early_stopping"};
 constexpr std::array kSilentSettings = {"trainer.max_time", "trainer.num_sanity_val_steps",  "trainer.detect_anomaly",
                                         "data.download",    "trainer.max_consecutive_skips", "sim_npu.devices",
                                         "sim_npu.hbm"};

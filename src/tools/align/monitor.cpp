@@ -1,0 +1,450 @@
+#include "npu_train/tools/align/monitor.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "npu_train/core/append_file.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/engine/run_files.hpp"
+#include "npu_train/io/event_writer.hpp"
+#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/monitor_log.hpp"
+#include "npu_train/trace/op_observer.hpp"
+#include "npu_train/train/loop.hpp"
+#include "tools/align/moments.hpp"
+
+namespace npu_train {
+
+namespace {
+constexpr std::array kWhat = {"weights", "activations", "gradients", "optimizer"};
+}
+
+const ConfigTable<MonitorOptions>& MonitorOptions::config_table() {
+  using T = MonitorOptions;
+  static const auto table =
+      ConfigTable<T>("monitor")
+          .field("every", &T::every, "records the first window, and each whose number is a multiple of this", at_least(1))
+          .field("what", &T::what, "kinds of tensors to record; empty: all", one_of({kWhat[0], kWhat[1], kWhat[2], kWhat[3]}))
+          .field("where", &T::where, "names or parts of names, * matches anything; empty: all")
+          .field("band", &T::band, "least factor by which the norm of a gradient must differ from its median to leave its band",
+                 Bounds{.lo = 1, .hi = 1e30, .lo_open = true})
+          .field("dir", &T::dir, "folder of monitor.csv; '': the run's folder, or the working directory")
+          .synonym("list", "where")
+          .synonym("targets", "where")
+          .synonym("step_interval", "every")
+          .synonym("output_dir", "dir");
+  return table;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using detail::Moments;
+
+// The tag of a norm in TensorBoard: the names of Composer's OptimizerMonitor, such as l2_norm/grad/fc.weight.
+std::string tag_of(const MonitorRow& row) {
+  const char* kind = row.what == "gradients" ? "grad/" : row.what == "weights" ? "param/" : row.what == "activations" ? "activation/" : "";
+  return "l2_norm/" + (kind + row.name);
+}
+
+// monitor.csv and the events of the main rank. It is not essential: if it cannot be written, rows are lost, with a warning.
+class MonitorFiles {
+ public:
+  MonitorFiles(const std::string& dir, bool tensorboard, double band) : dir_(dir), tensorboard_(tensorboard), least_(band), watch_(band) {}
+
+  // Continues before window `attempt`: later rows, of a run that was killed or rolled back, are removed.
+  void begin_at(int64_t attempt) {
+    if (attempt > last_) return;
+    guarded([&] { open(attempt); });
+  }
+
+  void write(const std::vector<MonitorRow>& rows) {
+    if (rows.empty()) return;
+    last_ = rows.front().attempt;
+    std::string text;
+    std::vector<std::pair<std::string, double>> tags;
+    double square = 0;
+    for (const auto& row : rows) {
+      text += to_csv(row);
+      tags.emplace_back(tag_of(row), row.norm);
+      if (row.what == "gradients") square += row.norm * row.norm;
+      if (auto exit = watch_.add(row); exit && !std::exchange(warned_, true))
+        log_warning("monitor: ", to_text(*exit), "; npu_tool report shows this and later ones");
+    }
+    if (square > 0) tags.emplace_back("l2_norm/grad/global", std::sqrt(square));
+    guarded([&] {
+      if (csv_) csv_->write(text);
+      if (events_) events_->add_scalars(tags, rows.front().step);
+    });
+  }
+
+ private:
+  template <class Fn>
+  void guarded(Fn&& fn) {
+    try {
+      translated("monitor", fn);
+    } catch (const Error& e) {
+      warn_once(dir_ + " monitor", std::string(e.what()) + "; the training continues, and monitor.csv may be incomplete from here on");
+    }
+  }
+
+  void open(int64_t attempt) {
+    csv_.reset();
+    events_.reset();
+    watch_ = BandWatch(least_);
+    fs::create_directories(dir_);
+    const auto path = fs::path(dir_) / "monitor.csv";
+    int64_t step = -1;
+    if (attempt > 0 && fs::exists(path)) try {
+        cut_monitor(path, attempt, [&](const MonitorRow& row) {
+          step = row.step;
+          watch_.add(row);
+        });
+      } catch (const Error& e) {
+        set_aside(path, e.what());
+      }
+    last_ = attempt - 1;
+    if (attempt == 0 || !fs::exists(path)) {
+      std::error_code ignored;
+      fs::remove(path, ignored);
+      csv_.emplace(path.string());
+      csv_->write(monitor_header());
+    } else {
+      csv_.emplace(path.string());
+    }
+    if (!tensorboard_) return;
+    events_.emplace((fs::path(dir_) / "monitor").string());
+    if (attempt > 0) events_->start_session(step + 1);
+  }
+
+  std::string dir_;
+  bool tensorboard_;
+  double least_;
+  BandWatch watch_;
+  int64_t last_ = std::numeric_limits<int64_t>::max();  // the last window with rows
+  bool warned_ = false;
+  std::optional<AppendFile> csv_;
+  std::optional<EventWriter> events_;
+};
+
+// The statistics of one window, in the order in which they came.
+class MonitorWindow {
+ public:
+  void add(const char* what, const std::string& name, const at::Tensor& t) {
+    auto& entry = entry_of(what, name);
+    if (t.is_cpu()) {
+      entry.moments.join(detail::moments_of(t));
+    } else {
+      rows_.push_back(detail::moments_row(t));
+      places_.emplace_back(static_cast<size_t>(&entry - entries_.data()), t.numel());
+    }
+  }
+
+  // Queues the one copy from the device.
+  void end() {
+    if (!rows_.empty()) copy_ = HostCopy(at::stack(rows_));
+    rows_.clear();
+  }
+
+  // Waits for the copy.
+  void resolve() {
+    if (places_.empty()) return;
+    const auto host = copy_.get();
+    for (size_t i = 0; i < places_.size(); ++i)
+      entries_[places_[i].first].moments.join(detail::moments_of_row(host[static_cast<int64_t>(i)], places_[i].second));
+    places_.clear();
+  }
+
+  // Replaces the statistics of this rank by those of all ranks. Every rank makes the call.
+  void join_ranks(Ranks& ranks) {
+    resolve();
+    std::string own;
+    for (const auto& e : entries_) own += e.what + "\n" + e.name + "\n" + detail::to_text(e.moments) + "\n";
+    const auto all = ranks.gather(own);
+    entries_.clear();
+    index_.clear();
+    for (const auto& text : all) {
+      std::istringstream in(text);
+      std::string what, name, moments;
+      while (std::getline(in, what) && std::getline(in, name) && std::getline(in, moments))
+        entry_of(what, name).moments.join(detail::moments_of_text(moments));
+    }
+    // a rank without some parameter or batch has fewer entries, so the kinds may be mixed
+    std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return place_of(a) < place_of(b); });
+  }
+
+  std::vector<MonitorRow> rows(int64_t step, bool skipped) const {
+    std::vector<MonitorRow> out;
+    for (const auto& e : entries_) {
+      const auto& m = e.moments;
+      out.push_back({.attempt = attempt,
+                     .step = step,
+                     .skipped = skipped,
+                     .what = e.what,
+                     .name = e.name,
+                     .numel = m.count,
+                     .norm = m.norm(),
+                     .mean = m.mean(),
+                     .std = m.deviation(),
+                     .min = m.lowest(),
+                     .max = m.highest(),
+                     .zeros = m.zero_share(),
+                     .nans = m.nans,
+                     .infs = m.infs});
+    }
+    return out;
+  }
+
+  int64_t attempt = -1;
+  int64_t skipped_before = 0;                          // steps skipped before this window
+  std::optional<std::pair<int64_t, bool>> step_after;  // steps taken when it had ended, and whether it was skipped
+
+ private:
+  struct Entry {
+    std::string what, name;
+    Moments moments{};
+  };
+  static size_t place_of(const Entry& e) { return static_cast<size_t>(std::find(kWhat.begin(), kWhat.end(), e.what) - kWhat.begin()); }
+  Entry& entry_of(const std::string& what, const std::string& name) {
+    const auto [found, is_new] = index_.emplace(std::pair(what, name), entries_.size());
+    if (is_new) entries_.push_back({.what = what, .name = name});
+    return entries_[found->second];
+  }
+
+  std::vector<Entry> entries_;
+  std::map<std::pair<std::string, std::string>, size_t> index_;
+  std::vector<at::Tensor> rows_;                    // on the device
+  std::vector<std::pair<size_t, int64_t>> places_;  // for each row its entry and number of elements
+  HostCopy copy_;
+};
+
+// Observes the windows of a run. It writes one step late, when the loop reads the numbers of the step, so that the host never waits for
+// newer work of a device; with several ranks, at the end of each recorded window.
+class Monitor final : public StepObserver, public Callback {
+ public:
+  Monitor(MonitorOptions options, const RunView& run)
+      : options_(std::move(options)),
+        loop_(*run.loop),
+        strategy_(*run.strategy),
+        optimizer_(*run.optimizer),
+        has_slices_(run.strategy->shards() ? run.strategy->writes_slices() : run.strategy->ranks().is_main()),
+        used_(options_.where.size()) {
+    loop_.observers().add(this);
+    if (strategy_.ranks().is_main()) files_.emplace(options_.dir, run.config.output.tensorboard, options_.band);
+  }
+
+  void phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) override {
+    if (phase != Phase::Forward && phase != Phase::Reduce) return;  // a rank without a batch has no forward
+    if (attempt != attempt_) begin(attempt);
+    if (phase == Phase::Forward && open_ && wants("activations")) observe_operators();
+  }
+
+  void phase_end(Phase phase, int64_t /*attempt*/, int /*micro_batch*/) override {
+    if (!open_) return;
+    if (phase == Phase::Forward) end_forward();
+    if (phase == Phase::Unscale && wants("gradients") && has_slices_) add_gradients();
+    if (phase == Phase::Optimizer) end_window();
+  }
+
+  void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) override {
+    observer_.reset();
+    open_.reset();
+    attempt_ = -1;  // trainer.on_oom: retry repeats the window
+  }
+
+  void on_epoch_start(TrainLoop& /*loop*/, int64_t /*epoch*/) override { observe_from_here(); }
+  void on_epoch_resume(TrainLoop& /*loop*/, int64_t /*epoch*/) override { observe_from_here(); }  // also after a rollback
+
+  void on_step_end(TrainLoop& /*loop*/, const StepReport& report) override {
+    for (auto& window : ended_)
+      if (window.attempt == report.attempt) window.step_after = {report.global_step, !report.taken};
+    write_before(report.attempt + 1);
+    observe_next(report.attempt);
+  }
+
+  // Writes what is left. Not a collective operation.
+  void finish() {
+    settle(std::numeric_limits<int64_t>::max());
+    write_before(std::numeric_limits<int64_t>::max());
+  }
+
+ private:
+  bool wants(const char* what) const {
+    return options_.what.empty() || std::find(options_.what.begin(), options_.what.end(), what) != options_.what.end();
+  }
+  bool is_wanted(const std::string& name) {
+    bool out = options_.where.empty();
+    for (size_t i = 0; i < options_.where.size(); ++i)
+      if (name_matches(name, options_.where[i])) out = used_[i] = true;
+    return out;
+  }
+
+  bool is_due(int64_t attempt) const { return attempt == 0 || (attempt + 1) % options_.every == 0; }
+
+  // Windows that nothing observes may replay a graph of the device (trainer.cuda_graphs), so the monitor is an observer of the loop only
+  // for the windows that it records. The numbers of window `reported` come after the next one has run, or before.
+  void observe_next(int64_t reported) {
+    const auto next = (observing_ ? std::max(attempt_, reported) : reported) + 1;
+    observe_windows(is_due(next) || (!observing_ && is_due(next + 1)));
+  }
+  void observe_from_here() {
+    attempt_ = -1;
+    observe_windows(true);
+  }
+  void observe_windows(bool yes) {
+    if (std::exchange(observing_, yes) == yes) return;
+    yes ? loop_.observers().add(this) : loop_.observers().remove(this);
+  }
+
+  void begin(int64_t attempt) {
+    settle(attempt);
+    write_before(attempt - 1);
+    attempt_ = attempt;
+    open_.reset();
+    if (files_) files_->begin_at(attempt);
+    if (!is_due(attempt)) return;
+    open_.emplace();
+    open_->attempt = attempt;
+    open_->skipped_before = loop_.skipped_steps();
+    if (wants("weights") && has_slices_)
+      for (const auto& p : optimizer_.parameters())
+        if (is_wanted(p.name)) open_->add("weights", p.name, p.value);
+  }
+
+  // The numbers of the steps that have ended before window `attempt` begins.
+  void settle(int64_t attempt) {
+    for (auto& window : ended_)
+      if (!window.step_after && window.attempt < attempt)
+        window.step_after = {loop_.global_step(), loop_.skipped_steps() > window.skipped_before};
+  }
+
+  void observe_operators() {
+    observer_ = std::make_unique<OpObserver>(*loop_.parts().parameters, [this](const SeenOp& op) { note(op); });
+    names_.clear();
+  }
+
+  void note(const SeenOp& op) {
+    if (op.parameter.empty() || is_cast(op) || !op.output.defined() || !op.output.is_floating_point()) return;
+    const auto* parameter = loop_.parts().parameters->find(op.parameter);
+    if (parameter == nullptr || op.output.is_alias_of(parameter->value)) return;
+    const auto layer = layer_of(op.parameter);
+    auto name = layer.empty() ? op.parameter : layer;
+    if (names_.emplace(name, op.name).first->second != op.name) name += "." + op.name;  // another operator of the same layer
+    if (is_wanted(name)) open_->add("activations", name, op.output);
+  }
+
+  void end_forward() {
+    if (!observer_) return;
+    const auto error = observer_->error();
+    observer_.reset();
+    if (error != nullptr) std::rethrow_exception(error);
+  }
+
+  // From the loss backwards. Elements are in the order of the parameter's memory, as in its slices.
+  void add_gradients() {
+    const at::NoGradGuard no_grad;
+    const auto& all = optimizer_.parameters();
+    for (size_t i = all.size(); i-- > 0;) {
+      const auto &value = all[i].value, &gradient = value.grad();
+      if (!gradient.defined() || !is_wanted(all[i].name)) continue;
+      const bool same_order = gradient.strides() == value.strides();
+      open_->add("gradients", all[i].name, same_order ? gradient : at::empty_like(value, gradient.options()).copy_(gradient));
+    }
+  }
+
+  void end_window() {
+    if (wants("optimizer") && has_slices_)
+      for (const auto& [name, tensor] : optimizer_.state().tensors)
+        if (tensor.dim() > 0 && is_wanted(name)) open_->add("optimizer", name, tensor);  // counts of steps have no dimension
+    open_->end();
+    if (strategy_.ranks().size() > 1) open_->join_ranks(strategy_.ranks());
+    if (files_) ended_.push_back(std::move(*open_));
+    open_.reset();
+  }
+
+  void write_before(int64_t attempt) {
+    for (; !ended_.empty() && ended_.front().attempt < attempt; ended_.pop_front()) {
+      auto& window = ended_.front();
+      window.resolve();
+      const auto [step, skipped] = *window.step_after;
+      files_->write(window.rows(step, skipped));
+      warn_of_unused();
+    }
+  }
+
+  void warn_of_unused() {
+    if (std::exchange(warned_, true) || strategy_.ranks().size() > 1) return;
+    for (size_t i = 0; i < used_.size(); ++i)
+      if (!used_[i]) log_warning("monitor.where: '", options_.where[i], "' matches no name; allowed: parts of the names in monitor.csv");
+  }
+
+  MonitorOptions options_;
+  TrainLoop& loop_;
+  Strategy& strategy_;
+  const Optimizer& optimizer_;
+  bool has_slices_;  // whether the parameters of this rank belong to the result: no other rank has the same
+  std::vector<bool> used_;
+  bool warned_ = false;
+  bool observing_ = true;
+  std::optional<MonitorFiles> files_;  // of the main rank
+  int64_t attempt_ = -1;
+  std::optional<MonitorWindow> open_;  // the current window, if it is recorded
+  std::deque<MonitorWindow> ended_;    // not yet written
+  std::unique_ptr<OpObserver> observer_;
+  std::map<std::string, std::string> names_;  // the first operator of each layer in this forward
+};
+
+class MonitorObserver final : public RunObserver {
+ public:
+  explicit MonitorObserver(MonitorOptions options) : options_(std::move(options)) {}
+
+  void on_start(const RunView& run, const std::string& run_dir) override {
+    if (monitor_) return;
+    const auto& what = options_.what;
+    const bool activations = what.empty() || std::find(what.begin(), what.end(), "activations") != what.end();
+    check(!activations || run.config.sections.count("dump") == 0, ErrorKind::Usage, "monitor.what",
+          "activations are observed by the section dump in this run; hint: monitor: {what: [weights, gradients, optimizer]}");
+    if (options_.dir.empty()) options_.dir = run_dir.empty() ? "." : run_dir;
+    monitor_ = std::make_shared<Monitor>(options_, run);
+    run.loop->add_callback(monitor_);
+  }
+
+  void on_fit_end(const RunView& /*run*/, const std::string& /*run_dir*/, bool /*failed*/) override {
+    if (monitor_) monitor_->finish();
+  }
+
+  ~MonitorObserver() override {
+    try {
+      if (monitor_) monitor_->finish();
+    } catch (...) {  // such as no memory: the log is not essential
+    }
+  }
+
+ private:
+  MonitorOptions options_;
+  std::shared_ptr<Monitor> monitor_;
+};
+
+}  // namespace
+
+void add_monitor(Parts& parts) {
+  parts.observers.add_section<MonitorOptions>("monitor",
+                                              "statistics of weights, activations, gradients and optimizer state by layer and step",
+                                              [](const MonitorOptions& options) { return std::make_unique<MonitorObserver>(options); });
+}
+
+}  // namespace npu_train
