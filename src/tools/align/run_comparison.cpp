@@ -7,6 +7,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/io/csv.hpp"
+#include "npu_train/tools/align/monitor_log.hpp"
 #include "npu_train/tools/report/report.hpp"
 #include "tools/align/compare_parts.hpp"
 #include "tools/align/report_rows.hpp"
@@ -16,13 +17,14 @@ namespace fs = std::filesystem;
 using detail::json_texts;
 namespace {
 
-enum class What { RunFolder, History, Config, Environment, Unknown };
+enum class What { RunFolder, History, Config, Environment, Monitor, Unknown };
 
 What kind_of(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return fs::exists(path / "config.yaml", error) ? What::RunFolder : What::Unknown;
   if (path.filename() == "environment.json") return What::Environment;
   const auto extension = to_lower(path.extension().string());
+  if (extension == ".csv" && is_monitor(path)) return What::Monitor;
   if (extension == ".yaml" || extension == ".yml") return What::Config;
   return extension == ".csv" || extension == ".json" || extension == ".jsonl" || extension == ".log" ? What::History : What::Unknown;
 }
@@ -75,6 +77,9 @@ void read_run_folders(const fs::path& a, const fs::path& b, const RunComparisonO
   else
     out.notes.push_back("not both have an environment.json; environments were not compared");
   read_histories(a, b, options, out);
+  const bool in_a = fs::exists(a / "monitor.csv"), in_b = fs::exists(b / "monitor.csv");
+  if (in_a && in_b) out.monitor = compare_monitors(a / "monitor.csv", b / "monitor.csv", options.history);
+  if (in_a != in_b) out.notes.push_back(std::string("only ") + (in_a ? "A" : "B") + " has a monitor.csv; monitors were not compared");
 }
 
 void add_differences(Report& out, const std::optional<std::vector<ConfigDifference>>& list, const std::string& what) {
@@ -162,6 +167,7 @@ std::string few_steps_text(const HistoryComparison& h) {
 }
 
 std::string verdict(const RunComparison& c) {
+  if (!c.history && c.monitor) return c.agrees() ? "the monitors agree" : "the monitors differ";
   if (!c.history) return c.agrees() ? "no difference may change numbers" : "differences may change numbers";
   const std::string told = told_differences(c);
   const std::string out = !c.agrees()           ? "the histories differ"
@@ -205,6 +211,46 @@ void add_history(Report& out, const HistoryComparison& h) {
       ReportIn::Page);
 }
 
+Json place_json(const std::optional<MonitorDifference>& d) {
+  if (!d) return {};
+  return Json::object({{"what", d->what},
+                       {"name", d->name},
+                       {"step", d->step},
+                       {"attempt", d->attempt},
+                       {"norm_a", d->norm_a},
+                       {"norm_b", d->norm_b},
+                       {"relative", d->relative}});
+}
+
+// Returns the tensors whose norms differ, worst first.
+ReportTable worst_tensors(const MonitorComparison& m, size_t most) {
+  std::vector<const MonitorDifference*> rows;
+  for (const auto& d : m.tensors)
+    if (d.relative > 0) rows.push_back(&d);
+  std::stable_sort(rows.begin(), rows.end(), [](const auto* x, const auto* y) { return x->relative > y->relative; });
+  ReportTable out{.title = "Monitored norms", .all = m.tensors.size(), .order = "worst first"};
+  if (most > 0 && rows.size() > most) rows.resize(most);
+  for (const auto* d : rows)
+    out.add({shown("what", d->what), shown("name", d->name), shown("step of largest", {d->step, std::to_string(d->step)}),
+             shown("norm A", number_value(d->norm_a, 5)), shown("norm B", number_value(d->norm_b, 5)),
+             shown("relative", number_value(d->relative, 3)), shown("mean relative", number_value(d->mean_relative, 3))});
+  return out;
+}
+
+void add_monitor(Report& out, const MonitorComparison& m) {
+  out.heading("Monitor");
+  for (const auto& text : sentences_of(m)) out.say(text);
+  out.late_table([&m](size_t most) { return worst_tensors(m, most); }, ReportIn::All);
+  out.data({{"monitor", Json::object({{"agrees", m.agrees},
+                                      {"windows", m.windows},
+                                      {"tensors", static_cast<int64_t>(m.tensors.size())},
+                                      {"mean_relative", m.mean_relative},
+                                      {"first_unequal", place_json(m.first_unequal)},
+                                      {"first_beyond", place_json(m.first_beyond)},
+                                      {"only_a", json_texts(m.only_a)},
+                                      {"only_b", json_texts(m.only_b)}})}});
+}
+
 }  // namespace
 
 std::string kind_of_run_file(const fs::path& path) {
@@ -217,13 +263,18 @@ std::string kind_of_run_file(const fs::path& path) {
       return "a configuration";
     case What::Environment:
       return "an environment";
+    case What::Monitor:
+      return "a monitor";
     case What::Unknown:
       break;
   }
   return "";
 }
 
-bool RunComparison::agrees() const { return history ? history->agrees : !any_numeric(config) && !any_numeric(environment); }
+bool RunComparison::agrees() const {
+  if (history) return history->agrees;
+  return monitor ? monitor->agrees : !any_numeric(config) && !any_numeric(environment);
+}
 
 RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options) {
   RunComparison out{.a = a.string(), .b = b.string()};
@@ -235,10 +286,11 @@ RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunCompar
   check((with_log || kind == other) && kind != What::Unknown, ErrorKind::Usage, "compare", out.a, " and ", out.b,
         ": not of the same kind; allowed: two dumps, two run folders, two histories (.csv, .json, .jsonl), two checkpoints (a folder, "
         ".safetensors, "
-        ".pth), two configurations (.yaml)");
+        ".pth), two configurations (.yaml), two monitors (monitor.csv)");
   if (kind == What::RunFolder) read_run_folders(a, b, options, out);
   if (kind == What::History) read_histories(a, b, options, out);
   if (kind == What::Config) read_configs(a, b, options, out);
+  if (kind == What::Monitor) out.monitor = compare_monitors(a, b, options.history);
   if (kind == What::Environment) out.environment = compare_environments(read_environment(a), read_environment(b));
   return out;
 }
@@ -255,6 +307,7 @@ Report report_of(const RunComparison& comparison) {
   out.say("A: " + comparison.a, Tone::Plain, ReportIn::Text);
   out.say("B: " + comparison.b, Tone::Plain, ReportIn::Text);
   if (comparison.history) add_history(out, *comparison.history);
+  if (comparison.monitor) add_monitor(out, *comparison.monitor);
   out.late_data("history", [&] { return comparison.history ? history_json(*comparison.history) : Json(); });
   add_differences(out, comparison.config, "config");
   add_differences(out, comparison.environment, "environment");
@@ -263,6 +316,13 @@ Report report_of(const RunComparison& comparison) {
 }
 
 std::string to_csv(const RunComparison& comparison) {
+  if (!comparison.history && comparison.monitor) {
+    auto out = csv_row({"What", "Name", "Step", "Norm A", "Norm B", "Relative", "Mean relative"});
+    for (const auto& d : comparison.monitor->tensors)
+      out += csv_row({d.what, d.name, std::to_string(d.step), shortest(d.norm_a), shortest(d.norm_b), shortest(d.relative),
+                      shortest(d.mean_relative)});
+    return out;
+  }
   if (!comparison.history) {
     auto out = csv_row({"What", "Key", "A", "B", "May change numbers"});
     for (const auto& [what, list] : {std::pair("configuration", &comparison.config), std::pair("environment", &comparison.environment)})

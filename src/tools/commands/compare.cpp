@@ -77,19 +77,29 @@ bool is_weights(const std::string& path) {
 }
 
 // The kinds of a path's content; bits, since an option may apply to several kinds.
-enum Kind : unsigned { kNone = 0, kDump = 1, kCheckpoint = 2, kRunFolder = 4, kHistory = 8, kConfig = 16, kEnvironment = 32 };
+enum Kind : unsigned {
+  kNone = 0,
+  kDump = 1,
+  kCheckpoint = 2,
+  kRunFolder = 4,
+  kHistory = 8,
+  kConfig = 16,
+  kEnvironment = 32,
+  kMonitor = 64
+};
 constexpr unsigned kValues = kDump | kCheckpoint, kLogs = kRunFolder | kHistory;
 
 struct KindName {
   Kind kind;
   const char *one, *many;
 };
-constexpr std::array<KindName, 6> kKinds = {{{kDump, "a dump", "dumps"},
+constexpr std::array<KindName, 7> kKinds = {{{kDump, "a dump", "dumps"},
                                              {kCheckpoint, "a checkpoint", "checkpoints"},
                                              {kRunFolder, "a run folder", "run folders"},
                                              {kHistory, "a loss history", "loss histories"},
                                              {kConfig, "a configuration", "configurations"},
-                                             {kEnvironment, "an environment", "environments"}}};
+                                             {kEnvironment, "an environment", "environments"},
+                                             {kMonitor, "a monitor", "monitors"}}};
 
 // The kinds to which an option applies, and its purpose; options that are not listed apply to all kinds.
 struct OptionUse {
@@ -115,10 +125,10 @@ constexpr std::array<OptionUse, 20> kUses = {{
     {"--layers", kValues, "the layers to read"},
     {"--columns", kLogs, "names of a log's columns"},
     {"--columns-b", kLogs, "names of a log's columns"},
-    {"--shift", kLogs, "steps by which one log is behind the other"},
-    {"--mean-rtol", kLogs, "the tolerance of losses"},
+    {"--shift", kLogs | kMonitor, "steps by which one log is behind the other"},
+    {"--mean-rtol", kLogs | kMonitor, "the tolerance of losses and monitored norms"},
     {"--lr-rtol", kLogs, "the tolerance of learning rates"},
-    {"--rows", kValues | kLogs, "lines of a table of layers or steps"},
+    {"--rows", kValues | kLogs | kMonitor, "lines of a table of layers or steps"},
 }};
 
 const KindName& name_of(Kind kind) {

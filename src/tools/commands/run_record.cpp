@@ -5,8 +5,10 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/tools/align/monitor.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -41,6 +43,16 @@ std::vector<std::string> read_overflow(const fs::path& path) {
   return out;
 }
 
+// `config`: that of the run, which has the width of the bands.
+std::optional<MonitorRecord> read_monitor_of(const fs::path& folder, const ConfigNode& config) {
+  const auto path = folder / "monitor.csv";
+  if (!fs::exists(path)) return std::nullopt;
+  const auto* section = config.find("monitor");
+  const auto* band = section != nullptr && section->is_map() ? section->find("band") : nullptr;
+  const auto least = band != nullptr && band->is_scalar() ? decimal_number(band->scalar()) : std::nullopt;
+  return MonitorRecord{.log = read_monitor_log(path), .exits = band_exits(path, least.value_or(MonitorOptions().band))};
+}
+
 RunRecord read_run(const fs::path& folder) {
   for (const char* file : {"config.yaml", "metrics.csv"})
     check(fs::is_regular_file(folder / file), ErrorKind::Data, kWhere, folder.string(), ": not the folder of a run: it has no ", file,
@@ -49,6 +61,7 @@ RunRecord read_run(const fs::path& folder) {
   out.steps = out.rows.numbers("step");
   if (fs::exists(folder / "history.json")) out.history = load_json(folder / "history.json");
   if (fs::exists(folder / "environment.json")) out.environment = read_environment(folder / "environment.json");
+  out.monitor = read_monitor_of(folder, out.config);
   out.overflow = read_overflow(folder / "overflow_report.json");
   return out;
 }

@@ -3,15 +3,23 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "npu_train/core/config_node.hpp"
 #include "npu_train/io/csv.hpp"
 #include "npu_train/io/json.hpp"
+#include "npu_train/tools/align/monitor_log.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train::cli {
+
+/// What the section monitor of a run recorded.
+struct MonitorRecord {
+  MonitorLog log{};
+  std::vector<BandExit> exits{};
+};
 
 /// The files of one run; it may still be running.
 struct RunRecord {
@@ -21,6 +29,7 @@ struct RunRecord {
   std::vector<double> steps{};                       ///< the column step of the rows
   Json history{};                                    ///< history.json; null before the end of the first epoch
   std::map<std::string, std::string> environment{};  ///< empty if there is no environment.json
+  std::optional<MonitorRecord> monitor{};            ///< monitor.csv
   std::vector<std::string> overflow{};               ///< sentences about the last overflow that was explained
 };
 
@@ -31,5 +40,8 @@ std::vector<RunRecord> read_runs(const std::vector<std::string>& folders);
 /// One run: results, curves, epochs, configuration and environment. Several: their results and curves side by side, and the settings that
 /// differ.
 Report report_of(const std::vector<RunRecord>& runs);
+
+/// Adds what the section monitor recorded: the first gradient norm outside of its band, and norms by step and layer.
+void add_monitors(Report& out, const std::vector<RunRecord>& runs);
 
 }  // namespace npu_train::cli

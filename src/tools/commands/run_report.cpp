@@ -297,6 +297,7 @@ Report report_of(const std::vector<RunRecord>& runs) {
   add_metrics(out, runs);
   for (const auto& run : runs) out.remarks(runs.size() == 1 ? "overflow" : run.name, run.overflow, Tone::Warn);
   add_curves(out, runs);
+  add_monitors(out, runs);
   if (runs.size() == 1) {
     add_all_settings(out, runs[0]);
     return out;

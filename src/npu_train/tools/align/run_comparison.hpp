@@ -9,6 +9,7 @@
 
 #include "npu_train/tools/align/config_diff.hpp"
 #include "npu_train/tools/align/history.hpp"
+#include "npu_train/tools/align/monitor_comparison.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
@@ -17,10 +18,11 @@ struct RunComparison {
   std::string a, b;
   std::optional<HistoryComparison> history{};
   std::optional<std::vector<ConfigDifference>> config{}, environment{};
+  std::optional<MonitorComparison> monitor{};
   std::vector<std::string> notes{};
 
   /// With a history, the history decides: runs with different configurations may agree, and the verdict reports the differences. Without
-  /// one, the runs agree if no difference may change numbers.
+  /// one, two monitors decide; otherwise the runs agree if no difference may change numbers.
   bool agrees() const;
 };
 
@@ -34,16 +36,17 @@ struct RunComparisonOptions {
   CompleteConfig complete_config{};
 };
 
-/// Returns the kind of a path in words: "a run folder", "a loss history", "a configuration", "an environment"; "" for other paths.
+/// Returns the kind of a path in words: "a run folder", "a loss history", "a configuration", "an environment", "a monitor"; "" for other
+/// paths.
 std::string kind_of_run_file(const std::filesystem::path& path);
 
 /// Compares two paths of the same kind: run folders, histories (.csv, .json, .jsonl), configurations (.yaml), environments
-/// (environment.json). For a run folder and a history, the histories are compared. Error(Usage) otherwise.
+/// (environment.json), monitors (monitor.csv). For a run folder and a history, the histories are compared. Error(Usage) otherwise.
 RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b, const RunComparisonOptions& options = {});
 
 /// Refers to the comparison, which must outlive the report. The text has the worst steps, the page all.
 Report report_of(const RunComparison& comparison);
-/// Writes step, loss and learning rate of both sides, one row per step.
+/// Writes step, loss and learning rate of both sides, one row per step; for monitors one row per tensor.
 std::string to_csv(const RunComparison& comparison);
 
 }  // namespace npu_train

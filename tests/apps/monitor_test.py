@@ -1,0 +1,126 @@
+"""The section monitor: its file with every strategy, after a kill, in TensorBoard, in a report and in a comparison."""
+import csv
+import json
+import math
+import struct
+
+from programs import FULL, ProgramTest, checkpoints, main, npu_tool, run_dir, train_app
+
+DIFFERENT = 7
+TINY = '''
+seed: 7
+device: cpu
+deterministic: true
+rng: portable
+precision: 32-true
+model: {name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8}
+data: {name: generated, train_size: 640, val_size: 20, batch_size: 8, num_workers: 0}
+optimizer: {name: adamw, lr: 0.002}
+trainer: {max_steps: 9, threads: 1, gradient_clip_val: 0.5}
+monitor: {every: 4}
+'''
+
+
+def rows(run):
+    with (run / 'monitor.csv').open() as file: return list(csv.DictReader(file))
+
+
+class Monitor(ProgramTest):
+    def trained(self, name, *args, text=TINY):
+        out = self.dir / name
+        self.assertDone(train_app(self.config(text), f'output.dir={out}', *args, timeout=600))
+        return run_dir(out)
+
+    def test_every_strategy_has_the_bits_of_one_process(self):
+        """Also with masters and a loss scale, whose skipped steps have rows."""
+        for precision in ('32-true', '16-true') if FULL else ('32-true',):
+            whole = self.trained(f'whole {precision}', f'precision={precision}', 'trainer.accumulate_grad_batches=3')
+            self.assertEqual({r['attempt'] for r in rows(whole)}, {'0', '3', '7'})
+            self.assertEqual(list(dict.fromkeys(r['what'] for r in rows(whole))), ['weights', 'activations', 'gradients', 'optimizer'])
+            for strategy in ('ddp', 'zero1', 'zero2', 'zero3') if FULL else ('ddp', 'zero2', 'zero3'):
+                with self.subTest(strategy, precision=precision):
+                    part = self.trained(f'{strategy} {precision}', f'precision={precision}', '--nproc', 3, f'trainer.strategy={strategy}')
+                    self.assertEqual((part / 'monitor.csv').read_text(), (whole / 'monitor.csv').read_text())
+
+    def test_a_device_has_the_statistics_of_the_cpu(self):
+        """To the rounding of fp32, read one step late: sim_npu computes with other kernels."""
+        cpu, npu = self.trained('cpu'), self.trained('npu', 'device=sim_npu')
+        self.assertDone(npu_tool('compare', cpu / 'monitor.csv', npu / 'monitor.csv', '--mean-rtol', 0.001))
+        self.assertEqual([(r['attempt'], r['step'], r['what'], r['name'], r['numel']) for r in rows(cpu)],
+                         [(r['attempt'], r['step'], r['what'], r['name'], r['numel']) for r in rows(npu)])
+
+    def test_a_killed_run_continues_its_file_and_tensorboard_reads_it(self):
+        steps = 420
+        text = TINY.replace('train_size: 640', 'train_size: 4800').replace('max_steps: 9', f'max_steps: {steps}, max_epochs: 1000')
+        text = text.replace('every: 4', 'every: 5, what: [gradients, optimizer], where: [head, class_token]')
+        whole, parts = self.trained('whole', text=text), self.dir / 'parts'
+        process = self.start(self.config(text), f'output.dir={parts}', 'checkpoint.every_n_train_steps=7')
+        self.wait_for(process, lambda: any(m['global_step'] >= 20 for m in checkpoints(parts)), 'a checkpoint at step 20')
+        process.kill()
+        process.wait()
+        self.assertLess(checkpoints(parts)[-1]['global_step'], steps)
+        self.assertDone(train_app(self.config(text), f'output.dir={parts}', 'checkpoint.every_n_train_steps=7', '--resume', 'auto'))
+        parts = run_dir(parts)
+        self.assertEqual((parts / 'monitor.csv').read_text(), (whole / 'monitor.csv').read_text())
+        self.assertEqual({r['name'].split('/')[-1] for r in rows(parts)}, {'class_token', 'heads.head.weight', 'heads.head.bias'})
+
+        try: from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        except ImportError: return print('there is no tensorboard to read the events with')
+        events = EventAccumulator(str(parts / 'monitor'), size_guidance={'scalars': 0})
+        events.Reload()
+        for tag, what, name in (('grad/class_token', 'gradients', 'class_token'), ('exp_avg/class_token', 'optimizer', 'exp_avg/class_token')):
+            found = [(e.step, e.value) for e in events.Scalars('l2_norm/' + tag)]
+            wanted = [(int(r['step']), struct.unpack('f', struct.pack('f', float(r['norm'])))[0]) for r in rows(parts) if (r['what'], r['name']) == (what, name)]
+            self.assertEqual(found, wanted)
+
+    def test_the_report_names_the_first_gradient_outside_of_its_band(self):
+        """Against plain Python's median and scatter of logarithms."""
+        run = self.trained('run', 'monitor.every=1', 'monitor.band=1.5', 'trainer.max_steps=40')
+        history, exits = {}, []
+        median = lambda values: sorted(values)[len(values) // 2]
+        for row in rows(run):
+            if row['what'] != 'gradients': continue
+            log, last = math.log(float(row['norm'])), history.setdefault(row['name'], [])[-20:]
+            if len(last) >= 5:
+                center = median(last)
+                width = max(math.log(1.5), 3.5 * median([abs(v - center) for v in last]) / 0.6745)
+                if abs(log - center) > width: exits.append((row['name'], int(row['step'])))
+            history[row['name']].append(log)
+        self.assertTrue(exits)
+        document = json.loads(self.assertDone(npu_tool('report', run, '--json')))
+        [found] = document['monitors']
+        self.assertEqual((found['windows'], found['band_exits']), (40, len(exits)))
+        self.assertEqual((found['first_exit']['name'], found['first_exit']['step']), exits[0])
+        self.assertIn(f'the gradient of {exits[0][0]} has the norm', (run / 'train.log').read_text())
+        tensors = {(t['what'], t['name']): t for t in document['monitored_tensors']}
+        self.assertEqual(len(tensors), len({(r['what'], r['name']) for r in rows(run)}))
+        head = [float(r['norm']) for r in rows(run) if (r['what'], r['name']) == ('weights', 'heads.head.weight')]
+        found = tensors['weights', 'heads.head.weight']
+        self.assertEqual((found['last'], found['lowest'], found['highest']), (head[-1], min(head), max(head)))
+        page = self.dir / 'page.html'
+        self.assertDone(npu_tool('report', run, '--html', page))
+        for words in ('Norm of all gradients', 'Norms of activations in the last recorded window', 'Gradient norms that left their bands'):
+            self.assertIn(words, page.read_text())
+        (run / 'monitor.csv').write_text('a,b\n')
+        self.assertFails(npu_tool('report', run), 3, 'monitor.csv', 'its first line')
+
+    def test_two_runs_are_compared_and_the_first_layer_and_step_that_differ_are_named(self):
+        a, same, b = self.trained('a'), self.trained('same'), self.trained('b', 'optimizer.weight_decay=0.5')
+        document = json.loads(self.assertDone(npu_tool('compare', a, same, '--json')))
+        self.assertIsNone(document['monitor']['first_unequal'])
+        code, out, err = npu_tool('compare', a / 'monitor.csv', b / 'monitor.csv', '--json', '--mean-rtol', 1e-9)
+        self.assertEqual(code, DIFFERENT, out + err)
+        monitor = json.loads(out)['monitor']
+        first = next((r, s) for r, s in zip(rows(a), rows(b)) if r != s)
+        self.assertEqual((monitor['first_unequal']['what'], monitor['first_unequal']['name']), (first[0]['what'], first[0]['name']))
+        self.assertEqual((monitor['first_unequal']['attempt'], monitor['first_unequal']['what']), (3, 'weights'))  # the first after an update
+        self.assertEqual(monitor['windows'], 3)
+        table = self.dir / 'table.csv'
+        self.assertDone(npu_tool('compare', a / 'monitor.csv', b / 'monitor.csv', '--csv', table))
+        self.assertEqual(table.read_text().splitlines()[0], 'What,Name,Step,Norm A,Norm B,Relative,Mean relative')
+        self.assertIn('the first that differs in any digit: weights of', self.assertDone(npu_tool('compare', a, b)))
+        self.assertFails(npu_tool('compare', a / 'monitor.csv', b / 'metrics.csv'), 2, 'a monitor', 'a loss history')
+        self.assertFails(npu_tool('compare', a / 'monitor.csv', b / 'monitor.csv', '--columns', 'step=x'), 2, '--columns applies only to')
+
+
+if __name__ == '__main__': main()
