@@ -2,22 +2,18 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/stack.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <deque>
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "npu_train/core/append_file.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/event_writer.hpp"
@@ -25,20 +21,18 @@
 #include "npu_train/tools/align/monitor_log.hpp"
 #include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/loop.hpp"
-#include "tools/align/moments.hpp"
+#include "tools/align/monitor_window.hpp"
 
 namespace npu_train {
 
-namespace {
-constexpr std::array kWhat = {"weights", "activations", "gradients", "optimizer"};
-}
+using detail::kMonitored, detail::MonitorWindow;
 
 const ConfigTable<MonitorOptions>& MonitorOptions::config_table() {
   using T = MonitorOptions;
   static const auto table =
       ConfigTable<T>("monitor")
           .field("every", &T::every, "records the first window, and each whose number is a multiple of this", at_least(1))
-          .field("what", &T::what, "kinds of tensors to record; empty: all", one_of({kWhat[0], kWhat[1], kWhat[2], kWhat[3]}))
+          .field("what", &T::what, "kinds of tensors to record; empty: all", one_of({kMonitored.begin(), kMonitored.end()}))
           .field("where", &T::where, "names or parts of names, * matches anything; empty: all")
           .field("band", &T::band, "least factor by which the norm of a gradient must differ from its median to leave its band",
                  Bounds{.lo = 1, .hi = 1e30, .lo_open = true})
@@ -53,7 +47,6 @@ const ConfigTable<MonitorOptions>& MonitorOptions::config_table() {
 namespace {
 
 namespace fs = std::filesystem;
-using detail::Moments;
 
 // The tag of a norm in TensorBoard: the names of Composer's OptimizerMonitor, such as l2_norm/grad/fc.weight.
 std::string tag_of(const MonitorRow& row) {
@@ -141,97 +134,6 @@ class MonitorFiles {
   std::optional<EventWriter> events_;
 };
 
-// The statistics of one window, in the order in which they came.
-class MonitorWindow {
- public:
-  void add(const char* what, const std::string& name, const at::Tensor& t) {
-    auto& entry = entry_of(what, name);
-    if (t.is_cpu()) {
-      entry.moments.join(detail::moments_of(t));
-    } else {
-      rows_.push_back(detail::moments_row(t));
-      places_.emplace_back(static_cast<size_t>(&entry - entries_.data()), t.numel());
-    }
-  }
-
-  // Queues the one copy from the device.
-  void end() {
-    if (!rows_.empty()) copy_ = HostCopy(at::stack(rows_));
-    rows_.clear();
-  }
-
-  // Waits for the copy.
-  void resolve() {
-    if (places_.empty()) return;
-    const auto host = copy_.get();
-    for (size_t i = 0; i < places_.size(); ++i)
-      entries_[places_[i].first].moments.join(detail::moments_of_row(host[static_cast<int64_t>(i)], places_[i].second));
-    places_.clear();
-  }
-
-  // Replaces the statistics of this rank by those of all ranks. Every rank makes the call.
-  void join_ranks(Ranks& ranks) {
-    resolve();
-    std::string own;
-    for (const auto& e : entries_) own += e.what + "\n" + e.name + "\n" + detail::to_text(e.moments) + "\n";
-    const auto all = ranks.gather(own);
-    entries_.clear();
-    index_.clear();
-    for (const auto& text : all) {
-      std::istringstream in(text);
-      std::string what, name, moments;
-      while (std::getline(in, what) && std::getline(in, name) && std::getline(in, moments))
-        entry_of(what, name).moments.join(detail::moments_of_text(moments));
-    }
-    // a rank without some parameter or batch has fewer entries, so the kinds may be mixed
-    std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return place_of(a) < place_of(b); });
-  }
-
-  std::vector<MonitorRow> rows(int64_t step, bool skipped) const {
-    std::vector<MonitorRow> out;
-    for (const auto& e : entries_) {
-      const auto& m = e.moments;
-      out.push_back({.attempt = attempt,
-                     .step = step,
-                     .skipped = skipped,
-                     .what = e.what,
-                     .name = e.name,
-                     .numel = m.count,
-                     .norm = m.norm(),
-                     .mean = m.mean(),
-                     .std = m.deviation(),
-                     .min = m.lowest(),
-                     .max = m.highest(),
-                     .zeros = m.zero_share(),
-                     .nans = m.nans,
-                     .infs = m.infs});
-    }
-    return out;
-  }
-
-  int64_t attempt = -1;
-  int64_t skipped_before = 0;                          // steps skipped before this window
-  std::optional<std::pair<int64_t, bool>> step_after;  // steps taken when it had ended, and whether it was skipped
-
- private:
-  struct Entry {
-    std::string what, name;
-    Moments moments{};
-  };
-  static size_t place_of(const Entry& e) { return static_cast<size_t>(std::find(kWhat.begin(), kWhat.end(), e.what) - kWhat.begin()); }
-  Entry& entry_of(const std::string& what, const std::string& name) {
-    const auto [found, is_new] = index_.emplace(std::pair(what, name), entries_.size());
-    if (is_new) entries_.push_back({.what = what, .name = name});
-    return entries_[found->second];
-  }
-
-  std::vector<Entry> entries_;
-  std::map<std::pair<std::string, std::string>, size_t> index_;
-  std::vector<at::Tensor> rows_;                    // on the device
-  std::vector<std::pair<size_t, int64_t>> places_;  // for each row its entry and number of elements
-  HostCopy copy_;
-};
-
 // Observes the windows of a run. It writes one step late, when the loop reads the numbers of the step, so that the host never waits for
 // newer work of a device; with several ranks, at the end of each recorded window.
 class Monitor final : public StepObserver, public Callback {
@@ -271,7 +173,7 @@ class Monitor final : public StepObserver, public Callback {
 
   void on_step_end(TrainLoop& /*loop*/, const StepReport& report) override {
     for (auto& window : ended_)
-      if (window.attempt == report.attempt) window.step_after = {report.global_step, !report.taken};
+      if (window.attempt() == report.attempt) window.step_after = {report.global_step, !report.taken};
     write_before(report.attempt + 1);
     observe_next(report.attempt);
   }
@@ -317,9 +219,7 @@ class Monitor final : public StepObserver, public Callback {
     open_.reset();
     if (files_) files_->begin_at(attempt);
     if (!is_due(attempt)) return;
-    open_.emplace();
-    open_->attempt = attempt;
-    open_->skipped_before = loop_.skipped_steps();
+    open_.emplace(attempt, loop_.skipped_steps());
     if (wants("weights") && has_slices_)
       for (const auto& p : optimizer_.parameters())
         if (is_wanted(p.name)) open_->add("weights", p.name, p.value);
@@ -328,8 +228,8 @@ class Monitor final : public StepObserver, public Callback {
   // The numbers of the steps that have ended before window `attempt` begins.
   void settle(int64_t attempt) {
     for (auto& window : ended_)
-      if (!window.step_after && window.attempt < attempt)
-        window.step_after = {loop_.global_step(), loop_.skipped_steps() > window.skipped_before};
+      if (!window.step_after && window.attempt() < attempt)
+        window.step_after = {loop_.global_step(), loop_.skipped_steps() > window.skipped_before()};
   }
 
   void observe_operators() {
@@ -377,7 +277,7 @@ class Monitor final : public StepObserver, public Callback {
   }
 
   void write_before(int64_t attempt) {
-    for (; !ended_.empty() && ended_.front().attempt < attempt; ended_.pop_front()) {
+    for (; !ended_.empty() && ended_.front().attempt() < attempt; ended_.pop_front()) {
       auto& window = ended_.front();
       window.resolve();
       const auto [step, skipped] = *window.step_after;
@@ -387,7 +287,7 @@ class Monitor final : public StepObserver, public Callback {
   }
 
   void warn_of_unused() {
-    if (std::exchange(warned_, true) || strategy_.ranks().size() > 1) return;
+    if (std::exchange(warned_, true)) return;
     for (size_t i = 0; i < used_.size(); ++i)
       if (!used_[i]) log_warning("monitor.where: '", options_.where[i], "' matches no name; allowed: parts of the names in monitor.csv");
   }
