@@ -119,6 +119,9 @@ class Monitor(ProgramTest):
         self.assertDone(npu_tool('compare', a / 'monitor.csv', b / 'monitor.csv', '--csv', table))
         self.assertEqual(table.read_text().splitlines()[0], 'What,Name,Step,Norm A,Norm B,Relative,Mean relative')
         self.assertIn('the first that differs in any digit: weights of', self.assertDone(npu_tool('compare', a, b)))
+        none = self.trained('none', 'monitor.where=[no_such_layer]')
+        self.assertIn("monitor.where: 'no_such_layer' matches no name", (none / 'train.log').read_text())
+        self.assertIn('monitors were not compared', self.assertDone(npu_tool('compare', a, none)))
         self.assertFails(npu_tool('compare', a / 'monitor.csv', b / 'metrics.csv'), 2, 'a monitor', 'a loss history')
         self.assertFails(npu_tool('compare', a / 'monitor.csv', b / 'monitor.csv', '--columns', 'step=x'), 2, '--columns applies only to')
 

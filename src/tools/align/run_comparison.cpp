@@ -78,7 +78,11 @@ void read_run_folders(const fs::path& a, const fs::path& b, const RunComparisonO
     out.notes.push_back("not both have an environment.json; environments were not compared");
   read_histories(a, b, options, out);
   const bool in_a = fs::exists(a / "monitor.csv"), in_b = fs::exists(b / "monitor.csv");
-  if (in_a && in_b) out.monitor = compare_monitors(a / "monitor.csv", b / "monitor.csv", options.history);
+  if (in_a && in_b) try {
+      out.monitor = compare_monitors(a / "monitor.csv", b / "monitor.csv", options.history);
+    } catch (const Error& e) {  // other networks, for example; the histories decide
+      out.notes.push_back(std::string("monitors were not compared: ") + e.what());
+    }
   if (in_a != in_b) out.notes.push_back(std::string("only ") + (in_a ? "A" : "B") + " has a monitor.csv; monitors were not compared");
 }
 

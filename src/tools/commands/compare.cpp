@@ -266,7 +266,7 @@ int compare(CompareArguments args, const Parts& parts) {
 void add_compare(CLI::App& app, Command& run) {
   auto args = std::make_shared<CompareArguments>();
   auto* sub = app.add_subcommand("compare", "report whether two runs agree, and where they first differ");
-  sub->add_option("A", args->a, "a dump (msprobe's too), run folder, history, checkpoint or configuration");
+  sub->add_option("A", args->a, "a dump (msprobe's too), run folder, history, monitor, checkpoint or configuration");
   sub->add_option("B", args->b, "the other one, of the same kind");
   auto* ranks = sub->add_option("--ranks", args->ranks, "in place of A and B: a dump of several ranks, which are compared with each other");
   sub->add_option("--reference", args->reference,
