@@ -10,6 +10,7 @@
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/tools/align/dumper.hpp"
 #include "npu_train/train/loop.hpp"
+#include "tools/align/msprobe_config.hpp"
 #include "tools/align/rank_recorder.hpp"
 
 namespace npu_train {
@@ -37,6 +38,21 @@ Facts facts_of(const RunView& run) {
       trainer.gradient_clip_val > 0 ? trainer.gradient_clip_algorithm + " " + shortest(trainer.gradient_clip_val) : "none";
   return facts;
 }
+
+// The section of a configuration: the options of a Dumper, and a file that may have some of them.
+struct DumpSection : DumpOptions {
+  std::string config{};
+  static const ConfigTable<DumpSection>& config_table() {
+    static const auto table = ConfigTable<DumpSection>("dump").inherited<DumpOptions>().field(
+        "config", &DumpSection::config, "config.json of msprobe, whose keys are used where this section has its defaults");
+    return table;
+  }
+  DumpOptions complete() const {
+    DumpOptions out = *this;
+    if (!config.empty()) detail::apply_msprobe_config(config, out);
+    return out;
+  }
+};
 
 class DumpObserver final : public RunObserver {
  public:
@@ -71,10 +87,10 @@ class DumpObserver final : public RunObserver {
 }  // namespace
 
 void add_dump(Parts& parts) {
-  parts.observers.add_section<DumpOptions>(
+  parts.observers.add_section<DumpSection>(
       "dump", "records the values of a run, layer by layer, for npu_tool compare",
-      [](const DumpOptions& options) { return std::make_unique<DumpObserver>(options); },
-      [](const DumpOptions& options) { StepRanges{options.steps}; });
+      [](const DumpSection& section) { return std::make_unique<DumpObserver>(section.complete()); },
+      [](const DumpSection& section) { StepRanges{section.complete().steps}; });
 }
 
 }  // namespace npu_train

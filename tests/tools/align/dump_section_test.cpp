@@ -4,6 +4,7 @@
 
 #include "engine/short_run.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 
 using namespace npu_train;
@@ -59,4 +60,51 @@ TEST_CASE("errors in the section are found before anything is opened") {
   auto config = short_run();
   config.sections["dump"] = {{"sample", 0.0}};
   CHECK(has(error_of([&] { Trainer(config, with_dump()); }).what(), "dump.sample"));
+}
+
+TEST_CASE("the config.json of msprobe selects what it selects there") {
+  TempDir dir;
+  const auto file = dir / "config.json";
+  const auto section = "dump: {config: " + file.string() + "}";
+  // the keys of the file that msprobe 26.2 installs, with values
+  write_file_atomic(file, R"({"task": "statistics", "dump_path": ")" + (dir / "d").string() + R"(", "rank": [], "step": [1, "3-4"],
+    "level": "L1", "extra_info": true, "async_dump": false,
+    "statistics": {"scope": [], "list": ["conv2d"], "data_mode": ["all"], "summary_mode": "md5"},
+    "tensor": {"scope": [], "list": ["other"], "data_mode": ["all"]},
+    "acc_check": {"white_list": [], "black_list": [], "error_data_path": "./"}})");
+  auto config = short_run();
+  config.trainer.max_steps = 2;
+  config.sections["dump"] = {{"config", file.string()}};
+  Trainer(config, with_dump()).fit();
+  CHECK_FALSE(fs::exists(dir / "d/step0"));
+  const auto dump = load_json(dir / "d/step1/rank0/dump.json");
+  const auto text = dump.dump(0);
+  CHECK(dump.at("level", "").text("") == "L1");
+  CHECK(has(text, "Functional.conv2d.0.forward"));
+  CHECK_FALSE(has(text, "linear"));
+  CHECK(has(text, "\"md5\""));
+
+  write_file_atomic(file, R"({"step": [2]})");
+  CHECK(has(refused("dump: {steps: [1], config: " + file.string() + "}"), "step: the section dump of the configuration has another value"));
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"({"level": "L2"})", "level: 'L2' has no counterpart"},
+      {R"({"task": "acc_check"})", "task: 'acc_check' has no counterpart"},
+      {R"({"tasks": "tensor"})", "tasks: unknown"},
+      {R"({"precision": "low"})", "precision: \"low\" has no counterpart"},
+      {R"({"load": {"path": "x"}})", "load: "},
+      {R"({"step": ["6-4"]})", "'6-4' ends before its start"},
+      {R"({"rank": ["x"]})", "rank: 'x'; allowed"},
+      {R"({"rank": 3})", "rank"},
+      {R"x({"statistics": {"list": ["name-regex(a.*)"]}})x", "statistics.list"},
+      {R"({"statistics": {"summary_mode": "xor"}})", "statistics.summary_mode: 'xor'"},
+      {R"({"task": "tensor", "tensor": {"data_mode": ["inputs"]}})", "tensor.data_mode: 'inputs'; allowed"},
+      {R"({"task": "tensor", "tensor": {"slice": [1]}})", "tensor.slice"},
+      {"[]", "config.json"},
+  };
+  for (const auto& [content, words] : wrong) {
+    write_file_atomic(file, content);
+    const auto said = refused(section);
+    CHECK_MESSAGE(has(said, words), said);
+  }
+  CHECK(has(refused("dump: {config: none.json}"), "none.json"));
 }
