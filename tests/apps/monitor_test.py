@@ -101,6 +101,10 @@ class Monitor(ProgramTest):
         self.assertDone(npu_tool('report', run, '--html', page))
         for words in ('Norm of all gradients', 'Norms of activations in the last recorded window', 'Gradient norms that left their bands'):
             self.assertIn(words, page.read_text())
+        header = (run / 'monitor.csv').read_text().splitlines()[0]
+        for end, code in (('', 0), ('\n', 3)):  # an incomplete last row is being written
+            (run / 'monitor.csv').write_text(f'{header}\n' + 'x' * 1_000_000 + end)
+            self.assertEqual(npu_tool('report', run)[0], code)
         (run / 'monitor.csv').write_text('a,b\n')
         self.assertFails(npu_tool('report', run), 3, 'monitor.csv', 'its first line')
 

@@ -173,11 +173,14 @@ Moments moments_of(const at::Tensor& t) {
                                           : moments_of_memory<double>(x.scalar_type(), data, x.numel());
 }
 
+// Counts without a copy of the tensor in a wider dtype, which may not fit into the memory of a device.
 at::Tensor moments_row(const at::Tensor& t) {
   const c10::NoGradGuard no_grad;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto x = real_values(t).reshape({-1});
-  const auto share = [](const at::Tensor& which) { return which.to(at::kFloat).mean(); };
-  return at::cat({device_statistics(x), at::stack({share(x == 0), (x != x).sum(at::kFloat), (x.abs() == INFINITY).sum(at::kFloat)})});
+  const auto count = [](const at::Tensor& which) { return which.sum(at::kFloat); };
+  const auto zeros = count(x == 0) / static_cast<double>(x.numel());
+  return at::cat({device_statistics(x), at::stack({zeros, count(x != x), count(x == kInfinity) + count(x == -kInfinity)})});
 }
 
 Moments moments_of_row(const at::Tensor& row_on_host, int64_t count) {

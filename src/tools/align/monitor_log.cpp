@@ -61,23 +61,49 @@ std::optional<MonitorRow> row_of(const std::string& line) {
   return valid ? std::optional(std::move(row)) : std::nullopt;
 }
 
+// Reads lines that end with a line end, of a length that a row can have; of a longer one only its beginning.
+class Lines {
+ public:
+  explicit Lines(std::streambuf& in) : in_(in) {}
+  bool next(std::string& line) {
+    constexpr auto kEnd = std::char_traits<char>::eof();
+    line.clear();
+    uint64_t bytes = 1;
+    for (auto c = in_.sbumpc(); c != kEnd; c = in_.sbumpc(), ++bytes) {
+      if (c == '\n') {
+        before_ = std::exchange(after_, after_ + bytes);
+        return true;
+      }
+      if (line.size() <= kLongestLine) line.push_back(static_cast<char>(c));
+    }
+    return false;
+  }
+  // Bytes of the file before and after the last line.
+  uint64_t before() const { return before_; }
+  uint64_t after() const { return after_; }
+
+ private:
+  std::streambuf& in_;
+  uint64_t before_ = 0, after_ = 0;
+};
+
 // Calls on_row(row) until it returns false; returns the number of bytes before that row.
 uint64_t read_rows(const fs::path& path, const std::function<bool(const MonitorRow&)>& on_row) {
   std::ifstream in(path, std::ios::binary);
   check(in.good(), ErrorKind::Data, "monitor", path.string(), ": cannot be read");
+  Lines lines(*in.rdbuf());
   std::string line;
-  std::getline(in, line);
-  check(line + "\n" == monitor_header() && !in.eof(), ErrorKind::Data, "monitor", path.string(), ": not a monitor.csv: its first line is '",
-        line.substr(0, 100), "'; it must be '", monitor_header().substr(0, monitor_header().size() - 1), "'");
-  uint64_t bytes = line.size() + 1;
-  for (int64_t number = 2; std::getline(in, line) && !in.eof(); ++number) {  // a line that ends with the file is incomplete
+  const auto header = monitor_header().substr(0, monitor_header().size() - 1);
+  const bool complete = lines.next(line);
+  check(complete && line == header, ErrorKind::Data, "monitor", path.string(), ": not a monitor.csv: its first line is '",
+        line.substr(0, 100), "'; it must be '", header, "'");
+  for (int64_t number = 2; lines.next(line); ++number) {
     const auto row = row_of(line);
     check(row.has_value(), ErrorKind::Data, "monitor", path.string(), ", line ", number, ": cannot be read; it must have ", kColumns.size(),
-          " cells: ", monitor_header().substr(0, monitor_header().size() - 1));
-    if (!on_row(*row)) break;
-    bytes += line.size() + 1;
+          " cells: ", header);
+    if (!on_row(*row)) return lines.before();
   }
-  return bytes;
+  return lines.after();
 }
 
 }  // namespace
