@@ -73,6 +73,18 @@ class Monitor(ProgramTest):
             wanted = [(int(r['step']), struct.unpack('f', struct.pack('f', float(r['norm'])))[0]) for r in rows(parts) if (r['what'], r['name']) == (what, name)]
             self.assertEqual(found, wanted)
 
+    def test_a_run_that_is_rolled_back_has_each_window_once(self):
+        """Also if it diverges again and again: the file has the last try."""
+        text = TINY.replace('adamw, lr: 0.002', 'sgd, lr: 50').replace('max_steps: 9, threads: 1, gradient_clip_val: 0.5',
+                                                                      'max_steps: 60, threads: 1, on_divergence: rollback')
+        code, out, err = train_app(self.config(text), f'output.dir={self.dir / "run"}', 'monitor.every=1', 'checkpoint.every_n_train_steps=2')
+        run = run_dir(self.dir / 'run')
+        self.assertEqual((code, (run / 'train.log').read_text().count('rolling back to')), (5, 2), out + err)
+        windows = list(dict.fromkeys(int(r['attempt']) for r in rows(run)))
+        self.assertEqual(len({(r['attempt'], r['what'], r['name']) for r in rows(run)}), len(rows(run)))
+        self.assertEqual(windows, list(range(windows[-1] + 1)))
+        self.assertDone(npu_tool('compare', run / 'monitor.csv', run / 'monitor.csv'))
+
     def test_the_report_names_the_first_gradient_outside_of_its_band(self):
         """Against plain Python's median and scatter of logarithms."""
         run = self.trained('run', 'monitor.every=1', 'monitor.band=1.5', 'trainer.max_steps=40')

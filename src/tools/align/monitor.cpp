@@ -213,6 +213,7 @@ class Monitor final : public StepObserver, public Callback {
   }
 
   void begin(int64_t attempt) {
+    while (!ended_.empty() && ended_.back().attempt() >= attempt) ended_.pop_back();  // the run was rolled back to before them
     settle(attempt);
     write_before(attempt - 1);
     attempt_ = attempt;
