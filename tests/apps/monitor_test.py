@@ -49,6 +49,22 @@ class Monitor(ProgramTest):
         self.assertEqual([(r['attempt'], r['step'], r['what'], r['name'], r['numel']) for r in rows(cpu)],
                          [(r['attempt'], r['step'], r['what'], r['name'], r['numel']) for r in rows(npu)])
 
+    def test_no_file_of_the_user_is_lost(self):
+        """A run without a folder records nothing, and one into a folder with the file of another renames that."""
+        work = self.dir / 'work'
+        work.mkdir()
+        (work / 'monitor.csv').write_text('mine\n')
+        for args in (['--fast-dev-run'], ['output.dir=""']):
+            code, out, err = train_app(self.config(TINY), *args, cwd=work)
+            self.assertEqual((code, (out + err).count('monitor: nothing is recorded')), (0, 1), out + err)
+            self.assertEqual([p.name for p in work.iterdir()], ['monitor.csv'])
+        first = self.trained('first', f'monitor.dir={work}')
+        self.assertEqual((work / 'monitor.csv.damaged').read_text(), 'mine\n')
+        own = (work / 'monitor.csv').read_text()
+        self.trained('second', f'monitor.dir={work}')
+        self.assertEqual(((work / 'monitor.csv.damaged-2').read_text(), (work / 'monitor.csv').read_text()), (own, own))
+        self.assertIn('is not of this run', (first / 'train.log').read_text())
+
     def test_a_killed_run_continues_its_file_and_tensorboard_reads_it(self):
         steps = 420
         text = TINY.replace('train_size: 640', 'train_size: 4800').replace('max_steps: 9', f'max_steps: {steps}, max_epochs: 1000')

@@ -36,7 +36,7 @@ const ConfigTable<MonitorOptions>& MonitorOptions::config_table() {
           .field("where", &T::where, "names or parts of names, * matches anything; empty: all")
           .field("band", &T::band, "least factor by which the norm of a gradient must differ from its median to leave its band",
                  Bounds{.lo = 1, .hi = 1e30, .lo_open = true})
-          .field("dir", &T::dir, "folder of monitor.csv; '': the run's folder, or the working directory")
+          .field("dir", &T::dir, "folder of monitor.csv; '': the run's folder; nothing is recorded if it has none")
           .synonym("list", "where")
           .synonym("targets", "where")
           .synonym("step_interval", "every")
@@ -57,7 +57,9 @@ std::string tag_of(const MonitorRow& row) {
 // monitor.csv and the events of the main rank. It is not essential: if it cannot be written, rows are lost, with a warning.
 class MonitorFiles {
  public:
-  MonitorFiles(const std::string& dir, bool tensorboard, double band) : dir_(dir), tensorboard_(tensorboard), least_(band), watch_(band) {}
+  // `own`: no other run writes into the folder.
+  MonitorFiles(const std::string& dir, bool own, bool tensorboard, double band)
+      : dir_(dir), own_(own), tensorboard_(tensorboard), least_(band), watch_(band) {}
 
   // Continues before window `attempt`: later rows, of a run that was killed or rolled back, are removed.
   void begin_at(int64_t attempt) {
@@ -102,30 +104,28 @@ class MonitorFiles {
     fs::create_directories(dir_);
     const auto path = fs::path(dir_) / "monitor.csv";
     int64_t step = -1;
-    if (attempt > 0 && fs::exists(path)) try {
+    if (fs::exists(path)) try {
+        check(own_ || attempt > 0, ErrorKind::Checkpoint, "monitor", "is not of this run, which begins");
         cut_monitor(path, attempt, [&](const MonitorRow& row) {
           step = row.step;
           watch_.add(row);
         });
       } catch (const Error& e) {
         set_aside(path, e.what());
+        check(!fs::exists(path), ErrorKind::Checkpoint, "monitor", path.string(), ": cannot be renamed; rows are not added to it");
       }
+    own_ = true;
     last_ = attempt - 1;
-    if (attempt == 0 || !fs::exists(path)) {
-      std::error_code ignored;
-      fs::remove(path, ignored);
-      csv_.emplace(path.string());
-      csv_->write(monitor_header());
-    } else {
-      csv_.emplace(path.string());
-    }
+    const bool is_new = !fs::exists(path);
+    csv_.emplace(path.string());
+    if (is_new) csv_->write(monitor_header());
     if (!tensorboard_) return;
     events_.emplace((fs::path(dir_) / "monitor").string());
     if (attempt > 0) events_->start_session(step + 1);
   }
 
   std::string dir_;
-  bool tensorboard_;
+  bool own_, tensorboard_;
   double least_;
   BandWatch watch_;
   int64_t last_ = std::numeric_limits<int64_t>::max();  // the last window with rows
@@ -138,7 +138,7 @@ class MonitorFiles {
 // newer work of a device; with several ranks, at the end of each recorded window.
 class Monitor final : public StepObserver, public Callback {
  public:
-  Monitor(MonitorOptions options, const RunView& run)
+  Monitor(MonitorOptions options, const RunView& run, bool own_folder)
       : options_(std::move(options)),
         loop_(*run.loop),
         strategy_(*run.strategy),
@@ -146,7 +146,7 @@ class Monitor final : public StepObserver, public Callback {
         has_slices_(run.strategy->shards() ? run.strategy->writes_slices() : run.strategy->ranks().is_main()),
         used_(options_.where.size()) {
     loop_.observers().add(this);
-    if (strategy_.ranks().is_main()) files_.emplace(options_.dir, run.config.output.tensorboard, options_.band);
+    if (strategy_.ranks().is_main()) files_.emplace(options_.dir, own_folder, run.config.output.tensorboard, options_.band);
   }
 
   void phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) override {
@@ -314,13 +314,16 @@ class MonitorObserver final : public RunObserver {
   explicit MonitorObserver(MonitorOptions options) : options_(std::move(options)) {}
 
   void on_start(const RunView& run, const std::string& run_dir) override {
-    if (monitor_) return;
+    if (monitor_ || without_folder_) return;
     const auto& what = options_.what;
     const bool activations = what.empty() || std::find(what.begin(), what.end(), "activations") != what.end();
     check(!activations || run.config.sections.count("dump") == 0, ErrorKind::Usage, "monitor.what",
           "activations are observed by the section dump in this run; hint: monitor: {what: [weights, gradients, optimizer]}");
-    if (options_.dir.empty()) options_.dir = run_dir.empty() ? "." : run_dir;
-    monitor_ = std::make_shared<Monitor>(options_, run);
+    const bool own_folder = options_.dir.empty();
+    if (own_folder) options_.dir = run.strategy->ranks().from_main(run_dir);  // only the main rank has a run folder
+    without_folder_ = options_.dir.empty();
+    if (without_folder_) return log_info("monitor: nothing is recorded, since this run has no folder; hint: monitor.dir");
+    monitor_ = std::make_shared<Monitor>(options_, run, own_folder);
     run.loop->add_callback(monitor_);
   }
 
@@ -337,6 +340,7 @@ class MonitorObserver final : public RunObserver {
 
  private:
   MonitorOptions options_;
+  bool without_folder_ = false;
   std::shared_ptr<Monitor> monitor_;
 };
 
