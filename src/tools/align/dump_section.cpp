@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -39,20 +40,32 @@ Facts facts_of(const RunView& run) {
   return facts;
 }
 
-// The section of a configuration: the options of a Dumper, and a file that may have some of them.
+// The section of a configuration: the options of a Dumper, and a file that may have some of them, which is "" once they are read.
 struct DumpSection : DumpOptions {
   std::string config{};
   static const ConfigTable<DumpSection>& config_table() {
     static const auto table = ConfigTable<DumpSection>("dump").inherited<DumpOptions>().field(
-        "config", &DumpSection::config, "config.json of msprobe, whose keys are used where this section has its defaults");
+        "config", &DumpSection::config, "config.json of msprobe, whose keys are used where this section has none");
     return table;
   }
-  DumpOptions complete() const {
-    DumpOptions out = *this;
-    if (!config.empty()) detail::apply_msprobe_config(config, out);
-    return out;
-  }
 };
+
+// Found by its argument before the template that reads every other section: the configuration that a run writes down has the options of the
+// file, which may move later, instead of its path.
+void bind_into(DumpSection& section, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+  const auto before = problems.all().size();
+  bind_into<DumpSection>(section, node, path, problems);
+  if (section.config.empty() || problems.all().size() > before) return;
+  const auto is_given = [&](const char* key) {
+    const auto* given = node.find(key);
+    return given != nullptr && !given->is_null();
+  };
+  try {
+    detail::apply_msprobe_config(std::exchange(section.config, {}), is_given, section);
+  } catch (const Error& e) {
+    problems.add(node.mark(), e.where(), e.message());
+  }
+}
 
 class DumpObserver final : public RunObserver {
  public:
@@ -89,8 +102,8 @@ class DumpObserver final : public RunObserver {
 void add_dump(Parts& parts) {
   parts.observers.add_section<DumpSection>(
       "dump", "records the values of a run, layer by layer, for npu_tool compare",
-      [](const DumpSection& section) { return std::make_unique<DumpObserver>(section.complete()); },
-      [](const DumpSection& section) { StepRanges{section.complete().steps}; });
+      [](const DumpSection& section) { return std::make_unique<DumpObserver>(section); },
+      [](const DumpSection& section) { StepRanges{section.steps}; });
 }
 
 }  // namespace npu_train

@@ -13,23 +13,25 @@
 namespace npu_train::detail {
 namespace {
 
-// Keys of msprobe's config.json that have no counterpart, with the value that is accepted because it changes nothing; null: none is.
+// Keys of msprobe's config.json that have no counterpart, with the values that are accepted because they change nothing.
 struct NoCounterpart {
   const char* key;
-  Json harmless;
+  std::vector<Json> harmless;
 };
 
 class MsprobeConfig {
  public:
-  explicit MsprobeConfig(const std::string& path) : path_(path), root_(load_json(path)) {}
+  MsprobeConfig(const std::string& path, const std::function<bool(const char*)>& is_given)
+      : path_(path), is_given_(is_given), root_(load_json(path)) {}
 
   void apply_to(DumpOptions& options) {
     for (const auto& [key, value] : root_.members(path_))
       if (!value.is_null()) apply(options, key, value);
-    if (root_.find("level") == nullptr && options.level == DumpOptions().level) options.level = "op";  // the default of msprobe
+    if (!has_value(root_.find("level")) && !is_given_("level")) options.level = "op";  // the default of msprobe
     const auto* own = root_.find(options.task);
-    if (own == nullptr) return;
-    for (const auto& [key, value] : own->members(at(options.task))) apply_of_task(options, options.task + "." + key, key, value);
+    if (!has_value(own)) return;
+    for (const auto& [key, value] : own->members(at(options.task)))
+      if (!value.is_null()) apply_of_task(options, options.task + "." + key, key, value);
   }
 
  private:
@@ -38,37 +40,39 @@ class MsprobeConfig {
     throw Error(ErrorKind::Usage, "dump.config", str_cat(path_, ": ", key, ": ", parts...));
   }
 
+  static bool has_value(const Json* json) { return json != nullptr && !json->is_null(); }
+
   std::string at(const std::string& key) const { return path_ + ": " + key; }
 
-  // Sets a field that the section leaves at its default.
+  // Sets a field that the section does not give.
   template <class T>
-  void set(T& field, T value, const T& initial, const std::string& key) const {
-    if (field != initial && field != value)
+  void set(T& field, T value, const char* ours, const std::string& key) const {
+    if (is_given_(ours) && field != value)
       refuse(key, "the section dump of the configuration has another value; hint: remove one of the two");
     field = std::move(value);
   }
 
   void apply(DumpOptions& options, const std::string& key, const Json& value) const {
-    static const DumpOptions initial;
     if (key == "task")
       set(options.task,
-          one_of_words(key, value, {{"statistics", "statistics"}, {"tensor", "tensor"}, {"overflow_check", "overflow_check"}}),
-          initial.task, key);
+          one_of_words(key, value, {{"statistics", "statistics"}, {"tensor", "tensor"}, {"overflow_check", "overflow_check"}}), "task",
+          key);
     else if (key == "level")
-      set(options.level, one_of_words(key, value, {{"L0", "module"}, {"L1", "op"}, {"mix", "mix"}}), initial.level, key);
+      set(options.level, one_of_words(key, value, {{"L0", "module"}, {"L1", "op"}, {"mix", "mix"}}), "level", key);
     else if (key == "dump_path")
-      set(options.dir, value.text(at(key)), initial.dir, key);
+      set(options.dir, value.text(at(key)), "dir", key);
     else if (key == "step")
-      set(options.steps, ranges(key, value), initial.steps, key);
+      set(options.steps, ranges(key, value), "steps", key);
     else if (key == "rank")
-      set(options.ranks, numbers(key, value), initial.ranks, key);
+      set(options.ranks, numbers(key, value), "ranks", key);
     else if (key == "async_dump")
-      set(options.async, value.boolean(at(key)), initial.async, key);
+      set(options.async, value.boolean(at(key)), "async", key);
     else if (!is_task(key))
       need_harmless(key, key, value,
-                    {{"extra_info", true},
-                     {"dump_enable", true},
-                     {"precision", "high"},
+                    {{"extra_info", {true}},
+                     {"dump_enable", {true}},
+                     {"precision", {"high"}},
+                     {"enable_dataloader", {false}},
                      {"risk_level", {}},
                      {"custom_op_namespaces", {}},
                      {"load", {}}});
@@ -76,18 +80,30 @@ class MsprobeConfig {
 
   // The keys of the task's own object; msprobe ignores those of other tasks.
   void apply_of_task(DumpOptions& options, const std::string& where, const std::string& key, const Json& value) const {
-    static const DumpOptions initial;
     if (key == "scope")
-      set(options.scope, texts(where, value), initial.scope, where);
+      set(options.scope, texts(where, value), "scope", where);
     else if (key == "list")
-      set(options.list, names(where, value), initial.list, where);
+      set(options.list, names(where, value), "list", where);
     else if (key == "data_mode")
-      set(options.data_mode, modes(where, value), initial.data_mode, where);
+      set(options.data_mode, modes(where, value), "data_mode", where);
     else if (key == "summary_mode")
-      set(options.summary, one_of_words(where, value, {{"statistics", "statistics"}, {"md5", "crc32"}}), initial.summary, where);
+      set(options.summary, one_of_words(where, value, {{"statistics", "statistics"}, {"md5", "crc32"}}), "summary", where);
+    else if (key == "file_format")
+      set(options.format, one_of_words(where, value, {{"npy", "npy"}}), "format", where);
     else
       need_harmless(where, key, value,
-                    {{"tensor_list", Json::array()}, {"slice", {}}, {"request_id", {}}, {"diff_nums", {}}, {"bench_path", {}}});
+                    {{"tensor_list", {Json::array()}},
+                     {"online_run_ut", {false}},
+                     {"nfs_path", {""}},
+                     {"host", {""}},
+                     {"port", {""}},
+                     {"tls_path", {""}},
+                     {"overflow_nums", {1, -1}},
+                     {"check_mode", {"all"}},
+                     {"slice", {}},
+                     {"request_id", {}},
+                     {"diff_nums", {}},
+                     {"bench_path", {}}});
   }
 
   static bool is_task(const std::string& key) {
@@ -99,9 +115,11 @@ class MsprobeConfig {
   void need_harmless(const std::string& where, const std::string& key, const Json& value, const std::vector<NoCounterpart>& known) const {
     const auto found = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.key == key; });
     if (found == known.end()) refuse(where, "unknown; allowed: the keys of msprobe's config.json");
-    if (value.is_null() || value.dump(0) == found->harmless.dump(0)) return;
-    refuse(where, value.dump(0), " has no counterpart in a dump of npu_train; allowed: no such key",
-           found->harmless.is_null() ? "" : ", or " + found->harmless.dump(0));
+    std::vector<std::string> allowed;
+    for (const auto& harmless : found->harmless) allowed.push_back(harmless.dump(0));
+    if (std::find(allowed.begin(), allowed.end(), value.dump(0)) != allowed.end()) return;
+    refuse(where, value.dump(0), " has no counterpart in a dump of npu_train; allowed: no such key", allowed.empty() ? "" : ", or ",
+           join(allowed, " or "));
   }
 
   std::string one_of_words(const std::string& key, const Json& value, const std::map<std::string, std::string>& words) const {
@@ -114,8 +132,7 @@ class MsprobeConfig {
 
   std::vector<std::string> texts(const std::string& key, const Json& value) const {
     std::vector<std::string> out;
-    if (!value.is_null())
-      for (const auto& item : value.items(at(key))) out.push_back(item.text(at(key)));
+    for (const auto& item : value.items(at(key))) out.push_back(item.text(at(key)));
     return out;
   }
 
@@ -138,9 +155,8 @@ class MsprobeConfig {
 
   std::vector<std::string> ranges(const std::string& key, const Json& value) const {
     std::vector<std::string> out;
-    if (!value.is_null())
-      for (const auto& item : value.items(at(key)))
-        out.push_back(item.is_text() ? item.text(at(key)) : std::to_string(item.integer(at(key))));
+    for (const auto& item : value.items(at(key)))
+      out.push_back(item.is_text() ? item.text(at(key)) : std::to_string(item.integer(at(key))));
     return out;
   }
 
@@ -159,11 +175,14 @@ class MsprobeConfig {
   }
 
   std::string path_;
+  const std::function<bool(const char*)>& is_given_;
   Json root_;
 };
 
 }  // namespace
 
-void apply_msprobe_config(const std::string& path, DumpOptions& options) { MsprobeConfig(path).apply_to(options); }
+void apply_msprobe_config(const std::string& path, const std::function<bool(const char*)>& is_given, DumpOptions& options) {
+  MsprobeConfig(path, is_given).apply_to(options);
+}
 
 }  // namespace npu_train::detail

@@ -84,6 +84,25 @@ TEST_CASE("the config.json of msprobe selects what it selects there") {
   CHECK_FALSE(has(text, "linear"));
   CHECK(has(text, "\"md5\""));
 
+  // keys that are given decide, also with the value of a default
+  write_file_atomic(file, R"({"level": "L1", "task": "tensor", "step": null, "statistics": null, "tensor": {"list": null}})");
+  CHECK(has(refused("dump: {level: module, config: " + file.string() + "}"), "level: the section dump of the configuration has another"));
+  CHECK(has(refused("dump: {task: statistics, config: " + file.string() + "}"), "task: the section dump"));
+  CHECK_NOTHROW(bind_config(parse_yaml("dump: {level: op, steps: [1], list: [a], config: " + file.string() + "}", "a.yaml"), with_dump()));
+  write_file_atomic(file, R"({"level": null})");
+  CHECK_NOTHROW(bind_config(parse_yaml("dump: {level: module, config: " + file.string() + "}", "a.yaml"), with_dump()));
+  // the file of earlier releases
+  for (const auto* task : {"statistics", "tensor", "overflow_check"}) {
+    write_file_atomic(file, R"({"task": ")" + std::string(task) + R"(", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1",
+      "enable_dataloader": false,
+      "tensor": {"scope": [], "list": [], "data_mode": ["all"], "file_format": "npy", "online_run_ut": false, "nfs_path": "", "host": "",
+                 "port": "", "tls_path": ""},
+      "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
+      "overflow_check": {"overflow_nums": 1, "check_mode": "all"},
+      "run_ut": {"white_list": [], "black_list": [], "error_data_path": "./"}})");
+    CHECK_NOTHROW(bind_config(parse_yaml(section, "a.yaml"), with_dump()));
+  }
+
   write_file_atomic(file, R"({"step": [2]})");
   CHECK(has(refused("dump: {steps: [1], config: " + file.string() + "}"), "step: the section dump of the configuration has another value"));
   const std::pair<const char*, const char*> wrong[] = {
@@ -92,6 +111,11 @@ TEST_CASE("the config.json of msprobe selects what it selects there") {
       {R"({"tasks": "tensor"})", "tasks: unknown"},
       {R"({"precision": "low"})", "precision: \"low\" has no counterpart"},
       {R"({"load": {"path": "x"}})", "load: "},
+      {R"({"enable_dataloader": true})",
+       "enable_dataloader: true has no counterpart in a dump of npu_train; allowed: no such key, or false"},
+      {R"({"task": "overflow_check", "overflow_check": {"overflow_nums": 3}})", "overflow_check.overflow_nums: 3 has no counterpart"},
+      {R"({"task": "tensor", "tensor": {"file_format": "bin"}})", "tensor.file_format: 'bin' has no counterpart"},
+      {R"({"task": "tensor", "tensor": {"online_run_ut": true}})", "tensor.online_run_ut"},
       {R"({"step": ["6-4"]})", "'6-4' ends before its start"},
       {R"({"rank": ["x"]})", "rank: 'x'; allowed"},
       {R"({"rank": 3})", "rank"},
@@ -107,4 +131,29 @@ TEST_CASE("the config.json of msprobe selects what it selects there") {
     CHECK_MESSAGE(has(said, words), said);
   }
   CHECK(has(refused("dump: {config: none.json}"), "none.json"));
+}
+
+TEST_CASE("a run keeps the values of msprobe's file, and continues without it") {
+  TempDir dir;
+  const auto file = dir / "config.json";
+  write_file_atomic(file, R"({"task": "tensor", "level": "mix", "step": [1], "tensor": {"list": ["conv"], "file_format": "npy"}})");
+  auto config = short_run();
+  config.output.dir = dir.path().string();
+  config.trainer.max_steps = 2;
+  config.sections["dump"] = {{"config", file.string()}, {"seed", 3}};
+  const auto run = fs::path(Trainer(config, with_dump()).fit().run_dir);
+  fs::remove(file);
+  auto written = bind_config(load_yaml((run / "config.yaml").string()), with_dump());
+  const auto& dump = written.sections.at("dump");
+  const auto text = [&](const char* key) { return dump.find(key)->scalar(); };
+  CHECK(text("config") == "");
+  CHECK(text("task") == "tensor");
+  CHECK(text("level") == "mix");
+  CHECK(text("format") == "npy");
+  CHECK(text("seed") == "3");
+  CHECK(dump.find("steps")->items().at(0).scalar() == "1");
+  written.trainer.max_steps = 3;
+  Trainer resumed(written, with_dump());
+  REQUIRE(resumed.resume("auto") != "");
+  CHECK(resumed.fit().global_step == 3);
 }
