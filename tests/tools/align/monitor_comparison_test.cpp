@@ -53,6 +53,18 @@ TEST_CASE("equal monitors agree in all digits") {
   CHECK(sentences_of(c).front() == "the monitors are equal in all digits: 6 tensors in 3 common windows");
 }
 
+TEST_CASE("tensors without elements, whose norm is NaN, are equal") {
+  TempDir dir;
+  for (const auto* name : {"a.csv", "b.csv"})
+    write_monitor(dir / name, [](MonitorRow& row) {
+      if (row.name == "fc") row.numel = 0, row.norm = row.mean = kNaN;
+    });
+  const auto c = compare_monitors(dir / "a.csv", dir / "b.csv");
+  CHECK(c.agrees);
+  CHECK(c.mean_relative == 0);
+  CHECK_FALSE(c.first_unequal);
+}
+
 TEST_CASE("the first difference is that of the earliest window, then of the first tensor in the order of the computation") {
   const auto c = Pair().compared([](MonitorRow& row) {
     if (row.attempt == 9 && row.what == "gradients") row.norm *= 1.5;                              // fc comes before conv
