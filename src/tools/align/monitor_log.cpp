@@ -28,7 +28,11 @@ using Cells = std::array<std::string_view, kColumns.size()>;
 // The cells of a row; a name with a comma or a quote is quoted, and `unquoted` holds it.
 bool split_row(std::string_view line, std::vector<std::string>& unquoted, Cells& cells) {
   if (line.find('"') != std::string_view::npos) {
-    unquoted = parse_csv(monitor_header() + std::string(line) + "\n", "monitor").rows.at(0);
+    try {
+      unquoted = parse_csv(monitor_header() + std::string(line) + "\n", "monitor").rows.at(0);
+    } catch (const Error&) {  // names neither the file nor its line
+      return false;
+    }
     std::copy(unquoted.begin(), unquoted.end(), cells.begin());
     return true;
   }
@@ -61,7 +65,7 @@ std::optional<MonitorRow> row_of(const std::string& line) {
   return valid ? std::optional(std::move(row)) : std::nullopt;
 }
 
-// Reads lines that end with a line end, of a length that a row can have; of a longer one only its beginning.
+// Reads lines that end with \n or \r\n, of a length that a row can have; of a longer one only its beginning.
 class Lines {
  public:
   explicit Lines(std::streambuf& in) : in_(in) {}
@@ -71,6 +75,7 @@ class Lines {
     uint64_t bytes = 1;
     for (auto c = in_.sbumpc(); c != kEnd; c = in_.sbumpc(), ++bytes) {
       if (c == '\n') {
+        if (line.ends_with('\r')) line.pop_back();
         before_ = std::exchange(after_, after_ + bytes);
         return true;
       }
@@ -150,9 +155,8 @@ MonitorLog read_monitor_log(const fs::path& path) {
 
 bool is_monitor(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
-  std::string line(monitor_header().size(), '\0');
-  in.read(line.data(), static_cast<std::streamsize>(line.size()));
-  return line == monitor_header();
+  std::string line;
+  return Lines(*in.rdbuf()).next(line) && line + "\n" == monitor_header();
 }
 
 void cut_monitor(const fs::path& path, int64_t attempt, const std::function<void(const MonitorRow&)>& on_row) {

@@ -60,6 +60,16 @@ TEST_CASE("a file is cut before a window, and other files are refused") {
     CHECK(error_of([&] { rows_in(path); }).kind() == ErrorKind::Data);
   }
   CHECK_FALSE(is_monitor(dir / "none.csv"));
+  for (const auto* row : {"\"a,1\n", "0,1,0,weights,\"a\",3\n"}) {  // quoted
+    write_file_atomic(path, monitor_header() + to_csv(row_at(0, 1)) + row);
+    const std::string said = error_of([&] { rows_in(path); }).what();
+    CHECK_MESSAGE(has(said, path.string() + ", line 3: cannot be read"), said);
+  }
+  auto windows = monitor_header() + to_csv(row_at(0, 1)) + to_csv(row_at(1, 2, "a,b"));
+  for (size_t i = 0; (i = windows.find('\n', i)) != std::string::npos; i += 2) windows.insert(i, "\r");
+  write_file_atomic(path, windows);
+  CHECK(is_monitor(path));
+  CHECK(rows_in(path).size() == 2);
 }
 
 TEST_CASE("a norm leaves its band by a factor, or by its scatter if that is wider") {
