@@ -20,16 +20,21 @@ Json json_of(const BandExit& exit) {
 void add_bands(Report& out, const std::vector<RunRecord>& runs) {
   auto documents = Json::array();
   for (const auto& run : runs) {
+    const auto of = runs.size() == 1 ? std::string("monitor: ") : run.name + ": monitor: ";
+    if (!run.monitor_error.empty()) out.say(of + "not read: " + run.monitor_error, Tone::Warn);
     if (!run.monitor) continue;
     const auto& m = *run.monitor;
-    const auto of = runs.size() == 1 ? std::string("monitor: ") : run.name + ": monitor: ";
     const auto windows = static_cast<int64_t>(m.log.attempts.size()), exits = static_cast<int64_t>(m.exits.size());
-    if (exits == 0)
-      out.say(str_cat(of, windows, " windows recorded, and no gradient norm left its band"), Tone::Good);
-    else
-      out.say(str_cat(of, windows, " windows recorded, and ", exits,
-                      " gradient norms were outside of their bands; the first: ", to_text(m.exits.front())),
+    const auto recorded = str_cat(of, windows, windows == 1 ? " window" : " windows", " recorded, and ");
+    if (exits > 0)
+      out.say(str_cat(recorded, exits,
+                      exits == 1 ? " gradient norm was outside of its band: " : " gradient norms were outside of their bands; the first: ",
+                      to_text(m.exits.front())),
               Tone::Warn);
+    else if (std::none_of(m.log.series.begin(), m.log.series.end(), [](const auto& s) { return s.what == "gradients"; }))
+      out.say(recorded + "no gradients recorded, so that no band was watched");
+    else
+      out.say(recorded + "no gradient norm left its band", Tone::Good);
     documents.push_back(Json::object(
         {{"run", run.name}, {"windows", windows}, {"band_exits", exits}, {"first_exit", exits == 0 ? Json() : json_of(m.exits.front())}}));
   }
@@ -96,7 +101,7 @@ ReportTable tensors_of(const MonitorLog& log) {
 }  // namespace
 
 void add_monitors(Report& out, const std::vector<RunRecord>& runs) {
-  if (std::none_of(runs.begin(), runs.end(), [](const auto& run) { return run.monitor.has_value(); })) return;
+  if (std::none_of(runs.begin(), runs.end(), [](const auto& run) { return run.monitor || !run.monitor_error.empty(); })) return;
   out.heading("Monitor");
   add_bands(out, runs);
   LinePlot all{.title = "Norm of all gradients", .x_label = "step", .y_label = "norm", .log_y = true};
@@ -104,7 +109,7 @@ void add_monitors(Report& out, const std::vector<RunRecord>& runs) {
     if (run.monitor)
       if (auto curve = norm_of_all(run.monitor->log, run.name); !curve.x.empty()) all.series.push_back(std::move(curve));
   if (!all.series.empty()) out.plot(std::move(all));
-  if (runs.size() > 1) return;
+  if (runs.size() > 1 || !runs.front().monitor) return;
   const auto& m = *runs.front().monitor;
   plot_exits(out, m);
   for (const char* what : {"weights", "activations", "gradients", "optimizer"}) plot_last(out, m.log, what);

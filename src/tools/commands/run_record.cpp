@@ -61,7 +61,11 @@ RunRecord read_run(const fs::path& folder) {
   out.steps = out.rows.numbers("step");
   if (fs::exists(folder / "history.json")) out.history = load_json(folder / "history.json");
   if (fs::exists(folder / "environment.json")) out.environment = read_environment(folder / "environment.json");
-  out.monitor = read_monitor_of(folder, out.config);
+  try {
+    out.monitor = read_monitor_of(folder, out.config);
+  } catch (const Error& e) {  // it is not essential: a run that is killed at its start, for example, leaves an empty one
+    out.monitor_error = e.what();
+  }
   out.overflow = read_overflow(folder / "overflow_report.json");
   return out;
 }

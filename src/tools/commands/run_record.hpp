@@ -30,11 +30,12 @@ struct RunRecord {
   Json history{};                                    ///< history.json; null before the end of the first epoch
   std::map<std::string, std::string> environment{};  ///< empty if there is no environment.json
   std::optional<MonitorRecord> monitor{};            ///< monitor.csv
+  std::string monitor_error{};                       ///< why there is one that was not read
   std::vector<std::string> overflow{};               ///< sentences about the last overflow that was explained
 };
 
-/// Reads run folders. Error(Data) for a folder without config.yaml or metrics.csv, and for damaged files; Error(Usage) if a folder is given
-/// twice. An incomplete last row of metrics.csv, which is being written, is omitted.
+/// Reads run folders. Error(Data) for a folder without config.yaml or metrics.csv, and for damaged files other than
+/// monitor.csv; Error(Usage) if a folder is given twice. An incomplete last row of metrics.csv, which is being written, is omitted.
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders);
 
 /// One run: results, curves, epochs, configuration and environment. Several: their results and curves side by side, and the settings that
