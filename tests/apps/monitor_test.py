@@ -48,6 +48,9 @@ class Monitor(ProgramTest):
         self.assertDone(npu_tool('compare', cpu / 'monitor.csv', npu / 'monitor.csv', '--mean-rtol', 0.001))
         self.assertEqual([(r['attempt'], r['step'], r['what'], r['name'], r['numel']) for r in rows(cpu)],
                          [(r['attempt'], r['step'], r['what'], r['name'], r['numel']) for r in rows(npu)])
+        for a, b in zip(rows(cpu), rows(npu)):
+            size = float(a['norm']) / math.sqrt(int(a['numel']))
+            self.assertAlmostEqual(float(a['std']), float(b['std']), delta=1e-5 * size + 1e-3 * float(a['std']), msg=f'{a}\n{b}')
 
     def test_no_file_of_the_user_is_lost(self):
         """A run without a folder records nothing, and one into a folder with the file of another renames that."""

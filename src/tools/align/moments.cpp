@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 
@@ -173,14 +174,30 @@ Moments moments_of(const at::Tensor& t) {
                                           : moments_of_memory<double>(x.scalar_type(), data, x.numel());
 }
 
-// Counts without a copy of the tensor in a wider dtype, which may not fit into the memory of a device.
+namespace {
+
+// Returns the norm of x - mean: a difference of squares would cancel in fp32. By pieces, since a copy of the tensor in fp32 may not fit
+// into the memory of a device.
+at::Tensor spread_of(const at::Tensor& x, const at::Tensor& mean) {
+  constexpr int64_t kPiece = int64_t{1} << 24;
+  std::vector<at::Tensor> norms;
+  for (int64_t i = 0; i == 0 || i < x.numel(); i += kPiece)
+    norms.push_back(at::linalg_vector_norm(x.narrow(0, i, std::min(kPiece, x.numel() - i)).to(at::kFloat) - mean));
+  return at::linalg_vector_norm(at::stack(norms));
+}
+
+}  // namespace
+
+// Counts without a copy of the tensor in a wider dtype.
 at::Tensor moments_row(const at::Tensor& t) {
   const c10::NoGradGuard no_grad;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto x = real_values(t).reshape({-1});
   const auto count = [](const at::Tensor& which) { return which.sum(at::kFloat); };
   const auto zeros = count(x == 0) / static_cast<double>(x.numel());
-  return at::cat({device_statistics(x), at::stack({zeros, count(x != x), count(x == kInfinity) + count(x == -kInfinity)})});
+  const auto statistics = device_statistics(x);
+  const auto spread = spread_of(x, statistics[2]);
+  return at::cat({statistics, at::stack({spread, zeros, count(x != x), count(x == kInfinity) + count(x == -kInfinity)})});
 }
 
 Moments moments_of_row(const at::Tensor& row_on_host, int64_t count) {
@@ -188,14 +205,21 @@ Moments moments_of_row(const at::Tensor& row_on_host, int64_t count) {
   out.count = count;
   if (count == 0) return out;
   const auto statistics = from_device(row_on_host.narrow(0, 0, 4));
-  const auto rest = row_on_host.narrow(0, 4, 3).contiguous();
+  const auto rest = row_on_host.narrow(0, 4, 4).contiguous();
   const float* values = rest.const_data_ptr<float>();
-  const double n = static_cast<double>(count), norm = statistics.norm.value_or(kNotANumber);
-  out.sum.add(statistics.mean.value_or(kNotANumber) * n);
-  out.squares.add(norm * norm);
-  out.zeros = std::llround(static_cast<double>(values[0]) * n);
-  out.nans = std::llround(values[1]);
-  out.infs = std::llround(values[2]);
+  const double n = static_cast<double>(count), norm = statistics.norm.value_or(kNotANumber), mean = statistics.mean.value_or(kNotANumber);
+  constexpr double kRounding = 4 * std::numeric_limits<float>::epsilon();
+  const double spread = static_cast<double>(values[0]), square_of_mean = n * mean * mean;
+  out.sum.add(mean * n);
+  if (std::isfinite(spread)) {
+    out.squares.add(square_of_mean);
+    if (spread * spread > kRounding * kRounding * square_of_mean) out.squares.add(spread * spread);
+  } else {
+    out.squares.add(norm * norm);
+  }
+  out.zeros = std::llround(static_cast<double>(values[1]) * n);
+  out.nans = std::llround(values[2]);
+  out.infs = std::llround(values[3]);
   if (out.nans > 0) return out;
   out.max = *statistics.max;
   out.min = *statistics.min;

@@ -34,8 +34,8 @@ struct Moments {
 // threads.
 Moments moments_of(const at::Tensor& t);
 
-// Returns the statistics of a tensor on another device as fp32 [7] there, without a read by the host; moments_of_row() reads such a row in
-// host memory. The sums have the precision of fp32.
+// Returns the statistics of a tensor on another device as fp32 [8] there, without a read by the host; moments_of_row() reads such a row in
+// host memory. The sums and the deviation have the precision of fp32.
 at::Tensor moments_row(const at::Tensor& t);
 Moments moments_of_row(const at::Tensor& row_on_host, int64_t count);
 

@@ -3,6 +3,7 @@
 #include "tools/align/moments.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/complex.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -131,6 +132,15 @@ TEST_CASE("a row of a device is read as the same statistics, to the precision of
     const auto t = with_zeros(5000, dtype).view({50, 100});
     const auto row = npu_train::detail::moments_row(t.to(device.c10())).cpu();
     expect_as_torch(t, npu_train::detail::moments_of_row(row, t.numel()), 1e-3);
+  }
+  const auto row_of = [&](const at::Tensor& x) {
+    return npu_train::detail::moments_of_row(npu_train::detail::moments_row(x.to(device.c10())).cpu(), x.numel());
+  };
+  for (const double value : {1.0, 0.1, -3e4, 0.0}) CHECK(row_of(at::full({1000, 33}, value, at::kFloat)).deviation() == 0);
+  CHECK(std::isnan(row_of(at::empty({0})).norm()));
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {  // the mean is not a number of bf16
+    const auto narrow = (at::arange(4096) % 4 == 0).to(at::kFloat).mul(1.0 / 128).add(1).to(dtype);
+    CHECK(row_of(narrow).deviation() == doctest::Approx(std::sqrt(3.0) / 4 / 128).epsilon(1e-4));
   }
   auto t = with_zeros(100, at::kFloat);
   t[3] = kNaN, t[4] = kInf;
