@@ -136,9 +136,12 @@ bool FileScan::has_device_edits() const {
   });
 }
 
-bool FileScan::has_rank_edits() const {
-  return std::any_of(hits_.begin(), hits_.end(),
-                     [](const Hit& hit) { return std::any_of(hit.edits.begin(), hit.edits.end(), is_rank_edit); });
+uint32_t FileScan::rank_edits_begin() const {
+  uint32_t out = UINT32_MAX;
+  for (const auto& hit : hits_)
+    for (const auto& edit : hit.edits)
+      if (is_rank_edit(edit)) out = std::min(out, edit.begin);
+  return out;
 }
 
 bool FileScan::edits_lie_in(uint32_t begin, uint32_t end) const {

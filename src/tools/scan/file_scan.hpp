@@ -72,8 +72,8 @@ class FileScan {
   bool add_environment(std::string_view name, uint32_t at);
   /// Whether an added edit names the device npu.
   bool has_device_edits() const;
-  /// Whether an added edit names npu_distributed.py.
-  bool has_rank_edits() const;
+  /// Returns where the first added edit that names npu_distributed.py begins; UINT32_MAX: none does.
+  uint32_t rank_edits_begin() const;
   /// Whether all such edits are in this range.
   bool edits_lie_in(uint32_t begin, uint32_t end) const;
 

@@ -1,5 +1,6 @@
 // Decides where a rewrite inserts `import torch_npu` and `import npu_distributed`.
 #include <algorithm>
+#include <utility>
 
 #include "tools/scan/python_file.hpp"
 
@@ -14,9 +15,9 @@ class NpuImport {
 
   void run() {
     needs_npu_ = scan_.has_device_edits() && !file_.imports_module("torch_npu");
-    needs_ranks_ = scan_.has_rank_edits() && !file_.imports_module(kRankModule);
+    needs_ranks_ = scan_.rank_edits_begin() != UINT32_MAX && !file_.imports_module(kRankModule);
     if (!needs_npu_ && !needs_ranks_) return;
-    const ImportStatement* inner = nullptr;  // the first import of torch in a function that contains every edit
+    const ImportStatement* inner = nullptr;  // the first import of torch with the module, or in a function that contains every edit
     int looked_at = 0;
     for (const auto& statement : file_.imports()) {
       if (!imports_torch(statement)) continue;
@@ -27,11 +28,19 @@ class NpuImport {
         if (inner == nullptr && holds_all_edits(around.innermost)) inner = &statement;
         continue;
       }
-      return import_at(statement);
+      inner = &statement;
+      break;
     }
-    if (looked_at == 0) return;
-    if (inner == nullptr) return import_at_the_top();
-    import_at(*inner);
+    if (looked_at == 0) needs_npu_ = false;
+    const bool early = looked_at == 0 || (inner != nullptr && scan_.rank_edits_begin() < file_.begin(inner->begin));
+    if (needs_ranks_ && early) {  // where names of npu_distributed are used first, it has been imported
+      const bool npu = std::exchange(needs_npu_, false);
+      import_at_the_top();
+      needs_npu_ = npu;
+      needs_ranks_ = false;
+    }
+    if (looked_at == 0 || (!needs_npu_ && !needs_ranks_)) return;
+    inner == nullptr ? import_at_the_top() : import_at(*inner);
   }
 
  private:

@@ -24,6 +24,8 @@ class PythonScan : private PythonFile {
       i = next != imports().end() && next->begin <= i ? next->end : token(i);
     }
     names_without_use();
+    if (saves_)
+      for (auto& hit : of_files_) scan_.add(std::move(hit));
     scan_.leave(npu_ranges(*this), variable_ranges(*this));
     scan_.marks.npu = first_npu_use(*this);
     import_torch_npu(scan_, *this);
@@ -175,8 +177,19 @@ class PythonScan : private PythonFile {
   // Replaces a name by that of npu_distributed.py: classes of models wherever they are named, others if they are called.
   bool rank_name(size_t first, size_t last, const std::string& full) {
     const auto* row = scan_.facts().table("ranks.name").exact(full);
-    const bool model = row != nullptr && row->rule->id == "data-parallel", base = is(statement_, "class");
-    if (row == nullptr || (!model && !base && !is(last + 1, "("))) return false;
+    if (row == nullptr) return false;
+    const bool model = row->rule->id == "data-parallel", base = is(statement_, "class"), called = is(last + 1, "(");
+    if (row->replacement.empty()) {  // a call that matters next to files of rank 0
+      if (called && target(word(first)) != nullptr)
+        of_files_.push_back({.rule = row->rule, .begin = begin(first), .length = span(first, last), .advice = row->advice});
+      return false;
+    }
+    saves_ |= full == "torch.save";
+    if (!model && !base && !called) {
+      if (is_passed_on(first, last)) by_hand(first, last, "the name is passed on: use that of npu_distributed");
+      return false;
+    }
+    if (called && full.ends_with(".DataLoader")) samplers(last + 1);
     used_.insert(std::string(word(first)));
     if (!model && base) {  // a class of the project has its own arguments
       add(*row, first, last);
@@ -185,6 +198,62 @@ class PythonScan : private PythonFile {
     const bool together = text().substr(begin(first), span(first, last)).find_first_of(" \t\r\n\\") == std::string_view::npos;
     add(*row, first, last, together ? std::vector<Edit>{edit(first, last, row->replacement)} : std::vector<Edit>());
     return true;
+  }
+
+  // Reports a place that several processes need and only a person can change.
+  void by_hand(size_t first, size_t last, std::string_view advice) {
+    scan_.add({.rule = &scan_.facts().rule("ranks"), .begin = begin(first), .length = span(first, last), .advice = advice});
+  }
+
+  // Returns the bracket that is open at a token of a statement; size() if none is.
+  size_t opening(size_t i) const {
+    constexpr size_t kFarthest = 256;
+    int closed = 0;
+    for (size_t k = i; k > 0 && i - k < kFarthest && !is_line_end(k - 1);) {
+      --k;
+      if (is(k, ")") || is(k, "]") || is(k, "}")) ++closed;
+      if ((is(k, "(") || is(k, "[") || is(k, "{")) && closed-- == 0) return k;
+    }
+    return size();
+  }
+
+  bool in_subscript(size_t i) const {
+    const auto open = opening(i);
+    return open > 0 && is(open, "[") && is_value(open - 1);
+  }
+
+  // Recognises partial(DataLoader, ...) and save = torch.save; not annotations and tests of types.
+  bool is_passed_on(size_t first, size_t last) const {
+    if (first == 0 || is(last + 1, ".") || in_subscript(first) || is_type_test(first, last)) return false;
+    return is(first - 1, "=") || is(first - 1, "return") || is(first - 1, "(") || is(first - 1, ",");
+  }
+
+  // Reports sampler=... and batch_sampler=... of the call that begins at the bracket `open`.
+  void samplers(size_t open) {
+    int depth = 0;
+    for (size_t i = open; i < size() && !is_line_end(i); ++i) {
+      if (is(i, "(") || is(i, "[") || is(i, "{")) ++depth;
+      if ((is(i, ")") || is(i, "]") || is(i, "}")) && --depth == 0) return;
+      const bool sampler = (is(i, "sampler") || is(i, "batch_sampler")) && is(i + 1, "=") && !is(i + 2, "None");
+      if (depth == 1 && sampler) by_hand(i, i, "every rank reads all that it yields: divide it among the ranks");
+    }
+  }
+
+  // Whether only a literal may stand here: in a pattern, an annotation or Literal[...], beside another text, as bytes.
+  bool must_be_literal(size_t i) const {
+    const auto prefix = text().substr(begin(i), (*this)[i].body - begin(i));
+    if (prefix.find_first_of("bB") != std::string_view::npos || is_text(i + 1)) return true;
+    if (i == 0) return false;
+    if (is_text(i - 1) || is(i - 1, "}") || is(i - 1, "->") || in_subscript(i)) return true;
+    if (is(statement_, "case") && !is(statement_ + 1, "=")) return true;
+    const bool parameter = (is(statement_, "def") || is(statement_, "async")) && is(opening(i), "(");
+    return is(i - 1, ":") && i > 1 && is_name(i - 2) && (parameter || i - 2 == statement_);
+  }
+
+  // Whether a text is the name of an environment variable that is set.
+  bool is_set_variable(size_t i) const {
+    if (i < 2) return false;
+    return (is(i + 1, "]") && is(i + 2, "=")) || is(i + 1, ":") || is(i - 2, "setdefault") || is(i - 2, "putenv");
   }
 
   // Recognises isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)).
@@ -238,14 +307,21 @@ class PythonScan : private PythonFile {
     // A rank has its own device: .cuda(0) becomes .npu().
     if (scan_.ranks() && mechanical && called && is_kind(i + 2, TokenKind::Number) && is(i + 3, ")"))
       edits.push_back(edit(i + 2, i + 2, ""));
+    else if (scan_.ranks() && mechanical && called && names_device(i + 2))
+      by_hand(i + 2, i + 2, "each rank has its own device: omit the number");
     add(*row, i - 1, i, std::move(edits));
   }
+
+  // Whether the first argument of .cuda() names a device.
+  bool names_device(size_t i) const { return !is(i, ")") && !is(i, "None") && (!is(i + 1, "=") || is(i, "device")); }
 
   // Handles the keywords `fused=True` and `cuda_sources=[...]`.
   void keyword(size_t i) {
     if (!is(i + 1, "=") || i == 0 || !(is(i - 1, "(") || is(i - 1, ","))) return;
     const auto& table = scan_.facts().table("py.keyword");
     const auto name = word(i);
+    if (scan_.ranks() && name == "reduction" && is_text(i + 2) && body(i + 2) == "sum")
+      by_hand(i, i + 2, "gradients are averaged over the ranks: multiply the loss by npu_distributed.world_size()");
     if (const auto* row = table.exact(name)) return add(*row, i, i);
     if (i + 2 >= size()) return;
     const auto value = is_text(i + 2) ? '"' + std::string(body(i + 2)) + '"' : std::string(word(i + 2));
@@ -265,10 +341,13 @@ class PythonScan : private PythonFile {
     const auto body = token.body_in(text());
     const bool starts = i == 0 || is_line_end(i - 1);
     if (starts && is_line_end(i + 1)) return;  // documentation
+    if (scan_.ranks() && body == "CUDA_VISIBLE_DEVICES" && is_set_variable(i))
+      by_hand(i, i, "it must leave each rank its device: set it before the launcher starts");
     if (scan_.add_environment(body, token.body)) return;
     if (in_requirements(i)) return scan_requirement(scan_, body, token.body);
-    if (is(statement_, "__all__")) return;                            // names
-    if (is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2)) return;  // the key of a container
+    if (is(statement_, "__all__")) return;                        // names
+    const bool first_device = scan_.ranks() && body == "cuda:0";  // which is that of each rank
+    if (is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2) && !(first_device && is(i - 2, "Literal"))) return;  // the key of a container
     if ((is(i - 1, "{") || is(i - 1, ",")) && is(i + 1, ":")) {
       if (scan_.is_device_text(body)) scan_.add("device-key", token.begin, token.length);
       return;
@@ -278,7 +357,9 @@ class PythonScan : private PythonFile {
       scan_.add("device-list", token.begin, token.length);
       return;
     }
-    if (scan_.ranks() && body == "cuda:0")  // the first device, which is that of each rank
+    const bool literal = first_device && must_be_literal(i);
+    if (literal) by_hand(i, i, "only a literal may stand here: it names the first NPU on every rank");
+    if (first_device && !literal)
       return scan_.add("ranks", token.begin, token.length, {edit(i, i, std::string(kRankModule) + ".device()")});
     scan_.add_device_text(body, token.body);
   }
@@ -347,7 +428,9 @@ class PythonScan : private PythonFile {
   FileScan& scan_;
   std::set<std::string, std::less<>> own_methods_, own_attributes_, used_;
   std::vector<std::pair<size_t, size_t>> requirements_;
-  size_t statement_ = 0;  // first token of the current line
+  size_t statement_ = 0;       // first token of the current line
+  std::vector<Hit> of_files_;  // calls on files, which matter if rank 0 writes some
+  bool saves_ = false;
 };
 
 }  // namespace

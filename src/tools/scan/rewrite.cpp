@@ -123,14 +123,25 @@ class Copy {
     if (!program && parallel && file.path.find('/') == std::string::npos) scripts_.push_back(file.path);
   }
 
+  // Returns the line, from 1, that the place `at` of the original has in the copy.
+  static int64_t line_of_copy(std::string_view text, const std::vector<Hit>& hits, uint32_t at) {
+    auto line = 1 + std::count(text.begin(), text.begin() + at, '\n');
+    for (const auto& hit : hits)
+      for (const auto& edit : hit.edits)
+        if (edit.begin <= at) line += std::count(edit.text.begin(), edit.text.end(), '\n');
+    return line;
+  }
+
   void note_by_hand(const SourceFile& file, const std::vector<Hit>& hits) {
     constexpr size_t kShown = 80;
     for (const auto& hit : hits) {
       if (!hit.edits.empty() || (hit.rule->id != "ranks" && hit.rule->id != "data-parallel")) continue;
-      const auto line = 1 + std::count(file.text.begin(), file.text.begin() + hit.begin, '\n');
       const auto text = std::string_view(file.text).substr(hit.begin, hit.length);
       if (out_.by_hand.size() < kLeftOut)
-        out_.by_hand.push_back(visible_text(file.path) + ":" + std::to_string(line) + ": " + detail::visible_start(text, kShown));
+        out_.by_hand.push_back(visible_text(file.path) + ":" + std::to_string(line_of_copy(file.text, hits, hit.begin)) + ": " +
+                               detail::visible_start(text, kShown) + (hit.advice.empty() ? "" : ": " + std::string(hit.advice)));
+      else
+        out_.by_hand.back() = "further places are omitted";
     }
   }
 
@@ -248,7 +259,10 @@ Report report_of(const Rewrite& rewrite) {
   out.verdict(rewrite.out + ": " + counted(rewrite.changes, "change") + " in " + counted(rewrite.files_changed, "file") + " of " +
               with_commas(rewrite.files) + "; remaining: " + headline(rewrite.remaining));
   out.remarks("not copied", rewrite.left_out);
-  if (!rewrite.launcher.empty()) out.say(rewrite.launcher + " starts one process for each NPU, in place of DataParallel");
+  if (!rewrite.launcher.empty())
+    out.say(
+        rewrite.launcher +
+        " starts one process for each NPU, in place of DataParallel; a program that is started without it needs the copy in PYTHONPATH");
   out.remarks("for several processes, by hand", rewrite.by_hand, Tone::Warn);
   if (!rewrite.not_distributed.empty()) out.say("not distributed: " + rewrite.not_distributed, Tone::Warn);
   out.say(std::string(kReportFolder) + "/: log.json (every change), changes.diff (for patch -p1), todo.md (the remaining manual changes)");

@@ -168,6 +168,8 @@ std::string todo_text(const Rewrite& rewrite) {
   std::string out = "# Manual changes\n\nVerdict: " + headline(scan) + ".\n";
   for (const auto& text : rewrite.left_out) out += "\n- [ ] not copied: " + code(text);
   if (!rewrite.left_out.empty()) out += "\n";
+  if (!rewrite.by_hand.empty()) out += "\n## Several processes\n\nPlaces that one process for each NPU needs, by line of the copy.\n\n";
+  for (const auto& place : rewrite.by_hand) out += "- [ ] " + place + "\n";
   for (const auto& rule : scan.rules) {
     if (rule.severity == Severity::Note) continue;
     out += "\n## " + std::string(to_string(rule.severity)) + ": " + rule.title + "\n\n" + counted(rule.places, "place") + ", " +
@@ -180,7 +182,7 @@ std::string todo_text(const Rewrite& rewrite) {
     }
     if (shown < rule.places) out += "- [ ] " + counted(rule.places - shown, "further place") + "\n";
   }
-  if (scan.verdict == Feasibility::Ready) out += "\nNone. Next, compare a run on the NPU with the original.\n";
+  if (scan.verdict == Feasibility::Ready && rewrite.by_hand.empty()) out += "\nNone. Next, compare a run on the NPU with the original.\n";
   return out;
 }
 

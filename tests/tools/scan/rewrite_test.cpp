@@ -236,10 +236,76 @@ TEST_CASE("what ranks need and a rewrite does not do is reported") {
       "n = torch.nn. \\\n  DataParallel(n)\n");
   const auto result = rewrite_source(dir / "in", dir / "out", {.distributed = true});
   REQUIRE(result.by_hand.size() == 2);
-  CHECK(result.by_hand[0] == "a.py:3: DataLoader");
-  CHECK(has(result.by_hand[1], "a.py:6: torch.nn."));
-  CHECK(has(to_text(result), "a.py:3: DataLoader"));
+  CHECK(result.by_hand[0] == "a.py:4: DataLoader");
+  CHECK(has(result.by_hand[1], "a.py:7: torch.nn."));
+  CHECK(has(to_text(result), "a.py:4: DataLoader"));
   CHECK(rewrite_source(project("image_dp"), dir / "none", {.distributed = true}).by_hand.empty());
+}
+
+TEST_CASE("names of npu_distributed are imported before their first use") {
+  const std::string import = "import npu_distributed\n";
+  CHECK(on_ranks("d = 'cuda:0'\n") == import + "d = npu_distributed.device()\n");
+  CHECK(on_ranks("\"\"\"doc\"\"\"\nfrom __future__ import annotations\nD = 'cuda:0'\nimport torch\n") ==
+        "\"\"\"doc\"\"\"\nfrom __future__ import annotations\n" + import + "D = npu_distributed.device()\nimport torch\n");
+  CHECK(on_ranks("D = 'cuda:0'\nimport torch\nx.cuda()\n") ==
+        import + "D = npu_distributed.device()\nimport torch\nimport torch_npu\nx.npu()\n");
+  CHECK(on_ranks("def f():\n  d = 'cuda:0'\n  import torch\n") == import + "def f():\n  d = npu_distributed.device()\n  import torch\n");
+  CHECK(on_ranks("d = 'cuda'\n") == "d = 'npu'\n");
+}
+
+TEST_CASE("the first device stays a text where only a literal is valid") {
+  const std::string both = "import torch\nimport torch_npu\n";
+  for (const auto& [found, put] :
+       {std::pair("d = 'cuda:0' ' x'\n", "d = 'npu:0' ' x'\n"), std::pair("d = ('a'\n  'cuda:0')\n", "d = ('a'\n  'npu:0')\n"),
+        std::pair("match d:\n  case 'cpu' | 'cuda:0': pass\n", "match d:\n  case 'cpu' | 'npu:0': pass\n"),
+        std::pair("d = b'cuda:0'\n", "d = b'npu:0'\n"), std::pair("T = Literal['cuda:0']\n", "T = Literal['npu:0']\n"),
+        std::pair("T = Literal['cpu', 'cuda:0']\n", "T = Literal['cpu', 'npu:0']\n"), std::pair("d: 'cuda:0' = 1\n", "d: 'npu:0' = 1\n"),
+        std::pair("def f(a, d: 'cuda:0') -> 'cuda:0': pass\n", "def f(a, d: 'npu:0') -> 'npu:0': pass\n")}) {
+    CAPTURE(found);
+    CHECK(on_ranks(std::string("import torch\n") + found) == both + put);
+  }
+  for (const char* found : {"f(a, {D: 'cuda:0'})", "case = 'cuda:0'", "d = 'cpu' if a else 'cuda:0'", "def f(d='cuda:0'): pass"}) {
+    CAPTURE(found);
+    CHECK(has(on_ranks(std::string("import torch\n") + found + "\n"), "npu_distributed.device()"));
+  }
+}
+
+TEST_CASE("places that ranks need are listed with their lines in the copy") {
+  const TempDir dir;
+  // by_hand of a file, without the file's name
+  const auto places = [&](const std::string& content) {
+    fs::remove_all(dir / "in"), fs::remove_all(dir / "out");
+    put(dir / "in/a.py", content);
+    put(dir / "in/b.py", "import torch\nm = torch.nn.DataParallel(m)\n");
+    const auto result = rewrite_source(dir / "in", dir / "out", {.distributed = true});
+    const auto todo = content_of(dir / "out/npu_migration/todo.md");
+    CHECK(has(todo, "## Several processes") != result.by_hand.empty());
+    std::string out;
+    for (const auto& place : result.by_hand) {
+      CHECK(has(todo, "- [ ] " + place));
+      CHECK(has(to_text(result), place));
+      out += place.substr(0, place.find(": ", place.find(": ") + 2)) + "\n";
+    }
+    return out;
+  };
+  const std::string head = "import torch, shutil, os\nfrom torch.utils.data import DataLoader as L\n";
+  // rank 1 would copy a file that is not complete
+  CHECK(places(head + "torch.save(s, f)\nif best: shutil.copyfile(f, 'best')\nos.makedirs('a')\ntorch.load(f)\n") ==
+        "a.py:5: shutil.copyfile\na.py:6: os.makedirs\na.py:7: torch.load\n");
+  CHECK(places(head + "from os import replace\nreplace(a, b)\nos.rename(a, b)\nos.remove(a)\nshutil.move(a, b)\ntorch.save(s, f)\n") ==
+        "a.py:5: replace\na.py:6: os.rename\na.py:7: os.remove\na.py:8: shutil.move\n");
+  CHECK(places(head + "shutil.copyfile(a, b)\ntorch.load(f)\n").empty());
+  CHECK(places(head + "make = functools.partial(L, d)\nsave = torch.save\nl: L = None\nx: Dict[str, L]\nisinstance(l, (int, L))\n") ==
+        "a.py:3: L\na.py:4: torch.save\n");
+  CHECK(places(head + "L(d, sampler=s)\nL(d, batch_sampler=g(1))\nL(d, sampler=None)\nL(f(sampler=1))\n") ==
+        "a.py:4: sampler\na.py:5: batch_sampler\n");
+  CHECK(places(head + "x.cuda(args.gpu)\nx.cuda(0)\nx.cuda(non_blocking=True)\nx.cuda()\nx.cuda(device=g)\n") ==
+        "a.py:4: args\na.py:8: device\n");
+  CHECK(places("import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\nprint(os.environ['CUDA_VISIBLE_DEVICES'])\n") ==
+        "a.py:2: 'CUDA_VISIBLE_DEVICES'\n");
+  CHECK(places(head + "f = torch.nn.CrossEntropyLoss(reduction='sum')\ng = torch.nn.MSELoss(reduction='mean')\n") ==
+        "a.py:3: reduction='sum'\n");
+  CHECK(places(head + "for epoch in range(3):\n  d = 'cuda:0' 'x'\n") == "a.py:7: 'cuda:0'\n");
 }
 
 TEST_CASE("projects whose ranks are not ours to start") {

@@ -24,10 +24,11 @@ struct Rewrite {
   std::string source, out;
   int64_t files = 0;  ///< copied files
   int64_t files_changed = 0;
-  int64_t changes = 0;                ///< findings that were fixed
-  std::string launcher;               ///< the script in the copy that starts one process for each NPU; "": not written
-  std::string not_distributed;        ///< the reason if one was requested and not written
-  std::vector<std::string> by_hand;   ///< places that ranks need and only a person can change, as "file:line: text"; at most 100
+  int64_t changes = 0;          ///< findings that were fixed
+  std::string launcher;         ///< the script in the copy that starts one process for each NPU; "": not written
+  std::string not_distributed;  ///< the reason if one was requested and not written
+  std::vector<std::string>
+      by_hand;  ///< places that ranks need and only a person can change, as "file:line: text: advice", by line of the copy; at most 100
   std::vector<std::string> left_out;  ///< omitted entries with the reason: links out of the project, pipes, sockets; at most 100
   SourceScan remaining;               ///< scan of the copy: the remaining manual changes
 };
@@ -38,7 +39,7 @@ struct Rewrite {
 ///
 ///     log.json       every change: file, line, rule, the line before and after
 ///     changes.diff   the same as a unified diff; `patch -p1` applies it to the original
-///     todo.md        the remaining manual changes, by file and line of the copy
+///     todo.md        the remaining manual changes, with those for several processes, by file and line of the copy
 ///
 /// Scans and rewrites skip such a folder, so that rewriting a copy again has no effect. The original is only read. `out` appears completely
 /// or not at all. Links inside the project are recreated; others are omitted and reported. Error(Usage) if `out` exists and is not an empty

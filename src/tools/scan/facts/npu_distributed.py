@@ -1,6 +1,7 @@
 """One process for each NPU in place of torch.nn.DataParallel, written by npu_tool.
 
-run_distributed.sh starts the processes. Started as before, the program is the only rank. Without an NPU the ranks compute on the CPU.
+run_distributed.sh starts the processes. Started as before, the program is the only rank; if it is not in
+this file's folder, PYTHONPATH must name the folder. Without an NPU the ranks compute on the CPU.
 """
 import multiprocessing
 import os
@@ -48,10 +49,25 @@ def start():
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
+class Untrained(torch.nn.Module):
+    """A model without trainable parameters, of which no gradients are averaged."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs, **named): return self.module(*inputs, **named)
+
+
 class DataParallel(torch.nn.parallel.DistributedDataParallel):
     """Accepts the arguments of torch.nn.DataParallel. Each rank computes its part of a batch, and gradients are averaged."""
 
+    def __new__(cls, module, *args, **options):
+        trained = any(p.requires_grad for p in module.parameters())
+        return super().__new__(cls) if trained else Untrained(module.to(device()))
+
     def __init__(self, module, device_ids=None, output_device=None, dim=0, **options):
+        options.setdefault("find_unused_parameters", True)  # DataParallel accepts a parameter without a gradient
         super().__init__(module.to(device()), device_ids=[local_rank()] if on_npu() else None, **options)
 
 
