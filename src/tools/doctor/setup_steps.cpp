@@ -139,12 +139,14 @@ void add_cann_steps(const detail::CannFacts& cann, const Wanted& wanted, const P
 
 SetupStep torch_npu_step(const HostView& host, const ProcessFacts& process, const Wanted& wanted) {
   const auto here = detail::torch_npu_here(host, process);
-  const auto version = Version::parse(here);
-  SetupStep out{"torch_npu",
-                here.empty()                                      ? State::Missing
-                : version && version->minor() == wanted.torch_npu ? State::Done
-                                                                  : State::TooOld,
-                here.empty() ? "no torch_npu" : "torch_npu " + here, "the minor version of libtorch " + process.torch_headers};
+  const auto version = Version::parse(here), least = Version::parse(wanted.torch_npu);
+  const bool same = version && version->minor() == wanted.torch_npu;
+  const auto state = here.empty()                            ? State::Missing
+                     : same                                  ? State::Done
+                     : version && least && *least < *version ? State::TooNew
+                                                             : State::TooOld;
+  SetupStep out{"torch_npu", state, here.empty() ? "no torch_npu" : "torch_npu " + here,
+                "the minor version of libtorch " + process.torch_headers};
   if (out.state != State::Done) out.commands = {"python3 -m pip install 'torch-npu==" + wanted.torch_npu + ".*' numpy pyyaml"};
   return out;
 }
@@ -159,6 +161,8 @@ const char* setup_state_name(SetupStep::State state) {
       return "missing";
     case State::TooOld:
       return "too old";
+    case State::TooNew:
+      return "too new";
     case State::Unknown:
       break;
   }

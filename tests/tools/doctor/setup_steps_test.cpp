@@ -110,6 +110,10 @@ TEST_CASE("CANN and torch_npu of other versions, and a shell without the environ
   CHECK((step(m, "operators of the chip").state == State::TooOld));
   m.host.edit("/opt/libtorch_npu/version.txt", "2.11.0", "2.7.1");
   CHECK((step(m, "torch_npu").state == State::TooOld));
+  m.host.edit("/opt/libtorch_npu/version.txt", "2.7.1", "2.99.0");
+  CHECK((step(m, "torch_npu").state == State::TooNew));
+  CHECK(std::string(setup_state_name(State::TooNew)) == "too new");
+  CHECK(has(step(m, "torch_npu").commands.at(0), "'torch-npu=="));
   m.host.environment.erase("ASCEND_HOME_PATH");
   CHECK(step(m, "environment of CANN").commands == std::vector<std::string>{"source /usr/local/Ascend/cann/set_env.sh"});
   m.process.torch_headers = "2.99.0";  // a libtorch that the table does not have

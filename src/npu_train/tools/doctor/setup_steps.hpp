@@ -15,6 +15,7 @@ struct SetupStep {
     Done,
     Missing,
     TooOld,
+    TooNew,   ///< torch_npu of a later version than libtorch
     Unknown,  ///< it cannot be seen on this machine
   };
   std::string name;  ///< "driver", "CANN"
@@ -24,7 +25,7 @@ struct SetupStep {
   std::vector<std::string> commands{};  ///< in this order; empty if the step is done
 };
 
-/// "done", "missing", "too old", "unknown".
+/// "done", "missing", "too old", "too new", "unknown".
 const char* setup_state_name(SetupStep::State state);
 
 /// Returns the steps for this machine, from the NPU to the last check. Versions are those of versions.tsv for the torch_npu of this
