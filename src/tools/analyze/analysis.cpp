@@ -105,19 +105,12 @@ bool adds_with_atomics(const std::string& name) {
   return names.count(name) != 0 || (name.starts_with("upsample_") && name.ends_with("_backward"));
 }
 
-// Operators of which each result is a sum, except products, whose matrix units have their own accumulators.
-bool is_a_sum(const std::string& name) {
-  static const std::set<std::string> names = {
-      "sum",    "mean",      "cumsum", "cumsum_",           "var", "std", "var_mean", "norm", "std_mean",
-      "nansum", "logsumexp", "trace",  "linalg_vector_norm"};
-  return names.count(name) != 0;
-}
-
 void judge_sums(const OperatorUse& use, const std::string& dtype, Findings& findings) {
   const bool floats = dtype == "fp16" || dtype == "bf16" || dtype == "fp32";
   const bool atomics = adds_with_atomics(use.name);
   if (atomics && floats) findings.add("atomics", use.full_name(), use, where(use));
-  if ((atomics || is_a_sum(use.name)) && dtype == "fp16") findings.add("fp16_accumulation", use.full_name(), use, where(use));
+  // Sums such as mean and norm have an fp32 accumulator; additions to a place round each time.
+  if (atomics && dtype == "fp16") findings.add("fp16_accumulation", use.full_name(), use, where(use));
 }
 
 void judge_operator(const Analysis::Operator& op, Findings& findings) {
