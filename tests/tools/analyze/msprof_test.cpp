@@ -76,6 +76,8 @@ TEST_CASE("op_statistic, and slices of one kind") {
   REQUIRE(table.kernels.size() == 2);
   CHECK(table.kernels[0].type == "Cast");
   CHECK(table.kernels[0].count == 242);
+  const auto text = merged_report(profile_of({}), "profile.json", table).text();
+  for (const auto& file : table.files) CHECK(has(text, file.substr(file.rfind('/') + 1)));
   CHECK(table.kernels[0].seconds == doctest::Approx(23082.4e-6));
   CHECK(read_msprof(dir / "op_statistic_1.csv").kernels.size() == 2);
 }
@@ -139,6 +141,14 @@ TEST_CASE("tables that are not msprof's, and profiles without operators") {
   fails("OP Type,Core Type,Count,Total Time(us)\nAdd,AI_CORE,1.5,1\n", ErrorKind::Data, "a number of launches");
   fails("OP Type,Core Type,Count,Total Time(us)\nAdd,AI_CORE\n", ErrorKind::Data, "2");
   fails("", ErrorKind::Data, "op_summary_1.csv");
+  fails("OP Type,Core Type,Count,Total Time(us)\n", ErrorKind::Data, "no rows");
+  std::string many = "OP Type,Core Type,Count,Total Time(us)\n";
+  for (int i = 0; i < 2; ++i) many += "Add,AI_CORE,999999999999999,1\n";
+  fails(many, ErrorKind::Data, "more than 1e15 launches of Add");
+  for (const char* calls : {"9223372036854775807", "-1"}) {
+    const auto profile = parse_json(std::string(R"({"operators":[{"name":"add","calls":)") + calls + R"(,"seconds":1}]})", "profile.json");
+    CHECK(has(error_of([&] { merged_report(profile, "profile.json", {}); }).what(), "calls of add"));
+  }
   const TempDir empty;
   CHECK(has(error_of([&] { read_msprof(empty.path()); }).what(), "there is no op_summary_*.csv"));
   CHECK((error_of([&] { read_msprof(empty / "missing.csv"); }).kind() == ErrorKind::Data));

@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMsprof = "msprof";
+constexpr int64_t kMostCalls = 1'000'000'000'000'000;  // of an operator or a kernel: sums of two do not overflow
 constexpr CsvLimits kTableLimits{.bytes = uint64_t{1} << 30, .cells = 16'000'000};
 
 // Returns the name without case, "_", the parts that aclnn adds, and the version: "aclnnInplaceAddV2" is "add".
@@ -84,6 +85,7 @@ void add_rows(const CsvTable& table, KernelSums& sums) {
   const auto time = column_of(table, {"Task Duration(us)", "Total Time(us)", "Total Time"});
   const auto name = summary ? table.index("Op Name") : type;
   const auto count = summary ? type : column_of(table, {"Count"});
+  check(!table.rows.empty(), ErrorKind::Data, kMsprof, table.source, ": no rows; hint: give a table of a run that used the NPU");
   for (size_t i = 0; i < table.rows.size(); ++i) {
     const auto& row = table.rows[i];
     const bool typed = !row[type].empty() && row[type] != "N/A";
@@ -94,6 +96,7 @@ void add_rows(const CsvTable& table, KernelSums& sums) {
     sum.function = function;
     sum.core = row[core];
     sum.count += summary ? 1 : launches(table, i, count);
+    check(sum.count < kMostCalls, ErrorKind::Data, kMsprof, table.source, ":", table.lines[i], ": more than 1e15 launches of ", shown);
     sum.seconds += 1e-6 * microseconds(table, i, time);
   }
 }
@@ -110,6 +113,7 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& kin
     std::error_code ignored;
     if (name.starts_with(kind) && name.ends_with(".csv") && fs::is_regular_file(it->symlink_status(ignored))) out.push_back(it->path());
   }
+  check(!error, ErrorKind::Data, kMsprof, folder.string(), ": cannot be read completely: ", error.message());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -131,7 +135,10 @@ std::vector<MergedRow> merged_rows(const Json& profile, const std::string& where
     const auto& name = op.at("name", where).text(where);
     auto& row = rows[family_of(name)];
     row.operators.insert(name);
-    row.calls += op.at("calls", where).integer(where);
+    const auto calls = op.at("calls", where).integer(where);
+    check(calls >= 0 && calls < kMostCalls && row.calls + calls < kMostCalls, ErrorKind::Data, kMsprof, where, ": ", calls, " calls of ",
+          name, "; there must be less than 1e15 of an operator");
+    row.calls += calls;
     row.host += op.at("seconds", where).number(where);
   }
   for (const auto& kernel : table.kernels) {
@@ -139,6 +146,7 @@ std::vector<MergedRow> merged_rows(const Json& profile, const std::string& where
     row.kernels.insert(kernel.type);
     row.cores.insert(kernel.core);
     row.launches += kernel.count;
+    check(row.launches < kMostCalls, ErrorKind::Data, kMsprof, "more than 1e15 launches of ", kernel.type);
     row.device += kernel.seconds;
   }
   std::vector<MergedRow> out;
@@ -185,6 +193,7 @@ Report merged_report(const Json& profile, const std::string& where, const Msprof
   out.say(short_number(1e3 * device, 3) + " ms on the device (msprof, " + std::to_string(table.files.size()) +
           (table.files.size() == 1 ? " file" : " files") + "), and " + short_number(1e3 * host, 3) +
           " ms on the host in the traced windows of the profile: compare shares, since msprof records the complete program");
+  if (table.files.size() > 1) out.remarks("merged", table.files);
   if (on_cpu > 0)
     out.remarks("advice",
                 {short_number(100 * on_cpu / device, 3) + " % of the device's time is on the AI CPU, which is slow: look for fp64, int64 "
