@@ -187,27 +187,16 @@ std::string to_csv(const SourceScan& scan) {
 }
 
 std::string unsupported_csv(const SourceScan& scan) {
-  constexpr size_t kNamed = 5;
-  struct Use {
-    std::string support, action;
-    std::vector<std::string> places;
-    double hours = 0;
-  };
-  std::map<std::string, Use> uses;
   std::map<std::string, const RuleUse*> rules;
   for (const auto& rule : scan.rules) rules[rule.id] = &rule;
-  for (const auto& f : scan.findings) {
-    if (f.rule != "unsupported-api" && f.rule != "fallback-api") continue;
-    auto& use = uses[f.text.substr(f.text.find_last_of(".:") + 1)];
-    use.support = f.rule == "fallback-api" ? "cpu_fallback" : "unsupported";
-    use.action = f.advice.empty() ? rules[f.rule]->advice : f.advice;
-    use.places.push_back(f.file + ":" + std::to_string(f.line));
-    use.hours += f.hours;
-  }
   auto out = csv_row({"operator", "support", "count", "where", "action", "done_by", "hours"});
-  for (const auto& [name, use] : uses)
-    out += csv_row({name, use.support, std::to_string(use.places.size()), detail::first_few(use.places, kNamed), use.action,
-                    to_string(DoneBy::Hand), shortest(use.hours)});
+  for (const auto& op : scan.unsupported) {
+    auto where = join(op.first);
+    const auto more = op.places - static_cast<int64_t>(op.first.size());
+    if (more > 0) where += ", and " + std::to_string(more) + " more";
+    out += csv_row({op.name, op.rule == "fallback-api" ? "cpu_fallback" : "unsupported", std::to_string(op.places), where,
+                    op.advice.empty() ? rules[op.rule]->advice : op.advice, to_string(DoneBy::Hand), shortest(op.hours)});
+  }
   return out;
 }
 

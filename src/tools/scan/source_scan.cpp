@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/number.hpp"
@@ -41,6 +42,7 @@ const char* to_string(DoneBy done_by) {
 namespace {
 
 constexpr size_t kNotes = 100;
+constexpr size_t kFirstPlaces = 5;  // of an operator
 
 // transfer_to_npu changes what Python functions do, so it also serves devices that a command line or a settings file names.
 DoneBy done_by(const Hit& hit, Language language) {
@@ -103,6 +105,16 @@ class Collector {
         use.hours_mechanical += hours;
       }
       if (hit.library != nullptr) ++libraries_[hit.library].places;
+      if (hit.rule->id == "unsupported-api" || hit.rule->id == "fallback-api") {
+        auto& op = unsupported_[{operator_of(file.text, hit), hit.rule->id}];
+        ++op.places;
+        op.hours += hours;
+        op.advice = hit.advice;
+        if (op.first.size() < kFirstPlaces) {
+          places.move_to(hit.begin);
+          op.first.push_back(name + ":" + std::to_string(places.line()));
+        }
+      }
       const bool kept = before < options_.places_per_rule_and_file && out.findings.size() < options_.findings;
       const bool first = hit.library != nullptr && libraries_[hit.library].first_place.empty();
       if (!kept && !first) continue;
@@ -123,6 +135,11 @@ class Collector {
       use.total.advice = rule->advice;
       use.total.severity = met ? Severity::Note : rule->severity;
       if (met) use.total.hours = use.total.hours_mechanical = 0;
+    }
+    for (auto& [key, op] : unsupported_) {
+      op.name = visible_text(key.first), op.rule = key.second;
+      if (serves_npu && met_.contains(op.rule)) op.hours = 0;
+      out.unsupported.push_back(std::move(op));
     }
     const auto of_library = hours_of_libraries();
     for (const auto& [library, hours] : of_library)
@@ -224,7 +241,8 @@ class Collector {
   const ScanOptions& options_;
   std::map<const Rule*, Use, ByName> uses_;
   std::map<const Library*, LibraryPlaces, ByName> libraries_;
-  std::set<std::string> met_;  // rules that a project with NPU support already fulfils
+  std::map<std::pair<std::string, std::string>, UnsupportedOperator> unsupported_;  // by name and rule
+  std::set<std::string> met_;                                                       // rules that a project with NPU support already fulfils
 };
 
 void note(SourceScan& scan, const std::string& text) { scan.notes.push_back(visible_text(text)); }

@@ -57,6 +57,14 @@ TEST_CASE("the table of unsupported operators has each once, with its places") {
                                                  "Replace it with supported operators.", "hand", "3"}));
   CHECK((csv.rows[1] ==
          std::vector<std::string>{"inverse", "cpu_fallback", "2", "a.py:3, b.py:2", "Do it on the CPU on purpose.", "hand", "1"}));
+  // all places are counted, of which a scan keeps 50 in each file
+  std::ofstream many(dir / "c.py");
+  many << "import torch\n";
+  for (int i = 0; i < 120; ++i) many << "torch.inverse(x)\n";
+  many.close();
+  const auto all = parse_csv(unsupported_csv(scan_source(dir.path())), "unsupported_operators.csv");
+  CHECK(all.rows[1][2] == "122");
+  CHECK(has(all.rows[1][3], "c.py:4, and 117 more"));
 }
 
 TEST_CASE("the page is self-contained and cannot be written by a file name") {

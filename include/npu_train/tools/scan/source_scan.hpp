@@ -76,6 +76,15 @@ struct LibraryUse {
   std::string first_place;  ///< "file:line"
 };
 
+/// An operator that an NPU does not support as it is, with all places, including those that were only counted.
+struct UnsupportedOperator {
+  std::string name, rule;          ///< "inverse", "unsupported-api" or "fallback-api"
+  std::string advice;              ///< additional advice for this operator; often empty
+  std::vector<std::string> first;  ///< the first places, as "file:line"; at most 5
+  int64_t places = 0;
+  double hours = 0;
+};
+
 enum class Feasibility {
   Ready,                ///< no required changes or checks
   FeasibleWithChanges,  ///< all required changes are known
@@ -94,21 +103,22 @@ struct ScanOptions {
 struct SourceScan {
   std::string source;
   Feasibility verdict = Feasibility::Ready;
-  double hours = 0;                     ///< hours of all findings, including those that were only counted: the sum over `rules`
-  double hours_mechanical = 0;          ///< part of `hours` that a rewrite saves
-  std::vector<SourceFinding> findings;  ///< sorted by file and line
-  std::vector<RuleUse> rules;           ///< sorted by severity, worst first
-  std::vector<LibraryUse> libraries;    ///< sorted by support, worst first
-  int64_t places = 0;                   ///< places of all rules, including those that were only counted
-  std::map<DoneBy, int64_t> done_by{};  ///< the same by who makes the change
-  int64_t files = 0, lines = 0;         ///< source text that was read
-  int64_t other_files = 0;              ///< files that are not source text by their names
-  int64_t binary_files = 0;             ///< files that are source text by their names, but not by their content
-  int64_t folders_skipped = 0;          ///< version control, builds, caches, virtual environments
-  int64_t links = 0;                    ///< not followed; targets inside the folder are read by their own names
-  std::string serves_npu;               ///< "file:line" of code for NPUs (torch.npu, torch_npu, torch.accelerator); "": none
-  std::string starts_ranks;             ///< "file:line" of code that starts several processes itself (init_process_group); "": none
-  std::vector<std::string> notes;       ///< about files that are too large, unreadable or have another encoding; at most 100
+  double hours = 0;                                ///< hours of all findings, including those that were only counted: the sum over `rules`
+  double hours_mechanical = 0;                     ///< part of `hours` that a rewrite saves
+  std::vector<SourceFinding> findings;             ///< sorted by file and line
+  std::vector<RuleUse> rules;                      ///< sorted by severity, worst first
+  std::vector<LibraryUse> libraries;               ///< sorted by support, worst first
+  std::vector<UnsupportedOperator> unsupported{};  ///< sorted by name
+  int64_t places = 0;                              ///< places of all rules, including those that were only counted
+  std::map<DoneBy, int64_t> done_by{};             ///< the same by who makes the change
+  int64_t files = 0, lines = 0;                    ///< source text that was read
+  int64_t other_files = 0;                         ///< files that are not source text by their names
+  int64_t binary_files = 0;                        ///< files that are source text by their names, but not by their content
+  int64_t folders_skipped = 0;                     ///< version control, builds, caches, virtual environments
+  int64_t links = 0;                               ///< not followed; targets inside the folder are read by their own names
+  std::string serves_npu;                          ///< "file:line" of code for NPUs (torch.npu, torch_npu, torch.accelerator); "": none
+  std::string starts_ranks;        ///< "file:line" of code that starts several processes itself (init_process_group); "": none
+  std::vector<std::string> notes;  ///< about files that are too large, unreadable or have another encoding; at most 100
 };
 
 /// Reads every source file under `folder`: Python, C++ and CUDA, CMake, requirements and similar files, shell scripts, YAML and JSON
