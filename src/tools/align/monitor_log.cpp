@@ -211,16 +211,10 @@ std::string to_text(const BandExit& exit) {
 
 std::optional<BandExit> BandWatch::add(const MonitorRow& row) {
   if (row.what != "gradients" || row.skipped) return std::nullopt;
-  if (next_ >= bands_.size() || bands_[next_].first != row.name) {
-    const auto found = std::find_if(bands_.begin(), bands_.end(), [&](const auto& b) { return b.first == row.name; });
-    next_ = static_cast<size_t>(found - bands_.begin());
-    if (found == bands_.end()) bands_.emplace_back(row.name, NormBand(least_));
-  }
-  auto& band = bands_[next_++].second;
+  auto& band = bands_.try_emplace(row.name, least_).first->second;
   const bool inside = band.contains(row.norm);
   const auto limits = band.limits();
   band.add(row.norm);
-  if (next_ == bands_.size()) next_ = 0;
   return inside ? std::nullopt : std::optional(BandExit{row, limits});
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -91,8 +92,7 @@ class BandWatch {
 
  private:
   double least_;
-  std::vector<std::pair<std::string, NormBand>> bands_;
-  size_t next_ = 0;  // rows come in the same order in each window
+  std::map<std::string, NormBand> bands_;  // by parameter
 };
 
 }  // namespace npu_train
