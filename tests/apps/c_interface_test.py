@@ -100,6 +100,9 @@ class FromPython(ProgramTest):
         self.assertIn('trainer.max_epochs reached', out)
         self.assertIn('val/acc1', out)
 
+    def test_the_end_of_the_interpreter_with_open_runs(self):
+        self.assertEqual(self.script('left_open'), {'child': 7, 'released': True})
+
     def test_exceptions(self):
         found = self.script('exceptions')
         self.assertEqual(found['sample'], ['KeyError', "'sample without a label'", None])

@@ -5,6 +5,9 @@ import pathlib
 import pickle
 import signal
 import sys
+import threading
+import time
+import weakref
 
 import numpy
 import torch
@@ -125,6 +128,34 @@ def exceptions():
             'key': caught(lambda: npu_train.Trainer(CONFIG, 'trainer.max_epoch=2')),
             'shape': caught(lambda: npu_train.Trainer(CONFIG).fit((torch.zeros(8, 3, 32, 32), torch.zeros(7, dtype=torch.long)))),
             'checkpoint': caught(lambda: npu_train.Predictor('/none'))}
+
+
+class Slow(Squares):
+    """Loader threads are nearly always in it."""
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+def left_open():
+    """Runs that nobody closes: one that failed, and one that trains in a thread. A child of fork() ends too."""
+    def fail(event): raise ValueError('in an event')
+
+    global failed, training
+    failed, training, started = npu_train.Trainer(CONFIG), npu_train.Trainer(CONFIG), threading.Event()
+    try:
+        failed.fit(Slow(), on_event=fail)
+    except ValueError:
+        threading.Thread(target=lambda: training.fit(Slow(), on_event=lambda event: started.set()), daemon=True).start()
+    started.wait()
+    released = npu_train.Trainer(CONFIG)
+    gone = weakref.ref(released)
+    try:
+        released.fit(Slow(), on_event=fail)
+    except ValueError:
+        del released
+    if (child := os.fork()) == 0: sys.exit(7)
+    return {'child': os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 'released': gone() is None}
 
 
 def predictor(run):

@@ -8,11 +8,15 @@
 
 A run is that of train_app with the same configuration, to the bit.
 """
+import atexit
 import contextlib
 import json
 import os
 import signal
+import sys
 import threading
+import time
+import weakref
 
 from ._library import Error, Tensor, given_tensor, library, numbers, raise_error, taken_text, version
 from ._library import dataset as _dataset
@@ -75,6 +79,41 @@ def _progress():
         if bar is not None: bar.close()
 
 
+_open = weakref.WeakSet()
+
+
+def _forget():
+    """A child of fork() has the memory of the runs, and not their threads, for which closing would wait."""
+    for trainer in list(_open): trainer._trainer = None
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+_PATIENCE = 60  # seconds
+
+
+def _close_all():
+    """Closes the runs that are left. Their threads load samples through Python's functions, and a thread that calls Python
+    while the interpreter ends takes the process with it."""
+    for trainer in list(_open):
+        begin = time.monotonic()
+        while trainer._calls and time.monotonic() - begin < _PATIENCE:  # in a thread that nobody waits for
+            trainer.stop()
+            time.sleep(0.01)
+        try:
+            trainer.close()
+        except RuntimeError as error:  # the call waits for something that does not come
+            print(f'npu_train: a run is left open at the end of the process: {error}', file=sys.stderr)
+
+
+def _weakly(method):
+    """Calls the method while its object lives. A run that held itself would be released only by the garbage collector."""
+    reference = weakref.WeakMethod(method)
+    return lambda argument: (call := reference()) and call(argument)
+
+
 class Trainer:
     """A run. `config`: a path, YAML, or a dict; `overrides`: texts such as 'trainer.max_epochs=3'."""
 
@@ -83,8 +122,12 @@ class Trainer:
         self._failed, self._of_data, self._functions = None, None, []
         self._trainer = self._lib.new_trainer(_text(config), [str(o) for o in overrides])
         # Python runs its handlers of signals, such as Ctrl-C, only in Python code: at each event, also without functions.
-        self._receive = _event_function(lambda event: any([function(event) for function in self._functions]), self._note)
+        self._receive = _event_function(_weakly(self._send), _weakly(self._note))
         self._call(self._lib.call.npu_train_trainer_on_event, self._receive, None)
+        _open.add(self)
+        # After torch_npu, which is imported by then, so that runs are closed before it shuts the devices down.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
 
     def close(self):
         """Releases the run: its memory, and the lock of its folder. No other call is allowed afterwards."""
@@ -111,7 +154,10 @@ class Trainer:
             self._failed, self._of_data = outer
         if failed is not None:
             if error: self._lib.call.npu_train_error_free(error)
-            raise failed
+            try:
+                raise failed
+            finally:
+                failed = None  # its traceback holds this frame, and so the trainer: a cycle
         raise_error(error)
 
     @contextlib.contextmanager
@@ -133,6 +179,8 @@ class Trainer:
 
     def _result(self, function, *arguments): return taken_text(lambda place: self._call(function, *arguments, place))
 
+    def _send(self, event): return any([function(event) for function in self._functions])
+
     def _note(self, exception): self._failed = self._failed or exception
 
     def _note_data(self, exception): self._of_data = self._of_data or exception
@@ -146,7 +194,7 @@ class Trainer:
             tensors = [*train, *(val if val is not None else (None, None))]
             given = [None if t is None else given_tensor(t) for t in tensors]
             return self._call(self._lib.call.npu_train_trainer_set_tensors, *given)
-        sets = [None if d is None else _dataset(d, self._note_data) for d in (train, val)]
+        sets = [None if d is None else _dataset(d, _weakly(self._note_data)) for d in (train, val)]
         self._keep += [d for d in sets if d is not None]
         self._call(self._lib.call.npu_train_trainer_set_data, *sets)
 
