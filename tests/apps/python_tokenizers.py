@@ -5,6 +5,7 @@ texts with and without special tokens. Prints the names as a JSON list."""
 import json
 import pathlib
 import random
+import string
 import sys
 import sysconfig
 import unicodedata
@@ -112,6 +113,12 @@ def unigram(texts):
     return out
 
 
+def unigram_ties(source):
+    """Scores of 17 digits, as published models have them: of `xyyy`, the last bits of the scores decide between `x yy y` and `x y yy`."""
+    tokens = [*string.ascii_lowercase, *(2 * letter for letter in string.ascii_lowercase)]
+    return Tokenizer(models.Unigram([('<unk>', 0.0), *((token, -3 - source.random()) for token in tokens)], 0))
+
+
 def others(texts):
     """Every other part that npu_train has."""
     out = Tokenizer(models.WordLevel(unk_token='[UNK]'))
@@ -142,6 +149,7 @@ def tokenizers(texts):
     new = old | {'normalizer': None, 'pre_tokenizer': {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'first', 'split': False}}
     yield 'llama2_new', new
     yield 'unigram', unigram(texts)
+    yield 'unigram_ties', unigram_ties(random.Random(1))
     yield from others(texts)
 
 
@@ -181,7 +189,7 @@ def odd_texts(count, source):
 
 def main(folder, count, seed):
     source = random.Random(seed)
-    texts = [*odd_texts(count, source)]
+    texts = [*odd_texts(count, source), *(x + 3 * y for x in string.ascii_lowercase for y in string.ascii_lowercase if x != y)]
     (folder / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
     names = []
     for name, tokenizer in tokenizers(training_texts(source)):
