@@ -23,11 +23,12 @@ npu_train_add_test(style.docs ${scripts}/docs CONFIGURATIONS full)
 set_tests_properties(style.docs PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
-# Tests of the configuration `full` (scripts/test -C full, and CI), which compile many sources again with all cores: while one of them
-# runs, ctest runs one test of another kind. Those that take longest are run by scripts/prove.
+# Tests of the configuration `full` (scripts/test -C full, and CI), which compile many sources again with all cores, one at a time. They count
+# as one process: ctest would start a test of two only when two others end at once, and so run most of these alone at the end. Those that take
+# longest are run by scripts/prove.
 function(npu_train_add_full_test name)
   npu_train_add_test(${name} ${ARGN} CONFIGURATIONS full)
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3000 PROCESSORS 2 RESOURCE_LOCK all_cores)
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3000 RESOURCE_LOCK all_cores)
 endfunction()
 
 if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Release")

@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-constexpr size_t kBytes = size_t{2} << 20;  // a quarter of what a file may have; work that grows by the square takes minutes
+constexpr size_t kBytes = size_t{1} << 20;  // an eighth of what a file may have; work that grows by the square takes minutes
 
 std::string repeated(const std::string& part, size_t bytes = kBytes) {
   std::string out;
