@@ -66,6 +66,7 @@ class CompareInputsTest(ProgramTest):
 
     # The options that go with each kind of input; of every other kind they are refused.
     OPTIONS = {'--reference': ('dump',), '--proportion': ('dump',), '--steps': ('dump',), '--rank': ('dump',), '--strict': ('dump',),
+               '--sample-elements': ('dump',),
                **{name: ('dump', 'checkpoint') for name in ('--atol', '--rtol', '--tolerance', '--exact', '--mapping', '--strict-names', '--sample',
                                                             '--seed', '--layers')},
                **{name: ('run', 'history') for name in ('--columns', '--columns-b', '--shift', '--mean-rtol', '--lr-rtol')},
@@ -80,7 +81,7 @@ class CompareInputsTest(ProgramTest):
         mapping.write_text('head: head\n')
         values = {'--reference': [run / 'dump'], '--proportion': ['3', '--reference', run / 'dump'], '--steps': ['0'], '--rank': ['rank0'], '--strict': [],
                   '--atol': ['1'], '--rtol': ['1'], '--tolerance': ['head=1,1'], '--exact': [], '--mapping': [mapping], '--strict-names': [],
-                  '--sample': ['0.9'], '--seed': ['3', '--sample', '0.9'], '--layers': ['head'], '--columns': ['loss=loss'],
+                  '--sample': ['0.9'], '--sample-elements': ['0.9', '--seed', '3'], '--seed': ['3', '--sample', '0.9'], '--layers': ['head'], '--columns': ['loss=loss'],
                   '--columns-b': ['loss=loss'], '--shift': ['0'], '--mean-rtol': ['1'], '--lr-rtol': ['1'], '--rows': ['3'],
                   '--csv': [self.dir / 'x.csv'], '--html': [self.dir / 'x.html'], '--out': [self.dir / 'x.json'], '--json': []}
         of_help = set(re.findall(r'^  (?:-\w,)?(--[a-z-]+)', npu_tool('compare', '--help')[1], re.M)) - {'--help'}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -121,12 +122,13 @@ struct Judged {
 class DumpComparer {
  public:
   DumpComparer(const std::filesystem::path& a, const std::filesystem::path& b, const CompareOptions& options)
-      : options_(options), a_(Dump::open(a)), b_(Dump::open(b)) {
+      : options_(options), whole_(options), a_(Dump::open(a)), b_(Dump::open(b)) {
+    whole_.sample_elements = 1;
     if (!options.reference.empty()) reference_ = Dump::open(options.reference);
     out_.a = a.string();
     out_.b = b.string();
     out_.reference = options.reference.string();
-    out_.sampled = options.sample < 1 || !options.layers.empty();
+    out_.sampled = options.sample < 1 || options.sample_elements < 1 || !options.layers.empty();
   }
 
   DumpComparison run() {
@@ -164,18 +166,22 @@ class DumpComparer {
     }
     const bool equal_environments = same_environment(a, b);
     const bool forgiving = !equal_environments && !reference_ && !options_.exact && !given_tolerance(options_);
-    detail::StepComparer comparer(a, b, reference, options_, forgiving ? &noise_ : nullptr);
-    const auto before = judged_.find(a.rank);
-    auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.drift(a.step));
-    if (const auto drift = forgiving ? updates_[a.rank].judge(step) : std::nullopt) step.earlier_error = *drift;
-    // a fault of one step continues in later steps and is not rounding
-    const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
-    const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
-    // a reference cannot show that a fused kernel's output is at another place
-    if ((forgiving || (reference_ && !equal_environments)) && !faulty)
-      detail::forgive_rounding(step, a, b, {.later = before != judged_.end(), .places_only = !forgiving, .strict = options_.strict});
+    const auto compared_with = [&](const CompareOptions& options) {
+      return std::make_unique<detail::StepComparer>(a, b, reference, options, forgiving ? &noise_ : nullptr);
+    };
+    const auto noise = noise_;
+    const auto updates = updates_;
+    auto comparer = compared_with(options_);
+    auto step = judged(*comparer, a, b, equal_environments, forgiving);
+    // A few large differences, as those of values that change the side of a ReLU, may be missing in a sample of one value and not in that
+    // of the next: such differences count if all elements show them.
+    if (step.failed > 0 && options_.sample_elements < 1) {
+      noise_ = noise, updates_ = updates;
+      comparer = compared_with(whole_);
+      step = judged(*comparer, a, b, equal_environments, forgiving);
+    }
     detail::tell_unproven(step);
-    compared_ += comparer.tensors();
+    compared_ += comparer->tensors();
     no_calls_ |= a.calls.empty() || b.calls.empty();
     without_form_ += step.not_compared;
     out_.complete &= step.one_sided == 0 && step.not_compared == 0 && a.complete && b.complete;
@@ -186,18 +192,33 @@ class DumpComparer {
       if (!s->complete) step.notes.push_back((s->folder / "dump.json").string() + ": truncated; compared up to its last complete call");
     detail::fail_unproven(step, a, b);
     out_.agrees &= step.failed == 0;
+    const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
     const bool nothing_yet = !out_.first.found || (out_.first.within_tolerance && step.unproven + step.unreadable > 0) ||
                              (unread && step.failed > step.unreadable);
     if (nothing_yet) out_.first = detail::first_divergence(step, a, b, {equal_environments, reference_.has_value()});
     if (out_.steps.empty())
-      unknown_ = comparer.unknown_names();
+      unknown_ = comparer->unknown_names();
     else
-      std::erase_if(unknown_, [&](const auto& name) { return comparer.unknown_names().count(name) == 0; });
-    const auto& use = comparer.reference_use();
+      std::erase_if(unknown_, [&](const auto& name) { return comparer->unknown_names().count(name) == 0; });
+    const auto& use = comparer->reference_use();
     use_.values += use.values, use_.missing += use.missing, use_.not_finite += use.not_finite;
     if (use_.first_not_finite.empty()) use_.first_not_finite = use.first_not_finite;
     judged_[step.rank] = Judged(step);
     out_.steps.push_back(std::move(step));
+  }
+
+  // Compares the values of a step, and judges them.
+  StepComparison judged(detail::StepComparer& comparer, const DumpStep& a, const DumpStep& b, bool equal_environments, bool forgiving) {
+    const auto before = judged_.find(a.rank);
+    auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.drift(a.step));
+    if (const auto drift = forgiving ? updates_[a.rank].judge(step) : std::nullopt) step.earlier_error = *drift;
+    // a fault of one step continues in later steps and is not rounding
+    const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
+    const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
+    // a reference cannot show that a fused kernel's output is at another place
+    if ((forgiving || (reference_ && !equal_environments)) && !faulty)
+      detail::forgive_rounding(step, a, b, {.later = before != judged_.end(), .places_only = !forgiving, .strict = options_.strict});
+    return step;
   }
 
   void check_compared() const {
@@ -227,6 +248,7 @@ class DumpComparer {
   }
 
   const CompareOptions& options_;
+  CompareOptions whole_;  // the same without a sample of elements
   Dump a_, b_;
   std::optional<Dump> reference_;
   DumpComparison out_;
@@ -278,8 +300,9 @@ void detail::tell_unused_tolerances(const CompareOptions& options, DumpCompariso
 }
 
 void detail::check_options(const CompareOptions& options) {
-  check(options.sample > 0 && options.sample <= 1, ErrorKind::Usage, "compare", "the sample is ", options.sample,
-        "; allowed: more than 0 and at most 1");
+  for (const auto& [share, of] : {std::pair(options.sample, "layers"), std::pair(options.sample_elements, "elements")})
+    check(share > 0 && share <= 1, ErrorKind::Usage, "compare", "the sample of ", of, " is ", share,
+          "; allowed: more than 0 and at most 1");
   check(options.proportion > 0 && std::isfinite(options.proportion), ErrorKind::Usage, "compare", "the proportion is ", options.proportion,
         "; allowed: more than 0; 1 requires an error no larger than that of the other run");
   const auto tolerance = [](double value, const std::string& name) {

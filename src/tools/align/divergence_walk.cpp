@@ -272,7 +272,7 @@ class Walker {
   }
   // Returns the relative rounding error of statistics: devices sum equal values in fp32, each in its own order.
   static double summing_noise(const ItemComparison& item) {
-    if (item.kind != Kind::Statistics) return 0;
+    if (item.kind != Kind::Statistics && !item.partial) return 0;
     double elements = 1;
     for (const auto size : item.item_b.shape) elements *= static_cast<double>(size);
     return 0x1p-24 * std::sqrt(std::max(elements, 1.0));

@@ -1,46 +1,29 @@
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/tensor_file.hpp"
 #include "npu_train/tools/align/dump_options.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "tools/align/compare_parts.hpp"
+#include "tools/align/value_files.hpp"
 
 namespace npu_train {
 namespace detail {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 15;  // elements; both sides fit into the cache
-constexpr double kSums = 1e-6;                // relative to the largest value: effect of the order of fp32 sums on statistics
+constexpr double kSums = 1e-6;  // relative to the largest value: effect of the order of fp32 sums on statistics
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::vector<std::string> parts;
-  for (const auto n : shape) parts.push_back(std::to_string(n));
-  return "[" + join(parts) + "]";
-}
-
-int64_t count(const std::vector<int64_t>& shape) {
-  int64_t n = 1;
-  for (const auto size : shape) {
-    if (size < 0 || (size > 0 && n > (int64_t{1} << 60) / size)) return -1;
-    n *= size;
-  }
-  return n;
-}
 
 std::string shape_cause(const DumpItem& a, const DumpItem& b) {
   auto sorted_a = a.shape, sorted_b = b.shape;
   std::sort(sorted_a.begin(), sorted_a.end());
   std::sort(sorted_b.begin(), sorted_b.end());
-  std::string out = "shapes " + shape_text(a.shape) + " and " + shape_text(b.shape) + ": ";
+  std::string out = str_cat("shapes ", at::IntArrayRef(a.shape), " and ", at::IntArrayRef(b.shape), ": ");
   if (sorted_a == sorted_b) return out + "the same sizes in a different order: a transposed or permuted layout";
-  if (count(a.shape) == count(b.shape)) return out + "equal numbers of elements with different shapes";
+  if (numel_of(a.shape) == numel_of(b.shape)) return out + "equal numbers of elements with different shapes";
   if (a.shape.size() == b.shape.size() && !a.shape.empty() && a.shape[0] != b.shape[0] &&
       std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1))
     return out + "a different batch size (data.batch_size, or a last batch that is not full)";
@@ -55,14 +38,6 @@ bool has_readable_values(const DumpItem& item) {
          std::none_of(std::begin(unread), std::end(unread), [&](const char* word) { return dtype.find(word) != std::string::npos; });
 }
 
-// Checks the shape of a file. If it differs, the elements are stored in a different order, for example transposed.
-void check_shape(const TensorFile& file, const DumpItem& item) {
-  const auto expected = item.sampled > 0 ? std::vector<int64_t>{item.sampled} : item.shape;
-  const bool one_order = file.numel() <= 1 && count(expected) == file.numel();
-  check(file.sizes() == expected || one_order, ErrorKind::Data, "compare", file.path().string(), ": the file's shape is ",
-        shape_text(file.sizes()), ", that in dump.json is ", shape_text(expected), item.sampled > 0 ? " (a sample)" : "");
-}
-
 // Whether two samples contain the same elements. If not, the statistics, which cover all elements, are compared.
 bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, const DumpStep& step_b) {
   if (a.sampled == 0 && b.sampled == 0) return true;
@@ -73,31 +48,6 @@ bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, c
   };
   return equal("seed") && equal("sample_elements");
 }
-
-// The elements of one side, divided by its loss scale.
-class Side {
- public:
-  Side(TensorFile file, double scale) : file_(std::move(file)), scale_(scale) {
-    buffer_.resize(static_cast<size_t>(std::min<int64_t>(kPiece, file_.numel())) * std::max<size_t>(c10::elementSize(file_.dtype()), 4));
-  }
-  const TensorFile& file() const { return file_; }
-  at::ScalarType dtype() const { return scale_ == 1 ? file_.dtype() : at::kFloat; }
-  const void* read(int64_t first, int64_t n, bool storage_order) {
-    if (storage_order)
-      file_.read_storage_order(first, n, buffer_.data());
-    else
-      file_.read(first, n, buffer_.data());
-    if (scale_ == 1) return buffer_.data();
-    scaled_ = at::from_blob(buffer_.data(), {n}, at::TensorOptions().dtype(file_.dtype())).to(at::kFloat).div_(scale_);
-    return scaled_.const_data_ptr();
-  }
-
- private:
-  TensorFile file_;
-  double scale_;
-  std::vector<char> buffer_;
-  at::Tensor scaled_;
-};
 
 double loss_scale_of(const DumpStep& step) {
   const auto found = step.facts.find("loss_scale");
@@ -153,7 +103,7 @@ double moved_error_of(const ItemComparison& item, const CallComparison& call) {
   if (!std::isfinite(item.error) || !item.a.ends_with(".running_mean")) return item.error;
   const auto spread = std::find_if(call.items.begin(), call.items.end(), [](const auto& i) { return i.b.ends_with(".running_var"); });
   if (spread == call.items.end() || !spread->item_b.mean || !item.item_b.norm) return item.error;
-  const double all = std::sqrt(*spread->item_b.mean * static_cast<double>(std::max<int64_t>(1, count(item.item_b.shape))));
+  const double all = std::sqrt(*spread->item_b.mean * static_cast<double>(std::max<int64_t>(1, numel_of(item.item_b.shape))));
   return item.error * std::min(1.0, all > 0 ? *item.item_b.norm / all : 1.0);
 }
 
@@ -163,7 +113,7 @@ double statistics_error(const DumpItem& a, const DumpItem& b) {
   double out = std::max(relative(*a.max, *b.max, largest), relative(a.min.value_or(0), b.min.value_or(0), largest));
   if (a.norm && b.norm) {
     out = std::max(out, relative(*a.norm, *b.norm, *b.norm));
-    const auto n = count(b.shape);
+    const auto n = numel_of(b.shape);
     if (a.mean && b.mean && n > 0) out = std::max(out, relative(*a.mean, *b.mean, *b.norm / std::sqrt(static_cast<double>(n))));
   }
   return out;
@@ -175,6 +125,19 @@ namespace {
 double error_of(const PairMetrics& m) {
   if (m.nonfinite_mismatch > 0 || std::isnan(m.relative_norm)) return kNever;
   return std::isinf(m.relative_norm) ? m.euclidean / m.norm_a : m.relative_norm;
+}
+
+// Returns the largest distance of elements that the statistics show.
+double apart_in_statistics(const ItemComparison& item, double largest_b, const Tolerance& t) {
+  const auto apart = [](const std::optional<double>& a, const std::optional<double>& b) {
+    return a && b && !(*a == *b) && !(std::isnan(*a) && std::isnan(*b)) ? std::abs(*a - *b) : 0;
+  };
+  const auto &a = item.item_a, &b = item.item_b;
+  // the relative error of a norm may be as large as that of the largest element
+  const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
+  const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are rounded, too
+  const double sums = std::max(apart(a.mean, b.mean), norm);
+  return std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
 }
 
 // Returns the coarsest dtype of at least a quarter of the outputs, so that a single exceptional layer does not decide.
@@ -251,7 +214,7 @@ int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) c
   }
   item.kind = Kind::Statistics;
   const bool none = !a.max && !b.max, one = a.max.has_value() != b.max.has_value();
-  if (one || (none && count(a.shape) > 0 && a.dtype.find("bool") == std::string::npos)) {
+  if (one || (none && numel_of(a.shape) > 0 && a.dtype.find("bool") == std::string::npos)) {
     item.kind = Kind::NotCompared;
     item.message = "no common kind of data: both sides need values, statistics or checksums";
     return 0;
@@ -271,28 +234,21 @@ void ItemJudge::compare_statistics(ItemComparison& item, double scale_a, double 
 }
 
 int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double scale_b) const {
-  bool damaged = true;
   try {
-    Side a(TensorFile::open(a_.file_of(item.item_a)), scale_a), b(TensorFile::open(b_.file_of(item.item_b)), scale_b);
-    check_shape(a.file(), item.item_a);
-    check_shape(b.file(), item.item_b);
-    const auto n = a.file().numel();
-    check(n == b.file().numel(), ErrorKind::Data, "compare", item.a, ": the files contain ", n, " and ", b.file().numel(), " elements");
-    const bool storage = a.file().same_order_as(b.file()) && !(a.file().streams() && b.file().streams());
-    PairAccumulator pair(a.dtype(), b.dtype());
-    for (int64_t at = 0; at < n; at += kPiece) {
-      const auto piece = std::min(kPiece, n - at);
-      pair.add(a.read(at, piece, storage), b.read(at, piece, storage), piece);
-    }
-    item.metrics = pair.result();
-    item.error = error_of(item.metrics);
-    if (scale_a != 1 || scale_b != 1) compare_statistics_of(item);
-    return n * static_cast<int64_t>(c10::elementSize(a.file().dtype()) + c10::elementSize(b.file().dtype()));
+    auto pair = compare_value_files({a_.file_of(item.item_a), item.item_a, scale_a}, {b_.file_of(item.item_b), item.item_b, scale_b},
+                                    options_.sample_elements, static_cast<uint64_t>(options_.seed));
+    item.metrics = std::move(pair.metrics);
+    item.partial = !pair.whole;
+    if (item.partial)
+      compare_statistics(item, scale_a, scale_b);
+    else if (scale_a != 1 || scale_b != 1)
+      compare_statistics_of(item);
+    item.error = std::max(item.partial ? item.error : 0, error_of(item.metrics));
+    return pair.bytes;
   } catch (const Error& e) {
     item.kind = ItemComparison::Kind::NotCompared;
     item.message = e.what();
-    item.failed = true;
-    item.unreadable = damaged;
+    item.failed = item.unreadable = true;
     return 0;
   }
 }
@@ -349,27 +305,15 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
   }
   const auto t = tolerance_of(item, call);
   const auto scale = scales_.find(call.direction);
-  double largest_b = item.kind == Kind::Tensor ? std::max(std::abs(item.metrics.max_b), std::abs(item.metrics.min_b))
-                                               : std::max(std::abs(item.item_b.max.value_or(0)), std::abs(item.item_b.min.value_or(0)));
+  const bool by_values = item.kind == Kind::Tensor, by_statistics = !by_values || item.partial;
+  double largest_b = by_values ? std::max(std::abs(item.metrics.max_b), std::abs(item.metrics.min_b)) : 0;
+  if (by_statistics) largest_b = std::max({largest_b, std::abs(item.item_b.max.value_or(0)), std::abs(item.item_b.min.value_or(0))});
   // The largest of values that are masked with -inf is unknown: it is at least the root of the mean square.
   if (!std::isfinite(largest_b))
-    largest_b = item.kind == Kind::Tensor && item.metrics.elements > 0
-                    ? item.metrics.norm_b / std::sqrt(static_cast<double>(item.metrics.elements))
-                    : 0;
+    largest_b = by_values && item.metrics.elements > 0 ? item.metrics.norm_b / std::sqrt(static_cast<double>(item.metrics.elements)) : 0;
   const double atol = t.atol * (scale == scales_.end() ? 1.0 : std::min(1.0, scale->second));
   const double allowed = atol + t.rtol * largest_b;
-  double seen = item.metrics.max_abs;
-  if (item.kind == Kind::Statistics) {
-    const auto apart = [](const std::optional<double>& a, const std::optional<double>& b) {
-      return a && b && !(*a == *b) && !(std::isnan(*a) && std::isnan(*b)) ? std::abs(*a - *b) : 0;
-    };
-    const auto &a = item.item_a, &b = item.item_b;
-    // the relative error of a norm may be as large as that of the largest element
-    const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
-    const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are rounded, too
-    const double sums = std::max(apart(a.mean, b.mean), norm);
-    seen = std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
-  }
+  const double seen = std::max(by_values ? item.metrics.max_abs : 0, by_statistics ? apart_in_statistics(item, largest_b, t) : 0);
   if (std::isinf(item.error)) {
     item.message = not_finite_text(item);
   } else if (item.reference_error_a >= 0) {

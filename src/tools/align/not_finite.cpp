@@ -16,9 +16,9 @@ using Kind = ItemComparison::Kind;
 bool has_values(const ItemComparison& item) { return item.kind == Kind::Tensor || item.kind == Kind::Statistics; }
 
 bool has_nan(const ItemComparison& item, bool in_a) {
-  if (item.kind == Kind::Tensor) return (in_a ? item.metrics.nan_a : item.metrics.nan_b) > 0;
+  if (item.kind == Kind::Tensor && (in_a ? item.metrics.nan_a : item.metrics.nan_b) > 0) return true;
   const auto& max = in_a ? item.item_a.max : item.item_b.max;
-  return item.kind == Kind::Statistics && max && std::isnan(*max);
+  return has_values(item) && (item.kind == Kind::Statistics || item.partial) && max && std::isnan(*max);
 }
 
 // The results of a step. NaN that does not reach them was masked, or belongs to a step that the loss scale skips.
@@ -64,7 +64,10 @@ bool is_unproven(const CallComparison& call, const ItemComparison& item, const R
 
 bool is_finite(const ItemComparison& item, bool in_a) {
   const auto& m = item.metrics;
-  if (item.kind == Kind::Tensor) return (in_a ? m.nan_a + m.inf_a : m.nan_b + m.inf_b) == 0;
+  if (item.kind == Kind::Tensor) {
+    const bool in_values = (in_a ? m.nan_a + m.inf_a : m.nan_b + m.inf_b) > 0;
+    if (in_values || !item.partial) return !in_values;
+  }
   const auto& i = in_a ? item.item_a : item.item_b;
   const auto fine = [](const std::optional<double>& v) { return !v || std::isfinite(*v); };
   return fine(i.max) && fine(i.min) && fine(i.mean) && fine(i.norm);

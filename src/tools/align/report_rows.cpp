@@ -213,6 +213,13 @@ class StepNotes {
   std::vector<Group> groups_;
 };
 
+int64_t partly_compared(const StepComparison& step) {
+  int64_t out = 0;
+  for (const auto& call : step.calls)
+    out += std::count_if(call.items.begin(), call.items.end(), [](const auto& item) { return item.partial; });
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of(const DumpComparison& comparison) {
@@ -246,6 +253,8 @@ std::vector<std::string> notes_of(const DumpComparison& comparison) {
           " with NaN on both sides that do not reach the loss or the weights: masked, or in a step that the loss scale skips");
     if (step.not_compared > 0) add(counted(step.not_compared, "value") + " could not be compared");
     if (step.one_sided > 0) add(counted(step.one_sided, "value or call", "values or calls") + " on one side only");
+    if (const auto n = partly_compared(step); n > 0)
+      add(counted(n, "value") + " compared in a sample of the elements, and in the statistics of all");
     if (step.skipped > 0) add(counted(step.skipped, "call") + " excluded by --sample or --layers");
   }
   notes.append_to(out);

@@ -106,9 +106,9 @@ struct OptionUse {
   const char* name;
   unsigned kinds;
   const char* purpose;
-  const char* needs = "";  // another option that is required
+  const char* needs = "";  // an option whose name begins so is required
 };
-constexpr std::array<OptionUse, 20> kUses = {{
+constexpr std::array<OptionUse, 21> kUses = {{
     {"--reference", kDump, "a third dump in fp32, with which both are compared"},
     {"--proportion", kDump, "how far A may be from the reference", "--reference"},
     {"--steps", kDump, "the steps to read"},
@@ -121,7 +121,8 @@ constexpr std::array<OptionUse, 20> kUses = {{
     {"--strict-names", kValues, "names of layers"},
     {"--strict", kDump, "values that cannot be judged"},
     {"--sample", kValues, "the fraction of layers to read"},
-    {"--seed", kValues, "the seed of --sample", "--sample"},
+    {"--sample-elements", kDump, "the fraction of elements to read"},
+    {"--seed", kValues, "the seed of --sample and --sample-elements", "--sample"},
     {"--layers", kValues, "the layers to read"},
     {"--columns", kLogs, "names of a log's columns"},
     {"--columns-b", kLogs, "names of a log's columns"},
@@ -202,7 +203,8 @@ void check_options_of(const CompareArguments& args, Kind kind) {
     if (!given(use.name)) continue;
     if ((use.kinds & kind) == 0)
       wrong.push_back(std::string(use.name) + " applies only to " + many_of(use.kinds) + " (" + use.purpose + ")");
-    else if (*use.needs != '\0' && !given(use.needs))
+    else if (*use.needs != '\0' &&
+             std::none_of(args.given.begin(), args.given.end(), [&](const auto& name) { return name.starts_with(use.needs); }))
       wrong.push_back(std::string(use.name) + " ( " + use.purpose + ") requires " + use.needs);
   }
   const auto* hint = kind == kRunFolder || kind == kHistory ? "; hint: --mean-rtol and --lr-rtol are the tolerances of a history" : "";
@@ -285,7 +287,9 @@ void add_compare(CLI::App& app, Command& run) {
   sub->add_option("--steps", args->options.steps, "compare only these steps, as in 0,1")->delimiter(',');
   sub->add_option("--rank", args->options.rank, "compare only this rank, as in 0 or rank0");
   sub->add_option("--sample", args->options.sample, "fraction of the layers to read")->capture_default_str();
-  sub->add_option("--seed", args->options.seed, "seed of the sample")->capture_default_str();
+  sub->add_option("--sample-elements", args->options.sample_elements, "fraction of the elements to read of each large value of a dump")
+      ->capture_default_str();
+  sub->add_option("--seed", args->options.seed, "seed of the samples")->capture_default_str();
   sub->add_option("--layers", args->options.layers, "last | sensitive | PATTERN");
   sub->add_option("--columns", args->columns, "names of a history's columns: step=iter,loss=train_loss,lr=learning_rate");
   sub->add_option("--columns-b", args->columns_b, "names of B's columns, if they differ");

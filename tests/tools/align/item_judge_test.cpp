@@ -18,12 +18,13 @@ const std::string kLayer = "Module.fc.Linear.forward.0";
 
 // The output of the only call, of the dumps that `a` and `b` describe.
 template <class Describe>
-ItemComparison judged(Describe&& a, Describe&& b, const std::string& facts_a = "", const std::string& facts_b = "") {
+ItemComparison judged(Describe&& a, Describe&& b, const std::string& facts_a = "", const std::string& facts_b = "",
+                      const CompareOptions& how = {}) {
   const TempDir dir;
   CraftedDump left(dir / "a", facts_a), right(dir / "b", facts_b);
   left.add(kLayer, a(left), CraftedDump::tensor("[1]"));
   right.add(kLayer, b(right), CraftedDump::tensor("[1]"));
-  const auto result = compare_dumps(left.write(), right.write());
+  const auto result = compare_dumps(left.write(), right.write(), how);
   CHECK(result.agrees == !result.steps.at(0).calls.at(0).items.at(1).failed);
   return result.steps.at(0).calls.at(0).items.at(1);
 }
@@ -64,6 +65,33 @@ TEST_CASE("item_judge: a sample of elements has a shape of its own, and one seed
         judged(saved(some, "[4, 5]", sample), Describe(less)), judged(saved(at::ones({4, 5}), "[4, 5]"), Describe(less))})
     CHECK(((item.kind == ItemKind::Statistics) && !item.failed));
   CHECK(judged(saved(some, "[4, 5]", sample), Describe(other), R"("seed": 1)", R"("seed": 1)").failed);
+}
+
+TEST_CASE("item_judge: some of the elements are judged by the largest of all, and the statistics of all are compared") {
+  const auto of = [](const at::Tensor& values, double max) -> Describe {
+    return [=](const CraftedDump& dump) {
+      dump.tensor("fc.pt", values, "[200000]");
+      return CraftedDump::tensor("[200000]", max, "float32", R"(, "data_name": "fc.pt")");
+    };
+  };
+  auto b = at::full({200000}, 0.5);
+  b[7] = 10.0;
+  for (int64_t seed = 0; seed < 5; ++seed) {
+    CAPTURE(seed);
+    const auto part = [&](const at::Tensor& a, double max = 10) {
+      return judged(of(a, max), of(b, 10), "", "", {.sample_elements = 0.1, .seed = seed});
+    };
+    const auto close = part(b + 5e-3);  // within 1e-3 of 10, not of the 0.5 that the sample has
+    CHECK((close.partial && !close.failed));
+    CHECK(close.metrics.elements == doctest::Approx(20000).epsilon(0.01));
+    const auto apart = part(b + 0.02);
+    CHECK((apart.failed && !apart.partial));  // what a sample shows is compared completely
+    auto a = b.clone();
+    a[150001] = 12.0;  // hardly in a sample, but in the statistics
+    CHECK(has(part(a, 12).message, "differs by 11.5"));
+  }
+  const auto few = at::ones({4096});
+  CHECK_FALSE(judged(saved(few, "[4096]"), saved(few, "[4096]"), "", "", {.sample_elements = 0.1}).partial);
 }
 
 TEST_CASE("item_judge: zeros on one side are a difference, not something that is not finite") {

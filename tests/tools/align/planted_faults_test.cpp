@@ -19,15 +19,22 @@ std::string told(const FaultPlan& plan, const DumpComparison& result) {
 TEST_CASE("an error planted anywhere in ResNet-50 or ViT-tiny is found at its layer") {
   const TempDir dir;
   constexpr uint64_t kSeed = 3;
-  int right = 0, drawn = 0;
+  int right = 0, drawn = 0, of_values = 0, right_in_values = 0, right_in_sample = 0;
   for (uint64_t i = 0; drawn < 8; ++i, ++drawn) {
     const auto plan = draw_fault(kSeed, i);
-    const auto result = compare_runs(plan, dir.path(), i % 4 < 2 ? "tensor" : "statistics");
+    const bool values = i % 4 < 2;
+    const auto result = compare_runs(plan, dir.path(), values ? "tensor" : "statistics");
     const bool found = is_right(plan, result.first);
+    if (values) {
+      const auto sample = compare_dumps(dir.path() / "a", dir.path() / "b", {.sample_elements = 0.1, .seed = static_cast<int64_t>(i)});
+      ++of_values, right_in_values += found, right_in_sample += is_right(plan, sample.first);
+    }
     right += found;
     if (!found) MESSAGE(told(plan, result));
   }
   CHECK(right >= 7);
+  CHECK(of_values == 4);
+  CHECK(right_in_sample == right_in_values);
 }
 
 TEST_CASE("runs without an error raise no alarm") {
@@ -42,6 +49,9 @@ TEST_CASE("runs without an error raise no alarm") {
     const auto result = compare_runs(plan, dir.path(), plan.network == "resnet50_fused" ? "statistics" : "tensor");
     CAPTURE(told(plan, result));
     CHECK(is_quiet(plan, result));
+    const auto sample = compare_dumps(dir.path() / "a", dir.path() / "b", {.sample_elements = 0.1, .seed = 1});
+    CAPTURE(told(plan, sample));
+    CHECK(is_quiet(plan, sample));
     CHECK(compare_dumps(dir.path() / "a", dir.path() / "b", {.rtol = 1e-3}).agrees == (plan.network != "resnet50"));  // at its word
   }
 }

@@ -38,7 +38,8 @@ struct CompareOptions {
   bool fuzzy = true;                                                 ///< match the remaining calls only by layer, class or order
   std::map<std::string, std::string> mapping{};                      ///< layer or call of A -> its name in B
   double sample = 1.0;                                               ///< fraction of the layers to read, drawn by name and seed
-  int64_t seed = 0;
+  double sample_elements = 1.0;                                      ///< fraction of the elements to read of each large value
+  int64_t seed = 0;                                                  ///< of both samples
   std::string layers{};               ///< last | sensitive (norms, softmax, loss, first and last layer) | a pattern; "" all
   std::vector<int64_t> steps{};       ///< empty: all
   std::string rank{};                 ///< "rank3"; "": all
@@ -54,6 +55,7 @@ struct ItemComparison {
   DumpItem item_a{}, item_b{};
   enum class Kind { Tensor, Statistics, Checksum, Value, OneSided, Unmatched, NotCompared } kind = Kind::Value;
   PairMetrics metrics{};  ///< Kind::Tensor
+  bool partial = false;   ///< Kind::Tensor: `metrics` covers only a part of the elements; the statistics of all are compared, too
   /// The error for amplification: |a - b| / |b| in the L2 norm, or the largest estimate from the statistics; inf if only one side is
   /// finite. 0: equal.
   double error = 0;
