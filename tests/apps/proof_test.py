@@ -116,6 +116,18 @@ class Prove(ProgramTest):
         self.commit()
         self.assertIn('skipped', self.assertDone(self.prove(*only)))
 
+    def test_what_ctest_says_is_the_measured_value(self):
+        (self.dir / 'scripts/check_clang').write_text('#!/bin/sh\nexec ctest --test-dir tests\n')
+        (self.dir / 'scripts/check_clang').chmod(0o755)
+        (self.dir / 'tests').mkdir()
+        for tests, said in (('add_test(a "true")\n', '100% tests passed'),
+                            ('add_test(a "true")\nadd_test(b "false")\n', r'\*\*failed\*\*: 50% tests passed, 1 tests failed out of 2, exit status 8')):
+            (self.dir / 'tests/CTestTestfile.cmake').write_text(tests)
+            (self.dir / '.gitignore').write_text('Testing\n')
+            self.commit()
+            self.assertEqual(self.prove('--only', 'compiler.clang')[0], 0 if 'false' not in tests else 1)
+            self.assertRegex(self.page(), rf'\| `compiler.clang` \| .* \| {said}')
+
     def test_no_time_and_unknown_names(self):
         self.assertDone(self.prove('--hours', '0', '--only', 'compiler.aarch64'))
         self.assertEqual(self.calls(), 0)
