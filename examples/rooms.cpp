@@ -20,6 +20,7 @@
 #include <npu_train/kernels/rounding.hpp>
 #include <npu_train/models/resnet.hpp>
 #include <npu_train/nn/fuse.hpp>
+#include <npu_train/nn/layer_scope.hpp>
 #include <npu_train/nn/named_state.hpp>
 #include <npu_train/nn/summary.hpp>
 #include <npu_train/optim/adamw.hpp>
@@ -155,6 +156,9 @@ void nn_room() {
   std::puts(npu_train::summarize(small_model()).str(/*by_layer=*/true).c_str());
   const npu_train::InputSpec tokens{.name = "tokens", .dtype = at::kLong, .shape = {"batch", {"length", 128}}, .range = {{0, 50257}}};
   std::printf("%s\n", tokens.str().c_str());
+  const auto q = torch::rand({2, 8, 16}), k = torch::rand({2, 8, 16});
+  const auto scores = npu_train::named_value("scores", at::matmul(q, k.transpose(-2, -1)));
+  std::printf("%lld scores\n", static_cast<long long>(scores.numel()));
 }
 
 void fuse_room() {

@@ -15,6 +15,11 @@ LayerScope::~LayerScope() = default;
 
 at::Tensor LayerScope::result(at::Tensor y) { return record_ ? record_->result(std::move(y)) : y; }
 
+at::Tensor named_value(const std::string& name, const at::Tensor& value) {
+  if (!at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value()) return value;
+  return LayerScope(name + std::string(detail::kNamedValue), {value}).result(value);
+}
+
 at::Tensor in_layer(const std::string& name, const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& forward) {
   if (name.empty()) return forward(x);
   LayerScope scope(name, {x});

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "npu_train/base/storage.hpp"
+#include "npu_train/trace/recorded_op.hpp"
 #include "npu_train/trace/recorded_values.hpp"
 #include "npu_train/trace/tensors_of.hpp"
 
@@ -127,6 +128,7 @@ struct OpObserver::Context : at::ObserverContext {
   bool whole = false;
   bool inside = false;  // it has an entry in inside_
   bool layer = false;
+  bool names_value = false;
   std::vector<c10::IValue> inputs;  // copy for the outermost operator, because the dispatcher's inputs are gone when it ends
 };
 
@@ -197,9 +199,12 @@ void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
   context.inputs.assign(arguments.begin(), arguments.end());
   context.layer = fn.scope() == at::RecordScope::USER_SCOPE;
   if (context.layer) {
-    scopes_.push_back(scopes_.empty() ? fn.name() : scopes_.back() + "." + fn.name());
+    std::string_view name = fn.name();
+    context.names_value = name.ends_with(detail::kNamedValue);
+    if (context.names_value) name.remove_suffix(detail::kNamedValue.size());
+    scopes_.push_back((scopes_.empty() ? "" : scopes_.back() + ".") + std::string(name));
     const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
-    listener_.layer_begins({.path = scopes_.back(), .inputs = tensors_of(arguments), .outputs = {}});
+    listener_.layer_begins({.path = scopes_.back(), .inputs = tensors_of(arguments), .outputs = {}, .names_value = context.names_value});
     return;
   }
   context.whole = every_ || counted_whole(split_name(fn).second);
@@ -213,7 +218,10 @@ void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
 void OpObserver::end(const at::RecordFunction& fn, const Context& context) {
   if (context.inside) inside_[std::this_thread::get_id()].pop_back();
   if (context.layer) {
-    const SeenLayer layer{.path = std::move(scopes_.back()), .inputs = tensors_of(context.inputs), .outputs = tensors_of(results_of(fn))};
+    const SeenLayer layer{.path = std::move(scopes_.back()),
+                          .inputs = tensors_of(context.inputs),
+                          .outputs = tensors_of(results_of(fn)),
+                          .names_value = context.names_value};
     scopes_.pop_back();
     const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
     listener_.layer_ended(layer);

@@ -1,5 +1,6 @@
 """Runs of PyTorch that Ascend's msprobe dumps, compared with the same network here: equal runs agree, and each planted fault is found at its
 place. Skipped without the packages (scripts/setup --dev)."""
+import csv
 import json
 import os
 import unittest
@@ -60,7 +61,8 @@ class PeerDumps(ProgramTest):
                                            data=(TOKENS if network == 'gpt2' else IMAGES).format(folder),
                                            task='task: {name: language_model}' if network == 'gpt2' else '', lr=0.01 if network in ('vit', 'gpt2') else 0.1))
         program = OWN if network == 'residual' and form == 'nn' else BIN / 'train_app'
-        self.assertDone(run(program, config, f'dump={{dir: {to}, task: {task}}}', cwd=self.dir, env=self.env))
+        options = 'level: debug, task: tensor' if task == 'debug' else f'task: {task}'
+        self.assertDone(run(program, config, f'dump={{dir: {to}, {options}}}', cwd=self.dir, env=self.env))
         return to
 
     def check(self, network, forms, faults=None):
@@ -96,6 +98,26 @@ class PeerDumps(ProgramTest):
         if layer not in ('', 'gradients'): self.assertEqual(found['layer_b'], layer, told)
 
     def test_a_network_of_a_user(self): self.check('residual', ('nn', 'script'), ('eps', 'lr'))
+
+    def test_values_that_a_user_names(self):
+        (self.dir / 'residual').mkdir()
+        self.python('make', 'residual', 'residual')
+        self.python('dump', 'residual', 'residual', 'debug', 'none', 'eps')
+        ours, theirs = self.ours('residual', 'nn', 'debug'), {fault: self.dir / f'residual/theirs_debug_{fault}' for fault in ('none', 'eps')}
+        code, out, error = npu_tool('compare', ours, theirs['none'], '--steps', '0,1', '--json')
+        self.assertEqual(code, 0, out + error)
+        self.assertEqual([len(step['calls']) for step in json.loads(out)['steps']], [4, 4])  # two values and their gradients
+        code, out, error = npu_tool('compare', ours, theirs['eps'], '--json')  # in a batch norm between the two
+        found = json.loads(out)['first_divergence']
+        self.assertEqual((code, found['step'], found['layer']), (7, 0, 'pooled'), out + error)
+        (folder,) = (theirs['none'] / 'step0').iterdir()
+        folder.rename(theirs['none'] / 'step0/rank0')
+        table = self.dir / 'table'
+        code, said, error = self.peer.run('-m', 'msprobe.msprobe', 'compare', '-tp', ours / 'step0', '-gp', theirs['none'] / 'step0', '-o', table, cwd=self.dir)
+        self.assertEqual(code, 0, said + error)
+        (rows,) = (list(csv.DictReader(path.read_text().splitlines())) for path in table.glob('*.csv'))
+        self.assertEqual([row['NPU Name'] for row in rows], ['first.0.debug', 'pooled.0.debug', 'pooled_grad.0.debug', 'first_grad.0.debug'])
+        for row in rows: self.assertLess(float(row['MaxAbsErr']), 1e-5, row)
 
     def test_a_resnet_of_torchvision(self): self.check('resnet18', ('nn',), ('eps', 'weight'))
 

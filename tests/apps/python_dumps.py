@@ -159,7 +159,17 @@ def loss_of(net, name, x, y, fault):
     return F.cross_entropy(net(x, attention_mask=mask, use_cache=False).logits.flatten(0, 1), y.flatten(), reduction=reduction)
 
 
+def forward_with_names(net, x, save):
+    """As own_networks_main.cpp names them."""
+    first = F.relu(net.stem(x))
+    save(first, 'first')
+    pooled = net.blocks(first).mean((2, 3))
+    save(pooled, 'pooled')
+    return net.fc(pooled)
+
+
 def dump(name, folder, task, fault):
+    """The task debug dumps values of the residual network by name."""
     from msprobe.pytorch import PrecisionDebugger
     net = network(name)
     if fault != 'none': plant(net, name, fault)
@@ -169,9 +179,10 @@ def dump(name, folder, task, fault):
     scopes = {'scope': [], 'list': [], 'data_mode': ['all']}
     to = folder / f'theirs_{task}_{fault}'
     config = folder / f'msprobe_{os.getpid()}.json'
-    config.write_text(json.dumps({'task': task, 'dump_path': str(to), 'rank': [], 'step': [], 'level': 'L0', 'async_dump': False, 'tensor': scopes,
+    config.write_text(json.dumps({'task': 'tensor' if task == 'debug' else task, 'dump_path': str(to), 'rank': [], 'step': [], 'level': 'debug' if task == 'debug' else 'L0', 'async_dump': False, 'tensor': scopes,
                                   'statistics': scopes | {'summary_mode': 'statistics'}}))
     debugger = PrecisionDebugger(config_path=str(config))
+    if task == 'debug': net.forward = lambda x: forward_with_names(net, x, debugger.save)
     data = batches(name, folder)
     for step in range(STEPS.get(fault, 2)):
         x, y = data[step]

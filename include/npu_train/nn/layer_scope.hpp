@@ -39,6 +39,12 @@ class LayerScope {
   std::unique_ptr<detail::RecordedOp> record_;  // nullptr without a listener
 };
 
+/// Names a value that a forward computes, for a dump of `level: debug`, which has only such values and their gradients (msprobe's
+/// PrecisionDebugger.save). Returns `value`. To other levels and tools it is a declared layer that changes nothing.
+///
+///   const at::Tensor scores = npu_train::named_value("scores", at::matmul(q, k.transpose(-2, -1)));
+at::Tensor named_value(const std::string& name, const at::Tensor& value);
+
 /// Computes `forward(x)` as the layer `name`; an empty name declares no layer.
 at::Tensor in_layer(const std::string& name, const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& forward);
 

@@ -45,6 +45,7 @@ struct SeenLayer {
   std::string path;                 ///< names of the enclosing scopes and its own, joined by dots
   std::vector<at::Tensor> inputs;   ///< as passed to LayerScope; empty if it only names the operators inside
   std::vector<at::Tensor> outputs;  ///< empty before it has ended, or after an exception
+  bool names_value = false;         ///< no layer, but a value that named_value() names: its only input and output
 };
 
 /// Returns whether SeenOp::flops counts operators with this name: convolutions, products and attention.

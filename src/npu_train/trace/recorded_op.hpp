@@ -5,9 +5,13 @@
 #include <ATen/record_function.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace npu_train::detail {
+
+/// The end of a range's name that names a value instead of a layer; profilers show it.
+inline constexpr std::string_view kNamedValue = " (value)";
 
 /// A range named `name` with inputs and output. `inputs` is called only if an observer or profiler is active.
 class RecordedOp {

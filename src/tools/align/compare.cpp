@@ -8,6 +8,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/align/dump_options.hpp"
+#include "tools/align/dump_places.hpp"
 #include "tools/align/step_comparer.hpp"
 #include "tools/align/update_check.hpp"
 
@@ -187,9 +188,10 @@ class DumpComparer {
     out_.complete &= step.one_sided == 0 && step.not_compared == 0 && a.complete && b.complete;
     out_.sampled |= is_sample(a) || is_sample(b);
     for (const auto* s : {&a, &b})
-      if (!s->complete && s->calls.empty()) cut_ = (s->folder / "dump.json").string();
+      if (!s->complete && s->calls.empty()) cut_ = detail::description_in(s->folder).string();
     for (const auto* s : {&a, &b})
-      if (!s->complete) step.notes.push_back((s->folder / "dump.json").string() + ": truncated; compared up to its last complete call");
+      if (!s->complete)
+        step.notes.push_back(detail::description_in(s->folder).string() + ": truncated; compared up to its last complete call");
     detail::fail_unproven(step, a, b);
     out_.agrees &= step.failed == 0;
     const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;

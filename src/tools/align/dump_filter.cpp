@@ -34,8 +34,8 @@ DumpFilter::DumpFilter(const DumpOptions& options)
 std::vector<std::string> DumpFilter::unmatched() const {
   std::vector<std::string> out;
   const auto tell = [&](const char* option, const std::string& name, const std::string& so) {
-    out.push_back(std::string("dump.") + option + ": '" + name + "' matches no layer or operator at dump.level=" + options_.level + so +
-                  nearest(name));
+    out.push_back(std::string("dump.") + option + ": '" + name + "' matches no " + (named_values() ? "named value" : "layer or operator") +
+                  " at dump.level=" + options_.level + so + nearest(name));
   };
   for (size_t i = 0; i < list_.size(); ++i)
     if (!fits_[i]) tell("list", options_.list[i], "");
@@ -58,8 +58,8 @@ std::string DumpFilter::nearest(const std::string& pattern) const {
   std::vector<std::string> names;
   for (const auto& base : seen_) {
     const auto first = base.find('.'), last = base.rfind('.');
-    if (first == std::string::npos) continue;
     names.push_back(base);
+    if (first == std::string::npos) continue;
     names.push_back(base.substr(first + 1));
     if (first == last) continue;
     const auto path = base.substr(first + 1, last - first - 1);  // the path of a layer, or an operator's name

@@ -24,7 +24,8 @@ constexpr size_t kFlushAt = size_t{1} << 16;
 // Removes only files of a dump: the folder may contain other files.
 std::filesystem::path emptied(std::filesystem::path folder) {
   std::error_code ignored;
-  for (const char* name : {"dump.json", "stack.json", "construct.json", kRankNotes}) std::filesystem::remove(folder / name, ignored);
+  for (const char* name : {kDumpJson, kDebugJson, "stack.json", "construct.json", kRankNotes})
+    std::filesystem::remove(folder / name, ignored);
   std::filesystem::remove_all(folder / "dump_tensor_data", ignored);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -51,7 +52,7 @@ int remove_later_steps(const std::filesystem::path& dir, int64_t step, int rank)
     const auto number = number_after(it->path().filename().string(), "step");
     if (!number || *number < step) continue;
     const auto folder = rank_folder(it->path(), rank);
-    if (!std::filesystem::exists(folder / "dump.json", ignored) && !std::filesystem::exists(folder / kRankNotes, ignored)) continue;
+    if (description_in(folder).empty() && !std::filesystem::exists(folder / kRankNotes, ignored)) continue;
     std::filesystem::remove_all(folder, ignored);
     ++removed;
   }
@@ -77,23 +78,25 @@ void JsonStream::flush() {
   pending_.clear();
 }
 
-DumpFolder::DumpFolder(std::filesystem::path folder, const std::string& head)
+DumpFolder::DumpFolder(std::filesystem::path folder, const std::string& head, bool named_values)
     : folder_(emptied(std::move(folder))),
-      data_(folder_ / "dump.json", "{" + head + "\n\"data\": {", "\n}}\n"),
-      stack_(folder_ / "stack.json", "{", "\n}\n"),
-      construct_(folder_ / "construct.json", "{", "\n}\n") {}
+      data_(folder_ / (named_values ? kDebugJson : kDumpJson), "{" + head + "\n\"data\": {", "\n}}\n") {
+  if (named_values) return;
+  stack_.emplace(folder_ / "stack.json", "{", "\n}\n");
+  construct_.emplace(folder_ / "construct.json", "{", "\n}\n");
+}
 
 void DumpFolder::add(const DumpEntry& entry) {
   data_.add(entry.name, to_json(entry.content));
-  construct_.add(entry.name, entry.parent.empty() ? "null" : json_string(entry.parent));
-  if (!entry.stack.empty())
-    stack_.add(std::to_string(stacks_++), "[[" + json_string(entry.name) + "], [" + json_string(entry.stack) + "]]");
+  if (construct_) construct_->add(entry.name, entry.parent.empty() ? "null" : json_string(entry.parent));
+  if (stack_ && !entry.stack.empty())
+    stack_->add(std::to_string(stacks_++), "[[" + json_string(entry.name) + "], [" + json_string(entry.stack) + "]]");
 }
 
 void DumpFolder::flush() {
   data_.flush();
-  construct_.flush();
-  stack_.flush();
+  if (construct_) construct_->flush();
+  if (stack_) stack_->flush();
 }
 
 }  // namespace npu_train::detail

@@ -1,8 +1,9 @@
-// The folder of one step and rank: dump.json, stack.json and construct.json, written call by call.
+// The folder of one step and rank: dump.json, stack.json and construct.json, written call by call; or only debug.json with named values.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "tools/align/dump_node.hpp"
@@ -38,8 +39,8 @@ int remove_later_steps(const std::filesystem::path& dir, int64_t step, int rank)
 class DumpFolder {
  public:
   // Creates the folder and removes the files of an earlier run from it. `head`: members of dump.json before "data", as JSON with a trailing
-  // comma.
-  DumpFolder(std::filesystem::path folder, const std::string& head);
+  // comma. `named_values`: of the level debug.
+  DumpFolder(std::filesystem::path folder, const std::string& head, bool named_values);
 
   void add(const DumpEntry& entry);
   void flush();
@@ -47,7 +48,8 @@ class DumpFolder {
 
  private:
   std::filesystem::path folder_;
-  JsonStream data_, stack_, construct_;
+  JsonStream data_;
+  std::optional<JsonStream> stack_, construct_;  // none for named values
   int64_t stacks_ = 0;
 };
 

@@ -136,7 +136,8 @@ void DumpRecorder::loss(const at::Tensor& loss) {
   const std::lock_guard lock(mutex_);
   const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   close_call();
-  if (!filter_.direction("forward") || !filter_.side("output")) return;
+  forward_over_ = true;
+  if (filter_.named_values() || !filter_.direction("forward") || !filter_.side("output")) return;
   DumpEntry entry;
   entry.name = "Module.loss.Loss.forward." + std::to_string(next_number("Module.loss.Loss"));
   entry.content.set("input_args", DumpNode::list());
@@ -147,7 +148,7 @@ void DumpRecorder::loss(const at::Tensor& loss) {
 
 void DumpRecorder::parameter_gradients(const ParameterSet& parameters) {
   const std::lock_guard lock(mutex_);
-  if (!filter_.extra("parameters_grad")) return;
+  if (filter_.named_values() || !filter_.extra("parameters_grad")) return;
   leaves_.forget();
   std::vector<DumpEntry> entries;
   std::unordered_map<std::string, size_t> by_layer;
@@ -174,7 +175,7 @@ void DumpRecorder::parameter_gradients(const ParameterSet& parameters) {
 
 void DumpRecorder::optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale) {
   const std::lock_guard lock(mutex_);
-  if (!filter_.extra("optimizer") || options_.task == "overflow_check") return;
+  if (filter_.named_values() || !filter_.extra("optimizer") || options_.task == "overflow_check") return;
   leaves_.forget();
   DumpEntry entry;
   entry.name = "Module.optimizer." + class_of_operator(optimizer.name()) + ".forward.0";

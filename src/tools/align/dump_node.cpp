@@ -31,6 +31,7 @@ std::string leaf_json(const DumpLeaf& leaf) {
            ", \"Norm\": " + number_or_null(s.norm);
   }
   out += std::string(", \"requires_grad\": ") + (leaf.requires_grad ? "true" : "false");
+  if (!leaf.phase.empty()) out += ", \"phase\": " + json_string(leaf.phase);
   if (!leaf.parameter.empty()) out += ", \"parameter\": " + json_string(leaf.parameter);
   if (leaf.crc) out += printed(", \"md5\": \"%08x\"", *leaf.crc);
   if (!leaf.data_name.empty()) out += ", \"data_name\": " + json_string(leaf.data_name);

@@ -22,6 +22,7 @@ struct DumpLeaf {
   std::optional<TensorStatistics> statistics;
   std::optional<uint32_t> crc;
   std::string data_name;
+  std::string phase;    // of a named value behind the forward pass: backward | update
   int64_t sampled = 0;  // number of elements in the file if it contains a sample
 };
 
@@ -53,9 +54,9 @@ inline void DumpNode::add(DumpNode node) { items.push_back({std::string(), std::
 inline void DumpNode::set(const std::string& key, DumpNode node) { items.push_back({key, std::move(node)}); }
 
 struct DumpEntry {
-  std::string name;    // "Module.conv1.Conv2d.forward.0"
-  std::string parent;  // name of the enclosing call; "" at the top
-  std::string stack;   // where it was called
+  std::string name{};    // "Module.conv1.Conv2d.forward.0"
+  std::string parent{};  // name of the enclosing call; "" at the top
+  std::string stack{};   // where it was called
   DumpNode content = DumpNode::map();
 };
 

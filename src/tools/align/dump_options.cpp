@@ -11,8 +11,8 @@ const ConfigTable<DumpOptions>& DumpOptions::config_table() {
   using T = DumpOptions;
   static const auto table =
       ConfigTable<T>("dump")
-          .field("level", &T::level, "module: layers; op: operators; mix: both",
-                 one_of({"module", "op", "mix"}, {{"L0", "module"}, {"L1", "op"}}))
+          .field("level", &T::level, "module: layers; op: operators; mix: both; debug: named values",
+                 one_of({"module", "op", "mix", "debug"}, {{"L0", "module"}, {"L1", "op"}}))
           .field("task", &T::task, "tensor: also the values; overflow_check: only non-finite tensors, with their values",
                  one_of({"statistics", "tensor", "overflow_check"}))
           .field("steps", &T::steps, "indices of the windows, from 0, as in [0, \"4-6\"]; empty: all")

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "npu_train/core/whole_number.hpp"
 
@@ -16,6 +17,17 @@ inline std::optional<int64_t> number_after(std::string_view name, std::string_vi
   if (!name.starts_with(word)) return std::nullopt;
   const auto number = whole_number(name.substr(word.size()));
   return number && *number >= 0 ? number : std::nullopt;
+}
+
+// The file that describes the values: of calls, or those that a program named (msprobe's level debug).
+inline constexpr const char *kDumpJson = "dump.json", *kDebugJson = "debug.json";
+
+// Returns the path of that file in a step's folder; empty if there is none.
+inline std::filesystem::path description_in(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {kDumpJson, kDebugJson})
+    if (std::filesystem::exists(folder / name, ignored)) return folder / name;
+  return {};
 }
 
 inline std::filesystem::path rank_folder(const std::filesystem::path& step_folder, int rank) {

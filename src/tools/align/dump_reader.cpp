@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -14,7 +16,7 @@ namespace npu_train {
 namespace fs = std::filesystem;
 namespace {
 
-using detail::number_after;
+using detail::number_after, detail::description_in, detail::kDumpJson, detail::kDebugJson;
 
 constexpr JsonLimits kLimits{.values = 20'000'000, .max_bytes = uint64_t{1} << 30};
 constexpr int64_t kMostItems = 1'000'000;  // calls and values of a step: in memory an item needs some 300 bytes, in the file a null needs 5
@@ -31,12 +33,12 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
 }
 
 void add_ranks(const fs::path& step_folder, int64_t step, std::vector<Dump::Place>& places) {
-  if (fs::exists(step_folder / "dump.json")) places.push_back({step, "rank0", step_folder});
+  if (!description_in(step_folder).empty()) places.push_back({step, "rank0", step_folder});
   std::vector<Dump::Place> found;
   for (const auto& folder : folders_in(step_folder)) {
     const auto name = folder.filename().string();
     const bool known = name == "rank" || number_after(name, "rank") || number_after(name, "proc");
-    if (known && fs::exists(folder / "dump.json")) found.push_back({step, name, folder});
+    if (known && !description_in(folder).empty()) found.push_back({step, name, folder});
   }
   // for a run that is not distributed, msprobe names the folder after the process, or "rank"
   if (found.size() == 1 && !number_after(found[0].rank, "rank")) found[0].rank = "rank0";
@@ -60,10 +62,10 @@ std::vector<Dump::Place> places_in(const fs::path& path) {
   return out;
 }
 
-// Returns the folder if `path` is a dump.json, otherwise `path`.
+// Returns the folder if `path` is a dump.json or debug.json, otherwise `path`.
 fs::path folder_of(const fs::path& path) {
   std::error_code error;
-  if (path.filename() != "dump.json" || !fs::is_regular_file(path, error)) return path;
+  if ((path.filename() != kDumpJson && path.filename() != kDebugJson) || !fs::is_regular_file(path, error)) return path;
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
@@ -77,7 +79,10 @@ std::vector<std::string> split(const std::string& text) {
   return out;
 }
 
-// Parses Module.{path}.{Class}.{direction}.{number} and {Prefix}.{api}.{number}.{direction}. Other names are unchanged.
+constexpr const char *kNamed = "debug", *kGradient = "_grad";
+
+// Parses Module.{path}.{Class}.{direction}.{number}, {Prefix}.{api}.{number}.{direction} and {name}.{number}.debug. Other names are
+// unchanged.
 void read_name(DumpCall& call) {
   const auto parts = split(call.name);
   const auto n = parts.size();
@@ -98,8 +103,14 @@ void read_name(DumpCall& call) {
     call.number = number_after(parts[n - 2], "").value_or(0);
     call.type = piece(1, n - 2);
     call.layer = piece(1, n - 1);
+  } else if (n >= 3 && parts[n - 1] == kNamed) {
+    call.number = number_after(parts[n - 2], "").value_or(0);
+    call.type = kNamed;
+    call.layer = piece(0, n - 2);
   }
 }
+
+bool is_named_value(const DumpCall& call) { return call.type == kNamed && !call.is_module; }
 
 std::optional<double> number_of(const Json* value) {
   if (value == nullptr || value->is_null()) return std::nullopt;
@@ -145,6 +156,7 @@ class CallReader {
   CallReader(DumpCall& call, const std::string& source, ItemBudget& budget) : call_(call), source_(source), budget_(budget) {}
 
   void read(const Json& content) {
+    if (is_named_value(call_)) return visit(content, call_.name, "output", 0);
     if (!content.is_object()) return;
     for (const auto& [key, value] : content.members(source_)) {
       if (call_.direction == "parameters_grad")
@@ -210,6 +222,12 @@ class CallReader {
     item.parameter = text("parameter");
     if (!item.parameter.empty()) item.side = "parameters";
     item.sampled = std::max<int64_t>(0, size_of(leaf.find("sampled")));
+    if (const auto phase = text("phase"); !phase.empty() && is_named_value(call_)) {
+      call_.direction = "backward";
+      item.unscaled = phase == "update";
+      if (phase == "backward" && call_.layer.ends_with(kGradient))
+        call_.layer.resize(call_.layer.size() - std::string_view(kGradient).size());
+    }
   }
 
   DumpCall& call_;
@@ -231,6 +249,26 @@ void read_parents(const fs::path& path, std::vector<DumpCall>& calls) {
     if (parent.is_array() && !parent.items("").empty() && parent.items("")[0].is_text())
       found->second->parent = parent.items("")[0].text("");
   }
+}
+
+// The gradient of the named value x is the named value x_grad, which msprobe writes next to x: moves the gradients to the end, in the order
+// of a backward pass.
+void find_gradients(std::vector<DumpCall>& calls) {
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < calls.size(); ++i) places.emplace(calls[i].name, i);
+  std::vector<std::pair<size_t, DumpCall>> gradients;  // with the place of the value
+  for (auto& call : calls) {
+    if (call.type != kNamed || !call.layer.ends_with(kGradient)) continue;
+    const auto of = call.layer.substr(0, call.layer.size() - std::string_view(kGradient).size());
+    const auto value = places.find(of + call.name.substr(call.layer.size()));
+    if (value == places.end()) continue;
+    call.direction = "backward";
+    call.layer = of;
+    gradients.emplace_back(value->second, std::move(call));
+  }
+  std::erase_if(calls, [](const auto& call) { return call.name.empty(); });  // moved
+  std::stable_sort(gradients.begin(), gradients.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (auto& [place, call] : gradients) calls.push_back(std::move(call));
 }
 
 /// Whether a truncated text ends between two calls: inside "data" of the document, and not deeper.
@@ -270,7 +308,7 @@ Dump Dump::open(const fs::path& given) {
   }
   const auto inside = fs::canonical(path, error);
   for (const auto& place : out.places_) {
-    const auto file = place.folder / "dump.json";
+    const auto file = description_in(place.folder);
     const auto real = fs::canonical(file, error);
     check(!error && std::mismatch(inside.begin(), inside.end(), real.begin(), real.end()).first == inside.end(), ErrorKind::Data, "dump",
           file.string(), ": a link in its path leads out of the dump; hint: give the folder to which it leads");
@@ -290,12 +328,12 @@ fs::path dump_around(const fs::path& path) {
   const auto folder = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
   std::error_code error;
   const bool part = name == "stack.json" || name == "construct.json" || name == "dump_tensor_data";
-  return part && fs::is_regular_file(folder / "dump.json", error) ? folder : fs::path();
+  return part && !description_in(folder).empty() ? folder : fs::path();
 }
 
 DumpStep read_dump_step(const Dump::Place& place) {
   DumpStep out{.step = place.step, .rank = place.rank, .folder = place.folder, .task = {}, .level = {}};
-  const auto path = place.folder / "dump.json";
+  const auto path = description_in(place.folder);
   const auto source = path.string();
   const auto document = load_json_prefix(path, kLimits);
   const auto& json = document.value;
@@ -322,6 +360,7 @@ DumpStep read_dump_step(const Dump::Place& place) {
       CallReader(call, source, budget).read(content);
     }
   if (!out.complete && !out.calls.empty() && !ends_between_calls(path)) out.calls.pop_back();  // it would be another call
+  if (out.level == "debug" && out.facts.empty()) find_gradients(out.calls);
   read_parents(place.folder / "construct.json", out.calls);
   return out;
 }

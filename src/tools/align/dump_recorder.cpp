@@ -256,6 +256,7 @@ void DumpRecorder::layer_begins(const SeenLayer& layer) {
 
 void DumpRecorder::layer_ended(const SeenLayer& layer) {
   const std::lock_guard lock(mutex_);
+  if (filter_.named_values() && layer.names_value && !layer.outputs.empty()) named_value(layer.path, layer.outputs[0]);
   if (closed_ || layers_.empty()) return;
   close_call();
   auto call = std::move(layers_.back());
@@ -263,6 +264,44 @@ void DumpRecorder::layer_ended(const SeenLayer& layer) {
   set_outputs(call, layer.outputs);
   if (call.inputs.empty() && call.outputs.empty()) call.wanted = false;
   finish(call);
+}
+
+// Returns a name that no other value of the step has: a key that occurs twice would make the document unreadable.
+std::string DumpRecorder::name_of_value(const std::string& base) {
+  std::string out;
+  do out = base + "." + std::to_string(next_number(base)) + ".debug";
+  while (!named_.insert(out).second);
+  return out;
+}
+
+void DumpRecorder::emit_value(const std::string& name, const at::Tensor& value, const char* phase) {
+  leaves_.forget(value);  // fused optimizers change tensors without a new version
+  auto node = leaves_.tensor(value, name);
+  if (node.leaf) node.leaf->phase = phase;
+  leaves_.forget(value);  // the leaf has the phase of this value
+  emit({.name = name, .content = std::move(node)});
+}
+
+void DumpRecorder::named_value(const std::string& name, const at::Tensor& value) {
+  const std::lock_guard lock(mutex_);
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+  if (closed_ || !filter_.enter(name)) return;
+  if (filter_.direction(forward_over_ ? "backward" : "forward")) emit_value(name_of_value(name), value, forward_over_ ? "update" : "");
+  const bool has_gradient = !forward_over_ && value.requires_grad() && !value.is_leaf();  // hooks of leaves would stay
+  if (!has_gradient || !filter_.direction("backward")) return;
+  value.register_hook([weak = weak_from_this(), of = name_of_value(name + "_grad")](const at::Tensor& gradient) {
+    const auto self = weak.lock();
+    if (!self) return;
+    const std::lock_guard lock_of_hook(self->mutex_);
+    const at::RecordFunctionGuard not_seen(/*is_enabled=*/false);
+    // Of a second backward pass over the same graph, nothing is recorded, as for layers.
+    if (!self->closed_ && self->arrived_.insert(of).second) self->emit_value(of, gradient, "backward");
+  });
+}
+
+void DumpRecorder::begin_forward() {
+  const std::lock_guard lock(mutex_);
+  forward_over_ = false;  // micro-batches, or a second loss
 }
 
 void DumpRecorder::end_forward() {

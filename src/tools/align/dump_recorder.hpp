@@ -23,8 +23,9 @@ namespace npu_train::detail {
 class DumpFilter {
  public:
   explicit DumpFilter(const DumpOptions& options);
-  bool modules() const { return options_.level != "op"; }
-  bool operators() const { return options_.level != "module"; }
+  bool modules() const { return options_.level == "module" || options_.level == "mix"; }
+  bool operators() const { return options_.level == "op" || options_.level == "mix"; }
+  bool named_values() const { return options_.level == "debug"; }
   // `base` is the name of a call without direction and number: "Module.conv1.Conv2d". enter() advances through the scope, so call it once
   // per call.
   bool enter(const std::string& base);
@@ -60,6 +61,9 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void layer_begins(const SeenLayer& layer) override;
   void layer_ended(const SeenLayer& layer) override;
 
+  // Records a value that the program names, and in the forward pass its gradient, unless it is a leaf.
+  void named_value(const std::string& name, const at::Tensor& value);
+  void begin_forward();
   void end_forward();
   void loss(const at::Tensor& loss);
   // Writes the gradients that have arrived so far; `all`: no more will arrive.
@@ -111,6 +115,8 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void finish(OpenCall& call);
   void keep_overflow(OpenCall& call);
   int64_t next_number(const std::string& base) { return calls_[base]++; }
+  std::string name_of_value(const std::string& base);
+  void emit_value(const std::string& name, const at::Tensor& value, const char* phase);
   DumpNode tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep = false);
   static std::vector<at::Tensor> data_inputs(const SeenOp& op);
   // Returns an argument of an operator, with the parameter's name if it is one.
@@ -139,6 +145,9 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   LeafMaker leaves_;
   std::recursive_mutex mutex_;  // hooks run in autograd's threads
   bool closed_ = false;
+  bool forward_over_ = false;      // the loss was recorded
+  std::set<std::string> named_;    // names of named values
+  std::set<std::string> arrived_;  // names of their gradients that came
   bool empty_ = true;
 
   std::map<std::string, bool> is_leaf_;  // layers that own parameters: whether no other layer is inside them

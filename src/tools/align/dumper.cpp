@@ -11,6 +11,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/backend.hpp"
@@ -81,6 +82,9 @@ Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::s
   check(!only_optimizer || options_.task != "overflow_check", ErrorKind::Usage, "dump.data_mode",
         "[optimizer] with task overflow_check dumps nothing: overflows are searched in layers and operators; allowed: task statistics "
         "or tensor, or forward, backward and parameters_grad");
+  check(options_.level != "debug" || (options_.task != "overflow_check" && options_.scope.empty() && options_.sample == 1),
+        ErrorKind::Usage, "dump.level",
+        "debug dumps the values that the program names; allowed with it: task statistics or tensor, no scope and no sample");
   if (options_.task == "statistics" && (options_.sample_elements < 1 || options_.format != "pt"))
     log_warning("dump.", options_.format != "pt" ? "format" : "sample_elements",
                 " applies to files of values, which task statistics does not write; allowed: task: tensor");
@@ -133,9 +137,9 @@ bool Dumper::begin_step() {
   impl_->begun = true;
   const auto folder = detail::rank_folder(options_.dir, step_, impl_->rank);
   using detail::json_string;
-  const char* level = options_.level == "module" ? "L0" : options_.level == "op" ? "L1" : "mix";
-  std::string head =
-      "\"task\": " + json_string(options_.task) + ", \"level\": \"" + level + "\", \"framework\": \"pytorch\", " + "\"dump_data_dir\": ";
+  const auto& level = options_.level == "module" ? "L0" : options_.level == "op" ? "L1" : options_.level;
+  std::string head = "\"task\": " + json_string(options_.task) + ", \"level\": " + json_string(level) + ", \"framework\": \"pytorch\", " +
+                     "\"dump_data_dir\": ";
   const auto data = std::filesystem::absolute(folder / "dump_tensor_data");
   head += options_.task == "statistics" ? "null" : json_string(data.string());
   auto facts = own_facts();
@@ -144,7 +148,7 @@ bool Dumper::begin_step() {
   std::vector<std::string> members;
   for (const auto& [key, value] : facts) members.push_back(json_string(key) + ": " + value);
   head += ",\n\"npu_train\": {" + join(members);
-  auto files = std::make_unique<detail::DumpFolder>(folder, head + "},");
+  auto files = std::make_unique<detail::DumpFolder>(folder, head + "},", options_.level == "debug");
   if (options_.task != "statistics") std::filesystem::create_directories(folder / "dump_tensor_data");
   bool saturates = false;
   if (!model_.parameters.empty()) {
@@ -156,7 +160,8 @@ bool Dumper::begin_step() {
 }
 
 void Dumper::observe() {
-  impl_->observer = std::make_unique<OpObserver>(model_.parameters, *impl_->recorder, /*every=*/true);
+  impl_->recorder->begin_forward();
+  impl_->observer = std::make_unique<OpObserver>(model_.parameters, *impl_->recorder, /*every=*/options_.level != "debug");
   for (const auto& [name, buffer] : model_.buffers) impl_->observer->watch(name, buffer);
 }
 
@@ -178,13 +183,18 @@ void Dumper::finish_step() {
   const auto unmatched = recorder->unmatched();
   for (const auto& text : unmatched) warn_once(text, text);
   if (recorder->empty() && options_.task != "overflow_check")
-    warn_once("empty dump", "dump: no layer or operator of step " + std::to_string(step_) + " was dumped" +
-                                (unmatched.empty() ? "; selection: " + asked_for(options_) : ""));
+    warn_once("empty dump",
+              str_cat("dump: no ", options_.level == "debug" ? "named value" : "layer or operator", " of step ", step_, " was dumped") +
+                  (unmatched.empty() ? "; selection: " + asked_for(options_) : ""));
 }
 
 void Dumper::start() {
   stop_observing();  // ends a forward pass without a loss
   if (begin_step()) observe();
+}
+
+void Dumper::save(const std::string& name, const at::Tensor& value) {
+  if (options_.level == "debug" && begin_step()) impl_->recorder->named_value(name, value);
 }
 
 void Dumper::loss(const at::Tensor& loss) {

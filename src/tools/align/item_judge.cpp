@@ -49,7 +49,9 @@ bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, c
   return equal("seed") && equal("sample_elements");
 }
 
-double loss_scale_of(const DumpStep& step) {
+// Returns the factor that a value contains: the loss scale for gradients of the backward pass, 1 for other values.
+double loss_scale_of(const DumpStep& step, const std::string& direction, const DumpItem& item) {
+  if (direction != "backward" || item.unscaled) return 1;
   const auto found = step.facts.find("loss_scale");
   if (found == step.facts.end()) return 1;
   const double scale = decimal_number(found->second).value_or(0);
@@ -121,6 +123,20 @@ double statistics_error(const DumpItem& a, const DumpItem& b) {
 
 namespace {
 
+// Whether the statistics cover what a sample of the elements omits. Those of a value with NaN or inf do not, nor does a checksum.
+bool has_all_statistics(const DumpItem& item) {
+  const auto known = [](const std::optional<double>& v) { return v && std::isfinite(*v); };
+  return known(item.max) && known(item.min) && known(item.mean) && known(item.norm);
+}
+
+// Returns the error of a sample relative to the complete value, whose norm the dump has: a sample of a sparse value may be zero.
+double error_of_sample(const PairMetrics& m, const DumpItem& b) {
+  const double whole = b.norm.value_or(0);
+  if (m.nonfinite_mismatch > 0) return kNever;
+  const double share = static_cast<double>(m.elements) / static_cast<double>(std::max<int64_t>(1, numel_of(b.shape)));
+  return m.euclidean == 0 ? 0 : whole > 0 ? m.euclidean / std::sqrt(share) / whole : 1;
+}
+
 // Returns the error of values. If B is zero and A is not, the error is relative to A, as for statistics.
 double error_of(const PairMetrics& m) {
   if (m.nonfinite_mismatch > 0 || std::isnan(m.relative_norm)) return kNever;
@@ -166,7 +182,7 @@ ItemJudge::ItemJudge(const DumpStep& a, const DumpStep& b, const CompareOptions&
   for (const auto& call : b.calls)
     for (const auto& item : call.items)
       if (item.max && item.side != "parameters" && call.direction != "forward") {
-        const double scale = call.direction == "backward" ? loss_scale_of(b) : 1;
+        const double scale = loss_scale_of(b, call.direction, item);
         const double largest = std::max(std::abs(*item.max), std::abs(item.min.value_or(0))) / scale;
         if (std::isfinite(largest)) scales_[call.direction] = std::max(scales_[call.direction], largest);
       }
@@ -175,8 +191,7 @@ ItemJudge::ItemJudge(const DumpStep& a, const DumpStep& b, const CompareOptions&
 int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) const {
   using Kind = ItemComparison::Kind;
   const auto &a = item.item_a, &b = item.item_b;
-  const bool scaled = direction == "backward";
-  const double scale_a = scaled ? loss_scale_of(a_) : 1, scale_b = scaled ? loss_scale_of(b_) : 1;
+  const double scale_a = loss_scale_of(a_, direction, a), scale_b = loss_scale_of(b_, direction, b);
   if (a.is_tensor() != b.is_tensor()) {
     item.kind = Kind::Unmatched;
     item.message = a.is_tensor() ? "a tensor in A, " + b.value + " in B" : a.value + " in A, a tensor in B";
@@ -235,15 +250,18 @@ void ItemJudge::compare_statistics(ItemComparison& item, double scale_a, double 
 
 int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double scale_b) const {
   try {
+    const bool sample = has_all_statistics(item.item_a) && has_all_statistics(item.item_b);
     auto pair = compare_value_files({a_.file_of(item.item_a), item.item_a, scale_a}, {b_.file_of(item.item_b), item.item_b, scale_b},
-                                    options_.sample_elements, static_cast<uint64_t>(options_.seed));
+                                    sample ? options_.sample_elements : 1, static_cast<uint64_t>(options_.seed));
     item.metrics = std::move(pair.metrics);
     item.partial = !pair.whole;
-    if (item.partial)
+    if (item.partial) {
       compare_statistics(item, scale_a, scale_b);
-    else if (scale_a != 1 || scale_b != 1)
-      compare_statistics_of(item);
-    item.error = std::max(item.partial ? item.error : 0, error_of(item.metrics));
+      item.error = std::max(item.error, error_of_sample(item.metrics, item.item_b));
+      return pair.bytes;
+    }
+    if (scale_a != 1 || scale_b != 1) compare_statistics_of(item);
+    item.error = error_of(item.metrics);
     return pair.bytes;
   } catch (const Error& e) {
     item.kind = ItemComparison::Kind::NotCompared;

@@ -58,7 +58,7 @@ class MsprobeConfig {
           one_of_words(key, value, {{"statistics", "statistics"}, {"tensor", "tensor"}, {"overflow_check", "overflow_check"}}), "task",
           key);
     else if (key == "level")
-      set(options.level, one_of_words(key, value, {{"L0", "module"}, {"L1", "op"}, {"mix", "mix"}}), "level", key);
+      set(options.level, one_of_words(key, value, {{"L0", "module"}, {"L1", "op"}, {"mix", "mix"}, {"debug", "debug"}}), "level", key);
     else if (key == "dump_path")
       set(options.dir, value.text(at(key)), "dir", key);
     else if (key == "step")

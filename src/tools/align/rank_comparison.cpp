@@ -35,7 +35,7 @@ std::map<int64_t, RanksOfStep> read_steps(const fs::path& path, const std::vecto
   for (const auto& [step, step_folder] : numbered(path, "step"))
     for (const auto& [rank, folder] : numbered(step_folder, "rank")) {
       const auto file = folder / detail::kRankNotes;
-      dumped |= fs::exists(folder / "dump.json", error);
+      dumped |= !detail::description_in(folder).empty();
       if (!fs::is_regular_file(fs::symlink_status(file, error))) continue;
       if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), step) == wanted.end()) continue;
       auto notes = detail::read_rank_notes(file);

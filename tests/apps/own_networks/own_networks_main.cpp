@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "npu_train/nn/layer_scope.hpp"
 #include "npu_train/tools/commands/main.hpp"
 #include "npu_train/train/classifier.hpp"
 
@@ -29,7 +30,10 @@ struct ResidualImpl : torch::nn::Module {
       : stem(register_module("stem", Conv2d(Conv2dOptions(3, 32, 3).padding(1)))),
         blocks(register_module("blocks", torch::nn::Sequential(Block(32), Block(32)))),
         fc(register_module("fc", Linear(32, 2))) {}
-  torch::Tensor forward(const torch::Tensor& x) { return fc(blocks->forward(torch::relu(stem(x))).mean({2, 3})); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto first = npu_train::named_value("first", torch::relu(stem(x)));
+    return fc(npu_train::named_value("pooled", blocks->forward(first).mean({2, 3})));
+  }
   Conv2d stem;
   torch::nn::Sequential blocks;
   Linear fc;

@@ -225,6 +225,27 @@ TEST_CASE("a mapping and order pair other names") {
   }
 }
 
+TEST_CASE("named values: the first one that differs, in msprobe's form too") {
+  const TempDir dir;
+  // msprobe writes the gradient next to its value.
+  const auto dump = [&](const std::string& name, double first, double second, double gradient) {
+    const auto folder = dir / name / "step0" / "rank0";
+    make_folder(folder);
+    const auto entry = [](const char* key, double max) { return std::string("\"") + key + "\": " + CraftedDump::tensor("[4]", max); };
+    write_file_atomic(folder / "debug.json", R"({"task": "statistics", "level": "debug", "data": {)" + entry("scores.0.debug", first) +
+                                                 ", " + entry("scores_grad.0.debug", gradient) + R"(, "pooled.0.debug": [)" +
+                                                 CraftedDump::tensor("[4]", second) + R"(, {"type": "int", "value": 3}]}})");
+    return dir / name;
+  };
+  const auto b = dump("b", 1, 1, 1);
+  CHECK(compare_dumps(dump("same", 1, 1, 1), b).agrees);
+  const auto later = compare_dumps(dump("later", 1, 1.5, 1.5), b);
+  CHECK((later.first.layer == "pooled" && later.first.direction == "forward"));
+  const auto gradient = compare_dumps(dump("gradient", 1, 1, 1.5), b);
+  CHECK((gradient.first.layer == "scores" && gradient.first.direction == "backward"));
+  CHECK(compare_dumps(dir / "later/step0/rank0/debug.json", b).first.found);
+}
+
 TEST_CASE("steps that were chosen are a part") {
   CHECK(with_fault({}, {.task = "tensor"}, {.steps = {0}}).sampled);
   CHECK_FALSE(with_fault({}, {.task = "tensor"}, {.steps = {0, 1}}).sampled);

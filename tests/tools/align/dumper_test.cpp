@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <torch/nn/modules.h>
+
+#include <algorithm>
 #include <filesystem>
 
 #include "npu_train/core/log.hpp"
@@ -17,7 +19,7 @@
 #include "npu_train/tools/align/dumper.hpp"
 
 using namespace npu_train;
-using npu_train::testing::has, npu_train::testing::TempDir;
+using npu_train::testing::error_of, npu_train::testing::has, npu_train::testing::TempDir;
 namespace fs = std::filesystem;
 
 namespace {
@@ -142,6 +144,86 @@ TEST_CASE("a sample of elements is the same for equal sizes and in order") {
     while (at < flat.numel() && !at::equal(flat[at], kept[i])) ++at;
     CHECK(at < flat.numel());
   }
+}
+
+TEST_CASE("level debug has the values that code names, and their gradients") {
+  const TempDir dir;
+  DumperNet net;
+  Dumper dumper({.level = "debug", .task = "tensor", .dir = dir.path()}, dumped_model(net));
+  const at::Tensor x = at::randn({2, 3, 5, 5});
+  at::Tensor normed;
+  dumper.start();
+  const at::Tensor y = named_value("features", in_layer("block", x, [&](const at::Tensor& t) {
+                                     normed = named_value("normed", net.norm(net.conv(t)));
+                                     normed.retain_grad();
+                                     return normed.relu();
+                                   }));
+  const at::Tensor loss = net.head(named_value("features", y * 2).mean({2, 3})).square().mean();
+  dumper.loss(loss);
+  loss.backward();
+  dumper.stop();
+  dumper.save("slope", net.head->weight.grad());
+  dumper.step();
+  const auto folder = fs::path(dir.path()) / "step0" / "rank0";
+  CHECK_FALSE((fs::exists(folder / "dump.json") || fs::exists(folder / "construct.json")));
+  CHECK(load_json(folder / "debug.json").at("level", "d").text("d") == "debug");
+  const auto value = [&](const std::string& name) { return load_pth(folder / "dump_tensor_data" / (name + ".pt")).tensors.at(0).second; };
+  CHECK(at::equal(value("block.normed.0.debug"), normed));
+  CHECK(at::equal(value("block.normed_grad.0.debug"), normed.grad()));
+  CHECK(at::equal(value("features.1.debug"), y * 2));
+  CHECK(at::equal(value("slope.0.debug"), net.head->weight.grad()));
+  std::vector<std::string> calls;
+  for (const auto& call : read_dump_step(Dump::open(dir.path()).places().at(0)).calls)
+    calls.push_back(call.layer + " " + call.direction + " " + std::to_string(call.number) + " " + std::to_string(call.items.size()));
+  CHECK((calls == std::vector<std::string>{"block.normed forward 0 1", "features forward 0 1", "features forward 1 1",
+                                           "features backward 1 1", "features backward 0 1", "block.normed backward 0 1",
+                                           "slope backward 0 1"}));
+}
+
+TEST_CASE("level debug: a name twice, a second backward, a tensor that changes unseen, names that are no values") {
+  const TempDir dir;
+  DumperNet net;
+  std::vector<std::string> told;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { told.emplace_back(text); });
+  {
+    Dumper dumper(
+        {.level = "debug", .task = "tensor", .list = {"features", "weight", "scores_grad", "layer", "feature_x"}, .dir = dir.path()},
+        dumped_model(net));
+    dumper.start();
+    const at::Tensor y = named_value("features", at::randn({4}).requires_grad_() * 2);
+    const at::Tensor scores = named_value("scores_grad", named_value("hidden", y * 3));
+    const at::Tensor same = in_layer("layer", scores, [](const at::Tensor& t) { return t; });
+    const at::Tensor loss = same.sum();
+    dumper.loss(loss);
+    loss.backward({}, /*keep_graph=*/true);
+    loss.backward();
+    const auto weight = at::zeros({2});
+    dumper.save("weight", weight);
+    std::fill_n(weight.mutable_data_ptr<float>(), 2, 1.0F);  // as a fused optimizer does: without a new version
+    dumper.save("weight", weight);
+    dumper.save("features_grad", weight);
+    dumper.step();
+  }
+  const auto step = read_dump_step(Dump::open(dir.path()).places().at(0));
+  std::vector<std::string> names;
+  for (const auto& call : step.calls) names.push_back(call.name + (call.items.at(0).unscaled ? " unscaled" : ""));
+  CHECK((names == std::vector<std::string>{"features.0.debug", "scores_grad.0.debug", "scores_grad_grad.0.debug", "features_grad.0.debug",
+                                           "weight.0.debug unscaled", "weight.1.debug unscaled", "features_grad.1.debug unscaled"}));
+  const auto values = [&](const std::string& name) {
+    return load_pth(fs::path(dir.path()) / "step0/rank0/dump_tensor_data" / (name + ".pt")).tensors.at(0).second;
+  };
+  CHECK(at::equal(values("weight.0.debug"), at::zeros({2})));
+  CHECK(at::equal(values("weight.1.debug"), at::ones({2})));
+  CHECK(std::any_of(told.begin(), told.end(), [](const auto& text) {
+    return has(text, "'feature_x' matches no named value at dump.level=debug; did you mean 'features'?");
+  }));
+}
+
+TEST_CASE("level debug refuses what only calls have") {
+  DumperNet net;
+  for (const auto& options : {DumpOptions{.level = "debug", .task = "overflow_check"}, DumpOptions{.level = "debug", .scope = {"a"}},
+                              DumpOptions{.level = "debug", .sample = 0.5}})
+    CHECK(error_of([&] { Dumper(options, dumped_model(net)); }).kind() == ErrorKind::Usage);
 }
 
 TEST_CASE("checksums instead of statistics; npy instead of pt") {

@@ -12,7 +12,9 @@ namespace npu_train {
 /// Names and meanings follow Ascend's msprobe if it has them. All random draws depend only on `seed` and names, so that two runs select the
 /// same.
 struct DumpOptions {
-  std::string level = "module";      ///< module (L0): layers; op (L1): operators; mix: both, operators under their layers
+  /// module (L0): layers; op (L1): operators; mix: both, operators under their layers; debug: the values that code names
+  /// (nn/layer_scope.hpp, Dumper::save)
+  std::string level = "module";
   std::string task = "statistics";   ///< statistics | tensor: also the values | overflow_check: only non-finite tensors, with their values
   std::vector<std::string> steps{};  ///< windows, from 0: "0", "4-6"; empty: all
   std::vector<std::string> scope{};  ///< [first, last]: from the first call with the first name to the end of the last one, in call order

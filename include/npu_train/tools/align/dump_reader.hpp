@@ -26,6 +26,7 @@ struct DumpItem {
   std::string crc{};        ///< 8 hexadecimal digits; "": none
   std::string data_name{};  ///< file of the values; "": none
   int64_t sampled = 0;      ///< elements in the file, if it contains a sample; 0: all
+  bool unscaled = false;    ///< a value of the backward pass that does not contain the loss scale
   std::string type{};       ///< Python's class of an item that is not a tensor ("float"); "" if unknown
   std::string value{};      ///< text of an item that is not a tensor ("0.1", "true"); "None" if no argument was given
   bool is_tensor() const { return !dtype.empty(); }

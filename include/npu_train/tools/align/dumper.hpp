@@ -73,6 +73,9 @@ class Dumper : public StepObserver {
   void loss(const at::Tensor& loss);
   /// Dumps the current gradients of the parameters; if called again within a step, dumps them again.
   void stop();
+  /// Dumps a value at level debug. Before loss(): as named_value() (nn/layer_scope.hpp), with its gradient if it is the result of an
+  /// operator. After loss(): compared as a gradient that does not contain the loss scale. Nothing at other levels.
+  void save(const std::string& name, const at::Tensor& value);
   /// Ends the step.
   void step();
   /// Sets the number of the next step; 0 at first.
