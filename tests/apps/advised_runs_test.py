@@ -33,6 +33,9 @@ NOT_RUN = {
     'npu_tool predict': NAMED,
     'npu_tool predict --checkpoint': NAMED,
     'npu_tool predict --om': NAMED,
+    'npu_tool predict --weights': NAMED,
+    'npu_tool report': NAMED,
+    'train_app --offline': NAMED,
     'npu_tool predict --om model.om cat.jpg': 'needs CANN; apps.offline_model',
     'npu_tool predict --om model.om cat.jpg dog.png': 'needs CANN; apps.offline_model',
     'npu_tool summary': NAMED,
@@ -79,7 +82,7 @@ NPU = 'sim_npu' if SIM_NPU else 'cpu'
 # Small files and values that replace those in the texts.
 STANDS_FOR = {
     'CONFIG': 'configs/quickstart.yaml', 'CONFIG.yaml': 'configs/quickstart.yaml', 'config.yaml': 'configs/quickstart.yaml', 'my.yaml': 'my.yaml',
-    'A': 'dump_a', 'B': 'dump_b', 'dump': 'dump_ranks', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
+    'A': 'dump_a', 'B': 'dump_b', 'DIR': 'my_project', 'CHIP': '910B1', 'dump': 'dump_ranks', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
     'device=npu': f'device={NPU}', 'device=<kind>': 'device=cpu', 'resnet50': 'resnet18', 'vit_b16': 'vit_tiny_cifar10', '/data/runs': 'runs',
     'RUN': 'outputs/small/version_0', 'model.image_size=384': 'model.image_size=48', 'FILE': 'file.json', 'PROGRAM': 'true', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}',
     'model.freeze=[conv1, bn1, layer1]': 'model={name: resnet18, freeze: [conv1, bn1, layer1]}'}
@@ -101,9 +104,13 @@ SMALL_CONFIGS = {
     'internvl_tiny': ['model={name: internvl_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'resnet50_cifar10': [],
     'resnet50_cifar10_224': [SMALL_NET.replace('patch_size: 8', 'patch_size: 32')],
-    'resnet50_imagefolder': ['data.root=my/images'],
+    'resnet50_imagefolder': ['data.root=my/images', 'model={name: resnet18}'],
+    'vit_tiny_cifar10': [],
     'vit_b16_imagefolder': ['data.root=my/images', 'trainer.accumulate_grad_batches=1'],
 }
+# The configuration of Hugging Face of vit_tiny_cifar10.
+HUB_VIT = {'model_type': 'vit', 'architectures': ['ViTForImageClassification'], 'hidden_size': 192, 'num_hidden_layers': 12, 'num_attention_heads': 3, 'intermediate_size': 768, 'image_size': 32, 'patch_size': 4,
+           'hidden_act': 'gelu', 'layer_norm_eps': 1e-6, 'num_channels': 3, 'qkv_bias': True, 'id2label': {str(i): f'class {i}' for i in range(10)}}
 WRITES = {'--csv', '--html', '--out', '--to', '--trace', '--unsupported'}
 CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'plan', 'validate'}  # exit with 7 if they find a problem
 
@@ -159,10 +166,17 @@ class AdvisedRuns(ProgramTest):
             'model': {'type': 'BPE', 'vocab': vocabulary, 'merges': []}}))
         (folder / 'tokenizer_config.json').write_text(json.dumps({'eos_token': chr(0x100), 'chat_template': '{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}'}))
 
+    def make_averaged(self):
+        """The runs and files of which the commands make averages."""
+        self.make(BIN / 'train_app', 'configs/vit_b16_imagefolder.yaml', 'trainer.max_epochs=5', 'checkpoint.save_top_k=-1', 'output.name=vit')
+        self.make(BIN / 'npu_tool', 'average', 'outputs/vit/version_0', '--last', '5', '--to', 'mean.safetensors')
+        (self.dir / 'a').symlink_to(self.dir / 'outputs/vit')
+        for name in ('b.safetensors', 'c.pth'): self.make(BIN / 'npu_tool', 'weights', '--from', 'outputs/vit/version_0', '--to', name)
+
     def make_files(self):
         """Creates all files that the commands name, with as few runs as possible."""
         d = self.dir
-        for split in ('train', 'val'):
+        for split in ('train', 'val', 'test'):
             for label in ('cat', 'dog'):
                 (d / 'my/images' / split / label).mkdir(parents=True)
                 for i in range(4): png(d / 'my/images' / split / label / f'{i}.png', 40, (60 * i, 90, 20))
@@ -198,8 +212,16 @@ class AdvisedRuns(ProgramTest):
         vit = 'outputs/vit_b16_imagenet/version_0'
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'model={name: vit_tiny_cifar10}', 'output.name=vit_b16_imagenet')
         (d / 'vit-base-patch16-224').mkdir()
+        (d / 'vit-base-patch16-224/config.json').write_text(json.dumps(HUB_VIT))
         for to, names in (('vit.safetensors', 'torchvision'), ('vit.pth', 'torchvision'), ('vit-base-patch16-224/model.safetensors', 'hf4')):
             self.make(BIN / 'npu_tool', 'weights', '--from', vit, '--to', to, '--as', names)
+        self.make(BIN / 'train_app', 'configs/vit_b16_imagefolder.yaml', *SHORT_RUN, 'output.name=small_vit')
+        self.make(BIN / 'npu_tool', 'weights', '--from', 'outputs/small_vit/version_0', '--to', 'vit_b_16.pth', '--as', 'torchvision')
+        self.make_averaged()
+        self.make(BIN / 'train_app', 'configs/resnet50_imagefolder.yaml', *SHORT_RUN, 'output.name=my_run')
+        self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'monitor.every=1', 'output.name=a')
+        (d / 'outputs/b').symlink_to(d / 'outputs/a')
+        shutil.copytree(d / 'outputs/resnet50_generated/version_0', d / 'outputs/resnet50_generated/version_1')
         (d / 'reference').mkdir()
         for name in ('dump_b', 'dump_new', 'dump_npu', 'dump_gpu', 'dump_cpu', 'dump_fp32', 'reference/dump'): (d / name).symlink_to(d / 'dump_a')
         weights = next((d / 'outputs/resnet50_generated/version_0/checkpoints').glob('last/model.safetensors'))
@@ -234,9 +256,10 @@ class AdvisedRuns(ProgramTest):
             elif not any(w.startswith('--print') for w in words): words += SHORT_RUN + ['checkpoint.save_top_k=0', f'output.dir=out{number}']
             return [program, *words]
         if words[0] == 'memory' and '--check' in words: return [program, *words, f'device={NPU}']
-        if not {'--compare', '--cards'} & set(words):
+        if not {'--compare', '--cards', '--operators'} & set(words):
             for option, value in SHORTER.get(words[0], {}).items():
                 if option not in words: words += [option, value] if value else [option]
+        if words[0] == 'find-lr' and '--steps' in words: words[words.index('--steps') + 1] = '20'
         if 'null' in words: words[words.index('--pairs') + 1] = '6'
         config = any(w.endswith('.yaml') for w in words)
         if words[0] == 'bench' and not config and not {'--model', '--compare', '--cards'} & set(words):
