@@ -93,6 +93,14 @@ Socket connect_to(const Name& name, const std::string& whom) {
   return out;
 }
 
+// The process at the other end; of no user if that is unknown.
+ucred peer_of(const Socket& socket) {
+  ucred out{.pid = -1, .uid = static_cast<uid_t>(-1), .gid = static_cast<gid_t>(-1)};
+  socklen_t length = sizeof out;
+  ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &out, &length);
+  return out;
+}
+
 // A connection of a process of this user; an empty socket when the time is over.
 Socket accept_from(const Socket& listener, Clock::time_point until) {
   while (true) {
@@ -101,9 +109,7 @@ Socket accept_from(const Socket& listener, Clock::time_point until) {
     if (ready == 0) return {};
     if (ready < 0) continue;
     Socket out(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    ucred peer{};
-    socklen_t length = sizeof peer;
-    if (out.fd() >= 0 && ::getsockopt(out.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::getuid()) return out;
+    if (out.fd() >= 0 && peer_of(out).uid == ::getuid()) return out;
   }
 }
 
@@ -129,6 +135,7 @@ bool get(const Socket& from, T& value, Clock::time_point until) {
 struct Guests {
   std::array<Arrival, kMaxRanks> arrivals{};
   std::array<Socket, kMaxRanks> sockets;
+  Socket refused;  // of the one that did not fit, which ends the meeting
   uint32_t size = 0, count = 0;
 
   bool is_there(size_t rank) const { return sockets[rank].fd() >= 0; }
@@ -149,14 +156,11 @@ struct Guests {
       if (is_there(other) && arrivals[other].device == one.device)
         error = who + " and rank " + std::to_string(other) + " both use device " + std::to_string(one.device) + "; each needs its own";
     }
-    const size_t place = error.empty() ? one.rank : one.rank % kMaxRanks;
-    if (!error.empty() && is_there(place)) {
-      Answer answer;
-      error.copy(answer.error.data(), answer.error.size() - 1);
-      put(socket, answer);
+    if (error.empty()) {
+      arrivals[one.rank] = one;
+      sockets[one.rank] = std::move(socket);
     } else {
-      arrivals[place] = one;
-      sockets[place] = std::move(socket);
+      refused = std::move(socket);
     }
     ++count;
     return error;
@@ -173,8 +177,15 @@ struct Guests {
     Answer out;
     error.copy(out.error.data(), out.error.size() - 1);
     for (size_t rank = 0; rank < kMaxRanks; ++rank) out.names[rank] = arrivals[rank].name;
-    for (const Socket& socket : sockets)
-      if (socket.fd() >= 0) put(socket, out);
+    // The root's own rank is the last one: with an error its process ends, and this thread with it.
+    for (const bool own : {false, true}) {
+      for (const Socket& socket : sockets) send_to(socket, out, own);
+      send_to(refused, out, own);
+    }
+  }
+
+  static void send_to(const Socket& socket, const Answer& answer, bool own) {
+    if (socket.fd() >= 0 && (peer_of(socket).pid == ::getpid()) == own) put(socket, answer);
   }
 };
 
