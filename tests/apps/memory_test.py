@@ -58,6 +58,26 @@ class Memory(ProgramTest):
                 self.assertLessEqual(tab.run('document.documentElement.scrollWidth'), width)
             self.assertEqual(tab.problems, [])
 
+    def test_the_largest_batch_is_found_and_proven(self):
+        find = lambda *args: npu_tool('find-batch', self.vit(), *args, cwd=self.dir)
+        found = json.loads(self.assertDone(find('device=sim_npu', '--json')))  # with the memory in the file
+        self.assertEqual(found['batch_size'], json.loads(self.memory('--hbm', '96MiB', '--json', '--quick')[1])['largest_batch'])
+        self.assertLessEqual(found['measured'], found['limit'])
+        self.assertEqual((found['limit'], found['too_large'], found['multiple_of_8'] % 8), (96 << 20, [], 0))
+        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])
+        # the simulated card with this memory is the judge
+        train = lambda batch: train_app(self.vit('sim_npu'), f'data.batch_size={batch}', 'trainer.max_steps=2', 'trainer.limit_val_batches=0', f'output.dir={self.dir}/out')
+        self.assertDone(train(found['batch_size']))
+        self.assertEqual(train(found['batch_size'] * 3 // 2)[0], OUT_OF_MEMORY)
+        self.assertRegex(self.assertDone(find('--hbm', '96MiB', 'device=sim_npu')), rf"data\.batch_size={found['batch_size']}, for 96\.0 MiB; tensors: .* predicted, .* measured in two steps")
+        predicted = json.loads(self.assertDone(find('--hbm', '96MiB', '--json')))  # without a card
+        self.assertEqual((predicted['batch_size'], predicted['measured']), (found['batch_size'], None))
+        self.assertFails(find(), USAGE, 'no card is here', '--hbm 32GiB')
+        code, out, _ = find('--hbm', '1MiB')
+        self.assertEqual(code, CHECK_FAILED)
+        self.assertIn('no batch fits into 1.0 MiB', out)
+        self.assertFails(find('device=cpu'), USAGE, 'device is cpu', '--hbm 32GiB')
+
     def test_predicted_against_measured(self):
         result = self.memory('--check', '4,9', '--json')
         self.assertDone(result)

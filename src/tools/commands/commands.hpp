@@ -20,6 +20,7 @@ void add_summary(CLI::App& app, Command& run);
 void add_export(CLI::App& app, Command& run);
 void add_weights(CLI::App& app, Command& run);
 void add_average(CLI::App& app, Command& run);
+void add_find_batch(CLI::App& app, Command& run);
 void add_find_lr(CLI::App& app, Command& run);
 void add_bench(CLI::App& app, Command& run);
 void add_verify_determinism(CLI::App& app, Command& run);

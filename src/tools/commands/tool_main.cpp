@@ -44,7 +44,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   // the library of each: docs/tools.md
   add_section(app, "Agreement of runs and devices (npu_train::align)", run, cli::add_compare, cli::add_validate,
               cli::add_verify_determinism, cli::add_report);
-  add_section(app, "Speed and memory (npu_train::measure)", run, cli::add_bench, cli::add_baseline, cli::add_memory, cli::add_plan,
+  add_section(app, "Speed and memory (npu_train::measure)", run, cli::add_bench, cli::add_baseline, cli::add_memory, cli::add_find_batch, cli::add_plan,
               cli::add_profile);
   add_section(app, "Machines (npu_train::check)", run, [&](CLI::App& to, cli::Command& command) { cli::add_doctor(to, command, launch); });
   add_section(app, "Migration (npu_train::migrate)", run, cli::add_analyze, cli::add_checklist);
