@@ -35,7 +35,7 @@ def has_onnx(): return subprocess.run([ONNX_PYTHON, '-c', 'import numpy, onnx, o
 
 
 def registered_models():
-    return run(BIN / 'train_app', '--list', 'models')[1].split()
+    return [line.split()[0] for line in run(BIN / 'train_app', '--list', 'models')[1].splitlines()]
 
 
 @unittest.skipUnless(has_onnx(), 'onnx and onnxruntime are not installed (pip install onnx onnxruntime; NPU_TRAIN_ONNX_PYTHON)')

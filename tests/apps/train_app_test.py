@@ -1,10 +1,11 @@
 """train_app as a user runs it: a complete run, its files, its exit codes."""
 import csv
 import json
+import re
 import struct
 import unittest
 
-from programs import ProgramTest, SOURCE, main, run_dir, train_app
+from programs import BIN, ProgramTest, SOURCE, main, run, run_dir, train_app
 
 
 def fp16_of(path):
@@ -194,8 +195,38 @@ class TrainApp(ProgramTest):
         report, _ = self.explained('out')
         self.assertEqual((report['precision'], report['skip_streak'], report['source']['phase']), ('32-true', 0, 'forward'))
 
+    def test_each_value_is_explained_by_its_source(self):
+        config = self.dir / 'short.yaml'
+        config.write_text('model: {name: resnet18}\ndata: {name: generated}\n'
+                          'optimizer: adamw\ntrainer:\n  max_epochs: 2\n  gradient_clip_val: 1\n')
+        out = self.assertDone(train_app(config, '--explain-config', 'trainer.max_epochs=3', 'data.batch_size=4', '--overfit-batches', '2'))
+        found = {line.split()[0]: line for line in out.splitlines()}
+        for key, value, source in (('model.name', 'resnet18', f'{config}:1:15'), ('optimizer.name', 'adamw', f'{config}:3:12'),
+                                   ('data.batch_size', '4', 'command line'), ('optimizer.lr', '0.001', 'default'),
+                                   ('trainer.max_epochs', '3', 'command line'), ('trainer.gradient_clip_val', '1', f'{config}:6:22'),
+                                   ('trainer.overfit_batches', '2', 'command line'), ('seed', r'\d+', 'default')):
+            self.assertRegex(found[key], rf'^{re.escape(key)} +{value if chr(92) in value else re.escape(value)} +{re.escape(source)}$')
+        self.assertFails(train_app(config, '--explain-config', 'trainer.max_epoch=3'), 2, 'max_epochs')
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ['short.yaml'])
+
+    def completed(self, program, *words):
+        """What bash offers for the last word."""
+        script = f'source <("{BIN}/{program}" --completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _{program} 2> /dev/null; echo "${{COMPREPLY[*]}}"'
+        return self.assertDone(run('bash', '-c', script, 'bash', program, *words)).split()
+
+    def test_shells_complete_commands_options_and_keys(self):
+        self.assertEqual(self.completed('train_app', 'c.yaml', 'trainer.max_e'), ['trainer.max_epochs='])
+        self.assertEqual(self.completed('train_app', '--verify-r'), ['--verify-resume'])
+        self.assertEqual(self.completed('train_app', 'optimi'), ['optimizer.'])
+        self.assertEqual(sorted(self.completed('npu_tool', 'find')), ['find-batch', 'find-lr'])
+        self.assertEqual(self.completed('npu_tool', 'compare', '--sample'), ['--sample', '--sample-elements'])
+        self.assertEqual(self.completed('npu_tool', 'compare', 'a/', 'trainer.'), [])  # takes no configuration: files
+        self.assertIn('trainer.max_steps=', self.completed('npu_tool', 'memory', 'trainer.max'))
+        self.assertIn('bashcompinit', self.assertDone(train_app('--completion', 'zsh')))
+        self.assertFails(train_app('--completion', 'fish'), 2, "'fish'", 'bash, zsh')
+
     def test_questions_are_answered_without_training(self):
-        self.assertIn('resnet50', self.assertDone(train_app('--list', 'models')))
+        self.assertRegex(self.assertDone(train_app('--list', 'models')), r'(?m)^resnet50 +residual network of 50 layers$')
         self.assertIn('npu_train', self.assertDone(train_app('--version')))
         printed = self.assertDone(train_app(self.config(), '--print-config', 'trainer.max_epochs=9'))
         self.assertIn('max_epochs: 9', printed)

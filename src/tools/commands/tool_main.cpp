@@ -10,6 +10,8 @@
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/tools/commands/main.hpp"
 #include "tools/commands/train_app/cli.hpp"
+#include "tools/commands/train_app/completion.hpp"
+#include "tools/commands/train_app/config_texts.hpp"
 
 namespace npu_train {
 namespace {
@@ -37,6 +39,8 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   app.add_flag("--version", version, "print versions and devices");
   bool parse_only = false;
   app.add_flag("--parse-only", parse_only, "read the command line, report its errors, and stop");
+  std::string completion;
+  cli::add_completion(app, "npu_tool", completion);
   cli::Command run;
   std::function<int()> launch;
   add_section(app, "Models and data", run, cli::add_eval, cli::add_predict, cli::add_generate, cli::add_summary, cli::add_weights,
@@ -44,8 +48,8 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   // the library of each: docs/tools.md
   add_section(app, "Agreement of runs and devices (npu_train::align)", run, cli::add_compare, cli::add_validate,
               cli::add_verify_determinism, cli::add_report);
-  add_section(app, "Speed and memory (npu_train::measure)", run, cli::add_bench, cli::add_baseline, cli::add_memory, cli::add_find_batch, cli::add_plan,
-              cli::add_profile);
+  add_section(app, "Speed and memory (npu_train::measure)", run, cli::add_bench, cli::add_baseline, cli::add_memory, cli::add_find_batch,
+              cli::add_plan, cli::add_profile);
   add_section(app, "Machines (npu_train::check)", run, [&](CLI::App& to, cli::Command& command) { cli::add_doctor(to, command, launch); });
   add_section(app, "Migration (npu_train::migrate)", run, cli::add_analyze, cli::add_checklist);
   add_section(app, "Several processes", run, [&](CLI::App& to, cli::Command&) { cli::add_launch(to, launch); });
@@ -55,6 +59,11 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   } catch (const CLI::ParseError& e) {
     return cli::parse_end(app, e, argc, argv, parts);
   }
+  if (!completion.empty())
+    return cli::guarded([&] {
+      std::fputs(cli::completion_script(app, "npu_tool", completion, cli::override_words(parts)).c_str(), stdout);
+      return 0;
+    });
   if (version) {
     register_devices(parts);
     std::puts(cli::version_text().c_str());

@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "cli.hpp"
+#include "completion.hpp"
+#include "config_texts.hpp"
 #include "launch_options.hpp"
 #include "npu_train/core/c_locale.hpp"
 #include "npu_train/core/launch.hpp"
@@ -28,10 +30,11 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> words;  // the configuration and the overrides
-  std::string resume, list;
+  std::string resume, list, completion;
   std::optional<int64_t> overfit_batches;
   int64_t verify_steps = 3;
-  bool fast_dev_run = false, detect_anomaly = false, verify_resume = false, print_config = false, print_precision = false, version = false;
+  bool fast_dev_run = false, detect_anomaly = false, verify_resume = false, version = false;
+  bool print_config = false, explain_config = false, print_precision = false;
   std::vector<std::string> leave_out;
   cli::LaunchArguments launch;
 };
@@ -43,26 +46,18 @@ void write(const std::string& text) {
   std::fflush(stdout);
 }
 
-const char* const kListed = "models, datasets, transforms, tasks, metrics, optimizers, schedulers, callbacks";
-
-std::vector<std::string> names_of(const std::string& kind, const Parts& parts) {
-  if (kind == "models") return parts.models.names();
-  if (kind == "datasets") return parts.datasets.names();
-  if (kind == "transforms") return parts.transforms.names();
-  if (kind == "tasks") return parts.tasks.names();
-  if (kind == "metrics") return parts.metrics.names();
-  if (kind == "optimizers") return parts.optimizers.names();
-  if (kind == "schedulers") return parts.schedules.names();
-  if (kind == "callbacks") return parts.callbacks.names();
-  throw Error(ErrorKind::Usage, "--list", std::string("'") + kind + "' is not a kind of part; allowed: " + kListed);
+// The configuration of the command line, and the overrides that its options stand for.
+cli::ConfigWords config_words(const Arguments& args) {
+  auto out = cli::split_words(args.words);
+  check(!out.file.empty(), ErrorKind::Usage, "train_app", "no configuration is given; hint: train_app configs/quickstart.yaml");
+  if (args.overfit_batches) out.overrides.push_back("trainer.overfit_batches=" + std::to_string(*args.overfit_batches));
+  if (args.fast_dev_run) out.overrides.push_back("trainer.fast_dev_run=true");
+  if (args.detect_anomaly) out.overrides.push_back("trainer.detect_anomaly=true");
+  return out;
 }
 
 RunConfig read_config(const Arguments& args, const Parts& parts) {
-  auto [file, overrides] = cli::split_words(args.words);
-  check(!file.empty(), ErrorKind::Usage, "train_app", "no configuration is given; hint: train_app configs/quickstart.yaml");
-  if (args.overfit_batches) overrides.push_back("trainer.overfit_batches=" + std::to_string(*args.overfit_batches));
-  if (args.fast_dev_run) overrides.push_back("trainer.fast_dev_run=true");
-  if (args.detect_anomaly) overrides.push_back("trainer.detect_anomaly=true");
+  const auto [file, overrides] = config_words(args);
   return load_config(file, overrides, parts);
 }
 
@@ -98,11 +93,18 @@ void take_devices(Arguments& args, const RunConfig& config) {
 }
 
 /// Whether a training is requested, and not only output such as the version.
-bool trains(const Arguments& args) { return args.list.empty() && !args.version && !args.print_config && !args.print_precision; }
+bool trains(const Arguments& args) {
+  return args.list.empty() && !args.version && !args.print_config && !args.explain_config && !args.print_precision;
+}
 
 int train(const Arguments& args, const Parts& parts) {
   if (!args.list.empty()) {
-    for (const auto& name : names_of(args.list, parts)) write(name + "\n");
+    write(wrapped_lines(cli::listed_parts(args.list, parts), cli::terminal_columns()));
+    return 0;
+  }
+  if (args.explain_config) {
+    const auto [file, overrides] = config_words(args);
+    write(cli::explained_config(file, overrides, parts));
     return 0;
   }
   const auto config = read_config(args, parts);
@@ -157,10 +159,13 @@ int train_main(int argc, char** argv, const Parts& parts) {
                  "part of the state that --verify-resume does not restore, to show that it detects this; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");
+  app.add_flag("--explain-config", args.explain_config,
+               "print each value of the configuration with its source (file and line, command line, default), and stop");
   app.add_flag("--print-precision", args.print_precision,
                "print the dtype in which each layer computes and how overflows are detected, and stop");
-  app.add_option("--list", args.list, std::string("list the names that a configuration can use: ") + kListed);
+  app.add_option("--list", args.list, std::string("list the parts that a configuration can name: ") + cli::kListedParts);
   app.add_flag("--version", args.version, "print versions and devices");
+  cli::add_completion(app, "train_app", args.completion);
   cli::add_launch_options(app, args.launch);
   app.get_option("--nproc")->excludes(verify);
   try {
@@ -171,6 +176,10 @@ int train_main(int argc, char** argv, const Parts& parts) {
   }
   ScopedLogSink sink(cli::make_program_sink());
   return cli::guarded([&] {
+    if (!args.completion.empty()) {
+      write(cli::completion_script(app, "train_app", args.completion, cli::override_words(parts)));
+      return 0;
+    }
     if (trains(args)) {
       const auto config = read_config(args, parts);  // errors are reported once, not by every rank
       if (app.count("--nproc") == 0) take_devices(args, config);
