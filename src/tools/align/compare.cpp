@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -170,14 +173,15 @@ class DumpComparer {
     const auto compared_with = [&](const CompareOptions& options) {
       return std::make_unique<detail::StepComparer>(a, b, reference, options, forgiving ? &noise_ : nullptr);
     };
-    const auto noise = noise_;
-    const auto updates = updates_;
+    // What the repetition below begins with; only a sample can need one.
+    using Followed = std::pair<decltype(noise_), decltype(updates_)>;
+    const auto before = options_.sample_elements < 1 ? std::optional<Followed>({noise_, updates_}) : std::nullopt;
     auto comparer = compared_with(options_);
     auto step = judged(*comparer, a, b, equal_environments, forgiving);
     // A few large differences, as those of values that change the side of a ReLU, may be missing in a sample of one value and not in that
     // of the next: such differences count if all elements show them.
-    if (step.failed > 0 && options_.sample_elements < 1) {
-      noise_ = noise, updates_ = updates;
+    if (before && step.failed > 0) {
+      std::tie(noise_, updates_) = *before;
       comparer = compared_with(whole_);
       step = judged(*comparer, a, b, equal_environments, forgiving);
     }
