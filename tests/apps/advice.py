@@ -74,8 +74,9 @@ def words_of(rest, shell, options, known):
     out, value = [], False
     for token in tokens:
         if token in ('|', '<', '>', '&', '2>&1', ')') or (token == '...' and not shell): break
-        bare = token if shell else token.strip("'\"").rstrip('.,;:)"\'')
-        ends = not shell and (token[-1] in '.,;:)' or token == '')
+        closes = shell and token.endswith(')') and '(' not in token  # <(...)
+        bare = token[:-1] if closes else token if shell else token.strip("'\"").rstrip('.,;:)"\'')
+        ends = closes or not shell and (token[-1] in '.,;:)' or token == '')
         if token in ('...', '[key=value', '...]'): continue
         option = bare.startswith('--')
         is_word = value or option or PLACEHOLDER.match(bare) or KEY_VALUE.match(bare) or FILE.match(bare) or re.match(r'^[a-z]+_\w+$', bare) or token.startswith("'")

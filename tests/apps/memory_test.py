@@ -1,5 +1,7 @@
 """npu_tool memory, analyze --hbm, and what a user sees when memory runs out."""
 import json
+import re
+import shlex
 import unittest
 
 import browser
@@ -73,9 +75,13 @@ class Memory(ProgramTest):
         predicted = json.loads(self.assertDone(find('--hbm', '96MiB', '--json')))  # without a card
         self.assertEqual((predicted['batch_size'], predicted['measured']), (found['batch_size'], None))
         self.assertFails(find(), USAGE, 'no card is here', '--hbm 32GiB')
-        code, out, _ = find('--hbm', '1MiB')
-        self.assertEqual(code, CHECK_FAILED)
-        self.assertIn('no batch fits into 1.0 MiB', out)
+        for card in (['--hbm', '1MiB'], ['device=sim_npu', 'sim_npu.hbm=1MiB']):
+            code, out, _ = find(*card)
+            self.assertEqual(code, CHECK_FAILED)
+            advised = re.fullmatch(r'no batch fits into 1\.0 MiB; hint: npu_tool (memory .*) shows what takes the memory, .*\n', out)
+            code, out, err = npu_tool(*shlex.split(advised.group(1)), '--json', cwd=self.dir)
+            self.assertEqual((code, err), (CHECK_FAILED, ''), out)
+            self.assertEqual(json.loads(out)['largest_batch'], 0)
         self.assertFails(find('device=cpu'), USAGE, 'device is cpu', '--hbm 32GiB')
 
     def test_predicted_against_measured(self):

@@ -68,8 +68,9 @@ int find_batch(const FindBatchArguments& args, const Parts& parts) {
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   const auto found = find(config, limit, /*prove=*/card > 0, parts);
   if (!found) {
+    const auto memory = args.hbm.empty() ? std::to_string(limit >> 20) + "MiB" : args.hbm;
     print(args.json, Json::object({{"limit", limit}, {"batch_size", Json()}}),
-          "no batch fits into " + bytes(limit) + "; hint: npu_tool memory " + file + " --hbm " + bytes(limit) +
+          "no batch fits into " + bytes(limit) + "; hint: npu_tool memory " + join(args.words, " ") + " --hbm " + memory +
               " shows what takes the memory, and other precisions, strategies and checkpointing\n");
     return static_cast<int>(ErrorKind::CheckFailed);
   }
