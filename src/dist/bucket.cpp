@@ -119,7 +119,7 @@ Parameter Bucket::own(size_t piece) const {
   return parameters_[layout_.pieces[piece].parameter].slice(range.begin, range.numel);
 }
 
-// Reorders the parts by the rank that adds them: a shard is several consecutive parts, one for each rank that has the shard.
+// Reorders the parts by the rank that adds them: a shard consists of consecutive parts, one for each rank that has the shard.
 at::Tensor Bucket::by_rank(const at::Tensor& flat) const {
   if (groups_.replicas == nullptr) return flat;
   return flat.view({groups_.shards->size(), groups_.replicas->size(), -1}).transpose(0, 1).reshape({-1});
@@ -133,8 +133,8 @@ void Bucket::exchange(bool ordered, double unit) {
     if (sharding_ >= Sharding::Gradients) drop_buffers();
     return;
   }
-  // The bucket is sent in parts, and again as the sum of this rank's part; a ring does the same. Each time, all but 1/N of it is sent.
-  const int64_t times = scatters(ordered) || (ordered && sharding_ != Sharding::None) ? 1 : 2;  // with shards it is sent only in parts
+  // The gradients are sent in parts, then the sum of this rank's part; a ring sends as much. Each time, all but 1/N of the bucket is sent.
+  const int64_t times = scatters(ordered) || (ordered && sharding_ != Sharding::None) ? 1 : 2;  // with shards, the sums are not sent
   const int divided_by = scatters(ordered) ? groups_.shards->size() : group_.size();
   times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / divided_by)};
   if (staged()) sent_.copy_(flat_);

@@ -22,7 +22,7 @@ class Bucket {
   struct Travel {
     at::ScalarType dtype = at::kFloat;  // dtype of sent fp32 gradients; other than fp32 only with ordered sums
     bool between_devices = false;       // sent without a copy in host memory
-    Compression compression{};          // of fp32 gradients, if it has error feedback
+    Compression compression{};          // compression of fp32 gradients, if it has error feedback
     bool compresses = true;             // false: compression begins with compress(), not with the first window
   };
 
@@ -53,7 +53,7 @@ class Bucket {
   bool ready() const;
   // Whether no message is in flight.
   bool idle() const;
-  // Begins the second exchange of a compression that has two (turns()): after two steps of all buckets, before the last one.
+  // Begins the second exchange of a compression that has two (turns()). Call it when all buckets have taken two steps, before their last.
   void turn();
   bool turns() const { return grouped_ != nullptr && grouped_->turns(); }
   // Blocks until the sum has arrived. Only in the last round.
@@ -64,7 +64,7 @@ class Bucket {
   // Returns nullptr without a compression that carries errors, and on a rank that compresses nothing.
   Compressor* compressor() const { return grouped_ != nullptr ? grouped_->compressor() : compressor_.get(); }
 
-  // Returns the number of other ranks that compress and carry errors, on a rank that does not lead its group; else 0.
+  // Returns the number of ranks that compress and carry errors if this rank does not, because it does not lead its group; else 0.
   int compressors_elsewhere() const { return elsewhere_; }
 
   // Timing of the last round, by the clock of Collective::span().
@@ -110,7 +110,7 @@ class Bucket {
   at::Tensor sum_;       // sum of this rank's part, over the rounds of the window; with shards on the parameters' device
   std::unique_ptr<Collective> exchange_, gather_;
   std::unique_ptr<Compressor> compressor_;
-  std::unique_ptr<GroupedSum> grouped_;  // only with groups of ranks
+  std::unique_ptr<GroupedSum> grouped_;  // exists only with groups of ranks
   int elsewhere_ = 0;
   int steps_ = kSteps;
   bool waited_ = false;

@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-// With `early`, a bucket between two of its steps counts, too.
+// With `early`, a bucket between two of its steps counts as in flight, too.
 bool BucketQueue::is_on_its_way(const Bucket& bucket) const {
   return !bucket.idle() || (options_.early && bucket.steps() < Bucket::kSteps);
 }
@@ -23,7 +23,7 @@ void BucketQueue::send_complete(std::vector<Bucket>& buckets, Round round) {
   if (options_.early) advance(buckets, round);
 }
 
-// No bucket overtakes an earlier one.
+// Takes the steps for which data have arrived. No bucket overtakes an earlier one.
 void BucketQueue::advance(std::vector<Bucket>& buckets, Round round) {
   int most = Bucket::kSteps;
   for (size_t b = 0; b < sent_; ++b) {
@@ -58,7 +58,7 @@ void BucketQueue::fold(std::vector<Bucket>& buckets, Round round) {
   const bool limited = options_.early && options_.in_flight > 0;
   for (int steps = limited ? Bucket::kSteps : 1; steps <= Bucket::kSteps; ++steps)
     for (auto& b : buckets) {
-      if (steps == Bucket::kSteps && b.turns()) break;  // no later bucket overtakes it
+      if (steps == Bucket::kSteps && b.turns()) break;  // later buckets must not overtake this one
       while (b.steps() < steps) b.step(options_.ordered, round.last);
       if (options_.early) advance(buckets, round);
     }

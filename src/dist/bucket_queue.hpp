@@ -1,4 +1,4 @@
-// Queue of buckets in a fixed order, in which every rank makes the calls of each sequence of collectives.
+// Queue that sends buckets in one fixed order, so that all ranks call the collectives of each sequence in the same order.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ class BucketQueue {
  public:
   struct Options {
     bool ordered = true;
-    bool early = true;      // forwards received data during the backward pass, at points that differ between ranks
-    int64_t in_flight = 0;  // maximum number of buckets; 0: no limit. Without `early` there is no limit after the backward pass
+    bool early = true;      // takes further steps during the backward pass when data arrive, at points that differ between ranks
+    int64_t in_flight = 0;  // maximum number of buckets in flight; 0: no limit. Without `early`, only the backward pass is limited
   };
-  // A round of the buckets.
+  // One exchange of all buckets; a window has one or more.
   struct Round {
     double unit = 1;  // factor from the scale of errors to that of the gradients
     bool last = true;
@@ -25,10 +25,11 @@ class BucketQueue {
   // Sends complete buckets, and takes steps for which the data have arrived. Never waits: before another rank sends a bucket, its backward
   // pass may be in a layer that waits for this rank.
   void send_complete(std::vector<Bucket>& buckets, Round round);
-  // Like send_complete(), until bucket `b`, which is complete, has been sent: blocks if other buckets must arrive before it.
+  // Like send_complete(), but returns only after bucket `b`, which is complete, has been sent. Blocks while the queue has no room for it.
   void send_until(std::vector<Bucket>& buckets, size_t b, Round round);
   size_t sent() const { return sent_; }
-  // Takes all steps of all buckets, but not the last step of the first bucket that turns() and of those after it. Blocks; ends the round.
+  // Takes all steps of all buckets; ends the round. Blocks. From the first bucket that turns() on, the last step is left until after
+  // turn().
   void fold(std::vector<Bucket>& buckets, Round round);
 
  private:

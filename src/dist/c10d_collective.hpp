@@ -18,8 +18,8 @@
 
 namespace npu_train::detail {
 
-// Returns the first line of a transport's message, which often contains a stack trace, and CANN's reason, a line that begins with its code:
-// "EI0003: ...".
+// Returns the first line of a transport's message, since a stack trace may follow, and the line with CANN's reason, which begins with a
+// code: "EI0003: ...".
 inline std::string message_of(const std::exception& e) {
   const std::string text = e.what();
   std::string out = text.substr(0, text.find('\n'));
@@ -76,8 +76,8 @@ struct C10dShared {
 
 class C10dCollective final : public Collective {
  public:
-  // `timed`: records the end of the work. Transports of devices are not timed: they queue their work and complete its future immediately,
-  // and it ends when its event does.
+  // `timed`: records the end of the work. Transports between devices are not timed: they complete the future when the work is queued, and
+  // the work ends with its event.
   C10dCollective(std::shared_ptr<C10dShared> shared, std::string operation, int64_t sequence, c10::intrusive_ptr<c10d::Work> work,
                  bool timed)
       : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {

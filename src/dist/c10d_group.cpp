@@ -136,7 +136,7 @@ class C10dGroup final : public ProcessGroup {
     BackendPtr backend{};
   };
 
-  // `given` is in host memory, where `group` sends it, or on a device that has a transport.
+  // Starts a collective: by `group` if `given` is in host memory, else by the transport of its device.
   template <class Fn>
   std::unique_ptr<Collective> start(const std::string& operation, const Gloo& group, const at::Tensor& given, Fn&& fn) {
     check(group.defined(), ErrorKind::Peer, operation.c_str(), shared_->who, " has left the group");

@@ -12,15 +12,16 @@
 namespace npu_train::detail {
 namespace {
 
-// Mean absolute value of each element in recent sums, equal on all ranks. Elements are divided by it before few bits encode them, so that a
-// small element loses no more of its value than a large one nearby. Only operations whose bits are equal on every processor, so no roots.
+// Mean absolute value of each element in recent sums, equal on all ranks. Elements are divided by it before they are encoded in few bits,
+// so that a small element loses no more of its value than a large one nearby. Uses only operations with the same bits on every processor:
+// no roots.
 class RecentSizes {
  public:
   RecentSizes() = default;
   RecentSizes(int64_t numel, const at::TensorOptions& options) : carried_(numel, options) {}
   bool defined() const { return value().defined(); }
 
-  // Returns the divisor of each element: at least a share of the largest one in its block, and so large that no gradient overflows.
+  // Returns the divisor of each element: its size, but at least a share of the largest one in its block and kSmallest, against overflow.
   at::Tensor units() const {
     constexpr double kLeast = 0.05, kSmallest = 1e-18;
     const auto sizes = in_blocks(value().view({1, -1}));
@@ -110,9 +111,9 @@ class CodedElements final : public Compressor {
 
   CodedSum sum_;
   ErrorFeedback error_of_part_;  // error of the sum of this rank's part, which is encoded a second time
-  RecentSizes sizes_;            // only with few bits
+  RecentSizes sizes_;            // used only with few bits
   at::Tensor units_;             // divisors of this window
-  at::Tensor part_;              // with shards: the sum of this rank's part
+  at::Tensor part_;              // the sum of this rank's part, with shards
   double unit_ = 1;
 };
 

@@ -1,4 +1,4 @@
-// Sum over ranks of an encoded vector: each rank adds its part of all ranks, in fp32 and in rank order, and sends the encoded sum to all.
+// Sum over ranks of an encoded vector: each rank adds one part of all vectors, in fp32 and in rank order, and sends its encoded sum to all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,7 +50,7 @@ class CodedSum {
   // Blocks; returns the sums of all parts [n].
   at::Tensor finish();
 
-  // Timing of the last sum; bytes of both messages.
+  // Timing of the last sum; its bytes are those of exchange and gather.
   const ReductionTimes::Bucket& times() const { return times_; }
 
  private:

@@ -46,7 +46,7 @@ class Compressor {
   // The ranks that compress.
   const ProcessGroup& group() const { return place_.group; }
 
-  // Keeps the error of a piece, whose sum is not used because no rank has a gradient of it.
+  // Keeps the stored error of a piece whose sum is not used, because no rank has a gradient for it.
   virtual void keep(const FlatPiece& piece) { error_.keep(piece.offset, piece.numel); }
   // Reports whether the step of the window was taken.
   virtual void settle(bool taken) { error_.settle(taken); }
@@ -57,7 +57,7 @@ class Compressor {
   virtual at::Tensor error_of_sum(const FlatPiece& /*piece*/) const { return {}; }
   // Returns the state of a piece that is equal on all ranks; undefined for a method without such a state.
   virtual at::Tensor shared(const FlatPiece& /*piece*/) const { return {}; }
-  // Returns to the state at the start.
+  // Resets all state to that of the start.
   virtual void reset() { error_.value().zero_(); }
 
  protected:

@@ -76,7 +76,7 @@ void DataParallelStrategy::broadcast(const std::vector<at::Tensor>& tensors) {
 
 void DataParallelStrategy::gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
   if (!shards()) return Strategy::gather_slices(slices, whole);  // on this rank alone: other ranks need not make the call
-  group_->barrier("gather_slices");                              // names the call if another rank makes a different one
+  group_->barrier("gather_slices");                              // reports a rank that makes another call
   reducer().gather(slices, whole);
 }
 
@@ -108,7 +108,7 @@ at::Tensor DataParallelStrategy::run(size_t unit, const UnitForward& forward, co
 
 bool DataParallelStrategy::begin_forward(bool has_batch) {
   if (!shards_parameters() || reducer_ == nullptr) return has_batch;
-  if (in_window_) {  // all ranks know the number of passes in a window
+  if (in_window_) {  // in a window, no agreement is needed: all ranks know its number of passes
     reducer().begin_forward();
     return has_batch;
   }
@@ -143,7 +143,7 @@ void DataParallelStrategy::agree(StepAgreement& step) {
   Agreement own{
       .found_inf = step.found_inf.defined() ? step.found_inf.item<float>() : 0, .bits = std::exchange(wanted_, 0), .seconds = computed_};
   std::string message(reinterpret_cast<const char*>(&own), sizeof own);
-  // Sums are added in rank order; those of squares without rounding. Without shards every rank has all squares.
+  // Sums are added in rank order, sums of squares without rounding. Without shards every rank has all squares.
   std::vector<at::Tensor> added;
   if (shards() && step.squares.defined()) added.push_back(step.squares);
   added.push_back(step.sums);

@@ -1,4 +1,4 @@
-// Sharded masters: each rank keeps a slice, while it has all of the tensors that the model computes with.
+// Sharded masters: each rank keeps a slice of each master, but the complete tensors that the model computes with.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-// Returns a tensor with the sizes and strides of `like` but without memory; an access is an error of libtorch with the text `why_not`.
+// Returns a tensor with the sizes and strides of `like` but without memory; an access throws an error of libtorch with the text `why_not`.
 at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options, const std::string& why_not);
 
 // Returns such a tensor in place of a parameter's master, of which this rank keeps a slice.

@@ -7,9 +7,9 @@
 
 namespace npu_train::detail {
 
-// Gloo's collectives post their sends before their receives. The message by which a rank allows the other one to send then waits behind its
-// own data, unless the socket buffers hold these, so that a connection works in one direction at a time. The collectives of this class post
-// their receives first.
+// Gloo's collectives post their sends before their receives. A rank's permission for the other one to send then waits behind its own data,
+// unless the socket buffers hold these, so a connection works in one direction at a time. The collectives of this class post their receives
+// first.
 class DuplexGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;

@@ -36,7 +36,7 @@ int64_t FlatBucket::bytes_to_others(int ranks, size_t element_size) const {
 }
 
 at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter) {
-  const at::AutoDispatchBelowADInplaceOrView no_view;  // not a view for autograd: zero_grad() of torch::optim detaches in place
+  const at::AutoDispatchBelowADInplaceOrView no_view;  // hidden from autograd, because zero_grad() of torch::optim detaches in place
   return flat.as_strided(parameter.sizes(), parameter.strides(), piece.offset);
 }
 

@@ -17,7 +17,7 @@ class FlightRecorder {
   struct Entry {
     int64_t sequence = 0;  // number of the collective in this process
     std::string operation{}, call{};
-    int64_t bytes = 0;  // of the tensor that this rank passes to it
+    int64_t bytes = 0;  // size of the tensor that this rank passes to it
     State state = State::Begun;
   };
 

@@ -108,7 +108,7 @@ class GradientReducer::Impl {
   bool has_error_feedback_ = false;
   std::vector<Bucket> buckets_;
   detail::BucketQueue queue_;
-  std::unique_ptr<detail::ParameterUnits> units_;  // only with Sharding::Parameters
+  std::unique_ptr<detail::ParameterUnits> units_;  // exists only with Sharding::Parameters
   std::unique_ptr<detail::ParameterSlices> slices_;
   std::unique_ptr<detail::BucketErrors> errors_;  // error feedback of compression
   int64_t passes_ = 0, passes_of_all_ = 1;        // forward passes of this window: on this rank so far, and the maximum over ranks
@@ -143,8 +143,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   if (between_devices_)
     for (const auto& part : {rank_groups_.members, rank_groups_.leaders})
       if (part != nullptr && part->size() > 1) part->transport(device);
-  // Between devices, exchanges and gathers are one sequence, in which exchanges of gradients follow gathers of parameters. With dist.debug,
-  // an exchange waits for ranks that are still gathering parameters.
+  // Between devices, exchanges and gathers form one sequence: gradients are sent after all gathers of parameters. With dist.debug, an
+  // exchange waits for ranks that are still gathering parameters.
   overlap_ = options.overlap && !(sharding_ == Sharding::Parameters && (between_devices_ || options.debug));
   // With groups of ranks, only messages between groups are compressed.
   const auto compression = options.has_groups() && rank_groups_.count == 1 ? Compression() : options.compressed();
@@ -156,8 +156,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   const detail::ReductionRules rules{options, compression, sharding_, groups_, rank_groups_, scatters};
   has_error_feedback_ = rules.has_error_feedback();
   rules.check_options();
-  // Not early if exchanges and gathers are one sequence (with shards there are no gathers, except of compressed gradients or between ranks
-  // with the same shard), nor if each collective waits for all ranks (dist.debug).
+  // Steps are not taken early if exchanges and gathers form one sequence, or if each collective waits for all ranks (dist.debug). With
+  // shards there are no gathers, except of compressed gradients or between ranks with the same shard.
   const bool one_sequence = between_devices_ && (sharding_ == Sharding::None || has_error_feedback_ || rank_groups_.members != nullptr ||
                                                  groups_.replicas != nullptr);
   queue_.set({.ordered = ordered_, .early = !options.debug && !one_sequence, .in_flight = options.in_flight});
@@ -269,7 +269,7 @@ void GradientReducer::Impl::begin_backward(bool last) {
   begin_ = SteadyClock().now();
 }
 
-// finish() ends the last round.
+// Leaves the last round to finish().
 void GradientReducer::Impl::end_micro_batch() {
   if (last_round()) return;
   open_window();
@@ -361,7 +361,7 @@ std::vector<double> GradientReducer::Impl::agree(const std::vector<double>& own,
   return sums;
 }
 
-// A slice whose last sum was not zeroed gets both sums, as a parameter does.
+// Adds to the last sum of a slice if it was not zeroed, as autograd does for a parameter.
 void GradientReducer::Impl::set_sum(size_t parameter, const at::Tensor& sum) {
   auto& gradient = slices_->own()[parameter].value.mutable_grad();
   if (sharding_ != Sharding::None && gradient.defined())

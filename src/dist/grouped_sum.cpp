@@ -65,7 +65,7 @@ void GroupedSum::step() {
 void GroupedSum::send_between() {
   if (compressor_ != nullptr) return compressor_->send(content_, unit_);
   const auto bytes = static_cast<int64_t>(content_.nbytes());
-  times_.between_bytes = 2 * (bytes - bytes / groups_.leaders->size());  // as a ring does
+  times_.between_bytes = 2 * (bytes - bytes / groups_.leaders->size());  // as much as a ring sends
   between_ = groups_.leaders->all_reduce(content_);
 }
 

@@ -30,7 +30,7 @@ class GroupedSum {
   bool ready();
   // Whether everything that was sent has arrived.
   bool done();
-  // Begins the second exchange of a compression that exchanges twice (turns()): after two steps of all buckets, before the third.
+  // Whether the compression has a second exchange; turn() begins it after two steps of all buckets, before the third.
   bool turns() const { return compressor_ != nullptr && compressor_->turns(); }
   void turn();
   // Takes all remaining steps, and waits for the last one.

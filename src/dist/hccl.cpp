@@ -1,5 +1,5 @@
-// HCCL as torch_npu provides it: by its wheel, through the process's Python and the groups of c10d; without Python, through plugins/hccl,
-// the only source that is compiled with the headers of torch_npu.
+// HCCL of torch_npu. In a process with Python, torch_npu's wheel provides it as a backend for groups of c10d. Without Python, plugins/hccl
+// does, the only source that is compiled with the headers of torch_npu.
 #include <dlfcn.h>
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -34,7 +34,7 @@ npu_train_make_hccl_fn* find_plugin(std::string& why_not) {
 }
 
 // HCCL ends a collective that waits too long, with an error that names it. torch_npu's watchdog would end the process, so it is off unless
-// the user has set its variable; its time is longer by the default of HCCL_EXEC_TIMEOUT, because torch_npu compares the two.
+// the user has set its variable. Its timeout is longer by HCCL_EXEC_TIMEOUT's default, because torch_npu compares the two.
 constexpr const char* kMake = R"(
 import os, torch, torch_npu
 from datetime import timedelta

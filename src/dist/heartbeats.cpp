@@ -42,7 +42,7 @@ struct Heartbeats::State {
       try {
         store.write(text);
       } catch (...) {
-        return;  // the store has ended: the others see that this rank does not beat
+        return;  // the store has ended: other ranks see that the heartbeats of this rank stop
       }
       lock.lock();
       ends.wait_for(lock, interval, [&] { return ended; });
@@ -86,7 +86,7 @@ void Heartbeats::fails() {
 }
 
 std::string Heartbeats::late_ranks() const {
-  // In its own thread, since a store whose host hangs does not answer.
+  // Reads the store in a separate thread, since a store whose host hangs does not answer.
   std::promise<std::string> promise;
   auto answer = promise.get_future();
   std::thread([state = state_, promise = std::move(promise)]() mutable {

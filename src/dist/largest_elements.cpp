@@ -47,7 +47,7 @@ class LargestElements final : public Compressor {
   bool arrived() override { return true; }
   bool done() override { return lists_ == nullptr || lists_->done(); }
   void pass_on() override {
-    if (lists_ == nullptr) gather();  // in the order of the gathers of all buckets
+    if (lists_ == nullptr) gather();  // here, so that all ranks gather buckets in the same order
   }
 
   at::Tensor finish() override {
@@ -66,8 +66,8 @@ class LargestElements final : public Compressor {
   void gather() { lists_ = std::make_unique<Message>(Message::gather(place_.group, std::exchange(message_, {}), place_.between_devices)); }
   int64_t message_bytes(int64_t chosen) const { return kPlaceBytes * chosen + code_.bytes(chosen); }
 
-  // Returns the number of elements that fit into `ratio` of the bytes that fp32 sends. A list is sent to each other rank; fp32 sends 1/N of
-  // the elements to each rank, and without shards the sums once more.
+  // Returns the number of elements whose list fits into `ratio` of the bytes that fp32 sends. A list is sent to each other rank; fp32 sends
+  // 1/N of the elements to each rank, and without shards the sums once more.
   int64_t most_within(double ratio, int64_t elements) const {
     const double times = place_.sharding == Sharding::None ? 2 : 1;
     const double budget = ratio * times * 4 * static_cast<double>(elements) / place_.group.size();

@@ -1,6 +1,6 @@
-// Sends matrices as two factors of few columns (PowerSGD: Vogels et al. 2019, arXiv:1905.13727), with a warm start and error feedback. With
-// M the matrix of a rank: P = M Q, added over ranks, made orthonormal; Q = M^T P, added over ranks; P Q^T approximates the sum of M. The
-// first message has P of all matrices of the bucket, and unchanged the pieces for which factors would not be smaller; the second has Q.
+// Sends matrices as two factors of few columns (PowerSGD: Vogels et al. 2019, arXiv:1905.13727), with a warm start and error feedback. For
+// the matrix M of a rank: P = M Q, added over ranks and made orthonormal; Q = M^T P, added over ranks; P Q^T approximates the sum of M. The
+// first message has P of all matrices of the bucket, and unchanged all pieces that factors would not make smaller. The second has Q.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

@@ -89,7 +89,7 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
                                                   unit.name +
                                                   ", runs in a pass: begin_forward() begins one, and GradientReducer::run() runs a unit; "
                                                   "GradientReducer::gather() gives all of it, and unshard_parameters() of all parameters"));
-      // a layer's forward may make views of it, so that the error is the one above, at the first access, and not one about sizes
+      // Sets the size, so that a layer's forward can make views of it, and fails only at the first access, with the error above.
       storage.hidden.back().storage().unsafeGetStorageImpl()->set_nbytes(view.nbytes());
       in_model(p).set_data(storage.hidden.back());
       if (p.computed.defined()) p.value.set_data(divided_master(p, bucket->options));

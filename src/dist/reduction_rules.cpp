@@ -41,7 +41,7 @@ std::vector<FlatBucket> ReductionRules::layout(const ParameterSet& parameters, c
   if (sharding == Sharding::Parameters) return unit_layout(parameters, ranks, unit_of);
   const auto owners = divides_elements ? std::vector<int>() : shards_of(parameters, ranks, options.shard_by);
   int divided_by = ranks;
-  if (groups.count > 1 && has_error_feedback())  // divided among the first ranks of groups, and with shards among all
+  if (groups.count > 1 && has_error_feedback())  // elements are divided among the first ranks of groups, and with shards among all ranks
     divided_by = sharding == Sharding::None ? groups.count : std::lcm(divided_by, groups.count);
   return flat_layout(parameters, divided_by, static_cast<int64_t>(options.bucket_mib * 1048576), owners);
 }

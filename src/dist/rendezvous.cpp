@@ -45,7 +45,7 @@ auto bounded(
   auto result = task.get_future();
   std::thread thread(std::move(task));
   const auto end =
-      std::chrono::steady_clock::now() + r.timeout + std::chrono::seconds(5);  // `work` has better errors, but checks at intervals
+      std::chrono::steady_clock::now() + r.timeout + std::chrono::seconds(5);  // grace period: `work` reports its own timeout better
   while (result.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
     try {
       if (r.stopped && r.stopped()) throw stopped_while_waiting(r.shared->who);

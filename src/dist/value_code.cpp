@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kTogether = 8;  // number of integers that are packed in one word
 
 int64_t words_of(int64_t n) { return (n + kTogether - 1) / kTogether; }
-// Returns the largest magnitude of an integer with so many bits.
+// Returns the largest magnitude of a signed integer with `bits` bits.
 int64_t largest_of(int bits) { return (int64_t{1} << (bits - 1)) - 1; }
 
 int64_t blocks_of(int64_t n) { return (n + Compression::kBlock - 1) / Compression::kBlock; }
@@ -60,14 +60,14 @@ at::Tensor unpacked(const at::Tensor& bytes, int64_t n, int bits) {
   return out.sub_(largest_of(bits)).view({bytes.size(0), -1}).narrow(1, 0, n);
 }
 
-// Returns integers that are not converted to kChar yet. In a block with infinities the scale is infinite, and its zeros are decoded as NaN.
+// Returns integers, not yet converted to kChar. In a block with infinities the scale is infinite, and the block's zeros are decoded as NaN.
 at::Tensor integers(const at::Tensor& values, const at::Tensor& scales, int bits) {
   const auto largest = static_cast<double>(largest_of(bits));
   return values.div(at::where(scales == 0, 1.0, scales)).round_().clamp_(-largest, largest).nan_to_num_(0);
 }
 
-// Returns the scale of each block. It maps the largest element to the largest integer. With few bits it may be smaller: that cuts off the
-// largest elements, if the block loses less by it than by rounding its small elements to zero.
+// Returns the scale of each block, which maps the largest element to the largest integer. With few bits it may be smaller: it clips the
+// largest elements if the block loses less by that than by rounding its small elements to zero.
 at::Tensor scales_of(const at::Tensor& values, int bits) {
   const auto full = values.abs().amax(-1, /*keepdim=*/true).div_(static_cast<double>(largest_of(bits)));
   if (bits == 8) return full;

@@ -8,13 +8,13 @@
 
 namespace npu_train::detail {
 
-// Encodes rows of fp32 as rows of bytes. Integers: an fp32 scale for each block of 256 numbers, the last of which may be shorter, and then
-// the numbers, eight of them in as many bytes as each has bits. A non-finite number is decoded as non-finite, or makes its block so.
+// Encodes rows of fp32 as rows of bytes. Integers are stored as an fp32 scale for each block of 256 numbers (the last one may be shorter),
+// then the numbers: eight of b bits take b bytes. A non-finite number is decoded as non-finite, or makes its block so.
 class ValueCode {
  public:
   // `name`: fp32 | bf16 | fp16 | int8
   explicit ValueCode(const std::string& name);
-  // Integers of 2 to 8 bits.
+  // Encodes as integers of 2 to 8 bits.
   explicit ValueCode(int bits) : dtype_(at::kChar), bits_(bits) {}
   // Returns the encoded size of a row of n numbers.
   int64_t bytes(int64_t n) const;
@@ -26,7 +26,7 @@ class ValueCode {
 
  private:
   at::ScalarType dtype_;
-  int bits_ = 8;  // only for integers
+  int bits_ = 8;  // used only for integers
 };
 
 // Returns [rows, n] as [rows, blocks, 256], padded with zeros.

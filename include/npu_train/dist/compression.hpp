@@ -14,14 +14,14 @@ namespace npu_train {
 struct Compression {
   enum class Method {
     All,      ///< every element is sent
-    Largest,  ///< only the largest elements of each bucket are sent, with their indices: topk:SHARE; ratio:R with a value encoding, or
-              ///< below 2 bits
+    Largest,  ///< only the largest elements of each bucket are sent, with their indices: topk:SHARE, or ratio:R with a value encoding or
+              ///< where 2 bits per element exceed R
     LowRank,  ///< matrices are sent as two low-rank factors: powersgd:RANK
   };
   Method method = Method::All;
   std::string values = "fp32";  ///< value encoding: fp32 | bf16 | fp16 | int8, with a scale for each block of 256
   double share = 0;             ///< topk: share of the elements of a bucket; 0: not set
-  double ratio = 0;  ///< ratio: upper bound of the sent bytes, as a share of fp32; alone it sends integers of 2 to 8 bits; 0: not set
+  double ratio = 0;  ///< ratio: upper bound of the sent bytes, as a share of fp32's; alone it selects integers of 2 to 8 bits; 0: not set
   int64_t rank = 0;  ///< powersgd: columns of each factor
 
   /// Parses the value of `dist.compression`. Error(Usage) lists the allowed forms if it is not valid.

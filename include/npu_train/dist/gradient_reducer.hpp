@@ -36,7 +36,7 @@
 ///     for (size_t i = 0; i < layers.size(); ++i) x = reducer.run(i, [&](const at::Tensor& in) { return layers[i]->forward(in); }, x);
 ///     reducer.begin_backward(/*last=*/true);
 ///     ...
-///   reducer.finish();  // from here on, parameters have no memory; own() has this rank's slices, in memory of their own
+///     reducer.finish();  // from here on, parameters have no memory; own() has this rank's slices, in memory of their own
 ///     optimizer.step();
 ///   }
 #pragma once
@@ -59,10 +59,10 @@ namespace npu_train {
 class GradientReducer {
  public:
   /// `parameters` must be equal on all ranks, including their values: Error(Peer) names the rank and the parameter that differ.
-  /// Error(Usage) if options are not valid or differ from rank 0's, which the message names, or if `units` share a parameter. `units`: for
-  /// Sharding::Parameters, in the order in which a forward pass runs them. `device`: for Sharding::Parameters, the device to which host
-  /// parameters are moved, unit by unit, when they are sharded; without it they stay on the host. `equal_values`: the values are known to
-  /// be equal, which saves a comparison of all of them.
+  /// Error(Usage) if options are not valid, if they differ from those of rank 0 (the message names the rank and the option), or if `units`
+  /// share a parameter. `units`: for Sharding::Parameters, in the order in which a forward pass runs them. `device`: for
+  /// Sharding::Parameters, the device to which host parameters are moved, unit by unit, when they are sharded; without it they stay on the
+  /// host. `equal_values`: the values are known to be equal, so they are not compared.
   GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options = {},
                   Sharding sharding = Sharding::None, const std::vector<ParameterUnit>& units = {},
                   std::optional<c10::Device> device = std::nullopt, bool equal_values = false);
@@ -70,8 +70,8 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Begins a window with `micro_batches` backward passes on this rank (0: it only takes part); numbers may differ between ranks. Optional
-  /// if every rank has one pass, or with `reduce: window` unless parameters are sharded and the numbers differ.
+  /// Begins a window with `micro_batches` backward passes on this rank (0: it only takes part); numbers may differ between ranks. The call
+  /// is optional if every rank has one pass. With `reduce: window` it is needed only if parameters are sharded and the numbers differ.
   void begin_window(int64_t micro_batches);
   /// Begins a forward pass with Sharding::Parameters; parameters that are in no unit are complete from then on. `backward`: a backward pass
   /// follows. It is false only outside of windows.

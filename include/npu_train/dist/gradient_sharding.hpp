@@ -2,7 +2,7 @@
 ///
 ///   auto group = npu_train::ProcessGroup::from_environment();
 ///   npu_train::GradientSharding sharding(*model, /*num_shards=*/8, "layer", group);
-///   sharding.apply_sharding(optimizer);  // of npu_train or of torch::optim; updates this rank's parameters only
+///   sharding.apply_sharding(optimizer);  // from npu_train or torch::optim; from now on it updates only this rank's parameters
 ///   for (...) {
 ///     optimizer.zero_grad();
 ///     (loss_fn(model->forward(x), y) / group->size()).backward();
@@ -36,7 +36,7 @@ std::vector<int> shards_of(const ParameterSet& parameters, int shards, const std
 
 class GradientSharding {
  public:
-  /// Without a group: for one process, which owns all shards.
+  /// Without a group, one process owns all shards.
   explicit GradientSharding(ParameterSet parameters, int num_shards = 8, const std::string& shard_by = "layer",
                             std::shared_ptr<ProcessGroup> group = nullptr);
   /// Takes all parameters of a torch::nn::Module.

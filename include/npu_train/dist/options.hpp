@@ -30,24 +30,24 @@ std::optional<Sharding> sharding_of(const std::string& strategy);
 
 /// Section `dist`.
 struct DistOptions {
-  std::string preset = "none";      ///< none | communication: of_preset(); in a file it sets only keys that the file does not contain
+  std::string preset = "none";      ///< none | communication, see of_preset(); in a file, it sets only keys that the file does not contain
   std::string backend = "auto";     ///< transport of gradients: gloo | nccl | hccl | auto: chosen by the device, gloo on a CPU
   std::string reduction = "auto";   ///< ordered: all_to_all, sum in rank order, all_gather | native: the transport's all_reduce | auto:
                                     ///< native on nccl and hccl if all other options allow it, else ordered
-  std::string group_size = "none";  ///< ranks that add inside a group first; then the first ranks of all groups add, and send the sum to
-                                    ///< their groups: none | N | auto: the ranks of one machine; selects `reduction: native`
+  std::string group_size = "none";  ///< number of ranks per group: gradients are added inside each group, then between the first ranks of
+                                    ///< groups, which return the sums: none | N | auto: the ranks of one machine; selects native sums
   std::string reduce = "auto";  ///< window: reduced once per window | micro_batch: once per micro-batch, in order | auto: micro_batch with
                                 ///< sharded gradients if the other options allow it, else window
   std::string reduce_dtype = "fp32";  ///< dtype of fp32 gradients when sent: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
   std::string compression = "none";   ///< Compression::parse(): none | bf16 | fp16 | int8 | topk:SHARE | ratio:R | powersgd:RANK, topk and
                                       ///< ratio also with "+" and a value encoding; no effect in one process
-  int64_t compression_start = 0;      ///< number of first steps that send complete gradients, before compression begins
-  std::string shard_by = "elements";  ///< unit in which zero1 and zero2 divide: elements, evenly | layer, parameter_size: complete
-                                      ///< parameters, as shards_of() with one shard per rank
-  std::string shard_size = "auto";    ///< number of ranks that divide the state of zero1 to zero3; each group of that size has all of it
+  int64_t compression_start = 0;      ///< number of first steps that send uncompressed gradients
+  std::string shard_by = "elements";  ///< unit of division among ranks for zero1 and zero2: elements, evenly | layer, parameter_size:
+                                      ///< complete parameters, as shards_of() does with one shard per rank
+  std::string shard_size = "auto";    ///< number of ranks among which zero1 to zero3 divide the state; each group of that size has a copy
                                       ///< (HSDP): N | auto: the ranks of one machine if all machines have equally many, else all ranks
-  std::string offload = "none";  ///< optimizer: runs on the host, whose memory has its state, the masters that it updates and the weight
-                                 ///< averages; the device has only parameters and gradients | none
+  std::string offload = "none";  ///< none | optimizer: the optimizer runs on the host; the host has its state, the masters that it updates
+                                 ///< and the weight averages, the device only parameters and gradients
   bool overlap = true;           ///< buckets are sent during the backward pass; false: after it, to measure how much time overlap hides
   double bucket_mib = 25;        ///< size of a bucket; the first one has an eighth of this size
   int64_t in_flight = 0;         ///< maximum number of buckets that are sent at the same time; 0: no limit

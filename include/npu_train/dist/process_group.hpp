@@ -38,7 +38,7 @@ class ProcessGroup {
   virtual ~ProcessGroup() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Returns the number of ranks on this machine, which is the same on every other; size() if it is not known.
+  /// Returns the number of ranks per machine, equal on all machines; size() if it is not known.
   virtual int local_size() const { return size(); }
   /// Returns the group of some ranks, in ascending order and including this one. Every rank must call it, each for its own group; groups do
   /// not overlap. Error(Usage) if a program's own ProcessGroup does not implement it.

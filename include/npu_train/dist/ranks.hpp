@@ -1,4 +1,4 @@
-/// What the processes of a training tell each other between steps.
+/// Exchange of numbers, texts and decisions between the processes of a training, between steps.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace npu_train {
 
 class ProcessGroup;
 
-/// The ranks of a training. This class is a training of one process; make_ranks() returns those of a ProcessGroup.
+/// The ranks of a training. This base class serves a training of one process; make_ranks() returns the ranks of a ProcessGroup.
 ///
 /// Every decision of a loop must be the same on every rank: it is computed from numbers that are equal on all ranks, or made by sums(),
 /// any(), of_main(), from_main() or Strategy::decide(). docs/rooms/train.md lists each decision. Every rank makes the same calls in the

@@ -21,7 +21,7 @@ struct ReductionTimes {
   };
 
   double backward = 0;  ///< end of the backward pass
-  double end = 0;       ///< when all gradients are sums over ranks
+  double end = 0;       ///< time at which all gradients are sums over ranks
   std::vector<Bucket> buckets{};
   double parameters = 0;  ///< seconds spent waiting for parameters of other ranks: with zero3 in the passes of the window, with zero1 and
                           ///< zero2 after the optimizer's step

@@ -30,7 +30,7 @@
 
 namespace npu_train {
 
-/// Weight of a window as the host knows it: of one rank, or summed over ranks.
+/// Weight of a window, as a number on the host: of one rank, or summed over ranks.
 struct WindowWeight {
   double loss = 0;  ///< sum of StepOutput::weight, by which mean losses are weighted
   double samples = 0;
@@ -72,9 +72,9 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  /// What the processes tell each other between steps.
+  /// Returns the ranks, which exchange numbers, texts and decisions between steps.
   virtual Ranks& ranks() const = 0;
-  /// What each rank updates, and stores, only a part of.
+  /// State of which each rank updates and stores only a part.
   virtual Sharding sharding() const { return Sharding::None; }
   /// Returns nullptr if no errors of compressed gradients are carried from step to step.
   virtual ErrorFeedback* error_feedback() { return nullptr; }
@@ -82,7 +82,7 @@ class Strategy {
   virtual ShardedUnits* units() { return nullptr; }
   /// Whether sums over ranks are added in rank order, so that a step has the bits of one process.
   virtual bool adds_in_order() const = 0;
-  /// Whether forward and backward of a window may be captured as a graph of the device: they never wait for other ranks.
+  /// Whether forward and backward of a window may be captured as a graph of the device, because they never wait for other ranks.
   virtual bool capturable() const = 0;
 
   /// Takes the parameters to train, as the Precision prepared them, and returns those that this rank's optimizer updates: all of them or,

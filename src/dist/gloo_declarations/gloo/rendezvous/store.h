@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// With this macro, ProcessGroupGloo.hpp overrides the functions below has_v2_support() too.
+// With this macro, ProcessGroupGloo.hpp also overrides the functions after has_v2_support().
 #define GLOO_STORE_HAS_STORE_V2 1
 
 namespace gloo {
