@@ -89,7 +89,7 @@ std::vector<StepCall> BucketCalls::sum(const BucketSize& size, const Adding& by)
   return out;
 }
 
-// Uses the all-gather model for a reduce-scatter: same messages and bytes, opposite direction. Ranks with the same shard then add theirs.
+// Models a reduce-scatter as an all-gather: same messages and bytes, opposite direction. Ranks with the same shard then add theirs.
 std::vector<StepCall> BucketCalls::scattered(const BucketSize& size, const Adding& by) const {
   const int shards = placement_.shards();
   std::vector<StepCall> out{{.kind = Kind::AllGather, .bytes = size.bytes(), .ranks = shards}};
@@ -98,7 +98,7 @@ std::vector<StepCall> BucketCalls::scattered(const BucketSize& size, const Addin
   return out;
 }
 
-// Adds an exchange, and perhaps a gather, of `of_part` bytes per rank.
+// Adds an exchange and, with `gathers`, a gather; `of_part`: bytes of one rank's part.
 void BucketCalls::add_coded(int64_t of_part, const Adding& by, bool gathers, std::vector<StepCall>& out) const {
   const auto bytes = of_part * by.ranks;
   out.push_back(call(Kind::AllToAll, bytes, by));
@@ -116,12 +116,12 @@ std::vector<StepCall> BucketCalls::compressed(const BucketSize& size, const Addi
   return out;
 }
 
-// Returns the number of elements of a bucket that each rank sends to all others.
+// Returns how many elements of a bucket each rank sends to every other one.
 int64_t BucketCalls::largest(const BucketSize& size, const Adding& by) const {
   const auto elements = elements_of(work_, size);
   auto out = elements;
   if (compression_.share > 0) out = static_cast<int64_t>(compression_.share * static_cast<double>(elements));
-  // A list is sent to each other rank. Uncompressed, each rank gets 1/N of the bucket and, without shards, all sums once more.
+  // A list goes to each other rank. Uncompressed, each rank gets 1/N of the bucket and, without shards, all sums once more.
   const double budget = compression_.ratio * (by.in_shards ? 1 : 2) * 4 * static_cast<double>(elements) / by.ranks;
   if (compression_.ratio > 0) out = std::min(out, most_within(compression_.values, budget, elements));
   return std::clamp<int64_t>(out, 1, size.elements);

@@ -9,7 +9,7 @@
 namespace npu_train::detail {
 
 struct BucketSize {
-  int64_t elements = 0, element_bytes = 4, model_bytes = 4;  // padded
+  int64_t elements = 0, element_bytes = 4, model_bytes = 4;  // sizes with padding
   bool has_master = false;
   double ready = 0;
   size_t unit = 0;
@@ -29,7 +29,7 @@ class BucketCalls {
   int divided_by() const;
 
  private:
-  // The ranks that add. `in_shards`: each keeps only its part of the sums.
+  // The ranks whose values are added. `in_shards`: each rank keeps only its part of the sums.
   struct Adding {
     int ranks, stride;
     bool in_shards, leaders;

@@ -1,4 +1,4 @@
-// Levenberg-Marquardt least squares of logarithms with weak priors, so that rates that the steps do not determine keep their start values.
+// Levenberg-Marquardt fit of the logarithms of step times. A weak prior keeps rates that the steps do not determine at their start values.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr FittedRate kFitted[] = {{&StepRates::flops, 5, 1, 1e19},         {&Ste
                                   {&StepRates::link_share, 0.3, 0.01, 1},  {&StepRates::message, 2, 1e-7, 1},
                                   {&StepRates::contention, 1.5, 1e-3, 10}, {&StepRates::carrying, 2, 1e-12, 1e-6}};
 constexpr size_t kRates = std::size(kFitted);
-constexpr double kPrior = 0.02;  // residual, in log(seconds), of a rate that deviates by its spread
+constexpr double kPrior = 0.02;  // residual, in log(seconds), of a rate that is one spread away from its start value
 constexpr int kRounds = 60;
 constexpr size_t kParts = 5;
 

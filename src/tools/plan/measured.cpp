@@ -16,7 +16,7 @@ const std::vector<std::string> kNeeded = {"ranks", "link", "strategy", "seconds"
 const std::vector<std::string> kColumns = {"ranks",   "link",  "strategy",      "seconds", "shard_size",
                                            "options", "batch", "micro_batches", "load",    "use"};
 
-constexpr double kMost = 1e6;  // ranks, samples, seconds
+constexpr double kMost = 1e6;  // upper limit of ranks, samples and seconds
 constexpr double kMostMicroBatches = 1e4;
 constexpr size_t kMostRows = 1000;
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostRanks = 65536;
 constexpr double kPasses = 3;  // FLOPs of a step over FLOPs of a forward pass
 
-// Whether the chip connects the groups of a placement; sizes of 0: all ranks.
+// Whether the chip connects the groups of a placement. A group size of 0 means all ranks.
 bool is_connected(const StepWork& work, const Cluster& cluster, const Placement& p) {
   return !work.in_rings || detail::not_in_rings(p.ranks, std::min(p.ranks, cluster.per_machine), p.shard_size, p.group_size).empty();
 }
@@ -33,7 +33,7 @@ void check_options(const PlanOptions& options, const StepWork& work) {
         "the speed of the link between the ranks is not given; hint: --link 25GB/s,5us");
 }
 
-// Candidate sizes of parts of `ranks`: the ranks per machine and the smaller numbers of ranks in the options, largest first.
+// Candidate sizes of groups and shards below `ranks`: the ranks per machine and smaller numbers of ranks in the options, largest first.
 std::vector<int> smaller_sizes(const PlanOptions& options, int ranks) {
   std::set<int, std::greater<>> out(options.ranks.begin(), options.ranks.end());
   out.insert(options.cluster.per_machine);
@@ -57,7 +57,7 @@ bool could_have_groups(const DistOptions& dist) {
          (compression.none() || compression.has_error_feedback());
 }
 
-// Returns the configured group size; if there is none, 0 (no groups) and candidate sizes.
+// Returns the configured group size or, if there is none, 0 (no groups) and the candidate sizes.
 std::vector<int> group_sizes(const PlanOptions& options, const StepWork& work, int ranks) {
   if (work.dist.has_groups()) return {group_size_of(work.dist, ranks, options.cluster.per_machine)};
   std::vector<int> out = {0};
@@ -133,7 +133,7 @@ class Planner {
                                                               : step.memory < best->memory);
       if (replaces) best = std::move(step);
     }
-    if (options_.memory == 0) add_memory(*best);  // without a limit, only the chosen placement needs its memory
+    if (options_.memory == 0) add_memory(*best);  // only the chosen placement needs its memory if there is no limit
     plan_.steps.push_back(std::move(*best));
   }
 

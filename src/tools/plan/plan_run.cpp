@@ -51,14 +51,14 @@ size_t unit_of(const Model& model, const std::string& name) {
   return 0;
 }
 
-// Parameters that several blocks use belong to no block.
+// Whether several blocks use the parameter, so that it belongs to none of them.
 bool is_shared(const Model& model, const ParameterSet& parameters, const std::string& name) {
   for (const auto& [alias, first] : parameters.aliases())
     if (first == name && unit_of(model, alias) != unit_of(model, first)) return true;
   return false;
 }
 
-// All blocks except the last one are recomputed; with a memory budget perhaps fewer.
+// Returns the recomputed share of the forward pass: all blocks except the last one; with a memory budget perhaps fewer.
 double recomputed_share(const std::string& checkpointing, const std::vector<double>& units) {
   if (CheckpointPlan::parse(checkpointing).kind == CheckpointPlan::Kind::None || units.empty()) return 0;
   return std::accumulate(units.begin(), units.end() - 1, 0.0);
@@ -83,7 +83,7 @@ class RecordedMemory {
     }
   }
 
-  // The ranks that hold all shards together are recorded as a world of their own.
+  // Records only the ranks that together hold all shards, as a world of their own.
   int64_t operator()(const Placement& placement) {
     const int shards = placement.shards();
     // Only the presence of groups matters: the recorded rank is the first of its group.

@@ -12,9 +12,9 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kBlock = 64;          // elements; parts of buckets begin at multiples of it
-constexpr int64_t kInlineBytes = 488;   // part of an agreement that its first collective carries
-constexpr int64_t kFlagsInNumber = 32;  // presence flags of gradients per number
+constexpr int64_t kBlock = 64;          // elements; parts of buckets begin at multiples of this
+constexpr int64_t kInlineBytes = 488;   // bytes of an agreement that its first collective sends
+constexpr int64_t kFlagsInNumber = 32;  // presence flags that one number of an agreement holds
 
 Sharding sharding_in(const std::string& strategy) {
   const auto named = sharding_of(strategy);
@@ -119,7 +119,7 @@ int group_size_of(const DistOptions& dist, int ranks, int per_machine) {
   dist.check_groups();
   if (!dist.has_groups()) return 0;
   if (dist.group_size != "auto") return std::min(ranks, std::stoi(dist.group_size));
-  return ranks % per_machine == 0 ? per_machine : ranks;  // machines with different numbers of ranks have no such groups
+  return ranks % per_machine == 0 ? per_machine : ranks;  // machines with different numbers of ranks cannot have such groups
 }
 
 StepCalls step_calls(const StepWork& work, const Placement& placement) {
@@ -159,7 +159,7 @@ std::vector<StepCall> all_calls(const StepWork& work, const Placement& placement
   for (int64_t m = 0; m < work.micro_batches; ++m) {
     const bool last = m + 1 == work.micro_batches;
     for (size_t u = m == 0 ? 0 : 1; u < calls.units.size(); ++u) add(calls.units[u]);
-    for (size_t u = 1; u + 1 < calls.units.size(); ++u) add(calls.units[u]);  // the last block stays for the backward pass
+    for (size_t u = 1; u + 1 < calls.units.size(); ++u) add(calls.units[u]);  // the last block stays complete until the backward pass
     if (!last && !calls.every_micro_batch) continue;
     for (const auto& bucket : calls.buckets) {
       add({bucket.exchange});

@@ -11,15 +11,15 @@ namespace npu_train {
 namespace {
 
 constexpr double kBackward = 2;        // FLOPs of a backward pass over those of a forward pass
-constexpr double kOptimizerReads = 3;  // accesses per parameter: weight and gradient read, weight written
+constexpr double kOptimizerReads = 3;  // accesses per parameter: weight and gradient are read, the weight is written
 constexpr double kStateReads = 2;
-constexpr double kTcpLatency = 30e-6;   // seconds of a small message between machines, through both kernels
-constexpr size_t kAllCalls = SIZE_MAX;  // "all calls of a bucket" for send_buckets()
+constexpr double kTcpLatency = 30e-6;   // seconds for a small message between machines, through the kernels of both
+constexpr size_t kAllCalls = SIZE_MAX;  // limit for send_buckets(): all calls of each bucket
 
-// Rounds of a tree among n ranks.
+// Returns the number of rounds of a tree among n ranks.
 double rounds_of(double n) { return std::ceil(std::log2(n)); }
 
-// Returns the bytes that the first rank sends; it sends the most.
+// Returns the bytes that a group's first rank sends: it sends the most.
 double share_sent(const StepCall& call, bool between_devices) {
   using Kind = StepCall::Kind;
   const double bytes = static_cast<double>(call.bytes), sent = bytes * (call.ranks - 1) / call.ranks;
@@ -54,7 +54,7 @@ class Connection {
   double sends_until_ = 0, receives_until_ = 0;
 };
 
-// Accumulates the time in which any data is in transit.
+// Measures the time in which any data are in transit.
 class Travelling {
  public:
   void add(double begin, double end) { spans_.emplace_back(begin, end); }
@@ -86,7 +86,7 @@ bool leaves_machine(const StepCall& call, const Placement& placement, const Clus
   return near < call.ranks || (is_part && cluster.per_machine < placement.ranks && cluster.per_machine % call.ranks != 0);
 }
 
-// Simulates a window on one rank. All ranks are alike, except that with groups the others wait for the first rank of their group.
+// Simulates a window on one rank. All ranks behave alike, except that with groups the others wait for the first rank of their group.
 class Player {
  public:
   Player(const StepWork& work, const Placement& placement, const StepCalls& calls, const Cluster& cluster, const StepRates& rates)
@@ -193,7 +193,7 @@ class Player {
     const auto& buckets = calls_.buckets;
     size_t longest = 1;
     for (const auto& b : buckets) longest = std::max(longest, 1 + b.then.size());
-    std::vector<size_t> next(std::min(longest, most));  // per position of a call in its bucket: the next bucket that makes this call
+    std::vector<size_t> next(std::min(longest, most));  // by position in a bucket's calls: the next bucket to make that call
     const auto when = [&](size_t k) {
       const bool has_arrived = next[k] < buckets.size() && (k == 0 || next[k] < next[k - 1]);
       return has_arrived ? std::max(ready[next[k]], k == 0 || passes_on_early() ? 0 : now_) : INFINITY;
@@ -211,8 +211,8 @@ class Player {
     }
   }
 
-  // Returns whether a bucket's later calls may start before the backward pass ends. Between devices, exchanges and gathers are one sequence
-  // after its end.
+  // Returns whether a bucket's later calls may start before the backward pass ends. Between devices, exchanges and gathers form one
+  // sequence, so they may not if gathers follow.
   bool passes_on_early() const {
     if (!work_.between_devices) return true;
     return placement_.strategy != "ddp" && placement_.group_size == 0 && !Compression::parse(work_.dist.compression).has_error_feedback();
@@ -287,7 +287,7 @@ double call_seconds(const StepCall& call, const Placement& placement, const Clus
   const auto& slowest = leaves ? cluster.link : local;
   if (between_devices && (call.kind == Kind::Reduce || call.kind == Kind::Distribute)) return time(slowest, n - 1, bytes);  // a chain
   if (call.kind == Kind::Distribute) return time(slowest, rounds_of(n), rounds_of(n) * bytes);
-  if (call.kind == Kind::Reduce) return time(slowest, n, 2 * bytes * (n - 1) / n);  // in parts, which the first rank collects
+  if (call.kind == Kind::Reduce) return time(slowest, n, 2 * bytes * (n - 1) / n);  // summed in parts, which the first rank collects
   const double passes = call.kind == Kind::AllReduce ? 2 : 1;
   const double ring = time(slowest, passes * (n - 1), passes * bytes * (n - 1) / n);
   if (call.kind != Kind::AllReduce || !between_devices) return ring;
