@@ -24,7 +24,7 @@ std::string inputs_text(at::ArrayRef<c10::IValue> inputs) {
   return join(out);
 }
 
-// Two calls with the same text do the same computation on other values.
+// Returns a text that is equal for calls that do the same computation on other values.
 std::string signature(const std::string& name, at::ArrayRef<c10::IValue> inputs) {
   std::ostringstream out;
   out << name;
@@ -42,7 +42,7 @@ bool is_view(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& result) { return result.alias_info() != nullptr && !result.alias_info()->isWrite(); });
 }
 
-// Operators that compute nothing: views, new memory, numbers for the host.
+// Whether the operator computes anything; views, new memory and numbers for the host do not count.
 bool computes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> inputs) {
   const auto& schema = op.schema();
   const auto gives_tensor = [](const c10::Argument& result) { return result.type()->str().find("Tensor") != std::string::npos; };
@@ -50,7 +50,7 @@ bool computes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> inputs) {
          std::any_of(schema.returns().begin(), schema.returns().end(), gives_tensor);
 }
 
-// Attention and recurrent layers draw numbers only for their dropout.
+// Whether the operator draws random numbers. Attention and recurrent layers draw them only for dropout.
 bool draws(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> inputs) {
   if (!op.hasTag(at::Tag::nondeterministic_seeded)) return false;
   const auto& arguments = op.schema().arguments();
@@ -139,7 +139,7 @@ void OperatorRecorder::watch(size_t index, at::ArrayRef<c10::IValue> results) {
 
 namespace {
 
-// Copies tensors in fp64, and changes them.
+// Copies tensors to fp64, with a random relative change of each element.
 class Fp64 {
  public:
   explicit Fp64(double change) : change_(change), random_(at::detail::createCPUGenerator(/*seed=*/1)) {}
@@ -154,7 +154,7 @@ class Fp64 {
   at::Generator random_;
 };
 
-// The inputs of a call on a device. Operators that write into an input get a copy of a leaf.
+// The inputs of a call on a device. An operator that writes into an input gets a copy of the leaf, because autograd forbids the write.
 class Placed {
  public:
   Placed(const OperatorCall& call, const c10::Device& device, const Fp64* fp64) : device_(device), fp64_(fp64) {

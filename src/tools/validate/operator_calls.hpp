@@ -1,4 +1,4 @@
-// The operators of a training step with their inputs, and each of them alone.
+// The operators of a training step with their inputs, and a run of each one alone.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -24,8 +24,8 @@ struct OperatorCall {
   std::string name, layer;
   std::string inputs_text;              // shapes and dtypes
   std::vector<c10::IValue> inputs{};    // copies; empty if the call was not kept
-  std::vector<at::Tensor> gradients{};  // of the loss by the results, in their order; undefined where there is none
-  bool low = false;                     // in a region of autocast
+  std::vector<at::Tensor> gradients{};  // gradients of the loss by these results; undefined if there is none
+  bool low = false;                     // whether the call was inside autocast
   int64_t count = 0;
   std::string why_not{};  // reason why it cannot be compared
 };
@@ -49,7 +49,7 @@ class OperatorRecorder final : public OpMode, public StepObserver {
   std::unordered_map<const c10::TensorImpl*, std::string> layers_;
   int64_t bytes_left_;
   const int64_t bytes_;
-  std::shared_ptr<std::vector<OperatorCall>> calls_;  // also of the hooks that receive gradients
+  std::shared_ptr<std::vector<OperatorCall>> calls_;  // shared with the hooks that receive gradients
   std::unordered_map<std::string, size_t> index_;
   std::optional<OpModeGuard> guard_;
 };
@@ -64,11 +64,12 @@ struct AloneResult {
   std::vector<NamedResult> arguments;  // tensors without a gradient, after the call: some operators write into them
 };
 
-// Runs the operator with its inputs on `device`, and the backward pass if it has gradients; in the region of `precision` where the call was
-// in one. Errors are libtorch's.
+// Runs the operator with its inputs on `device`, and its backward pass if it has gradients. A call that was inside autocast runs inside
+// that of `precision`. Errors are libtorch's.
 AloneResult run_alone(const OperatorCall& call, const c10::Device& device, const Precision& precision);
 
-// The same on the CPU in fp64, without autocast. Inputs and gradients are changed by a random relative amount of at most `change`.
+// Like run_alone(), but on the CPU in fp64 and without autocast. Inputs and gradients are changed by a random relative amount of at most
+// `change`.
 AloneResult run_in_fp64(const OperatorCall& call, double change);
 
 }  // namespace npu_train::detail

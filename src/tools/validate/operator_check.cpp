@@ -31,7 +31,7 @@ using Verdict = CheckedOperator::Verdict;
 constexpr const char* kWhere = "validate --operators";
 constexpr double kRoundings = 8, kFp32Rounding = 0x1p-24, kInfinite = std::numeric_limits<double>::infinity();
 
-// Relative errors: of all elements, and of the worst one.
+// Relative errors: of all elements together, and of the worst one.
 struct Errors {
   double norm = 0, worst = 0;
 };
@@ -45,7 +45,7 @@ Errors errors_of(const at::Tensor& value, const at::Tensor& judge, const at::Ten
   return {difference.norm().item<double>() / size, (difference / exact.abs().clamp_min(rms)).max().item<double>()};
 }
 
-// Whether the values that are not finite on the CPU are the same on the device, or the largest number of a device that saturates.
+// Whether elements that are not finite on the CPU are the same on the device or, on a device that saturates, its largest number.
 bool agree_where_not_finite(const at::Tensor& device, const at::Tensor& cpu, bool saturates) {
   const at::Tensor elsewhere = at::isfinite(cpu).logical_not();
   const at::Tensor a = device.masked_select(elsewhere).to(at::kDouble), b = cpu.masked_select(elsewhere).to(at::kDouble);
@@ -54,20 +54,20 @@ bool agree_where_not_finite(const at::Tensor& device, const at::Tensor& cpu, boo
   return agree.all().item<bool>();
 }
 
-// A result on the device, on the CPU, in fp64, and in fp64 of inputs that were changed by a rounding. The last two are undefined if the
+// A result on the device, on the CPU, in fp64, and in fp64 with inputs that were changed by a rounding. The last two are undefined if the
 // operator has no fp64 kernel.
 struct FourValues {
   at::Tensor device, cpu, exact, changed;
 };
 
-// The errors that a change of the inputs by a rounding causes; without fp64 a rounding of the result.
+// Returns the errors that a rounding of the inputs causes or, without fp64, those of a rounding of the result.
 Errors rounding_of(const FourValues& values, const at::Tensor& counted) {
   if (values.changed.defined()) return errors_of(values.changed, values.exact, counted);
   const double one = detail::epsilon_of(values.cpu.scalar_type());
   return {one, one};
 }
 
-// Sets the errors of `out` to those of this result if they are farther beyond their limit than the ones that it has.
+// Replaces the errors in `out` if this result exceeds its limit by more.
 void judge(const std::string& name, const FourValues& values, bool saturates, CheckedOperator& out) {
   const auto& [device, cpu, exact, changed] = values;
   const auto take = [&](double error, double cpu_error, double allowed) {
@@ -122,7 +122,7 @@ void judge_all(const Results& device, const Results& cpu, const Results& exact, 
   }
 }
 
-// The tensors into which the operator has written on the CPU.
+// Returns the arguments into which the operator has written on the CPU.
 Results written(const OperatorCall& call, const AloneResult& result) {
   Results out;
   const auto& arguments = call.op.schema().arguments();
@@ -166,7 +166,7 @@ class OperatorChecks {
   }
 
  private:
-  // Half a unit in the last place of the dtype that the call computes in: the coarsest of its inputs and results.
+  // Returns half a unit in the last place of the coarsest dtype among the inputs and results, in which the call computes.
   static double rounding_in(const OperatorCall& call, const Results& results) {
     auto dtype = at::kFloat;
     const auto add = [&](const at::Tensor& t) {
@@ -209,7 +209,7 @@ OperatorCheck check_operators(const RunConfig& config, const Parts& parts) {
     run.trainer.gradient_checkpointing = "none";
     detail::ValidationSide side(run, parts);
     auto& loop = side.trainer().loop().parts();
-    constexpr int64_t kShare = 4;  // of the memory, for the inputs; the runs of one operator need as much as the largest
+    constexpr int64_t kShare = 4;  // inputs may use 1/4 of the memory; running one operator needs as much as the largest of them
     detail::OperatorRecorder recorder(*loop.parameters, free_host_bytes() / kShare);
     side.trainer().add_observer(&recorder);
     loop.train_loader->begin_epoch(0);
@@ -249,7 +249,7 @@ std::vector<ReportField> row_of(const CheckedOperator& o) {
           both("note", o.note)};
 }
 
-// A sentence for each fault, with the place of the operator.
+// Returns a sentence for each fault, with the place of the operator.
 std::vector<ReportField> sentence_of(const CheckedOperator& o) {
   const auto errors = str_cat(o.result, " has the error ", short_number(o.error), ", on the CPU ", short_number(o.cpu_error),
                               "; allowed: ", short_number(o.allowed));

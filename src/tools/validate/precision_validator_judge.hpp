@@ -14,10 +14,10 @@ struct Verdict {
   double reference_max = 0;
   double allowed = 0;
   int64_t nonfinite_mismatch = 0, nonfinite_allowed = 0;
-  double norm_diff = 0, norm_allowed = -1;  // L2 norm of a - b; if norm_allowed >= 0, a tensor also passes by its norm
+  double norm_diff = 0, norm_allowed = -1;  // L2 norm of a - b and its limit; it suffices to meet a limit that is not negative
   bool passed() const { return (max_diff <= allowed || as_a_whole()) && nonfinite_mismatch <= nonfinite_allowed; }
   bool as_a_whole() const { return norm_diff <= norm_allowed; }
-  // Measures how close the tensor is to failing, to find the worst of several.
+  // Returns how close the tensor is to failing, to find the worst of several.
   double excess() const;
 };
 

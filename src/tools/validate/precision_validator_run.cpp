@@ -113,7 +113,7 @@ ValidationReport ValidationRun::run() {
   return std::move(report_);
 }
 
-// All samples of a batch have the tolerance of the complete tensor.
+// Judges all samples of a batch by the tolerance of the complete tensor.
 void ValidationRun::outputs() {
   auto& loader = evaluation_loader();
   loader.begin_epoch(0);
@@ -172,7 +172,7 @@ void ValidationRun::layers(const at::Tensor& sample) {
     }
     if (!row.note.empty()) continue;
     const auto verdict = judge({judged->value, reference.value, shaken == c.end() ? at::Tensor() : shaken->value});
-    // atol and rtol are for outputs: a layer has a separate limit, which only explained rounding can raise
+    // atol and rtol apply to outputs: a layer has a separate limit, which only explained rounding can raise
     const bool low = judged_.dtype() != at::kFloat || reference_.dtype() != at::kFloat;
     const auto noise = verdict.allowed > tolerance_.atol + tolerance_.rtol * verdict.reference_max ? verdict.allowed : 0;
     const double allowed = std::max({options_.flag_above, noise, low ? verdict.allowed : 0});

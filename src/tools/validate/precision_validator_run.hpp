@@ -19,7 +19,7 @@ class ValidationRun {
   ValidationReport run();
 
  private:
-  // The results of both sides and of the perturbed reference for the same input.
+  // The results of both sides, and of the reference with perturbed weights, for the same input.
   struct Three {
     at::Tensor judged, reference, shaken;
   };

@@ -12,7 +12,7 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr int64_t kMostSkips = 64;  // skips that the loss scale may need from its largest to its smallest value
+constexpr int64_t kMostSkips = 64;  // steps to skip until the loss scale has fallen from its largest to its smallest value
 
 at::Tensor on_host(const at::Tensor& value) { return value.detach().to(at::kCPU, at::kFloat).contiguous().clone(); }
 
@@ -90,7 +90,7 @@ void ValidationSide::shake(RunState state, double eps) {
   take_weights(state);
 }
 
-// A device may lack kernels for the memory layout of the other side's loader.
+// Converts the memory layout, because a device may lack kernels for that of the other side's loader.
 at::Tensor ValidationSide::in_layout(const at::Tensor& value) const {
   return value.contiguous(channels_last_ && value.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
 }
@@ -118,7 +118,7 @@ std::vector<SeenOutput> ValidationSide::layers(const at::Tensor& input, const Wa
     const auto found = classes.find(layer);
     const auto type = found == classes.end() ? std::string() : found->second;
     if (!wanted(layer, type)) return;
-    std::erase_if(out, [&](const SeenOutput& o) { return o.layer == layer; });  // product, then bias: the last output counts
+    std::erase_if(out, [&](const SeenOutput& o) { return o.layer == layer; });  // product, then bias: the layer's last output counts
     out.push_back({.layer = layer, .type = type, .op = op.name, .value = on_host(op.output)});
   });
   predict(input);

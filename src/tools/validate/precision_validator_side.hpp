@@ -16,7 +16,7 @@ namespace npu_train::detail {
 double epsilon_of(at::ScalarType dtype);
 at::ScalarType coarser(at::ScalarType a, at::ScalarType b);
 
-// "8x3x224x224".
+// Returns a shape as "8x3x224x224".
 std::string shape_text(const std::vector<int64_t>& shape);
 
 // Tensors by name, on the host, fp32.
@@ -33,7 +33,7 @@ class GradientTap : public StepObserver {
   explicit GradientTap(Trainer& trainer) : trainer_(trainer) {}
   void phase_begin(Phase phase, int64_t attempt, int micro_batch) override;
   HostTensors seen;
-  const HostTensors* instead = nullptr;    // replace the run's own gradients after they are recorded
+  const HostTensors* instead = nullptr;    // gradients that replace the run's own after those are recorded
   at::ScalarType rounded_to = at::kFloat;  // dtype to which the recorded and the optimizer's gradients are rounded
 
  private:
@@ -43,7 +43,7 @@ class GradientTap : public StepObserver {
 struct TakenStep {
   double loss = 0;
   bool taken = false;
-  int64_t skipped = 0;  // steps before it that overflowed because of a high loss scale
+  int64_t skipped = 0;  // number of skipped steps before it, which overflowed because the loss scale was high
   double loss_scale = 1;
   HostTensors gradients;
 };

@@ -73,7 +73,7 @@ Batch ValidationRun::partial_batch(std::string& note) {
   return narrowed(*first_, n);
 }
 
-// An overflow of fp16 is not a fault: if both sides compute in fp16, both must overflow.
+// Checks large inputs. An overflow of fp16 is not a fault: if both sides compute in fp16, both must overflow.
 void ValidationRun::large_inputs() {
   const auto three = predict(first_->input() * options_.large);
   const bool judged_flag = judged_.overflowed(), reference_flag = reference_.overflowed();
@@ -134,8 +134,8 @@ void ValidationRun::first_step() {
 }
 
 /// Compares the gradients. A gradient that is 0 except for rounding, such as that of a bias before a normalisation, is judged relative to
-/// the others. If the input of a ReLU is nearly 0, or a maximum nearly tied, rounding decides and single elements jump: then the norm of
-/// the difference decides.
+/// the others. If the input of a ReLU is nearly 0, or two elements nearly tie for a maximum, rounding decides and single elements jump:
+/// then the norm of the difference is judged.
 void ValidationRun::gradients() {
   double scale = 0;
   for (const auto& [name, b] : reference_step_.gradients) scale = std::max(scale, largest(b));
@@ -171,8 +171,8 @@ void ValidationRun::gradients() {
   report_.checks.push_back(std::move(row));
 }
 
-/// Compares the weights. Both optimizers had the same gradients, so their updates agree except for rounding, including Adam's, which would
-/// amplify a tiny difference.
+/// Compares the weights. Both optimizers got the same gradients, so their updates differ only by rounding. From different gradients, Adam
+/// would amplify tiny differences.
 void ValidationRun::weights_after(const HostTensors& before, const HostTensors& after) {
   const auto judged = judged_.weights();
   const auto dtype = coarser(judged_.updated_dtype(), reference_.updated_dtype());
@@ -213,7 +213,7 @@ void ValidationRun::statistics_after(const HostTensors& after) {
   if (worst.count > 0) report_.checks.push_back(worst.row("running statistics"));
 }
 
-/// Both sides evaluate the weights of the judged side: by now their own weights differ by more than an evaluation could show.
+/// Trains both sides, then evaluates the judged side's weights on both: their own weights differ by more than an evaluation could show.
 void ValidationRun::training() {
   for (int64_t i = 0; i < options_.train_steps; ++i) stepped_ &= take_step(/*share=*/false);
   if (options_.train_steps > 0) losses();
