@@ -1,7 +1,7 @@
-// Simulates libtorch's caching allocator for CUDA, and torch_npu's, which follows it: which segments a sequence of requests takes from the
-// device. (c10/cuda/CUDACachingAllocator.cpp: sizes are multiples of 512 bytes; requests up to 1 MiB use segments of 2 MiB, those below 10
-// MiB segments of 20 MiB, larger ones a segment of their own in steps of 2 MiB; the smallest sufficient free block is taken and split; a
-// full device first frees its unused segments.)
+// Simulates which segments the caching allocator of libtorch for CUDA, and torch_npu's, which follows it, take from the device for a
+// sequence of requests. (c10/cuda/CUDACachingAllocator.cpp: sizes are multiples of 512 bytes; requests up to 1 MiB use segments of 2 MiB,
+// those below 10 MiB segments of 20 MiB, larger ones a segment of their own in steps of 2 MiB; the smallest sufficient free block is taken
+// and split; a full device first frees its unused segments.)
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class CachingAllocatorModel {
   int64_t take(int64_t bytes);
   void give_back(int64_t handle);
 
-  int64_t allocated() const { return allocated_; }  // in complete blocks
+  int64_t allocated() const { return allocated_; }  // bytes of complete blocks, including their padding
   int64_t reserved() const { return reserved_; }
   int64_t largest_free() const;  // bytes of the largest block that a tensor can get
   int64_t peak_allocated() const { return peak_allocated_; }

@@ -24,7 +24,7 @@ constexpr double kLargestRest = 0.15;  // share of the growth that a straight li
 
 struct Kind {
   const char* name;
-  double least;  // per step
+  double least;  // smallest growth per step that is reported
   bool bytes;
   const char* hint;
   bool lists_handles = false;

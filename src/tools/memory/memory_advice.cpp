@@ -37,8 +37,8 @@ class Advice {
  private:
   bool training() const { return failed_.pass == Pass::Training; }
 
-  // Returns the overrides with which the first training step would fit, which follows a sanity validation: "" if it fits as it is, nullopt
-  // if it would fit with none of them, so that a change of the validation would only postpone the failure.
+  // Returns the overrides with which the first training step after a sanity validation would fit: "" if it fits as it is, nullopt if none
+  // makes it fit. In that case, a change of the validation would only postpone the failure.
   std::optional<std::string> fit_training() {
     const auto* loader = run_.loop->parts().train_loader;
     if (loader == nullptr) return "";
@@ -70,7 +70,7 @@ class Advice {
   MemoryTrace trace(Task& task, Precision& precision, int64_t micro_batches, int64_t rows, bool on_host) {
     forget_gradients(run_);
     auto few = rows_of(failed_.samples, rows);
-    if (training() && !on_host) few = to_device(few, run_.device);  // all micro-batches of a window are on the device; counted separately
+    if (training() && !on_host) few = to_device(few, run_.device);  // a window's micro-batches are on the device, counted separately
     const std::vector<Batch> batches(training() && micro_batches > 1 ? 2 : 1, few);
     MemoryRecorder recorder(task, run_.device, on_device(*run_.strategy, run_.optimizer->parameters()));
     run_again(task, precision, run_.device, failed_.pass, batches, recorder, on_host);
@@ -135,7 +135,7 @@ class Advice {
     return str_cat("data.val_batch_size=", rows);
   }
 
-  // Warns if normalisation layers would see smaller batches.
+  // Warns if normalisation layers would see smaller batches than now.
   std::string note_of_pieces() const {
     return run_.task->buffers().empty() ? "" : "; normalisation layers compute their statistics over smaller batches";
   }

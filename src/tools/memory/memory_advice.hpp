@@ -11,7 +11,7 @@
 
 namespace npu_train::detail {
 
-// The failed work, in numbers.
+// The size and the place of the work that did not fit.
 struct FailedWork {
   Pass pass = Pass::Training;
   Batch samples;                                         // a few samples, on the host

@@ -11,7 +11,7 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kLargestAsked = int64_t{1} << 20;  // samples; a step that does not grow has no limit
+constexpr int64_t kLargestAsked = int64_t{1} << 20;  // largest number of samples that is tried, since a step may not grow with the batch
 
 bool same_row(const MemoryTrace& a, const MemoryTrace& b) {
   if (a.blocks.size() != b.blocks.size() || a.events.size() != b.events.size()) return false;

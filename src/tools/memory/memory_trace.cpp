@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLastLayers = 5;
 
-// Avoids data(), which throws for a sharded parameter.
+// Returns the address without data(), which throws for a sharded parameter.
 const void* memory_of(const at::Tensor& t) {
   return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() : nullptr;
 }
@@ -72,7 +72,7 @@ MemoryByUse ResidentMemory::by_use() const {
   return out;
 }
 
-// Receives every block from the allocators, in the thread of the step and those of its backward passes.
+// Receives every block from the allocators, in the thread of the step and in those of its backward passes.
 class MemoryRecorder::Sink final : public HostBlockWatcher {
  public:
   Sink(c10::DeviceType type, int index, int64_t resident) : type_(type), index_(index), allocated_(resident) {}
@@ -137,7 +137,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
     const std::lock_guard<std::mutex> lock(mutex_);
     layer_ = number_of(name);
   }
-  // What an allocator that reports no blocks says of itself.
+  // Stores the totals of an allocator that reports no blocks.
   void ask(const MemoryStats& memory) {
     const std::lock_guard<std::mutex> lock(mutex_);
     allocated_ = memory.allocated;
@@ -193,8 +193,8 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
         if (made_in_[static_cast<size_t>(block)] == phase() && block >= static_cast<int64_t>(first_of_phase_))
           trace_.blocks[static_cast<size_t>(block)].use = MemoryUse::Activations;
   }
-  // Enters the layer whose activations are freed. Few operators of a backward pass have a parameter of their layer as an input, so the
-  // freed blocks show the position.
+  // Enters the layer whose activations are freed. Only few operators of a backward pass have a parameter of their layer as an input, so the
+  // freed blocks show which layer it has reached.
   void enter_backward(int number) {
     if (layer_ == number) return;
     layer_ = number;
@@ -212,7 +212,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
   std::mutex mutex_;
   MemoryTrace trace_;
   std::vector<int> made_in_;                              // phase of each block
-  std::unordered_map<void*, std::vector<int64_t>> live_;  // two tensors may share memory that both count
+  std::unordered_map<void*, std::vector<int64_t>> live_;  // blocks by address; two tensors that share memory may both report it
   std::unordered_map<std::string, int> numbers_;          // numbers of layers
   std::map<int, LayerRecord> seen_;                       // by layer, in the forward pass
   std::vector<int> phases_;

@@ -1,4 +1,4 @@
-// Simulated ranks, to predict the memory of one rank on a machine without room for all ranks.
+// Simulated ranks: they predict the memory of one rank on a machine that has no space for all ranks.
 #pragma once
 
 #include <memory>

@@ -33,7 +33,7 @@ std::string indented(const std::string& lines) {
   return out;
 }
 
-// Returns the text without the place and the hint that the translation added.
+// Returns the message without the place and the hint that the translation of c10's error added.
 std::string said(const Error& cause) {
   auto text = without_hint(cause.what());
   if (const auto end = text.find("] "); end != std::string::npos && text.starts_with("[")) text.erase(0, end + 2);
@@ -125,7 +125,7 @@ class Explanation {
     work_.room = total > 0 ? std::min(total, seen) : seen;
   }
 
-  // Determines the sizes of the work, and the other memory on the device.
+  // Determines the sizes of the failed work, and which other memory is in use on the device.
   void size_up() {
     std::vector<Batch> there;
     int64_t bytes = 0, bytes_there = 0;
@@ -169,7 +169,7 @@ class Explanation {
     return out + ": " + memory_text(trace_.refused) + " more were requested; " + filled_text(trace_.refused_allocated, total);
   }
 
-  // Describes the allocator's memory without tensors, and its largest gap, which only a simulation of the allocator can determine.
+  // Describes the allocator's memory that no tensor uses, and its largest gap, which only a simulation of the allocator can determine.
   std::string fragmentation() const {
     if (trace_.refused == 0) return "";
     const std::string begin = "  fragmentation: ";
@@ -234,7 +234,7 @@ class Explanation {
     return out;
   }
 
-  // Returns why there was no retry, or no further one.
+  // Returns why the step was not retried, or not retried again.
   std::string reason() const {
     if (!training()) return "it repeats only windows of the training; a validation or a prediction keeps its batch size";
     if (failed_.phase >= Phase::Optimizer) return "the optimizer had begun, and parameters may be partially updated";
@@ -267,7 +267,7 @@ class Explanation {
   MemoryAdvice advice_;
 };
 
-// Reports that memory ran out while no batch was computed.
+// Reports that memory ran out outside of a batch's computation.
 Error explain_between_steps(const RunView& run, const Error& cause) {
   const auto memory = backend_of(run.device).memory(run.device);
   auto text = std::string(

@@ -43,8 +43,8 @@ std::string device_for(const RunConfig& config) {
   }
 }
 
-// Selects the device on which the steps are recorded. torch_npu's allocator reports no blocks to libtorch, and the simulated NPU cannot be
-// used beside it.
+// Selects the device on which the steps are recorded: the CPU in place of an NPU. torch_npu's allocator reports no blocks to libtorch, and
+// the simulated NPU cannot be used in the same process.
 void choose_device(RunConfig& config) {
   config.device = device_for(config);
   if (!config.device.starts_with("npu")) return;
@@ -66,7 +66,7 @@ Batch first_batch(Trainer& trainer, int64_t size) {
   return *batch;
 }
 
-// Repeats samples if the data set has too few.
+// Returns a batch of `size` samples; repeats samples if the data set has too few.
 Batch batch_of(Trainer& trainer, int64_t size) {
   const auto& loader = *trainer.loop().parts().train_loader;
   const auto there = loader.samples_per_epoch().value_or(size);
@@ -103,7 +103,7 @@ Measured measure(const RunConfig& given, const Parts& parts) {
   const auto& run = trainer.loop().parts();
   const auto large = batch_of(trainer, kMoreSamples);
   const auto small = large.pending.empty() ? large.narrow(0, kFewSamples) : batch_of(trainer, kFewSamples);
-  // Later micro-batches equal the second.
+  // Only two micro-batches are recorded, since later ones equal the second.
   const auto recorded = static_cast<size_t>(std::min<int64_t>(2, config.trainer.accumulate_grad_batches));
   const std::vector<Batch> small_window(recorded, small), large_window(recorded, large);
   trainer.train_step(small_window);  // the first step initialises kernels and state
@@ -277,7 +277,7 @@ std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& 
       }
       return "";
     };
-    const auto on_host = [&](const std::string& before) {  // for batches of a window that may fill the card
+    const auto on_host = [&](const std::string& before) {  // keeps a window's batches on the host, since they may fill the card
       const auto pieces = in_pieces(true);
       return pieces.empty() ? pieces : before + "trainer.on_oom=retry " + pieces;
     };
