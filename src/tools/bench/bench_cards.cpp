@@ -74,7 +74,7 @@ std::vector<CardRow> read_cards(const std::filesystem::path& path) {
 }
 
 double relative_speed(const CardRow& card, const CardRow& first) {
-  // truncated, not rounded, so that no card seems faster than it was; 1e-9 compensates that 0.1 is not a binary number
+  // truncated, not rounded, so that no card seems faster than it was; 1e-9 compensates for the binary representation of 0.1
   return std::floor(1e3 * card.samples_per_s / first.samples_per_s + 1e-9) / 10;
 }
 

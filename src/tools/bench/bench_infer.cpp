@@ -63,7 +63,7 @@ void bench_infer(const Bench& bench, BenchReport& out) {
       out.rows.push_back(std::move(row));
     }
     if (bench.options.fuse) infer_fused(bench, batch, out);
-    if (batch == bench.options.batch) break;  // batch 1 was requested
+    if (batch == bench.options.batch) break;  // batch 1 was requested; it is not measured twice
   }
 }
 
@@ -120,7 +120,7 @@ void bench_checkpoint(const Bench& bench, BenchReport& out) {
     loop.begin_checkpoint();
     const double took = clock.now() - start;
     if (i == 0)
-      first = took;  // allocates the memory of the copy
+      first = took;  // the first copy allocates memory, so it is reported separately
     else
       beside.seconds.push_back(took);
     store.finish();

@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr double kLoaderTime = 1;  // seconds for which a loader is measured at least
+constexpr double kLoaderTime = 1;  // minimum time of a measurement, in seconds
 
 struct LoaderSize {
   int64_t batch, workers;  // 0: as configured
@@ -81,7 +81,7 @@ void add_device_augmentation(const Bench& bench, BenchReport& out) {
     out.notes.push_back("loader: device augmentation on " + device.str() + " processes " + short_number(on_device / on_host, 2) +
                         " times as many images as augmentation on the host; both include the copies to the device");
   } catch (const Error& e) {
-    row.failure = failure_of(e);  // a chain of transforms without a device version
+    row.failure = failure_of(e);  // a transform of the chain has no device version
   }
   out.rows.push_back(std::move(row));
 }

@@ -118,7 +118,7 @@ ReportTable numbers_table(const BenchReport& report) {
 ReportTable rows_table(const BenchReport& report) {
   ReportTable out;
   for (const auto& row : report.rows) {
-    if (row.section == "stages") continue;  // in separate tables
+    if (row.section == "stages") continue;  // shown in separate tables
     std::vector<std::string> parts;
     if (row.ratio) parts.push_back(row.ratio->str());
     for (const auto& [key, value] : row.numbers) parts.push_back(key + " " + value_of(key, value).text);
@@ -175,7 +175,7 @@ void add_phases(Report& out, const BenchReport& report) {
   add_filled(out, table);
 }
 
-/// Adds a table of the numbers `keys`, for rows that have any of them except initial values.
+/// Adds a table of the numbers `keys`, for rows in which at least one of them is set.
 void add_numbers(Report& out, const BenchReport& report, const std::string& title,
                  const std::vector<std::pair<std::string, std::string>>& keys) {
   ReportTable table{.title = title};

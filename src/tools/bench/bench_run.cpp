@@ -64,7 +64,7 @@ void train(const Bench& bench, BenchReport& out) {
   const auto counted = bench.options.warmup + bench.options.steps;
   const auto device = run_device(config);
   const auto& backend = backend_of(device);
-  // On such a device a profiler waits after each phase, so it gets separate steps.
+  // A profiler waits after each phase on a device with streams, so it gets separate steps.
   const bool apart = backend.capabilities(device).streams;
   config.trainer.max_steps = counted + (apart && bench.options.phases ? std::min(kPhaseSteps, bench.options.steps) + 2 : 0);
   const auto before = backend.memory(device).allocated;
@@ -126,7 +126,7 @@ void step(const Bench& bench, BenchReport& out) {
   if (bench.options.phases) out.rows.push_back(run.phases("step " + out.rows.back().name, std::min(kPhaseSteps, bench.options.steps)));
 }
 
-/// Adds rows with the reason why power figures are missing.
+/// Adds rows that explain why power figures are missing.
 void tell_power(const Bench& bench, BenchReport& out) {
   const auto measured = [](const BenchRow& r) {
     return r.section == "step" || r.section == "train" || r.section == "infer" || r.section == "batch" || r.section == "infer-batch";

@@ -1,4 +1,4 @@
-// One training of a stage: the ranks that include this process train the configuration on its data.
+// One training of a stage of a benchmark: the ranks, of which this process is one, train the configuration on its data.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -44,7 +44,7 @@ RunConfig bench_config(RunConfig config) {
 
 BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
     : trainer_(step_config(std::move(config), batch_size), parts) {
-  // a data set that does not know its image size or classes
+  // for a data set that does not know its image size or classes
   trainer_.setup(nullptr, std::make_shared<TensorDataset>(at::zeros({batch_size, 1}), at::zeros({batch_size})));
   const auto& model = trainer_.model();
   device_ = trainer_.loop().parts().device;

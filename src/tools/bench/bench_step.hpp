@@ -12,10 +12,10 @@ namespace npu_train::detail {
 
 inline constexpr double kPasses = 3;  ///< FLOPs of a step over those of a forward pass: the backward pass computes two products for each
 
-/// A run without output files, end and data set, with a constant learning rate.
+/// A run that writes no files, has no end and no data set, and keeps its learning rate.
 class BenchStep {
  public:
-  /// Equal configurations and sizes result in equal weights and batches.
+  /// Uses equal weights and batches for equal configurations and sizes.
   BenchStep(RunConfig config, const Parts& parts, int64_t batch_size);
 
   /// Runs one update; returns when the device has finished.
@@ -35,7 +35,7 @@ class BenchStep {
   void add_memory(BenchRow& row) const;
   /// Runs a step and returns the bytes that its operators read and write, summed over operators.
   int64_t bytes_moved();
-  /// Runs more steps and returns their row "phases", named `of`.
+  /// Runs more steps and returns their row of section "phases", named `of`.
   BenchRow phases(const std::string& of, int64_t steps);
 
   Trainer& trainer() { return trainer_; }

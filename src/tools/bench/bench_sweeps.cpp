@@ -94,7 +94,7 @@ void bench_amp(const Bench& bench, BenchReport& out) {
   auto full = bench.config, low = bench.config;
   full.precision = "32-true";
   low.precision = out.precision == "32-true" ? "bf16-mixed" : out.precision;
-  const Side low_alone(bench, low), full_alone(bench, full);  // with equal weights and batches
+  const Side low_alone(bench, low), full_alone(bench, full);  // both have equal weights and batches
   BenchStep one(low, bench.parts, bench.options.batch), other(full, bench.parts, bench.options.batch);
   const auto name = low.precision + " beside 32-true";
   const auto train = measured_in_turn(

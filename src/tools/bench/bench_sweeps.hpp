@@ -27,7 +27,7 @@ struct Bench {
   struct Interrupted {};
 };
 
-/// Like measure() and measure_alternately(), but can be stopped between two repetitions.
+/// Like measure() and measure_alternately(), but stops between two repetitions if the caller requests it.
 Samples measured(const Bench& bench, const std::function<void()>& fn, int64_t count, int64_t warmup);
 PairedSamples measured_in_turn(const Bench& bench, const std::function<void()>& one, const std::function<void()>& other, int64_t pairs,
                                int64_t warmup = 1);

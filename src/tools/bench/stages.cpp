@@ -43,7 +43,7 @@ void describe_losses(BenchRow& row, const Stage& stage) {
   row.numbers.emplace_back("loss_high", *high);
 }
 
-// `run`: the fastest run of the stage.
+// Adds the use of the machine in a stage. `run`: its fastest run.
 void describe_use(BenchRow& row, const BenchRow& run, const MachineSpeed& machine, double link, bool low_precision) {
   const double seconds = run.number("step_ms_median") / 1e3;
   const auto add = [&](const char* key, double value) {

@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kOutside = 0.025;  // probability that the median is beyond one end: it is reached with 6 values (2^-6), not with 5 (2^-5)
+constexpr double kOutside = 0.025;  // probability that the median is beyond one end; at most this with 6 values (2^-6), not with 5 (2^-5)
 
 double timed(const std::function<void()>& fn) {
   const SteadyClock clock;
