@@ -8,7 +8,7 @@
 
 #include "npu_train/kernels/rounding.hpp"
 
-// Sums keep their lanes in arrays of vectors, which cannot hold vectors whose size is unknown at compile time (SVE, RVV).
+// SVE and RVV are disabled: sums keep their lanes in arrays of vectors, whose size must be known at compile time.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #define HWY_TARGET_INCLUDE "tools/align/block_kernels.inc"
 #include <hwy/foreach_target.h>

@@ -28,7 +28,7 @@ struct ValueSums {
   }
 };
 
-// The remaining sums for the metrics of a pair, if all values are finite.
+// The other sums that the metrics of a pair need, if all values are finite.
 struct ErrorSums {
   double dot = 0, squares = 0, abs = 0;  // sums of ab, (a - b)^2, |a - b|
   double max_abs = 0, max_relative = 0;
@@ -51,7 +51,7 @@ struct ErrorSums {
 // Size of the blocks whose sums are added without rounding. Slices of parameters begin at multiples of it.
 constexpr int64_t kSumBlock = 64;
 
-// What is compared or counted instead of added; max and min ignore NaN.
+// Values that are compared or counted instead of added; max and min ignore NaN.
 struct Extremes {
   double max = -std::numeric_limits<double>::infinity(), min = std::numeric_limits<double>::infinity();
   int64_t zeros = 0;
@@ -61,11 +61,11 @@ struct Extremes {
 // computed in double: products of floats are exact before they are added, and cannot overflow.
 template <class T>
 struct BlockKernels {
-  // Returns `n` values of the dtype at `data`, at any address, as T: in `buffer`, or in place if they are already T.
+  // Returns `n` values of the dtype at `data`, at any address, as T: converted into `buffer`, or in place if they already are T.
   const T* (*widened)(at::ScalarType dtype, const void* data, int64_t n, T* buffer);
   ValueSums (*values)(const T* x, int64_t n);
-  // `epsilon` replaces the divisor where b is 0. ULPs are those of the dtype `grid`; for a `grid` that is not a float dtype, none are
-  // counted.
+  // Sums over a pair of blocks. `epsilon` replaces the divisor where b is 0. ULPs are those of the dtype `grid`; if it is not a float
+  // dtype, none are counted.
   ErrorSums (*errors)(const T* a, const T* b, int64_t n, double epsilon, at::ScalarType grid);
   // Writes the sum and the sum of squares of each block of kSumBlock values; at most kBlock values per call.
   Extremes (*moments)(const T* x, int64_t blocks, double* sums, double* squares);

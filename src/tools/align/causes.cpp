@@ -20,7 +20,7 @@ const std::map<std::string, LikelyAndAdvice>& cause_table() {
   return table;
 }
 
-// Fills in the values in one pass: they are names of others, and may contain braces.
+// Fills in all values in one pass, since a value is a user's name, which may contain braces.
 std::string filled(const std::string& text, const std::vector<std::string>& values) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i)

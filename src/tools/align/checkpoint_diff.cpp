@@ -117,7 +117,7 @@ class CheckpointComparer {
         compare(item);
         finish(item, call);
       }
-      item.item_a.data_name.clear();  // it was the number of an entry, not a file
+      item.item_a.data_name.clear();  // the index of an entry, not a file
       item.item_b.data_name.clear();
       call.items.push_back(std::move(item));
     }
@@ -129,13 +129,13 @@ class CheckpointComparer {
     call.failed |= item.failed;
   }
 
-  // Whether the model computes something else without the entry; the batch count of a norm does not matter.
+  // Whether the model's result depends on the entry; it does not on the batch count of a norm.
   static bool is_weight(const DumpItem& item, const StoredWeights& weights) {
     const auto& entry = entry_of(item, weights);
     return entry.part == "model" && !entry.name.ends_with("num_batches_tracked");
   }
 
-  // Restores the name in the item's own file, which a mapping may have replaced.
+  // Restores the name that the item has in its own file, if a mapping has replaced it.
   static DumpItem own_name(DumpItem item, const StoredWeights& weights) {
     const auto& entry = entry_of(item, weights);
     item.name = (entry.part == "model" ? "" : entry.part + " ") + entry.name;

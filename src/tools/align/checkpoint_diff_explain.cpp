@@ -39,7 +39,7 @@ class WeightExplainer {
   }
 
  private:
-  // Says a row of causes.tsv. Returns true.
+  // Adds a row of causes.tsv to the finding. Returns true.
   bool say(const char* cause, const std::vector<std::string>& values = {}) {
     detail::say(d_, cause, values);
     return true;

@@ -29,8 +29,8 @@ class StoredWeights {
   const std::vector<Entry>& entries() const { return entries_; }
   at::Tensor read(const Entry& entry) const;
   bool has(const std::string& part) const;
-  // Groups of two or more names of the model that share one tensor in memory. None are known for .safetensors, which stores the values of
-  // each name separately.
+  // Groups of two or more names of the model that share one tensor in memory. Empty for .safetensors, which stores the values of each name
+  // separately.
   std::vector<std::vector<std::string>> tied() const;
   // Metadata of the checkpoint, and single values of its state ("scaler.scale").
   const std::map<std::string, std::string>& facts() const { return facts_; }

@@ -50,7 +50,7 @@ std::string name_in_part(const std::string& part, const std::string& key) {
   return part == "ema" ? key.substr(slash + 1) : key.substr(slash + 1) + "." + key.substr(0, slash);
 }
 
-// Removes a prefix that names a part from the name of a training script, and returns that part.
+// Removes from a tensor's name the prefix by which a training script marks a part, and returns that part.
 std::string take_part(std::string& name) {
   static const std::array<std::pair<std::string_view, std::string_view>, 8> known = {{{"optimizer.", "optimizer"},
                                                                                       {"optimizer_state_dict.", "optimizer"},
@@ -68,7 +68,7 @@ std::string take_part(std::string& name) {
   return "model";
 }
 
-// The kind of a layer, derived from its parameters, and their shapes: these distinguish layers with different names.
+// Returns the kind of a layer and the shapes of its parameters, which identify layers with different names.
 std::string type_of_layer(const DumpCall& call) {
   std::string shapes;
   size_t weight_dims = 0;
@@ -182,7 +182,7 @@ bool StoredWeights::has(const std::string& part) const {
 }
 
 std::vector<std::vector<std::string>> StoredWeights::tied() const {
-  std::map<std::pair<const void*, int64_t>, std::vector<std::string>> groups;  // by data and size: a transposed view is shared, too
+  std::map<std::pair<const void*, int64_t>, std::vector<std::string>> groups;  // by data and size: a transposed view counts as shared
   for (const auto& entry : entries_) {
     const auto found = in_memory_.find(entry.key);
     if (entry.part != "model" || found == in_memory_.end() || found->second.numel() == 0) continue;
@@ -239,7 +239,7 @@ void StoredWeights::drop_prefixes() {
   }
 }
 
-// Sorts by part; a file in alphabetical order is sorted naturally, since the network's order is lost.
+// Sorts by part. A file in alphabetical order has lost the network's order, so it gets a natural order.
 void StoredWeights::restore_order() {
   const auto by_part = [](const Entry& a, const Entry& b) {
     static const std::string order = "meo";  // model, ema, optimizer

@@ -18,8 +18,8 @@
 namespace npu_train {
 namespace {
 
-// Whether two steps have the same facts. The first list must be known: older dumps and msprobe's may lack them. Facts of the second list
-// may be missing on both sides, since most programs have no such options.
+// Whether two steps have the same facts. Facts of the first list must be known; older dumps and msprobe's may lack them. Facts of the
+// second list may be missing on both sides, since most programs have no such options.
 bool same_environment(const DumpStep& a, const DumpStep& b) {
   for (const char* fact : {"version", "libtorch", "device", "precision", "threads", "cpu"})
     if (detail::fact_of(a, fact).empty() || detail::fact_of(a, fact) != detail::fact_of(b, fact)) return false;
@@ -28,7 +28,7 @@ bool same_environment(const DumpStep& a, const DumpStep& b) {
   return true;
 }
 
-// Explicit tolerances are applied literally.
+// Whether a tolerance was set; such a tolerance is applied literally.
 bool given_tolerance(const CompareOptions& options) { return options.atol || options.rtol || !options.layer_tolerance.empty(); }
 
 bool is_sample(const DumpStep& step) {
@@ -94,7 +94,7 @@ std::string list_of(const Dump& dump) {
   return join(out, "; ");
 }
 
-// Names of the mapping: an error if none of them exists, a warning if some are unknown.
+// Reports unknown names of the mapping: an error if no name exists, a warning if only some are unknown.
 void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& options, DumpComparison& out) {
   if (unknown.empty()) return;
   const std::vector<std::string> all(unknown.begin(), unknown.end());
@@ -113,7 +113,7 @@ struct Judged {
     for (const auto& call : compared.calls)
       if (call.layer.starts_with("optimizer")) weight_error = std::max({weight_error, call.parameter_error, compared.earlier_error});
   }
-  // The updates between steps that are not consecutive are unknown.
+  // Returns the drift of the weights; unknown unless the steps are consecutive.
   double drift(int64_t next) const { return next == step + 1 && weight_error >= 0 ? weight_error : kUnknownDrift; }
 
   int64_t step = 0;
@@ -173,13 +173,13 @@ class DumpComparer {
     const auto compared_with = [&](const CompareOptions& options) {
       return std::make_unique<detail::StepComparer>(a, b, reference, options, forgiving ? &noise_ : nullptr);
     };
-    // What the repetition below begins with; only a sample can need one.
+    // State to which a repetition below returns. Only a sample can need one.
     using Followed = std::pair<decltype(noise_), decltype(updates_)>;
     const auto before = options_.sample_elements < 1 ? std::optional<Followed>({noise_, updates_}) : std::nullopt;
     auto comparer = compared_with(options_);
     auto step = judged(*comparer, a, b, equal_environments, forgiving);
-    // A few large differences, as those of values that change the side of a ReLU, may be missing in a sample of one value and not in that
-    // of the next: such differences count if all elements show them.
+    // A sample of one value may miss a few large differences, as at a kink of a ReLU, which a sample of the next value contains. Such
+    // differences count only if all elements show them.
     if (before && step.failed > 0) {
       std::tie(noise_, updates_) = *before;
       comparer = compared_with(whole_);
@@ -218,7 +218,7 @@ class DumpComparer {
     const auto before = judged_.find(a.rank);
     auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.drift(a.step));
     if (const auto drift = forgiving ? updates_[a.rank].judge(step) : std::nullopt) step.earlier_error = *drift;
-    // a fault of one step continues in later steps and is not rounding
+    // after a fault, differences of later steps are its consequences and not rounding
     const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
     const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
     // a reference cannot show that a fused kernel's output is at another place
@@ -239,7 +239,7 @@ class DumpComparer {
                                    : "; hint: they must be of the same network; --mapping FILE pairs different names");
   }
 
-  // Rejects a reference of another network. A few values without a counterpart are accepted.
+  // Rejects a reference run of another network; a few values without a counterpart are accepted.
   void check_reference() {
     if (!reference_) return;
     check(use_.missing * 4 <= use_.values, ErrorKind::Usage, "compare", "--reference ", out_.reference, ": ", with_commas(use_.missing),
@@ -254,13 +254,13 @@ class DumpComparer {
   }
 
   const CompareOptions& options_;
-  CompareOptions whole_;  // the same without a sample of elements
+  CompareOptions whole_;  // the same options, but all elements
   Dump a_, b_;
   std::optional<Dump> reference_;
   DumpComparison out_;
   detail::NoiseSteps noise_;
   std::string cut_;                           // the path of a dump.json without a complete call
-  detail::StepComparer::ReferenceUse use_{};  // over all steps
+  detail::StepComparer::ReferenceUse use_{};  // counts over all steps
   std::set<std::string> unknown_;             // names of the mapping that no step has had so far
   std::map<std::string, Judged> judged_;      // by rank: the previous step
   std::map<std::string, detail::UpdateCheck> updates_;

@@ -47,7 +47,7 @@ std::string or_none(const std::string& text) { return text.empty() ? kNone : tex
 std::string or_none(const std::optional<double>& value) { return value ? shortest(*value) : kNone; }
 std::string yes(bool value) { return value ? "True" : "False"; }
 
-// A list of texts as JSON.
+// Returns a list of texts as JSON.
 std::string list_of(const Cells& list) { return detail::json_texts(list).dump(0); }
 
 std::string dtype_cell(const DumpItem& item) {

@@ -10,8 +10,8 @@
 
 namespace npu_train::detail {
 
-// Returns the result of `read`. An input that it rejects is bad data for a comparison, whatever the kind of error: rethrows Error(Data)
-// with the same text.
+// Returns the result of `read`. In a comparison, an input that it rejects is bad data whatever the kind of error, so the error is rethrown
+// as Error(Data) with the same text.
 template <class Read>
 auto as_input(Read&& read) -> decltype(read()) {
   try {
@@ -26,13 +26,13 @@ auto as_input(Read&& read) -> decltype(read()) {
 // Error(Usage) for numbers out of range.
 void check_options(const CompareOptions& options);
 
-// Text after "nothing was compared" if --layers may be the reason.
+// Returns the end of the message "nothing was compared" if --layers may be the reason.
 std::string chosen_layers_text(const CompareOptions& options);
 
-// Notes and logs tolerances that match no call, such as misspelt names.
+// Notes and logs tolerances that match no call, for example because of a misspelt name.
 void tell_unused_tolerances(const CompareOptions& options, DumpComparison& out);
 
-// Notes and logs results that a partial comparison cannot prove.
+// Notes and logs which results a partial comparison cannot prove.
 void tell_unproven(StepComparison& step);
 
 // Returns the relative error of values, estimated from their statistics.
@@ -56,8 +56,7 @@ class ItemJudge {
   double noise() const { return noise_of(run_dtype_, run_dtype_); }
 
  private:
-  // Returns the error that the precision of A may cause in a value, estimated from the error of B: a lower precision causes proportionally
-  // more.
+  // Returns the error that the precision of A may cause in a value. It is estimated from the error of B, in proportion to both precisions.
   double cost_of(const ItemComparison& item, const CallComparison& call) const;
   void judge_readable(ItemComparison& item, const CallComparison& call) const;
   Tolerance tolerance_of(const ItemComparison& item, const CallComparison& call) const;
@@ -75,25 +74,25 @@ class ItemJudge {
 
 // Returns a fact from the head of a dump; "" if it is missing.
 std::string fact_of(const DumpStep& step, const std::string& name);
-// Whether a dump lacks a part of the run: because its options exclude calls, also in the middle (has_gaps), or because the run was killed.
+// Whether a dump lacks a part of the run, because its options exclude calls (has_gaps: between others, too) or because the run was killed.
 bool is_part(const DumpStep& step);
 bool has_gaps(const DumpStep& step);
-// Whether kernels of the run may have fused a norm with the operators after it. Dumps without this fact, as those of PyTorch, count as not
-// fused.
+// Whether the run may have used kernels that fuse a norm with the operators after it. Dumps without this fact, such as PyTorch's, count as
+// not fused.
 bool fuses_kernels(const DumpStep& step);
-// Whether a layer of this class is the kind of norm that kernels fuse with the operators after it.
+// Whether the layer is of the class of norms that such kernels fuse.
 bool is_batch_norm(const std::string& type);
 // Whether the item is a running statistic, which a call updates and which therefore counts as its output.
 bool is_moved(const ItemComparison& item);
-// Returns the error of running statistics in proportion to the spread of their values. Call it before the errors of a call are counted.
+// Returns the error of running statistics, relative to the spread of their values. Call it before the errors of a call are counted.
 double moved_error_of(const ItemComparison& item, const CallComparison& call);
 
 struct Forgiving {
   bool later = false;        // an earlier step was judged and had no fault
-  bool places_only = false;  // forgive only outputs that fused kernels show at another place
+  bool places_only = false;  // forgive only outputs that a fused kernel shows after a later operator
   bool strict = false;       // see CompareOptions
 };
-// Reverses failures between runs that may differ in rounding: those that rounding explains, if no call differs by itself, and those whose
+// Withdraws failures between runs that may differ by rounding: those that rounding explains, if no call differs by itself, and those whose
 // cause the compared calls cannot show.
 void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, const Forgiving& how);
 
@@ -106,14 +105,13 @@ std::string not_finite_text(const ItemComparison& item);
 // nothing. Masked values, and steps that the loss scale skips, do not propagate.
 void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b);
 
-// Layers with a forward call, except the optimizer.
+// Returns the layers with a forward call, except the optimizer.
 std::set<std::string> layers_of(const DumpStep& step);
-// Whether a side with these layers, but without the layer of `call`, divides this part of the network differently: finer, coarser, or
-// without a name for it.
+// Whether a side with `layers` divides this part of the network differently: into smaller layers, larger ones, or without a name for it.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers);
 // Returns the number of parameter elements that a call of a layer uses; 0 for other calls.
 int64_t parameter_elements(const DumpCall& call);
-// Modules with calls that exist on one side only, but with the same number of parameter elements on both sides.
+// Returns modules with calls on one side only whose parameters have the same number of elements on both sides.
 std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b, const std::vector<std::pair<int64_t, int64_t>>& pairs);
 // Whether the layer, or a module around it, is in step.regrouped.
 bool is_regrouped(const StepComparison& step, const std::string& layer);

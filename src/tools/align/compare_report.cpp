@@ -32,7 +32,7 @@ void add_divergence(const Divergence& d, Report& out) {
   out.remarks("try", d.advice);
 }
 
-// Columns of numbers, and the texts that do not fit into the same line.
+// A table of numbers, with the texts that do not fit into its lines.
 struct TextRows {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> cells;
@@ -149,7 +149,7 @@ Json divergence_json(const Divergence& d) {
                        {"advice", json_texts(d.advice)}});
 }
 
-// Returns the worst rows; equal values need no row.
+// Returns the worst rows as text; equal values are omitted.
 std::string worst_text(const DumpComparison& comparison, size_t most, size_t width) {
   auto rows = detail::worst_first(detail::rows_of(comparison));
   const auto all = rows.size();

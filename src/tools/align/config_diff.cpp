@@ -120,7 +120,7 @@ class ConfigWalk {
 
 bool changes_numbers(const std::string& path) {
   const auto section = path.substr(0, path.find('.'));
-  const auto last = path.substr(path.rfind('.') + 1);  // without a dot: the complete path
+  const auto last = path.substr(path.rfind('.') + 1);  // the complete path if it has no dot
   const auto is = [](const auto& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   return !is(kSilentSections, section) && !is(kSilentSettings, path) && !is(kSilentNames, last);
 }

@@ -18,21 +18,21 @@ using Kind = ItemComparison::Kind;
 using Cause = Divergence::Cause;
 
 constexpr double kJump = 10;         // factor of the error beyond which rounding does not explain a jump
-constexpr double kChaos = 30;        // like kJump, if the weights contain rounding that updates amplified
+constexpr double kChaos = 30;        // like kJump, for weights that contain rounding that updates have amplified
 constexpr double kOutlier = 1.4;     // amplification relative to the usual one of the layer's class
-constexpr double kVanished = 1e-3;   // remaining fraction of an error that does not propagate
+constexpr double kVanished = 1e-3;   // fraction that remains of an error if it does not propagate
 constexpr double kMostGain = 100;    // largest error of a loss relative to the error of its inputs
 constexpr double kEarlier = 2;       // largest growth of the weights' error between an update and the next step
 constexpr double kOptions = 1e-6;    // tolerance for numeric options of an optimizer
 constexpr double kMostInGaps = 0.1;  // largest gradient error that rounding may cause in calls that are not compared
-constexpr size_t kPeers = 4;         // least number of layers of a class for a usual value
+constexpr size_t kPeers = 4;         // minimum number of layers of a class, for a usual value
 
 bool has_kind(const CallComparison& call, Kind kind) {
   return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) { return i.kind == kind; });
 }
 
-// Whether few elements account for the difference. At a kink of an activation, few elements differ by their full size; a different loss
-// function changes many elements slightly.
+// Whether few elements cause the difference, as at a kink of an activation, where they change by their full size. A different loss function
+// changes many elements slightly.
 bool is_concentrated(const CallComparison& call, double forward_error) {
   constexpr double kTimes = 10;
   return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
@@ -72,13 +72,13 @@ class Walker {
     std::vector<double> weights;
     for (const auto& call : step.calls)
       if (in_network(call) && has_parameters(call)) {
-        if (!std::isfinite(call.parameter_error)) continue;  // drift does not explain it
+        if (!std::isfinite(call.parameter_error)) continue;  // drift does not explain an infinite error
         weights.push_back(call.parameter_error);
         weight_error_ = std::max({weight_error_, call.parameter_error, call.noise_error});
       }
     if (!exact && step.earlier_error > 0) {
       jump_back_ = kChaos;
-      if (part_) jump_forward_ = kChaos;  // weights that are not compared may carry more
+      if (part_) jump_forward_ = kChaos;  // weights that are not compared may have a larger error
     }
     if (!exact && step.step > 0) drift_ = upper_median(weights);
     find_outputs();
@@ -135,9 +135,9 @@ class Walker {
     const double rounding = kJump * call.noise;
     return call.direction == "forward" ? rounding : std::max(rounding, kink_error(forward_error(), step_.earlier_error > 0));
   }
-  // Returns the worst forward error. Calls that are not compared may be off by as much as rounding allows.
+  // Returns the worst forward error. It is at least the rounding of calls that are not compared.
   double forward_error() const { return std::max(worst("forward"), unseen_); }
-  // Returns the same limit for the loss and the gradients that it starts: no operator between the outputs and the loss has a kink.
+  // Returns the limit for the loss and the gradients that it starts. No operator between the outputs and the loss has a kink.
   double loss_limit(const CallComparison& call) const {
     return exact_ ? kJump * worst("forward") : kJump * gain_ * std::max(call.noise, worst("forward"));
   }
@@ -161,7 +161,7 @@ class Walker {
       const bool loss = direction == "forward" && of_loss(call);
       if (auto found = loss ? visit_loss(call) : visit(call, goes_on_[i]); found.found) return found;
       if (loss || vanishing_.count(&call) != 0) continue;
-      // noise of a weight that does not affect the loss
+      // rounding of a weight that does not affect the loss
       const bool noise = !exact_ && call.noise_error > structure_.into(call);
       auto& worst_yet = noise ? worst_noise_ : worst_output_[direction];
       worst_yet = std::max(worst_yet, structure_.out_of(call));
@@ -187,12 +187,12 @@ class Walker {
     return d;
   }
 
-  // `later`: the largest input error of a later call of the forward; -1 if there is none.
+  // `later`: the largest input error of the forward calls after this one; -1 if there is none.
   Divergence visit(const CallComparison& call, double later) {
     if (auto found = options(call); found.found) return found;
     const double most = of_loss(call) ? loss_limit(call) : limit(call);
-    // The worst error so far replaces inputs that are not shown (the loss), that are at another place of the network (see below), or of
-    // which only statistics are known.
+    // The worst error so far replaces inputs that are missing (the loss), that are at another place of the network (see below), or of which
+    // only statistics are known.
     if (call.direction == "forward")
       shown_.insert(call.layer);
     else if (part_ && fused_on_one_side_ && !exact_ && is_batch_norm(call.type) && shown_.count(call.layer) == 0)
@@ -205,11 +205,11 @@ class Walker {
     if (call.direction == "forward") {
       if (auto found = this->weights(call); found.found) return found;
     }
-    // rounding that updates amplified is aligned with the inputs, so its effect on outputs exceeds its size
+    // rounding that updates have amplified is aligned with the inputs, so it changes outputs by more than its size
     const double weights =
         exact_ || !has_parameters(call) ? call.parameter_error : std::max({call.parameter_error, call.noise_error, step_.earlier_error});
     if (!exact_ && call.direction == "forward") in = std::max(in, weights);
-    // an error in the input that already existed before, whether an output showed it or not
+    // whether an earlier error explains that of the input, even if no output showed it
     const bool inherited = structure_.is_around(call) || !takes_inputs(call) || another_place ||
                            in <= kJump * std::max({worst(call.direction), worst("forward"), worst_noise_, weights});
     if (in > most && !inherited && !may_come_in(call, in)) return visit_input(call, in);
@@ -223,7 +223,7 @@ class Walker {
       return d;
     }
     if (out <= most || out <= explained) return {};
-    // a norm with and without the activation that a kernel fuses with it
+    // the norm is compared with the activation on one side, where a kernel fuses both, and without it on the other
     const bool fused = fused_on_one_side_ && !exact_ && call.direction == "forward" && is_norm(call) && is_activated(call, a_fuses_);
     const bool vanishes = later >= 0 && later <= std::max(explained, kVanished * std::min(1.0, out));
     if (fused && std::isfinite(out) && (vanishes || (part_ && later < 0))) {
@@ -234,7 +234,7 @@ class Walker {
     return make(call, cause_of(call, out), in, out);
   }
 
-  // Whether calls outside the compared part may have caused the error: as rounding, and in later steps as anything that updates amplified.
+  // Whether calls that are not compared may have caused the error, by rounding or, in later steps, by anything that updates have amplified.
   bool may_come_in(const CallComparison& call, double in) const {
     if (!gaps_ || exact_ || !std::isfinite(in) || call.a == first_call_) return false;
     return step_.step > 0 || in <= (call.direction == "forward" ? kink_error(call.noise) : kMostInGaps);
@@ -262,7 +262,7 @@ class Walker {
     return d;
   }
 
-  // Checks the weights: before the first update they are not computed, so they are equal, or rounded once.
+  // Checks the weights. Before the first update they must be equal or rounded once, since nothing has computed them.
   Divergence weights(const CallComparison& call) const {
     const double drifted = step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kEarlier * step_.earlier_error}) : 0;
     const double most = exact_ ? 0 : std::max(drifted, weight_noise(call));
@@ -284,7 +284,7 @@ class Walker {
     return out;
   }
 
-  // Reports a parameter that has no gradient on one side. Considers only entries that the comparer has failed: the other side has the
+  // Reports a parameter without a gradient on one side. Considers only entries that the comparer has failed, because that side has the
   // layer.
   Divergence missing_gradient() const {
     for (const auto& call : step_.calls) {
@@ -305,8 +305,8 @@ class Walker {
     return {};
   }
 
-  // Returns the error of a layer's inputs; for a module without calls, of its submodules' inputs; for a parameter that is not a layer, of
-  // its siblings' inputs.
+  // Returns the error of a layer's inputs. A module without calls has those of its submodules, a parameter that is not a layer those of its
+  // siblings.
   static std::optional<double> error_into(const std::map<std::string, double>& into, const std::string& layer) {
     if (const auto found = into.find(layer); found != into.end()) return found->second;
     const auto worst_in = [&](const std::string& module) {
@@ -321,7 +321,7 @@ class Walker {
   }
 
   // Finds a layer whose gradients differ although all values from which they are computed agree. Errors propagate from the loss to the
-  // first layer, so the last of several is nearest to the cause.
+  // first layer, so the last such layer is nearest to the cause.
   Divergence gradients(bool only_zeros) const {
     std::map<std::string, double> into;
     bool know_backward = false;
@@ -365,7 +365,7 @@ class Walker {
 
   Divergence optimizer() {
     const double gradient = worst_gradient();
-    // gradients that are not compared may be off by as much as kinks allow
+    // the error of gradients that are not compared may be as large as kinks allow
     const double unseen = part_ && !exact_ ? kink_error(forward_error(), step_.earlier_error > 0) : 0;
     for (const auto& call : step_.calls) {
       if (!two_sided(call) || !of_optimizer(call)) continue;
@@ -383,9 +383,9 @@ class Walker {
     return {};
   }
 
-  // Finds a fault that is hardly larger than the rounding of its inputs: the only layer that amplifies more than the others of its class.
+  // Finds a fault that is hardly larger than the rounding of its inputs: the one layer that amplifies errors more than others of its class.
   Divergence outlier() const {
-    if (step_.earlier_error > 0 && !exact_) return {};  // weights differ, each in its own way; they were judged above
+    if (step_.earlier_error > 0 && !exact_) return {};  // weights differ in many ways, which were judged above
     struct Amplification {
       const CallComparison* call;
       double times;
@@ -427,12 +427,12 @@ class Walker {
   std::string first_call_;  // first call of the network, which receives the data; "" if unknown
   double unseen_ = 0;       // rounding error of calls that are not compared
   const CallComparison* loss_ = nullptr;
-  double gain_ = 1;  // gain of the loss, see loss_limit
+  double gain_ = 1;  // amplification of relative errors by the loss, see loss_limit
   double weight_error_ = 0, worst_noise_ = 0;
   double drift_ = 0;  // usual drift of the weights in earlier steps
   double jump_forward_ = kJump;
   double jump_back_ = kJump;     // after the forward pass
-  std::vector<double> goes_on_;  // by call: the largest input error of later forward calls, see visit
+  std::vector<double> goes_on_;  // by call: the largest input error of the forward calls after it, see visit
   std::map<std::string, double> worst_output_;
   std::set<const CallComparison*> vanishing_;  // calls whose errors do not propagate
   std::set<std::string> vanished_, unproven_;  // layers of such calls

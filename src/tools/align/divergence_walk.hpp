@@ -16,16 +16,16 @@ bool of_loss(const CallComparison& call);
 bool in_forward(const CallComparison& call);
 // Whether the call is in the forward or backward pass and exists on both sides.
 bool in_network(const CallComparison& call);
-// Whether all values are zero on only one side, which rounding does not explain.
+// Whether all values of one side are zero and those of the other are not, which rounding does not explain.
 bool zero_on_one_side(const CallComparison& call);
 bool is_norm(const CallComparison& call);
-// Whether the outputs of one side are all >= 0: a fused kernel shows the value after the ReLU.
+// Whether all outputs of one side are >= 0, as those of a fused kernel, which are the values after the ReLU.
 bool is_activated(const CallComparison& call, bool in_a);
 std::string error_text(double error);
 // Returns "differs by 0.3" for the values of a call on this side, or the reason of an unbounded error: "is differently shaped ([2] and
 // [3])". `many`: "differ" and "are".
 std::string apart_text(double error, const CallComparison& call, const std::string& side, bool many);
-// "layer1.0.conv1 (Conv2d, forward, step 0)".
+// Returns the place as "layer1.0.conv1 (Conv2d, forward, step 0)".
 std::string place_of(const Divergence& divergence);
 // Returns the first value that fail_unproven() failed.
 Divergence first_unproven(const StepComparison& step);
@@ -37,10 +37,10 @@ class CallStructure {
  public:
   CallStructure(const StepComparison& step, const DumpStep& a);
   bool is_around(const CallComparison& call) const { return inside_.count(call.a) != 0; }
-  // Returns the error that reaches the call's own computation: of its inputs, or of the outputs of calls inside it.
+  // Returns the error that enters the call's own computation: that of its inputs, or of the outputs of calls inside it.
   double into(const CallComparison& call) const;
-  // Returns the error that a call causes. If a value feeds several layers, each shows the complete gradient, which only the last one
-  // completes; only that one counts.
+  // Returns the error that a call causes. If a value feeds several layers, each of them shows the complete gradient, which only the last
+  // one completes; only the last one counts.
   double out_of(const CallComparison& call) const;
 
  private:
@@ -50,10 +50,10 @@ class CallStructure {
 
 struct Walk {
   Divergence first;                // the first call that differs by itself
-  double forward_error = 0;        // the worst forward error up to there, without the loss
+  double forward_error = 0;        // the worst forward error up to that call, without the loss
   double weight_error = 0;         // the worst error of weights at the start of the step, including noise
-  std::set<std::string> vanished;  // norms whose output is another place of the network on the side that fuses kernels
-  std::set<std::string> unproven;  // norms for which this is likely, but no later compared layer proves it
+  std::set<std::string> vanished;  // norms whose output is the value at another place on the side that fuses kernels
+  std::set<std::string> unproven;  // norms of which this is likely, though no compared later layer proves it
   bool unproven_update = false;    // only gradients that are not compared can explain the optimizer's step
 };
 

@@ -10,8 +10,8 @@ namespace npu_train::detail {
 
 namespace {
 
-// Removes the direction from msprobe's complete names, such as "Module.conv1.Conv2d.forward.0" and "Functional.relu.0.forward", which
-// select the call in both directions.
+// Removes the direction from msprobe's complete names ("Module.conv1.Conv2d.forward.0", "Functional.relu.0.forward"). Such names select the
+// call in both directions.
 std::vector<std::string> without_direction(std::vector<std::string> patterns) {
   for (auto& p : patterns)
     for (const std::string word : {".forward", ".backward", ".parameters_grad"})
@@ -51,7 +51,7 @@ void DumpFilter::note(const std::string& base) const {
     if (call_matches(base, scope_[i])) scope_fits_[i] = true;
 }
 
-// Returns the hint for a name without calls: "; did you mean 'head'?", or some existing names.
+// Returns a hint for a name that matches no call: "; did you mean 'head'?", or some existing names.
 std::string DumpFilter::nearest(const std::string& pattern) const {
   std::string bare = pattern;
   std::erase(bare, '*');
@@ -75,7 +75,7 @@ std::string DumpFilter::nearest(const std::string& pattern) const {
 bool DumpFilter::enter(const std::string& base) {
   note(base);
   if (!scope_.empty() && call_matches(base, scope_.front())) scope_open_ = true;
-  const bool listed = has(base);  // also outside the scope: unmatched() needs the names
+  const bool listed = has(base);  // asked outside the scope, too, because unmatched() needs the names
   return scope_open_ && listed;
 }
 

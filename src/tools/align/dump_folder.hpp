@@ -38,8 +38,8 @@ int remove_later_steps(const std::filesystem::path& dir, int64_t step, int rank)
 
 class DumpFolder {
  public:
-  // Creates the folder and removes the files of an earlier run from it. `head`: members of dump.json before "data", as JSON with a trailing
-  // comma. `named_values`: of the level debug.
+  // Creates the folder, and removes an earlier run's files from it. `head`: members of dump.json before "data", as JSON with a trailing
+  // comma. `named_values`: the folder is one of the level debug.
   DumpFolder(std::filesystem::path folder, const std::string& head, bool named_values);
 
   void add(const DumpEntry& entry);

@@ -51,7 +51,7 @@ void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& ou
   if (filter_.side("input"))
     for (size_t i = 0; i < outputs.size(); ++i) backward.watched_outputs += watch(outputs[i], index, i);
   backward.missing += backward.watched_outputs;
-  if (!filter_.side("output")) return;  // "output" of the backward pass: the gradients of the inputs
+  if (!filter_.side("output")) return;  // the outputs of a backward pass are the gradients of the inputs
   graph.follow(outputs, [&](size_t position) -> CallGraph::Listener {
     backward.missing += backward.shares[position].edges++ == 0;
     return [weak = weak_from_this(), index, position](const at::Tensor& gradient) {
@@ -60,7 +60,7 @@ void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& ou
   });
 }
 
-// Leaves are excluded: their hooks would stay permanently, and parameters have separate entries.
+// Excludes leaves: their hooks would never be removed, and parameters have separate entries.
 bool DumpRecorder::watch(const at::Tensor& value, size_t index, size_t position) {
   if (!value.defined() || !value.requires_grad() || value.is_leaf()) return false;
   value.register_hook([weak = weak_from_this(), index, position, generation = backwards_[index].generation](const at::Tensor& gradient) {
@@ -83,7 +83,7 @@ void DumpRecorder::share_came(size_t index, size_t position, const at::Tensor& g
   const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   auto& backward = backwards_[index];
   auto& share = backward.shares[position];
-  if (closed_ || share.came == share.edges) return;  // a second backward
+  if (closed_ || share.came == share.edges) return;  // a second backward pass
   if (gradient.defined()) share.sum = share.sum.defined() ? at::add(share.sum, gradient) : gradient;
   if (++share.came < share.edges) return note_arrival(index, /*whole=*/false);
   backward.of_inputs[position] = gradient_node(backward, ".output.", position, std::exchange(share.sum, {}));
@@ -118,7 +118,7 @@ void DumpRecorder::end_backward(bool all) {
 }
 
 void DumpRecorder::write_backward(Backward& backward) {
-  for (size_t i = 0; i < backward.shares.size(); ++i)  // some of their edges may not have been used
+  for (size_t i = 0; i < backward.shares.size(); ++i)  // some of their edges may have received no gradient
     if (auto& sum = backward.shares[i].sum; sum.defined())
       backward.of_inputs[i] = gradient_node(backward, ".output.", i, std::exchange(sum, {}));
   if (options_.task == "overflow_check" && !backward.overflowed) return;

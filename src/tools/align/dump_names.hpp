@@ -11,7 +11,7 @@ namespace npu_train::detail {
 // Returns "Functional.relu", "Torch.add", "Tensor.add_" or "Npu_train.batch_norm_act" for an operator's library and name.
 std::string operator_base(const std::string& library, const std::string& name);
 
-// "torch.float32", as Python writes a dtype.
+// Returns a dtype as Python writes it: "torch.float32".
 std::string dtype_text(c10::ScalarType type);
 
 // Returns the positions of an operator's `count` arguments in the order of the Python function.

@@ -22,8 +22,8 @@ struct DumpLeaf {
   std::optional<TensorStatistics> statistics;
   std::optional<uint32_t> crc;
   std::string data_name;
-  std::string phase;    // of a named value behind the forward pass: backward | update
-  int64_t sampled = 0;  // number of elements in the file if it contains a sample
+  std::string phase;    // phase of a named value after the forward pass: backward | update
+  int64_t sampled = 0;  // number of elements in the file if it has only a sample of them
 };
 
 // A tree in msprobe's format: null, leaf, list or map.

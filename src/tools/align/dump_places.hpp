@@ -19,7 +19,7 @@ inline std::optional<int64_t> number_after(std::string_view name, std::string_vi
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-// The file that describes the values: of calls, or those that a program named (msprobe's level debug).
+// Files that describe the values: those of calls, or those that a program named (msprobe's level debug).
 inline constexpr const char *kDumpJson = "dump.json", *kDebugJson = "debug.json";
 
 // Returns the path of that file in a step's folder; empty if there is none.

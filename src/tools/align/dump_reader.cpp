@@ -19,8 +19,8 @@ namespace {
 using detail::number_after, detail::description_in, detail::kDumpJson, detail::kDebugJson;
 
 constexpr JsonLimits kLimits{.values = 20'000'000, .max_bytes = uint64_t{1} << 30};
-constexpr int64_t kMostItems = 1'000'000;  // calls and values of a step: in memory an item needs some 300 bytes, in the file a null needs 5
-constexpr size_t kMostNameBytes = size_t{128} << 20;  // sum over all names: the name of a value includes that of its call
+constexpr int64_t kMostItems = 1'000'000;  // calls and values of a step; an item takes some 300 bytes in memory, a null in the file 5
+constexpr size_t kMostNameBytes = size_t{128} << 20;  // total length of all names; the name of a value includes that of its call
 constexpr size_t kMostSteps = 100'000;
 constexpr size_t kDeepestItem = 16;
 
@@ -40,7 +40,7 @@ void add_ranks(const fs::path& step_folder, int64_t step, std::vector<Dump::Plac
     const bool known = name == "rank" || number_after(name, "rank") || number_after(name, "proc");
     if (known && !description_in(folder).empty()) found.push_back({step, name, folder});
   }
-  // for a run that is not distributed, msprobe names the folder after the process, or "rank"
+  // for a run with one process, msprobe names the folder after the process, or "rank"
   if (found.size() == 1 && !number_after(found[0].rank, "rank")) found[0].rank = "rank0";
   places.insert(places.end(), found.begin(), found.end());
 }
@@ -81,7 +81,7 @@ std::vector<std::string> split(const std::string& text) {
 
 constexpr const char *kNamed = "debug", *kGradient = "_grad";
 
-// Parses Module.{path}.{Class}.{direction}.{number}, {Prefix}.{api}.{number}.{direction} and {name}.{number}.debug. Other names are
+// Parses Module.{path}.{Class}.{direction}.{number}, {Prefix}.{api}.{number}.{direction} and {name}.{number}.debug. Leaves other names
 // unchanged.
 void read_name(DumpCall& call) {
   const auto parts = split(call.name);
@@ -133,7 +133,7 @@ std::string text_of(const Json& value) {
   return value.is_null() ? "None" : value.dump(0).substr(0, 200);
 }
 
-// Limits on the memory that a small file can make a reader allocate.
+// Limits the memory that a small file can make the reader allocate.
 class ItemBudget {
  public:
   explicit ItemBudget(const std::string& source) : source_(source) {}
@@ -182,7 +182,7 @@ class CallReader {
       for (const auto& [key, item] : value.members(source_)) visit(item, name + "." + key, side, depth + 1);
     } else if (value.is_array()) {
       const auto& items = value.items(source_);
-      // parameters_grad: {"weight": [leaf]}; the name of its file has no ".0"
+      // parameters_grad is {"weight": [leaf]}; the name of the value's file has no ".0"
       if (side == "parameters_grad" && items.size() == 1) return visit(items[0], name, side, depth + 1);
       for (size_t i = 0; i < items.size(); ++i) visit(items[i], name + "." + std::to_string(i), side, depth + 1);
     }
@@ -251,12 +251,12 @@ void read_parents(const fs::path& path, std::vector<DumpCall>& calls) {
   }
 }
 
-// The gradient of the named value x is the named value x_grad, which msprobe writes next to x: moves the gradients to the end, in the order
-// of a backward pass.
+// Moves the gradients to the end, in the order of a backward pass. The gradient of the named value x is the named value x_grad, which
+// msprobe writes next to x.
 void find_gradients(std::vector<DumpCall>& calls) {
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < calls.size(); ++i) places.emplace(calls[i].name, i);
-  std::vector<std::pair<size_t, DumpCall>> gradients;  // with the place of the value
+  std::vector<std::pair<size_t, DumpCall>> gradients;  // each with the place of its value
   for (auto& call : calls) {
     if (call.type != kNamed || !call.layer.ends_with(kGradient)) continue;
     const auto of = call.layer.substr(0, call.layer.size() - std::string_view(kGradient).size());

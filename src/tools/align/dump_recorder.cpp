@@ -30,7 +30,7 @@ DumpRecorder::DumpRecorder(const DumpOptions& options, const DumpedModel& model,
       if (const auto found = is_leaf_.find(above = layer_of(above)); found != is_leaf_.end()) found->second = false;
 }
 
-// Returns the layer, or the parameter itself if its layer contains other layers: then the layer is more than this operator.
+// Returns the layer of a parameter or, if that layer contains other layers and thus more than this operator, the parameter itself.
 std::string DumpRecorder::owner_of(const std::string& parameter) const {
   const auto layer = layer_of(parameter);
   const auto found = is_leaf_.find(layer);
@@ -67,13 +67,13 @@ DumpNode DumpRecorder::argument(const SeenOp& op, const c10::IValue& value, cons
   const auto seen = std::find_if(op.tensors.begin(), op.tensors.end(), [&](const SeenInput& t) { return t.value.is_same(tensor); });
   if (seen == op.tensors.end() || seen->known.empty()) return out;
   const auto* parameter = model_.parameters.find(seen->known);
-  // in a view with another order, elements are at other places
+  // a view with other strides has the elements at other places
   if (parameter != nullptr && parameter->value.sizes() == tensor.sizes() && parameter->value.strides() == tensor.strides())
     out.leaf->parameter = seen->known;
   return out;
 }
 
-// Records each parameter as the model stores it, not the view or cast that the operator received: it is the same in every precision.
+// Records each parameter as the model stores it, which is the same in every precision, and not the view or cast that the operator received.
 DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
   auto out = DumpNode::map();
   for (const auto& input : op.tensors) {
@@ -82,7 +82,7 @@ DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
     const auto* parameter = model_.parameters.find(input.known);
     const auto buffer = std::find_if(model_.buffers.begin(), model_.buffers.end(), [&](const auto& b) { return b.first == input.known; });
     const auto& value = parameter != nullptr ? parameter->value : buffer != model_.buffers.end() ? buffer->second : input.value;
-    if (parameter == nullptr) leaves_.forget(value);  // running statistics change without a new version
+    if (parameter == nullptr) leaves_.forget(value);  // running statistics change without a new version of the tensor
     out.set(key, leaves_.tensor(value, call.name + ".parameters." + key));
   }
   return out;
@@ -143,7 +143,7 @@ void DumpRecorder::finish(OpenCall& call) {
   if (options_.task != "overflow_check" || call.overflowed) emit(std::move(call.entry));
 }
 
-// Runs immediately, because the next operator may change the values in place.
+// Writes the values immediately, because the next operator may change them in place.
 void DumpRecorder::keep_overflow(OpenCall& call) {
   call.overflowed = leaves_.overflowed(tensors(call.outputs, call.name + ".output"));
   if (!call.overflowed) return;
@@ -174,7 +174,7 @@ void DumpRecorder::op_ended(const SeenOp& op) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   const bool values = !makes_no_values(op);
-  const bool goes_on = call_ && is_cast(op) && !op.tensors.empty() && call_->gave(op.tensors[0].value);  // a cast of its output
+  const bool goes_on = call_ && is_cast(op) && !op.tensors.empty() && call_->gave(op.tensors[0].value);  // a cast of the call's output
   if (goes_on && values) call_->casts.push_back(op.output);
   if (op.parameter.empty() && values && !goes_on) close_call();
   if (filter_.modules() && !op.parameter.empty()) module_op(op);
@@ -221,7 +221,7 @@ void DumpRecorder::plain_op(const SeenOp& op) {
   entry.stack = op.parameter.empty() ? op.scope.empty() ? "" : "in " + op.scope : "with " + op.parameter;
   std::vector<at::Tensor> inputs = data_inputs(op);
   if (filter_.direction("backward")) {
-    if (op.name.ends_with("_") && !inputs.empty()) inputs.erase(inputs.begin());  // it is the output now
+    if (op.name.ends_with("_") && !inputs.empty()) inputs.erase(inputs.begin());  // overwritten: it is the output now
     CallGraph graph(inputs, begin_);
     watch_outputs(add_backward(base + "." + number + ".backward", entry.parent, inputs.size()), op.outputs, graph);
   }
@@ -266,7 +266,7 @@ void DumpRecorder::layer_ended(const SeenLayer& layer) {
   finish(call);
 }
 
-// Returns a name that no other value of the step has: a key that occurs twice would make the document unreadable.
+// Returns a name that no other value of the step has. A key that occurs twice would make the document unreadable.
 std::string DumpRecorder::name_of_value(const std::string& base) {
   std::string out;
   do out = base + "." + std::to_string(next_number(base)) + ".debug";
@@ -278,7 +278,7 @@ void DumpRecorder::emit_value(const std::string& name, const at::Tensor& value, 
   leaves_.forget(value);  // fused optimizers change tensors without a new version
   auto node = leaves_.tensor(value, name);
   if (node.leaf) node.leaf->phase = phase;
-  leaves_.forget(value);  // the leaf has the phase of this value
+  leaves_.forget(value);  // the cached leaf has the phase of this value
   emit({.name = name, .content = std::move(node)});
 }
 
@@ -287,21 +287,21 @@ void DumpRecorder::named_value(const std::string& name, const at::Tensor& value)
   const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   if (closed_ || !filter_.enter(name)) return;
   if (filter_.direction(forward_over_ ? "backward" : "forward")) emit_value(name_of_value(name), value, forward_over_ ? "update" : "");
-  const bool has_gradient = !forward_over_ && value.requires_grad() && !value.is_leaf();  // hooks of leaves would stay
+  const bool has_gradient = !forward_over_ && value.requires_grad() && !value.is_leaf();  // a hook on a leaf would never be removed
   if (!has_gradient || !filter_.direction("backward")) return;
   value.register_hook([weak = weak_from_this(), of = name_of_value(name + "_grad")](const at::Tensor& gradient) {
     const auto self = weak.lock();
     if (!self) return;
     const std::lock_guard lock_of_hook(self->mutex_);
     const at::RecordFunctionGuard not_seen(/*is_enabled=*/false);
-    // Of a second backward pass over the same graph, nothing is recorded, as for layers.
+    // A second backward pass over the same graph is not recorded, as for layers.
     if (!self->closed_ && self->arrived_.insert(of).second) self->emit_value(of, gradient, "backward");
   });
 }
 
 void DumpRecorder::begin_forward() {
   const std::lock_guard lock(mutex_);
-  forward_over_ = false;  // micro-batches, or a second loss
+  forward_over_ = false;  // another micro-batch, or a second loss
 }
 
 void DumpRecorder::end_forward() {

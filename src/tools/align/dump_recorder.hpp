@@ -26,15 +26,15 @@ class DumpFilter {
   bool modules() const { return options_.level == "module" || options_.level == "mix"; }
   bool operators() const { return options_.level == "op" || options_.level == "mix"; }
   bool named_values() const { return options_.level == "debug"; }
-  // `base` is the name of a call without direction and number: "Module.conv1.Conv2d". enter() advances through the scope, so call it once
-  // per call.
+  // Decides whether the call is dumped. `base` is its name without direction and number: "Module.conv1.Conv2d". It advances through the
+  // scope, so call it once per call.
   bool enter(const std::string& base);
   void leave(const std::string& base);
   bool has(const std::string& base) const;
   // Returns, for each name of list and scope that no call has matched so far: "dump.list: 'haed' matches no layer or operator at
   // dump.level=module; did you mean 'head'?".
   std::vector<std::string> unmatched() const;
-  // Words of data_mode: if no word of a group is given, the complete group is selected.
+  // Whether data_mode selects the word. If no word of a group is given, the complete group is selected.
   bool direction(const char* word) const { return open(word, {"forward", "backward"}); }
   bool side(const char* word) const { return open(word, {"input", "output"}); }
   bool extra(const char* word) const;
@@ -46,7 +46,7 @@ class DumpFilter {
   std::string nearest(const std::string& pattern) const;
   const DumpOptions& options_;
   std::vector<std::string> scope_, list_;
-  mutable std::vector<bool> fits_, scope_fits_;  // for each name in list_ and in scope_: whether a call has matched it
+  mutable std::vector<bool> fits_, scope_fits_;  // for each name in list_ and scope_, whether a call has matched it
   mutable std::set<std::string> seen_;           // base names, for hints
   bool scope_open_ = true;
 };
@@ -61,7 +61,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void layer_begins(const SeenLayer& layer) override;
   void layer_ended(const SeenLayer& layer) override;
 
-  // Records a value that the program names, and in the forward pass its gradient, unless it is a leaf.
+  // Records a value that the program names and, in the forward pass, also its gradient, unless it is a leaf.
   void named_value(const std::string& name, const at::Tensor& value);
   void begin_forward();
   void end_forward();
@@ -71,14 +71,14 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void parameter_gradients(const ParameterSet& parameters);
   void optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale);
   void close();
-  // Whether no requested entry has been dumped so far: no layer, no operator, and no optimizer if data_mode names it.
+  // Whether no requested entry has been dumped yet: no layer, no operator, and no optimizer if data_mode names it.
   bool empty() const { return empty_; }
   std::vector<std::string> unmatched() const { return filter_.unmatched(); }
 
  private:
-  // A call of a layer: a declared layer, or one known by its parameters, which may continue with the next operator.
+  // A call of a layer. A layer is declared, or known by its parameters; in that case the next operator may belong to the same call.
   struct OpenCall {
-    std::string owner, base, name;  // path; "Module.conv1.Conv2d"; the same with direction and number
+    std::string owner, base, name;  // path; name as in "Module.conv1.Conv2d"; the same with direction and number
     bool wanted = false, overflowed = false;
     std::set<std::string> used;  // parameters
     DumpEntry entry;
@@ -87,7 +87,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
     CallGraph graph{};
     bool gave(const at::Tensor& value) const;
   };
-  // The gradient that a call contributes to one of its inputs.
+  // The gradient that one of a call's inputs gets from this call.
   struct Share {
     at::Tensor sum;
     size_t edges = 0, came = 0;
@@ -98,7 +98,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
     std::vector<DumpNode> of_outputs, of_inputs;
     std::vector<Share> shares;  // per input
     size_t missing = 0, watched_outputs = 0;
-    int generation = 0;  // generation of the outputs: the next operator of the same layer may change the result of an operator
+    int generation = 0;  // number of the outputs' replacements, since the next operator of a layer may replace the result
     bool came = false, overflowed = false;
   };
   static constexpr size_t kNone = static_cast<size_t>(-1);
@@ -124,7 +124,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
   // Returns the parameters that a declared layer owns itself.
   DumpNode own_parameters(const OpenCall& call);
-  // Returns false if only overflows are dumped and there is none.
+  // Whether the call is dumped; with task overflow_check only calls with an overflow are.
   bool interesting(const DumpNode& outputs) { return options_.task != "overflow_check" || leaves_.overflowed(outputs); }
   void emit(DumpEntry entry);
   void write_pending();
@@ -134,7 +134,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void gradient_came(size_t index, size_t position, int generation, const at::Tensor& gradient);
   void share_came(size_t index, size_t position, const at::Tensor& gradient);
   DumpNode gradient_node(Backward& backward, const std::string& side, size_t position, const at::Tensor& gradient);
-  // `whole`: the value is complete, not one part of a sum.
+  // Counts a gradient. `whole`: it is complete, not one part of a sum.
   void note_arrival(size_t index, bool whole = true);
   void write_backward(Backward& backward);
 
@@ -147,12 +147,12 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   bool closed_ = false;
   bool forward_over_ = false;      // the loss was recorded
   std::set<std::string> named_;    // names of named values
-  std::set<std::string> arrived_;  // names of their gradients that came
+  std::set<std::string> arrived_;  // names of their gradients that have arrived
   bool empty_ = true;
 
-  std::map<std::string, bool> is_leaf_;  // layers that own parameters: whether no other layer is inside them
+  std::map<std::string, bool> is_leaf_;  // layers that own parameters, and whether no other layer is inside them
   std::map<std::string, int64_t> calls_;
-  std::set<std::string> wanted_;  // base names
+  std::set<std::string> wanted_;  // base names of the wanted calls
   std::optional<OpenCall> call_;
   std::vector<OpenCall> layers_;
   DumpNode before_;     // inputs of an operator that changes them in place

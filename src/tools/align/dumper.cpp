@@ -33,7 +33,7 @@ DumpedModel dumped_model(Task& task) { return {.parameters = task.parameters(), 
 
 namespace {
 
-// Describes the part that the options select, so that a comparison does not report calls outside it as missing. "": everything is dumped.
+// Describes the part that the options select, so that a comparison does not report missing calls outside of it. "": all calls are dumped.
 std::string part_of(const DumpOptions& options) {
   std::vector<std::string> out;
   const std::pair<const char*, const std::vector<std::string>*> parts[] = {
@@ -63,7 +63,7 @@ struct Dumper::Impl {
   bool rank_wanted;
   int rank;
   bool begun = false;
-  int64_t first_step = -1, last_step = -1;  // first and last step of the run; -1 before
+  int64_t first_step = -1, last_step = -1;  // first and last step of the run; -1: none yet
   std::map<std::string, std::string> facts;
   const Optimizer* watched = nullptr;
   const Precision* precision = nullptr;
@@ -102,7 +102,7 @@ Dumper::~Dumper() {
     if (const auto missed = impl_->steps.outside(impl_->first_step, impl_->last_step); !missed.empty())
       log_warning("dump.steps: ", join(missed), missed.size() == 1 ? " was" : " were", " not reached; the run had steps ",
                   impl_->first_step, " to ", impl_->last_step);
-  } catch (...) {  // a failed disk was reported before, or another exception ends the run
+  } catch (...) {  // the disk's error was reported before, or another exception ends the run
   }
 }
 

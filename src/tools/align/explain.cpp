@@ -50,12 +50,12 @@ class Explainer {
       case Cause::NotProven:
       case Cause::Model:
       case Cause::Unreadable:
-        break;  // their findings already contain causes
+        break;  // the findings of these causes already explain them
     }
   }
 
  private:
-  // Says a row of causes.tsv.
+  // Adds a row of causes.tsv to the finding.
   void say(const char* cause, const std::vector<std::string>& values = {}) { detail::say(d_, cause, values); }
 
   // Whether the difference of two precisions explains the error, so that it is no fault.
@@ -102,7 +102,7 @@ class Explainer {
   }
 
   void weights() {
-    constexpr double kOtherOrder = 0.1;  // exchanged elements differ by their full size
+    constexpr double kOtherOrder = 0.1;  // elements that changed places differ by their full size
     if (const auto* item = not_finite("parameters"); item != nullptr) return say("weight_not_finite", {not_finite_text(*item)});
     if (any("parameters", one_is_zero)) return say("weight_zero");
     if (any("parameters", same_numbers, kOtherOrder)) return say("weight_order");
@@ -110,7 +110,7 @@ class Explainer {
   }
 
   void gradient() {
-    constexpr double kOfTies = 0.1;  // the gradient of another layer differs by more than rounding
+    constexpr double kOfTies = 0.1;  // a tied layer's gradient, which one side lacks, exceeds rounding
     if (const auto* item = not_finite("parameters_grad"); item != nullptr)
       say("gradient_not_finite", {not_finite_text(*item)});
     else
@@ -135,7 +135,7 @@ class Explainer {
     say("optimizer_update");
   }
 
-  // Detects different clipping. Gradients are dumped before clipping; the optimizer's state shows its effect.
+  // Detects different clipping by the optimizer's state, since gradients are dumped before clipping.
   void clipping() {
     if (differs("gradient_clip"))
       say("clip_options", {fact_of(a_, "gradient_clip"), fact_of(b_, "gradient_clip")});
@@ -161,7 +161,7 @@ class Explainer {
   bool has_loss_scale() const {
     const auto scaled = [](const DumpStep& step) {
       const auto scale = fact_of(step, "loss_scale");
-      return scale.empty() || decimal_number(scale).value_or(0) != 1;  // unknown for other programs
+      return scale.empty() || decimal_number(scale).value_or(0) != 1;  // unknown in dumps of other programs
     };
     return scaled(a_) || scaled(b_);
   }

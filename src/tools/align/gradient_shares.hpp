@@ -14,7 +14,7 @@ namespace npu_train::detail {
 // Returns the sequence number of the next autograd node of this thread.
 uint64_t next_autograd_node();
 
-// The part of autograd's graph that one call created: the nodes between its outputs and its inputs.
+// The part of autograd's graph that one call created: the nodes between its inputs and its outputs.
 class CallGraph {
  public:
   // Receives the gradient along one edge each time that the edge's node runs; undefined if there is none.
@@ -24,13 +24,13 @@ class CallGraph {
   // `begin`: next_autograd_node() before the call. `inputs` must be taken before the call and live as long as the graph.
   CallGraph(const std::vector<at::Tensor>& inputs, uint64_t begin);
 
-  // Follows the outputs back to the inputs, through unvisited nodes of the call. Calls `found` once for each edge that leads to an input,
-  // with the input's position; the returned listener observes that edge.
+  // Follows the outputs back to the inputs, through nodes of the call that were not visited yet. Calls `found` with the position of an
+  // input for each edge that leads to it; the returned listener observes that edge.
   void follow(const std::vector<at::Tensor>& outputs, const std::function<Listener(size_t)>& found);
 
  private:
   uint64_t begin_ = 0;
-  std::vector<std::pair<const void*, uint32_t>> inputs_;  // for each input, its node and the number of the node's output; none for leaves
+  std::vector<std::pair<const void*, uint32_t>> inputs_;  // for each input, its node and the number of the node's output; empty for a leaf
   std::unordered_set<const void*> met_;
 };
 

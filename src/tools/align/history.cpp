@@ -161,7 +161,7 @@ class HistoryBuilder {
     return static_cast<int64_t>(value);
   }
 
-  // Returns the phase of the rows to read; "" if the rows have none of these.
+  // Returns the phase whose rows are read; "" if the rows have no phases.
   static std::string phase_of(const HistoryTable& table, HistoryRows rows) {
     const auto has = [&](const char* phase) { return std::find(table.phases.begin(), table.phases.end(), phase) != table.phases.end(); };
     if (rows == HistoryRows::Epochs && has("epoch")) return "epoch";
@@ -186,7 +186,7 @@ class HistoryBuilder {
       if (!step) {
         without_step += loss.has_value();
       } else if (phase_ == "train" && skipped == 1) {
-        out_.skipped.push_back(whole_step(*step));  // an attempt that did not become a step
+        out_.skipped.push_back(whole_step(*step));  // an attempt that was skipped
       } else {
         rows_.push_back({row, whole_step(*step), loss.has_value(), epoch});
       }
@@ -196,7 +196,7 @@ class HistoryBuilder {
     note(out_.skipped.size(), "attempt", " skipped (overflow)");
   }
 
-  // Numbers batches consecutively if their count restarts whenever, and only when, the epoch increases.
+  // Makes batch numbers consecutive if they restart exactly when the epoch increases.
   void make_epochs_go_on() {
     size_t restarts = 0;
     const Row* before = nullptr;

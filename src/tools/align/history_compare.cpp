@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int64_t kLargestShift = int64_t{1} << 40;
-constexpr double kFloorShare = 0.01;  // of B's level: smaller losses are replaced by this in denominators
+constexpr double kFloorShare = 0.01;  // share of B's level that replaces smaller losses in denominators
 
 double floor_of(const History& b) {
   std::vector<double> sizes;
@@ -79,7 +79,7 @@ void measure(HistoryComparison& c, const HistoryOptions& options) {
       if (!c.first_not_finite) c.first_not_finite = row.step;
       continue;
     }
-    if (!std::isfinite(row.loss_a)) {  // on both sides
+    if (!std::isfinite(row.loss_a)) {  // neither loss is finite
       if (!c.first_unproven) c.first_unproven = row.step;
       continue;
     }
@@ -118,7 +118,7 @@ void note_one_sided(HistoryComparison& c, int64_t shift) {
   };
   const auto last = c.rows.back().step;
   tell(c.only_a, last, "A", "B");
-  tell(c.only_b, last - shift, "B", "A");  // in B's numbering
+  tell(c.only_b, last - shift, "B", "A");  // as numbered in B
 }
 
 std::string range_of(const History& h) {

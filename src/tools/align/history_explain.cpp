@@ -42,7 +42,7 @@ class HistoryExplainer {
   }
 
  private:
-  // Says a row of causes.tsv.
+  // Adds a row of causes.tsv to the finding.
   void say(const char* cause, const std::vector<std::string>& values = {}) { detail::say(c_, cause, values); }
   void see(const std::string& sentence) { c_.sentences.push_back(sentence); }
 
@@ -50,7 +50,7 @@ class HistoryExplainer {
     return static_cast<size_t>(std::count_if(c_.rows.begin(), c_.rows.end(), [](const auto& row) { return std::isfinite(row.relative); }));
   }
 
-  // NaN on both sides is no agreement: two failed runs may have failed in different ways.
+  // Reports NaN on both sides, which is no agreement: two failed runs may have failed in different ways.
   void unproven() {
     if (!c_.first_unproven) return;
     int64_t n = 0, behind = 0;
@@ -123,7 +123,7 @@ class HistoryExplainer {
     say("curve_skipped");
   }
 
-  // Whether B counts its steps from another number than A. The curves must change for this to be visible.
+  // Whether B numbers its steps from another start than A. This is visible only if the curves change.
   bool renumbered() {
     if (c_.rows.size() < kLeastRows || !(c_.mean_relative > kRounding)) return false;
     for (const int64_t by : {int64_t{1}, int64_t{-1}}) {
@@ -153,7 +153,7 @@ class HistoryExplainer {
     return true;
   }
 
-  // Returns the first step at which a column of both logs differs by more than `rtol`.
+  // Returns the first step at which the column `name` of the two logs differs by more than `rtol`.
   std::optional<int64_t> first_difference(const char* name, double rtol) const {
     const auto x = a_.others.find(name), y = b_.others.find(name);
     if (x == a_.others.end() || y == b_.others.end()) return std::nullopt;

@@ -65,7 +65,7 @@ class JsonHistory {
     for (const auto& item : list.items(source_)) row(item);
   }
 
-  // Reads our history.json of a run that ended in its first epoch, which only contains the validation at its end.
+  // Reads history.json of a run that ended in its first epoch: it has only the validation at the end.
   void end_of_run(const Json& document) {
     const auto *final = document.find("final_val"), *step = document.find("global_step");
     const bool validated = final != nullptr && final->is_object() && final->find("loss") != nullptr && step != nullptr;
@@ -103,7 +103,7 @@ class JsonHistory {
     }
   }
 
-  // Reads {"loss": [2.3, 2.1], "lr": [0.1, 0.1]}.
+  // Reads an object of lists: {"loss": [2.3, 2.1], "lr": [0.1, 0.1]}.
   void lists(const Json& object) {
     size_t rows = 0;
     for (const auto& [key, value] : object.members(source_))
@@ -241,7 +241,7 @@ const HistoryTable::Column* HistoryTable::find(const std::string& name) const {
 HistoryTable parse_history(std::string_view text, const std::string& source) {
   HistoryTable table;
   if (const auto end = text.find_last_not_of('\0'); end + 1 < text.size()) {
-    text = text.substr(0, end + 1);  // a crash of the machine may leave such bytes
+    text = text.substr(0, end + 1);  // drops trailing bytes that a crash of the machine may have left
     table.notes.push_back("zero bytes at the end were ignored");
   }
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";

@@ -16,16 +16,16 @@ struct HistoryTable {
     std::string name;
     std::vector<std::pair<size_t, double>> cells;  // by row, ascending
   };
-  std::vector<Column> columns;      // in order of their first appearance
+  std::vector<Column> columns;      // columns in order of their first appearance
   std::vector<std::string> texts;   // names of columns without numbers
-  std::vector<std::string> phases;  // of each row: "train", "val" ...; "" if there is none
+  std::vector<std::string> phases;  // phase of each row: "train", "val" ...; "" if there is none
   std::vector<std::string> notes;
-  bool numbered = false;   // rows have positions but no column of steps: lists of an object
+  bool numbered = false;   // rows are numbered but have no column of steps, as in an object of lists
   bool of_epochs = false;  // each row is a complete epoch
   bool of_end = false;     // the only row is the validation at the run's end
 
   size_t rows() const { return phases.size(); }
-  // Appends a row and makes it current. go_to() makes another row current; within a column, rows must ascend.
+  // Appends a row and makes it current. go_to() selects another row; within a column, rows must ascend.
   void add_row() {
     phases.emplace_back();
     row_ = rows() - 1;
@@ -33,7 +33,7 @@ struct HistoryTable {
   void go_to(size_t row) { row_ = row; }
   // Sets a cell of the current row. Error(Data) beyond the limit of cells, or for a name of more than 1,000 bytes.
   void set(const std::string& name, double value);
-  // Reads a text of the current row: a number, a phase, or something that is ignored.
+  // Sets a cell from text: a number or a phase; other texts are ignored.
   void set_text(const std::string& name, std::string_view text);
   const Column* find(const std::string& name) const;
 

@@ -14,7 +14,7 @@ namespace npu_train {
 namespace detail {
 namespace {
 
-constexpr double kSums = 1e-6;  // relative to the largest value: effect of the order of fp32 sums on statistics
+constexpr double kSums = 1e-6;  // effect of the order of fp32 sums on statistics, relative to the largest value
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 std::string shape_cause(const DumpItem& a, const DumpItem& b) {
@@ -38,7 +38,7 @@ bool has_readable_values(const DumpItem& item) {
          std::none_of(std::begin(unread), std::end(unread), [&](const char* word) { return dtype.find(word) != std::string::npos; });
 }
 
-// Whether two samples contain the same elements. If not, the statistics, which cover all elements, are compared.
+// Whether both samples contain the same elements. If not, the statistics are compared, since they cover all elements.
 bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, const DumpStep& step_b) {
   if (a.sampled == 0 && b.sampled == 0) return true;
   if (a.sampled != b.sampled) return false;
@@ -49,7 +49,7 @@ bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, c
   return equal("seed") && equal("sample_elements");
 }
 
-// Returns the factor that a value contains: the loss scale for gradients of the backward pass, 1 for other values.
+// Returns the factor by which a value is multiplied: the loss scale for gradients of the backward pass, 1 for other values.
 double loss_scale_of(const DumpStep& step, const std::string& direction, const DumpItem& item) {
   if (direction != "backward" || item.unscaled) return 1;
   const auto found = step.facts.find("loss_scale");
@@ -100,7 +100,7 @@ std::string fact_of(const DumpStep& step, const std::string& name) {
 
 bool is_moved(const ItemComparison& item) { return item.a.ends_with(".running_mean") || item.a.ends_with(".running_var"); }
 
-// Scales the error of a mean: a mean may be negligible compared with the spread of its values, and is as uncertain as that spread.
+// Reduces the error of a mean that is small compared with the spread of its values, because it is as uncertain as that spread.
 double moved_error_of(const ItemComparison& item, const CallComparison& call) {
   if (!std::isfinite(item.error) || !item.a.ends_with(".running_mean")) return item.error;
   const auto spread = std::find_if(call.items.begin(), call.items.end(), [](const auto& i) { return i.b.ends_with(".running_var"); });
@@ -123,13 +123,13 @@ double statistics_error(const DumpItem& a, const DumpItem& b) {
 
 namespace {
 
-// Whether the statistics cover what a sample of the elements omits. Those of a value with NaN or inf do not, nor does a checksum.
+// Whether the statistics cover the elements that a sample omits. They do not for a value with NaN or inf, and a checksum never does.
 bool has_all_statistics(const DumpItem& item) {
   const auto known = [](const std::optional<double>& v) { return v && std::isfinite(*v); };
   return known(item.max) && known(item.min) && known(item.mean) && known(item.norm);
 }
 
-// Returns the error of a sample relative to the complete value, whose norm the dump has: a sample of a sparse value may be zero.
+// Returns the error of a sample relative to the norm of the complete value, since a sample of a sparse value may be zero.
 double error_of_sample(const PairMetrics& m, const DumpItem& b) {
   const double whole = b.norm.value_or(0);
   if (m.nonfinite_mismatch > 0) return kNever;
@@ -137,26 +137,26 @@ double error_of_sample(const PairMetrics& m, const DumpItem& b) {
   return m.euclidean == 0 ? 0 : whole > 0 ? m.euclidean / std::sqrt(share) / whole : 1;
 }
 
-// Returns the error of values. If B is zero and A is not, the error is relative to A, as for statistics.
+// Returns the error of values, relative to B or, if B is zero and A is not, to A, as for statistics.
 double error_of(const PairMetrics& m) {
   if (m.nonfinite_mismatch > 0 || std::isnan(m.relative_norm)) return kNever;
   return std::isinf(m.relative_norm) ? m.euclidean / m.norm_a : m.relative_norm;
 }
 
-// Returns the largest distance of elements that the statistics show.
+// Returns the largest difference of two elements that the statistics prove.
 double apart_in_statistics(const ItemComparison& item, double largest_b, const Tolerance& t) {
   const auto apart = [](const std::optional<double>& a, const std::optional<double>& b) {
     return a && b && !(*a == *b) && !(std::isnan(*a) && std::isnan(*b)) ? std::abs(*a - *b) : 0;
   };
   const auto &a = item.item_a, &b = item.item_b;
-  // the relative error of a norm may be as large as that of the largest element
+  // a norm may have as large a relative error as the largest element
   const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
   const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are rounded, too
   const double sums = std::max(apart(a.mean, b.mean), norm);
   return std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
 }
 
-// Returns the coarsest dtype of at least a quarter of the outputs, so that a single exceptional layer does not decide.
+// Returns the coarsest dtype that at least a quarter of the outputs have, so that a single exceptional layer does not decide.
 std::string dtype_of_run(const DumpStep& step) {
   std::map<std::string, int64_t> counts;
   int64_t all = 0;
@@ -216,7 +216,7 @@ int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) c
     item.kind = Kind::Tensor;
     const auto bytes = compare_files(item, scale_a, scale_b);
     if (item.kind == Kind::Tensor || !a.max || !b.max) return bytes;
-    const auto why = std::move(item.message);  // the values cannot be read, but the statistics can
+    const auto why = std::move(item.message);  // the values cannot be read; the statistics can
     item.kind = Kind::Statistics;
     compare_statistics(item, scale_a, scale_b);
     item.message = why;
@@ -271,7 +271,7 @@ int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double sc
   }
 }
 
-// Shows scaled gradients in the table as they were compared.
+// Replaces the statistics of scaled gradients by those that were compared, for the table.
 void ItemJudge::compare_statistics_of(ItemComparison& item) {
   const auto& m = item.metrics;
   item.item_a.max = m.max_a, item.item_a.min = m.min_a, item.item_a.mean = m.mean_a, item.item_a.norm = m.norm_a;
@@ -326,7 +326,7 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
   const bool by_values = item.kind == Kind::Tensor, by_statistics = !by_values || item.partial;
   double largest_b = by_values ? std::max(std::abs(item.metrics.max_b), std::abs(item.metrics.min_b)) : 0;
   if (by_statistics) largest_b = std::max({largest_b, std::abs(item.item_b.max.value_or(0)), std::abs(item.item_b.min.value_or(0))});
-  // The largest of values that are masked with -inf is unknown: it is at least the root of the mean square.
+  // The largest of values that are masked with -inf is unknown; the root of their mean square is a lower bound.
   if (!std::isfinite(largest_b))
     largest_b = by_values && item.metrics.elements > 0 ? item.metrics.norm_b / std::sqrt(static_cast<double>(item.metrics.elements)) : 0;
   const double atol = t.atol * (scale == scales_.end() ? 1.0 : std::min(1.0, scale->second));

@@ -43,7 +43,7 @@ at::Tensor sample_positions(int64_t n, double share, uint64_t seed) {
   auto* p = out.mutable_data_ptr<int64_t>();
   Philox random(derive_seed(seed, "dump elements", static_cast<uint64_t>(n)));
   const double step = static_cast<double>(n) / static_cast<double>(out.numel());
-  for (int64_t i = 0; i < out.numel(); ++i)  // one in each of equal pieces
+  for (int64_t i = 0; i < out.numel(); ++i)  // takes one element from each of equal pieces
     p[i] = std::min(n - 1, static_cast<int64_t>((static_cast<double>(i) + random.uniform()) * step));
   return out;
 }
@@ -57,7 +57,7 @@ DumpNode LeafMaker::text(const std::string& value) { return plain("str", json_st
 std::string LeafMaker::file_of(const std::string& name) const {
   std::string file = name + "." + options_.format;
   for (char& c : file)
-    if (c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = '_';  // names are chosen by the user
+    if (c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = '_';  // users choose the names
   return file;
 }
 
@@ -92,7 +92,7 @@ void LeafMaker::summarize(const at::Tensor& value, const std::shared_ptr<DumpLea
 DumpNode LeafMaker::again(const Known& known, const at::Tensor& value, const std::string& name, bool keep) {
   DumpNode out{DumpNode::Kind::Leaf, known.leaf, {}};
   if (!keep) return out;
-  if (known.leaf->statistics && !value.is_cpu()) resolve();  // a copy of the leaf would miss them
+  if (known.leaf->statistics && !value.is_cpu()) resolve();  // a copy of the leaf would lack them
   out = DumpNode::of(*known.leaf);
   if (known.leaf->data_name.empty()) {
     save(value, name, *out.leaf);

@@ -18,16 +18,16 @@ class LeafMaker {
   // `tensors`: folder of tensor files. `saturates`: an overflow results in the largest number. Options and sink are borrowed.
   LeafMaker(const DumpOptions& options, TensorSink& sink, std::filesystem::path tensors, bool saturates);
 
-  // `name` is the item's name ("Module.conv1.Conv2d.forward.0.input.0"). `keep`: writes the values to a file, whatever the task.
+  // Returns the leaf of a tensor, the item `name` ("Module.conv1.Conv2d.forward.0.input.0"). `keep`: writes its values whatever the task.
   DumpNode tensor(const at::Tensor& value, const std::string& name, bool keep = false);
   // Converts any argument of an operator: tensors, lists of tensors, numbers, text.
   DumpNode value(const c10::IValue& value, const std::string& name, bool keep = false);
   static DumpNode number(double value);
   static DumpNode text(const std::string& value);
 
-  // Reads the pending statistics of device tensors, all at once. Calls that are written before lack them.
+  // Reads the pending statistics of device tensors, all at once. Calls that are written before this lack them.
   void resolve();
-  // Forgets known tensors, since values may have changed without a new version, for example by fused optimizers.
+  // Forgets known tensors. Their values may have changed without a new version, for example by fused optimizers.
   void forget() { known_.clear(); }
   void forget(const at::Tensor& value) { known_.erase(value.unsafeGetTensorImpl()); }
   bool has_pending() const { return !rows_.empty(); }
@@ -51,7 +51,7 @@ class LeafMaker {
   std::filesystem::path tensors_;
   bool saturates_;
   std::unordered_map<const at::TensorImpl*, Known> known_;
-  std::vector<std::pair<at::Tensor, std::shared_ptr<DumpLeaf>>> rows_;  // rows of device_statistics
+  std::vector<std::pair<at::Tensor, std::shared_ptr<DumpLeaf>>> rows_;  // tensors of device_statistics, and the leaves that wait for them
 };
 
 // Returns the positions of a sample with `share` of n elements, ascending; the same for equal n and seed.

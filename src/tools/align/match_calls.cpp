@@ -30,8 +30,8 @@ std::string without_call(const DumpCall& call, const DumpItem& item) {
 
 bool is_optimizer_step(const DumpCall& call) { return call.is_module && call.layer.starts_with("optimizer"); }
 
-// Returns the position of the parameter in the name of an optimizer's item without its call: ".output.momentum/head.weight". The end if
-// there is none.
+// Returns where the parameter begins in the name of an optimizer's item without its call (".output.momentum/head.weight"), or the end if
+// there is no parameter.
 size_t parameter_begin(const std::string& name) {
   constexpr std::string_view kParameters = ".parameters.";
   const auto slash = name.find('/');
@@ -44,12 +44,12 @@ std::string name_in_b(const DumpCall& call, const DumpItem& item, const std::map
   if (layers.empty() || !is_optimizer_step(call)) return name;
   const auto at = parameter_begin(name);
   const auto parameter = name.substr(at);
-  for (const auto& layer : {parameter, layer_of(parameter)})  // a parameter outside of layers is a layer itself
+  for (const auto& layer : {parameter, layer_of(parameter)})  // a parameter outside of layers is treated as a layer
     if (const auto found = layers.find(layer); found != layers.end()) return name.replace(at, layer.size(), found->second);
   return name;
 }
 
-// Whether the inputs and outputs that both calls show have the same shapes.
+// Whether inputs and outputs that both calls have agree in shape.
 bool shapes_fit(const DumpCall& a, const DumpCall& b) {
   std::map<std::string, const DumpItem*> of_b;
   for (const auto& item : b.items) of_b.emplace(without_call(b, item), &item);
@@ -83,7 +83,7 @@ class Matcher {
       for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) pair(sides.first[i], sides.second[i]);
   }
 
-  // The same for calls that also have the same class or values of the same shapes.
+  // Like by(), but only for calls that also have the same class, or values of the same shapes.
   template <class Key>
   void by_fitting(Key key) {
     for (const auto& [name, sides] : groups(key, key))
@@ -106,7 +106,7 @@ class Matcher {
   }
 
   // Pairs operators of a kind that the sides call different numbers of times, so that the numbers in their names do not correspond: in
-  // order, by shape.
+  // order, by the shapes of their values.
   void shifted_operators() {
     const auto key = [](const DumpCall& call) { return call.is_module ? std::string() : plain_type(call) + "|" + call.direction; };
     for (const auto& [name, sides] : groups(key, key)) {
@@ -120,7 +120,7 @@ class Matcher {
     }
   }
 
-  // The same if no name shows that two calls correspond: both sides must have equally many calls, with matching shapes. Returns the pairs.
+  // Pairs calls without corresponding names, in order: both sides must have equally many, with matching shapes. Returns the pairs.
   template <class Key>
   std::vector<std::pair<size_t, size_t>> by_order(Key key) {
     std::vector<std::pair<size_t, size_t>> out;
@@ -136,7 +136,7 @@ class Matcher {
 
   CallPairs pairs() const {
     CallPairs out;
-    std::map<int64_t, std::vector<int64_t>> behind;  // calls that only B has, by the last paired call of B before them
+    std::map<int64_t, std::vector<int64_t>> behind;  // calls that only B has, by the last paired call of B before each
     int64_t last = -1;
     for (size_t j = 0; j < of_b_.size(); ++j) {
       if (of_b_[j] >= 0)

@@ -17,9 +17,9 @@ using CallPairs = std::vector<std::pair<int64_t, int64_t>>;
 
 struct CallMatch {
   CallPairs pairs;
-  std::vector<std::string> notes{};             // about pairs without a corresponding name
+  std::vector<std::string> notes{};             // notes on pairs without a corresponding name
   std::set<std::string> unknown{};              // sentences about names of the mapping that are neither layer nor call
-  std::map<std::string, std::string> layers{};  // of paired calls whose layers have different names: A's name -> B's
+  std::map<std::string, std::string> layers{};  // A's name -> B's name, for layers of paired calls with different names
   std::set<int64_t> by_size{};                  // calls of A that were paired only by the sizes of parameters and outputs
 };
 CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
@@ -28,10 +28,9 @@ CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions
 CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::string, std::string>& layers = {});
 
 // Selects the calls of a step that are read, see CompareOptions::sample and layers. Both arguments are borrowed. A layer is drawn with all
-// its calls, so that the inputs, weights and gradients that explain a value are read with it; of the optimizer's step, the parameters of
-// drawn layers are read.
-// `fused_on_one_side`: only one run fuses norms with the operators after them. Then a drawn batch norm also draws the last layer, whose
-// inputs prove that a difference in the norm's output is only another place of the network.
+// its calls, so that the inputs, weights and gradients that explain a value are read with it. Of the optimizer's step, the parameters of
+// drawn layers are read. `fused_on_one_side`: only one run fuses norms with the operators after them. Then a drawn batch norm also draws
+// the last layer, whose inputs prove that a difference of the norm's output is only one of its place in the network.
 class ChosenCalls {
  public:
   ChosenCalls(const DumpStep& step, const CompareOptions& options, bool fused_on_one_side = false);

@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The number of elements of a parameter or its gradient; "" for a shape that no tensor can have.
+// Returns the number of elements of a parameter or its gradient; "" for a shape that no tensor can have.
 std::string elements_of(const DumpItem& item) {
   int64_t n = 1;
   for (const auto size : item.shape)
@@ -33,8 +33,8 @@ std::string size_of_output(const DumpCall& call) {
   return found == call.items.end() ? "" : elements_of(*found);
 }
 
-// Returns a key for layers with the same structure. A separate parameter has its own key: its output is the parameter, not the output of a
-// module.
+// Returns a key that layers of the same structure share. A separate parameter has a key of its own, since its output is the parameter and
+// not the output of a module.
 std::string structure_of(const DumpCall& call) { return (call.type == "Parameter" ? "alone " : "") + sizes_of_parameters(call); }
 
 bool is_forward_of_layer(const DumpCall& call) {
@@ -140,7 +140,7 @@ IndexPairs longest_common(const std::vector<std::string>& a, const std::vector<s
   IndexPairs out;
   if (a.size() * b.size() > kMostAligned) return out;
   const size_t columns = b.size() + 1;
-  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // length of the common subsequence of the parts after (i, j)
+  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // length of the longest common subsequence of the parts after (i, j)
   for (size_t i = a.size(); i-- > 0;)
     for (size_t j = b.size(); j-- > 0;)
       length[i * columns + j] =

@@ -12,7 +12,7 @@ namespace npu_train::detail {
 
 using IndexPairs = std::vector<std::pair<size_t, size_t>>;
 
-constexpr size_t kMostAligned = 4'000'000;  // products of the lengths of two sequences
+constexpr size_t kMostAligned = 4'000'000;  // limit of the product of two sequences' lengths
 
 // Returns the positions of the longest common subsequence; empty above kMostAligned.
 IndexPairs longest_common(const std::vector<std::string>& a, const std::vector<std::string>& b);
@@ -27,8 +27,8 @@ bool keeps_transposed(const DumpCall& a, const DumpCall& b);
 // Whether it is a running statistic of BatchNorm. Some dumps list these with the parameters; msprobe's do not.
 bool is_running_statistic(const std::string& name);
 
-// Pairs open (1) calls of layers with parameters, in order: first forward calls with parameters and outputs of equal sizes, then those with
-// equal sizes of parameters only; then their backward calls and the gradients of their parameters.
+// Pairs open calls (those marked 1) of layers with parameters, in order: first forward calls whose parameters and outputs have equal sizes,
+// then those with equal sizes of parameters only; then their backward calls and the gradients of their parameters.
 IndexPairs match_structure(const DumpStep& a, const DumpStep& b, const std::vector<char>& open_a, const std::vector<char>& open_b);
 
 }  // namespace npu_train::detail

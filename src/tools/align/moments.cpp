@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-// Joins what is compared or counted, one value at a time.
+// Updates the extremes and the number of zeros, one value at a time.
 template <class T>
 void look_at(const T* x, int64_t n, Moments& into) {
   for (int64_t i = 0; i < n; ++i) {
@@ -43,7 +43,7 @@ void count_special(const T* x, int64_t n, Moments& into) {
   }
 }
 
-// Adds up to kBlock values.
+// Adds at most kBlock values.
 template <class T>
 void add_piece(const T* x, int64_t n, Moments& into) {
   const auto& kernels = block_kernels<T>();
@@ -90,7 +90,7 @@ at::Tensor real_values(const at::Tensor& t) {
   return x.is_complex() ? at::abs(x) : x;
 }
 
-// The digits of a sum that are not 0, each with its place; the digits of a negative sum are those of its opposite.
+// Returns the digits of a sum that are not 0, each with its place. A negative sum has the digits of its opposite.
 std::string text_of(const ExactSum& sum) {
   auto limbs = sum.limbs();
   const bool negative = limbs[ExactSum::kDigits - 1] < 0;
@@ -104,7 +104,7 @@ std::string text_of(const ExactSum& sum) {
   return out;
 }
 
-// Takes the text up to `end` from the front.
+// Removes the text up to `end` from the front, and returns it.
 std::string_view taken(std::string_view& text, char end) {
   const auto at = text.find(end);
   check(at != std::string_view::npos, ErrorKind::Peer, "monitor", "a rank sent statistics that cannot be read");
@@ -167,7 +167,7 @@ double Moments::deviation() const {
 Moments moments_of(const at::Tensor& t) {
   const c10::NoGradGuard no_grad;
   auto x = real_values(t);
-  if (!widens_to_double(x.scalar_type())) x = x.to(at::kFloat);  // 8-bit floats
+  if (!widens_to_double(x.scalar_type())) x = x.to(at::kFloat);  // converts 8-bit floats
   if (!x.is_non_overlapping_and_dense()) x = x.contiguous();
   const auto* data = static_cast<const char*>(x.const_data_ptr());
   return widens_to_float(x.scalar_type()) ? moments_of_memory<float>(x.scalar_type(), data, x.numel())
@@ -176,8 +176,8 @@ Moments moments_of(const at::Tensor& t) {
 
 namespace {
 
-// Returns the norm of x - mean: a difference of squares would cancel in fp32. By pieces, since a copy of the tensor in fp32 may not fit
-// into the memory of a device.
+// Returns the norm of x - mean, because a difference of squares would cancel in fp32. It is computed in pieces, since a copy of the tensor
+// in fp32 may not fit into the memory of a device.
 at::Tensor spread_of(const at::Tensor& x, const at::Tensor& mean) {
   constexpr int64_t kPiece = int64_t{1} << 24;
   std::vector<at::Tensor> norms;
@@ -188,7 +188,7 @@ at::Tensor spread_of(const at::Tensor& x, const at::Tensor& mean) {
 
 }  // namespace
 
-// Counts without a copy of the tensor in a wider dtype.
+// Counts in fp32, without a copy of the tensor in a wider dtype.
 at::Tensor moments_row(const at::Tensor& t) {
   const c10::NoGradGuard no_grad;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

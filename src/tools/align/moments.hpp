@@ -1,4 +1,4 @@
-// Sums over a tensor, or over tensors that several ranks and micro-batches have parts of. Their bits depend only on the numbers.
+// Sums over a tensor, which several ranks and micro-batches may have parts of. Their bits depend only on the numbers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 
 // Values are added in fp64 in blocks of 64, and the sums of blocks without rounding. A slice of a parameter begins at a block, so the
-// slices of all ranks have together the blocks of the complete parameter.
+// slices of all ranks together have the blocks of the complete parameter.
 struct Moments {
   ExactSum sum, squares;
   double max = -std::numeric_limits<double>::infinity(), min = std::numeric_limits<double>::infinity();  // ignore NaN
@@ -30,8 +30,7 @@ struct Moments {
   double zero_share() const;
 };
 
-// Returns the sums of a tensor of any dtype on the CPU, in the order of its memory; complex values count by their magnitude. On all
-// threads.
+// Returns the sums of a CPU tensor of any dtype, in the order of its memory; complex values count by their magnitude. Uses all threads.
 Moments moments_of(const at::Tensor& t);
 
 // Returns the statistics of a tensor on another device as fp32 [8] there, without a read by the host; moments_of_row() reads such a row in
@@ -39,7 +38,7 @@ Moments moments_of(const at::Tensor& t);
 at::Tensor moments_row(const at::Tensor& t);
 Moments moments_of_row(const at::Tensor& row_on_host, int64_t count);
 
-// Text without blanks that moments_of_text() reads without a loss. Error(Peer) for any other text.
+// Returns text without blanks that moments_of_text() reads without loss.
 std::string to_text(const Moments& moments);
 Moments moments_of_text(std::string_view text);
 

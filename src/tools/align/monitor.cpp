@@ -48,20 +48,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tag of a norm in TensorBoard: the names of Composer's OptimizerMonitor, such as l2_norm/grad/fc.weight.
+// Returns the tag of a norm in TensorBoard, as Composer's OptimizerMonitor names it: l2_norm/grad/fc.weight.
 std::string tag_of(const MonitorRow& row) {
   const char* kind = row.what == "gradients" ? "grad/" : row.what == "weights" ? "param/" : row.what == "activations" ? "activation/" : "";
   return "l2_norm/" + (kind + row.name);
 }
 
-// monitor.csv and the events of the main rank. It is not essential: if it cannot be written, rows are lost, with a warning.
+// Writes monitor.csv and the events of the main rank. Neither is essential: if a file cannot be written, rows are lost, with a warning.
 class MonitorFiles {
  public:
   // `own`: no other run writes into the folder.
   MonitorFiles(const std::string& dir, bool own, bool tensorboard, double band)
       : dir_(dir), own_(own), tensorboard_(tensorboard), least_(band), watch_(band) {}
 
-  // Continues before window `attempt`: later rows, of a run that was killed or rolled back, are removed.
+  // Continues before window `attempt`. Removes later rows, which a killed or rolled-back run has left.
   void begin_at(int64_t attempt) {
     if (attempt > last_) return;
     guarded([&] { open(attempt); });
@@ -128,14 +128,14 @@ class MonitorFiles {
   bool own_, tensorboard_;
   double least_;
   BandWatch watch_;
-  int64_t last_ = std::numeric_limits<int64_t>::max();  // the last window with rows
+  int64_t last_ = std::numeric_limits<int64_t>::max();  // the last window that has rows
   bool warned_ = false;
   std::optional<AppendFile> csv_;
   std::optional<EventWriter> events_;
 };
 
 // Observes the windows of a run. It writes one step late, when the loop reads the numbers of the step, so that the host never waits for
-// newer work of a device; with several ranks, at the end of each recorded window.
+// newer work of a device. With several ranks it writes at the end of each recorded window.
 class Monitor final : public StepObserver, public Callback {
  public:
   Monitor(MonitorOptions options, const RunView& run, bool own_folder)
@@ -150,7 +150,7 @@ class Monitor final : public StepObserver, public Callback {
   }
 
   void phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) override {
-    if (phase != Phase::Forward && phase != Phase::Reduce) return;  // a rank without a batch has no forward
+    if (phase != Phase::Forward && phase != Phase::Reduce) return;  // Reduce, since a rank without a batch has no forward
     if (attempt != attempt_) begin(attempt);
     if (phase == Phase::Forward && open_ && wants("activations")) observe_operators();
   }
@@ -165,7 +165,7 @@ class Monitor final : public StepObserver, public Callback {
   void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) override {
     observer_.reset();
     open_.reset();
-    attempt_ = -1;  // trainer.on_oom: retry repeats the window
+    attempt_ = -1;  // the window is repeated with trainer.on_oom=retry
   }
 
   void on_epoch_start(TrainLoop& /*loop*/, int64_t /*epoch*/) override { observe_from_here(); }
@@ -178,7 +178,7 @@ class Monitor final : public StepObserver, public Callback {
     observe_next(report.attempt);
   }
 
-  // Writes what is left. Not a collective operation.
+  // Writes the remaining rows. It is not a collective.
   void finish() {
     settle(std::numeric_limits<int64_t>::max());
     write_before(std::numeric_limits<int64_t>::max());
@@ -197,8 +197,8 @@ class Monitor final : public StepObserver, public Callback {
 
   bool is_due(int64_t attempt) const { return attempt == 0 || (attempt + 1) % options_.every == 0; }
 
-  // Windows that nothing observes may replay a graph of the device (trainer.cuda_graphs), so the monitor is an observer of the loop only
-  // for the windows that it records. The numbers of window `reported` come after the next one has run, or before.
+  // Observes the loop only in windows that are recorded, because other windows may replay a graph of the device (trainer.cuda_graphs). The
+  // report of window `reported` comes before or after the next window has run.
   void observe_next(int64_t reported) {
     const auto next = (observing_ ? std::max(attempt_, reported) : reported) + 1;
     observe_windows(is_due(next) || (!observing_ && is_due(next + 1)));
@@ -213,7 +213,7 @@ class Monitor final : public StepObserver, public Callback {
   }
 
   void begin(int64_t attempt) {
-    while (!ended_.empty() && ended_.back().attempt() >= attempt) ended_.pop_back();  // the run was rolled back to before them
+    while (!ended_.empty() && ended_.back().attempt() >= attempt) ended_.pop_back();  // the run was rolled back to a window before them
     settle(attempt);
     write_before(attempt - 1);
     attempt_ = attempt;
@@ -226,7 +226,7 @@ class Monitor final : public StepObserver, public Callback {
         if (is_wanted(p.name)) open_->add("weights", p.name, p.value);
   }
 
-  // The numbers of the steps that have ended before window `attempt` begins.
+  // Sets the numbers of steps that have ended before window `attempt` begins.
   void settle(int64_t attempt) {
     for (auto& window : ended_)
       if (!window.step_after && window.attempt() < attempt)
@@ -244,7 +244,7 @@ class Monitor final : public StepObserver, public Callback {
     if (parameter == nullptr || op.output.is_alias_of(parameter->value)) return;
     const auto layer = layer_of(op.parameter);
     auto name = layer.empty() ? op.parameter : layer;
-    if (names_.emplace(name, op.name).first->second != op.name) name += "." + op.name;  // another operator of the same layer
+    if (names_.emplace(name, op.name).first->second != op.name) name += "." + op.name;  // a further operator of the same layer
     if (is_wanted(name)) open_->add("activations", name, op.output);
   }
 
@@ -255,7 +255,7 @@ class Monitor final : public StepObserver, public Callback {
     if (error != nullptr) std::rethrow_exception(error);
   }
 
-  // From the loss backwards. Elements are in the order of the parameter's memory, as in its slices.
+  // Adds the gradients from the loss backwards. Elements have the order of the parameter's memory, as in its slices.
   void add_gradients() {
     const at::NoGradGuard no_grad;
     const auto& all = optimizer_.parameters();
@@ -270,7 +270,7 @@ class Monitor final : public StepObserver, public Callback {
   void end_window() {
     if (wants("optimizer") && has_slices_)
       for (const auto& [name, tensor] : optimizer_.state().tensors)
-        if (tensor.dim() > 0 && is_wanted(name)) open_->add("optimizer", name, tensor);  // counts of steps have no dimension
+        if (tensor.dim() > 0 && is_wanted(name)) open_->add("optimizer", name, tensor);  // step counts have no dimension
     open_->end();
     if (strategy_.ranks().size() > 1) open_->join_ranks(strategy_.ranks());
     if (files_) ended_.push_back(std::move(*open_));
@@ -297,11 +297,11 @@ class Monitor final : public StepObserver, public Callback {
   TrainLoop& loop_;
   Strategy& strategy_;
   const Optimizer& optimizer_;
-  bool has_slices_;  // whether the parameters of this rank belong to the result: no other rank has the same
+  bool has_slices_;  // whether this rank reports its parameters: no other rank does
   std::vector<bool> used_;
   bool warned_ = false;
   bool observing_ = true;
-  std::optional<MonitorFiles> files_;  // of the main rank
+  std::optional<MonitorFiles> files_;  // files of the main rank
   int64_t attempt_ = -1;
   std::optional<MonitorWindow> open_;  // the current window, if it is recorded
   std::deque<MonitorWindow> ended_;    // not yet written
@@ -334,7 +334,7 @@ class MonitorObserver final : public RunObserver {
   ~MonitorObserver() override {
     try {
       if (monitor_) monitor_->finish();
-    } catch (...) {  // such as no memory: the log is not essential
+    } catch (...) {  // for example, no memory is left; the log is not essential
     }
   }
 

@@ -25,7 +25,7 @@ constexpr size_t kLongestLine = 10'000;
 
 using Cells = std::array<std::string_view, kColumns.size()>;
 
-// The cells of a row; a name with a comma or a quote is quoted, and `unquoted` holds it.
+// Splits a line into the cells of a row. A name with a comma or a quote is quoted; `unquoted` owns its text without quotes.
 bool split_row(std::string_view line, std::vector<std::string>& unquoted, Cells& cells) {
   if (line.find('"') != std::string_view::npos) {
     try {
@@ -65,7 +65,7 @@ std::optional<MonitorRow> row_of(const std::string& line) {
   return valid ? std::optional(std::move(row)) : std::nullopt;
 }
 
-// Reads lines that end with \n or \r\n, of a length that a row can have; of a longer one only its beginning.
+// Reads lines that end with \n or \r\n, up to the length that a row can have; of a longer line only the beginning.
 class Lines {
  public:
   explicit Lines(std::streambuf& in) : in_(in) {}
@@ -83,7 +83,7 @@ class Lines {
     }
     return false;
   }
-  // Bytes of the file before and after the last line.
+  // Number of bytes of the file before and after the last line.
   uint64_t before() const { return before_; }
   uint64_t after() const { return after_; }
 

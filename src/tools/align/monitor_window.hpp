@@ -21,14 +21,14 @@ namespace npu_train::detail {
 // The kinds of tensors, in the order of their rows.
 inline constexpr std::array kMonitored = {"weights", "activations", "gradients", "optimizer"};
 
-// Keeps the order in which the tensors came.
+// The statistics of a window, in the order in which the tensors were added.
 class MonitorWindow {
  public:
   MonitorWindow(int64_t attempt, int64_t skipped_before) : attempt_(attempt), skipped_before_(skipped_before) {}
 
-  // Adds a tensor to the statistics of that name. One on a device is reduced there, without a read by the host.
+  // Adds a tensor to the statistics of that name. A tensor on a device is reduced there, without a read by the host.
   void add(const char* what, const std::string& name, const at::Tensor& t);
-  // Queues the one copy from the device.
+  // Queues the only copy from the device.
   void end();
   // Waits for the copy.
   void resolve();
@@ -39,7 +39,7 @@ class MonitorWindow {
   int64_t attempt() const { return attempt_; }
   int64_t skipped_before() const { return skipped_before_; }  // steps skipped before this window
 
-  // Steps taken when the window had ended, and whether it was skipped.
+  // Number of steps taken when the window had ended, and whether the window was skipped.
   std::optional<std::pair<int64_t, bool>> step_after{};
 
  private:

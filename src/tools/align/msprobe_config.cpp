@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Keys of msprobe's config.json that have no counterpart, with the values that are accepted because they change nothing.
+// Keys of msprobe's config.json without a counterpart here, with the values that are accepted because they have no effect.
 struct NoCounterpart {
   const char* key;
   std::vector<Json> harmless;
@@ -78,7 +78,7 @@ class MsprobeConfig {
                      {"load", {}}});
   }
 
-  // The keys of the task's own object; msprobe ignores those of other tasks.
+  // Applies the keys of the task's own object. Those of other tasks are ignored, as by msprobe.
   void apply_of_task(DumpOptions& options, const std::string& where, const std::string& key, const Json& value) const {
     if (key == "scope")
       set(options.scope, texts(where, value), "scope", where);

@@ -8,10 +8,10 @@
 
 namespace npu_train::detail {
 
-// Sets the options that the file has: task, level, rank, step, dump_path, async_dump, and of the task's object scope, list, data_mode,
-// summary_mode and file_format. Objects of other tasks are ignored, as by msprobe, and null is no value. `is_given` tells whether the
-// section has one of our keys. Error(Usage) for an unknown key, a value without a counterpart (a dump must not have less than its file asks
-// for), and an option that is given and has another value in the file; Error(Data) for a file that cannot be read.
+// Sets the options that the file contains: task, level, rank, step, dump_path, async_dump, and from the task's object scope, list,
+// data_mode, summary_mode and file_format. Objects of other tasks are ignored, as by msprobe; null counts as not set. `is_given` tells
+// whether the section has one of our keys. Error(Usage) for an unknown key, for a value without a counterpart (a dump must not have less
+// than its file asks for), and for an option that the section sets to another value; Error(Data) for a file that cannot be read.
 void apply_msprobe_config(const std::string& path, const std::function<bool(const char*)>& is_given, DumpOptions& options);
 
 }  // namespace npu_train::detail

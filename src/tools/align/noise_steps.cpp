@@ -22,7 +22,7 @@ using Kind = ItemComparison::Kind;
 constexpr double kAgrees = 10;      // multiple of the noise
 constexpr double kTimesNoise = 1;   // multiple of the noise, relative to the largest gradient of the layer
 constexpr double kMomentum = 10;    // steps of SGD that momentum accumulates
-constexpr double kFew = 2e-3;       // share of a weight's elements
+constexpr double kFew = 2e-3;       // share of a weight's elements that count as few
 constexpr double kTimesRate = 2.1;  // largest distance between two Adam steps, in learning rates
 
 double largest(const DumpItem& item) { return std::max(std::abs(item.max.value_or(0)), std::abs(item.min.value_or(0))); }
@@ -36,7 +36,7 @@ at::Tensor read_values(const DumpStep& step, const DumpItem& item) {
     auto out = at::empty({file.numel()}, at::TensorOptions().dtype(file.dtype()));
     file.read(0, file.numel(), out.mutable_data_ptr());
     return out;
-  } catch (const Error&) {  // the judge has reported it
+  } catch (const Error&) {  // the judge has reported the error
     return {};
   }
 }
@@ -75,7 +75,7 @@ class StepNoise {
     return "";
   }
 
-  // Fills `known` from the gradients of this step, for parameters with differences.
+  // Learns from the gradients of this step which elements are noise, for parameters with differences.
   template <class Known>
   void learn(Known& known) const {
     std::set<std::string> needed;
@@ -116,7 +116,7 @@ class StepNoise {
   void learn_from(const std::string& name, const ItemComparison& item, double limit, Elements& known) const {
     known.limit = std::max(known.limit, limit);
     known.few |= adaptive && item.kind == Kind::Statistics && item.error <= kAgrees * noise_;
-    if (item.kind == Kind::Statistics) {  // the complete tensor, or a known third of it: the bias of the key
+    if (item.kind == Kind::Statistics) {  // all elements, or a third that is known: the bias of the key
       const bool whole = std::max(largest(item.item_a), largest(item.item_b)) <= limit && item.error > 0;
       const bool third = name.ends_with("in_proj_bias") && item.error <= kAgrees * noise_;
       if (whole || third) known.noise.assign(1, true);
@@ -151,12 +151,12 @@ class StepNoise {
     item.partial = false;  // the complete values are compared from here on
     item.metrics = compare_tensors(a.masked_select(keep), b.masked_select(keep));
     if (item.metrics.nonfinite_mismatch > 0 || !std::isfinite(item.metrics.relative_norm)) return;
-    // relative to all values: the remaining ones may be negligible, and their error not representative
+    // relative to all values, since the remaining ones may be negligible
     item.error = all > 0 ? item.metrics.euclidean / all : item.metrics.relative_norm;
   }
 
-  // With statistics, after `steps` steps: accepts a weight of which a few elements moved differently. All others moved alike, so the norm
-  // agrees.
+  // Accepts a weight of which a few elements have moved differently in `steps` steps, if only statistics are known. The others moved alike,
+  // so the norm agrees.
   template <class Elements>
   static void leave_out_few(ItemComparison& item, const Elements& known, double most, int64_t steps) {
     const auto &a = item.item_a, &b = item.item_b;
@@ -172,7 +172,7 @@ class StepNoise {
     item.error = 0;
   }
 
-  // With statistics: accepts a parameter that is noise completely, or in a part that the statistics do not separate.
+  // Accepts a parameter of which all or an inseparable part is noise, if only statistics are known.
   template <class Elements>
   static void leave_out_whole(ItemComparison& item, const Elements& known, double most) {
     const auto near = [&](const std::optional<double>& a, const std::optional<double>& b) { return a && b && std::abs(*a - *b) <= most; };

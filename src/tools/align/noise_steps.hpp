@@ -16,8 +16,8 @@ namespace npu_train::detail {
 // Follows the steps of one comparison. Use it for runs that may differ only by rounding.
 class NoiseSteps {
  public:
-  // Call it after the values of `step` are compared and before they are judged. Omits elements whose gradient is rounding on both sides, in
-  // this or an earlier step, and that differ by no more than the optimizer's steps. `noise`: relative, for the runs' precision.
+  // Call it after the values of `step` are compared and before they are judged. Omits elements that differ by no more than the optimizer's
+  // steps and whose gradient is rounding on both sides, in this or an earlier step. `noise`: relative, for the runs' precision.
   void set_aside(StepComparison& step, const DumpStep& a, const DumpStep& b, double noise);
 
  private:
@@ -25,7 +25,7 @@ class NoiseSteps {
     std::vector<bool> noise{};
     double limit = 0;   // largest gradient that counts as noise
     int64_t share = 1;  // with statistics only: one in this many elements is noise (1: all)
-    bool few = false;   // with statistics only: the gradient agrees, but single elements of it may be noise
+    bool few = false;   // with statistics only: the gradient agrees, though a few elements of it may be noise
   };
   struct Rank {
     double rate = 0;                          // the largest learning rate so far

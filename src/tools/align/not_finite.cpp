@@ -21,7 +21,7 @@ bool has_nan(const ItemComparison& item, bool in_a) {
   return has_values(item) && (item.kind == Kind::Statistics || item.partial) && max && std::isnan(*max);
 }
 
-// The results of a step. NaN that does not reach them was masked, or belongs to a step that the loss scale skips.
+// The results of a step. If they have no NaN, a NaN elsewhere was masked, or belongs to a step that the loss scale skips.
 struct Results {
   bool finite_loss = false, gradients = true;  // gradients: the parameters' gradients contain no NaN
   bool scaled = false;

@@ -30,7 +30,7 @@ void add_parameters(const DumpCall& call, std::map<std::string, int64_t>& out) {
   }
 }
 
-// The layers with parameters of one side.
+// The layers of one side that have parameters.
 struct Outline {
   std::set<std::string> layers;
   std::map<std::string, int64_t> parameters;  // number of elements by name
@@ -104,7 +104,7 @@ bool is_regrouped(const StepComparison& step, const std::string& layer) {
 }
 
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b) {
-  constexpr int64_t kShare = 4;  // more than one in so many layers: a single exchanged layer is not another network
+  constexpr int64_t kShare = 4;  // in so many layers, more than one must differ: a single exchanged layer is not another network
   if (step.failed == 0 || is_part(a) || is_part(b)) return {};
   const auto of_a = outline_of(step, a, b, true), of_b = outline_of(step, b, a, false);
   const auto all = static_cast<int64_t>(of_a.layers.size() + of_b.layers.size());

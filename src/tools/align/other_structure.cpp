@@ -51,7 +51,7 @@ LoneLayers lone_layers(const StepComparison& step, const std::set<std::string>& 
   return out;
 }
 
-// The number of a side's passes through the network, and their input.
+// How often a side runs the network, and its input.
 struct Runs {
   std::map<std::string, int64_t> calls;  // by layer with parameters
   std::vector<int64_t> input;            // shape of the first input
@@ -116,7 +116,7 @@ std::set<std::string> layers_of(const DumpStep& step) {
 }
 
 // Whether the other side divides the network differently at this call. Declared layers and separate parameters exist only in our dumps. A
-// module without a layer inside it is shown as one layer: for example Python's attention, whose projections are not calls.
+// module with no layer inside is shown as one layer, such as Python's attention, whose projections are not calls.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers) {
   if (call.type == "Layer" || call.type == "Parameter" || has_below(layers, call.layer)) return true;
   for (auto above = layer_of(call.layer); !above.empty(); above = layer_of(above))

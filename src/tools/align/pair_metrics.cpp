@@ -20,7 +20,7 @@ struct PairSums {
   int64_t elements = 0, mismatches = 0;
   bool same_bytes = true;
   ValueSums a, b;
-  double squares_a = 0, squares_b = 0;  // only over the compared elements
+  double squares_a = 0, squares_b = 0;  // squared norms of the compared elements
   ErrorSums errors;
 
   void join(const PairSums& later) {
@@ -73,7 +73,7 @@ PairTypes types_of(at::ScalarType a, at::ScalarType b) {
   return out;
 }
 
-// Writes 0 to both outputs where one side is not finite. Returns the number of these pairs that do not match.
+// Writes 0 to both outputs if one of a pair is not finite. Returns the number of such pairs that do not match.
 template <class T>
 int64_t without_nonfinite(const T* a, const T* b, int64_t n, T* to_a, T* to_b) {
   int64_t mismatches = 0;
@@ -200,7 +200,7 @@ void PairAccumulator::merge(const PairAccumulator& later) {
   };
   check(kind(other) == kind(*state_), ErrorKind::Usage, "PairAccumulator", "the other accumulator is for ", kind(other),
         "; it must be for ", kind(*state_));
-  state_->append(PairPart(other.seen));  // copied, since `later` may be *this
+  state_->append(PairPart(other.seen));  // a copy, since `later` may be *this
 }
 
 PairMetrics PairAccumulator::result() const {
@@ -259,7 +259,7 @@ PairMetrics compare_tensors(const at::Tensor& a, const at::Tensor& b, bool with_
     const c10::NoGradGuard no_grad;
     const auto in_order = [](const at::Tensor& t) { return t.detach().resolve_conj().resolve_neg().contiguous(); };
     PairAccumulator pair(a.scalar_type(), b.scalar_type(), with_crc);
-    // Any common element order is as good as C order.
+    // Any order that both tensors share is as good as C order.
     const bool as_they_lie =
         !with_crc && a.sizes() == b.sizes() && a.strides() == b.strides() && a.is_non_overlapping_and_dense() && !a.is_neg() && !b.is_neg();
     const auto x = as_they_lie ? a : in_order(a), y = as_they_lie ? b : in_order(b);

@@ -14,7 +14,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The ranks whose value differs from that of most ranks; without a majority, from that of the lowest rank.
+// The ranks whose value differs from that of the majority or, without a majority, from that of the lowest rank.
 struct OddOnes {
   std::vector<int> ranks{};
   std::string common{};  // value of the other ranks
@@ -206,7 +206,7 @@ class StepChecks {
     }
   }
 
-  // Sums of elements are linear: the sum of a reduced gradient must be the sum of all ranks' own sums.
+  // Checks that the sum of a reduced gradient is the sum of all ranks' own sums, as sums of elements are linear.
   void sums_of_gradients() {
     if (has("reduced gradient") || has("gradient norm") || has("loss")) return;
     for (size_t i = 0; i < first_.parameters.size(); ++i) {

@@ -17,7 +17,7 @@ using detail::RanksOfStep;
 constexpr const char* kWhere = "compare --ranks";
 constexpr size_t kMostFolders = 100'000;
 
-// Returns folders named "<word>N", by N.
+// Returns the folders named "<word>N", by N.
 std::map<int64_t, fs::path> numbered(const fs::path& folder, std::string_view word) {
   std::map<int64_t, fs::path> out;
   std::error_code error;
@@ -51,7 +51,7 @@ std::map<int64_t, RanksOfStep> read_steps(const fs::path& path, const std::vecto
   return out;
 }
 
-// Notes facts that may make equal programs compute different bits.
+// Notes facts of the environment by which equal programs may compute different bits.
 void note_environments(const std::map<int64_t, RanksOfStep>& steps, std::vector<std::string>& notes) {
   std::set<std::string> versions, cpus, threads;
   for (const auto& [rank, n] : steps.begin()->second) {

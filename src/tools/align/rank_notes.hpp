@@ -1,4 +1,4 @@
-// Notes of one rank on one step, by which ranks that train together can be compared: rank.json next to a dump.json.
+// Notes of one rank on one step, for the comparison of ranks that train together: rank.json next to a dump.json.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Spread {
 struct RankBatch {
   std::vector<int64_t> ids;           // ids of the samples; may be empty
   std::vector<std::string> contents;  // digests of the samples' inputs
-  Spread means, deviations;           // over samples: of the mean and of the standard deviation of each input
+  Spread means, deviations;           // over samples: the mean and the standard deviation of each sample's input
   double loss = 0;
 };
 

@@ -30,7 +30,7 @@ namespace npu_train::detail {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kMostSamples = 4096;  // per micro-batch, whose content is recorded
+constexpr int64_t kMostSamples = 4096;  // samples of a micro-batch whose content is recorded
 
 std::string digest_text(const at::Tensor& t) { return t.defined() ? hex64(digest(t)) : std::string(); }
 
@@ -75,7 +75,7 @@ RankBatch note_of(const Batch& given) {
   return out;
 }
 
-// Different for every rank; their sums are exact.
+// Returns values that differ on every rank and whose sums are exact.
 std::vector<double> known_values(int rank) { return {1, rank + 1.0, -0.5 * rank, std::ldexp(1, rank % 40)}; }
 
 double total_norm(const ParameterSet& parameters) {
@@ -103,7 +103,7 @@ RankParameter* RankRecorder::parameter(const std::string& name) {
   return found == index_.end() ? nullptr : &notes_.parameters[found->second];
 }
 
-// Removes files of an earlier run, which would be taken for steps and ranks of this one.
+// Removes files of an earlier run, which would be taken for those of this run.
 void RankRecorder::remove_earlier(int64_t attempt) const {
   remove_later_steps(options_.dir, attempt, ranks_.rank());
   for (int r = ranks_.size(); ranks_.is_main() && remove_later_steps(options_.dir, attempt, r) > 0; ++r) {

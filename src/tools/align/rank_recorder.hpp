@@ -1,4 +1,4 @@
-// Writes rank.json for each dumped step and each rank, which compare --ranks reads.
+// Writes rank.json for each dumped step and each rank; compare --ranks reads it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Ranks;
 
 namespace npu_train::detail {
 
-// Observes a run with several ranks, on every rank: also on those without a dump, since a sum of known values over ranks is part of it.
+// Observes a run of several ranks. Every rank has one, also without a dump, because it takes part in a sum of known values over ranks.
 class RankRecorder final : public StepObserver {
  public:
   // All arguments are borrowed except the options, whose `dir` must be set. `parameters`: those of the model.
@@ -52,7 +52,7 @@ class RankRecorder final : public StepObserver {
   const ParameterSet& parameters_;
   const Optimizer& optimizer_;
   const Precision* precision_;
-  bool begun_ = false, open_ = false;  // begun_: the run; open_: a step
+  bool begun_ = false, open_ = false;  // begun_: the run has begun; open_: a step is in progress
   RankNotes notes_;
   std::map<std::string, size_t> index_;                 // index of a parameter in notes_
   std::vector<std::pair<at::Tensor, unsigned>> hooks_;  // hooks of the parameters

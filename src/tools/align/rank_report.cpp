@@ -34,7 +34,7 @@ std::string tolerance(const RankLimits& limits) {
          " (norm of a rank's own gradients)";
 }
 
-// Hints for ranks that agree with each other but not with a run on one device.
+// Hints for ranks that agree with each other, but not with a run on one device.
 const std::vector<std::string>& if_it_still_differs() {
   static const std::vector<std::string> advice = {
       "the loss of a rank is that of its own batches: compare means over all ranks",

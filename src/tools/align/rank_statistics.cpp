@@ -1,4 +1,4 @@
-// Statistics over all steps of several ranks that must be alike: inputs, losses, norms of gradients.
+// Statistics over all steps of several ranks, which must be alike: inputs, losses, norms of gradients.
 #include "tools/align/rank_checks.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ Spread spread_of(const std::vector<double>& values) {
   return out;
 }
 
-// Returns the limit of |difference| in standard errors: with few values, large differences are likely.
+// Returns the limit of |difference| in standard errors. It is higher for few values, where large differences are likely.
 double limit_of(int64_t least_count, const RankLimits& limits) {
   return limits.errors * (1 + 8 / static_cast<double>(std::max<int64_t>(1, least_count - 1)));
 }
@@ -41,7 +41,7 @@ struct Outlier {
   double own = 0, others = 0, errors = 0;
 };
 
-// Returns the rank that is farthest from the mean of all other ranks, if it is beyond the limit and by more than `least`.
+// Returns the rank farthest from the mean of all others, if it exceeds the limit and differs by more than `least`.
 Outlier outlier_of(const std::map<int, Spread>& ranks, double least, const RankLimits& limits) {
   Outlier out;
   for (const auto& [rank, own] : ranks) {
@@ -103,8 +103,8 @@ class Likeness {
       add("data", deviation, sentence("the standard deviation of the inputs", deviation, ranks_.size()));
   }
 
-  // All ranks have the same weights in a step, so each step gives one difference to the mean of the other ranks; these are compared with
-  // zero.
+  // All ranks have the same weights in a step. So each step gives one difference from the mean of the other ranks, and these differences
+  // are compared with zero.
   void paired(const std::string& kind, const std::string& what, double (*value)(const RankNotes&), double fraction) {
     Outlier worst;
     for (const int rank : ranks_) {

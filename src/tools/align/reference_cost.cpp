@@ -9,13 +9,13 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-// Returns the group of values with similar errors from precision.
+// Returns the group of values that precision affects by similar errors.
 std::string group_of(const ItemComparison& item, const CallComparison& call) {
   return (of_optimizer(call) ? "optimizer" : call.direction) + " " + item.side;
 }
 
-// Whether the worst error of the group is used. Statistics may agree by chance, and an optimizer turns negligible gradients into full
-// steps, so that a single such value does not measure the error.
+// Whether the worst error of the group counts. A single error does not measure the precision: statistics may agree by chance, and an
+// optimizer turns negligible gradients into full steps.
 bool by_group(const ItemComparison& item, const CallComparison& call) {
   return item.kind == Kind::Statistics || of_optimizer(call) || item.side == "parameters";
 }
@@ -33,7 +33,7 @@ double ItemJudge::cost_of(const ItemComparison& item, const CallComparison& call
   constexpr double kEpsilons[] = {0x1p-8, 0x1p-11, 0x1p-24, 0x1p-53, 1};
   const auto group = costs_.find(group_of(item, call));
   const double cost = by_group(item, call) && group != costs_.end() ? group->second : item.reference_error_b;
-  // By the dtypes of the runs: a single layer with another dtype does not count.
+  // Uses the dtypes of the runs, so that a single layer with another dtype does not count.
   const double times = kEpsilons[fineness(dtype_a_)] / kEpsilons[fineness(dtype_b_)];
   return std::max(cost, std::min(kMost, times * cost));
 }

@@ -76,7 +76,7 @@ struct Totals {
   int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, not_judged = 0;
   std::set<std::string> unproven_places;
   bool unproven_update = false;
-  int64_t drifted_from = -1;  // the first step whose weights contain rounding that updates amplified
+  int64_t drifted_from = -1;  // the first step whose weights contain rounding that updates have amplified
 
   explicit Totals(const DumpComparison& comparison) {
     for (const auto& step : comparison.steps) {
@@ -89,7 +89,7 @@ struct Totals {
   }
 };
 
-// "55 values exceed the tolerance, all explained by rounding after ReLU and pooling"
+// Returns "55 values exceed the tolerance, all explained by rounding after ReLU and pooling".
 std::string explained_text(const Totals& n, const char* more) {
   std::vector<std::string> reasons;
   if (n.rounding > n.places)
@@ -149,7 +149,7 @@ int64_t nan_on_both(const StepComparison& step) {
   return n;
 }
 
-// "96 elements of weights and 192 of the optimizer's state"; "" if nothing was omitted.
+// Returns "96 elements of weights and 192 of the optimizer's state"; "" if nothing was omitted.
 std::string noise_text(const StepComparison& step) {
   std::vector<std::string> parts;
   const auto add = [&](int64_t n, const char* what) {
@@ -161,7 +161,7 @@ std::string noise_text(const StepComparison& step) {
   return join(parts);
 }
 
-// Combines notes of the same kind on several steps: "steps 0 to 2: 12 to 15 values ...".
+// Combines notes of one kind on several steps: "steps 0 to 2: 12 to 15 values ...".
 class StepNotes {
  public:
   void add(const StepComparison& step, const std::string& text) {

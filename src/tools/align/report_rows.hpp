@@ -1,4 +1,4 @@
-// Values that text tables, CSV and pages have in common.
+// Rows and texts that text tables, CSV and pages share.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace npu_train::detail {
 
-// "1 step", "1,234 steps".
+// Returns "1 step" or "1,234 steps".
 std::string counted(int64_t n, const std::string& one, const std::string& many = "");
 
 // A pair with its call and step.
@@ -26,21 +26,21 @@ std::vector<Row> rows_of(const DumpComparison& comparison);
 // Sorts the worst first: failures by error, then one-sided items, then the others by error.
 std::vector<Row> worst_first(std::vector<Row> rows);
 
-// agrees | differs | A only | B only | not compared
+// Returns agrees | differs | A only | B only | not compared.
 std::string verdict_of(const ItemComparison& item);
 std::string name_of(const ItemComparison& item);
 std::string shape_of(const DumpItem& item);
-// "float32" for "torch.float32".
+// Returns "float32" for "torch.float32".
 std::string short_dtype(const DumpItem& item);
-// Returns the CRC-32 of both sides in 8 digits, of the values or from the dump; "" if unknown.
+// Returns the CRC-32 of both sides in 8 digits, from the values or from the dump; "" if unknown.
 std::pair<std::string, std::string> crc_of(const ItemComparison& item);
 std::string kind_name(ItemComparison::Kind kind);
 std::string cause_name(Divergence::Cause cause);
-// "The runs agree within tolerance. 1,234 values of 2 steps were compared."
+// Returns "The runs agree within tolerance. 1,234 values of 2 steps were compared."
 std::string headline(const DumpComparison& comparison);
 std::vector<std::string> notes_of(const DumpComparison& comparison);
 
-// The plots of a page, and its table of all values.
+// Adds the plots of a page, and its table of all values.
 void add_plots(Report& out, const DumpComparison& comparison);
 ReportTable page_table(const DumpComparison& comparison);
 

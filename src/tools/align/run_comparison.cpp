@@ -33,8 +33,7 @@ bool any_numeric(const std::optional<std::vector<ConfigDifference>>& list) {
   return list && std::any_of(list->begin(), list->end(), [](const auto& d) { return d.numeric; });
 }
 
-// Reads both configurations and completes them with defaults if both are configurations of this program, so that an explicit default is no
-// difference.
+// Reads both configurations. If both are of this program, completes them with defaults, so that an explicit default is no difference.
 void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
   const auto read = [](const fs::path& path) { return detail::as_input([&] { return load_yaml(path.string()); }); };
   auto config_a = read(a), config_b = read(b);
@@ -52,8 +51,8 @@ void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptio
   out.config = compare_configs(config_a, config_b);
 }
 
-// Reads both histories. A mean over an epoch is not comparable with the loss of a step: if one side has only epochs, the epochs of the
-// other are read.
+// Reads both histories. The mean of an epoch is not comparable with the loss of a step, so if one side has only epochs, the other's epochs
+// are read.
 void read_histories(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
   auto history_a = read_history(a, options.columns_a), history_b = read_history(b, options.columns_b);
   for (const auto* h : {&history_a, &history_b})
@@ -80,7 +79,7 @@ void read_run_folders(const fs::path& a, const fs::path& b, const RunComparisonO
   const bool in_a = fs::exists(a / "monitor.csv"), in_b = fs::exists(b / "monitor.csv");
   if (in_a && in_b) try {
       out.monitor = compare_monitors(a / "monitor.csv", b / "monitor.csv", options.history);
-    } catch (const Error& e) {  // other networks, for example; the histories decide
+    } catch (const Error& e) {  // for example, the networks differ; the histories decide
       out.notes.push_back(std::string("monitors were not compared: ") + e.what());
     }
   if (in_a != in_b) out.notes.push_back(std::string("only ") + (in_a ? "A" : "B") + " has a monitor.csv; monitors were not compared");
@@ -161,7 +160,7 @@ std::string told_differences(const RunComparison& c) {
   return parts.empty() ? "" : "settings that may change numbers differ: " + join(parts, " and ");
 }
 
-// Whether fewer than half of the steps are common.
+// Whether the steps that both have are fewer than half.
 bool has_few_steps(const HistoryComparison& h) { return !h.complete && h.rows.size() < h.only_a.size() + h.only_b.size(); }
 
 std::string few_steps_text(const HistoryComparison& h) {

@@ -100,7 +100,7 @@ at::Tensor device_statistics(const at::Tensor& t) {
     if (x.scalar_type() == at::kBool) return row_of(x.any(), x.all(), constant(-1), constant(-2));
     const bool complex = x.is_complex();
     if (complex) x = at::abs(x);
-    // Reductions widen while they read, so bf16 and fp16 need no copy.
+    // Reductions convert while they read, so bf16 and fp16 need no copy in a wider dtype.
     if (!detail::widens_to_float(x.scalar_type())) x = x.to(at::kFloat);
     if (x.dim() == 0) return row_of(x, x, x, complex ? constant(-1) : x);
     // max and min instead of aminmax, which torch_npu lacks for bf16.
@@ -119,7 +119,7 @@ TensorStatistics from_device(const at::Tensor& row_on_host) {
   if (values[0] < values[1]) return out;
   out.max = values[0];
   out.min = values[1];
-  const bool has_norm = !(values[3] < 0) || values[3] == values[2];  // equal for a negative element without a shape
+  const bool has_norm = !(values[3] < 0) || values[3] == values[2];  // for a negative element without a shape, both are equal
   if (has_norm || !(values[2] < 0)) out.mean = values[2];
   if (has_norm) out.norm = values[3];
   return out;

@@ -92,12 +92,13 @@ bool StepContent::shows_shares(const DumpCall& backward) const {
 
 bool StepContent::lost_gradients(const DumpCall& call) const {
   if (!step_.complete || !call.is_module || call.direction == "forward" || layers_.count(call.layer) == 0) return false;
-  // If a program changes the output in place, hooks do not receive its gradient; the gradients of the parameters show that it existed.
+  // If a program changes the output in place, hooks do not receive the gradient. Gradients of the parameters then show that it existed.
   const bool hidden = call.direction == "backward" && graded_.count(call.layer) != 0;
   return directions_.count(call.direction) != 0 && !hidden;
 }
 
-// Only layers with parameters count: operators and other layers have many names and may be fused, and their effects show in later layers.
+// Considers only layers with parameters: operators and other layers have many names and may be fused, and their effects show in later
+// layers.
 bool StepContent::lost_layer(const DumpCall& call, const DumpStep& other) const {
   if (!call.is_module || call.direction != "forward" || !has_parameters(call) || call.layer.starts_with("optimizer")) return false;
   return directions_.count("forward") != 0 && !is_cut_otherwise(call, layers_) && !is_part(step_) && step_.level == other.level;
@@ -161,7 +162,7 @@ void StepComparer::note_parameters(const CallPairs& pairs) {
   }
 }
 
-// Whether the parameters of a call without a partner are compared in other calls, because a module around them shows them, too.
+// Whether a module around the call shows its parameters, too, so that they are compared even if the call has no partner.
 bool StepComparer::shares_parameters(const DumpCall& call, bool in_a) const {
   const auto& paired = in_a ? paired_a_ : paired_b_;
   const auto is_elsewhere = [&](const DumpItem& item) {
@@ -266,7 +267,7 @@ int64_t StepComparer::compare_one(const Job& job) const {
   return bytes;
 }
 
-// Counts values that are missing in the reference, and those that are not finite there but are in both runs.
+// Counts values that the reference lacks, and values that are not finite in it but are in both runs.
 void StepComparer::note_reference(const Job& job) {
   const auto& item = *job.item;
   if ((item.kind != Kind::Tensor && item.kind != Kind::Statistics) || item.unreadable) return;

@@ -17,14 +17,14 @@ namespace npu_train::detail {
 class StepContent {
  public:
   explicit StepContent(const DumpStep& step);
-  // Whether this side should have the gradients of `call`, a call of the other side: it has the layer and other gradients.
+  // Whether this side should have the gradients of `call`, a call of the other side: it has the layer, and gradients of others.
   bool lost_gradients(const DumpCall& call) const;
-  // Whether this side should have the layer of `call`, a call of the other side: one with parameters, in a dump without omissions.
+  // Whether this side should have the layer of `call`, a call of the other side: it has parameters, and the dump omits nothing.
   bool lost_layer(const DumpCall& call, const DumpStep& other) const;
-  // Whether tensors of this side (output, parameters) are missing in `own` although the other dump has them, and other calls of this dump
-  // do, too.
+  // Whether tensors of this side (output, parameters) are missing in `own`, although the other dump has them, and this dump has them in
+  // other calls.
   bool lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const;
-  // Whether `backward` belongs to a call that received one tensor several times, and shows the gradient for each position.
+  // Whether `backward` belongs to a call that received one tensor several times, and shows a gradient for each position.
   bool shows_shares(const DumpCall& backward) const;
 
  private:
@@ -42,7 +42,7 @@ class StepComparer {
   StepComparison run(int64_t& bytes, double earlier_error = 0);
   // Number of compared tensors.
   int64_t tensors() const { return tensors_; }
-  // How many values had a usable counterpart in the reference.
+  // Number of values with a usable counterpart in the reference.
   struct ReferenceUse {
     int64_t values = 0, missing = 0, not_finite = 0;
     std::string first_not_finite{};

@@ -14,9 +14,9 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-constexpr double kLeastMove = 1e-5;  // of fp32 statistics; smaller moves may be rounding
-constexpr size_t kLeast = 3;         // parameters that are needed for a verdict
-constexpr double kUnknown = 0.3;     // share of an update, if the gradients are unknown
+constexpr double kLeastMove = 1e-5;  // smallest move of fp32 statistics that is not rounding
+constexpr size_t kLeast = 3;         // number of parameters that a verdict needs
+constexpr double kUnknown = 0.3;     // share of an update that may differ if the gradients are unknown
 
 bool is_weight(const CallComparison& call, const ItemComparison& item) {
   return two_sided(call) && in_forward(call) && item.side == "parameters" && !is_moved(item) &&
@@ -26,7 +26,7 @@ bool is_weight(const CallComparison& call, const ItemComparison& item) {
 // Returns the share of an update that rounding of its gradients may cause.
 double share_of_rounding(double gradient_error) { return std::clamp(30 * gradient_error, 0.02, kUnknown); }
 
-// How far one parameter moved in both runs, and the difference between the runs relative to that.
+// How far one parameter moved in each run, and the difference of the runs relative to that.
 struct Move {
   CallComparison* call = nullptr;
   ItemComparison* item = nullptr;

@@ -1,5 +1,5 @@
-// Checks whether two runs update their weights alike, by the weights before and after an update, for dumps without the optimizer's step on
-// both sides, as those of msprobe.
+// Checks whether two runs update their weights alike, by the weights before and after an update. It is for dumps without the optimizer's
+// step on both sides, such as msprobe's.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ class UpdateCheck {
  public:
   // Call it after the values of `step` were judged. Finds an update before the step that differs although its gradients agree, and fails
   // the weights that show it. Returns the error of the weights after a correct update; nullopt if the weights of the previous step are
-  // unknown, or if its optimizer was compared.
+  // unknown, or if that step's optimizer was compared.
   std::optional<double> judge(StepComparison& step);
 
  private:

@@ -13,8 +13,8 @@ namespace npu_train::detail {
 namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 15;  // elements; both sides fit into the cache
-// A sample consists of so many runs that it meets most channels of a weight; those of large tensors are pages of a file. Small tensors are
-// read completely, since that takes no longer than to open them.
+// A sample has so many runs that it meets most channels of a weight; runs of large tensors are pages of a file. Small tensors are read
+// completely, since opening the file takes longest.
 constexpr int64_t kRuns = 256, kShortestRun = 32, kSmall = 4096;
 
 // Checks the shape of a file. If it differs, the elements are stored in a different order, for example transposed.
@@ -51,8 +51,8 @@ class Side {
   at::Tensor scaled_;
 };
 
-// Calls read(first, count) for a fraction `share` of n elements: for one run at a random place in each of equal parts. Returns whether
-// these are all elements.
+// Calls read(first, count) for a fraction `share` of n elements: one run at a random place in each of equal parts. Returns whether this
+// covers all elements.
 template <class Read>
 bool each_run(int64_t n, double share, uint64_t seed, const Read& read) {
   const auto wanted = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(n) * share));
