@@ -68,7 +68,7 @@ class Findings {
 
  private:
   Analysis& out_;
-  std::map<std::string, size_t> seen_;  // positions in the list of findings
+  std::map<std::string, size_t> seen_;  // by kind and subject: positions in the list of findings
 };
 
 std::string where(const OperatorUse& use) {
@@ -95,7 +95,7 @@ void judge_support(const Analysis::Operator& op, Findings& findings) {
   }
 }
 
-// Operators that add several values to one place, chosen by an index or by the overlap of windows.
+// Whether the operator adds several values to one place, which an index or the overlap of windows chooses.
 bool adds_with_atomics(const std::string& name) {
   static const std::set<std::string> names = {"index_add",      "index_add_",      "scatter_add",
                                               "scatter_add_",   "index_put_",      "_index_put_impl_",
@@ -109,7 +109,7 @@ void judge_sums(const OperatorUse& use, const std::string& dtype, Findings& find
   const bool floats = dtype == "fp16" || dtype == "bf16" || dtype == "fp32";
   const bool atomics = adds_with_atomics(use.name);
   if (atomics && floats) findings.add("atomics", use.full_name(), use, where(use));
-  // Sums such as mean and norm have an fp32 accumulator; additions to a place round each time.
+  // Sums such as mean and norm accumulate in fp32. Additions to one element of memory round each time.
   if (atomics && dtype == "fp16") findings.add("fp16_accumulation", use.full_name(), use, where(use));
 }
 
@@ -117,7 +117,7 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
   const auto& use = op.use;
   const auto name = use.full_name();
   judge_support(op, findings);
-  // After the backward pass only this library runs, which reads one flag per step.
+  // After the backward pass only this library's code runs, which reads one flag per step.
   const bool of_the_model = use.phase == phase_name(Phase::Forward) || use.phase == phase_name(Phase::Backward);
   if (use.dynamic_shape && of_the_model) findings.add("dynamic_shape", name, use, where(use));
   if (use.host_read && of_the_model) findings.add("host_read", name, use, where(use));
@@ -135,7 +135,7 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
   if (of_the_model) judge_sums(use, dtype, findings);
 }
 
-using PartsByOperator = std::map<std::string, std::set<std::string>>;  // OperatorInventory::parts
+using PartsByOperator = std::map<std::string, std::set<std::string>>;  // type of OperatorInventory::parts
 
 // Splits "mkldnn::_linear_pointwise" into "mkldnn" and "_linear_pointwise"; a name without a library is ATen's.
 std::pair<std::string, std::string> split_name(const std::string& full_name) {
@@ -150,13 +150,13 @@ OperatorFacts facts_of(const AscendOperators& table, const std::string& full_nam
   return table.find(library, name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
 }
 
-// Whether the operator has another kernel on the chip: operators of this library, and those of libtorch that exist only for CPUs.
+// Whether the chip uses another kernel for it, as for operators of this library, and those of libtorch that exist only for CPUs.
 bool is_of_the_host(const std::string& full_name) {
   const auto [library, name] = split_name(full_name);
   return library == "npu_train" || is_of_the_cpu(library, name);
 }
 
-// Collects the operators of which `name` finally consists: those with their own kernel, or without known parts.
+// Collects the operators of which `name` is composed in the end: those with a kernel of their own, or whose parts are not known.
 void find_leaves(const std::string& name, const PartsByOperator& parts, const AscendOperators& table, std::set<std::string>& seen,
                  std::set<std::string>& leaves) {
   if (!seen.insert(name).second) return;
@@ -168,7 +168,7 @@ void find_leaves(const std::string& name, const PartsByOperator& parts, const As
   for (const auto& part : made_of->second) find_leaves(part, parts, table, seen, leaves);
 }
 
-// Looks up operators without their own kernel by the operators that they called here, recursively.
+// Judges operators without a kernel of their own by the operators that they called in this run, recursively.
 void judge_composites(const Analysis& analysis, const PartsByOperator& parts, const AscendOperators& table, Findings& findings) {
   std::set<std::string> names, known, open;
   for (const auto& op : analysis.operators) {
@@ -177,7 +177,7 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
     names.insert(name);
     std::set<std::string> seen, leaves;
     find_leaves(name, parts, table, seen, leaves);
-    // kernels of the host are not called on the chip; if there are no others, the composition there is unknown
+    // the chip does not call the host's kernels; if a composition has no others, it is unknown on the chip
     if (std::all_of(leaves.begin(), leaves.end(), is_of_the_host)) open.insert(name);
     for (const auto& leaf : leaves) {
       const auto facts = facts_of(table, leaf);
@@ -186,7 +186,7 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
       } else if (leaf == name) {
         open.insert(leaf);
       } else if (facts.composite) {
-        continue;  // called no operator: it returned its argument
+        continue;  // it called no operator, but returned its argument
       } else if (facts.support == OperatorSupport::Native || facts.support == OperatorSupport::Limited) {
         known.insert(leaf);
       } else {

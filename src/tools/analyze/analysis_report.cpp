@@ -68,7 +68,7 @@ ReportTable operators_table(const Analysis& analysis) {
   return out;
 }
 
-// "automatic" names what does it, for people.
+// Returns in words who makes a change: "automatic" becomes "automatic (torch_npu)".
 std::string shown_done_by(const std::string& done_by) {
   return done_by == "automatic" ? "automatic (torch_npu)" : done_by == "tool" ? "npu_train" : "by hand";
 }

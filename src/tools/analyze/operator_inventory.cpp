@@ -59,8 +59,8 @@ bool reads_on_host(const SeenOp& op) {
 // Whether autocast may choose the tensor's dtype.
 bool is_float(const at::Tensor& t) { return t.is_floating_point(); }
 
-// Whether autocast may cast the inputs: it does for operators with an autocast kernel, except cat, stack and index_copy, which only
-// promote.
+// Whether autocast may cast the inputs. It casts for operators with an autocast kernel, except cat, stack and index_copy, whose inputs are
+// only promoted.
 bool autocast_may_cast(const SeenOp& op, c10::DeviceType device) {
   static constexpr std::array<std::string_view, 5> kOthers = {"to", "_to_copy", "cat", "stack", "index_copy"};
   if (one_of(op.name, kOthers)) return false;
@@ -78,7 +78,7 @@ std::string autocast_of(const SeenOp& op, const std::vector<at::Tensor>& inputs)
   return changed && autocast_may_cast(op, device) ? "to " + listed_dtype(c10::toString(given)) : "as given";
 }
 
-// Whether the operator computes more than one number; views, casts and counters such as BatchNorm's do not count.
+// Whether the operator computes more than one number. Views, casts, and counters such as BatchNorm's do not.
 bool does_work(const SeenOp& op, const std::vector<at::Tensor>& inputs) {
   if (op.name == "to" || op.name == "_to_copy") return false;
   if (std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor& t) { return t.numel() <= 1; })) return false;

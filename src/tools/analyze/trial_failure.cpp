@@ -34,7 +34,7 @@ std::string kind_of(const Error& error) {
   if (has_any(text,
               {"size mismatch", "must match the size", "shapes cannot be multiplied", "is invalid for input of size", "Sizes of tensors"}))
     return "shape";
-  // autograd counted the devices before this one was loaded
+  // the device was loaded after autograd had counted the devices
   const bool late = text.find("device_ready_queues_") != std::string::npos;
   return late || error.kind() == ErrorKind::Device ? "environment" : "model";
 }

@@ -28,7 +28,7 @@ namespace {
 using Verdict = Trial::Verdict;
 constexpr const char* kTrials[] = {"loaded", "moved", "forward", "loss", "backward", "training", "speed", "outputs"};
 
-// Records the current operator, and copies from the device to the host.
+// Records the operators, of which the last one may fail, and the copies from the device to the host.
 class Watch final : public OpListener {
  public:
   void op_begins(const SeenOp& op) override {
@@ -45,7 +45,7 @@ class Watch final : public OpListener {
   bool sees_all() const override { return true; }
   std::string place() const { return layer.empty() ? before : layer; }
 
-  std::string name, layer, before;  // before: the layer whose parameters were used last
+  std::string name, layer, before;  // before: the layer whose parameters were last used
   std::map<std::string, int64_t> moved_back;
 };
 
@@ -63,7 +63,7 @@ class TrialRun {
 
   TrialReport run() {
     const auto weights = copies();
-    // First: autograd counts the devices at the first backward pass of the process.
+    // Tries this first, because autograd counts the devices at the first backward pass of the process.
     if (trial(0, [&] { return resolve_device(device_.str()).str(); })) {
       host();
       restore(weights);
@@ -90,7 +90,7 @@ class TrialRun {
     }
   }
 
-  // Runs the trials on the device. Returns whether the task was moved.
+  // Runs the trials on the device. Returns whether the task could be moved to it.
   bool on_device() {
     bool moved = false;
     std::optional<Batch> batch;
@@ -142,7 +142,7 @@ class TrialRun {
     line.detail += "; copied back to the host " + std::to_string(copies) + (copies == 1 ? " time" : " times") + ", after " + join(places);
   }
 
-  // Checks that all parameters and buffers were moved; a tensor that a module does not register stays on its device.
+  // Checks that all parameters and buffers were moved. A tensor that its module does not register stays on its device.
   std::string all_moved() const {
     std::vector<std::string> behind;
     size_t all = 0;
@@ -216,7 +216,7 @@ class TrialRun {
 
   void move(const Device& device) {
     task_.to(device.c10());
-    parameters_ = task_.parameters();  // a task of a program may make new tensors
+    parameters_ = task_.parameters();  // a program's task may have made new tensors
   }
 
   Tensors copies() {
@@ -269,7 +269,7 @@ class TrialRun {
     return short_number(report_.speed_up, 3) + " times the CPU's speed: " + took;
   }
 
-  // Judges the outputs of the forward pass before the training.
+  // Judges the outputs of the forward pass, which ran before the training.
   void judge(const at::Tensor& outputs) {
     auto& line = report_.trials.back();
     const double largest = expected_.abs().max().item<double>();

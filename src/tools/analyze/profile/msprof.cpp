@@ -22,10 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMsprof = "msprof";
-constexpr int64_t kMostCalls = 1'000'000'000'000'000;  // of an operator or a kernel: sums of two do not overflow
+constexpr int64_t kMostCalls = 1'000'000'000'000'000;  // limit for an operator or a kernel, so that the sum of two does not overflow
 constexpr CsvLimits kTableLimits{.bytes = uint64_t{1} << 30, .cells = 16'000'000};
 
-// Returns the name without case, "_", the parts that aclnn adds, and the version: "aclnnInplaceAddV2" is "add".
+// Returns the name in lower case, without "_", without what aclnn adds, and without a version: "aclnnInplaceAddV2" is "add".
 std::string plain_name(std::string_view name) {
   for (const std::string_view prefix : {"aclnn", "Inplace"})
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
@@ -69,7 +69,7 @@ int64_t launches(const CsvTable& table, size_t row, size_t column) {
   return static_cast<int64_t>(*value);
 }
 
-// Returns the index of the first of these columns; Error(Data) if the table has none of them.
+// Returns the index of the first of the columns `names` that the table has; Error(Data) if it has none of them.
 size_t column_of(const CsvTable& table, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (table.has(name)) return table.index(name);
@@ -77,7 +77,7 @@ size_t column_of(const CsvTable& table, std::initializer_list<const char*> names
               table.source + ": there is no column " + *names.begin() + "; it must be op_summary_*.csv or op_statistic_*.csv of msprof");
 }
 
-// Adds the rows of a table to `sums`, by type, function and core.
+// Sums of a table's rows, by type, function and core.
 using KernelSums = std::map<std::tuple<std::string, std::string, std::string>, DeviceKernel>;
 void add_rows(const CsvTable& table, KernelSums& sums) {
   const bool summary = table.has("Op Name");
@@ -101,7 +101,7 @@ void add_rows(const CsvTable& table, KernelSums& sums) {
   }
 }
 
-// Returns the files of one kind below a folder, sorted; links are not followed.
+// Returns the sorted files of one kind below a folder. Links are not followed.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& kind) {
   constexpr int kDeepest = 4;
   std::vector<fs::path> out;

@@ -11,7 +11,7 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kShown = 15;  // operators and layers in the text
+constexpr size_t kShown = 15;  // number of operators and layers in the text
 
 /// The total of an operator or layer over the traced windows.
 struct TracedTime {

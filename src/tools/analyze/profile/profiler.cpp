@@ -79,7 +79,7 @@ struct Profiler::Impl {
     const auto index = next - *first_attempt;
     tracing = index <= options.traced_windows && options.traced_windows > 0;
     if (auto& here = sums(); here.begin < 0) here.begin = now();
-    live.reset();  // before the next one is created, since they nest
+    live.reset();  // reset before the next one is created, since they nest
     if (tracing && device.is_cpu()) live.emplace();
   }
 
@@ -124,7 +124,7 @@ void Profiler::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {
   auto& p = *impl_;
   if (!p.first_attempt && stands_apart(phase)) return;
   if (p.open.empty()) p.enter_window(attempt);
-  if (phase == Phase::Forward && p.forward_attempt != attempt) {  // a wait at the end of the data does not begin a window
+  if (phase == Phase::Forward && p.forward_attempt != attempt) {  // a wait for data at the end does not begin a window
     p.forward_attempt = attempt;
     ++p.sums().windows;
     if (attempt == *p.first_attempt + 1)  // the first window is used only if it is the only one
@@ -164,7 +164,7 @@ void Profiler::op_begins(const SeenOp& /*op*/) { impl_->ops_begun[std::this_thre
 
 void Profiler::op_ended(const SeenOp& op) {
   auto& p = *impl_;
-  const bool of_all = !p.open.empty() && p.open.back().phase > Phase::Backward;  // one operator for the parameters of all layers
+  const bool of_all = !p.open.empty() && p.open.back().phase > Phase::Backward;  // an operator that may serve the parameters of all layers
   p.note(TraceEvent::Kind::Operator, op.name, of_all ? "" : layer_of(op), p.ops_begun[std::this_thread::get_id()]);
 }
 
@@ -174,7 +174,7 @@ void Profiler::layer_begins(const SeenLayer& layer) {
 }
 
 void Profiler::layer_ended(const SeenLayer& layer) {
-  if (impl_->layers_begun.empty()) return;  // began before the phase
+  if (impl_->layers_begun.empty()) return;  // the layer began before the phase
   impl_->note(TraceEvent::Kind::Layer, layer.path, layer.path, impl_->layers_begun.back());
   impl_->layers_begun.pop_back();
   impl_->marks.pop();

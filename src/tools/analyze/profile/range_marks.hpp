@@ -11,7 +11,7 @@ struct ProfilerStubs;
 
 namespace npu_train {
 
-/// Has no effect if no library has registered marks for the kind of device.
+/// Marks ranges; has no effect if no library has registered marks for the kind of device.
 class RangeMarks {
  public:
   explicit RangeMarks(const Device& device);
