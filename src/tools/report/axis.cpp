@@ -23,7 +23,7 @@ double round_step(double step) {
   return 10 * power;
 }
 
-// Uses as many digits as neighbouring ticks need to differ.
+// Returns the text of a tick, with as many digits as neighbouring ticks need to differ.
 std::string tick_text(double value, double step, double largest) {
   if (std::abs(value) < step * 1e-6) return "0";
   const int decimals = std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
@@ -47,7 +47,7 @@ Axis Axis::linear(Extent extent, bool rounded) {
   Axis out;
   out.low_ = extent.low;
   out.high_ = extent.high;
-  // One value, or values too close to distinguish: the axis extends around them.
+  // The extent may have one value, or values too close to distinguish: the axis then extends around them.
   const double largest = std::max(std::abs(extent.low), std::abs(extent.high));
   if (!(out.high_ / 2 - out.low_ / 2 > largest * 1e-13) || out.high_ - out.low_ < 1e-300) {
     const double pad = extent.whole && largest < 1e6 ? 1 : std::max(largest * 0.1, 1e-299);
@@ -93,7 +93,7 @@ Axis Axis::logarithmic(Extent positive, bool zero) {
     }
     return out;
   }
-  // For little more than a decade, the ticks are 1, 2 and 5 of each decade.
+  // An axis of little more than a decade has ticks at 1, 2 and 5 of each decade.
   constexpr double kTolerance = 1e-9;
   std::vector<double> candidates;
   for (auto e = static_cast<int>(begin) - 1; e <= static_cast<int>(end) + 1; ++e)

@@ -23,9 +23,9 @@ struct Extent {
 /// Maps values to 0 (begin) .. 1 (end). Accepts any finite doubles, including denormal ones and those whose difference overflows.
 class Axis {
  public:
-  /// From the extent's smallest to its largest value or, if `rounded`, from a tick below to a tick above.
+  /// Returns an axis from the extent's smallest to its largest value or, if `rounded`, from a tick below to a tick above.
   static Axis linear(Extent extent, bool rounded);
-  /// For positive values, between round numbers; `zero` reserves a separate place at the begin for 0.
+  /// Returns an axis for positive values, between round numbers; `zero` reserves a separate place at its start for 0.
   static Axis logarithmic(Extent positive, bool zero);
 
   double at(double value) const;

@@ -17,16 +17,15 @@ using Bar = BarPlot::Bar;
 
 constexpr size_t kNamed = 24;       // up to this many bars are rows with names; more are drawn side by side
 constexpr size_t kLargestBar = 8;   // number of bars that are named below bars drawn side by side
-constexpr size_t kMostBars = 1000;  // drawn side by side; of more bars, the largest of each run of neighbours
+constexpr size_t kMostBars = 1000;  // limit of bars drawn side by side; of more, the largest of each run of neighbours is drawn
 constexpr size_t kThick = 100;      // up to this many bars have space between them
 constexpr size_t kBarColors = 8;
 
 bool drawable(const Bar& bar) { return std::isfinite(bar.value) && bar.value >= 0; }
 
-// Readers must see values that are not finite first.
+// Returns the sort key of a bar. Values that are not finite come first, because readers must see them.
 double rank_of(const Bar& bar) { return drawable(bar) ? bar.value : HUGE_VAL; }
 
-/// Draws one plot.
 class BarPainter {
  public:
   explicit BarPainter(const BarPlot& plot) : plot_(plot) {

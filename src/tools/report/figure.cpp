@@ -16,10 +16,10 @@ constexpr double kNarrowArea = 270;
 
 std::string caption(const std::string& title) { return title.empty() ? "" : "<figcaption>" + escape_html(title) + "</figcaption>\n"; }
 
-// Limits a label to the width of a telephone.
+// Returns a label that is not wider than a telephone.
 std::string label(const std::string& text) { return escape_html(shorten_middle(visible_text(text), 40)); }
 
-// Omits labels that would touch at the width of a telephone.
+// Returns the ticks as SVG, without labels that would touch at the width of a telephone.
 std::string x_ticks(const Axis& axis) {
   std::string out;
   double free_from = -1;

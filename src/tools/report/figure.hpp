@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-/// Data is drawn in a box of kBox by kBox units, with y downwards.
+/// Size of the box in which data is drawn, with y downwards.
 inline constexpr double kBox = 1000;
 
 /// The height of a row of text above the plot area, in pixels.
@@ -37,7 +37,8 @@ struct PlacedMark {
   std::string text;
 };
 
-/// Arranges the texts in rows so that they do not overlap at the width of a telephone; text without room is shown only on hover.
+/// Arranges the texts in rows, so that they do not overlap at the width of a telephone. A text for which there is no room appears only on
+/// hover.
 void add_marks(Figure& figure, std::vector<PlacedMark> marks);
 
 /// Returns the `<figure>` with a plot area.

@@ -74,7 +74,7 @@ void HtmlPage::add_plot(const std::string& html) {
 
 std::string HtmlPage::str() const {
   const auto title = escape_html(title_);
-  // Defence in case text ever bypasses the escaping: no resources are fetched, and only a script with the hash of the complete content
+  // A defence in case text ever bypasses the escaping: no resources are fetched, and only a script with the hash of the complete content
   // runs.
   const auto nonce = hex64(hash64(title + body_));
   std::string out = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
@@ -86,7 +86,7 @@ std::string HtmlPage::str() const {
   out += "<link rel=\"icon\" href=\"data:,\">\n<title>" + title + "</title>\n<style>\n";
   out += detail::kPageStyle;
   const auto script = "<script nonce=\"" + nonce + "\">";
-  // Before the body, so that the browser never lays out long tables completely.
+  // The script comes before the body, so that the browser never lays out long tables completely.
   out += "</style>\n" + script + "document.documentElement.classList.add('js')</script>\n</head>\n<body>\n<main>\n<h1>" + title + "</h1>\n";
   out += body_ + (in_plots_ ? "</div>\n" : "") + "</main>\n" + script + "\n";
   out += detail::kPageScript;

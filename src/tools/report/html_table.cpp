@@ -13,9 +13,9 @@ namespace {
 
 constexpr size_t kFirstRows = 200;  // must equal the number in the script
 constexpr size_t kWorthAFilter = 8;
-constexpr size_t kShownComplete = 100;  // most rows of a table without its own scrollbar
-constexpr size_t kShortText = 14;       // stays on one line
-constexpr size_t kLongText = 40;        // gets a wide column
+constexpr size_t kShownComplete = 100;  // limit of rows for a table without a scrollbar of its own
+constexpr size_t kShortText = 14;       // a text of this length stays on one line
+constexpr size_t kLongText = 40;        // a text of this length gets a wide column
 
 // Returns the sort key of a cell; "" for none.
 std::string sort_key(const HtmlTable::Cell& cell, bool numeric) {
@@ -93,7 +93,7 @@ std::string table_html(const HtmlTable& table) {
            escape_html(table.columns[column].name) + "</button></th>";
   out += "</tr></thead>\n<tbody>\n";
   for (size_t i = 0; i < rows; ++i) {
-    if (i == kFirstRows) out += "</tbody>\n<tbody class=\"rest\">\n";  // rendered only when it is shown
+    if (i == kFirstRows) out += "</tbody>\n<tbody class=\"rest\">\n";  // hidden, and thus not laid out, until it is requested
     out += "<tr>";
     for (const auto column : columns) out += cell_html(table.rows[i][column], table.columns[column].numeric);
     out += "</tr>\n";

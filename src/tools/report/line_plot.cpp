@@ -31,7 +31,7 @@ struct Point {
   bool after_gap = false;
 };
 
-/// The points of a series, separated into drawable ones and gaps.
+/// The points of a series: those that can be drawn, and the gaps.
 struct Curve {
   std::vector<Point> points;
   std::vector<size_t> gaps;  // indices of points with a position on the x axis
@@ -58,7 +58,7 @@ Curve split(const LinePlot::Series& series, bool log_y, Lost& lost) {
   return out;
 }
 
-// Keeps the extremes of each run of neighbours and the first and last point; a gap between two kept points is kept.
+// Keeps the first and the last point and the extremes of each run of neighbours. A gap between two kept points is kept, too.
 std::vector<Point> thinned(const std::vector<Point>& points, const std::vector<double>& y) {
   if (points.size() <= kMostPoints) return points;
   constexpr size_t kRuns = kMostPoints / 2;
@@ -95,7 +95,6 @@ std::string color_class(size_t series) {
   return out;
 }
 
-/// Draws one plot.
 class Painter {
  public:
   explicit Painter(const LinePlot& plot) : plot_(plot) {

@@ -2,7 +2,7 @@
 
 namespace npu_train::detail {
 
-// The page is readable without the script, which adds sorting, filtering and the values under the pointer. Text enters the page only by
+// The page is readable without the script, which adds sorting, filtering and the values under the pointer. It inserts text only by
 // textContent.
 const std::string_view kPageScript = R"js(
 (() => {

@@ -16,7 +16,7 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kReport = "report";
-constexpr size_t kTextRows = 20;  // of a table that is made late
+constexpr size_t kTextRows = 20;  // rows in the text of a table that is made on demand
 
 template <class... F>
 struct Overloaded : F... {
@@ -160,7 +160,7 @@ std::string text_of(const std::vector<ReportField>& facts) {
   return out;
 }
 
-// "fits: needs 3 GiB" -> "Fits: needs 3 GiB", but a name such as resnet50 is kept.
+// Capitalises a sentence: "fits: needs 3 GiB" -> "Fits: needs 3 GiB". A name such as resnet50 is kept.
 std::string capitalised(std::string text) {
   const auto word = text.substr(0, text.find_first_of(" :,;"));
   const bool plain = std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isalpha(c) != 0; });

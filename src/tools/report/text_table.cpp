@@ -50,7 +50,7 @@ std::vector<std::string> lines_of(const std::string& text, size_t width) {
   std::vector<std::string> out;
   size_t at = 0;
   do {
-    // A bounded piece, so that a long cell takes linear time.
+    // Measures only a bounded piece, so that a long cell takes linear time.
     const auto rest = text.substr(at, detail::byte_of_point(text.substr(at, 4 * width + 4), width + 1));
     const auto end = at + break_of(rest, width);
     out.push_back(text.substr(at, end - at));
