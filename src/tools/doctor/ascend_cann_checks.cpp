@@ -41,7 +41,7 @@ Finding chip_finding(const AscendFacts& ascend) {
   return f;
 }
 
-// Reports the result of an overflow, by the chip and the two variables that torch_npu reads.
+// Reports what an overflow results in, according to the chip and the two variables that torch_npu reads.
 Finding overflow_finding(const HostView& host, const AscendFacts& ascend) {
   const auto enable = host.variable("INF_NAN_MODE_ENABLE"), force = host.variable("INF_NAN_MODE_FORCE_DISABLE");
   Finding f{kAscend, "overflow mode", Verdict::Ok, "",

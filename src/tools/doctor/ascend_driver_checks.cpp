@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMuchMemory = 2;  // a card counts as busy if other processes use more than 1 / this of its memory
+constexpr int64_t kMuchMemory = 2;  // a card is busy if other processes use more than 1/kMuchMemory of its memory
 
 std::string node_list(const AscendFacts& ascend) {
   std::vector<std::string> out;

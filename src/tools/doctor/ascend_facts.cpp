@@ -37,8 +37,8 @@ std::vector<std::string> cann_places(const HostView& host) {
   return out;
 }
 
-// Reads the lines version=9.1.0 of the files ascend_*_install.info, which are in the folder or in the architecture's subfolder. The version
-// of CANN is that of the toolkit, without one that of another package.
+// Reads the lines version=9.1.0 of the files ascend_*_install.info in the folder or in the architecture's subfolder. The version of CANN is
+// that of the toolkit or, if it is missing, that of another package.
 void read_cann_version(const HostView& host, CannFacts& cann) {
   const auto home = host.resolved(cann.home);
   std::vector<std::string> folders = {home};
@@ -139,7 +139,7 @@ bool has_part(const std::string& path, std::string_view name) {
 namespace npu_train {
 namespace {
 
-// Reports the installed software that guides name, and versions that are older than any of the guides allows.
+// Reports the installed software of the version matrix, and versions that are too old for every guide.
 Finding matrix_finding(const std::vector<MatrixRow>& rows) {
   std::vector<std::string> here, old;
   for (const auto& r : rows) {

@@ -17,9 +17,9 @@ inline constexpr const char* kManagerNodes[] = {"/dev/davinci_manager", "/dev/de
 struct AscendChipFacts {
   std::string prefix, family;
   bool bf16 = false;
-  std::string overflow;  // ieee, saturates, choice
-  std::string pci;       // device number on the PCI bus, "0xd802"; "" if it is not known here, as for the following
-  std::string hdk, ops;  // names in the files of its driver and of CANN's operators: "Ascend-hdk-910b", "910b"
+  std::string overflow;  // result of an overflow: ieee | saturates | choice
+  std::string pci;       // device number on the PCI bus, "0xd802"; "" if not known here, like each field below
+  std::string hdk, ops;  // names of the chip in the files of its driver and of CANN's operators: "Ascend-hdk-910b", "910b"
   std::string ranks;     // numbers of ranks on one machine that HCCL connects: "any", "1, 2, 4, 8"
   std::string sums;      // dtypes that HCCL adds: "int8, int32, int64, fp16, fp32"
 };
@@ -30,7 +30,7 @@ struct CannFacts {
   bool from_environment = false;
   std::string version;  // "" if no file contains it
   std::string version_file;
-  std::string operators;  // version of the package of operators; "" if none has left its file
+  std::string operators;  // version of the package of operators; "" if no package has left a version file
   std::string set_env;    // script that sets its environment; "" if it does not exist
 };
 
@@ -52,21 +52,21 @@ CannFacts cann_facts(const HostView& host);
 // Returns the version of the torch_npu that device npu would load; "" if it is not installed, or if no file contains its version.
 std::string torch_npu_here(const HostView& host, const ProcessFacts& process);
 
-// Looks a chip up by CANN's name or npu-smi's ("Ascend910B3", "910B3"). Cards of Atlas A3 report only "Ascend910", which `physical_ids`
-// distinguishes from the first generation.
+// Looks up a chip by CANN's name or npu-smi's ("Ascend910B3", "910B3"). Cards of Atlas A3 are called only "Ascend910"; `physical_ids`
+// distinguishes them from the first generation.
 std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids);
 std::vector<std::string> chip_families();
 
-// Returns the chip of this machine: that of npu-smi, or without a driver that of the first device on the PCI bus; nullopt if neither is
+// Returns the chip of this machine, as npu-smi names it. Without a driver, that of the first device on the PCI bus; nullopt if none is
 // known.
 std::optional<AscendChipFacts> chip_here(const AscendFacts& ascend);
 
 // Returns the folders of LD_LIBRARY_PATH in their order, without empty entries.
 std::vector<std::string> library_path(const HostView& host);
-// Whether a component of the path has this name: "/a/devlib/b" has "devlib".
+// Whether the path has a component of this name, as "/a/devlib/b" has "devlib".
 bool has_part(const std::string& path, std::string_view name);
 
-// The findings of the sources ascend_*_checks.cpp.
+// Findings of the sources ascend_*_checks.cpp.
 std::vector<Finding> driver_findings(const HostView& host, const AscendFacts& ascend, const ProcessFacts& process);
 std::vector<Finding> cann_findings(const HostView& host, const AscendFacts& ascend, const ProcessFacts& process);
 std::vector<Finding> torch_npu_findings(const HostView& host, const AscendFacts& ascend, const ProcessFacts& process);

@@ -5,7 +5,7 @@
 namespace npu_train::detail {
 namespace {
 
-// ARM cores report numbers; names are known for common hosts of NPUs.
+// Returns the model of an ARM core, which reports only numbers. Names are known for common hosts of NPUs.
 std::string arm_model(std::string_view cpuinfo) {
   const auto maker = value_of(cpuinfo, "CPU implementer", ':').value_or(""), part = value_of(cpuinfo, "CPU part", ':').value_or("");
   if (maker.empty()) return "";

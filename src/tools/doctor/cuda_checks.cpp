@@ -27,7 +27,7 @@ struct CudaFacts {
   bool wsl = false;
 };
 
-// Parses lines "0, NVIDIA H200, 550.54.15, 143771, 512, 9.0" without units; "[N/A]" and similar texts count as unknown.
+// Parses lines such as "0, NVIDIA H200, 550.54.15, 143771, 512, 9.0", without units; "[N/A]" and similar texts count as unknown.
 std::vector<Gpu> parse_gpus(const std::string& text) {
   std::vector<Gpu> out;
   for (const auto& line : detail::split(text, '\n')) {
@@ -80,7 +80,7 @@ CudaFacts cuda_facts(const HostView& host) {
 
 std::string cuda_name(int runtime) { return std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10); }
 
-// Returns the rule for this CUDA, or for the newest CUDA of the same major version in the table.
+// Returns the rule for this CUDA or, if the table has none, for the newest CUDA of the same major version.
 std::optional<VersionRule> rule_for_cuda(const char* what, int runtime) {
   if (auto exact = version_rule(what, cuda_name(runtime))) return exact;
   const auto major = std::to_string(runtime / 1000) + ".";
@@ -94,7 +94,7 @@ std::optional<VersionRule> rule_for_cuda(const char* what, int runtime) {
 Verdict below(const VersionRule& rule) { return rule.checked ? Verdict::Fail : Verdict::Warn; }
 const char* doubt(const VersionRule& rule) { return rule.checked ? "" : " (this row of the table is not verified)"; }
 
-// The verdict for a problem that makes a GPU unusable: it fails only if libtorch could use a GPU.
+// Returns the verdict for a problem that makes a GPU unusable: a failure only if libtorch could use a GPU.
 Verdict as_bad_as(const ProcessFacts& process) { return process.cuda_runtime > 0 ? Verdict::Fail : Verdict::Warn; }
 
 Finding driver_finding(const CudaFacts& cuda, const ProcessFacts& process) {

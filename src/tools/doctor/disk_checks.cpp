@@ -50,7 +50,7 @@ std::optional<Mount> mount_of(const HostView& host, const std::string& folder) {
     if (cells.size() < 4) continue;
     const auto& point = cells[1];
     const bool holds = real == point || real.starts_with(point == "/" ? point : point + "/");
-    if (!holds || (out && out->point.size() > point.size())) continue;  // the last of several mounts at the same point is visible
+    if (!holds || (out && out->point.size() > point.size())) continue;  // of several mounts at the same point, only the last one is visible
     const auto options = detail::split(cells[3], ',');
     out = Mount{point, cells[2], !options.empty() && options[0] == "ro"};
   }
@@ -93,7 +93,7 @@ Finding file_system_finding(const HostView& host, const std::string& there) {
   return f;
 }
 
-// Returns bytes per second, including the synchronisation with the disk. Throws Error(Checkpoint) of the disk.
+// Returns bytes per second, including the synchronisation with the disk. Error(Checkpoint) if the disk fails.
 double write_speed(const fs::path& folder, uint64_t bytes) {
   std::string block(kDiskMiB, '\0');
   uint64_t state = 1;  // random numbers, which no file system can compress

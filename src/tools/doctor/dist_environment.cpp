@@ -114,21 +114,21 @@ Finding processors(const NetworkFacts& facts, int most_ranks) {
   return f;
 }
 
-// Parses "any" or "1, 2, 4, 8".
+// Whether `allowed`, "any" or "1, 2, 4, 8", contains the number of ranks.
 bool connects(const std::string& allowed, int ranks) {
   const auto numbers = detail::split(allowed, ',');
   return allowed == "any" ||
          std::any_of(numbers.begin(), numbers.end(), [&](const auto& number) { return detail::whole_number(number) == ranks; });
 }
 
-// Whether 2 or 4 devices are in both rings of a server of the first generation, which are 0 to 3 and 4 to 7.
+// Whether a list of 2 or 4 devices spans both rings of a server of the first generation, 0 to 3 and 4 to 7.
 bool in_two_rings(const std::string& devices) {
   const auto numbers = detail::number_list(devices).value_or(std::vector<int>());
   const auto in_first = std::count_if(numbers.begin(), numbers.end(), [](int device) { return device % 8 < 4; });
   return (numbers.size() == 2 || numbers.size() == 4) && in_first > 0 && in_first < static_cast<std::ptrdiff_t>(numbers.size());
 }
 
-// What HCCL connects and adds on the chip of this machine; none without an NPU, and for a chip whose limits are not documented.
+// Reports how many ranks HCCL connects and which dtypes it adds on this machine's chip. Empty without an NPU, or without documented limits.
 std::vector<Finding> hccl(const HostView& host, const std::vector<int>& ranks) {
   const auto chip = detail::chip_here(detail::ascend_facts(host));
   if (!chip || chip->ranks.empty()) return {};

@@ -1,4 +1,4 @@
-// Reads the dynamic section of a 64-bit little-endian ELF file: needed libraries and search paths. Limited, for untrusted files.
+// Reads the dynamic section of a 64-bit little-endian ELF file: needed libraries and search paths. Bounded, since files are not trusted.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ElfFacts {
   std::string soname;
   bool cxx11_names = false;  // a name in its string table uses the C++11 ABI ("__cxx11")
 
-  // "x86_64", "aarch64", or "machine 8".
+  // Returns "x86_64", "aarch64", or "machine 8".
   std::string machine_name() const;
 };
 

@@ -38,7 +38,7 @@ bool has_choice(const std::string& choices, const std::string& value) {
   return !choices.empty() && std::find(all.begin(), all.end(), value) != all.end();
 }
 
-// Checks a list of devices: ascending numbers of existing NPUs, with commas only. "" if valid.
+// Checks a list of devices: ascending numbers of existing NPUs, separated by commas. Returns "" if it is valid.
 std::string wrong_devices(const HostView& host, const std::string& value) {
   int64_t before = -1;
   for (const auto& part : detail::split(value, ',')) {
@@ -76,7 +76,7 @@ const std::map<std::string, AllocKey>& alloc_keys() {
   return keys;
 }
 
-// Checks "expandable_segments:True,max_split_size_mb:128"; "" if valid.
+// Checks a text such as "expandable_segments:True,max_split_size_mb:128". Returns "" if it is valid.
 std::string wrong_alloc(const std::string& text) {
   std::string flat;  // a list in brackets belongs to its key
   int depth = 0;
@@ -127,7 +127,7 @@ std::string wrong_value(const HostView& host, const KnownVariable& v, const std:
 
 std::string setting_of(const HostView& host, const std::string& name) { return name + "=" + detail::shortened(host.variable(name)); }
 
-// Like setting_of(), for a variable that may not be set, with the default in that case.
+// Like setting_of(), but shows the default if the variable is not set.
 std::string shown_or(const HostView& host, const std::string& name, const std::string& otherwise) {
   return host.variable(name).empty() ? name + " is not set" + (otherwise.empty() ? "" : " (default: " + otherwise + ")")
                                      : setting_of(host, name);
@@ -135,7 +135,7 @@ std::string shown_or(const HostView& host, const std::string& name, const std::s
 
 void lint_value(const HostView& host, const KnownVariable& v, bool ascend, std::vector<Finding>& out) {
   const auto value = host.variable(v.name);
-  if (value.empty()) return;  // equivalent to not set, except for CUDA_VISIBLE_DEVICES, which the CUDA checks judge
+  if (value.empty()) return;  // an empty variable counts as not set, except CUDA_VISIBLE_DEVICES, which the CUDA checks judge
   const auto wrong = wrong_value(host, v, value);
   if (!wrong.empty()) {
     const bool stops = v.wrong == "fail" && (ascend || !is_ascend_variable(v.name));
@@ -155,7 +155,7 @@ int64_t number_or(const HostView& host, const std::string& name, int64_t otherwi
   return host.variable(name).empty() ? otherwise : detail::whole_number(host.variable(name)).value_or(otherwise);
 }
 
-// Checks for variables that contradict each other.
+// Looks for pairs of variables that contradict each other.
 void lint_pairs(const HostView& host, bool ascend, std::vector<Finding>& out) {
   const auto fails = ascend ? Verdict::Fail : Verdict::Warn;
   const auto is_set = [&](const char* name) { return !host.variable(name).empty(); };

@@ -34,7 +34,7 @@ std::string decimal(const std::string& text) {
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-// Normalises Chinese text as in the table: no blanks next to Chinese characters, half-width brackets and colons.
+// Normalises Chinese text in the same way as the table: no blanks next to Chinese characters, half-width brackets and colons.
 std::string plain_chinese(std::string text) {
   for (const auto& [wide, narrow] : {std::pair{"\uFF08", "("}, {"\uFF09", ")"}, {"\uFF1A", ":"}, {"\uFF0C", ","}})
     for (size_t at = 0; (at = text.find(wide, at)) != std::string::npos;) text.replace(at, std::string(wide).size(), narrow);
@@ -79,8 +79,8 @@ size_t bytes_of_character(const std::string& text, size_t at) {
   return end - at;
 }
 
-// Returns the distinctive words of at least two letters, and pairs of Chinese characters, which are written without blanks. A word after a
-// negation is another word: "no_overflow".
+// Returns the distinctive words: those of at least two letters, and pairs of Chinese characters, which are written without blanks. After a
+// negation, a word becomes another word: "no_overflow".
 std::set<std::string> telling_words(const std::string& text) {
   static const std::set<std::string> empty = {"the", "is",  "are",  "an",   "on",  "of",   "it",   "in",   "my", "to", "and",
                                               "at",  "was", "with", "does", "why", "for",  "have", "be",   "by", "we", "has",
@@ -117,11 +117,11 @@ std::set<std::string> telling_words(const std::string& text) {
 
 struct Vocabulary {
   const KnownProblem* problem;
-  std::set<std::string> named, words;  // named: words of its name and patterns; words: also of its meaning
+  std::set<std::string> named, words;  // named: in its name and patterns; words: also in its meaning
 };
 
-// Finds problems by the words that they have in common with the question. A word has more weight the fewer problems contain it, and most if
-// none does. At least `kEnough` of the total weight must be shared: a wrong answer is worse than none.
+// Finds the problems that have words in common with the question. A word has more weight the fewer problems contain it, and most weight if
+// none does. At least `kEnough` of the total weight must be shared, since a wrong answer is worse than none.
 std::vector<KnownProblem> by_words(const std::string& question) {
   constexpr double kEnough = 0.6, kOfMeaning = 0.8;
   std::vector<Vocabulary> all;
@@ -140,7 +140,7 @@ std::vector<KnownProblem> by_words(const std::string& question) {
   double asked = 0, most = kEnough;
   std::vector<KnownProblem> best;
   const auto words = telling_words(without_common(question));
-  for (const auto& word : telling_words(question)) asked += weight(word);  // common words as well: they change what is asked
+  for (const auto& word : telling_words(question)) asked += weight(word);  // common words count, too, since they change the question
   for (const auto& one : all) {
     double shared = 0;
     for (const auto& word : words)
@@ -150,13 +150,13 @@ std::vector<KnownProblem> by_words(const std::string& question) {
     most = shared / asked;
     best.push_back(*one.problem);
   }
-  // several equally near problems are an answer only if all words are rare
+  // several equally near problems are an answer only if all words of the question are rare
   constexpr size_t kFew = 3;
   const bool rare = std::all_of(words.begin(), words.end(), [&](const auto& word) { return problems_with[word] <= kFew; });
   return best.size() == 1 || (rare && best.size() <= kFew) ? best : std::vector<KnownProblem>();
 }
 
-// Finds the problem of this name, or those with this meaning, or with this clause of it.
+// Finds the problem of this name or, if there is none, all with this meaning or with such a clause in it.
 std::vector<KnownProblem> by_own_text(const std::string& question) {
   for (const auto& problem : known_problems())
     if (to_lower(problem.name) == question) return {problem};
@@ -185,7 +185,7 @@ std::vector<KnownProblem> by_own_text(const std::string& question) {
                            : "did you mean " + near + "?");
 }
 
-// Returns the fields of a problem; `name`: as shown.
+// Returns the fields of a problem; `name`: the displayed name.
 std::vector<ReportField> fields_of(const KnownProblem& a, const std::string& name) {
   return {shown("mark", ""),        both("name", {a.name, name}), both("meaning", a.meaning), data("layer", a.layer),
           both("causes", a.causes), both("fix", a.fix),           data("rank", a.rank)};
@@ -208,7 +208,7 @@ std::vector<KnownProblem> explain(const std::string& text) {
             if (hit.problem != nullptr) add_once(out, *hit.problem);
           },
           &negated);
-  // causes before problems that wrap them
+  // sorts causes before problems that only wrap them
   std::stable_sort(out.begin(), out.end(), [](const KnownProblem& a, const KnownProblem& b) { return a.rank < b.rank; });
   if (!out.empty()) return out;
   for (const auto& word : detail::words(question))

@@ -69,7 +69,7 @@ struct Matcher {
 bool stands_alone(std::string_view line, size_t place, size_t length) {
   const bool before = place > 0 && is_word_byte(line[place - 1]),
              after = place + length < line.size() && is_word_byte(line[place + length]);
-  // also not a part of a decimal number: 0.507018, 507018.5
+  // a part of a decimal number is no code: 0.507018, 507018.5
   const bool fraction = (place > 1 && line[place - 1] == '.' && is_word_byte(line[place - 2])) ||
                         (place + length + 1 < line.size() && line[place + length] == '.' &&
                          std::isdigit(static_cast<unsigned char>(line[place + length + 1])) != 0);
@@ -95,7 +95,7 @@ namespace detail {
 
 namespace {
 
-// Removes texts inside a longer one of another problem: "溢出" in "显存溢出".
+// Removes a hit inside a longer one of another problem, as "溢出" in "显存溢出".
 void drop_contained(std::vector<Hit>& hits) {
   const auto inside = [](const Hit& a, const Hit& b) {
     return a.problem != nullptr && b.problem != nullptr && a.problem != b.problem && a.length < b.length && b.place <= a.place &&
@@ -106,7 +106,7 @@ void drop_contained(std::vector<Hit>& hits) {
                 [&](const Hit& hit) { return std::any_of(all.begin(), all.end(), [&](const Hit& other) { return inside(hit, other); }); });
 }
 
-// Whether the words right before `place` negate what follows: "no overflow", "没有溢出", but not the question "有没有溢出".
+// Whether the words right before `place` negate it: "no overflow", "没有溢出". The question "有没有溢出" does not.
 bool is_negated(std::string_view line, size_t place) {
   const auto from = place > kContext ? place - kContext : 0;
   auto before = to_lower(line.substr(from, place - from));
@@ -147,7 +147,7 @@ void find_known_problems(std::string_view line, bool context, const std::functio
     }
     hits.push_back(hit);
   });
-  constexpr size_t kMostCompared = 1000;  // hits in a line of 64 KiB
+  constexpr size_t kMostCompared = 1000;  // limit of hits that are compared, in a line of 64 KiB
   if (hits.size() <= kMostCompared) drop_contained(hits);
   for (const auto& hit : hits) found(hit);
 }
@@ -159,7 +159,7 @@ std::optional<KnownProblem> family_of(std::string_view code) {
     static constexpr const char* kModules[] = {"its Python or C++ layer (PTA)", "its operators (OPS)", "communication (DIST)",
                                                "graphs (GRAPH)", "profiling (PROF)"};
     std::transform(out.name.begin(), out.name.end(), out.name.begin(), [](unsigned char c) { return std::toupper(c); });
-    // The last three digits, as the documents of torch_npu list them.
+    // Looks up the last three digits, which have fixed meanings in torch_npu's documents.
     static const std::map<std::string_view, const char*> kinds = {{"001", "an invalid parameter"},
                                                                   {"002", "an invalid type"},
                                                                   {"003", "an invalid value, shape or dimension"},

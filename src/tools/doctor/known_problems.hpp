@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-// One place in a text with a known problem, or with a word that indicates one.
+// A place in a text with a known problem, or with a word that indicates a problem.
 struct Hit {
   // ErrorWord: "error", "fatal", "exception"; CodeFollows: "error code is", "errcode".
   enum class Kind { KnownProblem, ErrorWord, CodeFollows };

@@ -68,7 +68,7 @@ std::vector<MissingLibrary> LibrarySearch::missing(const std::string& path) cons
   for (size_t i = 0; i < todo.size() && i < kMostFiles; ++i) {
     std::string why;
     const auto facts = read_elf(host_.path(todo[i]), why);
-    if (!facts) continue;  // a linker script, or unreadable: the loader will report it
+    if (!facts) continue;  // a linker script or an unreadable file, which the loader will report
     for (const auto& name : facts->needed) {
       if (!seen.insert(name).second) continue;
       const auto found = find(name, todo[i], *facts);

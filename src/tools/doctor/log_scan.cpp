@@ -30,7 +30,7 @@ bool starts_compressed(std::string_view head) {
 
 class LogScan {
  public:
-  // Scans a complete line, or a piece of one that is too long; end_line() increases the line number.
+  // Scans a line, or a piece of a line that is too long. end_line() increases the line number.
   void take(std::string_view line) {
     detail::find_known_problems(line, true, [&](const detail::Hit& hit) {
       switch (hit.kind) {

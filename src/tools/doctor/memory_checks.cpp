@@ -91,10 +91,10 @@ struct LimitRule {
   const char* line;  // name in /proc/self/limits
   const char* flag;  // flag of ulimit
   const char* what;
-  int64_t warn, fail;  // thresholds: smaller limits warn or fail
+  int64_t warn, fail;  // smaller limits than these cause a warning or a failure
   const char* why;
   int64_t unit;        // unit of ulimit
-  const char* docker;  // docker run --ulimit NAME=
+  const char* docker;  // NAME in docker run --ulimit NAME=
 };
 
 constexpr LimitRule kLimits[] = {
@@ -128,7 +128,7 @@ std::string limit_text(int64_t value, const LimitRule& rule) {
   return value == INT64_MAX ? "unlimited" : rule.unit > 1 ? bytes(value) : std::to_string(value);
 }
 
-// Returns how to raise a limit: a user can raise it up to the hard limit, but not the hard limit itself.
+// Returns how to raise a limit. A user can raise it up to the hard limit, which only root can raise.
 std::string limit_fix(const Limit& limit, const LimitRule& rule) {
   if (limit.hard == INT64_MAX) return std::string("ulimit ") + rule.flag + " unlimited";
   if (limit.hard >= rule.warn) return std::string("ulimit ") + rule.flag + " " + std::to_string(limit.hard / rule.unit);
@@ -154,7 +154,7 @@ Finding limits_finding(const HostView& host) {
     wrong.push_back(std::string("ulimit ") + rule.flag + " (" + rule.what + ") is " + shown + ": " + rule.why);
     fixes.push_back(limit_fix(*limit, rule));
   }
-  // Only RDMA needs locked memory here: pages that CUDA pins do not count.
+  // Considers only RDMA, since pages that CUDA pins do not count as locked memory.
   const bool rdma = !host.list("/dev/infiniband").empty() || host.exists("/dev/davinci_manager");
   const auto locked = limit_of(*text, "Max locked memory");
   if (rdma && locked && locked->soft < kGiB) {

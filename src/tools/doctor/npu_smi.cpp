@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMostRows = 1024;
 
-// Returns the cells of "| a | b | c |".
+// Returns the cells of a row "| a | b | c |".
 std::vector<std::string> table_cells(std::string_view line) {
   auto cells = split(trimmed(line), '|');
   if (cells.size() < 3 || !trimmed(cells.front()).empty() || !trimmed(cells.back()).empty()) return {};
@@ -19,7 +19,7 @@ std::vector<std::string> table_cells(std::string_view line) {
   return cells;
 }
 
-// Reads the last "3165 / 65536" of a cell, which is the card's own memory.
+// Reads the last "3165 / 65536" of a cell, which is the memory of the card itself.
 void read_memory(const std::string& cell, NpuChip& chip) {
   const auto slash = cell.rfind('/');
   if (slash == std::string::npos) return;
@@ -29,7 +29,7 @@ void read_memory(const std::string& cell, NpuChip& chip) {
   chip.memory_total = std::max<int64_t>(0, whole_number(after.front()).value_or(0));
 }
 
-// Reads one of the two rows of a chip: "| 0  910B3 | OK | power temperature pages |" and "| 0 | 0000:C1:00.0 | use memory |".
+// Reads one of a chip's two rows: "| 0 910B3 | OK | power temperature pages |" and "| 0 | 0000:C1:00.0 | use memory |".
 void read_chip_row(const std::vector<std::string>& cells, NpuSmi& out) {
   const auto first = words(cells[0]);
   const auto id = first.empty() ? std::nullopt : whole_number(first[0]);

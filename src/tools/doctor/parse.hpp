@@ -11,7 +11,7 @@
 
 namespace npu_train::detail {
 
-// Splits at separators and keeps empty parts; at most 100,000 parts, of which the last contains the rest.
+// Splits at separators and keeps empty parts. Of more than 100,000 parts, the last one contains the rest.
 std::vector<std::string> split(std::string_view text, char separator);
 // Splits at runs of blanks.
 std::vector<std::string> words(std::string_view text);
@@ -25,7 +25,7 @@ std::optional<std::string> value_of(std::string_view text, std::string_view key,
 std::optional<int64_t> whole_number(std::string_view text);
 // Parses the number at the start of the text.
 std::optional<int64_t> leading_number(std::string_view text);
-// Returns the bytes of "123 kB" in the line of `key`.
+// Returns 123 KiB as bytes for "123 kB" in the line of `key`.
 std::optional<int64_t> kib_value(std::string_view text, std::string_view key);
 
 // Parses a list of CPUs or nodes, "0-3,8,10-11"; nullopt for other text, and for more than 65,536 of them.

@@ -31,7 +31,7 @@ class PatternMatcher {
  private:
   void link_states();
 
-  std::array<uint8_t, 256> column_{};  // column of each byte; 0: in no pattern. Few columns keep the table in the cache
+  std::array<uint8_t, 256> column_{};  // column of each byte; 0 if no pattern contains it. Few columns keep the table in the cache
   std::vector<std::array<uint16_t, 128>> next_;
   std::vector<uint8_t> stops_;             // whether a pattern ends in this state or in a suffix of it
   std::vector<uint16_t> shorter_;          // the longest suffix state in which a pattern ends; 0: none

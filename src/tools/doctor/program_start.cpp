@@ -21,7 +21,7 @@ bool is_of_libtorch(const std::string& library) { return library.starts_with("li
 
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-// The search for the libraries of one program.
+// A program that did not start, and the search for its libraries.
 struct Start {
   const HostView& host;
   const std::string& program;
@@ -51,7 +51,7 @@ struct Start {
            ") and name its folder: export LD_LIBRARY_PATH=/path/to/torch/lib; for another version " + kBuildAgain;
   }
 
-  // The version of the libtorch in a folder: of a wheel, or of libtorch's own archive.
+  // Returns the version of the libtorch in a folder, which may belong to a wheel or to libtorch's own archive.
   std::string version_in(const std::string& folder) const {
     const auto of_wheel = detail::value_of(host.read(folder + "/../version.py", 4096).value_or(""), "__version__", '=').value_or("");
     const auto quoted = of_wheel.find_first_not_of("'\" ");
@@ -114,10 +114,10 @@ std::optional<Finding> check_program_start(const HostView& host, const std::stri
   const auto result = host.run({program, "--parse-only"});
   std::string why;
   const auto elf = detail::read_elf(host.path(program), why);
-  constexpr int kNotStarted = 126;  // and 127, which the loader and shells use
+  constexpr int kNotStarted = 126;  // 126 and above: shells and the loader use 126 and 127
   const bool ended_early = result.end == CommandResult::End::NotFound || result.end == CommandResult::End::Signalled ||
                            (result.end == CommandResult::End::Exited && (result.status >= kNotStarted || (result.status != 0 && !elf)));
-  if (!ended_early) return std::nullopt;  // a program that is still loading after the time of run() also starts
+  if (!ended_early) return std::nullopt;  // a program that is still loading at the timeout of run() has started, too
   utsname names{};
   const detail::LibrarySearch search(host, ::uname(&names) == 0 ? names.machine : "", {});
   const Start start{host, program, torch_version, elf ? *elf : detail::ElfFacts(), search};

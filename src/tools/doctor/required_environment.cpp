@@ -19,14 +19,14 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-// Makes any value safe for a comment line.
+// Replaces control characters, so that any value is safe in a comment line.
 std::string one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
   return text;
 }
 
-// A script whose lines are preceded by their reasons.
+// A shell script in which each line has its reason above it.
 class Script {
  public:
   void line(const std::string& why, const std::string& command) { text_ += "\n# " + why + "\n" + command + "\n"; }
@@ -51,7 +51,7 @@ std::vector<std::string> without_stubs(const std::vector<std::string>& folders) 
   return out;
 }
 
-// Adds CANN's script and the driver's folders if the loader does not find their libraries.
+// Adds CANN's script and the driver's folders, if the loader does not find their libraries without them.
 void want_libraries(const HostView& host, const detail::AscendFacts& ascend, const ProcessFacts& process, Script& out) {
   auto folders = without_stubs(detail::library_path(host));
   auto clean = host;
@@ -80,7 +80,7 @@ void want_ascend(const HostView& host, const detail::AscendFacts& ascend, const 
   }
 }
 
-// Unsets invalid and harmful variables, and returns the machine without them.
+// Unsets invalid and harmful variables. Returns the machine without them.
 HostView without_wrong(const HostView& host, const ProcessFacts& process, Script& out) {
   auto clean = host;
   const auto drop = [&](const std::string& why, const std::vector<std::string>& names) {

@@ -14,7 +14,7 @@ using State = SetupStep::State;
 
 constexpr const char* kUser = "HwHiAiUser";  // the group that the driver gives access to its device nodes
 
-// The versions to install: CANN for torch_npu, and the driver for this CANN.
+// The versions to install: CANN for the version of torch_npu, and the driver for that CANN.
 struct Wanted {
   std::string torch_npu, cann, driver, driver_minimum, note;
 };
@@ -45,11 +45,11 @@ State state_of(const std::string& here, const std::string& least) {
   return *found < *minimum ? State::TooOld : State::Done;
 }
 
-// The packages of a machine. CHIP stands for the name of a chip that is not known.
+// The names of a machine's packages; CHIP stands for the name of an unknown chip.
 struct Packages {
   std::string hdk, ops, machine;
 
-  std::string driver(const std::string& version) const {  // its x86 files are named x86-64, those of CANN x86_64
+  std::string driver(const std::string& version) const {  // x86 files of the driver are named x86-64, those of CANN x86_64
     return hdk + "-npu-driver_" + to_lower(version) + "_linux-" + (machine == "x86_64" ? "x86-64" : machine) + ".run";
   }
   std::string firmware() const { return hdk + "-npu-firmware_*.run"; }
@@ -89,7 +89,7 @@ SetupStep user_step(const HostView& host) {
   return out;
 }
 
-// Driver and firmware: the driver is installed first, but an installed one is replaced after the firmware.
+// Adds the driver and the firmware. A new driver is installed before the firmware, an installed one is replaced after it.
 void add_driver_steps(const HostView& host, const detail::AscendFacts& ascend, const Wanted& wanted, const Packages& packages,
                       std::vector<SetupStep>& out) {
   const auto folder = ascend.driver.substr(0, ascend.driver.rfind('/')) + "/firmware";

@@ -23,13 +23,13 @@ std::string wanted_torch_npu(const ProcessFacts& process) {
          "of a build without Python";
 }
 
-// Adds the wheel's library in the Python environment `folder`.
+// Adds the library of the wheel in the Python environment `folder`.
 void add_environment(const HostView& host, const std::string& folder, std::vector<std::string>& out) {
   for (const auto& name : host.list(folder + "/lib"))
     if (name.starts_with("python3")) out.push_back(folder + "/lib/" + name + "/site-packages/torch_npu/lib/" + kLibrary);
 }
 
-// Returns the places in the order in which device npu searches them (docs/npu.md), but for python3 in PATH.
+// Returns the places that device npu searches, in its order (docs/npu.md), except python3 in PATH.
 std::vector<std::string> places(const HostView& host, const ProcessFacts& process) {
   std::vector<std::string> out;
   if (const auto python = host.variable("NPU_TRAIN_PYTHON"); !python.empty()) {  // ENVIRONMENT/bin/python, or its folder
@@ -54,7 +54,8 @@ std::string torch_npu_path(const HostView& host, const LibrarySearch& search, co
   return is_named ? "" : search.find(kLibrary);
 }
 
-// Returns the version from version.py or version.txt of the package, or from the wheel's folder torch_npu-2.11.0.dist-info. "" if unknown.
+// Returns the version in version.py or version.txt of the package, or in the name of the wheel's folder torch_npu-2.11.0.dist-info. "" if
+// none.
 std::string torch_npu_version(const HostView& host, const std::string& library) {
   auto path = std::filesystem::path(host.resolved(library)).parent_path().parent_path();
   for (const char* file : {"version.py", "version.txt", "build-version"}) {
