@@ -15,7 +15,7 @@ std::string_view plain_word(std::string_view word) {
   return word;
 }
 
-constexpr size_t kLongestCommand = 200;  // length of a CMake command's name; longer names are in no table
+constexpr size_t kLongestCommand = 200;  // longer names of a CMake command are in no table
 
 class CMakeScan : private Tokens {
  public:
@@ -36,7 +36,7 @@ class CMakeScan : private Tokens {
  private:
   std::string_view value(size_t i) const { return is_text(i) ? body(i) : word(i); }
 
-  // Adds at most one finding per rule to a command, which is one place to work on.
+  // Scans a command. It gets at most one finding per rule, because it is one place to work on.
   void command(size_t name, size_t first, size_t end) {
     const auto called = to_lower(word(name).substr(0, kLongestCommand));
     std::set<const Rule*> told;
@@ -71,12 +71,12 @@ class CMakeScan : private Tokens {
   bool knows_npu_ = false;
 };
 
-// "${X:-cuda}" and "$X" are already split by the tokenizer.
+// Whether the token may name an environment variable. The tokenizer has already split "${X:-cuda}" and "$X".
 bool is_env(const Token& token, std::string_view next) { return !token.prose || token.formatted || next == "="; }
 
 std::string as_it_is(std::string_view text) { return std::string(text); }
 
-// Decodes Python code in an argument: between double quotes, a shell removes backslashes.
+// Decodes Python code in an argument. Between double quotes, the shell removes backslashes.
 EmbeddedCode python_of(const Token& token, std::string_view text) {
   EmbeddedCode out;
   const auto body = token.body_in(text);
@@ -104,18 +104,18 @@ void scan_shell(FileScan& scan) {
     auto word = token.in(text);
     const auto next = i + 1 < tokens.size() && tokens[i + 1].begin == token.end() ? tokens[i + 1].in(text) : std::string_view();
     if (is_env(token, next)) {
-      auto name = word;  // ${NAME:-default} ends at the colon
+      auto name = word;  // the name in ${NAME:-default} ends at the colon
       if (token.formatted) name = name.substr(0, std::min(name.find(':'), name.find('-')));
       if (scan.add_environment(name, token.begin)) continue;
     }
     if (token.prose || token.formatted) continue;
-    // --runtime=nvidia is a single option.
+    // Treats --runtime=nvidia as a single option.
     if (word.starts_with("--") && next == "=" && i + 2 < tokens.size())
       if (const auto* row = rows.find(text.substr(token.begin, tokens[i + 2].end() - token.begin))) {
         scan.add(*row, token.begin, tokens[i + 2].end() - token.begin);
         continue;
       }
-    const auto name = word.substr(word.starts_with('/') ? word.rfind('/') + 1 : 0);  // /usr/bin/nvidia-smi
+    const auto name = word.substr(word.starts_with('/') ? word.rfind('/') + 1 : 0);  // without the folder of /usr/bin/nvidia-smi
     if (const auto* row = rows.find(name)) {
       scan.add(*row, token.end() - static_cast<uint32_t>(name.size()), static_cast<uint32_t>(name.size()));
       continue;

@@ -7,7 +7,7 @@
 namespace npu_train::detail::scan {
 namespace {
 
-// Returns the number of '=' in a "[==[" at `i`; -1 if there is none.
+// Returns the number of '=' in a "[==[" at `i`; -1 if there is no such bracket.
 int bracket_level(std::string_view text, size_t i) {
   if (i >= text.size() || text[i] != '[') return -1;
   const size_t at = end_of_run(text, i + 1, [](char c) { return c == '='; });
@@ -48,7 +48,7 @@ class ShellTokenizer {
         i = word(i, text_.size(), false);
       } else {
         if (c == '=') out_.push_back(Token::at(TokenKind::Symbol, i, i + 1));
-        if (c == ';' || c == '&' || c == '|') end_line(i);  // another command
+        if (c == ';' || c == '&' || c == '|') end_line(i);  // a new command
         ++i;
       }
     }
@@ -93,7 +93,7 @@ class ShellTokenizer {
   // Whether the word calls Python: "python", "/usr/bin/python3.11", "$PYTHON".
   static bool calls_python(std::string_view word) { return to_lower(word.substr(word.rfind('/') + 1).substr(0, 6)) == "python"; }
 
-  // A here-document is Python if the command before << or the last one of the line is: cat <<EOF | python.
+  // Decides whether the here-document is Python: if the command before << or the last one of the line is, as in cat <<EOF | python.
   void note_heredoc() { heredoc_is_python_ = !heredoc_.empty() && (heredoc_is_python_ || line_calls_python_ || line_names_python_file_); }
 
   size_t remember_heredoc(size_t i) {
@@ -132,7 +132,7 @@ class ShellTokenizer {
   std::string_view text_;
   std::string_view heredoc_{};
   bool heredoc_is_python_ = false;
-  bool line_calls_python_ = false, line_names_python_file_ = false;  // whether a word of the line so far does so
+  bool line_calls_python_ = false, line_names_python_file_ = false;  // whether a word of the current line does so
   std::vector<Token> out_;
 };
 

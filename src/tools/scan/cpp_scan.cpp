@@ -7,7 +7,7 @@
 namespace npu_train::detail::scan {
 namespace {
 
-constexpr size_t kMostOpened = 16;  // opened namespaces, in each of which every name is looked up
+constexpr size_t kMostOpened = 16;  // namespaces of `using namespace`, in each of which every name is looked up
 constexpr size_t kLongestName = 400;
 
 class CppScan : private Tokens {
@@ -24,8 +24,8 @@ class CppScan : private Tokens {
     scan_.add(row, begin(first), span(first, last), std::move(edits));
   }
 
-  // Reads "a::b::c" at `i`, with or without a leading "::"; `last` is its last token. Of a name that is too long for any table, returns
-  // only the start.
+  // Reads "a::b::c" at `i`, with or without a leading "::"; `last` is its last token. If the name is too long for any table, returns only
+  // its start.
   std::string read_name(size_t i, size_t& last) const {
     std::string name(word(i).substr(0, kLongestName));
     last = i;
@@ -83,7 +83,7 @@ class CppScan : private Tokens {
     if (!is(i + 1, "(")) return i + 1;
     const auto* row = scan_.facts().table("cpp.method").exact(word(i));
     if (row == nullptr) return i + 1;
-    const bool whole_call = row->replacement.ends_with(')');  // the replacement includes the arguments
+    const bool whole_call = row->replacement.ends_with(')');  // in that case, the replacement includes the arguments
     const bool mechanical = !row->replacement.empty() && (!whole_call || is(i + 2, ")"));
     const size_t last = whole_call && mechanical ? i + 2 : i;
     std::vector<Edit> edits;
@@ -121,11 +121,11 @@ class CppScan : private Tokens {
     auto found = table.find_dotted(full, "::");
     const bool as_written = found.row != nullptr && alias == aliases_.end();
     bool whole = found.length == full.size();
-    const bool plain_word = first == last && !is(last + 1, "(");  // after `using namespace torch`, a variable may be called `mode`
+    const bool plain_word = first == last && !is(last + 1, "(");  // after `using namespace torch`, `mode` may be a variable
     for (size_t k = 0; found.row == nullptr && !plain_word && k < opened_.size(); ++k) {
       const auto inside = opened_[k] + "::" + written;
       const auto match = table.find_dotted(inside, "::");
-      if (match.literal <= opened_[k].size() + 2) continue;  // at::cuda::* covers every name of the file; its place is the directive
+      if (match.literal <= opened_[k].size() + 2) continue;  // at::cuda::* covers every name of the file, so only the directive is reported
       found = match;
       whole = match.length == inside.size();
     }
@@ -140,7 +140,7 @@ class CppScan : private Tokens {
     if (whole && !row.replacement.empty() && as_written) {
       edits.push_back({begin(first), span(first, last), row.replacement});
     } else if (whole && !row.replacement.empty()) {
-      // With an alias, only the last component changes: kCUDA, DeviceType::CUDA.
+      // With an alias, changes only the last component: kCUDA, DeviceType::CUDA.
       edits.push_back({begin(last), span(last, last), row.replacement.substr(row.replacement.rfind(':') + 1)});
     }
     add(row, first, last, std::move(edits));
@@ -150,7 +150,7 @@ class CppScan : private Tokens {
   // Scans words: `__global__`, `cudaMalloc(...)`, `cudaStream_t`.
   void single_word(size_t i) {
     const auto text = word(i);
-    // TORCH_LIBRARY_IMPL(project, CUDA, m)
+    // Recognises TORCH_LIBRARY_IMPL(project, CUDA, m).
     if (is(i + 1, "(") && is(i + 3, ",") && is(i + 4, "CUDA"))
       if (const auto* row = scan_.facts().table("cpp.name").exact(std::string(text) + "(CUDA)")) return add(*row, i, i + 4);
     if (const auto* row = scan_.facts().table("cpp.kernel").exact(text)) {
@@ -164,7 +164,7 @@ class CppScan : private Tokens {
     if (const auto* row = scan_.facts().table("cpp.prefix").exact(text.substr(0, upper))) add(*row, i, i);
   }
 
-  // A qualifier indicates a kernel if a function follows; the finding extends to the function's name.
+  // Handles a qualifier. It indicates a kernel if a function follows; the finding then extends to the function's name.
   void kernel(const Pattern& row, size_t i) {
     constexpr size_t kFarthest = 60;
     size_t name = i;
@@ -179,7 +179,7 @@ class CppScan : private Tokens {
     }
     const bool function = name != i;
     if (!function && row.rule->id == "cuda-kernel") return;
-    // `__constant__ __device__` is a single place.
+    // Counts `__constant__ __device__` as a single place.
     if (i > 0 && scan_.facts().table("cpp.kernel").exact(word(i - 1)) != nullptr) return;
     add(row, i, std::max(i, name));
   }

@@ -47,7 +47,7 @@ class CppTokenizer {
     return end;
   }
 
-  // Returns the end of a line, which backslashes may continue.
+  // Returns the end of a line, including its continuation after backslashes.
   size_t line_end(size_t i) const {
     for (;;) {
       const auto end = text_.find('\n', i);
@@ -58,7 +58,7 @@ class CppTokenizer {
     }
   }
 
-  // Reads the path of an #include; tokens of other directives are ordinary ones.
+  // Reads the path of an #include; other directives have ordinary tokens.
   size_t directive(size_t i) {
     const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
     const size_t word = end_of_run(text_, i + 1, is_blank), word_end = end_of_run(text_, word, is_name_char);
@@ -108,7 +108,7 @@ class CppTokenizer {
     return add(TokenKind::Number, i, stop);
   }
 
-  // Reads R"mark( ... )mark".
+  // Reads a raw string: R"mark( ... )mark".
   size_t raw(size_t begin, size_t quote) {
     constexpr size_t kLongestMark = 16;
     const auto mark = text_.substr(quote + 1, kLongestMark + 1);
@@ -121,7 +121,7 @@ class CppTokenizer {
     return add(TokenKind::Text, begin, std::min(text_.size(), body_end + closing.size()), open + 1, body_end);
   }
 
-  // Reads a quoted literal, up to the end of the line at most. A character literal is a Number, since it cannot name a device.
+  // Reads a quoted literal, at most up to the end of the line. A character literal is a Number, since it cannot name a device.
   size_t quoted(size_t begin, size_t quote) {
     const char mark = text_[quote];
     const size_t body_end = closing_mark(text_, quote + 1, mark, /*escapes=*/true, /*lines=*/false);

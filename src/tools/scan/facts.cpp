@@ -18,7 +18,7 @@ double number(std::string_view text) {
   return *value;
 }
 
-// Returns the enumerator with this name; `names` has them in order, separated by blanks.
+// Returns the enumerator of this name; `names` lists them in order, separated by blanks.
 template <class Value>
 Value value_of(std::string_view text, std::string_view names) {
   const auto all = split_view(names, ' ');
@@ -74,7 +74,7 @@ const Pattern* PatternTable::find(std::string_view text) const {
 }
 
 PatternTable::DottedMatch PatternTable::find_dotted(std::string_view name, std::string_view dot) const {
-  constexpr size_t kLongest = 200;  // more than any row has
+  constexpr size_t kLongest = 200;  // longer than any row
   if (name.size() > kLongest) name = name.substr(0, name.rfind(dot, kLongest));
   for (auto part = name;;) {
     if (const auto* row = exact(part)) return {row, part.size(), part.size()};
@@ -95,11 +95,11 @@ Facts::Facts() {
   link_rules();
 }
 
-// Links rules to libraries: a rule for "apex.amp.*" belongs to apex.
+// Links each rule to its library: a rule for "apex.amp.*" belongs to apex.
 void Facts::link_rules() {
   std::map<std::string_view, const Library*> of;  // by rule id
   for (const auto& c : facts_rows(facts::apis, "apis.tsv", 5)) {
-    if (c[0] == "py.keyword") continue;  // names no library
+    if (c[0] == "py.keyword") continue;  // such a row names no library
     const auto* library = c[0] == "py.name" ? by_import(c[1].substr(0, c[1].find(".*"))) : nullptr;
     const auto found = of.emplace(c[2], library).first;
     if (found->second != library) found->second = nullptr;

@@ -31,9 +31,9 @@ struct Rule {
   double hours = 0;
   CountedFor per = CountedFor::Place;
   std::string title, why, advice;
-  bool met = false;             // without hours in a project that already supports NPUs
+  bool met = false;             // costs no hours in a project that already supports NPUs
   bool automatic = false;       // transfer_to_npu makes the change in a Python program
-  const Library* of = nullptr;  // the only library whose names the rule covers; nullptr: none or several
+  const Library* of = nullptr;  // the only library whose names the rule covers; nullptr if there is none, or several
 };
 
 struct Library {
@@ -50,25 +50,25 @@ struct Pattern {
   std::string replacement, advice;
 };
 
-/// Rows of one kind. A pattern that ends in '*' matches every text with the same beginning.
+/// The rows of one kind. A pattern that ends in '*' matches every text that begins with the rest of it.
 class PatternTable {
  public:
   void add(std::string_view pattern, Pattern row);
   const Pattern* exact(std::string_view text) const;
-  /// Returns exact(), otherwise the longest matching pattern with '*'.
+  /// Returns exact() or, if there is none, the longest matching pattern with '*'.
   const Pattern* find(std::string_view text) const;
 
   struct DottedMatch {
     const Pattern* row = nullptr;
     size_t length = 0;   // length of the text that the pattern covers, up to the end of a component
-    size_t literal = 0;  // the same without what a '*' covers
+    size_t literal = 0;  // like `length`, without the text that a '*' covers
   };
   /// Finds the row of the longest leading part of a dotted name ("a.b.c" or "a::b::c"). "a.b.*" matches "a.b.c", not "a.b".
   DottedMatch find_dotted(std::string_view name, std::string_view dot) const;
 
  private:
   TextMap<Pattern> exact_;
-  std::vector<std::pair<std::string, Pattern>> prefixes_;  // without the '*', the longest first
+  std::vector<std::pair<std::string, Pattern>> prefixes_;  // patterns without the '*', the longest first
 };
 
 class Facts {

@@ -26,7 +26,7 @@ struct Part {
   size_t begin, length;
 };
 
-// Returns the devices and backends in "cuda", "cuda:0", "nccl", "cpu:gloo,cuda:nccl", "cpu,cuda"; empty for any other text.
+// Returns the devices and backends in "cuda", "cuda:0", "nccl", "cpu:gloo,cuda:nccl" or "cpu,cuda"; empty for any other text.
 std::vector<Part> device_parts(const Facts& facts, std::string_view text) {
   constexpr size_t kLongest = 64;
   if (text.size() > kLongest || text.find_first_of(" \t\r\n") != std::string_view::npos) return {};
@@ -53,7 +53,7 @@ std::vector<Part> device_parts(const Facts& facts, std::string_view text) {
   }
 }
 
-// Names of files in lower case; the first row with a matching pattern decides.
+// File names in lower case; the first row with a matching pattern decides.
 struct LanguageRow {
   Language language;
   std::string_view names;
@@ -114,7 +114,7 @@ bool FileScan::add_device_text(std::string_view body, uint32_t at, bool editable
   const auto parts = device_parts(facts_, body);
   for (const auto& part : parts) {
     const auto begin = at + static_cast<uint32_t>(part.begin), length = static_cast<uint32_t>(part.length);
-    // A single device is shown as the complete text, one in a list as its part.
+    // Reports a single device with the complete text, a device of a list with its part only.
     const bool alone = parts.size() == 1;
     add(*part.row, alone ? at : begin, alone ? static_cast<uint32_t>(body.size()) : length,
         editable ? std::vector<Edit>{{begin, length, part.row->replacement}} : std::vector<Edit>());
@@ -205,7 +205,7 @@ bool EmbeddedCode::in_one_piece(const Edit& edit) const {
 void EmbeddedCode::scan_as_python(FileScan& scan, Encode encode) const {
   if (code_.empty()) return;
   const SourceFile inner{scan.file().path, Language::Python, code_};
-  // inserted text follows the previous byte, in the same piece
+  // text is inserted after the previous byte, in the same piece
   const auto begin_of = [&](const Edit& e) { return e.length > 0 ? places_[e.begin].begin : places_[e.begin - 1].end; };
   for (auto& hit : scan_file(scan.facts(), inner, scan.is_local())) {
     if (hit.begin >= places_.size()) continue;

@@ -1,4 +1,4 @@
-// Scans Jupyter notebooks: the code of all cells, as one program.
+// Scans a Jupyter notebook: the code of all cells, as one program.
 #include <algorithm>
 
 #include "tools/scan/file_scan.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kDeepestValue = 64;
 
-// Encodes `text` for a JSON string.
+// Encodes text as the content of a JSON string.
 std::string in_json(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -24,7 +24,7 @@ std::string in_json(std::string_view text) {
   return out;
 }
 
-// Reads the file in one pass. It only follows the nesting, and stops at malformed input.
+// Reads the file in one pass. It follows only the nesting, and stops at malformed input.
 class NotebookReader {
  public:
   explicit NotebookReader(std::string_view text) : text_(text) {}
@@ -40,7 +40,7 @@ class NotebookReader {
   enum class Role { Document, Cells, Cell, Source, Kind, Other };
   struct Cell {
     bool is_code = false;
-    std::vector<std::pair<size_t, size_t>> texts;  // bodies of the texts of its source
+    std::vector<std::pair<size_t, size_t>> texts;  // bodies of the strings of its source
   };
 
   void blanks(size_t& i) const { i = std::min(text_.size(), text_.find_first_not_of(" \t\r\n", i)); }
@@ -121,7 +121,7 @@ class NotebookReader {
     bool starts = true, foreign = false;
     for (size_t k = 0; k < code.size(); ++k) {
       const char c = code[k];
-      if (starts) foreign = c == '%' || c == '!';  // a line for the notebook or the shell
+      if (starts) foreign = c == '%' || c == '!';  // the line is for the notebook or the shell
       starts = c == '\n';
       const auto [begin, end] = cell.place(k);
       code_.add(foreign && c != '\n' ? ' ' : c, begin, end);
@@ -129,7 +129,7 @@ class NotebookReader {
     if (!code.empty()) code_.add('\n', cell.place(code.size() - 1).second, cell.place(code.size() - 1).second);
   }
 
-  // Decodes a JSON text: UTF-8, or escaped. \uXXXX only needs to become a byte that is not ASCII.
+  // Decodes a JSON string: UTF-8 or escapes. For \uXXXX, any byte that is not ASCII suffices.
   void decode(size_t begin, size_t end, EmbeddedCode& out) const {
     constexpr std::string_view kLetters = "nrtbf", kMeant = "\n\r\t\b\f";
     for (size_t i = begin; i < end;) {

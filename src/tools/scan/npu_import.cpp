@@ -7,7 +7,7 @@
 namespace npu_train::detail::scan {
 namespace {
 
-constexpr int kMostImports = 64;  // imports of torch whose surrounding lines are examined
+constexpr int kMostImports = 64;  // limit of imports of torch that are examined with the lines around them
 
 class NpuImport {
  public:
@@ -17,7 +17,7 @@ class NpuImport {
     needs_npu_ = scan_.has_device_edits() && !file_.imports_module("torch_npu");
     needs_ranks_ = scan_.rank_edits_begin() != UINT32_MAX && !file_.imports_module(kRankModule);
     if (!needs_npu_ && !needs_ranks_) return;
-    const ImportStatement* inner = nullptr;  // the first import of torch with the module, or in a function that contains every edit
+    const ImportStatement* inner = nullptr;  // an import of torch that runs with the module, or in a function that contains every edit
     int looked_at = 0;
     for (const auto& statement : file_.imports()) {
       if (!imports_torch(statement)) continue;
@@ -33,7 +33,7 @@ class NpuImport {
     }
     if (looked_at == 0) needs_npu_ = false;
     const bool early = looked_at == 0 || (inner != nullptr && scan_.rank_edits_begin() < file_.begin(inner->begin));
-    if (needs_ranks_ && early) {  // where names of npu_distributed are used first, it has been imported
+    if (needs_ranks_ && early) {  // npu_distributed must be imported before its names are used
       const bool npu = std::exchange(needs_npu_, false);
       import_at_the_top();
       needs_npu_ = npu;
@@ -49,7 +49,7 @@ class NpuImport {
     if (needs_npu_ || needs_ranks_) import_after(statement.begin, statement.end);
   }
 
-  // Returns the needed imports with a text before each of them, after each of them, or between two.
+  // Returns the needed imports, each with `before` and `after` around it.
   std::string needed_imports(const std::string& before, const std::string& after) const {
     std::string out;
     if (needs_npu_) out += before + "import torch_npu" + after;
@@ -69,7 +69,7 @@ class NpuImport {
   }
 
   struct Blocks {
-    bool begins_statement = true;  // at the start of a line or after ';', and not after the colon of `if x: import torch`
+    bool begins_statement = true;  // the token is at the start of a line or after ';', and not after the colon of `if x: import torch`
     bool function = false, type_checking = false;
     size_t innermost = 0;  // line of the innermost function or class
   };

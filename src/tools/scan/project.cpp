@@ -16,7 +16,7 @@ std::string_view folder_of_entry(std::string_view path) {
 
 std::string_view name_of_entry(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// Accepts text in any encoding that preserves ASCII, but not content with zero bytes or many control characters.
+// Whether the content is text, in any encoding that preserves ASCII: without zero bytes, and with few control characters.
 bool is_text(std::string_view content) {
   constexpr size_t kLooked = 8192;
   if (content.find('\0') != std::string_view::npos) return false;

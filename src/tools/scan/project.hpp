@@ -15,7 +15,7 @@ namespace npu_train::detail::scan {
 /// Returns the folder with links in its name resolved. Error(Usage) if it is not a folder.
 std::filesystem::path source_folder(const std::filesystem::path& folder);
 
-/// The folder with the report of a rewrite, and a file in it by which it is distinguished from a folder of the project.
+/// The folder with the report of a rewrite, and the file that distinguishes it from a folder of the project.
 inline constexpr const char* kReportFolder = "npu_migration";
 inline constexpr const char* kReportLog = "log.json";
 /// Whether a rewrite has written the folder.
@@ -52,7 +52,7 @@ class LocalModules {
 
 enum class ReadResult { Source, Other, Binary, TooLarge, Unreadable };
 
-/// Reads a file of the tree if it is source text by its name (or its first line). `why` receives the error.
+/// Reads a file of the tree if its name or its first line shows that it is source text. `why` receives the error.
 ReadResult read_source(const std::filesystem::path& root, const WalkEntry& entry, uint64_t max_bytes, SourceFile& out, std::string& why);
 
 }  // namespace npu_train::detail::scan

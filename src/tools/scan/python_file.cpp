@@ -29,7 +29,7 @@ PythonFile::PythonFile(std::string_view text) : Tokens(python_tokens(text)) {
   }
 }
 
-// Reads "a.b.c" at `i` and returns the next token. Of a name that is too long for any table, keeps only the start, since it is copied for
+// Reads "a.b.c" at `i` and returns the next token. If the name is too long for any table, keeps only its start, since it is copied for
 // every use.
 size_t PythonFile::read_dotted(size_t i, std::string& name, size_t& last) const {
   while (is_name(i)) {

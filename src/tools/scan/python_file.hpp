@@ -14,7 +14,7 @@
 
 namespace npu_train::detail::scan {
 
-// Whether a name is in a module: "torch.cuda.amp" and "torch.cuda" are in "torch.cuda", "torch.cudart" is not.
+// Whether a name is in a module: "torch.cuda.amp" and "torch.cuda" are in "torch.cuda", but "torch.cudart" is not.
 inline bool lies_in(std::string_view name, std::string_view module) {
   return name == module || (name.starts_with(module) && name.size() > module.size() && name[module.size()] == '.');
 }
@@ -46,9 +46,9 @@ class PythonFile : public Tokens {
   explicit PythonFile(std::string_view text);
 
   const std::vector<ImportStatement>& imports() const { return imports_; }
-  /// Returns the full name to which an import bound `name`; nullptr if none did.
+  /// Returns the full name that an import bound to `name`; nullptr if no import did.
   const std::string* target(std::string_view name) const;
-  /// Whether `import` bound `name`, so that it is a module and not an object.
+  /// Whether an `import` statement bound `name`, so that it is a module and not an object.
   bool is_module(std::string_view name) const { return modules_.find(name) != modules_.end(); }
   /// Modules imported by `from MODULE import *`.
   const std::vector<std::string>& stars() const { return stars_; }
@@ -62,7 +62,7 @@ class PythonFile : public Tokens {
   bool begins(const PythonLine& line, std::string_view word) const { return is(line.first, word); }
   /// Returns "f" for `def f(`; otherwise an empty text.
   std::string_view name_of_function(const PythonLine& line) const;
-  /// Returns the line after the block that begins at line `k`; `branches`: including its elif, else, except and finally.
+  /// Returns the line after the block that begins at line `k`; `branches`: the block includes its elif, else, except and finally.
   size_t end_of_block(size_t k, bool branches = false) const;
 
  private:
@@ -77,21 +77,21 @@ class PythonFile : public Tokens {
   std::vector<std::string> stars_;
 };
 
-/// Finds code that already supports NPUs: a rewrite of its CUDA part would break it. Returns the functions, top-level statements, members
-/// of a class and logical lines that name an NPU: the texts "npu", "npu:0" and "hccl", names with the part npu (torch.npu,
-/// is_npu_available, MULTI_NPU), torch.accelerator, getattr(torch, device, torch.cuda). Includes functions for CUDA for which the file has
-/// a counterpart for NPUs (is_cuda_available and is_npu_available). Byte ranges, sorted by their beginning and joined if they overlap.
+/// Finds code that already supports NPUs, which an edit of its CUDA part would break. Returns the functions, top-level statements, class
+/// members and logical lines that name an NPU: the texts "npu", "npu:0" and "hccl", names with the part npu (torch.npu, is_npu_available,
+/// MULTI_NPU), torch.accelerator, getattr(torch, device, torch.cuda). Includes functions for CUDA for which the file has a counterpart for
+/// NPUs (is_cuda_available and is_npu_available). Byte ranges, sorted by their beginning and joined if they overlap.
 FileScan::Ranges npu_ranges(const PythonFile& file);
-/// Returns the same ranges for the variable ASCEND_RT_VISIBLE_DEVICES.
+/// Like npu_ranges(), for code that names the variable ASCEND_RT_VISIBLE_DEVICES.
 FileScan::Ranges variable_ranges(const PythonFile& file);
 /// Returns the position of the first use of torch.npu, torch_npu or torch.accelerator; -1: none.
 int64_t first_npu_use(const PythonFile& file);
 
 /// Adds `import torch_npu` and `import npu_distributed` if edits of `scan` need them and no import provides them: after the first import of
-/// torch that runs with the module, in a function that contains all of the edits, or after the documentation and __future__.
+/// torch that runs with the module or is in a function with all of the edits, else after the documentation and __future__.
 void import_torch_npu(FileScan& scan, const PythonFile& file);
 
-/// Adds the edits of --distributed that concern statements and not names: set_epoch() at the start of each epoch.
+/// Adds the edits of --distributed to statements: set_epoch() at the start of each epoch.
 void add_epoch_edits(FileScan& scan, const PythonFile& file);
 
 }  // namespace npu_train::detail::scan

@@ -16,7 +16,7 @@ class PythonScan : private PythonFile {
     find_own_names();
     find_requirements();
     for (const auto& statement : imports()) import_statement(statement);
-    if (scan_.ranks()) add_epoch_edits(scan_, *this);  // before edits of the same statements
+    if (scan_.ranks()) add_epoch_edits(scan_, *this);  // before the edits of the same statements
     auto next = imports().begin();
     for (size_t i = 0; i < size();) {
       if (i == 0 || is_line_end(i - 1)) statement_ = i;
@@ -38,8 +38,8 @@ class PythonScan : private PythonFile {
 
   Edit edit(size_t first, size_t last, std::string text) const { return {begin(first), span(first, last), std::move(text)}; }
 
-  // Finds the project's own names: `def cuda(self)`, which calls that a rewrite turned into .npu() would no longer find, and attributes
-  // such as `self.is_cuda = ...` and `def is_cuda(self)`, which are not those of a tensor.
+  // Finds names of the project itself: `def cuda(self)`, which a call would no longer find after its rewrite to .npu(), and attributes such
+  // as `self.is_cuda = ...` and `def is_cuda(self)`, which are not those of a tensor.
   void find_own_names() {
     const auto &methods = scan_.facts().table("py.method"), &attributes = scan_.facts().table("py.attribute");
     for (size_t i = 0; i < size(); ++i) {
@@ -132,7 +132,7 @@ class PythonScan : private PythonFile {
     return chain(i);
   }
 
-  // Reads a chain `a.b.c` as far as possible; returns the next token.
+  // Reads a chain `a.b.c` as far as possible. Returns the next token.
   size_t chain(size_t first) {
     std::string written(word(first));
     size_t last = first;
@@ -146,7 +146,7 @@ class PythonScan : private PythonFile {
     return last + 1;
   }
 
-  // Looks up the full name that the imports give to `written`. Returns true if the chain is done.
+  // Looks up `written` by the full name that imports give to it. Returns true if the chain is done.
   bool known_name(size_t first, size_t last, const std::string& written) {
     const auto base = word(first);
     const auto* bound = target(base);
@@ -158,28 +158,28 @@ class PythonScan : private PythonFile {
     auto found = table.find_dotted(full, ".");
     if (found.row == nullptr && bound == nullptr)
       for (const auto& module : stars())
-        // Beyond the module, the row must contain a part of the name: torch.cuda.* covers every name of the file.
+        // The row must match more of the name than the module, since torch.cuda.* covers every name of the file.
         if (const auto inside = table.find_dotted(module + "." + written, "."); inside.literal > module.size() + 1) {
           add(*inside.row, first, last);
           return true;
         }
     if (found.row == nullptr && bound != nullptr && last == first + 2) {
-      if (!is_module(base)) member(last, true);  // numpy.double() is a function
+      if (!is_module(base)) member(last, true);  // a function of a module is no member: numpy.double()
       return true;
     }
     if (found.row == nullptr || (bound == nullptr && base != "torch")) return false;
     used_.insert(std::string(base));
-    if (found.row->rule->id == "data-parallel" && is_type_test(first, last)) return true;  // the test is false if no such model is created
+    if (found.row->rule->id == "data-parallel" && is_type_test(first, last)) return true;  // the test is false if there is no such model
     name_found(first, last, found, bound == nullptr ? base : std::string_view(*bound), full);
     return true;
   }
 
-  // Replaces a name by that of npu_distributed.py: classes of models wherever they are named, others if they are called.
+  // Replaces a name by that of npu_distributed.py. Classes of models are replaced wherever they are named, other names if they are called.
   bool rank_name(size_t first, size_t last, const std::string& full) {
     const auto* row = scan_.facts().table("ranks.name").exact(full);
     if (row == nullptr) return false;
     const bool model = row->rule->id == "data-parallel", base = is(statement_, "class"), called = is(last + 1, "(");
-    if (row->replacement.empty()) {  // a call that matters next to files of rank 0
+    if (row->replacement.empty()) {  // a call on files, which matters if rank 0 writes some
       if (called && target(word(first)) != nullptr)
         of_files_.push_back({.rule = row->rule, .begin = begin(first), .length = span(first, last), .advice = row->advice});
       return false;
@@ -191,7 +191,7 @@ class PythonScan : private PythonFile {
     }
     if (called && full.ends_with(".DataLoader")) samplers(last + 1);
     used_.insert(std::string(word(first)));
-    if (!model && base) {  // a class of the project has its own arguments
+    if (!model && base) {  // a derived class of the project has its own arguments
       add(*row, first, last);
       return true;
     }
@@ -205,7 +205,7 @@ class PythonScan : private PythonFile {
     scan_.add({.rule = &scan_.facts().rule("ranks"), .begin = begin(first), .length = span(first, last), .advice = advice});
   }
 
-  // Returns the bracket that is open at a token of a statement; size() if none is.
+  // Returns the bracket that is still open at a token of a statement; size() if there is none.
   size_t opening(size_t i) const {
     constexpr size_t kFarthest = 256;
     int closed = 0;
@@ -222,7 +222,7 @@ class PythonScan : private PythonFile {
     return open > 0 && is(open, "[") && is_value(open - 1);
   }
 
-  // Recognises partial(DataLoader, ...) and save = torch.save; not annotations and tests of types.
+  // Recognises a name that is passed on, as in partial(DataLoader, ...) and save = torch.save. Annotations and tests of types do not count.
   bool is_passed_on(size_t first, size_t last) const {
     if (first == 0 || is(last + 1, ".") || in_subscript(first) || is_type_test(first, last)) return false;
     return is(first - 1, "=") || is(first - 1, "return") || is(first - 1, "(") || is(first - 1, ",");
@@ -239,7 +239,7 @@ class PythonScan : private PythonFile {
     }
   }
 
-  // Whether only a literal may stand here: in a pattern, an annotation or Literal[...], beside another text, as bytes.
+  // Whether the language allows only a literal here: in a pattern, an annotation or Literal[...], next to another text, as bytes.
   bool must_be_literal(size_t i) const {
     const auto prefix = text().substr(begin(i), (*this)[i].body - begin(i));
     if (prefix.find_first_of("bB") != std::string_view::npos || is_text(i + 1)) return true;
@@ -250,7 +250,7 @@ class PythonScan : private PythonFile {
     return is(i - 1, ":") && i > 1 && is_name(i - 2) && (parameter || i - 2 == statement_);
   }
 
-  // Whether a text is the name of an environment variable that is set.
+  // Whether the text is the name of an environment variable that the code sets.
   bool is_set_variable(size_t i) const {
     if (i < 2) return false;
     return (is(i + 1, "]") && is(i + 2, "=")) || is(i + 1, ":") || is(i - 2, "setdefault") || is(i - 2, "putenv");
@@ -275,11 +275,11 @@ class PythonScan : private PythonFile {
 
   void name_found(size_t first, size_t last, const PatternTable::DottedMatch& found, std::string_view module, const std::string& full) {
     const auto& row = *found.row;
-    const auto beyond = full.substr(found.length);  // attributes after the known part
+    const auto beyond = full.substr(found.length);  // attributes after the matched part
     size_t end = last - 2 * static_cast<size_t>(std::count(beyond.begin(), beyond.end(), '.'));
     end = std::max(end, first);
     for (size_t i = end + 2; i <= last; i += 2) member(i);
-    // Names from an import of torch.cuda are fixed at the import.
+    // The edit of a name from torch.cuda is made at its import.
     if (!row.replacement.empty() && lies_in(module, "torch.cuda")) return;
     if (row.replacement.empty() || !lies_in(row.replacement, module)) return add(row, first, end);
     auto replacement = row.replacement;
@@ -304,7 +304,7 @@ class PythonScan : private PythonFile {
     const bool own = of_self && own_methods_.contains(name);
     const bool mechanical = !row->replacement.empty() && !own;
     auto edits = mechanical ? std::vector<Edit>{edit(i, i, row->replacement)} : std::vector<Edit>();
-    // A rank has its own device: .cuda(0) becomes .npu().
+    // Replaces .cuda(0) by .npu() for ranks, because each has its own device.
     if (scan_.ranks() && mechanical && called && is_kind(i + 2, TokenKind::Number) && is(i + 3, ")"))
       edits.push_back(edit(i + 2, i + 2, ""));
     else if (scan_.ranks() && mechanical && called && names_device(i + 2))
@@ -340,19 +340,19 @@ class PythonScan : private PythonFile {
     const auto& token = (*this)[i];
     const auto body = token.body_in(text());
     const bool starts = i == 0 || is_line_end(i - 1);
-    if (starts && is_line_end(i + 1)) return;  // documentation
+    if (starts && is_line_end(i + 1)) return;  // a docstring
     if (scan_.ranks() && body == "CUDA_VISIBLE_DEVICES" && is_set_variable(i))
       by_hand(i, i, "it must leave each rank its device: set it before the launcher starts");
     if (scan_.add_environment(body, token.body)) return;
     if (in_requirements(i)) return scan_requirement(scan_, body, token.body);
-    if (is(statement_, "__all__")) return;                        // names
-    const bool first_device = scan_.ranks() && body == "cuda:0";  // which is that of each rank
+    if (is(statement_, "__all__")) return;                        // a list of names
+    const bool first_device = scan_.ranks() && body == "cuda:0";  // it means the device of each rank
     if (is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2) && !(first_device && is(i - 2, "Literal"))) return;  // the key of a container
     if ((is(i - 1, "{") || is(i - 1, ",")) && is(i + 1, ":")) {
       if (scan_.is_device_text(body)) scan_.add("device-key", token.begin, token.length);
       return;
     }
-    if (is_value_of_device(i)) return;  // its key is reported
+    if (is_value_of_device(i)) return;  // the key is reported
     if (scan_.is_device_text(body) && in_list_of_devices(i)) {
       scan_.add("device-list", token.begin, token.length);
       return;
@@ -369,7 +369,7 @@ class PythonScan : private PythonFile {
     return is(i - 1, ":") && is_text(i - 2) && (is(i - 3, "{") || is(i - 3, ",")) && scan_.is_device_text(body(i - 2));
   }
 
-  // Recognises "cuda" in ["cuda", "xpu"]: only texts, including another kind of accelerator; not the arguments of a call.
+  // Recognises "cuda" in ["cuda", "xpu"]: a list of texts that has another kind of accelerator. Arguments of a call do not count.
   bool in_list_of_devices(size_t i) const {
     static constexpr std::string_view kKinds[] = {"xpu", "mps", "hpu", "npu", "mlu", "musa", "hip", "rocm", "xla", "tpu", "mtia"};
     constexpr size_t kLongest = 64;
@@ -411,7 +411,7 @@ class PythonScan : private PythonFile {
     return behind != requirements_.begin() && i < std::prev(behind)->second;
   }
 
-  // Reports imported but unused names, such as `from torch.nn import DataParallel`: there is no other place to report them.
+  // Reports names that are imported but not used, such as `from torch.nn import DataParallel`, since no use can be reported.
   void names_without_use() {
     for (const auto& statement : imports()) {
       if (!statement.from || statement.relative || lies_in(statement.module, "torch.cuda")) continue;
@@ -429,7 +429,7 @@ class PythonScan : private PythonFile {
   std::set<std::string, std::less<>> own_methods_, own_attributes_, used_;
   std::vector<std::pair<size_t, size_t>> requirements_;
   size_t statement_ = 0;       // first token of the current line
-  std::vector<Hit> of_files_;  // calls on files, which matter if rank 0 writes some
+  std::vector<Hit> of_files_;  // calls on files, which matter if rank 0 writes some of them
   bool saves_ = false;
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 // Nested fields of f-strings below this depth are plain text.
 constexpr int kDeepest = 4;
-// Bytes that may be searched in vain for the ends of fields; beyond that, texts are read as plain ones.
+// Limit of bytes that are searched in vain for the ends of fields. Beyond it, f-strings are read as plain text.
 constexpr size_t kMostWasted = size_t{32} << 20;
 
 class PythonTokenizer {
@@ -128,7 +128,7 @@ class PythonTokenizer {
         }
         size_t looked_to = i;
         const size_t close = field_end(i + 1, end, triple, level, looked_to);
-        fields = close < end;  // an unclosed field makes the rest plain text
+        fields = close < end;  // without its end, the field and the rest are plain text
         if (!fields) wasted_ += looked_to - i;
         if (fields && ranges != nullptr) ranges->emplace_back(i + 1, close);
         i = fields ? close + 1 : i + 1;
@@ -139,7 +139,8 @@ class PythonTokenizer {
     return {body, end, end};
   }
 
-  // Returns the position of the brace that closes the field at `i`, or `end`. In the format after a colon, quotes are ordinary characters.
+  // Returns the position of the brace that closes the field at `i`; `end` if there is none. Quotes in the format after a colon are ordinary
+  // characters.
   size_t field_end(size_t i, size_t end, bool lines, int level, size_t& looked_to) const {
     int depth = 0;
     bool format = false;

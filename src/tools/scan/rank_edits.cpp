@@ -1,4 +1,4 @@
-// Statements that ranks need in addition to the program's own.
+// Adds statements that a program needs only when it runs as ranks.
 #include <string>
 
 #include "npu_train/core/text.hpp"
@@ -45,7 +45,7 @@ void add_epoch_edits(FileScan& scan, const PythonFile& file) {
     if (same_line) {
       call += "; ";
     } else {
-      const auto line_start = file.text().rfind('\n', at) + 1;  // the body is not on the first line
+      const auto line_start = file.text().rfind('\n', at) + 1;  // the body begins on a later line
       const bool crlf = line_start >= 2 && file.text()[line_start - 2] == '\r';
       call += (crlf ? "\r\n" : "\n") + std::string(file.text().substr(line_start, at - line_start));
     }

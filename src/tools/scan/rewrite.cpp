@@ -27,7 +27,7 @@ constexpr size_t kLeftOut = 100;
 constexpr const char* kLauncher = "run_distributed.sh";
 constexpr const char* kRankFile = "npu_distributed.py";
 
-// Returns why one process for each NPU cannot replace DataParallel; "" if it can.
+// Returns the reason why one process per NPU cannot replace DataParallel; "" if it can.
 std::string not_distributed(const SourceScan& scan) {
   if (!scan.starts_ranks.empty()) return "the project starts its own processes (" + scan.starts_ranks + ")";
   const auto in_python = [](const SourceFinding& f) { return f.rule == "data-parallel" && f.file.ends_with(".py"); };
@@ -35,7 +35,7 @@ std::string not_distributed(const SourceScan& scan) {
   return any ? "" : "no Python file uses torch.nn.DataParallel";
 }
 
-// Returns `text` with each `what` replaced.
+// Returns `text` with each occurrence of `what` replaced by `by`.
 std::string with(std::string_view text, std::string_view what, const std::string& by) {
   std::string out(text);
   for (size_t at = out.find(what); at != std::string::npos; at = out.find(what, at + by.size())) out.replace(at, what.size(), by);
@@ -88,7 +88,7 @@ class Copy {
       }
     }
     if (ranks_) add_ranks(log);
-    // Last and from the inside out: a folder without write permission cannot be filled afterwards.
+    // Sets permissions last and from the inside out: a folder without write permission cannot be filled afterwards.
     for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry)
       if (entry->kind == WalkEntry::Kind::Folder) take_mode(*entry);
   }
@@ -114,7 +114,7 @@ class Copy {
     return true;
   }
 
-  // Notes a program that starts the training: a file with DataParallel or, if those are imported, any that is started as a program.
+  // Collects candidates for the program that starts the training: programs with DataParallel, other programs, and files at the top with it.
   void note_program(const SourceFile& file, const std::vector<Hit>& hits) {
     if (file.language != Language::Python) return;
     const bool program = file.text.find("__main__") != std::string::npos;
@@ -123,7 +123,7 @@ class Copy {
     if (!program && parallel && file.path.find('/') == std::string::npos) scripts_.push_back(file.path);
   }
 
-  // Returns the line, from 1, that the place `at` of the original has in the copy.
+  // Returns the line, from 1, in the copy for the place `at` in the original.
   static int64_t line_of_copy(std::string_view text, const std::vector<Hit>& hits, uint32_t at) {
     auto line = 1 + std::count(text.begin(), text.begin() + at, '\n');
     for (const auto& hit : hits)
@@ -145,7 +145,7 @@ class Copy {
     }
   }
 
-  // Writes what ranks need into the copy.
+  // Adds the module and the launcher that ranks need to the copy.
   void add_ranks(RewriteLog& log) {
     const auto& found = !programs_.empty() ? programs_ : !other_programs_.empty() ? other_programs_ : scripts_;
     const bool known = found.size() == 1 && found[0].find_first_of("\"\\$`'\n") == std::string::npos;
@@ -161,7 +161,7 @@ class Copy {
     out_.launcher = kLauncher;
   }
 
-  // The folder appears atomically, so its files need no temporary names, for which long names would leave no space.
+  // Writes a file without a temporary name, for which long names would leave no space. The complete folder appears atomically.
   void write(const WalkEntry& entry, std::string_view content) {
     std::ofstream file(to_ / entry.path, std::ios::binary);
     file.write(content.data(), static_cast<std::streamsize>(content.size()));
@@ -206,7 +206,7 @@ class Copy {
   fs::path root_, to_;
   bool ranks_;
   Rewrite& out_;
-  std::vector<std::string> programs_, other_programs_, scripts_;  // candidates for the program of the launcher
+  std::vector<std::string> programs_, other_programs_, scripts_;  // candidates for the program that the launcher starts
 };
 
 }  // namespace

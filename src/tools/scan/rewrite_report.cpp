@@ -12,7 +12,7 @@
 namespace npu_train::detail::scan {
 namespace {
 
-constexpr size_t kLine = 200;   // shown code points of a line
+constexpr size_t kLine = 200;   // shown length of a line, in code points
 constexpr size_t kContext = 3;  // lines around a change in a diff
 
 std::vector<std::string_view> lines_with_ends(std::string_view text) {
@@ -30,7 +30,7 @@ void put_lines(char mark, std::string_view text, std::string& out) {
   }
 }
 
-// Writes names like git: one with blanks ends in a tab; one with quotes, controls or bytes beyond ASCII is a C string.
+// Writes a name like git: a name with blanks ends in a tab; one with quotes, controls or bytes beyond ASCII is a C string.
 std::string shown_name(const std::string& side, const std::string& path) {
   const bool plain = std::all_of(path.begin(), path.end(), [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; });
   if (plain) return side + path + (path.find(' ') == std::string::npos ? "" : "\t");
@@ -43,13 +43,13 @@ std::string shown_name(const std::string& side, const std::string& path) {
 }
 
 std::string range(size_t first, size_t count) {
-  // An empty range is given by the line before it.
+  // An empty range is numbered by the line before it.
   return std::to_string(count == 0 ? first : first + 1) + (count == 1 ? "" : "," + std::to_string(count));
 }
 
-// A line of the old text, and the line or lines that replace it. Both include their line ends, if any.
+// A line of the old text, and the text that replaces it. Both include their line ends, if any.
 struct ChangedLine {
-  size_t line = 0;  // from 0
+  size_t line = 0;  // counted from 0
   std::string_view before;
   std::string after;
 };
@@ -57,8 +57,8 @@ struct ChangedLine {
 // Returns the lines that the edits of `hits` change. `hits` must be sorted, each inside one line.
 std::vector<ChangedLine> changed_lines(std::string_view text, const std::vector<Hit>& hits) {
   std::vector<ChangedLine> out;
-  size_t line = 0, begin = 0, end = 0;  // of the line that is being changed
-  size_t done = 0;                      // up to where it was copied
+  size_t line = 0, begin = 0, end = 0;  // the line that is being changed
+  size_t done = 0;                      // end of the text that was already copied
   const auto close = [&] {
     if (!out.empty()) out.back().after += text.substr(done, end - done);
   };

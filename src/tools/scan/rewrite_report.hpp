@@ -12,7 +12,7 @@
 
 namespace npu_train::detail::scan {
 
-/// Writes log.json and changes.diff while files are copied: memory use does not grow with the project.
+/// Writes log.json and changes.diff while files are copied, so that memory use does not grow with the project.
 class RewriteLog {
  public:
   /// `folder` receives the report; `source` is the displayed path of the project.

@@ -16,7 +16,7 @@ using namespace detail::scan;
 
 namespace {
 
-// Names the first few blocking rules, those with the most hours.
+// Names the blocking rules with the most hours.
 std::string what_blocks(const SourceScan& scan) {
   constexpr size_t kNamed = 3;
   std::vector<std::string> titles;
@@ -38,7 +38,7 @@ std::string headline(const SourceScan& scan) {
 
 namespace {
 
-// Explains the consequence if the project already supports NPUs.
+// Explains what it means that the project already supports NPUs.
 std::string serves_npu_text(const SourceScan& scan) {
   int64_t left = 0;
   for (const auto& rule : scan.rules)
@@ -65,7 +65,7 @@ Tone tone_of(LibraryState state) {
 
 constexpr size_t kMostPlaces = 20'000;
 
-// Counts the places by who makes the change; "" without places.
+// Returns how many places each side changes (torch_npu, the tool, a person); "" without places.
 std::string done_by_text(const SourceScan& scan) {
   static const std::map<DoneBy, std::string> names = {{DoneBy::Nobody, "nothing to do"},
                                                       {DoneBy::Automatic, "torch_npu's transfer_to_npu does it"},
@@ -87,7 +87,7 @@ ReportTable libraries_table(const SourceScan& scan) {
   return out;
 }
 
-// Without libraries in the text, in which the table of libraries comes before.
+// Returns the rules without those of libraries unless `libraries`: the text has a separate table of libraries before.
 ReportTable rules_table(const SourceScan& scan, bool libraries) {
   ReportTable out{.title = "Actions", .layout = ReportTable::Layout::List, .apart = true};
   for (const auto& r : scan.rules) {

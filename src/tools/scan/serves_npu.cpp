@@ -9,12 +9,12 @@
 namespace npu_train::detail::scan {
 namespace {
 
-// Recognises torch.npu and torch.accelerator, at the token of the last name.
+// Whether the token is the last name of torch.npu or torch.accelerator.
 bool of_torch(const PythonFile& file, size_t i) {
   return file.is(i - 1, ".") && file.is(i - 2, "torch") && (file.is(i, "npu") || file.is(i, "accelerator"));
 }
 
-// Returns the position of the part "npu" in is_npu_available or MULTI_NPU; npos if there is none.
+// Returns the position of the component "npu" in is_npu_available or MULTI_NPU; npos if there is none.
 size_t npu_part(std::string_view name) {
   for (size_t at = 0; at + 3 <= name.size(); ++at) {
     const bool begins = at == 0 || name[at - 1] == '_', ends = at + 3 == name.size() || name[at + 3] == '_';
@@ -23,7 +23,7 @@ size_t npu_part(std::string_view name) {
   return std::string_view::npos;
 }
 
-// Recognises `getattr(torch, device.type, torch.cuda)`: any device, and CUDA only if torch has no module of that name.
+// Recognises `getattr(torch, device.type, torch.cuda)`, which serves any device, and CUDA only if torch has no module of that name.
 bool is_default_module(const PythonFile& file, size_t i) {
   constexpr size_t kFarthest = 16;
   if (!file.is(i, "cuda") || !file.is(i + 1, ")") || !file.is(i - 1, ".") || !file.is(i - 2, "torch") || !file.is(i - 3, ",")) return false;
@@ -79,7 +79,7 @@ class NpuRanges {
   }
 
  private:
-  // Handles classes with `CUDA = "cuda"` and `NPU = "npu"`: adds the statements of a class if one of them names an NPU.
+  // Handles classes with `CUDA = "cuda"` and `NPU = "npu"`: if a statement of the class names an NPU, adds all of them.
   void add_members(size_t k) {
     const size_t end = file_.end_of_block(k);
     bool named = false;
@@ -104,8 +104,8 @@ class NpuRanges {
 
   const PythonFile& file_;
   const std::vector<PythonLine>& lines_;
-  std::vector<size_t> seen_;                         // number of tokens before each position that name an NPU
-  std::set<std::string, std::less<>> counterparts_;  // functions such as is_cuda_available, if is_npu_available is also defined
+  std::vector<size_t> seen_;                         // for each position, the number of tokens before it that name an NPU
+  std::set<std::string, std::less<>> counterparts_;  // functions such as is_cuda_available for which the file also defines is_npu_available
   FileScan::Ranges out_;
 };
 

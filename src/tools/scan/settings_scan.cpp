@@ -51,7 +51,7 @@ std::string_view without_comment(std::string_view line) {
   return line;
 }
 
-// Returns the value in a line of YAML, after "key: " or "- ".
+// Returns the value in a line of YAML, which follows "key: " or "- ".
 std::string_view yaml_value(std::string_view line) {
   auto rest = trimmed(without_comment(line));
   while (rest.starts_with("- ")) rest = trimmed(rest.substr(2));
@@ -71,7 +71,7 @@ void scan_requirement(FileScan& scan, std::string_view line, uint32_t at) {
   const auto url = rest.find("://");
   if (rest.starts_with('-') && !rest.starts_with("-e ")) return;
   if (url != std::string_view::npos && rest.find(" @") == std::string_view::npos) {
-    // in git+https://github.com/NVIDIA/apex.git@23.05#egg=apex, the last part of the path
+    // the name is the last part of the path, as in git+https://github.com/NVIDIA/apex.git@23.05#egg=apex
     const auto stop = rest.find_first_of("#? ", url);
     name = rest.substr(url + 3, stop == std::string_view::npos ? stop : stop - url - 3);
     name = name.substr(0, name.find(".git@"));
@@ -96,9 +96,9 @@ void scan_requirements(FileScan& scan) {
 }
 
 void scan_toml(FileScan& scan) {
-  bool table = false;  // keys are packages ([tool.poetry.dependencies]), or names of lists of packages
+  bool table = false;  // in [tool.poetry.dependencies], where keys are packages, or names of lists of packages
   bool list = false;   // inside of dependencies = [ ... ]
-  bool cfg = false;    // after install_requires = of setup.cfg: one package per line
+  bool cfg = false;    // after install_requires = in setup.cfg, where each line is a package
   for_each_line(scan.text(), [&](std::string_view line, size_t at) {
     const auto content = trimmed(without_comment(line));
     if (content.starts_with('[') && !list) {
@@ -139,7 +139,7 @@ void scan_yaml(FileScan& scan) {
     const auto value = yaml_value(line);
     const auto place = [&](std::string_view part) { return static_cast<uint32_t>(at) + offset_of(part, line); };
     const auto whole = without_quotes(value);
-    // Keys may be names of variables: "CUDA_VISIBLE_DEVICES: 0,1".
+    // A key may be the name of a variable: "CUDA_VISIBLE_DEVICES: 0,1".
     auto key = trimmed(without_comment(line));
     while (key.starts_with("- ")) key = trimmed(key.substr(2));
     key = key.substr(0, key.find_first_of(":= "));
@@ -147,7 +147,7 @@ void scan_yaml(FileScan& scan) {
     if (const auto* row = scan.facts().table("yaml.pair").exact(std::string(key) + ": " + std::string(whole)))
       return scan.add(*row, place(key), static_cast<uint32_t>(whole.data() + whole.size() - key.data()));
     if (whole.empty() || scan.add_environment(whole, place(whole))) return;
-    if (value.ends_with(':')) return;  // a key whose value begins on the next line
+    if (value.ends_with(':')) return;  // the value of the key begins on the next line
     if (scan.add_device_text(whole, place(whole))) return;
     if (const auto* row = scan.facts().table("shell").find(whole)) return scan.add(*row, place(whole), static_cast<uint32_t>(whole.size()));
     if (value.starts_with('[') || value.starts_with('{'))

@@ -42,9 +42,10 @@ const char* to_string(DoneBy done_by) {
 namespace {
 
 constexpr size_t kNotes = 100;
-constexpr size_t kFirstPlaces = 5;  // of an operator
+constexpr size_t kFirstPlaces = 5;  // places that are listed for an operator
 
-// transfer_to_npu changes what Python functions do, so it also serves devices that a command line or a settings file names.
+// Returns who makes a change. transfer_to_npu changes Python's functions, so it also serves devices that a command line or a file of
+// settings names.
 DoneBy done_by(const Hit& hit, Language language) {
   static constexpr Language kOfPython[] = {Language::Python, Language::Notebook, Language::Shell, Language::Yaml, Language::Json};
   const bool runs = std::find(std::begin(kOfPython), std::end(kOfPython), language) != std::end(kOfPython);
@@ -171,8 +172,8 @@ class Collector {
   }
 
  private:
-  // Returns the hours of each library, without the hours of rules for some of its names (apex.amp of apex, the attention of xFormers),
-  // which are counted separately.
+  // Returns the hours of each library, without those of rules for some of its names (apex.amp of apex, the attention of xFormers), which
+  // are counted separately.
   std::map<const Library*, double> hours_of_libraries() const {
     std::map<const Library*, double> out;
     for (const auto& [library, use] : libraries_) {
@@ -184,7 +185,7 @@ class Collector {
     return out;
   }
 
-  // Returns the sentence on the hours of a library that rules for some of its names count: " 1 h of its 4 h is counted in ...".
+  // Returns the sentence about a library's hours that rules for some of its names count: " 1 h of its 4 h is counted in ...".
   std::string parts_of(const Library& library) const {
     double hours = 0;
     std::vector<std::string> rules;
@@ -247,7 +248,7 @@ class Collector {
 
 void note(SourceScan& scan, const std::string& text) { scan.notes.push_back(visible_text(text)); }
 
-/// Keeps the first notes if there are more than kNotes, and adds the number of the others.
+/// Keeps the first kNotes notes, and adds the number of the others.
 void cut_notes(SourceScan& scan) {
   if (scan.notes.size() <= kNotes) return;
   const auto more = scan.notes.size() - (kNotes - 1);

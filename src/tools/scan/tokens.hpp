@@ -20,7 +20,7 @@ enum class TokenKind : uint8_t {
 
 struct Token {
   TokenKind kind = TokenKind::Symbol;
-  bool formatted = false;  // Text: an f-string, whose fields follow as tokens in braces; words of a shell: preceded by a variable
+  bool formatted = false;  // Text: an f-string, whose fields follow as tokens in braces; words of a shell: a variable's name, after $ or ${
   bool prose = false;      // words of a shell: inside quotes with blanks
   uint32_t begin = 0, length = 0;
   uint32_t body = 0, body_length = 0;
@@ -37,7 +37,7 @@ struct Token {
   uint32_t end() const { return begin + length; }
 };
 
-/// A text, which must outlive this object, and its tokens; the last one is a LineEnd. Positions outside of them are of no kind and no word.
+/// A text, which must outlive this object, and its tokens, of which the last is a LineEnd. A position beyond them has no kind and no word.
 class Tokens {
  public:
   Tokens(std::string_view text, std::vector<Token> tokens) : text_(text), tokens_(std::move(tokens)) {}
@@ -81,11 +81,11 @@ size_t end_of_run(std::string_view text, size_t i, Accepts accepts) {
   while (i < text.size() && accepts(text[i])) ++i;
   return i;
 }
-/// Returns the position after a backslash and the character that it escapes; a line end may be two.
+/// Returns the position after a backslash and the escaped character, or the escaped line end, which may have two characters.
 inline size_t after_backslash(std::string_view text, size_t i) {
   return std::min(text.size(), i + (text.substr(i + 1).starts_with("\r\n") ? 3 : 2));
 }
-/// Returns the position of the character `mark` that closes a text at `i`, or of the end of the line or of `text` if it is missing.
+/// Returns the position of the `mark` that closes a text at `i`; if it is missing, the end of the line or of `text`.
 inline size_t closing_mark(std::string_view text, size_t i, char mark, bool escapes = true, bool lines = true) {
   while (i < text.size() && text[i] != mark && (lines || text[i] != '\n'))
     i = text[i] == '\\' && escapes ? after_backslash(text, i) : i + 1;
