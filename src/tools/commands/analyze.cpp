@@ -34,7 +34,7 @@ RunConfig config_of(const AnalyzeArguments& args, const Parts& parts) {
   return load_config(file, overrides, parts);
 }
 
-// Returns the strategy with which the NPUs of one server train the configuration; "" also if it cannot be sharded.
+// Returns the strategy with which the NPUs of one server can train the configuration; "" if none suffices, or if it cannot be sharded.
 std::string strategy_that_fits(const RunConfig& config, int64_t hbm, bool overrides, const Parts& parts) {
   constexpr int kServer = 8;  // NPUs of an Atlas 800 of each generation; those of A3 have 16
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));

@@ -27,7 +27,7 @@ struct AverageArguments {
   bool json = false;
 };
 
-// Returns the checkpoints of a run, or of its folder of checkpoints, in the order of their steps; any other path itself.
+// Returns the checkpoints of a run, or of its folder of checkpoints, in the order of their steps; for any other path, the path itself.
 std::vector<std::string> sources_in(const std::string& path) {
   const auto folder = fs::is_directory(fs::path(path) / "checkpoints") ? fs::path(path) / "checkpoints" : fs::path(path);
   if (!fs::is_directory(folder) || fs::exists(folder / "manifest.json")) return {path};
@@ -42,7 +42,7 @@ std::vector<std::string> sources_in(const std::string& path) {
   return out;
 }
 
-// The sum of the weights so far, in fp64. Tensors of integers, such as counters of batches, are those of the newest source.
+// The sum of the weights so far, in fp64. Integer tensors, such as counters of batches, are taken from the newest source.
 struct Sum {
   NamedTensors tensors{};
   std::string first{};

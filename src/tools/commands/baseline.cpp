@@ -24,7 +24,7 @@ int baseline(const BaselineArguments& args, const Parts& parts) {
   check(!args.out.empty() || !args.against.empty() || args.json || !config.output.dir.empty(), ErrorKind::Usage, "baseline",
         "nothing would be written: output.dir is empty; hint: --out FILE");
   check_writable({args.out, args.html});
-  check_options(args.options);  // before hours of training, like all checks that do not depend on it
+  check_options(args.options);  // before hours of training, like all checks that need no results
   std::optional<Baseline> reference;
   if (!args.against.empty()) reference = read_baseline(args.against);
   const auto now = record_baseline(config, parts, reference ? &*reference : nullptr);

@@ -20,7 +20,7 @@ namespace {
 struct BenchArguments {
   std::vector<std::string> words, compare, history, cards;
   std::string model, precision, device, out, csv, html, figures;
-  std::vector<int> nproc;  // with dist; empty: default_worlds()
+  std::vector<int> nproc;  // world sizes for section dist; empty: default_worlds()
   std::string rank_report;
   bool elsewhere = false;
   int64_t image = 0, num_classes = 0, threads = 0, seeds = 5;
@@ -31,8 +31,8 @@ struct BenchArguments {
 /// Whether a model with these options, including defaults, reads token ids.
 bool takes_tokens(const PartConfig& model) { return model.options.find("vocab_size") != nullptr; }
 
-/// If the configuration names no data, sets generated images of the model's size, or text of its context length, for sections that read
-/// data.
+/// Sets data for sections that read them, if the configuration names none: generated images of the model's size, or text of its context
+/// length.
 void give_data(RunConfig& config, const BenchOptions& options, const Parts& parts) {
   const auto reads = [](const std::string& w) { return w == "train" || w == "loader" || w == "scaling"; };
   if (std::none_of(options.what.begin(), options.what.end(), reads)) return;
@@ -64,13 +64,13 @@ std::vector<std::string> words_of(const BenchArguments& args) {
 RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   auto [file, overrides] = split_words(args.words);
   if (!args.model.empty()) {
-    overrides.insert(overrides.begin(), "model={name: " + args.model + "}");  // model.KEY=VALUE on the command line adds to it
+    overrides.insert(overrides.begin(), "model={name: " + args.model + "}");  // model.KEY=VALUE on the command line adds to this part
     overrides.push_back("model.name=" + args.model);
   }
   for (auto& word : options_of(args)) overrides.push_back(std::move(word));
   ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(file);
   if (file.empty()) {
-    ConfigProblems unknown;  // reported later
+    ConfigProblems unknown;  // problems, which are reported later
     const bool tokens = takes_tokens(parts.models.resolve({.name = args.model}, "model", unknown));
     if (tokens) node.set("task", ConfigNode{{"name", "language_model"}});
     node.set("optimizer", tokens || args.model.starts_with("vit")
@@ -82,7 +82,7 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
   if (args.num_classes > 0) {
     node.set("model.num_classes", ConfigNode(args.num_classes));
-    node.set("model.allow_unused_classes", ConfigNode(true));  // only the time is measured, whatever the data are
+    node.set("model.allow_unused_classes", ConfigNode(true));  // only the time is measured, so the classes of the data do not matter
   }
   auto config = bind_config(node, parts);
   if (file.empty() && config.data.name.empty() && !config.model.name.empty()) give_data(config, args.options, parts);

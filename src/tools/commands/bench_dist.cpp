@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// `words`: the configuration, and its overrides.
+// Returns the command of a rank. `words`: the file and the overrides of the configuration.
 std::vector<std::string> rank_command(const std::vector<std::string>& words, const char* what, const fs::path& report,
                                       const BenchOptions& o) {
   std::vector<std::string> out{fs::read_symlink("/proc/self/exe").string(), "bench"};
@@ -51,7 +51,7 @@ struct World {
   std::optional<BenchReport> report{};
   int exit_code = 0;
   std::string failure{};
-  bool interrupted() const {  // by the user
+  bool interrupted() const {  // whether the user has interrupted it
     constexpr int kBySignal = 128;
     return exit_code > kBySignal;
   }
@@ -69,8 +69,8 @@ int64_t threads_of_rank(const RunConfig& config, int ranks) {
   return config.trainer.threads > 0 ? config.trainer.threads : std::max<int64_t>(1, cpu_count() / ranks);
 }
 
-// Measures the peak speeds for the shares in the table, with as many threads as all ranks have. Call it after the worlds, since it
-// initialises the device.
+// Measures the peak speeds that the table's shares refer to, with as many threads as all ranks together. Call it after the worlds have run,
+// since it initialises the device.
 MachineSpeed machine_speed(const RunConfig& config, int ranks) {
   const auto device = run_device(config);
   const ThreadCount threads(static_cast<int>(std::min<int64_t>(cpu_count(), ranks * threads_of_rank(config, ranks))));
@@ -116,7 +116,7 @@ BenchReport bench_worlds(const RunConfig& given, const BenchOptions& options, st
     if (world.interrupted()) break;
   }
   std::stable_partition(worlds.begin(), worlds.end(),
-                        [](const BenchReport& w) { return w.exit_code == 0; });  // the first one describes all
+                        [](const BenchReport& w) { return w.exit_code == 0; });  // a world that succeeded describes all, so it comes first
   return joined_worlds(std::move(worlds));
 }
 

@@ -9,7 +9,7 @@
 
 namespace npu_train::cli {
 
-/// Starts the worlds one after the other, the largest with the trace, and joins the reports of their ranks 0. A world that fails is
+/// Starts the worlds one after the other, the largest one with the trace, and joins the reports of their ranks 0. A world that fails is
 /// reported as a row. Call it from a single-threaded process, before a device is initialised.
 BenchReport bench_worlds(const RunConfig& config, const BenchOptions& options, std::vector<int> nproc, const Parts& parts);
 

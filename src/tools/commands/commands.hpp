@@ -27,7 +27,7 @@ void add_verify_determinism(CLI::App& app, Command& run);
 void add_compare(CLI::App& app, Command& run);
 void add_validate(CLI::App& app, Command& run);
 void add_analyze(CLI::App& app, Command& run);
-/// `launch` is set for --dist, which starts processes before a device is initialised.
+/// `launch` is set if --dist is given, which starts processes before a device is initialised.
 void add_doctor(CLI::App& app, Command& run, std::function<int()>& launch);
 void add_memory(CLI::App& app, Command& run);
 void add_plan(CLI::App& app, Command& run);
@@ -38,7 +38,7 @@ void add_data(CLI::App& app, Command& run);
 void add_report(CLI::App& app, Command& run);
 void add_tokenize(CLI::App& app, Command& run);
 void add_generate(CLI::App& app, Command& run);
-/// Not a Command, since its processes are started before a device is initialised.
+/// Sets no Command, because the launched processes start before a device is initialised.
 void add_launch(CLI::App& app, std::function<int()>& run);
 /// Removes the -- before the program of npu_tool launch; otherwise CLI11 would pass all following words to npu_tool itself.
 void drop_launch_separator(int& argc, char** argv);

@@ -32,7 +32,7 @@ struct CompareArguments {
   int64_t rows = 20;
 };
 
-// Reads one "a: b" per line, as in msprobe's data_mapping.yaml; # begins a comment.
+// Reads one pair "a: b" per line, as in msprobe's data_mapping.yaml; # begins a comment.
 std::map<std::string, std::string> read_mapping(const std::string& path) {
   const auto node = load_yaml(path);
   check(node.is_map(), ErrorKind::Usage, "compare", path, ": not a mapping; each line must be 'name in A: name in B'");
@@ -76,7 +76,7 @@ bool is_weights(const std::string& path) {
   return is_safetensors_name(p) || is_pth_name(p);
 }
 
-// The kinds of a path's content; bits, since an option may apply to several kinds.
+// Kinds of a path's content. They are bits, since an option may apply to several kinds.
 enum Kind : unsigned {
   kNone = 0,
   kDump = 1,
@@ -101,12 +101,12 @@ constexpr std::array<KindName, 7> kKinds = {{{kDump, "a dump", "dumps"},
                                              {kEnvironment, "an environment", "environments"},
                                              {kMonitor, "a monitor", "monitors"}}};
 
-// The kinds to which an option applies, and its purpose; options that are not listed apply to all kinds.
+// The purpose of an option, and the kinds to which it applies. An option that is not listed applies to all kinds.
 struct OptionUse {
   const char* name;
   unsigned kinds;
   const char* purpose;
-  const char* needs = "";  // an option whose name begins so is required
+  const char* needs = "";  // beginning of the name of another option that it requires
 };
 constexpr std::array<OptionUse, 21> kUses = {{
     {"--reference", kDump, "a third dump in fp32, with which both are compared"},
@@ -157,7 +157,7 @@ std::string checkpoint_around(const std::string& path) {
 
 Kind kind_of(const std::string& path) {
   if (is_dump(path)) return kDump;
-  if (!dump_around(path).empty() || !checkpoint_around(path).empty()) return kNone;  // a stack.json is not a log
+  if (!dump_around(path).empty() || !checkpoint_around(path).empty()) return kNone;  // a stack.json of a dump is not a log
   if (is_weights(path)) return kCheckpoint;
   const auto text = kind_of_run_file(path);
   const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const KindName& name) { return name.one == text; });
@@ -195,7 +195,7 @@ std::string hint_for(Kind a, Kind b) {
   return "; hint: the dump of a run is in its folder dump, unless dump.dir names another one";
 }
 
-// Rejects options that do not apply; none is silently ignored.
+// Rejects options that do not apply, so that none is ignored silently.
 void check_options_of(const CompareArguments& args, Kind kind) {
   std::vector<std::string> wrong;
   for (const auto& use : kUses) {
@@ -222,7 +222,7 @@ Kind common_kind(const CompareArguments& args) {
   auto a = kind_of(args.a), b = kind_of(args.b);
   for (const auto& [path, kind] : {std::pair(args.a, a), std::pair(args.b, b)})
     check(kind != kNone, ErrorKind::Data, "compare", path, ": unknown kind of input", meant_instead(path));
-  if ((a | b) == kLogs) a = b = kHistory;  // compares with the log in the run folder
+  if ((a | b) == kLogs) a = b = kHistory;  // a log is compared with the log in the other side's run folder
   check(a == b, ErrorKind::Usage, "compare", args.a, " is ", name_of(a).one, ", ", args.b, " is ", name_of(b).one,
         "; allowed: two paths of the same kind", hint_for(a, b));
   check_options_of(args, a);

@@ -23,7 +23,7 @@ Finding training_step(const Device& device, const std::string& precision, const 
   config.data = {.name = "generated", .options = {{"train_size", 32}, {"val_size", 16}, {"batch_size", 16}, {"num_workers", "0"}}};
   config.optimizer = {.name = "adamw", .options = {{"lr", 1e-3}}};
   config.trainer.fast_dev_run = true;
-  // Without a log: the finding contains the messages.
+  // Logs nothing, because the finding contains the messages.
   const ScopedLogSink quiet({});
   const auto start = std::chrono::steady_clock::now();
   const auto result = Trainer(config).fit();
@@ -39,7 +39,7 @@ Finding training_step(const Device& device, const std::string& precision, const 
   return f;
 }
 
-/// Returns the selected devices; reports those that cannot be used in `out`.
+/// Returns the selected devices. Adds findings on those that cannot be used to `out`.
 std::vector<Device> meant_devices(const std::string& device, std::vector<Finding>& out) {
   if (device.empty() || device == "auto") return usable_devices(out);
   try {

@@ -37,7 +37,7 @@ constexpr const char* kError = "error: ";
 
 fs::path place_of(const fs::path& folder, int rank) { return folder / ("rank" + std::to_string(rank)); }
 
-/// Records which part of the test a rank has reached; the last line counts.
+/// Records which part of the test a rank has reached. Only the last line of the file counts.
 void report_place(const std::string& folder, int rank, const std::string& place) {
   if (!folder.empty()) std::ofstream(place_of(folder, rank), std::ios::app) << npu_train::detail::visible_text(place) << std::endl;
 }
@@ -104,7 +104,7 @@ int start_worlds(const DistArguments& args) {
   return print_report(args, worlds);
 }
 
-/// Runs the test as a rank of a launcher: of ours, which reads the folder, or of the user's.
+/// Runs the test as a rank of a launcher: of this command's, which reads the folder, or of the user's.
 int be_rank(const DistArguments& args, const Launch& launch) {
   const bool quiet = !args.folder.empty();  // the launcher reports the result
   std::unique_ptr<ScopedLogSink> silence;

@@ -20,7 +20,7 @@ struct EvalArguments {
   bool json = false;
 };
 
-// Whether the averages of the checkpoint are validated; sets `config` so that the run swaps them in.
+// Whether the checkpoint's averages are validated; sets `config` so that the run swaps them in.
 bool takes_averages(const EvalArguments& args, const RunState& state, RunConfig& config) {
   const auto set = weight_set_argument("eval", args.weights).value_or(WeightSet::Auto);
   const bool there = state.count("ema") != 0;

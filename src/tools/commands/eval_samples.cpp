@@ -17,9 +17,9 @@
 namespace npu_train::cli {
 namespace {
 
-constexpr int64_t kIndexPart = int64_t{1} << 20;  // rows are fp32, which holds integers up to 2^24: an index is two numbers
+constexpr int64_t kIndexPart = int64_t{1} << 20;  // an index is stored as two fp32 numbers, which hold integers only up to 2^24
 
-// Returns [samples, 6]: both parts of the index, target, prediction, its probability, that of the target.
+// Returns [samples, 6]: two parts of the index, target, prediction, its probability, the target's probability.
 at::Tensor rows_of(const StepOutput& output, const Batch& batch) {
   const auto probabilities = output.outputs.first().detach().narrow(0, 0, batch.size).to(at::kFloat).softmax(1);
   const auto target = batch.target().narrow(0, 0, batch.size);
@@ -140,7 +140,7 @@ std::shared_ptr<SampleOutcomes> collect_outcomes(RunConfig& config, Parts& parts
   });
   const auto* given = config.task.options.find("metrics");
   auto metrics = given != nullptr && given->is_list() ? *given : ConfigNode::list({});
-  if (metrics.items().empty()) {  // those of a classifier without a list
+  if (metrics.items().empty()) {  // default metrics of a classifier that names none
     metrics.push_back(ConfigNode{{"name", "accuracy"}, {"k", 1}});
     if (classes == 0 || classes > 5) metrics.push_back(ConfigNode{{"name", "accuracy"}, {"k", 5}});
   }

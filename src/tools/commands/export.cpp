@@ -20,7 +20,7 @@ namespace npu_train::cli {
 namespace {
 
 constexpr uint64_t kSeed = 0;
-constexpr int64_t kCheckedBatch = 5;  // differs from 2 and 3, which the export records
+constexpr int64_t kCheckedBatch = 5;  // differs from the batches 2 and 3 that the export records
 constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
 
 struct ExportArguments {
@@ -32,7 +32,7 @@ struct ExportArguments {
   bool external_data = false, check = false, json = false;
 };
 
-// Decides by the file's extension.
+// Whether the file's extension selects TorchScript.
 bool is_torchscript(const ExportArguments& args) { return std::filesystem::path(args.to).extension() == ".pt"; }
 
 int64_t opset_of(const ExportArguments& args) { return args.opset.value_or(OnnxOptions().opset); }
@@ -133,7 +133,7 @@ Batch batch_of(const Model& model, int64_t samples) {
   return example_batch(model.inputs, {.samples = samples, .sizes = {}, .zeros = false, .generator = generator});
 }
 
-// Whether the file agrees with the model.
+// Whether the file agrees with the model; adds the comparison to the document and the text.
 bool agrees(const FileComparison& c, Json& document, std::string& text) {
   document.set(
       "checks",
@@ -146,7 +146,7 @@ bool onnx_agrees(const ExportArguments& args, const Model& model, Json& document
   const auto tolerance = args.dtype == "fp16" ? kOnnxHalfTolerance : kOnnxTolerance;
   try {
     return agrees(check_onnx(args.to, model, batch_of(model, kCheckedBatch), tolerance), document, text);
-  } catch (const Error&) {  // without onnxruntime too: the file exists, and it is not checked
+  } catch (const Error&) {  // prints the export first: the file exists, even if it cannot be checked (without onnxruntime, for example)
     print(args.json, document, text);
     throw;
   }

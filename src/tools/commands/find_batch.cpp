@@ -13,7 +13,7 @@ namespace npu_train::cli {
 namespace {
 
 constexpr const char* kFindBatch = "find-batch";
-constexpr int kMostTrials = 5;  // each with a tenth less than the one before
+constexpr int kMostTrials = 5;  // number of trials, each with a tenth fewer samples than the one before
 
 struct FindBatchArguments {
   std::vector<std::string> words;
@@ -23,7 +23,7 @@ struct FindBatchArguments {
 
 struct Found {
   int64_t batch = 0, predicted = 0;
-  std::optional<int64_t> measured{};  // by two steps with this batch
+  std::optional<int64_t> measured{};  // the batch with which two steps were measured
   std::vector<int64_t> too_large{};   // batches that were predicted to fit and did not
 };
 
@@ -34,7 +34,7 @@ int64_t memory_of_card(const RunConfig& config) {
   return device.is_cpu() ? 0 : std::max<int64_t>(0, backend_of(device).memory(device).total);
 }
 
-// Returns the largest batch that fits. `prove`: trains two steps with it, and with smaller ones as long as they do not fit.
+// Returns the largest batch that fits. `prove`: trains two steps with it, and with smaller ones until one fits.
 std::optional<Found> find(const RunConfig& config, int64_t limit, bool prove, const Parts& parts) {
   const auto model = measure_memory(config, parts);
   Found out{.batch = model.largest_batch(limit)};
@@ -63,7 +63,7 @@ int find_batch(const FindBatchArguments& args, const Parts& parts) {
         "device is cpu, which has the memory of the machine; hint: device=auto with --hbm 32GiB, for a card that is not here");
   const auto card = memory_of_card(config), limit = args.hbm.empty() ? card : size_argument("--hbm", args.hbm);
   check(limit > 0, ErrorKind::Usage, kFindBatch, "no card is here; hint: give the memory of the one that is meant, as in --hbm 32GiB");
-  config.sim_npu.hbm = "1024TiB";  // the steps are measured, and compared with the limit
+  config.sim_npu.hbm = "1024TiB";  // the measured steps must not fail; their memory is compared with the limit
   config.sim_npu.unsupported_ops = "ignore";
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   const auto found = find(config, limit, /*prove=*/card > 0, parts);

@@ -14,8 +14,8 @@ namespace npu_train::cli {
 namespace {
 
 constexpr const char *kFindLr = "find-lr", *kRising = "find_lr";
-// The rule of Lightning's lr_find: the loss is smoothed, the test ends at a multiple of the least loss, and the suggestion is where the
-// loss falls most steeply over the logarithm of the rate, without the first and the last points.
+// The rule of Lightning's lr_find: the loss is smoothed, the test ends when the loss is a multiple of the least one, and the suggestion is
+// where the loss falls most steeply over the logarithm of the rate, without the first and the last points.
 constexpr double kSmoothing = 0.98, kStopAt = 4;
 constexpr size_t kSkipFirst = 10, kSkipLast = 1;
 
@@ -30,7 +30,7 @@ struct Point {
   double lr, loss, smoothed;
 };
 
-// Collects the losses, and stops the run when they have grown.
+// Collects the losses. Stops the run when they have grown.
 class Curve final : public Callback {
  public:
   void on_step_end(TrainLoop& loop, const StepReport& report) override {
@@ -54,7 +54,7 @@ class Curve final : public Callback {
 std::optional<double> suggestion(const std::vector<Point>& points) {
   if (points.size() < kSkipFirst + kSkipLast + 2) return std::nullopt;
   const size_t begin = kSkipFirst, end = points.size() - kSkipLast;
-  const auto slope = [&](size_t i) {  // differences as numpy.gradient computes them
+  const auto slope = [&](size_t i) {  // differences, computed as by numpy.gradient
     const size_t before = i > begin ? i - 1 : i, after = i + 1 < end ? i + 1 : i;
     return (points[after].smoothed - points[before].smoothed) / static_cast<double>(after - before);
   };
@@ -64,7 +64,7 @@ std::optional<double> suggestion(const std::vector<Point>& points) {
   return slope(steepest) < 0 ? std::optional(points[steepest].lr) : std::nullopt;
 }
 
-// A line for about every twentieth of the points, with a bar.
+// Returns a line with a bar for about every twentieth point.
 std::string text_of(const std::vector<Point>& points) {
   double least = std::numeric_limits<double>::infinity(), most = 0;
   for (const auto& p : points) least = std::min(least, p.smoothed), most = std::max(most, p.smoothed);
@@ -77,7 +77,7 @@ std::string text_of(const std::vector<Point>& points) {
   return out;
 }
 
-// The configured run, with a rate that rises exponentially over the steps instead of its schedule.
+// Runs the configured training with a rate that rises exponentially over the steps, in place of its schedule.
 std::vector<Point> measure(const FindLrArguments& args, const Parts& given) {
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, kFindLr, "no configuration; give CONFIG.yaml [key=value ...]");
@@ -104,7 +104,7 @@ std::vector<Point> measure(const FindLrArguments& args, const Parts& given) {
   try {
     trainer.fit();
   } catch (const Error& e) {
-    if (e.kind() != ErrorKind::Diverged || curve->points.empty()) throw;  // the end of the curve
+    if (e.kind() != ErrorKind::Diverged || curve->points.empty()) throw;  // the loss has diverged, which ends the curve
   }
   return curve->points;
 }

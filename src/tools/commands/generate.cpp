@@ -58,7 +58,7 @@ at::Tensor logits_of(const Model& model, const std::vector<int64_t>& tokens) {
   return model.forward(at::tensor(tokens, at::kLong).unsqueeze(0).to(device)).to(at::kCPU, at::kFloat).select(0, 0);
 }
 
-// Returns the model that continues the text; for a model with images, its decoder with the given image.
+// Returns the model that continues the text. For a model with images, this is its decoder with the given image.
 Model decoder_of(const GenerateArguments& args, const Predictor& predictor) {
   const auto& model = predictor.model();
   const bool reads_images = image_places(model).has_value();
@@ -69,7 +69,7 @@ Model decoder_of(const GenerateArguments& args, const Predictor& predictor) {
   return reads_images ? about_image(model, predictor.read_image(args.image)) : model;
 }
 
-// Returns the tokens of a prompt. A question about an image is preceded by the place of the image and followed by a line feed, as in the
+// Returns the tokens of a prompt. A question about an image has a placeholder of the image before it and a line feed after it, as in the
 // data image_questions.
 std::vector<int64_t> tokens_of_prompt(const std::string& prompt, const TextCodec& codec, const Model& whole) {
   auto out = codec.encode(prompt, /*special_tokens=*/true);
@@ -94,7 +94,7 @@ std::vector<std::string> prompts_of_file(const std::string& path) {
 }
 
 struct Prompt {
-  std::string shown;  // before the generated text
+  std::string shown;  // text that is printed before the generated one
   std::vector<int64_t> tokens;
 };
 
@@ -141,7 +141,7 @@ Json continued(const GenerateArguments& args, const Model& model, const TextCode
   auto options = args.options;
   GeneratedText text(codec.decode, args.stops, /*print=*/!args.json && codec.decode);
   bool begun = args.json;
-  // Not before the prompt has been checked.
+  // Call it only after the prompt has been checked.
   const auto begin = [&] {
     if (!begun) std::printf("%s", npu_train::detail::visible_lines(prompt.shown).c_str());
     begun = true;

@@ -31,7 +31,7 @@ TextCodec bytes_codec() {
   TextCodec out;
   out.encode = [](const std::string& text, bool) { return byte_tokens(text); };
   out.decode = [](const std::vector<int64_t>& ids) {
-    std::vector<int64_t> bytes;  // a token of an image is none
+    std::vector<int64_t> bytes;  // without the tokens that stand for images
     std::copy_if(ids.begin(), ids.end(), std::back_inserter(bytes), [](int64_t id) { return id < kByteVocabulary; });
     return npu_train::detail::with_replacements(text_of_bytes(bytes));
   };
@@ -76,7 +76,7 @@ bool GeneratedText::append(const std::string& more) {
   return !ended_;
 }
 
-// Returns the length without an end that may be the beginning of a stop text.
+// Returns the length of the text without an end that may be the beginning of a stop text.
 size_t GeneratedText::sure() const {
   size_t out = text_.size();
   for (const auto& stop : stops_)

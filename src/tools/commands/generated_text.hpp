@@ -1,4 +1,4 @@
-// The text of a language model: its tokens, and what is shown while they are generated.
+// The text of a language model: its tokens, and the output while they are generated.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace npu_train::cli {
 
-/// How texts become tokens, and back. Without `encode`, the model has tokens whose texts are not known.
+/// Converts texts to tokens and back. Without `encode`, the texts of the model's tokens are unknown.
 struct TextCodec {
   std::function<std::vector<int64_t>(const std::string& text, bool special_tokens)> encode{};
   TextStream::Decode decode{};
   TextSettings settings{};
 };
 
-/// Returns the codec of a tokenizer: `tokenizer` (a file or folder), or the one in the folder of the weights; of bytes, for a model with
-/// that vocabulary. Error(Data) for a tokenizer with more tokens than the model.
+/// Returns the codec of `tokenizer` (a file or folder) or, if it is "", of the tokenizer in the folder of the weights; for a model with a
+/// vocabulary of bytes, that of bytes. Error(Data) if the tokenizer has more tokens than the model.
 TextCodec text_codec(const Model& model, const std::string& tokenizer, const std::string& weights);
 
-/// A text that is generated: it ends before the first of some texts, and is printed as soon as it cannot become one of them.
+/// A text that is generated. It ends before the first stop text, and is printed as soon as it cannot be the beginning of one.
 class GeneratedText {
  public:
   GeneratedText(TextStream::Decode decode, std::vector<std::string> stops, bool print);
 
-  /// Adds a token; false: the text has ended.
+  /// Adds a token. Returns false if the text has ended.
   bool add(int64_t token);
-  /// Prints what was held back, and returns the text.
+  /// Prints the rest, which was held back, and returns the text.
   const std::string& finish();
 
  private:

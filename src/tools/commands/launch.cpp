@@ -26,7 +26,7 @@ void add_launch(CLI::App& app, std::function<int()>& run) {
   auto* sub = app.add_subcommand("launch", "run a program as several processes that train together: launch --nproc N PROGRAM ARGUMENTS...");
   add_launch_options(*sub, *args);
   sub->get_option("--nproc")->required();
-  sub->prefix_command();  // all words from the program on belong to it
+  sub->prefix_command();  // all words from the program on belong to the program
   sub->callback([args, sub, &run] {
     run = [args, sub] {
       const auto command = sub->remaining();

@@ -13,7 +13,7 @@ namespace npu_train::cli {
 bool is_model_key(const std::string& word) { return word.starts_with("model.") && word.find('=') != std::string::npos; }
 
 PartConfig ModelArguments::part(const Parts& parts) const {
-  if (!named()) with_weights_options({}, parts, weights);  // throws, with the reason, unless a config.json names the network
+  if (!named()) with_weights_options({}, parts, weights);  // throws an error with the reason, unless a config.json names the network
   ConfigNode node{{"model", named() ? ConfigNode{{"name", name}} : ConfigNode{{"weights", weights}}}};
   for (const auto& key : keys) {
     check(is_model_key(key), ErrorKind::Usage, "command line", "'", key, "' is not understood; allowed: model.KEY=VALUE");
@@ -31,7 +31,7 @@ std::optional<WeightSet> weight_set_argument(const char* command, const std::str
   return weight_set_of(word);
 }
 
-// A folder of Hugging Face is named by its path, unless a model has that name.
+// Treats a name as the path of a folder of Hugging Face, unless a model has that name.
 ModelArguments ModelArguments::with_folder(const char* command, const Parts& parts) const {
   std::error_code error;
   if (!named() || parts.models.contains(name) || !std::filesystem::is_directory(name, error)) return *this;

@@ -15,7 +15,7 @@ namespace npu_train::cli {
 struct ModelArguments {
   std::string checkpoint;
   std::string name;
-  std::string weights;            // with a name: a file or folder; with a checkpoint: plain or ema
+  std::string weights;            // with a name: a file or folder; with a checkpoint: plain | ema
   int64_t num_classes = 0;        // 0: model.num_classes or the model's default
   std::vector<std::string> keys;  // "model.image_size=384"
 
@@ -24,9 +24,9 @@ struct ModelArguments {
   bool given() const { return named() || !checkpoint.empty() || !weights.empty() || !keys.empty() || num_classes != 0; }
   /// Returns the model section of a configuration. Error(Usage) for keys of other sections, and for those that the model does not have.
   PartConfig part(const Parts& parts) const;
-  /// Error(Usage), with the name `command`, unless the arguments give either a checkpoint or a model, by its name or by weights with a
-  /// config.json; if `needs_weights`, a name requires weights.
-  /// With `--model FOLDER`, the folder's config.json names the network.
+  /// Returns where the model comes from. With `--model FOLDER`, the folder's config.json names the network. Error(Usage), with the name
+  /// `command`, unless the arguments give either a checkpoint or a model, by its name or by weights with a config.json; if `needs_weights`,
+  /// a name requires weights.
   ModelSource source(const char* command, bool needs_weights, const Parts& parts) const;
 
  private:

@@ -1,4 +1,4 @@
-// The part of a run's report about what its section monitor recorded.
+// The part of a run's report on the records of its section `monitor`.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -52,7 +52,7 @@ LinePlot::Series norm_of_all(const MonitorLog& log, const std::string& name) {
   return out;
 }
 
-// Draws the gradient norms that left their bands first.
+// Plots the gradient norms that were the first to leave their bands.
 void plot_exits(Report& out, const MonitorRecord& m) {
   constexpr size_t kMostCurves = 8;
   LinePlot plot{.title = "Gradient norms that left their bands", .x_label = "step", .y_label = "norm", .log_y = true};
@@ -70,12 +70,12 @@ void plot_exits(Report& out, const MonitorRecord& m) {
   out.plot(std::move(plot));
 }
 
-// Draws the norms of the last recorded window, layer by layer.
+// Plots the norms of the last recorded window, layer by layer.
 void plot_last(Report& out, const MonitorLog& log, const std::string& what) {
   BarPlot plot{.title = "Norms of " + what + " in the last recorded window", .x_label = what, .y_label = "norm", .log_y = true};
   for (const auto& s : log.series)
     if (s.what == what) plot.bars.push_back({.name = s.name, .value = s.rows.back().norm});
-  if (what == "gradients") std::reverse(plot.bars.begin(), plot.bars.end());  // in forward order, as the others
+  if (what == "gradients") std::reverse(plot.bars.begin(), plot.bars.end());  // in forward order, like the other kinds
   if (!plot.bars.empty()) out.plot(std::move(plot));
 }
 

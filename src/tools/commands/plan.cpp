@@ -35,7 +35,7 @@ PlanOptions plan_options(const PlanArguments& args) {
   if (args.measured.empty()) return out;
   out.measured = read_measured(args.measured);
   const bool shares_cores = std::any_of(out.measured.begin(), out.measured.end(), [](const auto& step) { return step.load > 0; });
-  // Rates that a measurement does not determine keep these values.
+  // If a measurement does not determine a rate, the rate keeps this value.
   const double memory = args.memory_rate.empty() ? 5e9 : out.rates.memory;
   if (shares_cores) out.rates = {.flops = 1e11, .memory = memory, .message = 1e-4, .contention = 0.2, .carrying = 1e-9};
   return out;

@@ -31,7 +31,7 @@ struct PredictArguments {
   bool json = false;
 };
 
-// Moves words of the form model.KEY=VALUE from the images to the model.
+// Moves words of the form model.KEY=VALUE from the list of images to the model's arguments.
 void take_model_keys(PredictArguments& args) {
   auto& words = args.images;
   const auto keys = std::stable_partition(words.begin(), words.end(), [](const std::string& word) { return !is_model_key(word); });
@@ -61,7 +61,7 @@ struct Predictions {
   OutputMeaning meaning = OutputMeaning::OneClass;
   std::string checkpoint, why;
   bool averages = false;
-  std::map<size_t, std::string> unreadable;  // by index of the image
+  std::map<size_t, std::string> unreadable;  // reasons, by index of the image
 };
 
 // Joins the rows of logits; rows of unreadable images become NaN.
@@ -128,7 +128,7 @@ std::vector<ImageAnswer> answers_of(const Predictions& predicted, const std::vec
   return out;
 }
 
-// Prints the answers, or where they were written.
+// Prints the answers, or the name of the file with the answers.
 void report(const PredictArguments& args, const Predictions& predicted, const std::vector<ImageAnswer>& answers) {
   auto document = Json::object({{"checkpoint", predicted.checkpoint.empty() ? Json() : Json(predicted.checkpoint)}});
   auto text = checkpoint_line(predicted.checkpoint, predicted.why, predicted.averages);

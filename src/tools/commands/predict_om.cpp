@@ -36,7 +36,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-// Parses npu, npu:2, auto.
+// Returns the number in npu, npu:2 or auto.
 int npu_of(const std::string& device) {
   if (device == "auto" || device == "npu") return 0;
   const auto number = device.starts_with("npu:") ? whole_number(device.substr(4)) : std::nullopt;

@@ -1,4 +1,4 @@
-// npu_tool predict --om: runs an offline model of Ascend's compiler, with class names and image preparation from several sources.
+// npu_tool predict --om: runs an offline model of Ascend's compiler. Class names and image preparation come from several sources.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,12 +24,12 @@ struct OfflineArguments {
 
 void add_offline_options(CLI::App& sub, OfflineArguments& args);
 
-/// Logits [images, classes], the class names, and what the outputs mean; OneClass without a checkpoint.
+/// Logits [images, classes], the class names, and the meaning of the outputs, which is OneClass without a checkpoint.
 using OfflineLogits = std::tuple<at::Tensor, std::vector<std::string>, OutputMeaning>;
 
-/// Returns the logits of the images; calls `bad` for each unreadable one, whose logits are NaN. Normalisation, transforms and names are
-/// from `checkpoint` if given; otherwise from m.onnx next to m.om, as npu_tool export writes it; otherwise from the options, with the
-/// transforms of ImageNet. Error(Usage) for options that contradict each other or the model.
+/// Returns the logits of the images. Calls `bad` for each unreadable image, whose logits are NaN. Normalisation, transforms and names are
+/// those of `checkpoint` if given; otherwise those of m.onnx next to m.om, as npu_tool export writes it; otherwise those of the options,
+/// with the transforms of ImageNet. Error(Usage) for options that contradict each other or the model.
 OfflineLogits offline_logits(const OfflineArguments& args, const std::string& checkpoint, const std::string& device,
                              const std::vector<std::string>& images, const OfflinePredictor::OnBadImage& bad, const Parts& parts);
 

@@ -17,7 +17,7 @@ struct ProfileArguments {
   bool json = false;
 };
 
-// Returns the file of a run's folder, of its folder `profile`, or the given file.
+// Returns the profile in a run's folder or in its folder `profile`; for a file, the file itself.
 std::filesystem::path profile_file(const std::filesystem::path& given) {
   std::error_code ignored;
   for (const auto& file : {given / "profile" / "profile.json", given / "profile.json"})

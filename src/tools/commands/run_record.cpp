@@ -17,17 +17,17 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWhere = "report";
 
-// Returns metrics.csv up to its last line end: a run that is writing, or was killed, leaves a part of a row.
+// Reads metrics.csv up to its last line end, because a run that is writing, or was killed, leaves an incomplete row.
 CsvTable read_rows(const fs::path& path) {
   const CsvLimits limits{.bytes = uint64_t{1} << 30, .cells = 50'000'000};
   auto text = read_file(path, limits.bytes);
-  text.resize(text.rfind('\n') + 1);  // 0 without a line end
+  text.resize(text.rfind('\n') + 1);  // npos + 1 is 0: nothing remains without a line end
   auto rows = parse_csv(text, path.string(), limits);
   for (const char* column : {"epoch", "step", "phase", "loss", "lr"}) rows.index(column);
   return rows;
 }
 
-// Returns the origin of the explained overflow, and the advice.
+// Returns the origin of the last explained overflow, and the advice.
 std::vector<std::string> read_overflow(const fs::path& path) {
   if (!fs::exists(path)) return {};
   const auto report = load_json(path);
@@ -43,7 +43,7 @@ std::vector<std::string> read_overflow(const fs::path& path) {
   return out;
 }
 
-// `config`: that of the run, which has the width of the bands.
+// Reads the monitor of a run. `config`: the run's configuration, which has the width of the bands.
 std::optional<MonitorRecord> read_monitor_of(const fs::path& folder, const ConfigNode& config) {
   const auto path = folder / "monitor.csv";
   if (!fs::exists(path)) return std::nullopt;
@@ -63,14 +63,14 @@ RunRecord read_run(const fs::path& folder) {
   if (fs::exists(folder / "environment.json")) out.environment = read_environment(folder / "environment.json");
   try {
     out.monitor = read_monitor_of(folder, out.config);
-  } catch (const Error& e) {  // it is not essential: a run that is killed at its start, for example, leaves an empty one
+  } catch (const Error& e) {  // not essential: for example, a run that is killed at its start leaves an empty file
     out.monitor_error = e.what();
   }
   out.overflow = read_overflow(folder / "overflow_report.json");
   return out;
 }
 
-// Names the runs by what differs in their folders: "a/version_0", "b/version_0".
+// Names the runs by the parts in which their folders differ: "a/version_0", "b/version_0".
 void name_runs(std::vector<RunRecord>& runs, const std::vector<fs::path>& folders) {
   if (runs.size() == 1) {
     runs[0].name = folders[0].string();

@@ -1,4 +1,4 @@
-// What training runs wrote into their folders, and a report of it.
+// The files that training runs wrote into their folders, and a report on them.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace npu_train::cli {
 
-/// What the section monitor of a run recorded.
+/// The records of a run's section `monitor`.
 struct MonitorRecord {
   MonitorLog log{};
   std::vector<BandExit> exits{};
@@ -23,26 +23,26 @@ struct MonitorRecord {
 
 /// The files of one run; it may still be running.
 struct RunRecord {
-  std::string name{};  ///< the folder, without what the folders of all runs have in common
+  std::string name{};  ///< the folder, without the beginning that the folders of all runs share
   ConfigNode config{};
   CsvTable rows{};                                   ///< metrics.csv
   std::vector<double> steps{};                       ///< the column step of the rows
   Json history{};                                    ///< history.json; null before the end of the first epoch
   std::map<std::string, std::string> environment{};  ///< empty if there is no environment.json
   std::optional<MonitorRecord> monitor{};            ///< monitor.csv
-  std::string monitor_error{};                       ///< why there is one that was not read
+  std::string monitor_error{};                       ///< the reason why an existing monitor.csv was not read
   std::vector<std::string> overflow{};               ///< sentences about the last overflow that was explained
 };
 
-/// Reads run folders. Error(Data) for a folder without config.yaml or metrics.csv, and for damaged files other than
-/// monitor.csv; Error(Usage) if a folder is given twice. An incomplete last row of metrics.csv, which is being written, is omitted.
+/// Reads run folders. Error(Data) for a folder without config.yaml or metrics.csv, and for damaged files other than monitor.csv;
+/// Error(Usage) if a folder is given twice. The last row of metrics.csv is omitted if it is incomplete because it is being written.
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders);
 
-/// One run: results, curves, epochs, configuration and environment. Several: their results and curves side by side, and the settings that
-/// differ.
+/// Returns a report. Of one run: results, curves, epochs, configuration and environment. Of several: their results and curves side by side,
+/// and the settings that differ.
 Report report_of(const std::vector<RunRecord>& runs);
 
-/// Adds what the section monitor recorded: the first gradient norm outside of its band, and norms by step and layer.
+/// Adds the records of the section `monitor`: the first gradient norm outside of its band, and norms by step and layer.
 void add_monitors(Report& out, const std::vector<RunRecord>& runs);
 
 }  // namespace npu_train::cli

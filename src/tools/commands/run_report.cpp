@@ -15,7 +15,7 @@ namespace {
 
 using Runs = std::vector<RunRecord>;
 
-// A column of the rows of one phase.
+// A column, with the rows of one phase.
 struct LoggedCurve {
   std::vector<double> step, value;
   bool any() const { return !value.empty(); }
@@ -34,13 +34,13 @@ LoggedCurve curve_of(const RunRecord& run, const std::string& phase, const std::
   return out;
 }
 
-// Returns single steps, or the means of epochs if no step was logged.
+// Returns the curve of single steps, or of the means of epochs if no step was logged.
 LoggedCurve training_curve(const RunRecord& run, const std::string& column) {
   auto steps = curve_of(run, "train", column);
   return steps.any() ? steps : curve_of(run, "epoch", column);
 }
 
-// Returns the names of columns that some run has, in the order of its file.
+// Returns the columns that at least one run has, in the order of its file.
 std::vector<std::string> columns_of(const Runs& runs) {
   std::vector<std::string> out;
   for (const auto& run : runs)
@@ -49,7 +49,7 @@ std::vector<std::string> columns_of(const Runs& runs) {
   return out;
 }
 
-// Returns the columns of the loss, of the task's metrics and of the program's own values: all that do not belong to every run.
+// Returns the columns of the loss, of the task's metrics and of the program's own values, that is, all that not every run has.
 std::vector<std::string> metrics_of(const Runs& runs) {
   static const std::set<std::string_view> of_every_run = {"epoch",
                                                           "step",
@@ -69,7 +69,7 @@ std::vector<std::string> metrics_of(const Runs& runs) {
   return out;
 }
 
-// Returns the text of a setting, "-" if it is not given: "optimizer.lr".
+// Returns the text of a setting such as "optimizer.lr"; "-" if it is not set.
 std::string setting(const RunRecord& run, std::string_view path) {
   const ConfigNode* node = &run.config;
   for (size_t begin = 0; node != nullptr && begin <= path.size();) {
@@ -81,7 +81,7 @@ std::string setting(const RunRecord& run, std::string_view path) {
   return node->is_scalar() ? node->scalar() : to_yaml_line(*node);
 }
 
-// The epochs of a run as history.json has them.
+// Epochs of a run, as history.json contains them.
 struct Epochs {
   explicit Epochs(const RunRecord& run) : where(run.name + "/history.json") {
     if (const auto* list = run.history.find("epochs")) items = list->items(where);
@@ -107,7 +107,7 @@ std::string end_of(const RunRecord& run) {
   return reason != nullptr ? reason->text(run.name + "/history.json") : "none recorded: the run has not ended, or was killed";
 }
 
-// Returns the steps of the run, not those for which a program logged values.
+// Returns the number of the run's steps; steps for which a program logged values do not count.
 int64_t steps_of(const RunRecord& run) {
   const auto phase = run.rows.index("phase");
   double out = 0;
@@ -116,7 +116,7 @@ int64_t steps_of(const RunRecord& run) {
   return static_cast<int64_t>(out);
 }
 
-// The numbers of a run that do not depend on its task.
+// Returns the numbers of a run that do not depend on its task.
 std::vector<ReportField> results_of(const RunRecord& run) {
   const Epochs epochs(run);
   const auto skipped = curve_of(run, "train", "skipped").value;
@@ -249,13 +249,13 @@ void add_settings(Report& out, const Runs& runs, const std::string& what, const 
   struct Setting {
     std::string path;
     bool numeric;
-    std::vector<std::string> values;  // of each run
+    std::vector<std::string> values;  // value of each run
   };
   std::vector<Setting> settings;
   for (size_t i = 1; i < runs.size(); ++i)
     for (const auto& d : compare(runs[0], runs[i])) {
       auto found = std::find_if(settings.begin(), settings.end(), [&](const auto& one) { return one.path == d.path; });
-      if (found == settings.end())  // the runs before have the first run's value
+      if (found == settings.end())  // the earlier runs have the same value as the first one
         found = settings.insert(found, {d.path, d.numeric, std::vector<std::string>(runs.size(), d.a)});
       found->values[i] = d.b;
     }

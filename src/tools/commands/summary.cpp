@@ -34,8 +34,8 @@ RunConfig config_of(const SummaryArguments& args, const Parts& parts) {
   return bind_config(node, parts);
 }
 
-/// Returns the model section, with the classes and the image size of the data if the data can be opened, or else those of the weights; the
-/// weights themselves are not read.
+/// Returns the model section with the classes and the image size of the data, or of the weights if the data cannot be opened. Values of
+/// weights are not read.
 PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
   const auto config = config_of(args, parts);
   check(!config.model.name.empty(), ErrorKind::Usage, "summary", "no model; give CONFIG or --model NAME");
@@ -80,7 +80,7 @@ Report report_of(const ModelSummary& s, bool by_layer) {
 int summary(const SummaryArguments& args, const Parts& parts) {
   const auto part = model_part(args, parts);
   auto model = model_from({.model = parts.models.without_tuning(part)}, parts).model;
-  tune(model, part, parts, /*seed=*/0);  // adapters are counted, not merged
+  tune(model, part, parts, /*seed=*/0);  // so that adapters are counted, not merged
   show(report_of(summarize(model), args.layers), args.json);
   return 0;
 }

@@ -50,7 +50,7 @@ Tokens tokens_of_files(const std::vector<std::string>& texts, const TokensOf& to
   return out;
 }
 
-// Writes the tokens, of which the last ones are for the validation, and prints their numbers.
+// Writes the tokens and prints their numbers. The last tokens are for the validation.
 template <class Part, class Tokens>
 int write_files(const TokenizeArguments& args, const Tokens& tokens, int64_t empty, int64_t vocabulary) {
   check(!tokens.empty(), ErrorKind::Data, "tokenize", "the ", args.texts.size(), " files have no text");
@@ -134,7 +134,7 @@ class Printed {
 
   void encode(const std::string& text) { add(tokenizer_.encode(text, !args_.no_special).ids); }
 
-  // The template has the special tokens.
+  // Prints the tokens of a chat, whose template contains the special tokens.
   void chat(const ChatTemplate& chat, const Json& messages) {
     const auto text = chat.text(messages, args_.generation_prompt);
     add(tokenizer_.encode(text, /*special_tokens=*/false).ids, text);
@@ -171,7 +171,7 @@ class Printed {
   std::string text_;
 };
 
-// Each line of a .jsonl file is a text of its own.
+// Prints each line of a .jsonl file as a separate text.
 void print_lines(Printed& printed, const std::string& path) {
   const auto text = read_file(path, kLargestText);
   int64_t number = 0;
@@ -185,7 +185,7 @@ void print_lines(Printed& printed, const std::string& path) {
   printed.show(/*many=*/true);
 }
 
-// A file has the messages of one chat, or a list of chats.
+// Prints the chats of a file, which has the messages of one chat, or a list of chats.
 void print_chats(Printed& printed, const TokenizeArguments& args) {
   const ChatTemplate chat(read_text_settings(args.tokenizer));
   const auto json = load_json(args.messages);

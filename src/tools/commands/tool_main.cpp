@@ -16,7 +16,7 @@
 namespace npu_train {
 namespace {
 
-// Adds commands that the help lists under one title.
+// Adds commands that the help lists under a common title.
 template <class... Add>
 void add_section(CLI::App& app, const std::string& title, cli::Command& run, const Add&... add) {
   const auto all = [&] { return app.get_subcommands([](const CLI::App*) { return true; }); };
@@ -45,7 +45,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   std::function<int()> launch;
   add_section(app, "Models and data", run, cli::add_eval, cli::add_predict, cli::add_generate, cli::add_summary, cli::add_weights,
               cli::add_average, cli::add_export, cli::add_data, cli::add_tokenize, cli::add_find_lr);
-  // the library of each: docs/tools.md
+  // docs/tools.md names the library of each section
   add_section(app, "Agreement of runs and devices (npu_train::align)", run, cli::add_compare, cli::add_validate,
               cli::add_verify_determinism, cli::add_report);
   add_section(app, "Speed and memory (npu_train::measure)", run, cli::add_bench, cli::add_baseline, cli::add_memory, cli::add_find_batch,
@@ -77,7 +77,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   ScopedLogSink sink(cli::make_program_sink());
   if (launch) return cli::guarded(launch);
   return cli::guarded([&] {
-    // until the process ends: after an error, threads of a device may still compute in its memory
+    // exists until the process ends: after an error, threads of a device may still compute in its memory
     static const auto arena = host_arena_from_environment();
     register_devices(parts);
     return run(parts);

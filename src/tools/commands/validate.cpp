@@ -26,7 +26,7 @@ struct ValidateArguments {
   bool json = false, forms = false, operators = false;
 };
 
-/// Returns the configuration of this side: command line options override the file and its key=value overrides.
+/// Returns the configuration of a side. Options of the command line override the file and its key=value overrides.
 RunConfig side(const ValidateArguments& args, const SideArguments& side, const Parts& parts) {
   auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "validate", "no configuration; give CONFIG.yaml [key=value ...] --device D");
@@ -44,7 +44,7 @@ RunConfig side(const ValidateArguments& args, const SideArguments& side, const P
   return load_config(file, overrides, parts);
 }
 
-/// Whether the models of both sides have different parameters: two forms of one network, or two networks.
+/// Whether the models of both sides have different parameters, as two forms of one network or two networks have.
 bool are_forms(const ValidateArguments& args, const RunConfig& judged, const RunConfig& reference, const Parts& parts) {
   const bool keys = args.judged.keys.size() + args.reference.keys.size() > 0;
   if (!keys || judged.model.name.empty() || reference.model.name.empty()) return false;
@@ -56,7 +56,7 @@ bool are_forms(const ValidateArguments& args, const RunConfig& judged, const Run
   return names(judged) != names(reference);
 }
 
-/// The options that go with --operators.
+/// The options that can be combined with --operators.
 const std::set<std::string> kOfOperators = {"--help", "--operators", "--device", "--precision", "--cpu-low-precision",
                                             "--a",    "--json",      "--out",    "--html"};
 

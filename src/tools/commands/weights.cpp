@@ -36,14 +36,14 @@ void check_arguments(const WeightsArguments& args) {
 
 WeightSet set_of(const WeightsArguments& args) { return weight_set_argument("weights", args.set).value_or(WeightSet::Auto); }
 
-// Returns the set selected by --weights, otherwise by model.weights_key.
+// Returns the set that --weights selects, or else model.weights_key.
 WeightSet chosen_set(const WeightsArguments& args, const Parts& parts) {
   if (!args.set.empty() || !args.model.named()) return set_of(args);
   return parts.models.tuning(args.model.part(parts), "model").weights;
 }
 
-// Converts the tensors of the file to the model's sizes, with the adapter that the model names and without a head that the file does not
-// have. Returns whether the weights fit.
+// Converts the tensors of the file to the model's sizes, including the adapter that the model names, but without a head that the file
+// lacks. Returns whether the weights fit.
 bool in_sizes_of(const WeightsArguments& args, const Parts& parts, NamedTensors& tensors, Json& document, std::string& text) {
   const auto part = args.model.part(parts);
   const auto from =

@@ -20,7 +20,7 @@ namespace npu_train::cli {
 namespace {
 
 struct Program {
-  std::string path;  // of npu_tool_torch
+  std::string path;  // path of npu_tool_torch
   std::string torch_version;
   char** argv;
 };
@@ -29,23 +29,23 @@ Program program_with_libtorch(char** argv, const std::string& torch_version) {
   return {(std::filesystem::read_symlink("/proc/self/exe").parent_path() / "npu_tool_torch").string(), torch_version, argv};
 }
 
-// Replaces this process by the program; returns only by an Error(Device) that explains why it does not start.
+// Replaces this process by the program. Returns only if the program does not start, with an Error(Device) that explains why.
 int become(const Program& program) {
   const auto host = HostView::live();
   if (finds_its_libraries(host, program.path)) ::execv(program.path.c_str(), program.argv);
   if (const auto broken = check_program_start(host, program.path, program.torch_version))
     throw Error(ErrorKind::Device, "npu_tool", broken->finding + "; " + broken->evidence,
                 broken->fix + "; npu_tool doctor checks the rest of this machine");
-  ::execv(program.path.c_str(), program.argv);  // the loader knows more places than we do
+  ::execv(program.path.c_str(), program.argv);  // not hopeless: the loader knows more places than we do
   throw Error(ErrorKind::Device, "npu_tool", program.path + ": " + std::strerror(errno), "build npu_train again: scripts/setup");
 }
 
-// Runs the program with the arguments and the standard descriptors of this process, and returns the status of waitpid().
+// Runs the program with the arguments and the standard descriptors of this process. Returns the status of waitpid().
 int run_to_its_end(const Program& program) {
   const pid_t child = ::fork();
   check(child >= 0, ErrorKind::Device, "npu_tool", "no process could be started: ", std::strerror(errno));
   if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // a signal that ends this process also ends that one
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // so that a signal that ends this process also ends the program
     ::execv(program.path.c_str(), program.argv);
     ::_exit(127);
   }
@@ -58,7 +58,7 @@ int run_to_its_end(const Program& program) {
 bool is_request_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGPIPE; }
 
 int doctor(const DoctorArguments& args, const Program& program) {
-  std::signal(SIGCHLD, SIG_DFL);  // if it is ignored, the end of a process that we start cannot be read
+  std::signal(SIGCHLD, SIG_DFL);  // while SIGCHLD is ignored, the end of a child process cannot be read
   if (!args.versions && !args.setup && !args.dist.asked)
     if (const auto code = explain_if_asked(args)) return *code;
   auto broken = check_program_start(HostView::live(), program.path, program.torch_version);
@@ -95,7 +95,7 @@ int check_main(int argc, char** argv, const std::string& torch_version) {
       const CLocale numbers;
       app.parse(argc, argv);
     } catch (const CLI::ParseError&) {
-      args.reset();  // npu_tool_torch reports it, with help about keys of the configuration
+      args.reset();  // npu_tool_torch reports the error, with help on keys of the configuration
     }
   }
   return guarded([&] { return args ? doctor(*args, program) : become(program); });

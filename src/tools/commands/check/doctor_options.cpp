@@ -20,9 +20,9 @@ namespace npu_train::cli {
 namespace {
 
 constexpr int kWaitForLog = 1000;     // milliseconds to wait for an idle pipe on stdin
-constexpr int kWaitForMore = 10'000;  // like kWaitForLog, within a log that was not requested
+constexpr int kWaitForMore = 10'000;  // like kWaitForLog, but between parts of a log whose reading was not requested
 
-/// Whether there are no arguments. Only then is stdin read as a log, since scripts pass on unrelated stdins.
+/// Whether there are no arguments. Only then is stdin read as a log, because scripts pass on unrelated stdins.
 bool is_bare(const DoctorArguments& a) {
   return a.words.empty() && a.device.empty() && a.output.empty() && a.html.empty() && a.write_env.empty() && !a.asks && !a.json &&
          !a.no_hello && !a.versions && !a.setup;
@@ -37,7 +37,7 @@ bool log_on_stdin() {
   return S_ISFIFO(info.st_mode) && ::poll(&wait, 1, kWaitForLog) > 0 && (wait.revents & POLLIN) != 0;
 }
 
-/// A stdin that ends if no data arrives for a while, since another program may keep the pipe open.
+/// A stdin that ends when no data has arrived for a while, since another program may keep the pipe open.
 class PatientStdin final : public std::streambuf {
  public:
   bool gave_up() const { return gave_up_; }
@@ -63,7 +63,7 @@ size_t columns() {
   return width >= 60 ? width : 110;
 }
 
-// Like show(), but wrapped also without a terminal.
+// Like show(), but also wrapped if there is no terminal.
 void show_wrapped(const Report& report, bool json) { print(json, report.json(), json ? "" : report.text(columns())); }
 
 int explain_stdin(bool json) {
@@ -133,7 +133,7 @@ void add_doctor_options(CLI::App& app, const std::function<void(const DoctorArgu
 }
 
 std::optional<int> explain_if_asked(const DoctorArguments& args) {
-  if (args.asks && !args.explain.empty() && args.explain != "-")  // a symptom without quotes: append its other words
+  if (args.asks && !args.explain.empty() && args.explain != "-")  // a symptom that was not quoted: appends its other words
     return explain_text(args.words.empty() ? args.explain : args.explain + " " + join(args.words, " "), args.json);
   if (args.asks) {
     check(args.explain == "-" || !::isatty(STDIN_FILENO), ErrorKind::Usage, "doctor",

@@ -32,12 +32,12 @@ struct DoctorArguments {
 /// Adds the subcommand doctor; `chosen` is called after its arguments have been read.
 void add_doctor_options(CLI::App& app, const std::function<void(const DoctorArguments&)>& chosen);
 
-/// Explains a code, a symptom or a log, if the arguments or stdin contain one, and returns the exit code; nullopt if the machine is to be
+/// Explains a code, a symptom or a log, if the arguments or stdin contain one. Returns the exit code; nullopt if the machine is to be
 /// checked instead.
 std::optional<int> explain_if_asked(const DoctorArguments& args);
 
 /// Prints the environment matrix (--versions) or the steps of the installation (--setup). Returns the exit code; nullopt if neither is
-/// asked for.
+/// requested.
 std::optional<int> print_software(const DoctorArguments& args, const ProcessFacts& process);
 
 /// Prints the report of a machine, and writes its page. Returns the exit code.

@@ -44,7 +44,7 @@ extern "C" void handle(int number) {
     g_signal = number;
     if (auto stop = g_stop.load()) stop();
   } else if ((number == SIGINT || number == SIGTERM) && now - none >= 1'000'000'000) {
-    // The user insists. A signal that follows sooner is the same request: timeout(1) signals a process and then its group.
+    // The user repeats the request. A signal that follows sooner belongs to the first one: timeout(1) signals a process and then its group.
     std::signal(number, SIG_DFL);
     std::raise(number);
   }
@@ -80,7 +80,7 @@ size_t terminal_columns() {
 
 namespace {
 
-/// Returns the launch of this process. An invalid description counts as a single process; the code that uses it reports the error.
+/// Returns the launch of this process. If its description is not valid, returns a single process: the code that uses it reports the error.
 Launch launch_of_process() {
   try {
     return launch_of_environment();
@@ -122,7 +122,7 @@ void raise_descriptor_limit() {
   rlimit limit{};
   if (launch_of_process().world_size == 1 || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);  // if this fails, the ranks report an error with the number that they need
+  ::setrlimit(RLIMIT_NOFILE, &limit);  // if this fails, the ranks report the number of files that they need
 }
 
 LogSink make_program_sink() {
@@ -154,7 +154,7 @@ int signal_received() { return g_signal.load(); }
 
 namespace {
 
-/// Rejects "key = value", "key= value" and "key =value", which are several words.
+/// Rejects "key = value", "key= value" and "key =value", which the shell passes as several words.
 void refuse_blanks(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
     const auto& word = words[i];
@@ -203,7 +203,7 @@ void check_writable(const std::vector<std::string>& files) {
     const auto folder = std::filesystem::weakly_canonical(std::filesystem::absolute(file, error), error).parent_path();
     check(error || !std::filesystem::exists(folder / "manifest.json", error), ErrorKind::Usage, "output", file,
           ": is inside a checkpoint, whose files must not change; hint: name a file elsewhere");
-    AtomicFile{file};  // creates and removes a temporary file there
+    AtomicFile{file};  // creates and removes a temporary file next to it
   }
 }
 

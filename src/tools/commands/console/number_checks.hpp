@@ -1,4 +1,4 @@
-// Limits of numbers on a command line, in words: CLI11's own checks print the range of a double with 300 digits.
+// Limits of numbers on a command line, in words, since CLI11's own checks print the range of a double with 300 digits.
 #pragma once
 
 #include <CLI/CLI.hpp>

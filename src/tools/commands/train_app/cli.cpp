@@ -43,7 +43,7 @@ int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** 
     const std::string word = argv[i];
     if (!word.starts_with("--") || said.find(word) == std::string::npos) continue;
     auto key = word.substr(2, word.find('=') - 2);
-    std::replace(key.begin(), key.end(), '-', '_');  // other programs write --batch-size
+    std::replace(key.begin(), key.end(), '-', '_');  // other programs spell keys with dashes: --batch-size
     const auto full = is_config_key(key, parts) ? key : full_key(key, parts);
     if (full.empty()) continue;
     const bool next = i + 1 < argc && argv[i + 1][0] != '-';

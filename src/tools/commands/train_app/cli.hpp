@@ -1,4 +1,4 @@
-// What train_app and npu_tool have in common: the console, their version, and errors of their command lines.
+// Common parts of train_app and npu_tool: the console, their version, and errors of their command lines.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@ namespace npu_train::cli {
 /// configuration key was given with dashes, shows the correct form (optimizer.lr=3).
 int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** argv, const Parts& parts);
 
-/// Returns version, libtorch and backends.
+/// Returns the version of the program, that of libtorch, and the backends.
 std::string version_text();
 
 }  // namespace npu_train::cli

@@ -10,7 +10,7 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// The options of a command, and the overrides if it takes a configuration.
+// Returns the options of a command and, if it takes a configuration, the overrides.
 std::string words_of(const CLI::App& app, const std::vector<std::string>& overrides) {
   std::vector<std::string> out;
   for (const auto* option : app.get_options())
@@ -39,7 +39,7 @@ std::string completion_script(const CLI::App& app, const std::string& program, c
   }
   out += "\"\n";
   if (!cases.empty()) out += "  ((COMP_CWORD > 1)) && case ${COMP_WORDS[1]} in\n" + cases + "  esac\n";
-  // A key is not complete without its value: no space follows it.
+  // Adds no space after a key, which needs its value to be complete.
   return out +
          "  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
          "  [[ ${COMPREPLY[0]} == *[=.] ]] && compopt -o nospace 2> /dev/null\n"

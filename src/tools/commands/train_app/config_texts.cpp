@@ -11,9 +11,9 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns of text, as wide as their widest cell.
+// Formats rows in columns, each as wide as its widest cell.
 std::string in_columns(const std::vector<Row>& rows) {
-  constexpr size_t kWidest = 24;  // longer cells move only the rest of their own line
+  constexpr size_t kWidest = 24;  // longer cells shift only the rest of their own line
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()), 0);
@@ -39,7 +39,7 @@ std::string lines_of(const AnyRegistry& registry) {
 
 std::string source_of(const ConfigNode* given) { return given == nullptr ? "default" : given->mark().str(); }
 
-// Adds a row for each value below `whole`. `given`: the same place in what the user wrote; nullptr if it is not there.
+// Adds a row for each value below `whole`. `given`: the same node of the user's text; nullptr if it is not there.
 void explain(const ConfigNode& whole, const ConfigNode* given, const std::string& path, std::vector<Row>& rows) {
   if (!whole.is_map() || whole.members().empty()) {
     rows.push_back({path, to_yaml_line(whole), source_of(given)});
@@ -48,7 +48,7 @@ void explain(const ConfigNode& whole, const ConfigNode* given, const std::string
   for (const auto& member : whole.members()) {
     const auto key = path.empty() ? member.key : path + "." + member.key;
     const auto* of_member = given == nullptr ? nullptr : given->find(member.key);
-    // `optimizer: adamw` names the part alone.
+    // In the short form `optimizer: adamw`, the scalar is the name of the part.
     if (of_member == nullptr && given != nullptr && given->is_scalar() && member.key == "name") of_member = given;
     explain(member.value, of_member, key, rows);
   }

@@ -17,7 +17,7 @@
 namespace npu_train::cli {
 namespace {
 
-/// Removes an option with a value from `words`: --nproc 2, --nproc=2.
+/// Returns `words` without an option and its value: --nproc 2, --nproc=2.
 std::vector<std::string> without_option(const std::vector<std::string>& words, const std::string& option) {
   std::vector<std::string> out;
   for (size_t i = 0; i < words.size(); ++i) {

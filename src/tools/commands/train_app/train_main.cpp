@@ -46,7 +46,7 @@ void write(const std::string& text) {
   std::fflush(stdout);
 }
 
-// The configuration of the command line, and the overrides that its options stand for.
+// Returns the configuration of the command line, and its overrides with those that options stand for.
 cli::ConfigWords config_words(const Arguments& args) {
   auto out = cli::split_words(args.words);
   check(!out.file.empty(), ErrorKind::Usage, "train_app", "no configuration is given; hint: train_app configs/quickstart.yaml");
@@ -73,8 +73,7 @@ void report_end(const RunResult& result) {
   write(wrapped_lines(text, cli::terminal_columns()));
 }
 
-/// Returns the number of devices that a run of this configuration could use at the same time: 1 if it names one (cuda:0), or has only a
-/// CPU.
+/// Returns how many devices a run of this configuration could use at the same time: 1 if it names one (cuda:0), or if there is only a CPU.
 int usable_devices(const std::string& device) {
   for (const char* kind : {"npu", "cuda"})
     if (const int count = device == kind || device == "auto" ? find_backend(kind)->visible_count() : 0; count > 0) return count;
@@ -126,7 +125,7 @@ int train(const Arguments& args, const Parts& parts) {
   cli::on_stop_signal([] { g_trainer->request_stop(); });
   struct Uninstall {
     ~Uninstall() { cli::on_stop_signal(nullptr); }
-  } uninstall;  // before the trainer is destroyed
+  } uninstall;  // destroyed before the trainer
   trainer.add_callback(
       std::make_shared<Progress>(write, ::isatty(STDOUT_FILENO) != 0, config.trainer.log_every_n_steps, cli::terminal_columns));
   cli::end_with_peer([&] {
@@ -181,14 +180,14 @@ int train_main(int argc, char** argv, const Parts& parts) {
       return 0;
     }
     if (trains(args)) {
-      const auto config = read_config(args, parts);  // errors are reported once, not by every rank
+      const auto config = read_config(args, parts);  // reads it here, so that an error is reported once and not by every rank
       if (app.count("--nproc") == 0) take_devices(args, config);
-      if (args.launch.nproc > 1 || args.launch.max_restarts > 0) {  // before a device is initialised
+      if (args.launch.nproc > 1 || args.launch.max_restarts > 0) {  // here, before a device is initialised
         const auto command = cli::rank_command(argc, argv);
         return cli::launch(args.launch, command, cli::resumed_command(command));
       }
     }
-    // until the process ends: after an error, threads of a device may still compute in its memory
+    // exists until the process ends: after an error, threads of a device may still compute in its memory
     static const auto arena = host_arena_from_environment();
     register_devices(parts);
     if (args.version) {
