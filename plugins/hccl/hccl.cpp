@@ -1,4 +1,4 @@
-// Huawei's HCCL collectives as torch_npu provides them to c10d: a shared object that ranks on NPUs load.
+// A shared object that ranks on NPUs load: torch_npu's class that provides Huawei's HCCL collectives to c10d.
 #include "npu_train_hccl.h"
 
 #include "hccl/npu_stream.hpp"  // before all other headers of torch_npu

@@ -1,4 +1,4 @@
-/// torch_npu's NPUStream.h, or a replacement.
+/// NPUStream.h of torch_npu, or a replacement.
 ///
 /// Under the name of this header, the wheels of torch_npu 2.13 and 2.14 ship a compiler's stub that defines a second at::Tensor. Defining
 /// the stub's include guard excludes it. ProcessGroupHCCL.hpp uses the class only in containers and signatures, so a declaration suffices.

@@ -1,4 +1,4 @@
-// How the entry points of libascendcl.so are declared. The types are those of AscendCL in C: enumerations are int, handles are void*.
+// Declares entry points of libascendcl.so with the C types of AscendCL: enumerations are int, handles are void*.
 #pragma once
 
 #include "runtime.hpp"
@@ -7,12 +7,12 @@
 
 namespace sim_cann {
 
-/// The error for a function of AscendCL that exists, but is not played.
+/// Returns the error for a function of AscendCL that exists but is not simulated.
 inline int refuse(const char* function) {
   return fail(kNotPlayed, std::string("EE9999: sim_cann does not play ") + function + "; it needs a real NPU");
 }
 
 }  // namespace sim_cann
 
-/// What was put into streams since the start, and how often the host waited for one: "NAME COUNT" in lines, until the next call.
+/// Returns how often each call was put into a stream, and how often the host waited for one: lines "NAME COUNT", valid until the next call.
 SIM_CANN_ENTRY const char* sim_cann_calls();

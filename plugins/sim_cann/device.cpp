@@ -1,4 +1,4 @@
-// The device: which chip it is, how many there are, the device of a thread, error texts.
+// The device: the kind of chip, the number of devices, the current device of a thread, error texts.
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -40,7 +40,7 @@ Soc find_soc() {
   end_with("SIM_CANN_SOC=" + std::string(set) + " is no chip that it plays; allowed: " + allowed);
 }
 
-// As CANN, a process sees the devices of ASCEND_RT_VISIBLE_DEVICES: the numbers that they have in the machine.
+// Returns the numbers of the process's devices in the machine. As with CANN, a process sees those in ASCEND_RT_VISIBLE_DEVICES.
 std::vector<int> find_devices() {
   const char* set = std::getenv("SIM_CANN_DEVICES");
   int count = 1;
@@ -56,7 +56,7 @@ std::vector<int> find_devices() {
     for (int device = 0; device < count; ++device) seen.push_back(device);
     return seen;
   }
-  for (const char* at = visible; *at != '\0';) {  // as CANN: up to the first one that does not exist
+  for (const char* at = visible; *at != '\0';) {  // as with CANN, the list ends at the first device that does not exist
     char* end = nullptr;
     const int64_t index = std::strtol(at, &end, 10);
     if (end == at || index < 0 || index >= count) break;
@@ -72,7 +72,7 @@ std::atomic<bool> initialised{false};
 std::array<std::atomic<bool>, 16> overflowed{};
 std::atomic<int> overflow_mode{-1};
 std::array<std::atomic<int64_t>, 16> system_options{};
-std::array<char, 16> contexts{};  // the primary contexts: their addresses
+std::array<char, 16> contexts{};  // the address of an element is a device's primary context
 
 bool is_device(int64_t device) { return device >= 0 && device < device_count(); }
 
@@ -167,12 +167,12 @@ SIM_CANN_ENTRY int aclrtGetRunMode(int* mode) {
   return kSuccess;
 }
 
-// The ids of aclGetDeviceCapability, and those of aclrtGetDeviceInfo.
+// `what` is an id of aclGetDeviceCapability; aclrtGetDeviceInfo has ids of its own.
 SIM_CANN_ENTRY int aclGetDeviceCapability(uint32_t device, int what, int64_t* value) {
   if (!is_device(device)) return no_such_device(device);
   if (what < 0 || what > 2)
     return fail(kInvalidParameter, "EE1001: aclGetDeviceCapability: sim_cann does not know property " + std::to_string(what));
-  *value = what == 0 ? soc().cube_cores : what == 1 ? soc().vector_cores : 192LL << 20;  // the last one: bytes of the L2 cache
+  *value = what == 0 ? soc().cube_cores : what == 1 ? soc().vector_cores : 192LL << 20;  // property 2: bytes of the L2 cache
   return kSuccess;
 }
 SIM_CANN_ENTRY int aclrtGetDeviceInfo(uint32_t device, int what, int64_t* value) {
@@ -212,7 +212,7 @@ SIM_CANN_ENTRY int aclrtDeviceCanAccessPeer(int32_t* can, int32_t, int32_t) {
 }
 SIM_CANN_ENTRY int aclrtDeviceEnablePeerAccess(int32_t, uint32_t) { return kSuccess; }
 
-// 0: results saturate, 1: they are infinite. A 910B can do both, a 910A only the first.
+// Mode 0: results saturate, 1: they become infinite. A 910B supports both, a 910A only the first.
 SIM_CANN_ENTRY int aclrtSetDeviceSatMode(int mode) {
   if (mode == 1 && soc().saturates) return fail(kInvalidParameter, std::string("EE1001: ") + soc().name + " has no mode with infinities");
   overflow_mode = mode;
@@ -236,10 +236,10 @@ SIM_CANN_ENTRY int aclGetCannAttribute(int what, int32_t* value) {
 SIM_CANN_ENTRY int aclrtPeekAtLastError(int) { return kSuccess; }
 SIM_CANN_ENTRY int aclrtGetLastError(int) { return kSuccess; }
 
-// Settings without a meaning here.
+// Settings without an effect here.
 SIM_CANN_ENTRY int aclrtSetOpExecuteTimeOut(uint32_t) { return kSuccess; }
 SIM_CANN_ENTRY int aclrtSetOpWaitTimeout(uint32_t) { return kSuccess; }
-// They are kept for whoever asks; 0 is about deterministic operators, which the host's are.
+// Options are stored and can be read. Option 0, deterministic operators, needs no more, because the host's operators are deterministic.
 SIM_CANN_ENTRY int aclrtSetSysParamOpt(int option, int64_t value) {
   if (option < 0 || option >= static_cast<int>(system_options.size())) return fail(kInvalidParameter, "EE1001: there is no such option");
   system_options[static_cast<size_t>(option)] = value;
@@ -252,7 +252,7 @@ SIM_CANN_ENTRY int aclrtGetSysParamOpt(int option, int64_t* value) {
 }
 SIM_CANN_ENTRY int aclrtCtxSetSysParamOpt(int option, int64_t value) { return aclrtSetSysParamOpt(option, value); }
 SIM_CANN_ENTRY size_t aclGetCompileoptSize(int) { return 16; }
-// "disable" for ACL_OP_JIT_COMPILE: operators are the aclnn functions.
+// Returns "disable" for ACL_OP_JIT_COMPILE, because operators are the aclnn functions.
 SIM_CANN_ENTRY int aclGetCompileopt(int, char* value, size_t size) {
   std::snprintf(value, size, "disable");
   return kSuccess;

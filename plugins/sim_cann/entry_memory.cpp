@@ -10,7 +10,7 @@ using namespace sim_cann;
 
 namespace {
 
-// An asynchronous copy from or to host memory that is not page-locked is over when the call returns.
+// Whether an asynchronous copy may return before it ends. It may not if host memory is not page-locked.
 bool may_wait(const void* address) { return is_device_address(address) || is_page_locked(address); }
 
 constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device"};
@@ -18,7 +18,7 @@ constexpr const char* kKinds[] = {"host to host", "host to device", "device to h
 int check_copy(const char* function, const void* to, size_t room, const void* from, size_t bytes, int kind) {
   const std::string name = std::string("EE1001: ") + function + ": ";
   if (bytes > room) return fail(kInvalidParameter, name + std::to_string(bytes) + " bytes do not fit into " + std::to_string(room));
-  if (kind < 0 || kind > 3 || bytes == 0) return kSuccess;  // the others: found from the addresses
+  if (kind < 0 || kind > 3 || bytes == 0) return kSuccess;  // other kinds are derived from the addresses
   const bool from_device = is_device_address(from), to_device = is_device_address(to);
   if (from_device == (kind >= 2) && to_device == (kind % 2 == 1)) return kSuccess;
   const int is = (from_device ? 2 : 0) + (to_device ? 1 : 0);
@@ -61,7 +61,7 @@ int copy_in_stream(const char* function, void* to, size_t room, const void* from
 SIM_CANN_ENTRY int aclrtMalloc(void** out, size_t bytes, int) { return allocate(current_device(), bytes, out); }
 SIM_CANN_ENTRY int aclrtMallocAlign32(void** out, size_t bytes, int) { return allocate(current_device(), bytes, out); }
 SIM_CANN_ENTRY int aclrtFree(void* address) {
-  synchronize_device(device_of(address) < 0 ? current_device() : device_of(address));  // as CANN: no task may still use it
+  synchronize_device(device_of(address) < 0 ? current_device() : device_of(address));  // as with CANN, no task may still use the memory
   return release(address);
 }
 SIM_CANN_ENTRY int aclrtGetMemInfo(int, size_t* unused, size_t* total) {
@@ -75,7 +75,7 @@ SIM_CANN_ENTRY int aclrtPointerGetAttributes(const void* address, uint32_t* out)
   std::memset(out, 0, 7 * sizeof *out);  // the device, the kind of memory, the page size, four reserved
   const bool on_device = is_device_address(address);
   out[0] = static_cast<uint32_t>(on_device ? device_of(address) : 0);
-  out[1] = on_device ? 1 : is_page_locked(address) ? 0 : 2;  // device, host, unregistered
+  out[1] = on_device ? 1 : is_page_locked(address) ? 0 : 2;  // kinds of memory: 0 host, 1 device, 2 unregistered
   out[2] = 4096;
   return kSuccess;
 }

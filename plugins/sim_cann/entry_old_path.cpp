@@ -1,4 +1,4 @@
-// The old path: what describes an operator, and those of the float status.
+// The old path: functions that describe an operator, and the operators of the float status.
 #include <cstring>
 #include <iterator>
 #include <mutex>
@@ -23,7 +23,7 @@ struct Buffer {
 struct Attributes {
   std::map<std::string, std::vector<int64_t>> integers;
   std::map<std::string, float> floats;
-  std::string text;  // of all, for an error
+  std::string text;  // all attributes as text, for an error
 };
 
 std::string list(const std::vector<int64_t>& values) {
@@ -42,8 +42,7 @@ int add_integers(void* to, const char* name, std::vector<int64_t> values) {
   return add(to, name, text);
 }
 
-/// The status as a tensor of eight numbers, of which the first is 1 after an
-/// overflow.
+/// Writes the status as a tensor of eight numbers, of which the first is 1 after an overflow.
 template <class T>
 void write_status(const OldCall& call, bool overflow) {
   const T status[8] = {overflow ? T(1) : T(0)};
@@ -79,7 +78,7 @@ std::vector<OldTensor> tensors_of(int count, const void* const descriptions[], c
   return out;
 }
 
-// Bytes of an element; 0 for a dtype that no operator here has.
+// Returns the bytes of an element; 0 for a dtype that no operator here supports.
 size_t width_of(int dtype) {
   constexpr size_t kWidths[] = {4, 2, 1, 4, 1, 0, 2, 2, 4, 8, 8, 8, 1};
   return dtype >= 0 && dtype < static_cast<int>(std::size(kWidths)) ? kWidths[dtype] : 0;

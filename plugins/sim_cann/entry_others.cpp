@@ -1,5 +1,5 @@
-// What sim_cann refuses by name, and what has no effect: profiling, dumps, logs. torch_npu is linked with these functions, so that all of
-// them exist; a function that it looks up by name and that is not here is reported by torch_npu.
+// Functions that sim_cann refuses by name, and functions without an effect: profiling, dumps, logs. torch_npu is linked with them, so all
+// of them exist. If a function that it looks up by name is missing here, torch_npu reports it.
 #include <cstddef>
 
 #include "acl.hpp"
@@ -9,7 +9,7 @@ using namespace sim_cann;
 #define SIM_CANN_REFUSE(NAME) \
   SIM_CANN_ENTRY int NAME() { return refuse(#NAME); }
 
-// Memory in pieces (expandable segments), memory of other processes.
+// Memory in pieces (expandable segments), and memory of other processes.
 SIM_CANN_REFUSE(aclrtReserveMemAddress)
 SIM_CANN_REFUSE(aclrtReleaseMemAddress)
 SIM_CANN_REFUSE(aclrtMallocPhysical)
@@ -20,7 +20,7 @@ SIM_CANN_REFUSE(aclrtMemExportToShareableHandle)
 SIM_CANN_REFUSE(aclrtMemImportFromShareableHandle)
 SIM_CANN_REFUSE(aclrtMemSetPidToShareableHandle)
 SIM_CANN_REFUSE(aclrtDeviceGetBareTgid)
-// Code for the chip.
+// Programs for the chip.
 SIM_CANN_REFUSE(aclrtBinaryLoadFromData)
 SIM_CANN_REFUSE(aclrtBinaryGetFunction)
 SIM_CANN_REFUSE(aclrtGetFunctionAddr)

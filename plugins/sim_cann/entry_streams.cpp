@@ -18,7 +18,7 @@ int create_event(void** out) {
   return kSuccess;
 }
 
-/// Callbacks that a thread runs in aclrtProcessReport.
+/// Callbacks that a thread runs when it calls aclrtProcessReport.
 struct Mailbox {
   std::mutex mutex;
   std::condition_variable changed;
@@ -35,7 +35,7 @@ Mailboxes& mailboxes() {
   return *all;
 }
 
-// The task of a callback. With `wait` the stream goes on when the callback has returned.
+// Runs in a stream: hands a callback to the thread of `box`. With `wait`, the stream continues when the callback has returned.
 void post(Mailbox& box, const std::function<void()>& call, bool wait) {
   auto done = std::make_shared<bool>(false);
   std::unique_lock lock(box.mutex);
@@ -72,7 +72,7 @@ SIM_CANN_ENTRY int aclrtStreamGetId(void* stream, int32_t* id) {
   *id = stream_of(stream)->id;
   return kSuccess;
 }
-SIM_CANN_ENTRY int aclrtSetStreamFailureMode(void*, uint64_t) { return kSuccess; }  // as set with 1: it stops at the first failure
+SIM_CANN_ENTRY int aclrtSetStreamFailureMode(void*, uint64_t) { return kSuccess; }  // always as mode 1: a stream stops at its first failure
 SIM_CANN_ENTRY int aclrtSetStreamOverflowSwitch(void*, uint32_t) { return kSuccess; }
 SIM_CANN_ENTRY int aclrtGetStreamOverflowSwitch(void*, uint32_t* on) {
   *on = 1;
@@ -82,7 +82,7 @@ SIM_CANN_ENTRY int aclrtSetStreamAttribute(void*, int, void*) { return kSuccess;
 SIM_CANN_ENTRY int aclrtUseStreamResInCurrentThread(void*) { return kSuccess; }
 SIM_CANN_ENTRY int aclrtUnuseStreamResInCurrentThread(void*) { return kSuccess; }
 
-// No stream is being captured: 0.
+// Reports 0: no stream is being captured.
 SIM_CANN_ENTRY int aclmdlRICaptureGetInfo(void*, int* status, void** model) {
   *status = 0;
   if (model != nullptr) *model = nullptr;

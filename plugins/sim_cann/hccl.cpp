@@ -1,4 +1,4 @@
-// The functions of libhccl.so. They check their arguments; the streams run the collectives.
+// The functions of libhccl.so. They check their arguments; streams run the collectives.
 #include "hccl.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using Comm = std::shared_ptr<Communicator>;
 
 int fail_call(int code, const std::string& text) { return fail(code, "EI0003: " + text); }
 
-/// What every collective is given.
+/// Arguments that all collectives have.
 struct Call {
   const char* function;
   Comm comm;
@@ -28,7 +28,8 @@ struct Call {
 
 constexpr const char* kReductions[] = {"sum", "prod", "max", "min"};
 
-// As documented: a 910A does not add int16 and bfloat16, other chips do not multiply them; what is only moved may be anything.
+// Returns why the chip cannot reduce the dtype, else "". As documented, a 910A does not add int16 and bfloat16, others do not multiply
+// them.
 std::string why_not_reduced(int dtype, const DataType& type, int how) {
   if (how < 0 || how > 3) return "there is no reduction " + std::to_string(how);
   const std::string name = type.name;
@@ -38,7 +39,7 @@ std::string why_not_reduced(int dtype, const DataType& type, int how) {
   return "";
 }
 
-/// Describes the call; its code is an error of an argument. `how`: a reduction, or -1.
+/// Sets the members of `call` and returns the error code of an invalid argument. `how`: the reduction, or -1.
 int begin(Call& call, const char* function, void* handle, int dtype, const std::string& more, int how = -1, int64_t root = -1) {
   call.function = function;
   const std::string name = function;
@@ -69,7 +70,7 @@ int put(const Call& call, void* stream, const Accesses& accesses, std::function<
   return kHcclSuccess;
 }
 
-/// That a collective reads the first memory and writes the second one, which may be of no bytes.
+/// Returns the accesses of a collective: it reads the first memory and writes the second one. Either may be empty.
 Accesses accesses_of(const void* in, size_t in_bytes, const void* out, size_t out_bytes) {
   Accesses all;
   if (!races_are_checked()) return all;
@@ -78,7 +79,7 @@ Accesses accesses_of(const void* in, size_t in_bytes, const void* out, size_t ou
   return all;
 }
 
-/// A part for every rank, from counts and displacements in elements.
+/// Returns a part for each rank, from counts and displacements in elements.
 std::vector<Range> parts_of(const void* counts, const void* begins, int ranks, size_t width) {
   std::vector<Range> out;
   for (int r = 0; r < ranks; ++r) {
@@ -94,7 +95,7 @@ size_t end_of(const std::vector<Range>& parts) {
   return out;
 }
 
-/// A collective in which each rank sends a part of `in` to every rank.
+/// Enqueues a collective in which each rank sends a part of `in` to every rank.
 int exchange_parts(const Call& call, const void* in, std::vector<Range> to, const void* out, std::vector<Range> from, void* stream) {
   const Accesses accesses = accesses_of(in, end_of(to), out, end_of(from));
   return put(call, stream, accesses, [call, in, out, to = std::move(to), from = std::move(from), number = call.comm->next_collective()] {
@@ -102,7 +103,7 @@ int exchange_parts(const Call& call, const void* in, std::vector<Range> to, cons
   });
 }
 
-// The start of HcclCommConfig, of which only these are read.
+// The start of HcclCommConfig, up to the last member that is read.
 struct CommConfig {
   uint64_t size;
   uint32_t magic, version;
@@ -116,7 +117,7 @@ struct CommConfig {
 };
 constexpr uint32_t kConfigMagic = 0xf0f0f0f0;
 
-// Milliseconds that an operation may wait for other ranks: 0 s is without an end.
+// Returns the milliseconds that an operation may wait for other ranks; -1 for 0 s, which means no limit.
 int exec_timeout(const CommConfig* config) {
   const char* set = std::getenv("HCCL_EXEC_TIMEOUT");
   int64_t seconds = set != nullptr && *set != '\0' ? std::strtol(set, nullptr, 10) : 1836;
@@ -125,7 +126,7 @@ int exec_timeout(const CommConfig* config) {
   return static_cast<int>(std::min<int64_t>(seconds, 1 << 20) * 1000);
 }
 
-// A server has eight 910, in a 910A two rings of four.
+// Returns why HCCL cannot connect `ranks` ranks; "" if it can. A server has eight 910, in the case of the 910A as two rings of four.
 std::string why_not_so_many(uint32_t ranks) {
   const std::string name = soc().name;
   const bool fits = name == "Ascend910A"               ? ranks == 1 || ranks == 2 || ranks == 4 || ranks == 8
@@ -201,7 +202,7 @@ SIM_CANN_ENTRY const char* HcclGetErrorString(int code) {
       return "unknown error";
   }
 }
-// The settings of HcclCommConfig up to the timeout of execution are accepted.
+// Accepts the settings of HcclCommConfig up to the execution timeout.
 SIM_CANN_ENTRY uint32_t HcclGetCommConfigCapability() { return 9; }
 SIM_CANN_ENTRY int HcclGetCommName(void* handle, char* name) {
   if (handle == nullptr || name == nullptr) return fail_call(kHcclPointer, "HcclGetCommName: a pointer is null");
@@ -217,7 +218,7 @@ SIM_CANN_ENTRY int HcclGetRankId(void* handle, uint32_t* rank) {
   *rank = static_cast<uint32_t>((*static_cast<Comm*>(handle))->rank);
   return kHcclSuccess;
 }
-// Sums are deterministic here: they are added in the order of the ranks.
+// Sums are always deterministic here, since they are added in rank order.
 SIM_CANN_ENTRY int HcclSetConfig(int, int32_t) { return kHcclSuccess; }
 SIM_CANN_ENTRY int HcclGetConfig(int, int32_t* value) {
   *value = 1;
@@ -227,7 +228,7 @@ SIM_CANN_ENTRY int HcclGetConfig(int, int32_t* value) {
 #define SIM_CANN_NO_HCCL(NAME) \
   SIM_CANN_ENTRY int NAME() { return fail_call(kHcclNotSupported, "sim_cann does not play " #NAME "; it needs a real NPU"); }
 SIM_CANN_NO_HCCL(HcclCommInitClusterInfo)        // rank tables
-SIM_CANN_NO_HCCL(HcclCommInitClusterInfoConfig)  // the same
+SIM_CANN_NO_HCCL(HcclCommInitClusterInfoConfig)  // rank tables with options
 SIM_CANN_NO_HCCL(HcclCreateSubCommConfig)        // parts of a communicator of a rank table
 SIM_CANN_NO_HCCL(HcclCommInitAll)                // several devices in one process
 SIM_CANN_NO_HCCL(HcclCommSuspend)
@@ -316,7 +317,7 @@ SIM_CANN_ENTRY int HcclAlltoAllV(const void* in, const void* counts, const void*
   return exchange_parts(call, in, parts_of(counts, begins, ranks, call.type->bytes), out,
                         parts_of(out_counts, out_begins, ranks, call.type->bytes), stream);
 }
-// `matrix`: at [i * ranks + j] how many elements rank i sends to rank j; the parts follow each other.
+// `matrix[i * ranks + j]`: number of elements that rank i sends to rank j. The parts follow each other in memory.
 SIM_CANN_ENTRY int HcclAlltoAllVC(const void* in, const void* matrix, int dtype, const void* out, int, void* comm, void* stream) {
   Call call;
   if (const int code = begin(call, "HcclAlltoAllVC", comm, dtype, ""); code != kHcclSuccess) return code;
@@ -341,7 +342,7 @@ SIM_CANN_ENTRY int HcclBarrier(void* comm, void* stream) {
 
 namespace {
 
-/// A message between two ranks, on memory of the device.
+/// A message between two ranks; its memory is on the device.
 struct Item {
   bool is_send;
   int peer;
@@ -375,7 +376,7 @@ int begin_item(Call& call, const char* function, bool is_send, const void* at, u
   return kHcclSuccess;
 }
 
-/// HcclSendRecvItem.
+/// The layout of HcclSendRecvItem.
 struct SendRecvItem {
   int kind;  // 0: send
   void* at;

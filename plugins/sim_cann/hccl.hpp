@@ -1,4 +1,4 @@
-// Ranks that exchange memory: what the sources of libhccl.so share. Each rank is a process with its own devices; Unix sockets connect them.
+// Common parts of libhccl.so: ranks that exchange memory. Each rank is a process with its own devices; Unix sockets connect them.
 #pragma once
 
 #include <compare>
@@ -15,7 +15,7 @@
 
 namespace sim_cann {
 
-// The codes of HCCL that are returned.
+// Codes of HCCL that sim_cann returns.
 enum HcclCode : int { kHcclSuccess = 0, kHcclParameter = 1, kHcclPointer = 2, kHcclNotSupported = 5, kHcclConnect = 11, kHcclRemote = 21 };
 
 /// A file descriptor that is closed with its owner.
@@ -35,17 +35,17 @@ class Socket {
   int fd_ = -1;
 };
 
-/// Bytes that identify the meeting point of the ranks of a communicator (HcclRootInfo).
+/// Size of HcclRootInfo, which identifies the meeting point of the ranks of a communicator.
 inline constexpr size_t kRootInfoBytes = 4108;
-/// Opens a meeting point, which a thread serves until all ranks have come, or HCCL_CONNECT_TIMEOUT seconds have passed.
+/// Opens a meeting point. A thread serves it until all ranks have arrived, or for HCCL_CONNECT_TIMEOUT seconds.
 void open_root(char* info);
-/// Meets the other ranks: a socket for each (none for itself). Throws std::runtime_error, with what is wrong.
+/// Meets the other ranks. Returns a socket for each rank; that of this rank is empty. Throws std::runtime_error with the reason.
 std::vector<Socket> meet_ranks(const char* info, int size, int rank, int device);
 
-/// What a message belongs to: a collective by its number among those of the communicator, or a message between two ranks by its number.
+/// Identifies a message: by the number of its collective in the communicator, or by its number among the messages between two ranks.
 struct Tag {
   uint64_t number = 0;
-  uint32_t step = 0;  // of the collective
+  uint32_t step = 0;  // step of the collective
   bool between_two = false;
   auto operator<=>(const Tag&) const = default;
 };
@@ -53,14 +53,14 @@ struct Tag {
 struct Message {
   int peer = 0;
   Tag tag{};
-  void* at = nullptr;  // of the host
+  void* at = nullptr;  // in host memory
   size_t bytes = 0;
 };
 
-/// The connections of a rank. Data is sent when its receiver has asked for it, and is written where it belongs: nothing is buffered.
+/// The connections of a rank. Data is sent when its receiver has asked for it, and written directly to its destination without a buffer.
 class Communicator {
  public:
-  /// `milliseconds`: how long an operation waits for other ranks; negative: without an end.
+  /// `milliseconds`: limit for an operation's wait for other ranks; negative: none.
   Communicator(std::string name, int rank, std::vector<Socket> sockets, int milliseconds);
   ~Communicator() { close(); }
   Communicator(const Communicator&) = delete;
@@ -69,18 +69,18 @@ class Communicator {
   const std::string name;
   const int rank, size;
 
-  /// The numbers of the next operations, in the order in which the program calls them.
+  /// Return the number of the next operation, in the order in which the program calls them.
   uint64_t next_collective();
   uint64_t next_sent(int peer);
   uint64_t next_received(int peer);
 
-  /// Sends and receives, all at once. `what` must be equal at both ends of a message: "HcclBroadcast float32[10], root 0".
-  /// Throws std::runtime_error if a rank has ended, calls something else, or is late: the communicator is then of no use.
+  /// Sends and receives all messages at the same time. `what` must be equal at both ends: "HcclBroadcast float32[10], root 0". Throws
+  /// std::runtime_error if a rank has ended, makes another call or is late; afterwards the communicator cannot be used.
   void exchange(const std::string& what, const std::vector<Message>& sends, const std::vector<Message>& receives);
 
-  /// Why the communicator is of no use; "" otherwise.
+  /// Returns why the communicator cannot be used; "" if it can.
   std::string error();
-  /// Leaves: operations that are not finished fail, and other ranks learn that this one has left.
+  /// Leaves the communicator: unfinished operations fail, and other ranks are notified.
   void close();
 
  private:
@@ -112,8 +112,8 @@ class Communicator {
   std::vector<std::unique_ptr<std::mutex>> writers_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<Key, Header> asked_;      // what other ranks are ready to receive from this one
-  std::map<Key, Message> expected_;  // what this rank is ready to receive
+  std::map<Key, Header> asked_;      // requests of other ranks for data of this one
+  std::map<Key, Message> expected_;  // data that this rank has requested
   std::vector<bool> left_;
   bool reading_ = false, ending_ = false;
   std::string error_;

@@ -12,7 +12,7 @@
 namespace sim_cann {
 namespace {
 
-constexpr size_t kMostAsked = 1 << 16;  // messages that one waits for: no program has so many operations in progress
+constexpr size_t kMostAsked = 1 << 16;  // limit of requests that are stored; no program has so many operations in progress
 
 std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
@@ -67,7 +67,7 @@ Communicator::Header Communicator::make(Kind kind, const Tag& tag, size_t bytes,
   return out;
 }
 
-// Waits until `done`, the error of the communicator, or the end of the time that `peer` has.
+// Waits until `done`, until the communicator has an error, or until the time limit for `peer` has passed.
 template <class Done>
 void Communicator::wait_for(std::unique_lock<std::mutex>& lock, const std::string& what, int peer, const Done& done) {
   const auto ready = [&] { return !error_.empty() || done() || left_[static_cast<size_t>(peer)]; };
@@ -99,7 +99,7 @@ void Communicator::exchange(const std::string& what, const std::vector<Message>&
     run(what, sends, receives);
   } catch (...) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !reading_; });  // the memory of a message may be freed after this
+    changed_.wait(lock, [&] { return !reading_; });  // the caller may free the memory of a message after this
     throw;
   }
 }
@@ -131,7 +131,7 @@ void Communicator::send(const std::string& what, const Message& m) {
   write_all(what, m.peer, own, m.at);
 }
 
-// False if the other rank does not read, or is gone.
+// Returns false if the other rank does not read, or has ended.
 bool Communicator::write(int peer, const void* from, size_t bytes) {
   const int fd = sockets_[static_cast<size_t>(peer)].fd();
   const auto* at = static_cast<const char*>(from);
@@ -159,7 +159,7 @@ void Communicator::write_all(const std::string& what, int peer, const Header& he
   throw std::runtime_error(error());
 }
 
-// Tells the other ranks, unless a message to them is being written, and ends all messages.
+// Notifies each other rank, unless a message to it is being written, and ends all connections.
 void Communicator::end_connections(const Header& header) {
   for (size_t peer = 0; peer < sockets_.size(); ++peer) {
     if (sockets_[peer].fd() < 0) continue;
@@ -208,7 +208,7 @@ bool Communicator::read_data(int peer, const Header& header) {
   return done;
 }
 
-// False when the connection is over.
+// Returns false when the connection has ended.
 bool Communicator::read_one(int peer) {
   Header header;
   if (!read_fully(sockets_[static_cast<size_t>(peer)].fd(), &header, sizeof header)) return false;
@@ -230,7 +230,7 @@ bool Communicator::read_one(int peer) {
 
 void Communicator::read_messages() {
   std::vector<pollfd> waits;
-  for (const Socket& socket : sockets_) waits.push_back({socket.fd(), POLLIN, 0});  // poll() ignores the own one, which is -1
+  for (const Socket& socket : sockets_) waits.push_back({socket.fd(), POLLIN, 0});  // poll() ignores this rank's own socket, which is -1
   for (size_t open = sockets_.size() - 1; open > 0;) {
     if (::poll(waits.data(), waits.size(), -1) < 0) continue;
     for (int peer = 0; peer < size; ++peer) {

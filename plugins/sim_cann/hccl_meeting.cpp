@@ -1,5 +1,5 @@
-// How the ranks of a communicator find each other: through a Unix socket in the abstract namespace, whose name is the root info. Each rank
-// gives its own socket's name to the thread that serves it, and gets those of all ranks.
+// The meeting of a communicator's ranks: a Unix socket in the abstract namespace, whose name is the root info. Each rank sends the name of
+// its own socket to the thread that serves the meeting, and gets those of all ranks.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -31,13 +31,13 @@ struct RootInfo {
 };
 static_assert(sizeof(RootInfo) <= kRootInfoBytes);
 
-/// What a rank tells the root.
+/// The message of a rank to the root.
 struct Arrival {
   uint64_t magic = kMagic;
   uint32_t size = 0, rank = 0, device = 0;
   Name name{};
 };
-/// What the root answers: the sockets of all ranks, or an error.
+/// The reply of the root: the sockets of all ranks, or an error.
 struct Answer {
   uint64_t magic = kMagic;
   std::array<char, 400> error{};
@@ -46,7 +46,7 @@ struct Answer {
 
 [[noreturn]] void throw_errno(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
-// Seconds, as HCCL's variable.
+// Returns the limit in seconds, from HCCL's own variable.
 std::chrono::seconds connect_timeout() {
   const char* set = std::getenv("HCCL_CONNECT_TIMEOUT");
   const int64_t seconds = set != nullptr ? std::strtol(set, nullptr, 10) : 120;
@@ -62,7 +62,7 @@ socklen_t address_of(const Name& name, sockaddr_un& out) {
   out = {};
   out.sun_family = AF_UNIX;
   const size_t length = strnlen(name.data(), name.size());
-  std::memcpy(out.sun_path + 1, name.data(), length);  // the leading 0: no file
+  std::memcpy(out.sun_path + 1, name.data(), length);  // the leading 0 makes the name abstract: there is no file
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
@@ -93,7 +93,7 @@ Socket connect_to(const Name& name, const std::string& whom) {
   return out;
 }
 
-// The process at the other end; of no user if that is unknown.
+// Returns the process at the other end; its uid is -1 if it is unknown.
 ucred peer_of(const Socket& socket) {
   ucred out{.pid = -1, .uid = static_cast<uid_t>(-1), .gid = static_cast<gid_t>(-1)};
   socklen_t length = sizeof out;
@@ -101,7 +101,7 @@ ucred peer_of(const Socket& socket) {
   return out;
 }
 
-// A connection of a process of this user; an empty socket when the time is over.
+// Accepts a connection of a process of the same user. Returns an empty socket at the time limit.
 Socket accept_from(const Socket& listener, Clock::time_point until) {
   while (true) {
     pollfd wait{listener.fd(), POLLIN, 0};
@@ -131,16 +131,16 @@ bool get(const Socket& from, T& value, Clock::time_point until) {
   return value.magic == kMagic;
 }
 
-/// Those who have come to a root.
+/// The ranks that have arrived at a root.
 struct Guests {
   std::array<Arrival, kMaxRanks> arrivals{};
   std::array<Socket, kMaxRanks> sockets;
-  Socket refused;  // of the one that did not fit, which ends the meeting
+  Socket refused;  // socket of a rank that does not fit, which ends the meeting
   uint32_t size = 0, count = 0;
 
   bool is_there(size_t rank) const { return sockets[rank].fd() >= 0; }
 
-  // "" or why the ranks do not fit together.
+  // Adds a rank. Returns why it does not fit to the others; "" if it does.
   std::string admit(const Arrival& one, Socket socket) {
     if (size == 0) size = one.size;
     std::string error;
@@ -177,7 +177,7 @@ struct Guests {
     Answer out;
     error.copy(out.error.data(), out.error.size() - 1);
     for (size_t rank = 0; rank < kMaxRanks; ++rank) out.names[rank] = arrivals[rank].name;
-    // The root's own rank is the last one: with an error its process ends, and this thread with it.
+    // The root's own rank is answered last, because after an error its process ends, and this thread with it.
     for (const bool own : {false, true}) {
       for (const Socket& socket : sockets) send_to(socket, out, own);
       send_to(refused, out, own);
@@ -224,7 +224,7 @@ std::vector<Socket> meet_ranks(const char* info, int size, int rank, int device)
   RootInfo root;
   std::memcpy(&root, info, sizeof root);
   if (root.magic != kMagic) throw std::runtime_error("the root info is not one of HcclGetRootInfo");
-  const auto until = Clock::now() + connect_timeout() + std::chrono::seconds(5);  // the root's error comes first
+  const auto until = Clock::now() + connect_timeout() + std::chrono::seconds(5);  // the root's limit is shorter, so its error arrives first
   Arrival own{.size = static_cast<uint32_t>(size), .rank = static_cast<uint32_t>(rank), .device = static_cast<uint32_t>(device)};
   const Socket listener = listen_at(own.name);
   const Socket to_root = connect_to(root.name, "the process that called HcclGetRootInfo");

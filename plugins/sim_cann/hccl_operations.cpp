@@ -31,7 +31,7 @@ void reduce_elements(void* into, const void* other, size_t count, Reduction how)
   for (size_t i = 0; i < count; ++i) a[i] = combine(a[i], b[i], how);
 }
 
-// By HCCL's numbers.
+// Indexed by HCCL's number of a dtype.
 const std::array<DataType, 12> kTypes = {{{"int8", 1, reduce_elements<int8_t>},
                                           {"int16", 2, reduce_elements<int16_t>},
                                           {"int32", 4, reduce_elements<int32_t>},

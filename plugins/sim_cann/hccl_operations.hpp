@@ -1,4 +1,4 @@
-// Collectives on the memory of the host: what a stream runs.
+// Collectives on host memory, which streams run.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ enum class Reduction : int { Sum, Product, Largest, Smallest };
 struct DataType {
   const char* name;
   size_t bytes;
-  void (*reduce)(void* into, const void* other, size_t count, Reduction how);  // nullptr: it is only moved
+  void (*reduce)(void* into, const void* other, size_t count, Reduction how);  // nullptr: elements can only be moved
 };
-/// nullptr if there is none with this number.
+/// Returns nullptr if HCCL has no dtype with this number.
 const DataType* data_type(int number);
 
 /// A part of a buffer, in bytes.
@@ -27,7 +27,7 @@ struct Range {
 /// Every rank sends its range `to[r]` to rank r and receives into `from[r]`.
 void exchange_all(Communicator& comm, const std::string& what, uint64_t number, char* in, const std::vector<Range>& to, char* out,
                   const std::vector<Range>& from, uint32_t step = 0);
-/// `out` of rank r is the sum of all ranks' ranges parts[r] of `in`, added in the order of the ranks.
+/// Writes to `out` of rank r the sum of all ranks' ranges parts[r] of `in`, added in rank order.
 void reduce_scatter(Communicator& comm, const std::string& what, uint64_t number, char* in, const std::vector<Range>& parts, char* out,
                     const DataType& type, Reduction how);
 void all_reduce(Communicator& comm, const std::string& what, uint64_t number, char* in, char* out, size_t count, const DataType& type,
@@ -36,9 +36,9 @@ void reduce(Communicator& comm, const std::string& what, uint64_t number, char* 
             Reduction how, int root);
 void broadcast(Communicator& comm, const std::string& what, uint64_t number, char* data, size_t bytes, int root);
 
-/// Parts of equal size for every rank.
+/// Returns a part of equal size for each rank.
 std::vector<Range> equal_parts(int ranks, size_t bytes);
-/// No bytes but for rank `of`.
+/// Returns `range` for rank `of`, and empty parts for the other ranks.
 std::vector<Range> part_of(int ranks, int of, Range range);
 
 }  // namespace sim_cann

@@ -18,7 +18,7 @@ constexpr uintptr_t kPage = 4096;
 
 struct Block {
   size_t bytes = 0;
-  char* copies = nullptr;  // the second mapping; null without a check
+  char* copies = nullptr;  // the second mapping; nullptr if races are not checked
   std::vector<Pending> pending{};
 };
 

@@ -1,6 +1,6 @@
-// Device memory. Every device has two windows of address space of equal size: the program gets addresses of the first one, which stays
-// inaccessible, and operators and copies use the same offset of the second one, in which only allocated pages are accessible. So a host
-// access to device memory is a fault on every thread and at any time, and so is an operator's access to memory that was freed.
+// Device memory. Every device has two windows of address space of equal size. The program gets addresses of the first one, which is always
+// inaccessible. Operators and copies use the same offset in the second one, in which only allocated pages are accessible. So a host access
+// to device memory is a fault on every thread and at any time, and so is an operator's access to freed memory.
 #include <execinfo.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -26,14 +26,14 @@ constexpr size_t kMaxDevices = 16;
 
 struct Window {
   std::mutex mutex;
-  std::atomic<char*> device{nullptr};  // what the program sees
+  std::atomic<char*> device{nullptr};  // the window whose addresses the program gets
   char* host = nullptr;
   size_t size = 0, limit = 0, used = 0;
   std::map<size_t, size_t> blocks;  // offset: bytes, in whole pages
 };
 
 std::array<Window, kMaxDevices>& windows() {
-  static auto* all = new std::array<Window, kMaxDevices>;  // never destroyed: a fault may be named while the process ends
+  static auto* all = new std::array<Window, kMaxDevices>;  // never destroyed: a fault may be reported while the process ends
   return *all;
 }
 
@@ -41,7 +41,7 @@ thread_local const char* running = nullptr;
 
 size_t in_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// SIM_CANN_HBM: GiB, also with decimals.
+// Reads SIM_CANN_HBM, in GiB; decimals are allowed.
 size_t memory_limit() {
   static const size_t limit = [] {
     const char* set = std::getenv("SIM_CANN_HBM");
@@ -60,7 +60,7 @@ char* reserve(size_t bytes) {
   return out == MAP_FAILED ? nullptr : static_cast<char*>(out);
 }
 
-// Twice the memory, so that its limit and not a fragmented window is what ends an allocation; one page more, where no block begins.
+// Reserves twice the memory, so that its limit and not fragmentation ends an allocation, and one page in which no block begins.
 bool open_window(Window& w) {
   if (w.host != nullptr) return true;
   w.limit = memory_limit();
@@ -71,7 +71,7 @@ bool open_window(Window& w) {
   return device != nullptr && w.host != nullptr;
 }
 
-// The first gap that holds the bytes and a page between two blocks.
+// Finds the first gap with space for the bytes and for a page between two blocks.
 bool find_gap(const Window& w, size_t bytes, size_t& at) {
   at = kPage;
   for (const auto& [offset, size] : w.blocks) {
@@ -118,7 +118,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
     void* frames[64];
     backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
   }
-  sigaction(signal, signal == SIGBUS ? &previous_bus : &previous_segv, nullptr);  // the access is tried again, and handled as before
+  sigaction(signal, signal == SIGBUS ? &previous_bus : &previous_segv, nullptr);  // the access is repeated, with the previous handler
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ void set_running(const char* what) { running = what; }
 
 void catch_host_access() {
   void* frame = nullptr;
-  backtrace(&frame, 1);  // loads what it needs now, and not while a fault is handled
+  backtrace(&frame, 1);  // loads the code of backtrace() now, not while a fault is handled
   struct sigaction action {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;

@@ -1,4 +1,4 @@
-// The arguments of aclnn operators: what the handles of AscendCL hold.
+// The arguments of aclnn operators, which are the objects behind the handles of AscendCL.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,7 +9,7 @@
 #include "acl.hpp"
 
 namespace sim_cann {
-/// What a handle is: a caller that passes another kind of argument than an operator takes gets an error.
+/// The kind of an object: passing another kind than the operator takes is an error.
 enum class Kind : uint64_t { Tensor = 0x5ca77001, Scalar, Ints, Floats, Bools, Tensors, Scalars };
 template <Kind expected>
 struct Object {
@@ -46,11 +46,11 @@ struct aclScalarList : sim_cann::Object<sim_cann::Kind::Scalars> {
 
 namespace sim_cann {
 
-/// AscendCL's number of a dtype. Throws std::runtime_error for one that libtorch does not have.
+/// Returns libtorch's dtype for AscendCL's number. Throws std::runtime_error for a dtype that libtorch does not have.
 at::ScalarType dtype_of(int number);
-/// "float32[2, 3]", with the strides unless it is contiguous.
+/// Returns "float32[2, 3]", with the strides unless the tensor is contiguous.
 std::string text_of(const aclTensor& tensor);
-/// The tensor on the memory of the device, as operators use it.
+/// Returns the tensor on the device's memory, as operators use it.
 at::Tensor open_tensor(const aclTensor& tensor);
 
 }  // namespace sim_cann

@@ -13,7 +13,7 @@ namespace sim_cann {
 void Out::operator=(const Tensor& value) const {
   if (!tensor_.defined()) return;
   if (tensor_.sizes() != value.sizes()) {
-    // A reduction to one element may be asked for as [] or [1].
+    // A caller may ask for the result of a full reduction as [] or [1].
     if (tensor_.numel() != value.numel()) {
       throw std::runtime_error(c10::str("the result has sizes ", value.sizes(), ", but the caller expects ", tensor_.sizes()));
     }
@@ -30,7 +30,7 @@ void Found::operator=(const Tensor& value) const {
 }
 
 namespace {
-// Operators that only move or convert values take every dtype.
+// Whether the operator only moves or converts values, which it does for every dtype.
 bool only_moves(std::string_view name) {
   return name == "aclnnCast" || name == "aclnnInplaceCopy" || name == "aclnnInplaceZero" || name == "aclnnInplaceFillScalar" ||
          name == "aclnnInplaceOne";
@@ -57,7 +57,7 @@ std::string describe(const char* name, const Visitor& tensors) {
 }
 
 namespace {
-// With gradients off; an error names the operator and its tensors.
+// Runs an operator without gradients. An error names the operator and its tensors.
 void run_operator(const aclOpExecutor& executor) {
   const at::AutoGradMode no_gradients(false);
   const at::AutoDispatchBelowADInplaceOrView below;

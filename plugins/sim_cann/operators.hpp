@@ -1,10 +1,10 @@
-// The table of operators. A line names an operator and says how it is computed:
+// The table of operators. A line names an operator and defines its computation:
 //
 //   SIM_CANN_OPERATOR(Add, [](Tensor self, Tensor other, Scalar alpha, Out out) { out = at::add(self, other, alpha); })
 //
-// makes aclnnAddGetWorkspaceSize, which takes the handles of these arguments in this order and keeps what they say, and aclnnAdd, which
-// computes in a stream. Tensors are on the memory of the device, so they are only read; a result is assigned to an Out, which checks its
-// sizes and converts to its dtype and strides. A tensor that may be absent is then undefined.
+// defines aclnnAddGetWorkspaceSize, which takes the handles of these arguments in this order and keeps their values, and aclnnAdd, which
+// computes in a stream. Tensors are views of device memory, so operators only read them. A result is assigned to an Out, which checks its
+// sizes and converts it to its dtype and strides. A tensor that may be absent is then undefined.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@
 #include "objects.hpp"
 
 namespace sim_cann {
-/// Is called for each tensor; true if the operator writes it.
+/// Called for each tensor; the flag is true if the operator writes it.
 using EachTensor = std::function<void(const aclTensor&, bool)>;
 using Visitor = std::function<void(const EachTensor&)>;
 }  // namespace sim_cann
 
 struct aclOpExecutor {
   const char* name;
-  sim_cann::Visitor tensors;  // all that the operator was given
+  sim_cann::Visitor tensors;  // all tensors that the operator was given
   std::function<void()> run;
 };
 
@@ -38,12 +38,12 @@ using Scalars = std::vector<Scalar>;
 using MaybeScalar = std::optional<Scalar>;
 using MaybeInts = std::optional<Ints>;
 
-/// A result, or a tensor that an operator changes.
+/// A result, or a tensor that the operator changes.
 class Out {
  public:
   Out() = default;
   explicit Out(Tensor tensor) : tensor_(std::move(tensor)) {}
-  /// Does nothing if the caller does not ask for this result.
+  /// Does nothing if the caller does not request this result.
   void operator=(const Tensor& value) const;
   const Tensor& get() const { return tensor_; }
   bool asked() const { return tensor_.defined(); }
@@ -54,8 +54,8 @@ class Out {
 };
 using Outs = std::vector<Out>;
 
-/// A result whose sizes the operator finds: it begins at the start of a tensor that is large enough, whose handle then has its sizes. The
-/// caller keeps the handle until it has waited for the stream.
+/// A result whose sizes the operator determines. It is written to the start of a tensor that is large enough, and the tensor's handle gets
+/// its sizes. The caller keeps the handle until it has waited for the stream.
 class Found {
  public:
   Found() = default;
@@ -82,7 +82,7 @@ using Text = std::string;
 
 // ---- From handles to arguments: Handle is what the caller passes, Kept lives until the operator runs, open() gives the argument. ----
 
-/// The handle as an object of its type.
+/// Returns the object of a handle. Throws c10::Error if it is of another kind.
 template <class H>
 const H& object(const H* handle) {
   TORCH_CHECK(handle->kind == H::kExpected, "an argument is not what this operator takes there (kind ",
@@ -91,7 +91,7 @@ const H& object(const H* handle) {
 }
 
 template <class T>
-struct Argument {  // numbers, as they are
+struct Argument {  // numbers, which need no conversion
   using Handle = T;
   using Kept = T;
   static Kept keep(Handle h) { return h; }
@@ -143,7 +143,7 @@ struct Argument<Outs> : Argument<Tensors> {
   }
 };
 
-/// An array whose elements are kept as they are; an absent one is empty.
+/// Keeps the elements of an array unchanged; an absent array is empty.
 template <class T, class H, class Values, Values H::*member>
 struct ArrayArgument {
   using Handle = const H*;
@@ -204,7 +204,7 @@ struct Argument<Text> {
   static Text open(const Kept& k) { return k; }
 };
 
-// ---- What a call checks and says about its tensors. ----
+// ---- Checks of a call's tensors, and their text in messages. ----
 
 inline void visit(const std::optional<aclTensor>& t, bool writes, const EachTensor& f) {
   if (t.has_value()) f(*t, writes);
@@ -217,11 +217,11 @@ void visit(const T&, bool, const EachTensor&) {}
 template <class A>
 constexpr bool kWrites = std::is_same_v<A, Out> || std::is_same_v<A, Outs> || std::is_same_v<A, Found>;
 
-/// The error for tensors of a dtype that the chip does not have, or 0.
+/// Returns 0, or the error if a tensor has a dtype that the chip does not support.
 int check_dtypes(const char* name, const Visitor& tensors);
 std::string describe(const char* name, const Visitor& tensors);
 
-/// On a chip that saturates: results beyond the largest number become that, NaN becomes 0, and the float status is set.
+/// Saturates a result, as such a chip does: larger values become the largest number, NaN becomes 0, and the float status is set.
 void saturate(const Out& out);
 inline void saturate(const Outs& outs) {
   for (const auto& out : outs) saturate(out);
@@ -229,10 +229,10 @@ inline void saturate(const Outs& outs) {
 template <class T>
 void saturate(const T&) {}
 
-/// fp32 for tensors of less than that, as a chip computes.
+/// Returns tensors of lower precision as fp32, in which a chip computes.
 inline Tensor wide(const Tensor& t) { return t.defined() && t.is_floating_point() ? t.to(at::kFloat) : t; }
 
-/// The elements of a mask of dropout: it has a bit for each, lowest first.
+/// Returns the elements of a dropout mask, which has a bit for each, lowest first.
 Tensor elements_of(const Tensor& mask, at::IntArrayRef sizes);
 
 int launch(aclOpExecutor* executor, void* stream);
@@ -261,7 +261,7 @@ struct Entry<void(A...)> {
     }
   }
 
-  /// What the caller finds: the operator's name and function are constants, so that operators of one signature share all else.
+  /// The function behind the exported symbol. Name and function are constants, so that operators of one signature share all other code.
   template <Function function, const char* name>
   static int prepare_this(typename Argument<A>::Handle... handles, uint64_t* workspace, aclOpExecutor** executor) {
     return prepare(name, function, handles..., workspace, executor);
@@ -286,8 +286,8 @@ using EntryOf = Entry<typename SignatureOf<decltype(&Lambda::operator())>::Type>
 
 }  // namespace sim_cann
 
-// The first function's type is found from the lambda, so that its symbol is bound to it by an indirect function: the loader asks
-// resolve_NAME for the address.
+// The type of the first function follows from the lambda, so it has no name in C. Its symbol is therefore an indirect function: the loader
+// calls resolve_NAME for the address.
 #define SIM_CANN_OPERATOR(NAME, ...)                                                                                                  \
   namespace {                                                                                                                         \
   constexpr char name_##NAME[] = "aclnn" #NAME;                                                                                       \

@@ -1,4 +1,4 @@
-// Attention, by its definition: the weights are computed whole, also in the backward pass.
+// Attention as defined: the complete matrix of weights is computed, also in the backward pass.
 #include <limits>
 
 #include "operators.hpp"
@@ -7,12 +7,12 @@ using namespace sim_cann;
 
 namespace {
 
-/// How query, key and value are laid out, from the caller's text: B batches, S positions, N heads, D features, H = N * D.
+/// The layout of query, key and value, from the caller's text: B batches, S positions, N heads, D features, H = N * D.
 struct Layout {
   std::string text;
-  int64_t heads;  // of the query
+  int64_t heads;  // number of the query's heads
 
-  /// [B, N, S, D], in fp32
+  /// Returns [B, N, S, D] in fp32.
   Tensor heads_of(const Tensor& t, int64_t features) const {
     const Tensor x = t.to(at::kFloat);
     if (text == "BNSD") return x;
@@ -35,11 +35,12 @@ struct Attention {
   Tensor weights;            // [B, N, Sq, Sk], after softmax
   Tensor kept;               // weights after dropout
   Tensor largest, sum;       // [B, N, Sq, 1], of the softmax
-  Tensor keep;               // of dropout, undefined without
+  Tensor keep;               // dropout mask; undefined without dropout
   int64_t repeats = 1;
 };
 
-// Where there is no attention: the caller's mask for modes 0 and 1, a triangle for 2 (from the first position) and 3 (from the last one).
+// Returns true where there is no attention: the caller's mask for modes 0 and 1, a triangle for 2 (from the first position) and 3 (the last
+// one).
 Tensor masked_out(const Tensor& mask, int64_t mode, int64_t rows, int64_t columns, int64_t before, int64_t after) {
   TORCH_CHECK(mode >= 0 && mode <= 3, "sparse mode ", mode, "; sim_cann has 0 to 3");
   const auto all = at::ones({rows, columns}, at::kBool);
@@ -68,7 +69,7 @@ Attention attend(const Layout& layout, const Tensor& query, const Tensor& key, c
   const Tensor out = masked_out(mask, mode, scores.size(-2), scores.size(-1), before, after);
   if (out.defined()) scores = scores.masked_fill(out, -std::numeric_limits<float>::infinity());
   a.largest = at::amax(scores, {-1}, true);
-  a.largest = a.largest.masked_fill(at::isneginf(a.largest), 0);  // a row without attention
+  a.largest = a.largest.masked_fill(at::isneginf(a.largest), 0);  // a row that attends to no position
   const Tensor e = at::exp(scores - a.largest);
   a.sum = e.sum(-1, true);
   a.weights = at::where(a.sum == 0, at::zeros({}), e / a.sum);
@@ -80,7 +81,7 @@ Attention attend(const Layout& layout, const Tensor& query, const Tensor& key, c
   return a;
 }
 
-/// The gradients of query, key and value.
+/// Returns the gradients of query, key and value.
 std::tuple<Tensor, Tensor, Tensor> attend_backward(const Attention& a, const Tensor& grad, double scale, double keep_probability) {
   Tensor dweights = at::matmul(grad, a.value.transpose(-1, -2));
   if (a.keep.defined()) dweights = dweights * a.keep / keep_probability;

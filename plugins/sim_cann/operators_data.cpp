@@ -17,7 +17,7 @@ Tensor scattered(const Tensor& self, int64_t dim, const Tensor& index, const Sca
   const Tensor at = index.to(at::kLong);
   return reduction == 0 ? at::scatter(self, dim, at, value) : at::scatter(self, dim, at, value, reduction_of(reduction));
 }
-// torch_npu passes an empty tensor, mostly of the dtype of the indexed one, for an index that is absent, as in x[:, i].
+// For an absent index, as in x[:, i], torch_npu passes an empty tensor, which usually has the dtype of the indexed one.
 c10::List<std::optional<Tensor>> indices_of(const Tensors& list) {
   bool any = false;
   for (const auto& t : list) any |= t.defined() && t.numel() > 0;
@@ -154,7 +154,7 @@ SIM_CANN_OPERATOR(InplaceTril, [](Out self, int64_t diagonal) { self = at::tril(
 SIM_CANN_OPERATOR(InplaceTriu, [](Out self, int64_t diagonal) { self = at::triu(self, diagonal); })
 SIM_CANN_OPERATOR(ConstantPadNd, [](Tensor self, Ints pad, Scalar value, Out out) { out = at::constant_pad_nd(self, pad, value); })
 
-// NAME fills the borders as the operator of ATen does.
+// Defines an operator that fills the borders as ATen's operator does.
 #define SIM_CANN_PAD(name, aten)                                                             \
   SIM_CANN_OPERATOR(name, [](Tensor self, Ints pad, Out out) { out = at::aten(self, pad); }) \
   SIM_CANN_OPERATOR(name##Backward, [](Tensor grad, Tensor self, Ints pad, Out out) { out = at::aten##_backward(grad, self, pad); })

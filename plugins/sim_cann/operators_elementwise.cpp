@@ -1,10 +1,10 @@
-// Elementwise operators, with broadcasting, and their forms that change the first argument.
+// Elementwise operators with broadcasting, and their variants that change the first argument.
 #include "operators.hpp"
 
 using namespace sim_cann;
 
 #define SIM_CANN_UNARY(NAME, FUNCTION) SIM_CANN_OPERATOR(NAME, [](Tensor self, Out out) { out = at::FUNCTION(self); })
-// Also in place.
+// Also defines the operator in place.
 #define SIM_CANN_UNARY_BOTH(NAME, FUNCTION) \
   SIM_CANN_UNARY(NAME, FUNCTION)            \
   SIM_CANN_OPERATOR(Inplace##NAME, [](Out self) { self = at::FUNCTION(self); })
@@ -101,7 +101,7 @@ SIM_CANN_BINARY(Minimum, minimum)
 SIM_CANN_BINARY(Gcd, gcd)
 
 namespace {
-// 0: a true division, 1: truncated, 2: floor
+// Returns the rounding of a division by mode: 0: none, 1: truncated, 2: floor.
 std::optional<std::string_view> rounding(int mode) {
   if (mode == 0) return std::nullopt;
   TORCH_CHECK(mode == 1 || mode == 2, "rounding mode ", mode, "; allowed: 0 to 2");

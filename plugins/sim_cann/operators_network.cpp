@@ -21,7 +21,7 @@ void all(const std::array<Out, 3>& outs, const std::tuple<Tensor, Tensor, Tensor
 
 }  // namespace
 
-// ---- Products of matrices, in fp32 as in a chip's cube unit. The last argument selects a precision, which the host does not have. ----
+// ---- Matrix products, in fp32 as in a chip's cube unit. The last argument selects a precision, which has no effect on the host. ----
 
 SIM_CANN_OPERATOR(Matmul, [](Tensor a, Tensor b, Out out, int8_t) { out = at::matmul(wide(a), wide(b)); })
 SIM_CANN_OPERATOR(Mm, [](Tensor a, Tensor b, Out out, int8_t) { out = at::mm(wide(a), wide(b)); })
@@ -189,7 +189,7 @@ SIM_CANN_OPERATOR(OneHot, [](Tensor self, int64_t, Tensor on, Tensor off, int64_
   out = at::where(self.to(at::kLong).unsqueeze(-1) == classes, on.reshape({}), off.reshape({}));
 })
 
-// ---- Pooling. Indices of max_pool2d have a private layout on a chip: here the backward finds the maxima again. ----
+// ---- Pooling. On a chip, indices of max_pool2d have a private layout. Here the backward pass finds the maxima again. ----
 
 SIM_CANN_OPERATOR(MaxPool2dWithMask, [](Tensor self, Ints kernel, Ints stride, Ints padding, Ints dilation, bool ceil, Out out, Out) {
   out = std::get<0>(at::max_pool2d_with_indices(self, kernel, stride, padding, dilation, ceil));

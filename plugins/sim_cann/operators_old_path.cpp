@@ -1,7 +1,5 @@
-// Operators that torch_npu runs by the old path on a 910A and a 310P3:
-// convolutions, and what gets their results, which have private formats there
-// (NC1HWC0). A private format takes more memory; here its values are in the
-// usual order at the start of it.
+// Operators that torch_npu runs by the old path on a 910A and a 310P3: convolutions, and operators on their results, which have private
+// formats there (NC1HWC0). A tensor of a private format takes more memory; here its values are at the start of it in the usual order.
 #include "old_path.hpp"
 #include "operators.hpp"
 
@@ -17,8 +15,7 @@ Tensor open_in(const OldCall& call, size_t i) {
   return i < call.in.size() && call.in[i].data != nullptr ? open_tensor(as_handle(call.in[i])) : Tensor();
 }
 
-/// The attributes are for all four dimensions, and paddings for both ends of
-/// height and width.
+/// Attributes of a convolution. They are given for all four dimensions, paddings for both ends of height and width.
 struct Convolution {
   explicit Convolution(const OldCall& call) {
     const auto height_and_width = [&](const char* name) {
@@ -57,8 +54,7 @@ void conv2d(const OldCall& call) {
         at::convolution(wide(open_in(call, 0)), wide(open_in(call, 1)), bias.defined() ? std::optional<Tensor>(wide(bias)) : std::nullopt,
                         c.stride, c.padding, c.dilation, false, {0, 0}, c.groups));
 }
-// Their first and second inputs are the sizes of the result, which the result
-// has too.
+// The first input of conv2d_input and the second one of conv2d_weight are sizes, which are read from the result instead.
 void conv2d_input(const OldCall& call) {
   const Tensor weight = open_in(call, 1), grad = open_in(call, 2);
   write(call, backward(call, grad, at::empty(call.out.at(0).sizes, grad.options()), weight, true));
@@ -81,9 +77,8 @@ void reduce_mean(const OldCall& call) {
   reduce(call, [](const Tensor& x, at::IntArrayRef axes, bool keep) { return x.mean(axes, keep); });
 }
 
-// A normalisation is two operators, of which the second one has the sums of the
-// first: it finds them again here, so that its numbers are those of
-// aclnnBatchNorm.
+// A normalisation consists of two operators, of which the second one gets the sums of the first. Here it computes them again, so that its
+// numbers are those of aclnnBatchNorm.
 Tensor wide(const OldCall& call, size_t i) { return sim_cann::wide(open_in(call, i)); }
 
 void batch_norm_sums(const OldCall& call) {
@@ -91,8 +86,7 @@ void batch_norm_sums(const OldCall& call) {
   write(call, x.sum({0, 2, 3}), 0);
   write(call, (x * x).sum({0, 2, 3}), 1);
 }
-// x, sums, sums of squares, weight, bias, running mean and variance -> y,
-// running mean and variance, mean, variance
+// Inputs: x, sums, sums of squares, weight, bias, running mean and variance. Outputs: y, running mean and variance, mean, variance.
 void batch_norm_update(const OldCall& call) {
   Tensor mean = open_in(call, 5), variance = open_in(call, 6);
   const double eps = call.floats.at("epsilon");
@@ -113,14 +107,13 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(const OldCall& call, cons
   return at::native_batch_norm_backward(wide(call, 0), wide(call, 1), weight, std::nullopt, std::nullopt, wide(call, mean),
                                         (wide(call, mean + 1) + eps).rsqrt(), true, eps, {true, true, true});
 }
-// grad, x, mean, variance -> gradients of weight and bias
+// Inputs: grad, x, mean, variance. Outputs: gradients of weight and bias.
 void batch_norm_weight(const OldCall& call) {
   const auto all = batch_norm_backward(call, at::ones(call.in.at(2).sizes), 2);
   write(call, std::get<1>(all), 0);
   write(call, std::get<2>(all), 1);
 }
-// grad, x, gradients of weight and bias, weight, mean, variance -> gradient of
-// x
+// Inputs: grad, x, gradients of weight and bias, weight, mean, variance. Output: gradient of x.
 void batch_norm_input(const OldCall& call) { write(call, std::get<0>(batch_norm_backward(call, wide(call, 4), 5))); }
 
 void relu(const OldCall& call) { write(call, at::relu(open_in(call, 0))); }

@@ -13,7 +13,7 @@ void each(const Tensors& in, const Outs& outs, const F& f) {
 
 }  // namespace
 
-// ---- One function of every tensor ----
+// ---- One function for each tensor ----
 
 #define SIM_CANN_FOREACH(NAME, FUNCTION) \
   SIM_CANN_OPERATOR(Foreach##NAME, [](Tensors in, Outs outs) { each(in, outs, [](const Tensor& t, size_t) { return at::FUNCTION(t); }); })
@@ -47,7 +47,7 @@ SIM_CANN_OPERATOR(ForeachZeroInplace, [](Outs self) {
 SIM_CANN_OPERATOR(ForeachNorm,
                   [](Tensors in, Scalar p, Outs outs) { each(in, outs, [&](const Tensor& t, size_t) { return at::norm(t, p); }); })
 
-// ---- With a list, a scalar for all, or a scalar for each. torch_npu uses the first versions only where these are missing. ----
+// ---- Second argument: a list, a scalar, or a scalar for each tensor. torch_npu uses older versions only if these are missing. ----
 
 #define SIM_CANN_FOREACH_BINARY(NAME, FUNCTION)                                               \
   SIM_CANN_OPERATOR(Foreach##NAME##ScalarV2, [](Tensors in, Scalar value, Outs outs) {        \
@@ -113,7 +113,7 @@ SIM_CANN_OPERATOR(AmpUpdateScale,
 
 // ---- Optimizers ----
 
-// `step` is the number of steps before this one. Its arithmetic is in fp32 for every dtype, and rounded once.
+// `step` is the number of earlier steps. For every dtype, the arithmetic is in fp32 and each result is rounded once.
 SIM_CANN_OPERATOR(ApplyAdamWV2, [](Out parameter, Out mean, Out square, Out largest, Tensor gradient, Tensor step, float rate, float beta1,
                                    float beta2, float decay, float eps, bool amsgrad, bool maximize) {
   const auto in_fp32 = [](const Tensor& t) { return t.to(at::kFloat); };
@@ -129,7 +129,7 @@ SIM_CANN_OPERATOR(ApplyAdamWV2, [](Out parameter, Out mean, Out square, Out larg
   mean = m;
   square = v;
 })
-// As documented, for the chips with bf16 alone. `gradients` stay as they are, unless there is a scale.
+// Exists only on chips with bf16, as documented. `gradients` change only if there is a scale.
 SIM_CANN_OPERATOR(FusedSgd, [](Outs parameters, Outs gradients, Outs momenta, Tensor scale, float decay, float momentum, float rate,
                                float dampening, bool nesterov, bool maximize, bool first) {
   TORCH_CHECK(soc().has_bf16, soc().name, " has no such operator");

@@ -1,4 +1,4 @@
-// Random numbers: those of the host's generator for the seed and offset, which are not those of a chip.
+// Random numbers: those of the host's generator for the seed and the offset, which differ from those of a chip.
 #include "operators.hpp"
 
 using namespace sim_cann;
@@ -51,7 +51,7 @@ Tensor sim_cann::elements_of(const Tensor& mask, at::IntArrayRef sizes) {
 }
 
 namespace {
-// A mask of dropout has a bit for every element, lowest first; it is as long as a chip wants it, in bytes.
+// Packs a dropout mask into bits, one for each element, lowest first. `like` has as many bytes as a chip requires.
 Tensor bits_of(const Tensor& keep, const Tensor& like) {
   Tensor out = at::zeros_like(like);
   auto* bytes = out.data_ptr<uint8_t>();

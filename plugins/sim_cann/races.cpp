@@ -1,6 +1,6 @@
-// A happens-before detector with vector clocks. A clock has for each stream the number of its first tasks that are known to be over. All
-// threads of the host are one actor, in the order of their calls: how they wait for each other is not seen. Every range of memory has its
-// last writer, and who has read it since. Two tasks of which neither knows that the other one is over race if one of them writes.
+// A happens-before detector with vector clocks. A clock has, for each stream, the number of its first tasks that are known to have ended.
+// All threads of the host are one actor, in the order of their calls; how they wait for each other is not seen. Every range of memory has
+// its last writer and the readers since then. Two tasks race if one of them writes and neither is known to have ended before the other.
 #include "races.hpp"
 
 #include <algorithm>
@@ -18,21 +18,21 @@ namespace sim_cann {
 namespace {
 
 constexpr size_t kMostReports = 100;
-constexpr size_t kMostRuns = 1 << 14;  // of a strided tensor; one with more is taken for all bytes between its first and its last
-constexpr int kStatus = 66;            // as other race detectors have it
+constexpr size_t kMostRuns = 1 << 14;  // limit for a strided tensor; one with more counts as all bytes from its first to its last
+constexpr int kStatus = 66;            // exit status that other race detectors use, too
 
 /// A task that has accessed memory.
 struct Step {
-  int stream = -1;  // none
+  int stream = -1;  // -1: no task
   uint64_t number = 0;
   std::shared_ptr<const std::string> what{};
 };
 
-/// Bytes with the same last accesses: from the key of the map up to `end`.
+/// A range of bytes with the same last accesses, from the map's key to `end`.
 struct Cell {
   uintptr_t end = 0;
   Step written{};
-  std::vector<Step> read{};  // one for each stream
+  std::vector<Step> read{};  // the last read of each stream
 };
 
 struct Run {
@@ -41,7 +41,7 @@ struct Run {
 
 struct Checker {
   std::mutex mutex;
-  std::vector<Clock> streams;  // by the id of a stream
+  std::vector<Clock> streams;  // by stream id
   Clock host;
   std::map<uintptr_t, Cell> cells;
   std::set<std::string> reported;
@@ -71,7 +71,7 @@ void end_with_status() {
   std::_Exit(kStatus);
 }
 
-// Once for each kind. `where` is not part of the kind.
+// Reports a race once for each kind; `where` does not belong to the kind.
 void report(Checker& c, const std::string& kind, const std::string& where) {
   if (c.reported.size() >= kMostReports || !c.reported.insert(kind).second) return;
   if (c.reported.size() == 1) {
@@ -85,7 +85,7 @@ std::string text_of(const std::string& task, const Access& access) {
   return task + (access.writes ? " writes " : " reads ") + (access.text.empty() ? std::to_string(access.width) + " bytes" : access.text);
 }
 
-// The runs of bytes of a tensor, which has no negative strides.
+// Returns the contiguous ranges of bytes of a tensor without negative strides.
 std::vector<Run> runs_of(const Access& access) {
   const auto start = reinterpret_cast<uintptr_t>(access.start);
   std::vector<std::pair<size_t, size_t>> dims;  // stride in bytes, size
@@ -112,7 +112,7 @@ std::vector<Run> runs_of(const Access& access) {
 
 using Place = std::map<uintptr_t, Cell>::iterator;
 
-// A cell begins at the address, if one has it.
+// Splits the cell that contains the address, so that a cell begins there.
 void split(Checker& c, uintptr_t address) {
   auto place = c.cells.upper_bound(address);
   if (place == c.cells.begin() || (--place, place->first == address || place->second.end <= address)) return;
@@ -121,7 +121,7 @@ void split(Checker& c, uintptr_t address) {
   c.cells.emplace(address, std::move(rest));
 }
 
-/// Who of a range has accessed it and is not known to be over: `other` may be called several times.
+/// Calls `other` for each step that has accessed the range and is not known to have ended; several times for some.
 template <class Found>
 void for_unordered(Checker& c, const Run& run, bool writes, int stream, const Clock& known, const Found& other) {
   auto place = c.cells.upper_bound(run.begin);

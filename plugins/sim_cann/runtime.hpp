@@ -1,4 +1,4 @@
-// What the libraries of sim_cann share: devices, their memory, and streams. Only libascendcl.so defines it; libopapi.so uses it.
+// Common parts of the libraries of sim_cann: devices, their memory, and streams. Only libascendcl.so defines them; libopapi.so uses them.
 #pragma once
 
 #include <cstddef>
@@ -25,59 +25,59 @@ enum Code : int {
   kInvalidArgument = 161002,  // aclnn's code for an argument that an operator does not accept
 };
 
-/// A kind of chip: its name, as aclrtGetSocName gives it, its memory and its cores.
+/// A kind of chip: its name as in aclrtGetSocName, its memory and its cores.
 struct Soc {
   const char* name;
   int64_t gibibytes, cube_cores, vector_cores;
   bool saturates, has_bf16;
 };
 
-/// The chip of this process: SIM_CANN_SOC, by default Ascend910B1.
+/// Returns the chip of this process: SIM_CANN_SOC, by default Ascend910B1.
 SIM_CANN_API const Soc& soc();
 SIM_CANN_API int device_count();
-/// The device of this thread.
+/// Returns the current device of this thread.
 SIM_CANN_API int current_device();
 void set_current_device(int device);
-/// The number of the process's device in the machine: ASCEND_RT_VISIBLE_DEVICES has an order.
+/// Returns the number in the machine of one of the process's devices, which depends on ASCEND_RT_VISIBLE_DEVICES.
 SIM_CANN_API int physical_device(int device);
 
 /// Sets the text that aclGetRecentErrMsg returns next on this thread, and returns the code.
 SIM_CANN_API int fail(int code, std::string text);
 
-/// Memory of a device: the program gets an address that nobody can read or write; host_address() is where its bytes are.
+/// Allocates device memory. The program gets an address that nobody can read or write; host_address() returns where the bytes are.
 int allocate(int device, size_t bytes, void** out);
 int release(void* address);
 bool is_device_address(const void* address);
 int device_of(const void* address);
-/// The bytes of device memory; an address of the host stays as it is. Throws std::runtime_error unless all of `bytes` are allocated.
+/// Returns the bytes of device memory; a host address is returned unchanged. Throws std::runtime_error unless all of `bytes` are allocated.
 SIM_CANN_API void* host_address(const void* address, size_t bytes);
 size_t bytes_in_use(int device);
 size_t bytes_in_all(int device);
 void catch_host_access();
 
-/// What this thread does for the device, for the message of a fault.
+/// Sets the task that this thread runs, for the message of a fault.
 void set_running(const char* what);
 
-/// Memory that a task uses: `width` bytes, or as many for each element of a tensor, whose strides are in elements and not negative.
+/// Memory that a task uses: `width` bytes, or `width` bytes for each element of a tensor, whose strides are in elements and not negative.
 struct Access {
   const void* start;
   size_t width;
   std::vector<int64_t> sizes{}, strides{};
   bool writes = false;
-  std::string text{};  // what it is; empty: bytes
+  std::string text{};  // text for messages; "": a number of bytes
 };
 using Accesses = std::vector<Access>;
-/// SIM_CANN_CHECK=races: only then tasks have to name their accesses.
+/// Whether races are checked (SIM_CANN_CHECK=races): only then must tasks list their accesses.
 SIM_CANN_API bool races_are_checked();
 
 /// A queue of tasks that one thread runs in order.
 struct Stream;
 using StreamHandle = void*;
-/// Appends a task to the stream (null: the default stream of this thread's device). After a task has failed, later ones are not run.
+/// Appends a task to the stream (nullptr: the default stream of this thread's device). After a task has failed, later ones do not run.
 SIM_CANN_API void enqueue(StreamHandle stream, std::string name, std::function<void()> run, const Accesses& accesses = {});
-/// Waits for everything in the stream: 0 or the error of the first task that failed, or kStreamTimeout.
+/// Waits for all tasks of the stream. Returns 0, the error of the first task that failed, or kStreamTimeout.
 int synchronize(StreamHandle stream, int milliseconds = -1);
-/// Whether overflow status of the stream's device is recorded; the sticky status itself.
+/// Set, read and clear the sticky overflow status of a device. saturation_mode(): whether overflows saturate.
 SIM_CANN_API void raise_float_status(int device);
 SIM_CANN_API bool float_status(int device);
 SIM_CANN_API void clear_float_status(int device);

@@ -23,7 +23,7 @@ struct Streams {
   int next_id = 0;
 };
 
-/// How often each function and operator was put into a stream, and how often the host waited.
+/// Counts of how often each function and operator was put into a stream, and of how often the host waited.
 struct Calls {
   std::mutex mutex;
   std::map<std::string, uint64_t> counts;
@@ -33,13 +33,13 @@ Calls& calls() {
   static auto* all = new Calls;
   return *all;
 }
-// Returns how often, with this time.
+// Counts a call, and returns the number of its calls so far.
 uint64_t count(const std::string& name) {
   const std::lock_guard lock(calls().mutex);
   return ++calls().counts[name];
 }
 
-/// SIM_CANN_FAULT=NAME:COUNT:HOW, a fault that a test plants: what NAME does in a stream, the COUNT-th time.
+/// A fault that a test plants with SIM_CANN_FAULT=NAME:COUNT:HOW, when a stream runs NAME for the COUNT-th time.
 struct Fault {
   std::string name, how;
   uint64_t at = 0;
@@ -70,7 +70,7 @@ void run_fault() {
   throw std::runtime_error("the fault of SIM_CANN_FAULT");
 }
 
-/// SIM_CANN_CALLS=FILE: the counts are added to the file when the process ends.
+/// Adds the counts to the file of SIM_CANN_CALLS=FILE when the process ends.
 void write_calls() {
   std::FILE* file = std::fopen(std::getenv("SIM_CANN_CALLS"), "ae");
   if (file == nullptr) return;
@@ -80,7 +80,7 @@ void write_calls() {
 }
 
 void prepare_end() {
-  std::atexit(end_all_streams);  // before libtorch's objects are destroyed, which are older
+  std::atexit(end_all_streams);  // before the objects of libtorch, which are older, are destroyed
   if (std::getenv("SIM_CANN_CALLS") == nullptr) return;
   std::atexit(write_calls);
   std::at_quick_exit(write_calls);
@@ -91,7 +91,7 @@ Streams& streams() {
   return *all;
 }
 
-/// The error of another stream, for which this one waits.
+/// The error of another stream, for which this stream waits.
 struct FailedBefore : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -111,7 +111,7 @@ void run_one(Stream& stream, const Task& task) {
     error = failure.what();
   } catch (const std::exception& failure) {
     error = task.name + ": " + failure.what();
-    std::fprintf(stderr, "sim_cann: %s\n", error.c_str());  // torch_npu does not pass on every text of an error
+    std::fprintf(stderr, "sim_cann: %s\n", error.c_str());  // printed here, since torch_npu does not pass on all error texts
   }
   set_running(nullptr);
   if (error.empty()) return;
@@ -131,7 +131,7 @@ void run_tasks(Stream& stream) {
       stream.tasks.pop_front();
     }
     run_one(stream, task);
-    task = {};  // what it holds is released before anybody learns that it has finished
+    task = {};  // releases what the task holds before anybody learns that it has finished
     {
       const std::lock_guard lock(stream.mutex);
       ++stream.finished;
@@ -280,7 +280,7 @@ void record(const EventPointer& event, StreamHandle stream) {
 }
 
 namespace {
-// Returns the error of the stream that reached it.
+// Waits until the event has reached `point`. Returns the error of the stream that recorded it.
 std::string wait_until(Event& event, uint64_t point) {
   std::unique_lock lock(event.mutex);
   event.changed.wait(lock, [&] { return event.reached >= point; });

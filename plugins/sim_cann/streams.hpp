@@ -17,7 +17,7 @@ namespace sim_cann {
 struct Task {
   std::string name;
   std::function<void()> run;
-  bool is_event = false;  // runs also after a failure, so that nobody waits for ever
+  bool is_event = false;  // runs even after a failure, so that nobody waits permanently
 };
 
 struct Stream {
@@ -29,33 +29,33 @@ struct Stream {
   std::deque<Task> tasks;
   uint64_t submitted = 0, finished = 0;
   bool ending = false;
-  std::string error;  // of the first task that failed
+  std::string error;  // error of the first task that failed
   std::thread thread;
 };
 
-/// For each stream, by its id, the number of its first tasks that are over: races.cpp.
+/// For each stream id, the number of its first tasks that have ended; see races.cpp.
 using Clock = std::vector<uint64_t>;
 
-/// A point in streams: every record gives it a new one, and a wait is for the last one at the time of the call.
+/// A point in streams. Each record moves it; a wait is for the last record before the call.
 struct Event {
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0, reached = 0;
-  std::string error;  // of the stream that reached it: who waits for the event does not go on as if its work had been done
+  std::string error;  // error of the stream that reached it, by which streams that wait for the event fail, too
   std::chrono::steady_clock::time_point when;
-  Clock clock;  // of the last record
+  Clock clock;  // clock at the last record
 };
 using EventPointer = std::shared_ptr<Event>;
 
 Stream* create_stream(int device);
 Stream* stream_of(StreamHandle stream);
-/// False if there is no such stream.
+/// Returns false if there is no such stream.
 bool destroy_stream(StreamHandle stream);
 bool is_idle(StreamHandle stream);
 int synchronize_device(int device, int milliseconds = -1);
 void end_all_streams();
 
-/// True if SIM_CANN_FAULT makes this call of the host fail.
+/// Whether SIM_CANN_FAULT makes this call of the host fail.
 bool host_call_fails(const char* function);
 void add_task(StreamHandle stream, Task task, const Accesses& accesses = {});
 void record(const EventPointer& event, StreamHandle stream);

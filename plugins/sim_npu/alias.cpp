@@ -1,4 +1,4 @@
-// Two tensors on one memory: the host's view of a device tensor for host kernels, and vice versa.
+// Two tensors on the same memory: the host's view of a device tensor, for host kernels, and vice versa.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>

@@ -66,7 +66,7 @@ struct Block {
   c10::DeviceIndex device;
 };
 
-// Reports to observers of this thread's memory; without any, it costs one thread-local read.
+// Reports to observers of this thread's memory. Without an observer, this costs one read of a thread-local.
 void tell(const Block& block, int64_t bytes, size_t in_use) {
   c10::reportMemoryUsageToProfiler(device_pointer(block.host.get()), bytes, in_use, in_use, {kType, block.device});
 }

@@ -25,7 +25,7 @@ struct Operator {
   std::vector<bool> changed;             // arguments that are written, including undeclared writes (running statistics)
   bool draws_unasked;                    // draws from the host's default generator without a generator argument
   bool moves_data;                       // only copies values, so it cannot overflow
-  bool widens;  // computes low precision in fp32 and rounds once: products, as a cube unit does, and operators in which the host errs
+  bool widens;  // computes low precision in fp32 and rounds once: products, as in a cube unit, and operators whose host kernels err
   std::atomic<bool> warned{false}, warned_of_dtype{false};
 };
 
@@ -83,7 +83,7 @@ void apply_policy(Operator& op) {
   }
 }
 
-// Warns about dtypes that the vendor's list does not name for the first input. They are not refused, because they are merely unverified.
+// Warns about a dtype that the vendor's list does not name for the first input. It is not refused, since it is only unverified.
 void apply_dtypes(Operator& op, at::ScalarType first) {
   const std::string name = first == at::kHalf ? "fp16" : first == at::kBFloat16 ? "bf16" : first == at::kFloat ? "fp32" : "";
   if (sim().unsupported == 0 || name.empty() || op.rule.dtypes.empty() || op.rule.dtypes.find(name) != std::string::npos) return;
@@ -94,7 +94,7 @@ void apply_dtypes(Operator& op, at::ScalarType first) {
 
 bool is_low(const at::Tensor& t) { return t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16; }
 
-// A device tensor, its host view, and the kernel's argument: the view, or its values in fp32.
+// A device tensor, its host view, and the argument of the kernel: the view, or its values in fp32.
 struct Crossed {
   at::Tensor own, view, given;
   bool written;
@@ -281,7 +281,7 @@ void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack, c10:
   crossing.to_device();
 }
 
-// Copies a result of a replay to the graph's memory for it.
+// Copies a replayed result to the memory that the graph has for it.
 void put(const at::Tensor& result, const at::Tensor& place) {
   if (!on_device(result) || result.storage().unsafeGetStorageImpl() == place.storage().unsafeGetStorageImpl()) return;
   TORCH_CHECK(result.sizes() == place.sizes(), "sim_npu: a replay returned shape ", result.sizes(), "; the graph has ", place.sizes());
@@ -350,7 +350,7 @@ void register_sparse_operators() {
 }  // namespace
 
 void register_native_operators() {
-  // Operators for which both the chip and the host have a kernel, but which libtorch would compose from others on an unknown device.
+  // For these operators the chip and the host have a kernel each, but libtorch would compose them from others on an unknown device.
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& [name, overload] : native_operators()) {
@@ -358,7 +358,7 @@ void register_native_operators() {
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
     library->impl((overload.empty() ? name : name + "." + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
   }
-  // For all other devices, libtorch's kernel of these only requests an override.
+  // On all other devices, libtorch's kernel of these only asks for an override.
   for (const char* op : {"convolution", "convolution_backward"}) library->impl(op, torch::CppFunction::makeFromBoxedFunction<&run>());
   register_sparse_operators();
 }

@@ -1,5 +1,5 @@
-// Graphs of device work: a capture records the work queued on a stream without executing it; a replay executes it on the same memory. Here
-// a capture does run the operators, because later ones depend on the shapes of their results, and then restores the modified memory.
+// Graphs of device work. A capture records the work queued on a stream without executing it; a replay executes it on the same memory. Here
+// a capture does run the operators, since later ones depend on the shapes of their results, and then restores the modified memory.
 #include <ATen/Generator.h>
 
 #include <cstring>

@@ -107,8 +107,8 @@ int64_t attention_choice(const at::Tensor& q, const at::Tensor& k, const at::Ten
   return at::_fused_sdp_choice(host(q), host(k), host(v), host_mask, dropout, causal, scale, grouped);
 }
 
-// Traced TorchScript modules and libtorch's second derivative of a convolution call this form, whose general kernel has an implementation
-// for the host alone. The last four arguments are settings of cuDNN.
+// The form of convolution that traced TorchScript modules and libtorch's second derivative of a convolution call. Its general kernel is
+// implemented for the host alone. The last four arguments are settings of cuDNN.
 at::Tensor convolution_of_scripts(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                   at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                                   at::IntArrayRef output_padding, int64_t groups, bool, bool, bool, bool) {
@@ -136,8 +136,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", TORCH_FN(set_tensor));
 }
 
-// _copy_from resolves lazy conjugation and negation itself. Otherwise libtorch would resolve them first, using this same copy, in an
-// infinite recursion.
+// _copy_from resolves lazy conjugation and negation itself. libtorch would resolve them first, by this same copy, in an infinite recursion.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

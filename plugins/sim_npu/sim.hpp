@@ -91,7 +91,7 @@ class Recording {
   void clear();
   bool is_here() const;  // whether this thread is on the captured stream
 
-  // Returns a copy of the value for the graph that keeps its memory, whatever happens to the original tensor.
+  // Returns a copy of the value, in which the graph keeps its memory, whatever happens to the original tensor.
   static c10::IValue keep(const c10::IValue& value);
   void will_write(const at::Tensor& t);
   void will_write(const c10::IValue& value);
@@ -110,7 +110,7 @@ Recording* recording();
 // Throws if there is such a recording.
 void refuse_in_graph(const char* what);
 
-// On a saturating device: replaces inf in `view` by the largest finite number and NaN by 0, and sets the device's overflow status.
+// Replaces inf in `view` by the largest finite number and NaN by 0, and sets the overflow status, for a device that saturates.
 void saturate(const at::Tensor& view, c10::DeviceIndex device);
 void register_hooks();
 

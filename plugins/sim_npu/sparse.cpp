@@ -1,4 +1,4 @@
-// Sparse (COO) tensors of a device; their indices and values are dense tensors on it.
+// Sparse (COO) tensors of a device. Their indices and values are dense tensors on the device.
 #include <ATen/SparseTensorImpl.h>
 #include <torch/library.h>
 
