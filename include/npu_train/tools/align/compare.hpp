@@ -1,8 +1,8 @@
 /// Compares two dumps and reports where they first differ: which values differ by more than their precision explains, and which layer
 /// causes it.
 ///
-/// A layer *causes* a difference if its outputs differ although its inputs agree; a layer *suffers* one if the error is already in its
-/// input. Amplification, the error of the outputs divided by that of the inputs, distinguishes the two, in call order.
+/// A layer *causes* a difference if its outputs differ although its inputs agree. A layer *suffers* one if the error is already in its
+/// input. The amplification, which is the error of the outputs divided by that of the inputs, distinguishes the two, in call order.
 #pragma once
 
 #include <cstdint>
@@ -18,28 +18,27 @@
 
 namespace npu_train {
 
-/// Two values agree if max|a - b| <= atol * s + rtol * max|b|. `s` is 1 for activations, weights and the optimizer's state; for gradients
-/// it is the largest gradient of that kind (of values, of parameters) if that is smaller than 1, so that atol does not hide small
-/// gradients.
+/// Two values agree if max|a - b| <= atol * s + rtol * max|b|. `s` is 1 for activations, weights and the optimizer's state. For gradients
+/// it is the largest gradient of that kind (of values, of parameters), but at most 1, so that atol does not hide small gradients.
 struct Tolerance {
   double atol = 1e-5;
   double rtol = 1e-3;
 };
 
-/// Returns the default tolerance of a pair: that of the coarser of two dtypes ("torch.float32"), or of the run's computing dtype if that is
-/// even coarser (fp32 gradients of a bf16-mixed run are sums of bf16 numbers). fp32 (1e-5, 1e-3), fp16 (1e-3, 1e-2), bf16 (1e-2, 5e-2),
-/// fp64 (1e-8, 1e-6), others 0.
+/// Returns the default tolerance of a pair. It is that of the coarser of two dtypes ("torch.float32"), or of the run's computing dtype if
+/// that is even coarser (fp32 gradients of a bf16-mixed run are sums of bf16 numbers). fp32 (1e-5, 1e-3), fp16 (1e-3, 1e-2), bf16 (1e-2,
+/// 5e-2), fp64 (1e-8, 1e-6), others 0. The first number is atol.
 Tolerance default_tolerance(const std::string& dtype_a, const std::string& dtype_b);
 
 struct CompareOptions {
   std::optional<double> atol{}, rtol{};                              ///< for all dtypes, instead of the default
   std::vector<std::pair<std::string, Tolerance>> layer_tolerance{};  ///< by pattern of the call's name; the last match is used
   bool exact = false;                                                ///< only equal bits count as agreement
-  bool fuzzy = true;                                                 ///< match the remaining calls only by layer, class or order
+  bool fuzzy = true;                                                 ///< match calls without a counterpart by layer, class or order
   std::map<std::string, std::string> mapping{};                      ///< layer or call of A -> its name in B
   double sample = 1.0;                                               ///< fraction of the layers to read, drawn by name and seed
   double sample_elements = 1.0;                                      ///< fraction of the elements to read of each large value
-  int64_t seed = 0;                                                  ///< of both samples
+  int64_t seed = 0;                                                  ///< seed of both samples
   std::string layers{};               ///< last | sensitive (norms, softmax, loss, first and last layer) | a pattern; "" all
   std::vector<int64_t> steps{};       ///< empty: all
   std::string rank{};                 ///< "rank3"; "": all
@@ -60,15 +59,15 @@ struct ItemComparison {
   /// finite. 0: equal.
   double error = 0;
   double reference_error_a = -1, reference_error_b = -1;  ///< errors of A and B relative to the reference; -1: none
-  bool transposed = false;  ///< one side stores this weight as [inputs, outputs] (Conv1D of transformers): its statistics are compared
+  bool transposed = false;  ///< one side stores this weight as [inputs, outputs] (Conv1D of transformers): only its statistics are compared
   bool failed = false;
-  bool rounding = false;  ///< beyond its tolerance, but not by more than rounding explains (see docs/compare.md); does not count as failed
-  /// The error exceeds rounding, but no compared call causes it: it comes from calls that are not compared, or from rounding that updates
-  /// amplified; or only calls that are not compared could prove that it is harmless. Does not count as failed.
+  bool rounding = false;  ///< beyond the tolerance, but not by more than rounding explains (see docs/compare.md); does not count as failed
+  /// The error exceeds rounding, but no compared call causes it. Either it comes from calls that are not compared, or from rounding that
+  /// updates amplified, or only calls that are not compared could prove that it is harmless. Does not count as failed.
   bool not_judged = false;
   bool unreadable = false;  ///< a file with its values is damaged, missing or not a file; counts as failed
   bool unproven = false;    ///< not finite on both sides, like the result of the step; counts as failed
-  /// Elements that `metrics` omits: on both sides, their gradient is only rounding, and so is the optimizer's result for them.
+  /// Elements that `metrics` omits, because on both sides their gradient, and so the optimizer's result for them, is only rounding.
   int64_t noise_elements = 0;
   std::string message{};  ///< the reason why it failed or was not compared
 };
@@ -84,7 +83,7 @@ struct CallComparison {
   std::vector<ItemComparison> items{};
   bool failed = false;
   double noise = 0;  ///< the relative error that rounding may cause in one call, in the precision of these runs
-  /// Error of the outputs divided by the error of the inputs, both at least the noise.
+  /// Error of the outputs divided by the error of the inputs; both are at least `noise`.
   double amplification = 1;
 };
 
@@ -95,11 +94,11 @@ struct Divergence {
   std::string rank;
   std::string call, layer, type, direction;
   std::string layer_b{};  ///< see CallComparison
-  /// NotProven: both runs have NaN from here on. Model: they have different networks. Unreadable: files of values cannot be read; all other
-  /// values agree.
+  /// NotProven: both runs have NaN from here on. Model: the runs have different networks. Unreadable: files of values cannot be read, and
+  /// all other values agree.
   enum class Cause { Input, Weights, Layer, Before, Gradient, Optimizer, NotFinite, NotProven, Model, Unreadable } cause = Cause::Layer;
   double input_error = 0, output_error = 0;
-  bool within_tolerance = false;  ///< the runs agree; this is the first place where they are not equal
+  bool within_tolerance = false;  ///< the runs agree; this is the first place at which they are not equal
   std::string sentence;           ///< the observation
   std::vector<std::string> likely{}, advice{};
 };
@@ -114,16 +113,16 @@ struct StepComparison {
   int64_t not_judged = 0;                ///< part of `compared`, see ItemComparison
   int64_t not_proven = 0;                ///< part of `not_judged`: values of unproven_places and of an unproven_update
   int64_t other_places = 0;              ///< part of `rounding`: values that fused kernels show at another place of the network
-  /// Number of ItemComparison::noise_elements of weights (before and after the step), of the optimizer's state and of gradients.
+  /// Numbers of ItemComparison::noise_elements: of weights (before and after the step), of the optimizer's state, and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
-  double earlier_error = 0;  ///< the worst relative error of a weight that earlier steps explain
+  double earlier_error = 0;  ///< the worst relative error of a weight that updates of earlier steps explain
   bool drifted = false;      ///< updates amplified the rounding of weights; see docs/compare.md
-  /// Norms for which one side shows another place of the network, as fused kernels do, but without compared calls that prove it.
+  /// Norms for which one side probably shows another place of the network, as fused kernels do, although no compared call proves it.
   std::set<std::string> unproven_places{};
-  /// The optimizer's step differs by more than the compared gradients explain, but other gradients are not compared.
+  /// The optimizer's step differs by more than the compared gradients explain; gradients that are not compared may explain it.
   bool unproven_update = false;
-  /// Modules whose parameters exist on both sides, in layers that are divided differently: one fused weight on one side, three on the
-  /// other.
+  /// Modules whose parameters exist on both sides, but are divided into layers differently, for example one fused weight on one side and
+  /// three weights on the other.
   std::vector<std::string> regrouped{};
   Divergence update{};  ///< difference of the optimizer's update before this step, found in dumps that do not contain the update
   std::vector<std::string> notes{};

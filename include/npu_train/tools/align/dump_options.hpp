@@ -9,10 +9,10 @@
 
 namespace npu_train {
 
-/// Names and meanings follow Ascend's msprobe if it has them. All random draws depend only on `seed` and names, so that two runs select the
-/// same.
+/// Names and meanings are those of Ascend's msprobe if it has the option. All random draws depend only on `seed` and names, so that two
+/// runs select the same calls.
 struct DumpOptions {
-  /// module (L0): layers; op (L1): operators; mix: both, operators under their layers; debug: the values that code names
+  /// module (L0): layers; op (L1): operators; mix: both, with operators under their layers; debug: values that the program names
   /// (nn/layer_scope.hpp, Dumper::save)
   std::string level = "module";
   std::string task = "statistics";   ///< statistics | tensor: also the values | overflow_check: only non-finite tensors, with their values
@@ -24,20 +24,20 @@ struct DumpOptions {
   double sample = 1.0;                   ///< fraction of layers, drawn by name and seed
   double sample_elements = 1.0;          ///< task tensor: fraction of the elements of each tensor, drawn by seed
   int64_t seed = 0;                      ///< seed of both samples
-  std::string summary = "statistics";    ///< statistics: max, min, mean and L2 norm | crc32: the checksum of the bytes instead
+  std::string summary = "statistics";    ///< statistics: max, min, mean and L2 norm | crc32: only the checksum of the bytes
   std::string format = "pt";             ///< task tensor: pt (torch.save) | npy (bf16 as fp32)
   bool async = true;                     ///< task tensor: a separate thread writes, with at most 512 MiB queued
   std::string dir{};                     ///< "": `dump` in the run's folder, or in the working directory
   static const ConfigTable<DumpOptions>& config_table();
 };
 
-/// Steps, as written in DumpOptions::steps.
+/// Ranges of steps, as written in DumpOptions::steps.
 class StepRanges {
  public:
   /// Error(Usage) unless the text is "N" or "N-M" with N <= M.
   explicit StepRanges(const std::vector<std::string>& texts);
   bool contains(int64_t step) const;
-  /// Returns the ranges without a step from `first` to `last`, as written.
+  /// Returns the given ranges that contain no step from `first` to `last`.
   std::vector<std::string> outside(int64_t first, int64_t last) const;
 
  private:
@@ -47,7 +47,7 @@ class StepRanges {
 /// Whether `name` matches `pattern`: "*" matches any text; a pattern without "*" matches any part of the name.
 bool name_matches(const std::string& name, const std::string& pattern);
 
-/// Whether a call of a dump matches, with direction and number ("Module.layer1.0.conv1.Conv2d.forward.0") or without them: a pattern with
+/// Whether a call of a dump matches, with direction and number ("Module.layer1.0.conv1.Conv2d.forward.0") or without them. A pattern with
 /// "*" may match the complete name, the name without "Module.", or only the layer's path ("layer1.*", "*.conv1").
 bool call_matches(const std::string& name, const std::string& pattern);
 

@@ -20,12 +20,12 @@ struct DumpItem {
   std::string dtype;  ///< "torch.float32"; "" for an item that is not a tensor
   std::vector<int64_t> shape{};
   bool requires_grad = false;
-  /// For an operator's input that is a parameter: its name, and the item has the side "parameters". "" otherwise and in older dumps.
+  /// Name of the parameter, if this is an operator's input that is one (the item then has the side "parameters"); "" also in older dumps.
   std::string parameter{};
   std::optional<double> max{}, min{}, mean{}, norm{};
   std::string crc{};        ///< 8 hexadecimal digits; "": none
   std::string data_name{};  ///< file of the values; "": none
-  int64_t sampled = 0;      ///< elements in the file, if it contains a sample; 0: all
+  int64_t sampled = 0;      ///< number of elements in the file if it contains only a sample; 0: all
   bool unscaled = false;    ///< a value of the backward pass that does not contain the loss scale
   std::string type{};       ///< Python's class of an item that is not a tensor ("float"); "" if unknown
   std::string value{};      ///< text of an item that is not a tensor ("0.1", "true"); "None" if no argument was given
@@ -69,7 +69,7 @@ class Dump {
   /// Opens the dump at `path`: its folder, one step of it, a folder with a dump.json, or that file. Error(Data) if there is no dump.json.
   static Dump open(const std::filesystem::path& path);
 
-  /// Sorted by step, then rank.
+  /// Returns the places, sorted by step, then rank.
   const std::vector<Place>& places() const { return places_; }
   const std::filesystem::path& path() const { return path_; }
 
@@ -78,13 +78,13 @@ class Dump {
   std::vector<Place> places_;
 };
 
-/// Reads one step. Error(Data) if it is not a dump.json.
+/// Reads one step. Error(Data) if its file is not a dump.json.
 DumpStep read_dump_step(const Dump::Place& place);
 
 /// Whether `path` is or contains a dump.
 bool is_dump(const std::filesystem::path& path);
 
-/// Returns the folder whose dump.json belongs to `path`, a file or folder of a dump that is not itself one (stack.json, construct.json,
+/// Returns the folder of the dump that `path` belongs to as one of its other files or folders (stack.json, construct.json,
 /// dump_tensor_data); "" for any other path.
 std::filesystem::path dump_around(const std::filesystem::path& path);
 

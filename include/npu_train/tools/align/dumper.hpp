@@ -51,14 +51,14 @@ struct DumpedModel {
 DumpedModel dumped_model(const torch::nn::Module& module);
 DumpedModel dumped_model(Task& task);
 
-/// Writes the steps that `options` select; every other step costs one comparison. Not thread-safe; only gradients may arrive from other
-/// threads. Errors of the disk and of options are thrown where they occur: Error(Checkpoint), Error(Usage).
+/// Writes the steps that `options` select; every other step costs one comparison. Not thread-safe, except that gradients may arrive from
+/// other threads. Errors of the disk and of options are thrown where they occur: Error(Checkpoint), Error(Usage).
 class Dumper : public StepObserver {
  public:
-  /// `facts` are recorded in dump.json. A comparison uses "device", "precision", "fused_kernels", "memory_format" and "cpu_low_precision":
-  /// runs that differ in one of them may differ in rounding. "fused_kernels" is recorded as "false" if none ran, whatever the model
-  /// requested. "gradient_clip" ("none", "norm 1") explains different updates by clipping. Error(Usage) for options out of range and if
-  /// `dir` is a file.
+  /// `facts` are recorded in dump.json. Runs that differ in "device", "precision", "fused_kernels", "memory_format" or "cpu_low_precision"
+  /// may differ by rounding, so a comparison uses these facts. "fused_kernels" is recorded as "false" if none ran, whatever the model
+  /// requested. "gradient_clip" ("none", "norm 1") may explain different updates. Error(Usage) for options out of range and if `dir` is a
+  /// file.
   Dumper(DumpOptions options, DumpedModel model, int rank = 0, std::map<std::string, std::string> facts = {});
   ~Dumper() override;
 
@@ -66,15 +66,15 @@ class Dumper : public StepObserver {
   /// of fp32 masters if there are any. Both must outlive the dumper; `precision` may be nullptr.
   void watch(const Optimizer& optimizer, const Precision* precision = nullptr);
 
-  /// Observes the operators of this thread until loss() or stop(). If called again within a step (micro-batches, two losses), continues the
+  /// Observes the operators of this thread until loss() or stop(). Another call within a step (micro-batches, two losses) continues the
   /// step.
   void start();
   /// Dumps the loss, or one of several, and ends the forward pass: later operators belong to the backward pass and the loop.
   void loss(const at::Tensor& loss);
-  /// Dumps the current gradients of the parameters; if called again within a step, dumps them again.
+  /// Dumps the current gradients of the parameters. Another call within a step dumps them again.
   void stop();
-  /// Dumps a value at level debug. Before loss(): as named_value() (nn/layer_scope.hpp), with its gradient if it is the result of an
-  /// operator. After loss(): compared as a gradient that does not contain the loss scale. Nothing at other levels.
+  /// Dumps a value at level debug, and nothing at other levels. Before loss(), it is like named_value() (nn/layer_scope.hpp), with its
+  /// gradient if the value is the result of an operator. After loss(), the value is compared as a gradient without the loss scale.
   void save(const std::string& name, const at::Tensor& value);
   /// Ends the step.
   void step();

@@ -11,8 +11,8 @@ namespace npu_train {
 
 /// Metrics of a (the judged tensor) relative to b (the reference), with all sums in double precision.
 ///
-/// The compared elements are pairs in which both are finite, both NaN, or both the same infinity; such a non-finite pair counts as two
-/// zeros. All other pairs are counted in nonfinite_mismatch, excluded from sums, norms and means, and count as outside every thousandth.
+/// The compared elements are pairs of which both are finite, both are NaN, or both are the same infinity; a pair that is not finite counts
+/// as two zeros. All other pairs are counted in nonfinite_mismatch, do not enter sums, norms and means, and are outside every thousandth.
 struct PairMetrics {
   int64_t elements = 0;
   /// a.b / (|a| |b|): 1 if both norms are at most the epsilon of float64 (2.2e-16), NaN if only one is. (msprobe returns none for a single
@@ -22,7 +22,7 @@ struct PairMetrics {
   double max_abs = 0;    ///< largest |a - b|
   double mean_abs = 0;   ///< mean |a - b| of the compared elements
   double rmse = 0;       ///< root of the mean (a - b)^2 of the compared elements
-  /// Largest |(a - b) / b|. If b is 0, an epsilon is added to both, as in msprobe, so that this is |a| / epsilon: the machine
+  /// Largest |(a - b) / b|. If b is 0, an epsilon is added to a and b, as in msprobe, so that the result is |a| / epsilon: the machine
   /// epsilon of the coarser floating dtype of the two (bfloat16 2^-7, float16 2^-10, float32 2^-23; float64 2^-52, for integers too).
   double max_relative = 0;
   double one_thousandth = 1;      ///< fraction of all elements whose relative error is below 0.001
@@ -33,11 +33,11 @@ struct PairMetrics {
   /// Distance in units in the last place: the number of steps from a to b among the values of the coarser floating dtype, both rounded to
   /// it; -0 and 0 are the same number. NaN if neither dtype is a floating one.
   double max_ulp = 0, mean_ulp = 0;
-  /// Of the complete tensors, including non-finite elements; as in torch, NaN if there is a NaN. NaN for no elements.
+  /// Extremes and means of the complete tensors, with non-finite elements. NaN if there is a NaN, as in torch, or if there are no elements.
   double max_a = 0, min_a = 0, mean_a = 0, max_b = 0, min_b = 0, mean_b = 0;
   int64_t nan_a = 0, nan_b = 0, inf_a = 0, inf_b = 0;
   int64_t nonfinite_mismatch = 0;
-  /// Same dtype and same bytes: NaN equals a NaN of the same bits, and -0 is not 0.
+  /// Whether dtype and bytes are equal: NaN equals a NaN with the same bits, and -0 differs from 0.
   bool identical = true;
   /// CRC-32 of the bytes of a and b (see crc32_of), if requested.
   std::optional<uint32_t> crc_a, crc_b;
@@ -55,14 +55,14 @@ struct PairMetrics {
 class PairAccumulator {
  public:
   /// Error(Usage) for dtypes that are not real numbers (complex, quantised, 8-bit floats). `with_crc`: also computes crc_a and crc_b, which
-  /// takes longer than everything else.
+  /// takes longer than all other metrics.
   PairAccumulator(at::ScalarType a, at::ScalarType b, bool with_crc = false);
   ~PairAccumulator();
   PairAccumulator(PairAccumulator&&) noexcept;
   PairAccumulator& operator=(PairAccumulator&&) noexcept;
 
-  /// Adds the next `n` elements of both, at any address, on all threads of at::parallel_for (on one inside a parallel region). Pieces of 1
-  /// MB or more keep all threads busy.
+  /// Adds the next `n` elements of both tensors, at any address, on all threads of at::parallel_for (on one thread inside a parallel
+  /// region). Pieces of at least 1 MB keep all threads busy.
   void add(const void* a, const void* b, int64_t n);
 
   /// Appends the elements of `later`. Error(Usage) if it was constructed for different dtypes.

@@ -23,7 +23,7 @@ struct AnalysisOptions {
   int64_t hbm = 0;             ///< bytes of one NPU; 0: no verdict on memory
   int64_t predicted_peak = 0;  ///< predicted bytes of the training; 0: not predicted
   std::string fits_with{};     ///< if predicted_peak exceeds `hbm`: overrides with which the training would fit; "": none known
-  std::string sharded_with{};  ///< the same for ranks that shard it: "trainer.strategy=zero2 on 8 ranks"; "": none known
+  std::string sharded_with{};  ///< like `fits_with` for ranks that shard the training: "trainer.strategy=zero2 on 8 ranks"; "": none known
 };
 
 /// A finding of the analysis.
@@ -36,8 +36,8 @@ struct MigrationFinding {
   std::string detail;    ///< the observation
   std::string advice;    ///< the recommended action
   std::string done_by;   ///< automatic (torch_npu does it) | tool (a command or an option of npu_train) | hand
-  int64_t calls = 0;     ///< of an operator in one step, in all phases
-  std::vector<std::string> places{};  ///< of an operator: phases and the first few layers ("forward in layer1.0")
+  int64_t calls = 0;     ///< number of calls of an operator in one step, in all phases
+  std::vector<std::string> places{};  ///< phases and the first few layers of an operator ("forward in layer1.0")
   double hours = 0;                   ///< hours of work, from src/tools/analyze/facts/advice.tsv: an order of magnitude
 };
 
@@ -59,7 +59,7 @@ struct Analysis {
   std::string verdict() const;
 };
 
-/// Looks up the operators that were collected before.
+/// Looks up the operators of an inventory.
 Analysis analyze(const OperatorInventory& inventory, const ParameterSet& parameters, const AnalysisOptions& options = {});
 /// Runs a forward and backward pass of `task` on one batch, in training mode and fp32, and looks up the dispatched operators. Drops the
 /// gradients; running statistics change. Errors of the model are rethrown.

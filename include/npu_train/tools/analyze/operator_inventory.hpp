@@ -15,8 +15,7 @@
 
 namespace npu_train {
 
-/// All calls of one operator with one dtype in one phase. Of operators that call others, only the outermost counts, as written in the
-/// model's code.
+/// All calls of one operator with one dtype in one phase. If operators call others, only the outermost counts: the one in the model's code.
 struct OperatorUse {
   std::string library, name, overload;  ///< "aten", "add", "Tensor"
   std::string phase;                    ///< forward | backward | reduce | unscale | clip | optimizer
@@ -25,12 +24,12 @@ struct OperatorUse {
   std::string autocast;
   std::vector<std::string> shapes;  ///< the first few distinct shapes of its tensors: "[8, 3, 32, 32] x [64, 3, 3, 3]"
   int64_t distinct_shapes = 0, calls = 0;
-  double seconds = 0;  ///< by the host's clock: for an asynchronous device, the time to launch
+  double seconds = 0;  ///< by the host's clock; on an asynchronous device, this is the time to launch the operator
   int64_t flops = 0;
   std::vector<std::string> layers;  ///< the first few layers whose parameters it uses
-  bool dynamic_shape = false;       ///< its output size depends on values
-  bool host_read = false;           ///< the host waits for one of its values (a finding only in forward and backward)
-  bool works = false;               ///< computes on more than one number: not only views, casts and counters
+  bool dynamic_shape = false;       ///< the size of its output depends on values
+  bool host_read = false;           ///< the host waits for one of its values, which is a finding only in forward and backward
+  bool works = false;               ///< computes more than one number; views, casts and counters do not
 
   /// Returns "add.Tensor", preceded by the library's name unless it is ATen.
   std::string full_name() const;

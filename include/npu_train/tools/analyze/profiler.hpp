@@ -18,7 +18,7 @@
 namespace npu_train {
 
 struct ProfilerOptions {
-  /// Number of windows (optimizer steps) after the first in which each operator and declared layer is also recorded, with the memory of
+  /// Number of windows (optimizer steps) after the first that are traced: each operator and declared layer is recorded, with the memory of
   /// tensors after it. If there is only one window, it is traced. 0: none.
   int64_t traced_windows = 0;
   std::shared_ptr<const Clock> clock{};  ///< nullptr: steady_clock()
@@ -28,7 +28,7 @@ struct ProfilerOptions {
 struct PhaseTime {
   Phase phase = Phase::Forward;
   int64_t calls = 0;
-  double seconds = 0;  ///< without phases that ran inside it
+  double seconds = 0;  ///< without the phases that ran inside it
 };
 
 /// One event of a traced window. Times are seconds since the construction of the profiler.
@@ -47,11 +47,11 @@ struct TraceEvent {
 /// The result of a profiler.
 struct Profile {
   std::string device{};
-  int64_t windows = 0;  ///< counted windows: those after the first and the traced ones, otherwise the traced ones, otherwise the first
-  double seconds = 0;   ///< time of the counted windows, including the time between them
-  std::optional<double> first{};     ///< seconds of the first window, which selects kernels and allocates memory, and is not counted
-  bool synchronised = false;         ///< whether the profiler waited for the device at the end of each phase
-  bool bytes_above_start = false;    ///< TraceEvent::bytes are relative to the start of the window; otherwise all bytes on the device
+  int64_t windows = 0;             ///< windows after the first and the traced ones; if there are none, the traced ones; otherwise the first
+  double seconds = 0;              ///< time of the counted windows, including the time between them
+  std::optional<double> first{};   ///< seconds of the first window, which selects kernels and allocates memory, and is not counted
+  bool synchronised = false;       ///< whether the profiler waited for the device at the end of each phase
+  bool bytes_above_start = false;  ///< TraceEvent::bytes are relative to the start of the window; otherwise all bytes on the device
   std::vector<PhaseTime> phases{};   ///< longest first
   std::vector<TraceEvent> events{};  ///< from the traced windows, ordered by their ends
 
@@ -75,8 +75,8 @@ std::string profiler_command(const Device& device, const std::string& program = 
 /// Times the phases of training steps. Attach it to a trainer (Trainer::add_observer, or `trainer.profiler` in a configuration), or call
 /// phase_begin and phase_end around parts of your own loop, on one thread.
 ///
-/// On an asynchronous device, the profiler waits at the end of each phase, since launch times are meaningless; therefore, work that usually
-/// overlaps does not overlap under the profiler. Phases and layers are marked for the device's own profiler (NVTX, mstx) if libtorch or
+/// On an asynchronous device, the profiler waits at the end of each phase, because launch times mean nothing. Work that usually overlaps
+/// therefore does not overlap under the profiler. Phases and layers are marked for the device's own profiler (NVTX, mstx) if libtorch or
 /// torch_npu has registered such marks. Operators are timed by the host's clock.
 class Profiler : public StepObserver, private OpListener {
  public:

@@ -44,7 +44,7 @@ struct TrialOptions {
 
 /// Runs `task` in fp32 on the CPU and then on `device` ("npu", "cuda:1", "sim_npu"): forward in evaluation mode, loss, backward, three
 /// short epochs with plain SGD, speed, outputs. A trial fails with an exception, and also if parameters were not moved, values are not
-/// finite, gradients are missing that exist on the CPU, or no parameter changes. Tensors that the model copies back to the host are a note.
+/// finite, gradients that exist on the CPU are missing, or no parameter changes. Tensors that the model copies back to the host are a note.
 /// Speed is not judged on "cpu" and "sim_npu", which compute on this processor. The report describes a failure; later trials are not
 /// reached. The task is moved back to the CPU with its original weights. Error(Usage) for a task that does not run on the CPU, and for a
 /// name that is not a device; Error(Device) if the device fails before the task is back.

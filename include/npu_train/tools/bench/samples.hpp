@@ -1,5 +1,5 @@
-/// Measured times, and conclusions from them. A machine's speed drifts by tens of percent, so that two successive runs prove nothing:
-/// compared programs are measured alternately, in pairs.
+/// Measured times, and conclusions from them. The speed of a machine drifts by tens of percent, so two successive runs prove nothing.
+/// Programs are therefore compared in pairs of alternate measurements.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace npu_train {
 
-/// With fewer pairs, or fewer times on a side, no interval has 95 % confidence, so there is no verdict.
+/// Number of pairs, or of times on a side, that a verdict needs: fewer give no interval with 95 % confidence.
 inline constexpr int64_t kLeastForVerdict = 6;
 
 /// Seconds of repetitions of one program, in the order of measurement.
@@ -20,7 +20,7 @@ struct Samples {
   size_t size() const { return seconds.size(); }
   double min() const;
   double median() const { return percentile(50); }
-  /// Returns the smallest value that at least `p` percent do not exceed (nearest rank); NaN without values.
+  /// Returns the smallest value that is at least as large as `p` percent of the values (nearest rank); NaN without values.
   double percentile(double p) const;
   /// Returns the interval that contains the median in 95 of 100 cases, by order statistics (ranks n/2 -+ 0.98 sqrt(n)); for few values, the
   /// complete range.
@@ -33,7 +33,7 @@ struct Samples {
 struct SpeedRatio {
   enum class Verdict { Faster, Slower, NoDifference, TooFewPairs };
 
-  double value = 0;          ///< best time of `other` divided by best time of `one`: above 1, `one` is faster
+  double value = 0;          ///< best time of `other` divided by the best time of `one`; above 1, `one` is faster
   double median = 0;         ///< median of the ratios of pairs
   double low = 0, high = 0;  ///< interval that contains the median of the ratios in at least 95 of 100 cases
   int64_t pairs = 0;
@@ -45,9 +45,9 @@ struct SpeedRatio {
   std::string str() const;
 };
 
-/// Computes the ratio from interleaved measurements: `one[i]` is paired with `other[i]`. The interval is that of the sign test, from order
-/// statistics of the ratios, which requires no distribution of the times. Error(Usage) if the lengths differ, or a time is not a positive
-/// number.
+/// Computes the ratio from interleaved measurements, in which `one[i]` is paired with `other[i]`. The interval is that of the sign test,
+/// from order statistics of the ratios, which assumes no distribution of the times. Error(Usage) if the lengths differ, or a time is not a
+/// positive number.
 SpeedRatio speed_ratio(const Samples& one, const Samples& other);
 
 /// Both sides of a comparison.

@@ -17,7 +17,7 @@ namespace npu_train {
 /// when memory runs out.
 void add_tools(Parts& parts);
 
-/// builtin_parts() with add_tools().
+/// Returns builtin_parts() with add_tools().
 Parts tool_parts();
 
 /// Runs the command line of `train_app` with `parts`. Returns the exit status. Call it once, from main(): it handles the

@@ -13,7 +13,7 @@ namespace npu_train {
 
 /// Facts that only the running process knows.
 struct ProcessFacts {
-  bool torch_loaded = true;    ///< false: libtorch is not loaded, and what it knows is not checked
+  bool torch_loaded = true;    ///< false: libtorch is not loaded, so facts that it reports are not checked
   std::string machine;         ///< as reported by uname: "x86_64", "aarch64"
   std::string npu_train;       ///< version of npu_train
   std::string torch_headers;   ///< libtorch version that this program was compiled with: "2.13.0"
@@ -31,8 +31,8 @@ struct ProcessFacts {
   int64_t pid = 0;
 };
 
-/// Returns the facts of a process without libtorch. (A process with libtorch: this_process() of probe/process_facts.hpp.)
-/// `torch_headers`: the version that the programs were compiled with.
+/// Returns the facts of a process without libtorch. (For a process with libtorch, see this_process() of probe/process_facts.hpp.)
+/// `torch_headers`: the version with which the programs were compiled.
 ProcessFacts process_without_libtorch(const std::string& torch_headers);
 
 /// Checks model, vector instructions, cores and the quota of the control group, threads, NUMA and low precision. x86 and aarch64.
@@ -57,7 +57,7 @@ std::vector<Finding> check_cuda(const HostView& host, const ProcessFacts& proces
 std::vector<Finding> check_ascend(const HostView& host, const ProcessFacts& process);
 
 /// Checks the environment variables that devices, libtorch and communication read: values that are invalid, contradict each other, or are
-/// for debugging. (See environment_lint.hpp.)
+/// meant for debugging. (See environment_lint.hpp.)
 std::vector<Finding> check_environment(const HostView& host);
 
 struct CheckOptions {

@@ -16,7 +16,7 @@ enum class Verdict {
   NotHere,  ///< not applicable: this machine has no such part
 };
 
-/// "OK", "WARN", "FAIL", "-".
+/// Returns "OK", "WARN", "FAIL" or "-".
 const char* verdict_name(Verdict verdict);
 
 /// One check.
@@ -47,8 +47,8 @@ struct DoctorReport {
   std::string summary() const;
 };
 
-/// Areas, findings with evidence and fix, and the summary. JSON: {passed, total, warnings, failures, verdict, findings: [{area, verdict,
-/// name, finding, evidence, fix}]}.
+/// Reports areas, findings with evidence and fix, and the summary. JSON: {passed, total, warnings, failures, verdict, findings: [{area,
+/// verdict, name, finding, evidence, fix}]}.
 Report report_of(const DoctorReport& doctor);
 
 }  // namespace npu_train

@@ -28,13 +28,13 @@ struct HostView {
   std::filesystem::path root = "/";                                   ///< prefix of all paths
   std::map<std::string, std::string> environment;                     ///< only variables that the doctor knows; others may contain secrets
   std::function<CommandResult(const std::vector<std::string>&)> run;  ///< like run_command()
-  std::function<std::optional<FileSystemSpace>(const std::filesystem::path&)> space;  ///< of a path on this machine, including `root`
+  std::function<std::optional<FileSystemSpace>(const std::filesystem::path&)> space;  ///< at a path of this machine, `root` included
   std::function<bool(const std::filesystem::path&)> may_use;  ///< whether a file can be opened for reading and writing
 
   /// Returns this machine, with HOME and the variables of this process that known_variables() (environment_lint.hpp) lists.
   static HostView live();
 
-  /// Returns the actual path of `absolute` on this machine.
+  /// Returns the path on this machine of `absolute`, a path of the examined machine.
   std::filesystem::path path(std::string_view absolute) const;
   /// Reads the beginning of a regular file (or one of /proc and /sys), at most `max_bytes`. nullopt if it is missing, unreadable, a folder,
   /// a pipe or a device.

@@ -10,23 +10,23 @@ namespace npu_train {
 /// The program, the number of its processes, and timeouts.
 struct LaunchOptions {
   std::vector<std::string> command{};          ///< the program, which is searched in PATH, and its arguments
-  std::vector<std::string> restart_command{};  ///< the same for restarts; empty: `command`
+  std::vector<std::string> restart_command{};  ///< the command for restarts; empty: `command`
   int nproc = 2;                               ///< number of ranks, 1 to kMaxRanks
   int max_restarts = 0;                        ///< number of times that all ranks are restarted after a failure
-  /// Above 0: a restart omits at least as many ranks as failed. It keeps at least this number, and a divisor of `nproc`, so that the
-  /// program can keep its global batch. 0: a restart keeps all ranks.
+  /// Above 0: a restart omits at least as many ranks as failed. It keeps a number that divides `nproc`, so that the program can keep its
+  /// global batch, and that is at least this one. 0: a restart keeps all ranks.
   int min_nproc = 0;
   std::chrono::milliseconds grace = std::chrono::seconds(60);       ///< time from the first failure until the other ranks get SIGTERM
-  std::chrono::milliseconds kill_after = std::chrono::seconds(10);  ///< time from then until SIGKILL
+  std::chrono::milliseconds kill_after = std::chrono::seconds(10);  ///< time from SIGTERM until SIGKILL
 
   static constexpr int kMaxRanks = 1024;
 };
 
-/// How the run ended.
+/// The end of a run.
 struct LaunchResult {
   int exit_code = 0;      ///< for the calling program
-  std::string message{};  ///< names rank, host and cause of a failure; "" after success and after a stop by a signal
-  bool hung = false;      ///< every rank that failed had lost another one, and that one did not end
+  std::string message{};  ///< names the rank, the host and the cause of a failure; "" after success and after a stop by a signal
+  bool hung = false;      ///< every rank that failed had lost another rank, and that one did not end
 };
 
 /// Runs `command` as ranks 0 to nproc - 1 with the variables of torchrun, and returns when all have ended. Call it from a single-threaded

@@ -28,12 +28,12 @@ struct ProcessUse {
 ProcessUse process_use(const Device& device);
 
 /// Returns the growth per step of the readings (step, value) if it is steady: the medians of all four quarters rise, a straight line
-/// explains it, and it is at least `least`. nullopt for a resource that only warms up, jumps once or oscillates. Uses the Theil-Sen slope:
-/// the median over all pairs.
+/// explains the growth, and it is at least `least`. Returns nullopt for a resource that only warms up, jumps once or oscillates. The growth
+/// is the Theil-Sen slope, which is the median over all pairs.
 std::optional<double> steady_growth(const std::vector<std::pair<double, double>>& samples, double least);
 
-/// Reads the resources every 10 steps (every 50 after step 200). From step 200 on, warns once about each kind that grew steadily over the
-/// last readings, at most 20.
+/// Reads the resources every 10 steps (every 50 after step 200). From step 200 on, warns once about each kind that has grown steadily over
+/// the last readings, of which it keeps at most 20.
 class LeakWatch final : public Callback {
  public:
   using Read = std::function<ProcessUse(const Device&)>;

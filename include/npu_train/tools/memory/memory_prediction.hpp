@@ -1,6 +1,6 @@
-/// Predicts the memory of a training for a batch that was never run. One step with each of two small batches is recorded
-/// (memory_trace.hpp). Both allocate and free the same blocks in the same order, and the size of each block is a linear function of the
-/// batch. So the sequence of blocks is known for any batch, and is replayed through a model of the device's allocator.
+/// Predicts the memory of a training for a batch that was never run. One step is recorded with each of two small batches
+/// (memory_trace.hpp). Both steps allocate and free the same blocks in the same order, and the size of each block is a linear function of
+/// the batch. The sequence of blocks is therefore known for any batch, and is replayed through a model of the device's allocator.
 #pragma once
 
 #include <cstdint>
@@ -49,10 +49,10 @@ class MemoryModel {
   void add_resident(MemoryUse use, int64_t bytes) { resident_.tensors.emplace_back(use, bytes); }
 
   MemoryPeak peak(int64_t batch) const;
-  /// Whether the step fits on a device with `bytes`: counting blocks of a caching allocator that frees its unused blocks before it fails,
-  /// or with `exact` only the bytes of tensors.
+  /// Whether the step fits on a device with `bytes`. Counts the blocks of a caching allocator that frees its unused blocks before it fails
+  /// or, with `exact`, only the bytes of tensors.
   bool fits(int64_t batch, int64_t bytes, bool exact = false) const;
-  /// Returns the largest batch that fits; 0: not even one sample.
+  /// Returns the largest batch that fits; 0 if not even one sample does.
   int64_t largest_batch(int64_t bytes, bool exact = false) const;
 
  private:
@@ -76,13 +76,13 @@ struct MemoryPrediction {
     std::string precision{}, strategy{}, checkpointing{};
     int64_t allocated = 0, reserved = 0;
     int64_t largest = 0;    ///< largest batch that fits; 0: no limit
-    std::string problem{};  ///< the reason if the variant is impossible; otherwise ""
+    std::string problem{};  ///< the reason why the variant is impossible; "" if it is possible
     bool chosen = false;    ///< the variant of the configuration
   };
   std::string model{}, device{}, precision{}, checkpointing{}, optimizer{};
   int64_t batch = 0, accumulate = 1;
   int ranks = 1;
-  std::string strategy{};                    ///< with several ranks
+  std::string strategy{};                    ///< strategy of several ranks; "" for one
   int64_t small_batch = 0, large_batch = 0;  ///< samples of the recorded steps
   bool matched = true;
   MemoryPeak peak{};

@@ -28,8 +28,8 @@
 
 namespace npu_train {
 
-/// The use of memory. The first six outlive a step. The forward pass keeps `Fixed` for the backward pass, independent of the batch, for
-/// example casts of weights. `Workspace` is freed in the same phase: temporaries, gradients of activations, recomputed activations.
+/// The use of memory. The first six outlive a step. `Fixed` is what the forward pass keeps for the backward pass independently of the
+/// batch, such as casts of weights. `Workspace` is freed in the same phase: temporaries, gradients of activations, recomputed activations.
 enum class MemoryUse { Parameters, Buffers, Masters, Optimizer, Averages, Other, Batch, Gradients, Activations, Fixed, Workspace };
 constexpr size_t kMemoryUses = 11;
 using MemoryByUse = std::array<int64_t, kMemoryUses>;
@@ -67,7 +67,7 @@ struct MemoryTrace {
   int64_t refused = 0;                                  ///< bytes of the request that the device's allocator refused; 0: none
   size_t refused_at = 0;                                ///< number of events before the refusal
   int64_t refused_allocated = 0, refused_reserved = 0;  ///< state of the allocator at that time
-  int phase = -1;                                       ///< at the end, or when memory was refused
+  int phase = -1;                                       ///< phase at the end, or when memory was refused
   std::string layer;                                    ///< layer at that time
 
   /// Returns the sums over the blocks that are live after the first `events` events.
@@ -76,8 +76,8 @@ struct MemoryTrace {
   size_t peak_event() const;
 };
 
-/// The tensors that persist between steps, each memory once: those of the task, the optimizer's parameters if they are other tensors, the
-/// optimizer's state, and averages.
+/// The tensors that persist between steps; shared memory counts once. These are the tensors of the task, the optimizer's parameters if they
+/// are other tensors, the optimizer's state, and averages.
 struct ResidentMemory {
   std::vector<std::pair<MemoryUse, int64_t>> tensors;
 
@@ -89,8 +89,8 @@ struct ResidentMemory {
   std::vector<const void*> seen_;
 };
 
-/// Records the memory of `device` that the constructing thread, and the backward passes that it starts, allocate during this object's
-/// lifetime. Destroy it in the same thread. A thread can have only one OpObserver.
+/// Records the memory of `device` that is allocated during this object's lifetime by the thread that constructs it and by the backward
+/// passes that this thread starts. Destroy it in the same thread. A thread can have only one OpObserver.
 class MemoryRecorder : public StepObserver, private OpListener {
  public:
   /// `updated`: the optimizer's parameters, if they are not the task's. `resident`: on the CPU, initial value of LayerRecord::allocated.

@@ -15,8 +15,8 @@ struct MemoryPredictionOptions {
 
 /// Predicts the memory of a run. Runs three steps with 2 or 3 samples on the configuration's device (`auto`: an accelerator if available,
 /// otherwise the simulated NPU) and writes no file. A step with 1 sample would not be typical: sums over the batch and BatchNorm are
-/// special cases. If the simulated NPU is not loaded yet, call this before the first backward pass of the process, when autograd counts
-/// devices. Errors of the configuration, the data and the model are rethrown; those of a variant are reported in its row.
+/// special cases. If the simulated NPU is not loaded yet, call this before the first backward pass of the process, at which autograd counts
+/// the devices. Errors of the configuration, the data and the model are rethrown; those of a variant are reported in its row.
 MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionOptions& options = {}, const Parts& parts = builtin_parts());
 
 /// Returns the memory of one configuration's step as a function of its batch.
@@ -26,8 +26,8 @@ MemoryModel measure_memory(const RunConfig& config, const Parts& parts = builtin
 /// or both; "" if none of them is sufficient.
 std::string fitting_overrides(const RunConfig& config, int64_t hbm, const Parts& parts = builtin_parts());
 
-/// Returns the first of zero1, zero2 and zero3 with which `ranks` devices of `hbm` bytes train the configuration, as
-/// "trainer.strategy=zero2 on 8 ranks"; "" if none of them is sufficient. `overrides`: if none is, also tries each with the overrides of
+/// Returns the first of zero1, zero2 and zero3 with which `ranks` devices of `hbm` bytes can train the configuration, as
+/// "trainer.strategy=zero2 on 8 ranks"; "" if none suffices. `overrides`: in that case, also tries each of them with the overrides of
 /// fitting_overrides().
 std::string fitting_strategy(const RunConfig& config, int64_t hbm, int ranks, bool overrides, const Parts& parts = builtin_parts());
 

@@ -17,14 +17,15 @@ enum class Tone { Plain, Good, Warn, Bad };
 struct HtmlTable {
   struct Column {
     std::string name;
-    bool numeric = false;  ///< right-aligned, sorted by value
+    bool numeric = false;  ///< right-aligned, and sorted by value
   };
   struct Cell {
     std::string text;
     std::optional<double> sort{};  ///< sort key of the row; default: the text or, in a numeric column, the number in it
     Tone tone = Tone::Plain;
 
-    /// Shown as short_number(value, digits), sorted by the value itself. NaN sorts as larger than all numbers, since users look for it.
+    /// A cell with the text short_number(value, digits), sorted by the value. NaN sorts as larger than all numbers, since users look for
+    /// it.
     static Cell number(double value, Tone tone = Tone::Plain, int digits = 4);
   };
 
@@ -45,19 +46,19 @@ class HtmlPage {
   explicit HtmlPage(std::string title);
 
   void heading(const std::string& text);
-  /// A tone other than Plain makes the paragraph a coloured note.
+  /// Adds a paragraph. A tone other than Plain makes it a coloured note.
   void paragraph(const std::string& text, Tone tone = Tone::Plain);
   /// Adds short facts side by side.
   void facts(const std::vector<Fact>& facts);
   void plot(const LinePlot& plot);
   void bars(const BarPlot& plot);
   void histogram(const Histogram& histogram);
-  /// Omits columns that are empty or "-" in every row; on a narrow screen, a table that does not fit shows its rows as blocks. Of more than
-  /// 200 rows, the first 200 are shown until the reader requests all. Error(Usage) if the number of cells of a row differs from the number
-  /// of columns.
+  /// Adds a table without columns that are empty or "-" in every row. On a narrow screen, a table that does not fit shows its rows as
+  /// blocks. Of more than 200 rows, the first 200 are shown until the reader requests all. Error(Usage) if the number of cells of a row
+  /// differs from the number of columns.
   void table(const HtmlTable& table);
 
-  /// Returns the complete document, the same bytes for the same content.
+  /// Returns the complete document, with the same bytes for the same content.
   std::string str() const;
 
  private:

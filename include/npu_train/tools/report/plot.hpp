@@ -11,7 +11,7 @@ namespace npu_train {
 struct LinePlot {
   struct Series {
     std::string name;
-    std::vector<double> x{}, y{};       ///< equally many; connected in this order
+    std::vector<double> x{}, y{};       ///< of equal length; the points are connected in this order
     std::vector<std::string> labels{};  ///< none, or one per point: shown next to its values on hover
   };
   /// A vertical line.
@@ -54,9 +54,9 @@ struct BarPlot {
 /// the smallest and the largest y are drawn. Error(Usage) if x, y and labels differ in length.
 std::string to_html(const LinePlot& plot);
 
-/// Draws up to 24 bars as rows, each with its name and value. More bars are drawn side by side, and the largest 8 are numbered and named
-/// below; of more than 1,000 bars, only the largest of each run of neighbours is drawn. Bars with a value that is not finite or below 0
-/// have full length and the error colour, rank as the largest, and are counted in the legend.
+/// Draws up to 24 bars as rows, each with its name and value. More bars are drawn side by side, with the largest 8 numbered and named
+/// below; of more than 1,000 bars, only the largest of each run of neighbours is drawn. A bar whose value is negative or not finite has
+/// full length and the error colour, ranks as the largest, and is counted in the legend.
 std::string to_html(const BarPlot& plot);
 
 /// Draws a histogram. With `log_x`, the first edge may be 0. Error(Usage) if edges are not finite, not ascending or do not match the

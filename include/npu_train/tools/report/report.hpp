@@ -17,7 +17,7 @@
 
 namespace npu_train {
 
-/// A value: exact in JSON and for sorting, rounded for people.
+/// A value, which is exact in JSON and for sorting, and rounded for people.
 struct ReportValue {
   Json exact{};
   std::string text{};
@@ -34,19 +34,19 @@ struct ReportValue {
 };
 
 ReportValue number_value(double value, int digits);
-/// "3.1 GiB"
+/// Shows bytes as "3.1 GiB".
 ReportValue bytes_value(ReportValue bytes);
-/// "12.3 %" for 0.123
+/// Shows 0.123 as "12.3 %".
 ReportValue share_value(double share, int digits = 3);
-/// The same value, but null and "-" for NaN.
+/// Shows the same value, but NaN as null and "-".
 ReportValue unless_nan(ReportValue value);
-/// The same value with the colour of a judgement.
+/// Shows the same value in the colour of a judgement.
 ReportValue toned(ReportValue value, Tone tone);
 
-/// The forms for people that show something.
+/// The forms for people in which something appears.
 enum class ReportIn { All, Text, Page };
 
-/// A value with its key in JSON and its name for people. "" for one of them: the value is not in JSON, or not shown.
+/// A value with its key in JSON and its name for people. A key of "" leaves it out of JSON, a name of "" leaves it out of the other forms.
 struct ReportField {
   std::string key, name;
   ReportValue value;
@@ -63,14 +63,14 @@ inline ReportField shown(std::string name, ReportValue value) { return {"", std:
 inline ReportField in_text(ReportField field) { return {field.key, field.name, std::move(field.value), ReportIn::Text}; }
 inline ReportField on_page(ReportField field) { return {field.key, field.name, std::move(field.value), ReportIn::Page}; }
 
-/// Rows of fields; a column is the fields of one name.
+/// Rows of fields. A column consists of the fields of one name.
 struct ReportTable {
-  /// Table in the text. A list has rows of sentences: a mark, a name, a text, and details with their names, as in
+  /// The layout in the text; a page always has a table. A list has rows of sentences: a mark, a name, a text, and named details, as in
   ///
   ///     WARN  threads: 64 threads on 4 cores
   ///           fix: export OMP_NUM_THREADS=4
   ///
-  /// GroupedList: the first field is a heading above all rows with the same value. A page always has a table.
+  /// A GroupedList has the first field as a heading above all rows with the same value.
   enum class Layout { Table, List, GroupedList };
 
   std::string title{};
@@ -79,51 +79,51 @@ struct ReportTable {
   std::vector<std::vector<ReportField>> rows{};
   size_t text_rows = 0;  ///< most rows in the text; 0: all
   size_t all = 0;        ///< number of rows if some are left out
-  std::string order{};   ///< "worst first": named in the text if rows are left out
+  std::string order{};   ///< "worst first": the order that the text names if rows are left out
 
   void add(std::vector<ReportField> row) { rows.push_back(std::move(row)); }
   /// Returns an array with an object for each row that has keys.
   Json json() const;
 };
 
-/// Makes a table with at most `most` rows (0: all) when it is needed; ReportTable::all has their number.
+/// Makes a table with at most `most` rows (0: all) when it is needed. ReportTable::all is the number of all rows.
 using MakeTable = std::function<ReportTable(size_t most)>;
-/// Makes lines with a layout of their own, for at most `most` rows (0: all) and `width` columns (0: any).
+/// Makes lines of text with a layout of their own, for at most `most` rows (0: all) and `width` columns (0: any).
 using MakeText = std::function<std::string(size_t most, size_t width)>;
 
-/// Grows from top to bottom. Sentences have no full stop; the page adds it.
+/// A report, which grows from top to bottom. Sentences have no full stop; the page adds it.
 class Report {
  public:
   /// `title`: heading of the page. `document`: the first keys of the JSON document.
   explicit Report(std::string title, Json document = Json::object()) : title_(std::move(title)), json_(std::move(document)) {}
 
-  /// Sets the columns that tables are fitted to if text() is given none, for rows of dozens of numbers.
+  /// Sets the width that tables are fitted to if text() gets none. It is meant for rows of dozens of numbers.
   void fit_to(size_t width) { width_ = width; }
   /// Adds keys to the JSON document only.
   void data(std::vector<std::pair<std::string, Json>> members);
   /// Adds the content of another report, with its document under `key`.
   void add(const std::string& key, Report part);
-  /// A sentence that is a paragraph.
+  /// Adds a sentence that is a paragraph of its own.
   void verdict(std::string text, Tone tone = Tone::Plain, ReportIn in = ReportIn::All);
-  /// A sentence; consecutive ones are lines of one paragraph in the text.
+  /// Adds a sentence. Consecutive sentences are lines of one paragraph in the text.
   void say(std::string text, Tone tone = Tone::Plain, ReportIn in = ReportIn::All);
-  /// Sentences behind a label: "note: ...".
+  /// Adds sentences after a label: "note: ...".
   void remarks(const std::string& label, const std::vector<std::string>& texts, Tone tone = Tone::Plain, ReportIn in = ReportIn::All);
-  /// Remarks with the label "note", and the key "notes" in JSON.
+  /// Adds remarks with the label "note", and the key "notes" in JSON.
   void notes(const std::vector<std::string>& notes, Tone tone = Tone::Plain);
   void facts(std::vector<ReportField> facts, ReportIn in = ReportIn::All);
   void heading(std::string text, ReportIn in = ReportIn::Page);
-  /// `key`: that of the rows in JSON; "" for none.
+  /// Adds a table. `key`: the key of the rows in JSON; "": not in JSON.
   void table(const std::string& key, ReportTable table, ReportIn in = ReportIn::All);
-  /// For results with many rows: the table, or the value of `key`, is made only for the form that shows it. What `make` refers to must
-  /// outlive the report.
+  /// Adds a table, or the value of `key`, that is made only for a form that shows it, for results with many rows. Objects that `make`
+  /// refers to must outlive the report.
   void late_table(MakeTable make, ReportIn in);
   void late_text(MakeText make);
   void late_data(std::string key, std::function<Json()> make) { late_.emplace_back(std::move(key), std::move(make)); }
-  /// Plots are only on the page.
+  /// Adds a plot, which only the page shows.
   void plot(std::variant<LinePlot, BarPlot, Histogram> plot);
 
-  /// Returns all lines; tables are fitted to `width` columns, 0 for those of fit_to(), or any width. `rows`: the most rows of tables with
+  /// Returns all lines. Tables are fitted to `width` columns; 0: to those of fit_to(), or to any width. `rows`: limit for tables with
   /// `text_rows`; 0: all.
   std::string text(size_t width = 0, std::optional<size_t> rows = {}) const;
   std::string html() const;
@@ -152,7 +152,7 @@ class Report {
   std::vector<std::pair<std::string, std::function<Json()>>> late_;
 };
 
-/// The three forms of a result that has a report_of().
+/// The three forms of a result for which there is a report_of().
 template <class Result>
 requires requires(const Result& result) { report_of(result); }
 std::string to_text(const Result& result, size_t width = 0) { return report_of(result).text(width); }

@@ -15,8 +15,8 @@ struct RewriteOptions {
   ScanOptions scan{};
   /// Also replaces torch.nn.DataParallel by one process for each NPU: DistributedDataParallel on the device LOCAL_RANK, samplers that
   /// divide shuffled data among the ranks and get the epoch, files that only rank 0 writes. The copy gets npu_distributed.py, which the
-  /// changed files import, and run_distributed.sh. A project that starts several processes itself, or has no DataParallel, is only
-  /// rewritten.
+  /// changed files import, and run_distributed.sh. A project that starts several processes itself, or has no DataParallel, is rewritten
+  /// without this.
   bool distributed = false;
 };
 
@@ -26,9 +26,9 @@ struct Rewrite {
   int64_t files_changed = 0;
   int64_t changes = 0;          ///< findings that were fixed
   std::string launcher;         ///< the script in the copy that starts one process for each NPU; "": not written
-  std::string not_distributed;  ///< the reason if one was requested and not written
+  std::string not_distributed;  ///< the reason why a requested launcher was not written; "" otherwise
   std::vector<std::string>
-      by_hand;  ///< places that ranks need and only a person can change, as "file:line: text: advice", by line of the copy; at most 100
+      by_hand;  ///< places for ranks that only a person can change, as "file:line: text: advice", by line of the copy; at most 100
   std::vector<std::string> left_out;  ///< omitted entries with the reason: links out of the project, pipes, sockets; at most 100
   SourceScan remaining;               ///< scan of the copy: the remaining manual changes
 };
@@ -41,13 +41,13 @@ struct Rewrite {
 ///     changes.diff   the same as a unified diff; `patch -p1` applies it to the original
 ///     todo.md        the remaining manual changes, with those for several processes, by file and line of the copy
 ///
-/// Scans and rewrites skip such a folder, so that rewriting a copy again has no effect. The original is only read. `out` appears completely
-/// or not at all. Links inside the project are recreated; others are omitted and reported. Error(Usage) if `out` exists and is not an empty
-/// folder, or if one of the two folders is inside the other; Error(Data) like scan_source, and for a file that cannot be read;
+/// Scans and rewrites skip such a folder, so rewriting a copy again has no effect. The original is only read. `out` appears completely or
+/// not at all. Links inside the project are recreated; others are omitted and reported. Error(Usage) if `out` exists and is not an empty
+/// folder, or if one of the two folders is inside the other; Error(Data) as for scan_source(), and for a file that cannot be read;
 /// Error(Checkpoint) if `out` cannot be written.
 Rewrite rewrite_source(const std::filesystem::path& folder, const std::filesystem::path& out, const RewriteOptions& options = {});
 
-/// Prints the changes made, and the headline of the remaining ones.
+/// Reports the changes, and the headline of the remaining ones.
 Report report_of(const Rewrite& rewrite);
 
 }  // namespace npu_train

@@ -12,7 +12,7 @@ namespace npu_train {
 /// Returns one sentence: verdict, places, hours.
 std::string headline(const SourceScan& scan);
 
-/// Returns the verdict, libraries, actions by rule, and the places, worst first. JSON: {"source", "verdict", "summary", "hours",
+/// Reports the verdict, libraries, actions by rule, and the places, worst first. JSON: {"source", "verdict", "summary", "hours",
 /// "hours_mechanical", "places", "done_by", "files", "lines", "skipped", "libraries", "rules", "findings", "notes"}.
 Report report_of(const SourceScan& scan);
 

@@ -40,7 +40,7 @@ enum class DoneBy {
   Tool,       ///< a rewrite (tools/scan/rewrite.hpp)
   Hand,
 };
-/// "nobody", "automatic", "tool" and "hand".
+/// Returns "nobody", "automatic", "tool" or "hand".
 const char* to_string(DoneBy done_by);
 
 /// One place. Texts and paths are safe to display: bytes that are not UTF-8 and terminal controls are escaped.
@@ -110,7 +110,7 @@ struct SourceScan {
   std::vector<LibraryUse> libraries;               ///< sorted by support, worst first
   std::vector<UnsupportedOperator> unsupported{};  ///< sorted by name
   int64_t places = 0;                              ///< places of all rules, including those that were only counted
-  std::map<DoneBy, int64_t> done_by{};             ///< the same by who makes the change
+  std::map<DoneBy, int64_t> done_by{};             ///< places by who makes the change
   int64_t files = 0, lines = 0;                    ///< source text that was read
   int64_t other_files = 0;                         ///< files that are not source text by their names
   int64_t binary_files = 0;                        ///< files that are source text by their names, but not by their content
@@ -118,13 +118,13 @@ struct SourceScan {
   int64_t links = 0;                               ///< not followed; targets inside the folder are read by their own names
   std::string serves_npu;                          ///< "file:line" of code for NPUs (torch.npu, torch_npu, torch.accelerator); "": none
   std::string starts_ranks;        ///< "file:line" of code that starts several processes itself (init_process_group); "": none
-  std::vector<std::string> notes;  ///< about files that are too large, unreadable or have another encoding; at most 100
+  std::vector<std::string> notes;  ///< notes on files that are too large, unreadable or have another encoding; at most 100
 };
 
 /// Reads every source file under `folder`: Python, C++ and CUDA, CMake, requirements and similar files, shell scripts, YAML and JSON
 /// settings. Comments, documentation and prose cause no findings; names are followed through imports, `using` and aliases of namespaces.
 ///
-/// A project that already supports NPUs (`serves_npu`) has dealt with missing operators and libraries of the platform: they are listed
+/// A project that already supports NPUs (`serves_npu`) has replaced the platform's missing operators and libraries, so these are listed
 /// without hours. Functions and statements that support both CUDA and NPUs are notes (rule serves-npu), and a rewrite does not change them.
 ///
 /// Links are never followed, so circles are harmless and nothing outside `folder` is read. Skipped: version control, build folders,

@@ -14,9 +14,9 @@
 /// and non-finite values are at the same positions. The scale is the largest magnitude of the tensor, not the single element: an element
 /// near 0 is a sum whose terms cancelled, and its rounding error has the size of the terms. b' is the result of the reference after a
 /// random change of every weight by up to `noise` roundings. A rounding is a unit in the last place of the coarser of the two dtypes, times
-/// 16 in fp32, whose sums are rounded as well. Other kernels may change this network by this amount, however badly conditioned a gradient
-/// is; a fault is larger. (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5: the forward error is at most the condition times
-/// the backward error.)
+/// 16 in fp32, whose sums are rounded as well. Different kernels may change this network by this amount, however badly conditioned a
+/// gradient is; a fault changes it by more. (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5: the forward error is at most
+/// the condition times the backward error.)
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct FormsOptions {
   int64_t image = 0;    ///< height and width of the input; 0: the model's, or 224 if it accepts any
   double limit = 1e-4;  ///< largest |a - b| of the outputs and of each layer
   int64_t pairs = 10;   ///< timed predictions of each form, interleaved
-  int64_t epochs = 3;   ///< epochs of training after it; 0: none
+  int64_t epochs = 3;   ///< epochs of a training after these comparisons; 0: none
   int64_t batches = 4;  ///< batches per epoch
   double lr = 1e-4;     ///< learning rate of AdamW
 };
@@ -48,18 +48,18 @@ struct PrecisionValidatorOptions {
   /// Layers by name instead of by class; '*' matches anything. For two forms of a model, "NAME=OTHER" compares layer NAME of the judged one
   /// with OTHER of the reference.
   std::vector<std::string> layer_names{};
-  double flag_above = 1e-4;  ///< |a - b| above which a layer is flagged, unless rounding explains more
+  double flag_above = 1e-4;  ///< value of |a - b| above which a layer is flagged, unless rounding explains more
   double rtol = 1e-5;
   double atol = 1e-8;
-  /// If a side computes in bf16 or fp16, uses default_tolerance() of align/compare.hpp for it instead of rtol and atol.
+  /// If a side computes in bf16 or fp16, takes default_tolerance() of align/compare.hpp for that dtype instead of rtol and atol.
   bool tolerance_by_dtype = true;
-  double noise = 8;         ///< roundings by which the weights are changed for b', see above; 0: rounding explains no difference
+  double noise = 8;         ///< number of roundings by which the weights are changed for b', see above; 0: rounding explains no difference
   int64_t train_steps = 5;  ///< steps of the short training run, after the step whose gradients and weights are compared
   double large = 1e4;       ///< factor of the large inputs
   FormsOptions forms{};     ///< for comparisons of two forms of a model
 };
 
-/// One row of the report. If a check compares several tensors: the one nearest to the allowed difference, or farthest beyond it.
+/// One row of the report. If a check compares several tensors, the row shows the one that is nearest to its limit, or farthest beyond it.
 struct ValidationCheck {
   std::string name;
   double max_diff = 0;   ///< largest |a - b|
@@ -71,14 +71,14 @@ struct ValidationCheck {
   std::string note{};   ///< facts that the numbers do not show
 };
 
-/// The difference of one layer's output or one parameter's gradient. Over several samples: the largest max_diff, the mean of mean_diff.
+/// The difference of one layer's output or one parameter's gradient. Over several samples: the largest max_diff and the mean of mean_diff.
 struct ValidatedTensor {
   std::string name;
   std::string type{};  ///< class of the layer
   std::vector<int64_t> shape{};
   double max_diff = 0, mean_diff = 0;
   double reference_max = 0;  ///< largest |b|
-  double allowed = 0;        ///< at the sample where max_diff was nearest to it
+  double allowed = 0;        ///< limit of the sample whose max_diff came nearest to it
   bool flagged = false;
   std::string note{};  ///< the reason if the tensor was not compared; otherwise ""
 };
@@ -98,13 +98,13 @@ struct ValidationReport {
   std::string tolerance_source;  ///< "given", or the dtype that determined the values
   double noise = 0;
   int64_t samples = 0;  ///< number of compared samples
-  /// Over the samples: mean of each sample's largest difference, mean of the mean differences, and the largest difference.
+  /// Over the samples: the mean of their largest differences, the mean of their mean differences, and the largest difference.
   double avg_max_diff = 0, avg_mean_diff = 0, max_max_diff = 0;
   double pass_rate = 0;  ///< fraction of the samples whose outputs agree
   bool all_passed = false;
   std::vector<ValidationCheck> checks{};
-  std::vector<ValidatedTensor> layers{};                ///< in forward order
-  std::vector<ValidatedTensor> gradients{};             ///< in parameter order
+  std::vector<ValidatedTensor> layers{};                ///< layers in forward order
+  std::vector<ValidatedTensor> gradients{};             ///< gradients in parameter order
   std::vector<double> judged_losses, reference_losses;  ///< for the first step and the short training run
   std::vector<std::string> notes{};
 
@@ -112,7 +112,7 @@ struct ValidationReport {
   const ValidatedTensor* first_flagged() const;
 };
 
-/// The verdict, both sides, the checks, flagged layers and gradients; in JSON all layers and gradients.
+/// Reports the verdict, both sides, the checks, and flagged layers and gradients. JSON has all layers and gradients.
 Report report_of(const ValidationReport& validation);
 
 /// Mean losses of both forms over one epoch.
@@ -148,8 +148,8 @@ class PrecisionValidator {
   /// Error(Usage) for invalid numbers.
   explicit PrecisionValidator(PrecisionValidatorOptions options = {});
 
-  /// Builds both runs, gives them the weights and the data of the reference, and compares them. They may differ in any option that leaves
-  /// the model's parameters unchanged: device, precision, kernels. No file is written. Both draw random masks on the host (rng: portable),
+  /// Builds both runs, gives both the weights and the data of the reference, and compares them. They may differ in any option that does not
+  /// change the model's parameters: device, precision, kernels. No file is written. Both draw random masks on the host (rng: portable),
   /// since otherwise dropout would differ between devices.
   ///
   /// Error(Usage) if both configurations are the same, or if the model has no layer of `layer_types`; Error(Checkpoint) if their models
@@ -157,8 +157,8 @@ class PrecisionValidator {
   ValidationReport validate(const RunConfig& judged, const RunConfig& reference, const Parts& parts = builtin_parts()) const;
 
   /// Compares `form` with `original`, two models that compute the same with different layers (for example one fused projection of query,
-  /// key and value, or three separate ones). The original's weights are converted (models/weights.hpp) and copied into the form, both get
-  /// one random batch, their outputs and layers are compared, both are timed alternately, and both are trained on the same random batches
+  /// key and value, or three separate ones). The original's weights are converted (models/weights.hpp) and copied into the form. Both get
+  /// one random batch, with which their outputs and layers are compared. Both are timed alternately, and trained on the same random batches
   /// with AdamW. `config` determines device, precision, task, seed and threads; `original_config` those of the original, if they differ. No
   /// data are opened.
   ///
@@ -168,7 +168,7 @@ class PrecisionValidator {
                             const Parts& parts = builtin_parts()) const;
   FormsReport compare_forms(const Model& form, const RunConfig& form_config, const Model& original, const RunConfig& original_config,
                             const Parts& parts = builtin_parts()) const;
-  /// Like the above, for the models of two configurations.
+  /// Compares the models of two configurations in the same way.
   FormsReport compare_forms(const RunConfig& form, const RunConfig& original, const Parts& parts = builtin_parts()) const;
 
   const PrecisionValidatorOptions& options() const { return options_; }

@@ -10,9 +10,9 @@ namespace npu_train {
 /// Compares two files of weights. Each side is one of our checkpoints (its folder, the folder `checkpoints`, or a run's folder: the last
 /// one), a .safetensors file, or a .pth, .pt, .bin or .ckpt of torch.save (read without executing code).
 ///
-/// The result is one StepComparison. Its calls are layers, with direction "forward" and side "parameters", in the order of A (for a file in
-/// alphabetical order: with numbers by value, since the network's order is lost). A tensor outside all layers is a separate layer. The
-/// optimizer's tensors and the moving average are further layers, "optimizer conv1" and "ema conv1", if both sides have them.
+/// The result is one StepComparison. Its calls are layers, with direction "forward" and side "parameters", in the order of A. (A file in
+/// alphabetical order has lost the network's order; its layers are sorted with numbers by value.) A tensor outside all layers is a separate
+/// layer. The optimizer's tensors and the moving average are further layers, "optimizer conv1" and "ema conv1", if both sides have them.
 ///
 ///   names           module., model., _orig_mod. and state_dict. are ignored if all tensors of one side have them. CompareOptions::mapping
 ///                   pairs layers or tensors of A with those of B by these names; `fuzzy` pairs the remaining ones by shape and order
@@ -23,9 +23,9 @@ namespace npu_train {
 ///   facts, notes    the checkpoints' own metadata; steps, loss scales, numbers of updates if they differ; names that share one
 ///                   tensor on one side only (known for a .pth; .safetensors stores the values of each name separately)
 ///
-/// Random states, the loader's position and counters are not compared. CompareOptions::reference, steps and rank do not apply.
-/// One pair of tensors is in memory at a time; a file of torch.save is read completely.
-/// Error(Data) for a file of another kind, a damaged or hostile one, and one that has no tensor in common with the other.
+/// Random states, the loader's position and counters are not compared. CompareOptions::reference, steps and rank do not apply. One pair of
+/// tensors is in memory at a time, but a file of torch.save is read completely. Error(Data) for a file of another kind, for a damaged or
+/// hostile file, and if the files have no tensor in common.
 DumpComparison compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b, const CompareOptions& options = {});
 
 }  // namespace npu_train

@@ -9,14 +9,14 @@
 
 namespace npu_train {
 
-/// The text for a missing value.
+/// Text in place of a missing value.
 inline constexpr const char* kNotGiven = "(not given)";
 
 /// One setting that differs.
 struct ConfigDifference {
   std::string path;     ///< dotted: "optimizer.lr", "data.train_transforms.0.size"
-  std::string a, b;     ///< as YAML in one line, or kNotGiven
-  bool numeric = true;  ///< may change the results of a run, see changes_numbers
+  std::string a, b;     ///< values as YAML in one line, or kNotGiven
+  bool numeric = true;  ///< whether it may change the results of a run, see changes_numbers
 };
 
 /// Returns false for settings that affect only output, storage, display, data loading speed or the end of a run: output, checkpoint, dump,
@@ -26,12 +26,12 @@ bool changes_numbers(const std::string& path);
 /// Returns all differences in the order of A; keys that only B has follow the other keys of their section.
 ///
 /// Numbers are equal by value ("0.1" and "1e-1", 1 and 1.0), integers exactly; "true" equals "True"; quotes are ignored. Lists are equal if
-/// their items are; lists of equally many sections (transforms) are compared item by item, others as one value. A part given only by its
-/// name is the part without options ("sgd" and {name: sgd}). null differs from a missing key. Both sides should be complete (see engine's
-/// comparable_config): a default that one side omits counts as not given.
+/// their items are. Lists of equally many sections (transforms) are compared item by item, other lists as one value. A part given only by
+/// its name equals the part without options ("sgd" and {name: sgd}). null differs from a missing key. Both sides should be complete (see
+/// engine's comparable_config): a default that one side omits counts as not given.
 std::vector<ConfigDifference> compare_configs(const ConfigNode& a, const ConfigNode& b);
 
-/// Returns the differences of two environment()s by name; all of them may change results.
+/// Returns the differences of two environment()s by name. Each of them may change results.
 std::vector<ConfigDifference> compare_environments(const std::map<std::string, std::string>& a,
                                                    const std::map<std::string, std::string>& b);
 

@@ -1,4 +1,4 @@
-/// Loss curves of two runs of any program: whether they agree, from which step on they differ, and the likely cause.
+/// Loss curves of two runs, of any program: whether they agree, from which step on they differ, and the likely cause.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace npu_train {
 
-/// The columns of a log. "" selects a common name, in any letter case: step, global_step, iter, iteration, it, _step, batch, epoch ...;
+/// The columns of a log. "" selects a common name in any letter case: step, global_step, iter, iteration, it, _step, batch, epoch ...;
 /// loss, train_loss, train/loss, training_loss, loss/train ...; lr, learning_rate, lr-SGD, train/lr ...
 struct HistoryColumns {
   std::string step{}, loss{}, lr{};
@@ -19,7 +19,7 @@ struct HistoryColumns {
 /// Parses "step=iter,loss=train_loss". Error(Usage) for other texts.
 HistoryColumns parse_history_columns(const std::string& text);
 
-/// The rows to read from a log with both kinds: our metrics.csv.
+/// The rows to read from a log that has both kinds, as our metrics.csv.
 enum class HistoryRows { Steps, Epochs };
 
 /// The training steps of one run that have a loss.
@@ -33,7 +33,7 @@ struct History {
   bool of_epochs = false;                             ///< the losses are means over complete epochs
   bool of_end = false;             ///< the only loss is the validation loss at the end of the run, which ended in its first epoch
   std::vector<int64_t> skipped;    ///< for each skipped attempt in our metrics.csv: the steps taken before it
-  std::vector<std::string> notes;  ///< about rows that were omitted, sorted or truncated
+  std::vector<std::string> notes;  ///< notes on rows that were omitted, sorted or truncated
 };
 
 /// Reads a log. Its content determines the format:
@@ -46,7 +46,7 @@ struct History {
 ///
 /// If a column phase, mode or split contains "train" in some rows, the other rows are omitted; `rows` selects those of "epoch" instead,
 /// which are also used if there are no others. Our history.json of a run that ended in its first epoch contains only the validation loss at
-/// its end. If a step has several rows, they are merged, and the last value is used; rows out of order are sorted. Steps that restart in
+/// its end. If a step has several rows, they are merged, and the last value counts; rows out of order are sorted. Steps that restart in
 /// each epoch are numbered consecutively. A truncated file is read up to its last complete row. `notes` records all of this. Error(Data) if
 /// there is no such file, no column of steps or losses (the message lists the existing ones) or no row, and if steps are not integers.
 History read_history(const std::filesystem::path& path, const HistoryColumns& columns = {}, HistoryRows rows = HistoryRows::Steps);
@@ -58,8 +58,8 @@ History read_history(const std::filesystem::path& path, const HistoryColumns& co
 /// steps is at most 2 %. It must also hold for the last quarter alone, where errors have accumulated.
 struct HistoryOptions {
   double mean_rtol = 0.02;  ///< for the means over all common steps and over the last quarter; these two decide
-  double step_rtol = 0.05;  ///< for one step; shows where curves diverge, but does not decide: single batches scatter once weights differ
-  double lr_rtol = 1e-6;    ///< relative to the larger rate; each one decides, since rates are computed and do not scatter
+  double step_rtol = 0.05;  ///< for one step; shows where curves diverge, but decides nothing: single batches scatter once weights differ
+  double lr_rtol = 1e-6;    ///< relative to the larger rate; each step decides, since rates are computed and do not scatter
   int64_t shift = 0;        ///< added to the steps of B: 1 if B counts from 0 and A from 1
 };
 
@@ -83,18 +83,18 @@ struct HistoryComparison {
   double last_mean_a = 0, last_mean_b = 0;  ///< mean losses of the last quarter
   std::optional<int64_t> first_unequal;     ///< first step whose losses are not exactly equal
   std::optional<int64_t> first_beyond;      ///< first step beyond step_rtol
-  std::optional<int64_t> diverged;          ///< the step from which on at least nine in ten are beyond step_rtol, up to the end
+  std::optional<int64_t> diverged;          ///< step from which on, up to the end, at least nine in ten steps are beyond step_rtol
   std::optional<int64_t> first_not_finite;  ///< first step where only one side is not finite
   std::optional<int64_t> first_unproven;    ///< first step where neither side is finite
   std::optional<int64_t> first_lr;          ///< first step whose learning rates differ
-  bool lr_compared = false;                 ///< both log it
-  /// Both means are within mean_rtol, all losses are finite on both sides (NaN on both proves nothing), and all learning rates that both
-  /// sides log are equal.
+  bool lr_compared = false;                 ///< whether both sides log it
+  /// Both means are within mean_rtol, all losses are finite on both sides (NaN on both sides proves nothing), and all learning rates that
+  /// both sides log are equal.
   bool agrees = true;
   bool complete = true;                     ///< both have the same steps; otherwise agreement applies to `rows`
   std::vector<std::string> sentences;       ///< observations, the most important first
   std::vector<std::string> likely, advice;  ///< causes, and a remedy for each
-  std::vector<std::string> notes;           ///< about reading the logs, and about steps on one side only
+  std::vector<std::string> notes;           ///< notes on reading the logs, and on steps of one side only
 };
 
 /// Compares two curves. Error(Usage) for options that are not positive; Error(Data) if there is no common step.

@@ -1,4 +1,4 @@
-/// Compares what the monitors of two runs recorded: where the runs first differ.
+/// Compares the records of two runs' monitors, and finds where the runs first differ.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace npu_train {
 /// tensors of this kind in the same window, so that the noise of norms near 0 does not decide.
 struct MonitorDifference {
   std::string what{}, name{};
-  int64_t attempt = 0, step = 0;  ///< of the largest difference, or of the first one
-  double norm_a = 0, norm_b = 0;  ///< there
-  double relative = 0;            ///< there; inf if only one side is finite, 0 if neither is
+  int64_t attempt = 0, step = 0;  ///< place of the largest difference, or of the first one
+  double norm_a = 0, norm_b = 0;  ///< norms at that place
+  double relative = 0;            ///< difference at that place; inf if only one side is finite, 0 if neither is
   double mean_relative = 0;       ///< over all common windows
 };
 
@@ -25,7 +25,8 @@ struct MonitorComparison {
   std::string a, b;
   int64_t windows = 0;                          ///< windows that both recorded
   int64_t windows_a = 0, windows_b = 0;         ///< windows of one side only
-  std::vector<MonitorDifference> tensors{};     ///< of both sides, in the order of the computation, each with its largest difference
+  std::vector<MonitorDifference> tensors{};     ///< the tensors of both runs in the order of the computation, each with its largest
+                                                ///< difference
   std::vector<std::string> only_a{}, only_b{};  ///< "gradients of fc.weight"
   double mean_relative = 0;                     ///< over all common rows
   std::optional<MonitorDifference>
@@ -37,7 +38,7 @@ struct MonitorComparison {
 /// Compares two files monitor.csv. Error(Data) if no window and tensor is common.
 MonitorComparison compare_monitors(const std::filesystem::path& a, const std::filesystem::path& b, const HistoryOptions& options = {});
 
-/// Observations, the most important first.
+/// Returns observations, the most important first.
 std::vector<std::string> sentences_of(const MonitorComparison& comparison);
 
 }  // namespace npu_train

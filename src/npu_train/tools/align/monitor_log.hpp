@@ -12,34 +12,34 @@
 
 namespace npu_train {
 
-/// The statistics of one tensor in one window: of all its elements, or for an activation of the outputs in all micro-batches of all ranks.
+/// The statistics of one tensor in one window: of all its elements or, for an activation, of its outputs in all micro-batches of all ranks.
 struct MonitorRow {
-  int64_t attempt = 0;  ///< windows before this one, as the steps of a dump
-  int64_t step = 0;     ///< steps taken, this one included, as in metrics.csv
+  int64_t attempt = 0;  ///< number of windows before this one, as the steps of a dump
+  int64_t step = 0;     ///< number of steps taken, including this one, as in metrics.csv
   bool skipped = false;
   std::string what{};  ///< weights, activations, gradients or optimizer
   std::string name{};  ///< parameter ("fc.weight"), layer ("fc") or state ("exp_avg/fc.weight")
   int64_t numel = 0;
-  double norm = 0, mean = 0, std = 0, min = 0, max = 0;  ///< the L2 norm; NaN if an element is NaN
+  double norm = 0, mean = 0, std = 0, min = 0, max = 0;  ///< norm: the L2 norm; all are NaN if an element is NaN
   double zeros = 0;                                      ///< fraction of the elements that are 0
   int64_t nans = 0, infs = 0;                            ///< numbers of elements
 
   bool is_finite() const { return nans == 0 && infs == 0; }
 };
 
-/// The header and a row of monitor.csv. Rows of a window are in the order in which it computes: weights, activations in forward order,
-/// gradients from the loss backwards, state.
+/// Return the header and a row of monitor.csv. Rows of a window are in the order in which it computes: weights, activations in forward
+/// order, gradients from the loss backwards, state.
 std::string monitor_header();
 std::string to_csv(const MonitorRow& row);
 
 /// Calls `on_row` for each row of a file. An incomplete last row, which is being written or was truncated by a kill, is omitted.
-/// Error(Data) if the file is not such a file, with the line if a row is damaged.
+/// Error(Data) if the file is not a monitor.csv, with the line if a row is damaged.
 void read_monitor(const std::filesystem::path& path, const std::function<void(const MonitorRow&)>& on_row);
 
 /// Whether a file is a monitor.csv, whatever its name.
 bool is_monitor(const std::filesystem::path& path);
 
-/// Removes the rows from window `attempt` on, and an incomplete last row; calls `on_row` for each that remains. Errors as read_monitor().
+/// Removes the rows from window `attempt` on, and an incomplete last row. Calls `on_row` for each remaining row. Errors as read_monitor().
 void cut_monitor(const std::filesystem::path& path, int64_t attempt, const std::function<void(const MonitorRow&)>& on_row);
 
 /// The rows of a file by tensor.
@@ -51,19 +51,19 @@ struct MonitorLog {
   std::vector<Series> series{};     ///< in the order of the rows of a window
   std::vector<int64_t> attempts{};  ///< the recorded windows, ascending
 };
-/// Error(Data) as read_monitor(), for rows out of order, and for files of more than 1 GiB.
+/// Reads a file. Throws the errors of read_monitor(), and Error(Data) for rows out of order and for files of more than 1 GiB.
 MonitorLog read_monitor_log(const std::filesystem::path& path);
 
 /// The band of a norm, from its last 20 records. The logarithm of the norm may differ from their median by 3.5 robust standard deviations
-/// (MAD / 0.6745: the modified z-score of Iglewicz and Hoaglin, "How to Detect and Handle Outliers", 1993), and always by a factor of
-/// `least`, since few records underestimate their scatter. A norm that is not finite is always outside, zero if there is a band.
+/// (MAD / 0.6745: the modified z-score of Iglewicz and Hoaglin, "How to Detect and Handle Outliers", 1993), but always by a factor of
+/// `least`, since few records underestimate their scatter. A norm that is not finite is always outside; so is 0 if there is a band.
 class NormBand {
  public:
   explicit NormBand(double least) : least_(least) {}
   struct Limits {
     double median = 0, low = 0, high = 0;
   };
-  /// nullopt before 5 records.
+  /// Returns nullopt before 5 records.
   std::optional<Limits> limits() const;
   bool contains(double norm) const;
   void add(double norm);
@@ -78,13 +78,13 @@ struct BandExit {
   MonitorRow row{};
   std::optional<NormBand::Limits> band{};
 };
-/// "at step 120 (window 119) the gradient of layer3.conv2.weight has the norm 37, outside of its band 0.31 to 31 (median 3.1)"
+/// Returns "at step 120 (window 119) the gradient of layer3.conv2.weight has the norm 37, outside of its band 0.31 to 31 (median 3.1)".
 std::string to_text(const BandExit& exit);
 
-/// The gradient norms of a file outside of their bands, in the order of its rows.
+/// Returns the gradient norms of a file that are outside of their bands, in the order of its rows.
 std::vector<BandExit> band_exits(const std::filesystem::path& path, double least);
 
-/// Finds the gradient norms outside of their bands. Skipped steps do not count: an overflow of a loss scale is expected.
+/// Finds the gradient norms outside of their bands. Skipped steps do not count, because an overflow of a loss scale is expected.
 class BandWatch {
  public:
   explicit BandWatch(double least) : least_(least) {}

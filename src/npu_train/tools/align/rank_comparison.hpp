@@ -16,7 +16,7 @@
 
 namespace npu_train {
 
-/// Limits for values that must only be alike. A rank differs if its mean differs from that of the other ranks by more than `errors`
+/// Limits for values that must only be alike. A rank differs if its mean differs from that of the other ranks both by more than `errors`
 /// standard errors (times 1 + 8 / degrees of freedom) and by more than the fraction below.
 struct RankLimits {
   double errors = 6;
@@ -25,9 +25,8 @@ struct RankLimits {
   double gradient = 0.5;  ///< relative to the norm of a rank's own gradients
 };
 
-/// A difference between ranks. `kind` is the cause; the kinds, each of which may cause the following ones: "weights before the step",
-/// "random numbers", "data", "loss", "gradient norm", "all-reduce", "reduced gradient", "clip factor", "schedule", "weights after the
-/// step".
+/// A difference between ranks. `kind` is the cause. Each of the kinds may cause those after it: "weights before the step", "random
+/// numbers", "data", "loss", "gradient norm", "all-reduce", "reduced gradient", "clip factor", "schedule", "weights after the step".
 struct RankFault {
   int64_t step = 0;
   int rank = 0;
@@ -52,7 +51,7 @@ struct RankComparison {
   std::string path;
   std::vector<int64_t> steps{};
   std::vector<RankSummary> ranks{};
-  std::vector<RankFault> faults{};  ///< the first one is where the ranks begin to differ
+  std::vector<RankFault> faults{};  ///< the ranks begin to differ at the first one
   std::vector<std::string> notes{};
   RankLimits limits{};
   bool complete = true;  ///< every rank has every step
@@ -63,7 +62,7 @@ struct RankComparison {
 /// Error(Data) if there are fewer than two ranks, a file cannot be read, or the ranks have no step in common.
 RankComparison compare_ranks(const std::filesystem::path& path, const std::vector<int64_t>& steps = {}, const RankLimits& limits = {});
 
-/// The verdict, the faults with advice, the ranks, and their losses.
+/// Reports the verdict, the faults with advice, the ranks, and their losses.
 Report report_of(const RankComparison& comparison);
 
 }  // namespace npu_train

@@ -21,15 +21,15 @@ struct RunComparison {
   std::optional<MonitorComparison> monitor{};
   std::vector<std::string> notes{};
 
-  /// With a history, the history decides: runs with different configurations may agree, and the verdict reports the differences. Without
-  /// one, two monitors decide; otherwise the runs agree if no difference may change numbers.
+  /// Whether the runs agree. If there are histories, they decide: runs with different configurations may agree, and the verdict reports the
+  /// differences. Without histories, two monitors decide. Otherwise the runs agree if no difference may change numbers.
   bool agrees() const;
 };
 
 /// Completes a configuration with defaults; returns nullopt and sets the reason for a configuration of another program.
 using CompleteConfig = std::function<std::optional<ConfigNode>(const ConfigNode& config, std::string& why)>;
 
-/// Options of compare_runs(). Configurations are completed if both can be; otherwise they are compared as written.
+/// Options of compare_runs(). Configurations are completed if that is possible for both; otherwise they are compared as written.
 struct RunComparisonOptions {
   HistoryColumns columns_a{}, columns_b{};
   HistoryOptions history{};
@@ -44,7 +44,7 @@ std::string kind_of_run_file(const std::filesystem::path& path);
 /// (environment.json), monitors (monitor.csv). For a run folder and a history, the histories are compared. Error(Usage) otherwise.
 RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b, const RunComparisonOptions& options = {});
 
-/// Refers to the comparison, which must outlive the report. The text has the worst steps, the page all.
+/// Reports the worst steps as text, and all steps on the page. The report refers to the comparison, which must outlive it.
 Report report_of(const RunComparison& comparison);
 /// Writes step, loss and learning rate of both sides, one row per step; for monitors one row per tensor.
 std::string to_csv(const RunComparison& comparison);

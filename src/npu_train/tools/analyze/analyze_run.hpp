@@ -13,8 +13,8 @@ namespace npu_train {
 
 /// Takes two steps of the configuration's training without writing files, and looks up the operators of the second one, including
 /// reduction, unscaling, clipping and the optimizer's step. Runs on the CPU, whatever `device` is, in the configuration's precision; `auto`
-/// is the chip's choice. bf16 and fp16 are emulated, so that the result does not depend on the CPU. Errors of the configuration, the data
-/// and the model are rethrown.
+/// is the precision that the chip would use. bf16 and fp16 are emulated, so that the result does not depend on the CPU. Errors of the
+/// configuration, the data and the model are rethrown.
 Analysis analyze_run(const RunConfig& config, const AnalysisOptions& options = {}, const Parts& parts = builtin_parts());
 
 /// Calls try_device() for the configuration's model and the first batch of its data; `sim_npu` starts with the configuration's options.

@@ -26,9 +26,9 @@ struct MsprofTable {
 };
 
 /// Reads op_summary_*.csv or op_statistic_*.csv (CANN 6 to 9; https://www.hiascend.com/document, "op_summary", "op_statistic"): a file, or
-/// all files of one kind below a folder, such as PROF_* or its mindstudio_profiler_output. A folder with both kinds gives op_summary, which
-/// names the functions. Error(Usage) if there is none; Error(Data), with file and line, for other columns and for times that are not
-/// numbers.
+/// all files of one kind below a folder, such as PROF_* or its mindstudio_profiler_output. From a folder with both kinds, op_summary is
+/// read, because it names the functions. Error(Usage) if there is none; Error(Data), with file and line, for other columns and for times
+/// that are not numbers.
 MsprofTable read_msprof(const std::filesystem::path& path);
 
 /// Merges the operators of a profile.json (trainer.profiler=chrome) with the kernels, by operator. `where` names the profile in messages.

@@ -5,8 +5,8 @@
 
 namespace npu_train {
 
-/// Adds trainer.profiler. At its end, fit() logs the profile and writes it into `profile` of the run's folder: profile.json, profile.html
-/// and, for `chrome`, trace.json. A run without a folder only logs it.
+/// Adds trainer.profiler. At its end, fit() logs the profile and writes it to the folder `profile` in the run's folder: profile.json,
+/// profile.html and, for `chrome`, trace.json. A run without a folder only logs it.
 void add_profiler(Parts& parts);
 
 }  // namespace npu_train

@@ -19,8 +19,8 @@ struct CardRow {
   bool elsewhere = false;  ///< not measured by npu_train
 };
 
-/// Returns the rows of a report's sections train, step and batch; for equal batches, only the first in this order. Error(Usage) if there
-/// are none.
+/// Returns the rows of a report's sections train, step and batch. Of rows with equal batches, only the first in this order is returned.
+/// Error(Usage) if there are none.
 std::vector<CardRow> card_rows(const BenchReport& report, const std::string& source);
 
 /// Returns figures that others published (src/tools/bench/facts/cards.tsv).
@@ -30,7 +30,7 @@ std::vector<CardRow> cards_from_elsewhere();
 /// source. Error(Data) for a file without these columns, or with invalid numbers.
 std::vector<CardRow> read_cards(const std::filesystem::path& path);
 
-/// Returns the speed relative to the first row in percent, truncated after one digit: 108.86 is 108.8. NaN if one of them is unknown.
+/// Returns the speed relative to the first row in percent, truncated after one digit: 108.86 is 108.8. NaN if a speed is unknown.
 double relative_speed(const CardRow& card, const CardRow& first);
 
 /// Returns a table with speeds relative to the first row. Rows with different batches are marked, since their speeds are hardly comparable.

@@ -22,7 +22,7 @@ struct BenchRow {
   std::vector<std::pair<std::string, double>> numbers{};
   Samples samples{};                  ///< seconds per repetition; empty if the row is a comparison
   std::optional<SpeedRatio> ratio{};  ///< result of an interleaved comparison
-  std::string failure{};              ///< reason for missing numbers: "out of memory"
+  std::string failure{};              ///< the reason for missing numbers: "out of memory"
 
   /// Returns the number under `key`; NaN if there is none.
   double number(const std::string& key) const;
@@ -33,28 +33,28 @@ struct BenchReport {
   std::string input{};  ///< input of the model: "3x32x32, 10 classes"; "" if no model was measured
   std::string data{};   ///< "cifar10, 50,000 samples"; "": none
   int64_t parameters = 0;
-  int64_t flops_per_image = 0;                       ///< forward pass
+  int64_t flops_per_image = 0;                       ///< FLOPs of the forward pass
   double gemm_flops = 0, copy_bytes_per_second = 0;  ///< speed of the machine, see machine_speed.hpp; 0: not measured
   std::map<std::string, std::string> environment{};
   std::vector<BenchRow> rows{};
-  std::vector<std::string> notes{};  ///< sentences to read with the numbers: the best configuration, the knee, doubts
+  std::vector<std::string> notes{};  ///< sentences to read with the numbers: on the best configuration, the knee, doubts
   int exit_code = 0;                 ///< exit code of the first error that ended a section; 0: none. Not written to files
 
   /// Returns the first row of a section, or the one with that name in it; nullptr if there is none.
   const BenchRow* row(const std::string& section, const std::string& name = "") const;
 };
 
-/// Returns the document that read_bench_report() reads.
+/// Returns the document in the form that read_bench_report() reads.
 Json to_json(const BenchReport& report);
 /// Writes one line per number: section, name, number, value. For a ratio also its interval, pairs and verdict.
 std::string to_csv(const BenchReport& report);
-/// `history`: earlier reports, the oldest first. Their speeds become curves and tables that mark regressions, runs that are slower than the
-/// previous one by the rules of compare_bench_reports(). Reports of other work are omitted.
+/// Reports a benchmark. `history`: earlier reports, the oldest first. Their speeds become curves, and tables that mark regressions: runs
+/// that are slower than the previous one by the rules of compare_bench_reports(). Reports of other work are omitted.
 Report report_of(const BenchReport& report, const std::vector<BenchReport>& history = {});
 /// Reads a report. Error(Data) for a file that is missing or not a report.
 BenchReport read_bench_report(const std::filesystem::path& path);
 
-/// Whether two reports measure the same model with equal size and FLOPs, and the same kind of device, precision and kind of data.
+/// Whether two reports measure the same model with equal size and FLOPs, on the same kind of device, with equal precision and kind of data.
 bool same_work(const BenchReport& a, const BenchReport& b);
 
 /// One row that both reports have.
@@ -62,8 +62,8 @@ struct BenchDifference {
   std::string section, name;
   double a_ms = 0, b_ms = 0;  ///< median times
   double value = 0;           ///< speed of A relative to B: median time of B divided by that of A
-  double low = 0, high = 0;   ///< from the intervals of both medians, widened by the difference of the machine's speed between the runs
-  SpeedRatio::Verdict verdict = SpeedRatio::Verdict::NoDifference;  ///< TooFewPairs with fewer than six times on a side
+  double low = 0, high = 0;   ///< interval of `value`, from those of both medians, widened by the difference of the machine's speeds
+  SpeedRatio::Verdict verdict = SpeedRatio::Verdict::NoDifference;  ///< TooFewPairs if a side has fewer than six times
 };
 
 struct BenchComparison {
@@ -74,8 +74,8 @@ struct BenchComparison {
   bool passed() const;
 };
 
-/// Compares rows with times that both reports have. Runs at different times are less certain than interleaved runs: the difference of the
-/// machine's own speed (products, copies) counts as scatter. Error(Usage) if there is no such row, or same_work() returns false.
+/// Compares the rows with times that both reports have. Runs at different times are less certain than interleaved runs, so the difference
+/// of the machine's own speed (products, copies) counts as scatter. Error(Usage) if there is no such row, or if same_work() returns false.
 BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b);
 Report report_of(const BenchComparison& comparison);
 

@@ -14,13 +14,13 @@
 
 namespace npu_train {
 
-/// Sizes of the scaling sweeps; empty list: chosen for the model or the machine.
+/// Sizes of the scaling sweeps. An empty list is filled for the model or the machine.
 struct ScalingSizes {
   std::vector<int64_t> batch = {8, 16, 32, 64};  ///< samples per step; the other sweeps use the first
   std::vector<int64_t> depth{};                  ///< number of blocks; for ResNets, the number in the name; empty: 2, 4, 8, 12, or 18, 34
   std::vector<int64_t> image{};                  ///< pixels per side; empty: half, one and two times the model's size
   std::vector<int64_t> threads{};                ///< CPU threads; empty: 1, 2, 4 ... up to all
-  std::vector<int64_t> workers{};                ///< workers of the loader; empty: as threads
+  std::vector<int64_t> workers{};                ///< workers of the loader; empty: as for threads
   std::vector<int64_t> layers = {16, 32, 64, 128};  ///< length of a chain of layers that is dumped twice and compared
   int64_t steps = 10;                               ///< measured steps per size
 };
@@ -56,7 +56,7 @@ struct BenchOptions {
   int64_t infer_steps = 200;  ///< measured predictions
   int64_t sweep_steps = 50;   ///< steps per size or number of threads
   int64_t pairs = 10;         ///< repetitions of interleaved measurements; a verdict needs six
-  bool activations = false;   ///< with step: also the memory of the forward and backward pass, without parameters, gradients and optimizer
+  bool activations = false;   ///< with step: also the memory of forward and backward, without parameters, gradients and optimizer
   bool fuse = false;          ///< with infer: also the model fused by nn/fuse.hpp, including patterns that save no time
   bool phases = true;         ///< with step and train: the time of each phase, and with step the bytes that operators move
   bool machine = true;        ///< measure the machine's peak speed of matrix products and copies
@@ -64,22 +64,22 @@ struct BenchOptions {
   int64_t null_trials = 20;          ///< comparisons of two equal programs with `pairs` steps each
   std::string trace{};               ///< with dist: file for a Chrome trace of all ranks' buckets in the last step; "": none
   HostView host = HostView::live();  ///< source of the power readings
-  /// Called between repetitions; true ends the benchmark: the completed rows are reported, with a note that others are missing.
+  /// Called between repetitions. If it returns true, the benchmark ends: completed rows are reported, with a note that others are missing.
   std::function<bool()> stopped{};
 };
 
 /// Returns the allowed names in BenchOptions::what.
 const std::vector<std::string>& bench_sections();
 
-/// Runs the requested measurements on the model that a training of the configuration would use: its image size and classes follow the data
-/// if the data can be opened. A section that fails is reported as a row, and the others continue.
+/// Runs the requested measurements on the model that a training of the configuration would use. If the data can be opened, they determine
+/// its image size and classes. A section that fails is reported as a row, and the others continue.
 ///
 /// Error(Usage) for an unknown section, and for one that needs a missing part of the configuration (a model, data). Throws the Error of the
 /// first failed section if nothing was measured.
 BenchReport run_bench(const RunConfig& config, const BenchOptions& options = {}, const Parts& parts = builtin_parts());
 
-/// Joins the rows of section dist for several numbers of ranks. If one rank was measured, adds the efficiency: samples per second divided
-/// by ranks times those of one rank.
+/// Joins the rows of section dist for several numbers of ranks. If one rank alone was measured, adds the efficiency: samples per second per
+/// rank, divided by those of one rank alone.
 BenchReport joined_worlds(std::vector<BenchReport> worlds);
 
 }  // namespace npu_train

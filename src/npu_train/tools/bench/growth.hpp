@@ -14,8 +14,8 @@ namespace npu_train {
 struct GrowthPoint {
   double size = 0;
   double cost = 0;
-  double low = 0, high = 0;  ///< interval of the cost, as in Samples::median_interval(); both equal `cost` if it is exact
-  bool sure = true;          ///< false: too few measurements for an interval, so that no conclusion is drawn from it
+  double low = 0, high = 0;  ///< interval of the cost, as by Samples::median_interval(); both equal `cost` if it is exact
+  bool sure = true;          ///< false: there are too few measurements for an interval, so no conclusion is drawn from it
 
   static GrowthPoint of(double size, const Samples& times);
   static GrowthPoint exact(double size, double cost) { return {.size = size, .cost = cost, .low = cost, .high = cost}; }
@@ -29,7 +29,7 @@ struct Growth {
   bool sure = true;  ///< whether all points are sure
 };
 
-/// The exponent above which a cost counts as worse than linear; smaller excesses may come from fixed costs and caches.
+/// Exponent above which a cost counts as worse than linear. A smaller excess may come from fixed costs and caches.
 inline constexpr double kLinearGrowth = 1.15;
 
 /// Fits a power law by least squares of logarithms. Error(Usage) for fewer than two sizes, a number that is not positive, or an interval
@@ -42,7 +42,7 @@ struct GrowthSweep {
   std::string cost{};     ///< "step time"
   std::string size{};     ///< "depth"
   std::string reason{};   ///< possible reason for a growth worse than linear; "" if unknown
-  bool shared = false;    ///< strong scaling, the same work shared by more workers: -1 is perfect; above 0, more workers are slower
+  bool shared = false;    ///< strong scaling: more workers share the same work; -1 is perfect, and above 0 more workers are slower
 };
 
 /// Adds the row "growth" to the sweep's section: exponents over all sizes and over the larger half, where fixed costs matter less. Adds a

@@ -19,10 +19,10 @@ struct EnergyReading {
   std::optional<double> device_joules{};  ///< the complete device: mean power times seconds
 };
 
-/// Measures energy of the complete machine, including other programs. Host: RAPL counters of Linux's powercap (package and dram zones;
+/// Measures the energy of the complete machine, including other programs. Host: RAPL counters of Linux's powercap (package and dram zones;
 /// https://docs.kernel.org/power/powercap/powercap.html), including their wrap-around. GPU: `nvidia-smi --query-gpu=power.draw`; NPU:
-/// `npu-smi info -t power`; both are polled twice per second in parallel with the work. These tools report an average over about a second,
-/// so that shorter measurements than two seconds have no result. Call start() and stop() alternately on one thread.
+/// `npu-smi info -t power`. Both tools are polled twice per second in parallel with the work. They report an average over about a second,
+/// so measurements of less than two seconds have no result. Call start() and stop() alternately on one thread.
 class PowerMeter {
  public:
   /// `period`: time between two readings; 0: half a second if a device is polled, otherwise ten seconds.
@@ -37,7 +37,7 @@ class PowerMeter {
 
   /// Returns why the host's energy cannot be read; "" if it can.
   const std::string& host_why() const;
-  /// Returns the same for the device; also "" if the device is the host itself.
+  /// Returns the reason for the device in the same way; "" also if the device is the host itself.
   const std::string& device_why() const;
 
  private:

@@ -1,5 +1,5 @@
-/// The gain of each usual step towards faster training of a large model: a table of stages, each in addition to the one before, from real
-/// trainings of several ranks.
+/// The gain of each usual step towards faster training of a large model: a table of stages, measured by real trainings with several ranks.
+/// Each stage adds something to the one before.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct Stage {
 /// halves of `ranks`). Other `dist` values of the configuration apply to all stages.
 std::vector<Stage> training_stages(const RunConfig& config, int ranks, const Parts& parts = builtin_parts());
 
-/// Measured peak speeds of this machine per second, by which the table's shares are scaled.
+/// Measured peak speeds of this machine per second, to which the table's shares refer.
 struct MachineSpeed {
   double products = 0;      ///< FLOPs of matrix products in fp32
   double low_products = 0;  ///< FLOPs of products in the precision of the later stages
@@ -41,10 +41,10 @@ struct MachineSpeed {
 ///   diverged, seeds                                      trainings whose final loss is not finite or more than twice the first; all
 ///   loss, loss_low, loss_high                            mean of the last ten steps, over the seeds that did not diverge
 ///
-/// A share above 1.05 is doubtful: a note names its likely cause.
+/// A share above kMostOfAll is doubtful, and a note names its likely cause.
 void add_stages(BenchReport& report, const std::vector<Stage>& stages, const MachineSpeed& machine);
 
-/// A larger share of the machine's measured speed cannot be right; a note names the likely cause.
+/// Limit of a share of the machine's measured speed; a larger share cannot be right.
 inline constexpr double kMostOfAll = 1.05;
 
 /// A stage that others published, measured on another machine (src/tools/bench/facts/stages.tsv). NaN: not published.

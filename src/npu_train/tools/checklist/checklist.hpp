@@ -12,13 +12,13 @@
 namespace npu_train {
 
 enum class ItemState {
-  Done,        ///< checked now, and fulfilled
-  NotDone,     ///< checked now, and not fulfilled; or the check failed
+  Done,        ///< checked in this run, and fulfilled
+  NotDone,     ///< checked in this run, and not fulfilled; or the check failed
   NotChecked,  ///< cannot be checked on this machine or with these options
   ByHand,      ///< a person must check
 };
 
-/// "done", "not done", "not checked", "by hand".
+/// Returns "done", "not done", "not checked" or "by hand".
 const char* item_state_name(ItemState state);
 
 /// One line of the list.
@@ -50,11 +50,11 @@ struct Checklist {
 };
 
 /// Runs the checks one after another. This takes some minutes for a large model, since steps of the configuration are trained. Only
-/// temporary files are written. A check that ends with an Error is an item that is not done, with the message as evidence. Errors of the
+/// temporary files are written. If a check ends with an Error, its item is not done, with the message as evidence. Errors of the
 /// configuration itself are rethrown.
 Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& options = {}, const Parts& parts = builtin_parts());
 
-/// Prints the stages with their items, observations and actions.
+/// Reports the stages with their items, observations and actions.
 Report report_of(const Checklist& checklist);
 
 }  // namespace npu_train

@@ -24,7 +24,7 @@ struct NetworkFacts {
 NetworkFacts network_facts();
 
 /// Checks area "dist": variables of a launcher, loopback interface, host name, network card for Gloo, variables without an effect,
-/// processors for the largest of `ranks`, the numbers of ranks on this machine, and on a machine with NPUs whether HCCL connects as many.
+/// processors for the largest of `ranks`, the numbers of ranks on this machine and, on a machine with NPUs, whether HCCL connects so many.
 std::vector<Finding> check_dist_environment(const HostView& host, const NetworkFacts& facts, const std::vector<int>& ranks);
 
 }  // namespace npu_train

@@ -26,7 +26,7 @@ struct KnownVariable {
 
 const std::vector<KnownVariable>& known_variables();
 
-/// Judges the variables that are set: returns one finding for each invalid one, then one that lists the valid ones. Values of other
+/// Judges the variables that are set. Returns one finding for each invalid one, and then one that lists the valid ones. Values of other
 /// variables are never read.
 std::vector<Finding> lint_environment(const HostView& host);
 

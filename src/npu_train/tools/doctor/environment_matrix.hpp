@@ -1,4 +1,4 @@
-/// The installed software of a machine for Ascend NPUs, with recommended and required versions: by the guides of CANN 7 (2023) and today.
+/// The installed software of a machine for Ascend NPUs, with recommended and required versions: for CANN 7 (guides of 2023) and today.
 #pragma once
 
 #include <optional>
@@ -31,10 +31,10 @@ struct CardFacts {
   std::string cann;  ///< version of CANN, for NPUs
 };
 
-/// Reads npu-smi and the files of CANN for kind "npu", nvidia-smi for "cuda"; empty for other kinds.
+/// Returns facts from npu-smi and the files of CANN for kind "npu", from nvidia-smi for "cuda"; empty for other kinds.
 CardFacts card_facts(const HostView& host, const std::string& kind, int index);
 
-/// Returns the rows, and the related variables.
+/// Reports the rows, and the related variables.
 Report matrix_report(const std::vector<MatrixRow>& rows, const HostView& host);
 
 }  // namespace npu_train

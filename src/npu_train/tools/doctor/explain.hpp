@@ -1,4 +1,4 @@
-/// Error codes and symptoms: meaning, causes and remedy, for one of them or for all in a log.
+/// Error codes and symptoms: meaning, causes and remedy of one of them, or of all in a log.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,9 @@ struct KnownProblem {
 
 const std::vector<KnownProblem>& known_problems();
 
-/// Returns the entries that match `text`: a code (507018, 0x7BC8A, EI0006, "error code is 507018"), or a symptom by name or in words. Codes
-/// that the table contains only as a family (507057 in 507053-507059) are also found. Error(Usage) with the nearest entries and a list of
-/// symptoms if none matches.
+/// Returns the entries that match `text`: a code (507018, 0x7BC8A, EI0006, "error code is 507018"), or a symptom by name or in words. A
+/// code that the table contains only as part of a family (507057 in 507053-507059) is found, too. Error(Usage) with the nearest entries and
+/// a list of symptoms if none matches.
 std::vector<KnownProblem> explain(const std::string& text);
 
 /// One code or symptom in a log.
@@ -36,7 +36,7 @@ struct Sighting {
   KnownProblem problem;
   std::string shown;        ///< the code as written in the log, or the pattern
   uint64_t count = 0;       ///< number of lines
-  uint64_t first_line = 0;  ///< from 1
+  uint64_t first_line = 0;  ///< counted from 1
   std::string excerpt;      ///< part of that line, at most 240 bytes
 };
 
@@ -47,7 +47,7 @@ struct LogReport {
   uint64_t long_lines = 0;   ///< lines longer than 64 KiB, which were read in pieces
   uint64_t error_lines = 0;  ///< lines with "error", "fatal" or "exception"
   uint64_t first_error_line = 0;
-  std::string first_error{};  ///< excerpt of that line; reported if no known problem was found
+  std::string first_error{};  ///< excerpt of the first such line, which is reported if no known problem is found
   bool compressed = false;    ///< the stream begins like gzip, zip, xz, zstd or bzip2: unpack it first
 };
 

@@ -1,4 +1,4 @@
-/// Why a program that links libtorch does not start: the loader ends it before it can say anything itself.
+/// The reason why a program that links libtorch does not start: the loader ends it before it can report anything.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace npu_train {
 
-/// Starts `program` (a path) with --parse-only, which ends it at once. Returns nullopt if it starts, otherwise a finding "libtorch" of area
-/// "system" that fails: the library that is missing, damaged or of another version, where it was searched, and what to install.
-/// `torch_version`: the version that the program was compiled with.
+/// Starts `program` (a path) with --parse-only, which ends it at once. Returns nullopt if it starts. Otherwise returns a failing finding
+/// "libtorch" of area "system": the library that is missing, damaged or of another version, where it was searched, and the software to
+/// install. `torch_version`: the version with which the program was compiled.
 std::optional<Finding> check_program_start(const HostView& host, const std::string& program, const std::string& torch_version);
 
-/// Whether each library that `program` itself names is found, without starting it. False if the program cannot be read.
+/// Whether all libraries that `program` itself names are found; does not start it. False if the program cannot be read.
 bool finds_its_libraries(const HostView& host, const std::string& program);
 
 }  // namespace npu_train

@@ -10,7 +10,7 @@
 namespace npu_train {
 
 /// A version in the notation of CANN, drivers and torch: 9.1.0, 8.3.RC1, 8.5.0.alpha002, 25.2.0, 2.13.0+cpu, 2.10.0.post4. '.' and '-'
-/// separate parts. Order: alpha < beta < T (trial) < RC < release < post; 9.1 equals 9.1.0; text after '+' or after an unknown part is
+/// separate parts. Order: alpha < beta < T (trial) < RC < release < post. 9.1 equals 9.1.0. Text after '+' or after an unknown part is
 /// ignored.
 struct Version {
   struct Part {
@@ -31,7 +31,7 @@ struct Version {
 /// The required version of one component for a version of another component.
 struct VersionRule {
   std::string what;         ///< "cann_for_torch_npu", "driver_for_cann", "driver_for_cuda", ...
-  std::string key;          ///< minor version of the other component; "" if the rule does not depend on one
+  std::string key;          ///< minor version of the other component; "" if the rule applies to all versions
   std::string recommended;  ///< "" if unknown
   std::string minimum;      ///< "" if unknown
   bool checked = true;      ///< verified in a source; other rules must not cause a failure

@@ -13,15 +13,15 @@ namespace npu_train {
 struct MeasuredStep {
   Placement placement{};
   LinkSpeed link{};
-  std::string link_text{}, options{};  ///< as in the file; `options`: overrides such as "dist.reduction=native", separated by blanks
+  std::string link_text{}, options{};  ///< texts of the file; `options`: overrides such as "dist.reduction=native", separated by blanks
   int64_t batch = 0;                   ///< samples per micro-batch; 0: as configured
   int64_t micro_batches = 0;           ///< micro-batches per window; 0: as configured
   double load = 0;                     ///< see Cluster::load
   double seconds = 0;
-  bool is_check = false;  ///< excluded from the fit and compared with its prediction
+  bool is_check = false;  ///< not fitted, but compared with its prediction
 
   StepWork work_of(const StepWork& base) const;
-  /// Returns `placement` with the group size that `options` set, or otherwise that of `base`.
+  /// Returns `placement` with the group size of `options` or, if they set none, that of `base`.
   Placement placement_of(const StepWork& base) const;
   Cluster cluster() const { return {.link = link, .load = load}; }
   std::string name() const;  ///< "2 ranks, 1Gbit/s, zero1"
@@ -36,7 +36,7 @@ std::vector<MeasuredStep> read_measured(const std::filesystem::path& path);
 struct CheckedStep {
   MeasuredStep step{};
   double predicted = 0;
-  bool was_fitted = false;  ///< the rates behind `predicted` were fitted to this step as well
+  bool was_fitted = false;  ///< whether the rates of `predicted` were fitted to this step, too
 
   double error() const { return predicted / step.seconds - 1; }
 };
@@ -51,8 +51,8 @@ struct StepFit {
   double largest_error() const;
 };
 
-/// Returns the rates that minimise the squared logarithms of predicted over measured seconds. Rates that the steps do not determine stay
-/// near `start`. Error(Data) if there is no step to fit.
+/// Returns the rates that minimise the squared logarithm of predicted / measured seconds. Rates that the steps do not determine stay near
+/// `start`. Error(Data) if there is no step to fit.
 StepFit fit_rates(const StepWork& base, const std::vector<MeasuredStep>& steps, const StepRates& start = {});
 
 /// Describes how a plan extrapolates beyond the measured steps, for example "more than 4 ranks"; "" if it does not.

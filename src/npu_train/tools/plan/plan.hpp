@@ -19,9 +19,9 @@ struct PlanOptions {
   Cluster cluster{};
   int64_t memory = 0;                    ///< bytes per device; 0: no limit
   StepRates rates{};                     ///< used if there are no measured steps
-  double one_rank_seconds = 0;           ///< measured seconds of a step of one process, which determine rates.flops; 0: not given
+  double one_rank_seconds = 0;           ///< measured seconds of a step of one process, from which rates.flops follows; 0: not given
   std::vector<MeasuredStep> measured{};  ///< steps to which the rates are fitted
-  bool with_memory = true;               ///< predict the memory of a rank, which runs some steps of the model
+  bool with_memory = true;               ///< also predict the memory of a rank, for which some steps of the model run
 };
 
 /// One row of the plan.
@@ -32,7 +32,7 @@ struct PlannedStep {
   double efficiency = 1;  ///< throughput per rank, relative to one rank alone
   int64_t memory = 0;     ///< bytes per rank; 0: not predicted
   bool fits = true;
-  bool is_best = false;  ///< has the shortest step among the rows that fit with this number of ranks
+  bool is_best = false;  ///< has the shortest step among the rows with this number of ranks that fit
   std::string beyond{};  ///< beyond_measured() of this row
 };
 
@@ -42,7 +42,7 @@ struct Plan {
   Cluster cluster{};
   StepRates rates{};
   int64_t memory_limit = 0;
-  std::vector<PlannedStep> steps{};  ///< sorted by number of ranks; one per strategy, with its best shard and group sizes
+  std::vector<PlannedStep> steps{};  ///< by number of ranks; one per strategy, with its best shard and group sizes
   std::optional<StepFit> fit{};
   std::vector<std::string> notes{};
 

@@ -8,7 +8,7 @@ namespace npu_train {
 /// The link between two ranks; bandwidth per direction.
 struct LinkSpeed {
   double bytes_per_second = 0;
-  double latency = 0;  ///< seconds per message, in addition to the time of its bytes
+  double latency = 0;  ///< seconds per message, in addition to those of its bytes
 };
 
 /// Parses "25GB/s", "100 Mbit/s" or "1.5GiB/s" into bytes per second. Units: B/s, KB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s, bit/s,
@@ -19,10 +19,10 @@ double seconds_of(const char* where, const std::string& text);
 /// Parses "300TFLOPs" into operations per second. Units: MFLOPs, GFLOPs, TFLOPs and PFLOPs, each per second. Error(Usage) for other text
 /// and for values that are not positive.
 double flops_of(const char* where, const std::string& text);
-/// Parses "25GB/s,5us" or, without a latency, "25GB/s". Error(Usage) as above.
+/// Parses "25GB/s,5us" or, without a latency, "25GB/s". Error(Usage) as for the functions above.
 LinkSpeed link_of(const char* where, const std::string& text);
 
-/// Formats for people: "12.5 MB/s", "85 ms", "1.2 TFLOPs".
+/// Formats a rate for people: "12.5 MB/s", "85 ms", "1.2 TFLOPs".
 std::string rate_text(double bytes_per_second);
 std::string seconds_text(double seconds);
 std::string flops_text(double per_second);

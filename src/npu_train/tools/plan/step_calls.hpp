@@ -15,7 +15,7 @@ struct StepWork {
     int64_t elements = 0;
     int64_t element_bytes = 4;  ///< bytes per element of the tensor that the optimizer updates, and of its gradient
     int64_t model_bytes = 4;    ///< bytes per element of the weight that the model computes with; differs if there is a master
-    bool has_master = false;    ///< the optimizer updates an fp32 master, which zero1 and zero2 keep as slices, too
+    bool has_master = false;    ///< the optimizer updates an fp32 master, of which zero1 and zero2 also keep only slices
     double ready = 1;           ///< share of the backward pass after which its gradient is complete
     size_t unit = 0;            ///< number of its block, from 1; 0: in no block
     int64_t rows = 0;           ///< size of the first dimension of a parameter with several dimensions; 0: not a matrix
@@ -29,7 +29,7 @@ struct StepWork {
   std::vector<Parameter> parameters{};  ///< the trained parameters, in model order
   std::vector<double> units{};          ///< share of `flops` in each block, in order
   DistOptions dist{};
-  bool divides_parameters = true;  ///< zero3 is possible: no option of the configuration excludes it
+  bool divides_parameters = true;  ///< zero3 is possible: the configuration has no option that excludes it
   bool between_devices = false;    ///< NCCL or HCCL connects the devices; otherwise Gloo, through host memory
   bool in_rings = false;           ///< HCCL connects 1, 2, 4 or 8 devices of a machine (910A)
 
@@ -40,8 +40,8 @@ struct StepWork {
 struct Placement {
   std::string strategy = "single";  ///< single, ddp, zero1, zero2, zero3
   int ranks = 1;
-  int shard_size = 0;  ///< ranks that divide the sharded tensors among them; 0: all
-  int group_size = 0;  ///< ranks per group, which add inside it first; 0: no groups; `ranks` or more: one group, with native sums
+  int shard_size = 0;  ///< number of ranks that divide the sharded tensors; 0: all
+  int group_size = 0;  ///< number of ranks that add inside a group first; 0: no groups; `ranks` or more: one group, with native sums
 
   int shards() const { return shard_size == 0 ? ranks : shard_size; }
   /// Number of groups; the last one may be smaller.
@@ -67,12 +67,12 @@ struct StepCalls {
     size_t unit = 0;    ///< zero3: the block whose gradients it has
     int64_t bytes = 0;  ///< padded gradients in memory
     StepCall exchange{};
-    std::vector<StepCall> then{};  ///< after the exchange of the last micro-batch; each starts when the previous one has ended
+    std::vector<StepCall> then{};  ///< calls after the exchange of the last micro-batch; each one starts when the one before it has ended
   };
   std::vector<Bucket> buckets{};               ///< in sending order
   bool every_micro_batch = false;              ///< buckets are exchanged after each micro-batch instead of once per window
-  std::vector<std::vector<StepCall>> units{};  ///< zero3: the gathers of the parameters outside of blocks (first) and of each block
-  std::vector<StepCall> after{};               ///< zero1 and zero2: the gathers of parameters after the optimizer step
+  std::vector<std::vector<StepCall>> units{};  ///< zero3: gathers of parameters, those outside of blocks first, then of each block
+  std::vector<StepCall> after{};               ///< zero1 and zero2: gathers of parameters after the optimizer step
   int64_t agreements = 0;                      ///< small gathers over all ranks
 };
 
@@ -84,7 +84,7 @@ int group_size_of(const DistOptions& dist, int ranks, int per_machine);
 /// modelled: dist.offload, and dist.shard_by other than elements.
 StepCalls step_calls(const StepWork& work, const Placement& placement);
 
-/// Lists all collectives of one window with multiplicity, without agreements. `leads`: for the first rank of a full group.
+/// Returns all collectives of one window, each as often as it is called, without agreements. `leads`: for the first rank of a full group.
 std::vector<StepCall> all_calls(const StepWork& work, const Placement& placement, const StepCalls& calls, bool leads = true);
 
 }  // namespace npu_train

@@ -7,10 +7,10 @@
 
 namespace npu_train {
 
-/// The hardware.
+/// The hardware of the ranks.
 struct Cluster {
-  LinkSpeed link{};     ///< from a rank to ranks of other machines
-  LinkSpeed local{};    ///< from a rank to ranks of its machine; 0 bytes per second: as `link`
+  LinkSpeed link{};     ///< link from a rank to ranks of other machines
+  LinkSpeed local{};    ///< link from a rank to ranks of its machine; with 0 bytes per second, `link` is used
   int per_machine = 1;  ///< ranks per machine
   double load = 0;      ///< busy threads per core of a machine, over all its ranks; 0: each rank has a device of its own
 };
@@ -27,9 +27,9 @@ struct StepRates {
 
 struct StepTime {
   double seconds = 0;        ///< the complete step
-  double compute = 0;        ///< without waiting for other ranks
-  double communication = 0;  ///< while data is in transit, overlapped with computation or not
-  double sent_bytes = 0;     ///< sent by a rank (with groups: by the first rank of a group), without agreements
+  double compute = 0;        ///< seconds without waiting for other ranks
+  double communication = 0;  ///< seconds in which data are in transit, overlapped with computation or not
+  double sent_bytes = 0;     ///< bytes that a rank sends (with groups: the first rank of a group), without agreements
   double between_bytes = 0;  ///< part of sent_bytes that first ranks of groups exchange with each other; 0 without groups
 
   /// Share of the step in which a rank waits for others.
@@ -40,7 +40,7 @@ struct StepTime {
 double call_seconds(const StepCall& call, const Placement& placement, const Cluster& cluster, const StepRates& rates, bool between_devices);
 
 StepTime step_time(const StepWork& work, const Placement& placement, const Cluster& cluster, const StepRates& rates);
-/// Like the above, with the result of step_calls(work, placement).
+/// Like step_time() above, but uses the result of step_calls(work, placement).
 StepTime step_time(const StepWork& work, const Placement& placement, const StepCalls& calls, const Cluster& cluster,
                    const StepRates& rates);
 

@@ -1,4 +1,4 @@
-/// Tests the collectives between the ranks of a run: which work, with which dtypes, and how fast. Every result is compared with the
+/// Tests the collectives between the ranks of a run: whether they work, with which dtypes, and how fast. Every result is compared with the
 /// expected values.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace npu_train {
 struct CollectiveCheck {
   std::string collective;  ///< "all_to_all", "all_reduce", "all_gather", "broadcast", "gather" (of texts)
   std::string dtype;       ///< "fp32", "int8"; "text"
-  std::string problem;     ///< "" if every rank got the right values; otherwise the first rank with a problem, and the problem
+  std::string problem;     ///< "" if every rank got the right values; otherwise the first failed rank, and its problem
 };
 
 /// The time of one collective.
@@ -31,7 +31,7 @@ struct CollectiveSpeed {
 /// The results for one world size, equal on all ranks.
 struct DistProbe {
   int ranks = 1;
-  std::string failure{};  ///< why the ranks did not finish, with the failed rank; "" if they did
+  std::string failure{};  ///< the reason why the ranks did not finish, with the failed rank; "" if they did
   std::vector<CollectiveCheck> checks{};
   std::vector<CollectiveSpeed> speeds{};  ///< empty for one rank, which sends no data
 
@@ -49,7 +49,7 @@ DistProbe dist_probe_from(const Json& json, const std::string& source);
 
 /// Returns a finding for each world size (area "collectives").
 std::vector<Finding> judge_collectives(const std::vector<DistProbe>& worlds);
-/// Adds two tables, the world sizes at which each collective works with each dtype, and speeds; and the documents as "worlds".
+/// Adds two tables: the world sizes at which each collective works with each dtype, and speeds. Adds the documents as "worlds".
 void add_collectives(Report& out, const std::vector<DistProbe>& worlds);
 
 }  // namespace npu_train

@@ -26,13 +26,13 @@ struct MatmulResult {
 /// rounded numbers on the CPU in double. Error(Device) and Error(OutOfMemory) are rethrown.
 MatmulResult hello_matmul(const Device& device, c10::ScalarType dtype, int64_t size = 1000, int repetitions = 5);
 
-/// Returns the allowed relative error: 1e-4 in fp32 (TF32 has about 3e-4 and does not pass); in other dtypes twice the dtype's epsilon,
-/// since rounding the product causes at most half an epsilon, and hardware may also accumulate partial sums in the dtype.
+/// Returns the allowed relative error. In fp32 it is 1e-4 (TF32 has about 3e-4 and does not pass). In other dtypes it is twice the dtype's
+/// epsilon: rounding the product causes at most half an epsilon, and hardware may also accumulate partial sums in the dtype.
 double hello_tolerance(c10::ScalarType dtype);
 
 Finding judge_matmul(const Device& device, c10::ScalarType dtype, const MatmulResult& result);
 
-/// One training step in a precision ("bf16-mixed") on a device; returns its finding. An Error becomes a finding that fails.
+/// Takes one training step in a precision ("bf16-mixed") on a device, and returns its finding. An Error becomes a finding that fails.
 using TrainingStep = std::function<Finding(const Device& device, const std::string& precision)>;
 
 struct HelloOptions {
@@ -45,8 +45,8 @@ struct HelloOptions {
 /// others continue.
 std::vector<Finding> check_hello(const std::vector<Device>& devices, const HelloOptions& options = {});
 
-/// Returns all npu, cuda and cpu devices that this process can use. If there are signs of a device that does not start, `problems` reports
-/// its kind.
+/// Returns all npu, cuda and cpu devices that this process can use. Adds to `problems` the kinds of devices that seem to be present but do
+/// not start.
 std::vector<Device> usable_devices(std::vector<Finding>& problems);
 
 }  // namespace npu_train

@@ -21,9 +21,9 @@ class TextTable {
   /// Error(Usage) unless there is one cell for each column.
   void add_row(std::vector<std::string> cells);
 
-  /// Returns all lines, each with its line end. `width` > 0 is the longest line: wider text continues in further lines of its column,
-  /// broken at blanks, then after path separators, then anywhere; no text is omitted. If the columns do not fit side by side, each row is a
-  /// block with one line per cell, as "name  cell".
+  /// Returns all lines, each with its line end. `width` > 0 is the longest line. Wider text continues in further lines of its column,
+  /// broken at blanks, then after path separators, then anywhere; no text is omitted. If the columns do not fit side by side, each row
+  /// becomes a block with one line per cell, as "name cell".
   std::string str(size_t width = 0) const;
 
  private:

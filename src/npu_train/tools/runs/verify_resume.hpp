@@ -1,5 +1,5 @@
-/// Proves that a run can be resumed: N steps, checkpoint, a new trainer and N more steps must equal 2N steps without interruption, bit for
-/// bit.
+/// Proves that a run can be resumed: N steps, a checkpoint, a new trainer and N more steps must equal 2N steps without interruption, bit
+/// for bit.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace npu_train {
 
 struct VerifyResumeOptions {
   int64_t steps = 3;                     ///< N: optimizer steps before and after the checkpoint
-  std::vector<std::string> leave_out{};  ///< parts that are not restored, to show that the check detects this
+  std::vector<std::string> leave_out{};  ///< parts that are not restored on purpose, to show that the check detects this
 };
 
 struct VerifyResumeReport {

@@ -1,15 +1,15 @@
 /// Finds the operators that a device computes wrongly: each operator of a training step runs alone on the device and on the CPU.
 ///
 /// **What is compared.** One step of the run is taken on the CPU. Each of its operators is kept once for every combination of shapes,
-/// dtypes and options, with its inputs and the gradients of its results, as they were in this step. Then each one runs by itself, forward
-/// and backward: on the CPU in fp64, which is the judge, on the CPU in the run's precision, and on the device in the run's precision. Since
-/// all three have the same inputs, no error of an operator reaches another.
+/// dtypes and options, with its inputs and the gradients of its results in this step. Then each operator runs by itself, forward and
+/// backward: on the CPU in fp64, which gives the exact values, on the CPU in the run's precision, and on the device in the run's precision.
+/// Since all three have the same inputs, no error of an operator reaches another.
 ///
 /// **What agrees.** A result x with the exact values j has the errors |x - j| / |j| (over all elements, 2-norms) and max |x_i - j_i| /
-/// max(|j_i|, rms(j)). The device agrees if they are at most 4 and 8 times those of the CPU, or 8 times those that a random
-/// rounding of the inputs to the dtype of the computation causes in fp64 (a device may round inside an operator where the CPU does not),
-/// plus 64 and 256 roundings of fp32 (2^-24) for sums in another order; and if values that are not finite are where the CPU has them.
-/// Integers must be equal. msprobe's operator accuracy check compares with a judge of more digits in the same way.
+/// max(|j_i|, rms(j)). The device agrees if its errors are at most 4 and 8 times those of the CPU, or 8 times those that a random rounding
+/// of the inputs to the dtype of the computation causes in fp64 (a device may round inside an operator where the CPU does not), plus 64 and
+/// 256 roundings of fp32 (2^-24) for sums in another order. Values that are not finite must be at the CPU's positions, and integers must be
+/// equal. msprobe's operator accuracy check likewise compares with a result of higher precision.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ namespace npu_train {
 /// farthest beyond it.
 struct CheckedOperator {
   enum class Verdict { Agrees, Wrong, Fails, NotCompared };
-  std::string name;      ///< with its overload: "add.Tensor"
+  std::string name;      ///< name with the overload: "add.Tensor"
   std::string layer{};   ///< layer of a parameter among its inputs, in its first call; "" if there is none
   std::string inputs{};  ///< shapes and dtypes of its tensors: "Float [8, 3, 32, 32], Float [16, 3, 3, 3]"
-  int64_t calls = 0;     ///< in the step
+  int64_t calls = 0;     ///< number of calls in the step
   std::string result{};  ///< "output", "gradient of weight", "running_mean afterwards"
-  double error = 0;      ///< of the device: the 2-norm or the largest element's, whichever is nearer to its limit
-  double cpu_error = 0;  ///< the same of the CPU
+  double error = 0;      ///< error of the device: that of the 2-norm or of the largest element, whichever is nearer to its limit
+  double cpu_error = 0;  ///< the same error of the CPU
   double allowed = 0;    ///< limit of `error`
   Verdict verdict = Verdict::Agrees;
   std::string note{};  ///< message of the device, or the reason why it was not compared
@@ -50,7 +50,7 @@ struct OperatorCheck {
 /// CPU; errors of the configuration and of starting the device are rethrown.
 OperatorCheck check_operators(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// The verdict and the operators that are wrong or fail; on the page and in JSON ("operators") all of them.
+/// Reports the verdict and the operators that are wrong or fail. The page and JSON ("operators") have all operators.
 Report report_of(const OperatorCheck& check);
 
 }  // namespace npu_train

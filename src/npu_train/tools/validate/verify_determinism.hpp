@@ -20,7 +20,7 @@ struct VerifyDeterminismReport {
   std::vector<std::string> workers;  ///< parts that change with the number of workers
   int64_t steps = 0;
   std::string digest;  ///< digest of the final weights of the first run
-  /// A few lines for people, with a remedy if it failed.
+  /// Returns a few lines for people, with a remedy if it failed.
   std::string str() const;
 };
 
