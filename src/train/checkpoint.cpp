@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The plain fields of a CheckpointMeta under their names in the manifest, once for writing and reading.
+/// Visits the plain fields of a CheckpointMeta with their names in the manifest: one list for writing and reading.
 template <class Meta, class Fn>
 void for_each_field(Meta& m, Fn&& fn) {
   fn("format", m.format);
@@ -46,7 +46,7 @@ struct FieldReader {
   void operator()(const char* key, std::string& value) const { value = manifest.at(key, where).text(where); }
 };
 
-// Calls `fn(name, path)` for each listed file for which `needed(name)` is true, after it was verified.
+// Verifies each listed file for which `needed(name)` is true, and then calls `fn(name, path)` with it.
 template <class Needed, class Fn>
 void for_each_file(const std::string& dir, const Json& manifest, Needed&& needed, Fn&& fn) {
   const auto where = detail::manifest_path(dir);
@@ -169,7 +169,7 @@ RunState load_checkpoint(const std::string& dir, const std::vector<std::string>&
     detail::SlicedTensors sliced(manifest, detail::manifest_path(dir));
     sliced.select(wanted, own, own_model);
     RunState state;
-    // All files except slices of other ranks are verified, whether they are read or not.
+    // Verifies all files, whether they are read or not, except slices of other ranks.
     const auto needed = [&](const std::string& name) { return !sliced.has_file(name) || sliced.needs_file(name); };
     for_each_file(dir, manifest, needed, [&](const std::string& name, const fs::path& path) {
       if (name == "state.json") {
@@ -194,7 +194,7 @@ ConfigNode load_checkpoint_config(const std::string& dir) {
     for_each_file(
         dir, detail::read_manifest(dir), [](const std::string& name) { return name == "config.yaml"; },
         [&](const std::string&, const fs::path& path) { config = load_yaml(path.string()); });
-    // The user of a checkpoint, not its author, gives the permission to run the code of a model.
+    // Permission to run a model's code must come from the user of a checkpoint, not from its author.
     if (auto* model = config.find("model"); model != nullptr && model->is_map()) model->erase("allow_code");
     return config;
   });

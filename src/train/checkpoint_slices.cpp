@@ -41,7 +41,7 @@ bool same_layout(const std::vector<int64_t>& sizes, const std::vector<int64_t>& 
   return true;
 }
 
-// Returns the sliced parameter to which a tensor "<kind>/<parameter>", or in the model "<parameter>", belongs; nullptr if there is none.
+// Returns the sliced parameter to which the tensor "<kind>/<parameter>" (in the model: "<parameter>") belongs; nullptr if there is none.
 const Parameter* slice_of(const ParameterSet& own, const ParameterSet& own_model, const std::string& part, const std::string& name) {
   const auto slash = name.find('/');
   const Parameter* parameter = nullptr;
@@ -137,7 +137,7 @@ void SlicedTensors::give(RunState& state) {
       to = tensor.values.as_strided(tensor.sizes, tensor.strides).contiguous();
     else if (tensor.values.defined())
       to = tensor.values;
-    else  // an empty slice: no file has an element of it
+    else  // an empty slice: no file contains any of it
       to = at::empty({0});
     tensor.values.reset();
   }

@@ -1,4 +1,4 @@
-// Tensors of a checkpoint that ranks wrote in slices; they are joined, or read in part.
+// Tensors that ranks wrote to a checkpoint in slices; reading joins them, or takes only a part.
 #pragma once
 
 #include <filesystem>
@@ -16,17 +16,17 @@ namespace npu_train::detail {
 
 class SlicedTensors {
  public:
-  // Takes the list in the manifest. Error(Checkpoint) unless the slices of each tensor cover it exactly once.
+  // Reads the list in the manifest. Error(Checkpoint) unless the slices of each tensor cover it exactly once.
   SlicedTensors(const Json& manifest, const std::string& where);
 
-  // Called once, before the other functions. Selects the parts that are read, and the parameters of which this rank needs only a slice:
-  // `own` for their state, `own_model` for the parameters themselves.
+  // Selects the parts that are read, and the parameters of which this rank needs only a slice: `own` for their state, `own_model` for the
+  // parameters themselves. Call it once, before the other functions.
   void select(const std::function<bool(const std::string& part)>& wanted, const ParameterSet& own, const ParameterSet& own_model);
   bool has_file(const std::string& file) const { return files_.contains(file); }
-  // Whether the file has elements that are needed.
+  // Returns whether the file has elements that are needed.
   bool needs_file(const std::string& file) const;
   void read(const std::string& file, const std::filesystem::path& path);
-  // Gives the tensors to `state`, after all needed files were read.
+  // Moves the tensors to `state`, after all needed files were read.
   void give(RunState& state);
 
  private:

@@ -58,14 +58,14 @@ std::string CheckpointStore::link(const std::string& name) const {
   const auto path = fs::path(dir_) / name;
   std::error_code error;
   const auto target = fs::read_symlink(path, error);
-  if (error || target.has_parent_path()) return "";  // must be a name inside the folder
+  if (error || target.has_parent_path()) return "";  // rejects a target outside the folder
   const auto full = fs::path(dir_) / target;
   return is_checkpoint(full) ? full.string() : "";
 }
 
 int CheckpointStore::remove_leftovers() const {
   int removed = npu_train::remove_leftovers(dir_, [](std::string_view) { return true; });
-  // Older versions used other names for links under construction: ".last.<process>".
+  // Includes links under construction by older versions, which named them ".last.<process>".
   std::vector<fs::path> links;
   std::error_code error;
   for (const auto& item : fs::directory_iterator(dir_, error)) {
@@ -176,8 +176,8 @@ void CheckpointStore::rotate(const std::string& newest) const {
 
 std::string CheckpointStore::newest_valid() const {
   wait();
-  // In the order of saving, not by the link `last`: a process may have been killed between the two. Nor by steps: a run that returned to an
-  // older checkpoint has left those with more steps on the disk.
+  // Goes by the order of saving, not by the link `last`: a process may have been killed between the save and the link. Nor by the number of
+  // steps: a run that returned to an older checkpoint has left checkpoints with more steps on the disk.
   for (const auto& e : entries()) {
     try {
       verify_checkpoint(e.path);
@@ -193,7 +193,7 @@ std::string CheckpointStore::resolve(const std::string& which) const { return wh
 
 namespace {
 
-// Returns " by val/acc1"; "" if the monitor is not known, as for a damaged checkpoint.
+// Returns a phrase such as " by val/acc1"; "" if the monitor is not known, as for a damaged checkpoint.
 std::string by_monitor(const std::string& checkpoint) {
   try {
     const auto monitor = read_checkpoint_meta(checkpoint).monitor;

@@ -28,7 +28,7 @@ at::Tensor masked_mean(const at::Tensor& values, const at::Tensor& mask) {
   return (values * m).sum() / m.sum();
 }
 
-/// Rejects classes out of range, which a device would not report. Only on the host, to avoid reading from a device in each step.
+/// Rejects classes out of range, which a device would not report. Checks only on the host, to avoid reading from a device in each step.
 void check_labels(const at::Tensor& target, int64_t classes, const Batch& batch) {
   constexpr int64_t kIgnored = -100;
   if (!target.is_cpu() || target.dim() != 1 || target.scalar_type() != at::kLong || !target.is_contiguous()) return;
@@ -43,7 +43,7 @@ void check_labels(const at::Tensor& target, int64_t classes, const Batch& batch)
   }
 }
 
-// Returns acc1, and acc5 unless it is always 100 % because there are no more classes.
+// Returns acc1 and acc5, or only acc1 for at most 5 classes, of which acc5 is always 100 %.
 std::vector<Metric> usual_metrics(int64_t classes) {
   std::vector<Metric> out = {accuracy(1)};
   if (classes <= 0 || classes > 5) out.push_back(accuracy(5));
@@ -82,12 +82,12 @@ class Classifier final : public ModelTask {
 
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override {
     if (!acc1_and_acc5_) return ModelTask::metric_sums(output, batch);
-    const auto rank = detail::rank_of_target(output, batch);  // once for both metrics
+    const auto rank = detail::rank_of_target(output, batch);  // computed once for both metrics
     return detail::unmasked(at::stack({rank.eq(1), rank.ge(1).logical_and_(rank.le(5))}).to(at::kFloat), batch).sum(1).mul_(100);
   }
 
  private:
-  // Returns the loss of each sample [batch], with weights and the focal factor; 0 for a sample that is ignored.
+  // Returns the loss of each sample [batch], with class weights and the focal factor; 0 for an ignored sample.
   at::Tensor weighted_losses(const at::Tensor& logits, const at::Tensor& target) const {
     const bool labels = target.dim() == 1;
     check(focal_gamma_ == 0 || labels, ErrorKind::Usage, "classifier", "focal_gamma needs targets [batch]; they have shape ",
@@ -97,7 +97,7 @@ class Classifier final : public ModelTask {
           " classes; allowed: one for each");
     if (focal_gamma_ == 0) return at::cross_entropy_loss(logits, target, class_weights_, at::Reduction::None, -100, smoothing_);
     auto each = at::cross_entropy_loss(logits, target, {}, at::Reduction::None, -100);
-    // The lower bound keeps the gradient of the power finite for a sample that is certain; its loss is 0 all the same.
+    // The lower bound keeps the gradient of the power finite for a sample with probability 1; the loss of that sample is 0 all the same.
     each = at::expm1(-each).neg().clamp_min(1e-12).pow(focal_gamma_) * each;
     return class_weights_.defined() ? each * class_weights_.index_select(0, target.clamp_min(0)) : each;
   }
@@ -166,7 +166,7 @@ class MultilabelClassifier final : public ModelTask {
     return {masked_mean(detail::per_sample(each), batch.at("mask")), batch.weight, logits};
   }
 
-  // Rejects targets out of range, which the loss would take for shares below 0 or above 1. Only on the host, as check_labels().
+  // Rejects targets outside 0 to 1, which binary cross entropy would accept. Checks only on the host, like check_labels().
   static void check_shares(const Batch& batch) {
     if (!batch.target().is_cpu()) return;
     const auto target = batch.target().to(at::kFloat).contiguous();

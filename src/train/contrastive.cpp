@@ -29,7 +29,7 @@ class Contrastive final : public ModelTask, public ComparesRanks {
   StepOutput training_step(const ForwardContext& context) override { return step(context); }
   StepOutput validation_step(const ForwardContext& context) override { return step(context); }
 
-  // The targets are not used: pair i of a batch belongs together.
+  // Nothing reads the targets: image i of a batch belongs to text i.
   at::Tensor example_target(const Batch& inputs) const override { return at::zeros({inputs.size}, at::kLong); }
 
   // The host may exchange rows with other ranks.
@@ -37,13 +37,13 @@ class Contrastive final : public ModelTask, public ComparesRanks {
 
   std::vector<std::string> epoch_metric_names() const override { return has_recalls_ ? metric_names() : ModelTask::epoch_metric_names(); }
 
-  // Returns both features of each pair.
+  // Returns a row for each pair: the features of its image and of its text.
   at::Tensor epoch_rows(const StepOutput& output, const Batch& batch) const override {
     if (!has_recalls_) return ModelTask::epoch_rows(output, batch);
     return at::cat({output.outputs.at(kImages), output.outputs.at(kTexts)}, 1);
   }
 
-  // Computed in blocks: the products of all pairs would need memory for the square of their number.
+  // Computes the products in blocks: all of them would need memory for the square of the number of pairs.
   std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const override {
     if (!has_recalls_) return ModelTask::epoch_sums(rows, first, count);
     constexpr int64_t kAtOnce = 256;
@@ -66,9 +66,9 @@ class Contrastive final : public ModelTask, public ComparesRanks {
  private:
   static constexpr std::array<int64_t, 2> kRecalls = {1, 5};
 
-  // Returns in how many rows of `products` the element of the column `own` is among the k largest; ties count against it.
+  // Returns for how many rows of `products` the element in column `own` is among the k largest; ties count against it.
   static at::Tensor hits(const at::Tensor& products, const at::Tensor& own, int64_t k) {
-    const auto rank = products.ge(products.gather(1, own.unsqueeze(1))).sum(1);  // 0 for a NaN
+    const auto rank = products.ge(products.gather(1, own.unsqueeze(1))).sum(1);  // the rank, from 1; 0 for a NaN
     return rank.ge(1).logical_and_(rank.le(k)).to(at::kFloat).sum();
   }
 
@@ -95,7 +95,7 @@ class Contrastive final : public ModelTask, public ComparesRanks {
     const auto& all = outputs.at(name);
     check(all.dim() == 2 && all.size(0) == batch.rows(), ErrorKind::Usage, kContrastive, "the model gave ", name, " of ", all.sizes(),
           " for a batch of ", batch.rows(), "; allowed: [batch, features]");
-    return all.narrow(0, 0, batch.size).to(at::kFloat);  // the rows after that are padding
+    return all.narrow(0, 0, batch.size).to(at::kFloat);  // the rows after batch.size are padding
   }
 
   StepOutput step(const ForwardContext& context) {

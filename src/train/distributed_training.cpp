@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kTraining = "DistributedTraining";
 
-/// Returns the options that are not in DistOptions, which the reducer compares.
+/// Lists the options that are not in DistOptions, for a comparison of ranks; the reducer compares those of DistOptions.
 std::string text_of(const DistributedTrainingOptions& o, const Optimizer& optimizer) {
   auto out = str_cat("clip_norm=", shortest(o.clip_norm), "\noptimizer=", optimizer.name(), " ", to_yaml(optimizer.options()));
   if (const auto& s = o.loss_scale)
@@ -45,7 +45,7 @@ void check_equal_on_ranks(Ranks& ranks, const std::string& options) {
 
 namespace detail {
 
-/// Adapter of the model to the Task that checkpoints save.
+/// Presents the module as a Task, whose state checkpoints save.
 class ModuleState final : public Task {
  public:
   explicit ModuleState(torch::nn::Module& module) : module_(module) {}
@@ -98,7 +98,7 @@ struct DistributedTraining::Impl {
     update.emplace(*precision, *optimizer, *strategy, options.clip_norm, /*clip_by_norm=*/true);
   }
 
-  // Compares the models before tensors of different sizes would be sent.
+  // Compares the ranks' models before any tensor is sent, because sizes could differ.
   void check_same_model(const std::vector<at::Tensor>& weights) {
     std::string text;
     for (const auto& t : weights) text += str_cat(t.scalar_type(), " ", t.sizes(), "\n");
@@ -131,7 +131,7 @@ struct DistributedTraining::Impl {
     return taken;
   }
 
-  // A scale cannot save what an fp16 gradient has lost.
+  // Rejects fp16 gradients: a loss scale cannot restore what they have lost.
   void check_gradients() const {
     if (!options.loss_scale) return;
     for (const auto& g : optimizer->parameters().grads())
@@ -165,7 +165,7 @@ struct DistributedTraining::Impl {
     } else if (strategy->ranks().is_main()) {
       save_checkpoint(dir, state, meta, {});
     }
-    strategy->ranks().barrier();  // the file exists for every rank
+    strategy->ranks().barrier();  // waits until every rank can see the file
   }
 
   void load(const std::string& dir) {
@@ -182,7 +182,7 @@ struct DistributedTraining::Impl {
 
   DistributedTrainingOptions options;
   detail::ModuleState model;
-  std::shared_ptr<const ParameterSet> parameters;  // of the model
+  std::shared_ptr<const ParameterSet> parameters;  // parameters of the model
   std::shared_ptr<DataParallelStrategy> strategy;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Precision> precision;

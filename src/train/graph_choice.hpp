@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-// Logs the reason against it if graphs are requested, or on a CUDA device.
+// Returns whether the run captures graphs. If it does not, logs the reason if graphs are requested or the device is a CUDA device.
 bool captures_graphs(const TrainerOptions& options, const Device& device, const Task& task, const Strategy& strategy);
 
 }  // namespace npu_train::detail

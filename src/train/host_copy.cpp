@@ -23,7 +23,7 @@ void copy_tensor(const at::Tensor& from, at::Tensor& place) {
   place.copy_(from);
 }
 
-// Removes the entries of `copy` that `from` does not have.
+// Removes the entries of `copy` that are not in `from`.
 template <class Map>
 void keep_keys_of(const Map& from, Map& copy) {
   std::erase_if(copy, [&](const auto& entry) { return from.count(entry.first) == 0; });

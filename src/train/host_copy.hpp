@@ -1,11 +1,11 @@
-// Copies in host memory, page-locked for a GPU, of the state that is written while training continues.
+// Copies of a state in host memory, page-locked for a GPU; a thread writes them while training continues.
 #pragma once
 
 #include "npu_train/train/checkpoint.hpp"
 
 namespace npu_train::detail {
 
-// Reuses the memory that `copy` has from the last call, if it fits.
+// Copies `state` to `copy`, whose memory from the last call is reused where it fits.
 void copy_to_host(const RunState& state, RunState& copy);
 void copy_to_host(const StateSlices& slices, StateSlices& copy);
 

@@ -15,7 +15,7 @@ void KeptBuffers::keep() {
 }
 
 void KeptBuffers::restore() const {
-  // through .data(): autograd may still hold the version counter of a buffer that the forward saved
+  // through .data(), because autograd may still check the version counter of a buffer that the forward saved
   for (size_t i = 0; i < kept_.size(); ++i) buffers_[i].second.data().copy_(kept_[i]);
 }
 

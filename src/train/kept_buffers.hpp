@@ -15,7 +15,7 @@ class KeptBuffers {
   void keep();
   // Restores the buffers from the last keep(); does nothing before the first one.
   void restore() const;
-  // Calls `pass`, the forward passes of a window. The first window with a batch shows whether the task lists all of its buffers.
+  // Calls `pass`, the forward passes of a window. The first window with a batch also checks that the task lists all of its buffers.
   template <class Fn>
   void check_first(bool has_batch, const Fn& pass) {
     if (checked_ || !has_batch) return pass();

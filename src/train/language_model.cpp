@@ -61,7 +61,7 @@ class LanguageModel final : public ModelTask {
     return {detail::token_accuracy(options.ignore_index, targets), perplexity()};
   }
 
-  // Returns the token that follows each input token; ignored after the end of the text and inside its prompt.
+  // Returns the token that follows each input token, and `ignore` after the end of the text and inside its prompt.
   static at::Tensor next_tokens(const Batch& batch, int64_t ignore) {
     const auto& tokens = batch.input();
     check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong, ErrorKind::Usage, kLanguageModel,
@@ -77,7 +77,7 @@ class LanguageModel final : public ModelTask {
     return target;
   }
 
-  // Returns the targets, without those of padded samples.
+  // Returns the targets, with `ignore` for those of padded samples.
   static at::Tensor counted_targets(const Batch& batch, int64_t ignore) {
     const auto targets = batch.has("target") ? batch.target() : next_tokens(batch, ignore);
     return batch.has("mask") ? targets.masked_fill(batch.at("mask").eq(0).unsqueeze(1), ignore) : targets;

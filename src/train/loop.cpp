@@ -46,7 +46,7 @@ RunResult TrainLoop::fit() {
     struct End {
       detail::StopLimits& limits;
       ~End() { limits.drop_request(); }
-    } end{jobs_->limits};  // a request is for this fit() only, however it ends
+    } end{jobs_->limits};  // a request applies only to this fit(), however it ends
     detail::check_early_stopping(jobs_->early.options(), options_, parts_.val_loader != nullptr);
     const auto of_rate = jobs_->rate.monitor();
     check(of_rate.empty() || of_rate.starts_with("train/") || validates(), ErrorKind::Usage, "lr_scheduler.monitor", "'", of_rate,
@@ -115,7 +115,7 @@ StepResult TrainLoop::step(std::vector<Batch>& window) {
   return result;
 }
 
-/// Sets the values that the host knows after a step.
+/// Fills in the values that the host knows after a step.
 void TrainLoop::describe(StepReport& report, const StepResult& result) const {
   report.global_step = at_.global_step;
   report.epoch = at_.epoch;
@@ -167,7 +167,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     limits.drop_request();
     return std::nullopt;
   };
-  if (!validate_inside_epoch()) return stopped();  // a stop came before this validation
+  if (!validate_inside_epoch()) return stopped();  // due if the run was stopped before it
   auto last = parts_.clock->now();
   for (;;) {
     double data_wait = 0;
@@ -185,7 +185,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     const bool taken = next->report.taken;
     jobs_->pending = std::move(next);
     jobs_->writer.finish(/*wait=*/false);
-    if (!taken) finish_pending();  // the host has read its overflow already: waiting gains nothing
+    if (!taken) finish_pending();  // the host has already read this step's overflow: waiting longer gains nothing
 
     const bool finished = jobs_->windows.finished(at_.batch_in_epoch);
     const bool limit = limits.reached_in_epoch(at_.global_step, jobs_->writer.is_writing_part());
@@ -209,14 +209,14 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
   return std::nullopt;
 }
 
-/// Returns false if a stop was requested during the validation: the epoch has then not ended, and the validation starts again later.
+/// Returns false if a stop was requested during the validation. The epoch has then not ended, and the validation starts again later.
 bool TrainLoop::end_epoch(EpochReport& report) {
   report.epoch = at_.epoch;
   report.global_step = at_.global_step;
   report.lr = parts_.optimizer->lr();
   report.loss_scale = parts_.precision->scale();
   jobs_->sums.describe(report);
-  // data of unknown length may end with the validation of an interval
+  // for data of unknown length, a validation by interval may coincide with the end
   const bool validated = at_.validated_batch == at_.batch_in_epoch;
   if (validates_epoch() && !validated) {
     const auto start = parts_.clock->now();
@@ -236,8 +236,8 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   return true;
 }
 
-/// Runs the validation of trainer.val_check_interval, if one is due at this position. Returns false if the run stops, by a request during
-/// the validation or by early stopping after it.
+/// Runs the validation of trainer.val_check_interval if one is due at this position. Returns false if the run stops: a request came during
+/// the validation, or early stopping applies after it.
 bool TrainLoop::validate_inside_epoch() {
   const bool due = validates_epoch() && at_.validated_batch != at_.batch_in_epoch && jobs_->windows.validation_is_due(at_.batch_in_epoch);
   if (!due) return true;
@@ -273,7 +273,7 @@ std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, 
   });
 }
 
-/// Validates the current weights; only final_val follows from the result.
+/// Validates the current weights; changes no state except final_val.
 std::optional<Scalars> TrainLoop::measure_weights(bool stoppable) {
   check(parts_.val_loader != nullptr, ErrorKind::Usage, "Trainer::validate", "there is no validation data");
   const auto limit = options_.fast_dev_run ? 1 : options_.limit_val_batches;
@@ -296,7 +296,7 @@ std::optional<Scalars> TrainLoop::validate_weights(bool stoppable) {
   return metrics;
 }
 
-/// A run that is not stopped here has no such validation, so its metrics give the checkpoint a score and change no other state.
+/// Gives the checkpoint at a stop a score. Changes no other state, because a run that is not stopped here makes no such validation.
 void TrainLoop::validate_at_stop() {
   const auto val = measure_weights(/*stoppable=*/true);
   if (!val) return jobs_->limits.end_by_request();
@@ -304,7 +304,8 @@ void TrainLoop::validate_at_stop() {
   call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });
 }
 
-/// Averages may be empty: those of the training inside an epoch, and those of a validation in an epoch without one.
+/// Passes averages to the jobs that follow a metric. Either may be empty: `train` for a validation inside an epoch, `val` for an epoch
+/// without a validation.
 void TrainLoop::note(const Scalars& train, const Scalars& val) {
   jobs_->ranking.note(train, val);
   jobs_->early.note(train, val);

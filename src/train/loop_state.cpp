@@ -1,4 +1,4 @@
-// The state that a loop saves and resumes from, and the functions by which programs query its parts.
+// Saves and loads the state of a loop, and answers programs' questions about its parts.
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -24,7 +24,7 @@ RunState TrainLoop::state_with(StateSlices* own) const {
 void TrainLoop::load_state(const RunState& state, const std::vector<std::string>& leave_out) {
   const detail::SavedParts saved(state, leave_out);
   const auto* loop = saved.find("loop");
-  // First, and also if the loop itself is left out: the other parts belong to the parameters that were trained.
+  // Comes first, and also if the loop itself is left out: the other parts belong to the parameters that were trained.
   if (const auto trained = state.find("loop"); trained != state.end()) jobs_->trained.load_state(trained->second);
   detail::load_training(parts_, at_, saved);
   if (loop != nullptr) {
@@ -40,7 +40,7 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
 
 void TrainLoop::load_checkpoint(const std::string& dir) {
   if (!parts_.strategy->writes_parts()) return load_state(npu_train::load_checkpoint(dir));
-  // The trained parameters decide which slices this rank has.
+  // The trained parameters decide which slices this rank reads.
   const auto loop = npu_train::load_checkpoint(dir, {"loop"});
   jobs_->trained.load_state(*detail::SavedParts(loop, {}).find("loop"));
   auto own = parts_.optimizer->parameters();

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the last member of a manifest, after `text`: a checksum of every byte of it.
+// Returns the last member of a manifest: a checksum of all bytes of `text`, which precedes it.
 std::string seal_of(std::string_view text) { return ",\n  \"manifest_checksum\": \"" + hex64(hash64(text)) + "\"\n}\n"; }
 
 void check_seal(const std::string& text, const std::string& path) {
@@ -21,7 +21,7 @@ void check_seal(const std::string& text, const std::string& path) {
         kCheckpointWhere, path, ": is damaged, its checksum is not that of its content; hint: ", kOlderCheckpoint);
 }
 
-// Checks what any manifest must contain, so that nothing is loaded in part: counters in range, and every needed file, once.
+// Checks counters and file list before anything is loaded: counters must be in range, and every needed file must be listed once.
 void check_content(const Json& manifest, const std::string& path) {
   constexpr int64_t kLargest = int64_t{1} << 53;
   for (const char* key : {"epoch", "global_step", "batches_seen", "serial", "threads"}) {
@@ -59,7 +59,7 @@ std::string sealed(const Json& manifest) {
 }
 
 Json read_manifest(const std::string& dir) {
-  // The format is checked first: a newer manifest may look different in every other respect.
+  // Checks the format first, because a newer manifest may differ in every other respect.
   const auto path = manifest_path(dir);
   check(fs::is_regular_file(path), ErrorKind::Checkpoint, kCheckpointWhere, dir,
         ": is no complete checkpoint, it has no manifest.json; hint: ", kOlderCheckpoint);

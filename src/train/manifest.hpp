@@ -1,4 +1,4 @@
-// The manifest of a checkpoint: its text, with a checksum of itself, and the files that it lists.
+// The manifest of a checkpoint: a JSON text that lists the files and ends with a checksum of itself.
 #pragma once
 
 #include <exception>
@@ -14,7 +14,7 @@ namespace npu_train::detail {
 constexpr const char* kCheckpointWhere = "Checkpoint";
 constexpr const char* kOlderCheckpoint = "take an older checkpoint of the run: --resume auto passes over damaged ones";
 
-// Converts every Error that a damaged file causes to an Error(Checkpoint).
+// Calls `fn`; converts every Error that a damaged file causes to Error(Checkpoint).
 template <class Fn>
 auto reading_checkpoint(Fn&& fn) -> decltype(fn()) {
   try {
@@ -34,7 +34,7 @@ Json read_manifest(const std::string& dir);
 Json file_entry(const std::string& name, const WrittenFile& written);
 // Verifies the size and checksum of a file, and returns its path; `file` is its entry in the manifest.
 std::filesystem::path verified_path(const std::string& dir, const Json& file);
-// Compares the counters of a manifest of format 1, which has no checksum, with those of the state. Error(Checkpoint) if they differ.
+// Compares the counters in a manifest of format 1, which has no checksum, with those in the state. Error(Checkpoint) if they differ.
 void check_counters(const std::string& dir, const Json& manifest);
 
 }  // namespace npu_train::detail

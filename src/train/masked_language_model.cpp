@@ -49,7 +49,7 @@ class MaskedLanguageModel final : public ModelTask {
     return static_cast<double>(samples * tokens.value_or(1)) * options_.mask_probability;
   }
 
-  // The targets are not used: the task predicts the tokens.
+  // Nothing reads the targets: the task predicts the input's own tokens.
   at::Tensor example_target(const Batch& inputs) const override { return inputs.input(); }
 
   std::string weight_unit() const override { return "masked_tokens"; }

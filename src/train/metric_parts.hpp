@@ -15,7 +15,8 @@ at::Tensor per_sample(const at::Tensor& values);
 // Returns `each` [N] with 0 for the samples that the batch's mask excludes.
 at::Tensor unmasked(const at::Tensor& each, const Batch& batch);
 
-// Returns [N], the rank of the right class among the logits, from 1; ties count against it. 0 for a NaN, which compares false with all.
+// Returns [N], the rank of the right class among the logits, from 1; ties count against it. 0 if its logit is NaN, which compares false
+// with all.
 at::Tensor rank_of_target(const StepOutput& output, const Batch& batch);
 
 // Returns the metric "acc": the percentage of counted tokens, over all sequences together, whose logit is larger than all others. `targets`

@@ -15,7 +15,7 @@ class UnlistedMeans final : private NormWatch {
  public:
   explicit UnlistedMeans(Task& task) : buffers_(task.buffers()) {}
 
-  // Returns how many means have changed. Those of frozen layers do not change, and may belong to a network outside of the task.
+  // Returns how many means have changed. Means of frozen layers do not change, and may belong to a network outside the task.
   int64_t moved() const {
     return std::count_if(means_.begin(), means_.end(), [](const auto& m) { return !m.first.equal(m.second); });
   }

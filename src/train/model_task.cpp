@@ -32,7 +32,7 @@ class LossTask final : public ModelTask {
   LossFunction loss_;
 };
 
-// Returns a sum or count of a metric's function as fp32 [].
+// Returns a metric's sum or count as fp32 [].
 at::Tensor number_of(const Metric& metric, const at::Tensor& given) {
   check(given.defined(), ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave an undefined tensor; it must give one number");
   check(given.numel() == 1, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave a tensor of ", given.sizes(),
@@ -110,8 +110,8 @@ std::vector<std::string> ModelTask::epoch_metric_names() const {
   return out;
 }
 
-// The rows of all metrics side by side. Each row begins with their numbers of columns, so that a rank that has seen no batch can divide the
-// rows of others.
+// Concatenates the rows of all metrics. Each row begins with the metrics' numbers of columns, so that a rank that has seen no batch can
+// split the rows of other ranks.
 at::Tensor ModelTask::epoch_rows(const StepOutput& output, const Batch& batch) const {
   std::vector<at::Tensor> rows = {{}};
   std::vector<double> widths;
@@ -133,7 +133,8 @@ std::vector<double> ModelTask::epoch_sums(const at::Tensor& rows, int64_t /*firs
   for (const auto& metric : metrics_) {
     if (!metric.rows) continue;
     const auto width = rows[0][static_cast<int64_t>(out.size())].item<int64_t>();
-    // Every rank computes the value from all rows; the sums over ranks are divided by the number of samples.
+    // Every rank computes the value from all rows. It is multiplied by the count, because the sums over ranks are divided by the number of
+    // samples.
     out.push_back(metric.of_rows(rows.narrow(1, at, width)) * static_cast<double>(count));
     at += width;
   }

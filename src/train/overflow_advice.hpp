@@ -1,4 +1,4 @@
-// Advice on what to do after an overflow, from the findings of its report.
+// Advice after an overflow, derived from the findings of its report.
 #pragma once
 
 #include <string>

@@ -22,14 +22,14 @@ OverflowForensics::OverflowForensics(Task& task, const ParameterSet& parameters,
       buffers_(buffers),
       bring_(std::move(bring)) {}
 
-// Not with sharded parameters: each rank replays its own batches, but all ranks would have to run each layer together.
+// Returns false with sharded parameters: each rank replays its own batches, but all ranks would have to run each layer together.
 bool OverflowForensics::watches() const { return report_to_ && !strategy_.shards_parameters() && (may_skip_ || detect_anomaly_); }
 
 at::Device OverflowForensics::device() const { return on_device(strategy_, optimizer_.parameters())[0].value.device(); }
 
 void OverflowForensics::begin() {
   if (!watches()) return;
-  if (!may_skip_) clear_overflow_flags(parameters_.values());  // otherwise precision_ clears them
+  if (!may_skip_) clear_overflow_flags(parameters_.values());  // with skips, precision_ clears the flags
   random_ = RandomState({device()});
 }
 
@@ -51,7 +51,7 @@ void OverflowForensics::end(bool taken, const std::vector<Batch>& window, double
     explained_ = false;
     return;
   }
-  const int64_t streak = precision_.skip_streak() + 1;  // including this one
+  const int64_t streak = precision_.skip_streak() + 1;  // this step included
   if (!watches() || !is_due(streak)) return;
   parameters_.zero_grad();  // the replay needs their memory, and the gradients are not used again
   explain(window, full_weight, attempt, streak);
@@ -65,7 +65,7 @@ bool OverflowForensics::is_due(int64_t streak) const {
 }
 
 void OverflowForensics::explain(const std::vector<Batch>& window, double full_weight, int64_t attempt, int64_t streak) {
-  if (window.empty()) return;  // the window of other ranks, which explain it
+  if (window.empty()) return;  // the overflow is in other ranks' windows, and they explain it
   const at::AutoGradMode recording(true);
   std::vector<Batch> here;
   for (const auto& batch : window) here.push_back(bring_(batch));

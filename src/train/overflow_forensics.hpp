@@ -13,16 +13,16 @@ namespace npu_train::detail {
 
 class OverflowForensics {
  public:
-  // The parts are borrowed. `parameters`: those of the task. `buffers` has the values from before the window. `bring` returns a micro-batch
-  // on the device.
+  // The arguments are borrowed. `parameters`: those of the task. `buffers` has the values from before the window. `bring` returns a
+  // micro-batch on the device.
   OverflowForensics(Task& task, const ParameterSet& parameters, Precision& precision, Optimizer& optimizer, Strategy& strategy,
                     const StepOptions& options, bool may_skip, KeptBuffers& buffers, std::function<Batch(const Batch&)> bring);
 
-  // Whether an overflow may be explained later: then the buffers of each window's start must be kept.
+  // Returns whether an overflow may be explained later: then the buffers of each window's start must be kept.
   bool watches() const;
   // Called before a window: keeps the state that a replay needs.
   void begin();
-  // Explains gradients that are not finite, in a step that cannot be skipped.
+  // Explains gradients that are not finite, for a precision that cannot skip the step.
   void look_at_gradients(const std::vector<Batch>& window, double full_weight, int64_t attempt);
   // Called after the step, whether it was taken or skipped.
   void end(bool taken, const std::vector<Batch>& window, double full_weight, int64_t attempt);
@@ -46,7 +46,7 @@ class OverflowForensics {
   std::function<Batch(const Batch&)> bring_;
   RandomState random_;  // states of the generators before the window
   bool taken_one_ = false;
-  bool explained_ = false;  // the current row of skipped steps was explained
+  bool explained_ = false;  // an earlier step of the current row of skipped steps was explained
 };
 
 }  // namespace npu_train::detail

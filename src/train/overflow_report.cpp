@@ -27,16 +27,16 @@ bool is_value(const at::Tensor& t) { return t.defined() && t.is_floating_point()
 
 double largest(const at::Tensor& t) { return t.detach().abs().max().to(at::kDouble).item<double>(); }
 
-// Recognises overflows on the device of the run.
+// Recognises overflows in tensors on the device of the run.
 class Overflows {
  public:
-  // `computes_in`: the dtype of the computation. Its gradients may have been copied to fp32.
+  // `computes_in`: the dtype of the computation, which may differ from that of the gradients, copies in fp32.
   Overflows(const Device& device, at::ScalarType computes_in)
       : device_(device), saturates_(backend_of(device).capabilities(device).saturating_overflow), computes_in_(computes_in) {
     raised();
   }
 
-  // On a saturating device: whether its flag was raised since the last call. Values do not show an overflow if NaN became 0.
+  // On a saturating device, returns whether its flag was raised since the last call. Values do not show an overflow there if NaN became 0.
   bool raised() const {
     if (!saturates_) return false;
     const auto& backend = backend_of(device_);
@@ -46,13 +46,14 @@ class Overflows {
   }
 
   bool within(const at::Tensor& t) const { return largest(t) < limit(t.scalar_type()); }
-  // An fp32 gradient may be larger than any fp16 number, so it shows an overflow in fp16 only if it equals the largest one.
+  // Returns whether a gradient shows no overflow. An fp32 gradient may exceed every fp16 number, so it counts as an overflow of fp16 only
+  // if it equals the largest one.
   bool gradient_within(const at::Tensor& t) const {
     const double value = largest(t);
     return value < limit(t.scalar_type()) && !(saturates_ && computes_in_ == at::kHalf && value == limit(at::kHalf));
   }
 
-  // Returns the samples with values beyond the limit; none if they are more than an eighth of all (one is always allowed).
+  // Returns the samples with values beyond the limit. Returns none if they are more than an eighth of all; one sample is always allowed.
   std::vector<int64_t> blamed(const at::Tensor& t, int64_t samples) const;
 
  private:
@@ -72,7 +73,7 @@ class Overflows {
 std::vector<int64_t> Overflows::blamed(const at::Tensor& t, int64_t samples) const {
   if (t.dim() == 0 || t.size(0) != samples || samples < 2) return {};
   const at::Tensor sizes = t.detach().cpu().abs().to(at::kDouble).reshape({samples, -1});
-  const at::Tensor bad = sizes.lt(limit(t.scalar_type())).all(1).logical_not();  // NaN is not less
+  const at::Tensor bad = sizes.lt(limit(t.scalar_type())).all(1).logical_not();  // also true for NaN, which is not less than any number
   const auto count = bad.sum().item<int64_t>();
   std::vector<int64_t> out;
   if (count > 0 && count <= std::max<int64_t>(1, samples / 8))
@@ -87,7 +88,7 @@ std::string owner_of(const std::string& parameter) {
   return layer.empty() ? parameter : layer;
 }
 
-// Data of the observer about an operator.
+// The observer's record of an operator.
 struct Step {
   std::string layer, op;
   bool has_parameter = false;
@@ -98,7 +99,7 @@ struct Step {
   std::vector<int64_t> gradient_samples;
 };
 
-// Whether an operator only reserves memory, whose content is undefined.
+// Returns whether an operator only reserves memory, so that its output is undefined.
 bool is_unwritten(std::string_view op) { return op.starts_with("empty") || op.starts_with("new_empty"); }
 
 // One micro-batch under observation.
@@ -168,7 +169,7 @@ class Replay {
       if (weights_within) blame(overflows_.blamed(op.output, batch_.input().size(0)));
     }
     if (op.output.requires_grad() && !op.output.is_leaf()) watch_gradient(op.output, steps_.size());
-    kept_.push_back(op.output);  // so that no other tensor gets its memory and its address
+    kept_.push_back(op.output);  // kept alive, so that no other tensor gets its memory and thus its address
     steps_.push_back(std::move(step));
   }
 
@@ -199,7 +200,7 @@ class Replay {
     return source_.has_value();
   }
 
-  // The first gradient that is not finite comes from the backward of an operator that took this value, and whose own gradient was finite.
+  // Returns the source of the first gradient that is not finite: an operator whose backward produced it from a finite gradient.
   std::optional<OverflowSource> backward_source() {
     if (first_gradient_ >= 0) {
       const auto& broken = steps_[static_cast<size_t>(first_gradient_)];
@@ -242,7 +243,7 @@ class Replay {
   int64_t first_gradient_ = -1, first_raised_ = -1;  // indices of steps
 };
 
-// Keeps the gradients of the replayed window, which the optimizer may still need.
+// Saves the gradients of the replayed window, which the optimizer may still need, and restores them.
 class KeptGradients {
  public:
   explicit KeptGradients(const ParameterSet& parameters) : parameters_(parameters) {

@@ -18,7 +18,7 @@ namespace {
 
 bool is_counter(const NamedTensor& buffer) { return buffer.second.numel() == 1 && at::isIntegralType(buffer.second.scalar_type(), false); }
 
-// The moves of one rank, as own_moves() has written them.
+// The moves of one rank, read from the numbers that own_moves() returns.
 class Moves {
  public:
   Moves(std::vector<double> numbers, size_t rank) : numbers_(std::move(numbers)), rank_(rank) {}
@@ -86,7 +86,7 @@ std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<dou
   return out;
 }
 
-// Gathers the numbers of the ranks that compute this pass; the others are in begin_backward() or end_micro_batch().
+// Gathers the numbers of the ranks that compute this pass. The other ranks answer in begin_backward() or end_micro_batch().
 at::Tensor RunningStatistics::gather_rows(const at::Tensor& own) const {
   if (all_compute_) return strategy_.ranks().gather(own);
   std::vector<at::Tensor> rows;
@@ -106,8 +106,8 @@ ptrdiff_t RunningStatistics::index_of(const at::Tensor& running) const {
   return found == buffers_.end() ? -1 : found - buffers_.begin();
 }
 
-// Returns the growth of each counter; then the number of micro-batches, and for each the number of its moves, followed by the moves: the
-// index of the buffer, `keep`, the number of channels, `added`.
+// Returns the moves of this rank as numbers: the growth of each counter; the number of micro-batches; for each micro-batch the number of
+// its moves and the moves: index of the buffer, `keep`, number of channels, `added`.
 std::vector<double> RunningStatistics::own_moves() const {
   std::vector<double> out;
   for (const auto& buffer : buffers_)
@@ -123,7 +123,7 @@ std::vector<double> RunningStatistics::own_moves() const {
   return out;
 }
 
-// Restores the statistics of the window's start.
+// Restores the statistics as they were before the window.
 void RunningStatistics::go_back() const {
   for (auto moves = micro_batches_.rbegin(); moves != micro_batches_.rend(); ++moves)
     for (auto move = moves->rbegin(); move != moves->rend(); ++move) move->running.data().copy_(move->before);

@@ -1,4 +1,4 @@
-// Running statistics of normalisation layers, which every rank updates with the batches of all ranks.
+// Running statistics of normalisation layers, which every rank updates from the batches of all ranks.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 namespace npu_train::detail {
 
 // With one process, layers update their own statistics, and this does nothing. With several ranks that add in rank order, each rank
-// collects the updates (moves) of its micro-batches. apply() then applies the moves of all ranks, micro-batch by micro-batch in the order
+// collects the updates ("moves") of its micro-batches. apply() then applies the moves of all ranks, micro-batch by micro-batch in the order
 // of one process that accumulates them. Counters count the batches of all ranks. The bits are those of one process if npu_train's own
-// kernels update the statistics; of libtorch's kernels only the result is known, from which the added part is computed.
+// kernels update the statistics. libtorch's kernels return only the result, so the added part is computed from it.
 //
 // `synced`: layers normalise over the batches of all ranks (SyncBatchNorm), so each round of micro-batches is one move, equal on every rank
 // that has a batch. The forward pass of a task that compares samples across ranks (ComparesRanks) exchanges them in the same way.
@@ -40,14 +40,15 @@ class RunningStatistics {
   void collect(const std::function<void()>& forward);
   // Returns the largest number of micro-batches on any rank if waits(), otherwise the number on this rank.
   int64_t rounds() const { return rounds_; }
-  // If waits(), called between the passes of each micro-batch. `computes`: this rank computes a backward pass, too.
+  // Call it between the two passes of each micro-batch if waits(). `computes`: this rank has a backward pass, too.
   void begin_backward(bool computes);
-  // If waits(), called after the backward pass of each micro-batch, or in place of one that this rank does not have: answers the ranks that
-  // compute, until the passes of every rank have ended.
+  // Call it after the backward pass of each micro-batch, or in place of one that this rank does not have, if waits(). Answers the ranks
+  // that still compute, until the passes of every rank have ended.
   void end_micro_batch();
-  // Called after the reduction of gradients: before that, a pass of another rank may wait for this one (zero3). Waits for other ranks.
+  // Applies the moves of all ranks; waits for them. Call it after the reduction of gradients: before that, a pass of another rank may wait
+  // for this one (zero3).
   void apply();
-  // Whether a forward pass waits for the other ranks.
+  // Returns whether a forward pass waits for the other ranks.
   bool waits() const { return synced_ || compares_; }
 
  private:
@@ -64,7 +65,8 @@ class RunningStatistics {
   bool all_compute_ = false;                              // every rank computes the current pass, so numbers may be sent between devices
   std::vector<NamedTensor> buffers_;                      // empty if there is nothing to do
   std::vector<int64_t> counters_;                         // values of integer buffers at the start of the window
-  std::vector<std::vector<NormMove>> micro_batches_;  // only moves of `buffers_`: each rank keeps statistics that the task does not list
+  std::vector<std::vector<NormMove>> micro_batches_;  // only moves of `buffers_`: statistics that the task does not list stay local to each
+                                                      // rank
 };
 
 }  // namespace npu_train::detail

@@ -1,4 +1,4 @@
-// Metrics that are no means over samples: scores of a classification and of a regression over a whole validation.
+// Metrics that are not means over samples: scores of classification and regression over a whole validation.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Returns the first output and the targets of the real samples of a batch.
+// Returns the first output and the targets of a batch, without padded samples.
 std::pair<at::Tensor, at::Tensor> real_samples(const StepOutput& output, const Batch& batch) {
   const auto keep = [&](const at::Tensor& all) { return all.narrow(0, 0, batch.size); };
   return {keep(output.outputs.first().detach()).to(at::kFloat), keep(batch.target())};
@@ -39,7 +39,7 @@ at::Tensor truth_of(const at::Tensor& target, const at::Tensor& logits) {
   return at::zeros_like(logits).scatter_(1, target.clamp_min(0).unsqueeze(1), 1).masked_fill_(ignored, 0);
 }
 
-// Returns the decision on each class, then its truth: [samples, 2 classes].
+// Returns the decision on each class, then the truth: [samples, 2 classes].
 at::Tensor decisions_and_truth(const StepOutput& output, const Batch& batch) {
   const auto [logits, target] = real_samples(output, batch);
   const auto truth = truth_of(target, logits);
@@ -47,15 +47,15 @@ at::Tensor decisions_and_truth(const StepOutput& output, const Batch& batch) {
   return at::cat({decided, truth}, 1);
 }
 
-// Returns the score of each class, then its truth: [samples, 2 classes]. Scores must order the samples of a class; logits for targets
-// [batch] are comparable only within a sample, so their scores are probabilities.
+// Returns the score of each class, then the truth: [samples, 2 classes]. Scores must order the samples of a class. For targets [batch] they
+// are probabilities, because logits are comparable only within a sample.
 at::Tensor scores_and_truth(const StepOutput& output, const Batch& batch) {
   const auto [logits, target] = real_samples(output, batch);
   const auto truth = truth_of(target, logits);
   return at::cat({target.dim() == 1 ? logits.softmax(1) : logits, truth}, 1);
 }
 
-// Numbers of right decisions, of decisions for the class and of its samples; of one class, or of all together.
+// Counts for one class, or for all together: right decisions, decisions for the class, and samples of the class.
 struct Counts {
   double right = 0, decided = 0, true_ones = 0;
   Counts& operator+=(const Counts& other) {
@@ -100,7 +100,7 @@ const char* name_of(ClassScore score) {
 
 using Scored = std::vector<std::pair<float, bool>>;  // score and truth of each sample
 
-// Calls `each` for the samples of every distinct score, the largest first, with the numbers of true and of false ones.
+// Calls `each` once for every distinct score, from the largest, with the numbers of true and false samples that have it.
 void for_each_threshold(Scored samples, const std::function<void(double right, double wrong)>& each) {
   std::sort(samples.begin(), samples.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   for (size_t i = 0; i < samples.size();) {
@@ -195,7 +195,7 @@ Metric calibration_error(int64_t bins) {
     return at::stack({confidence, predicted.eq(target).to(at::kFloat)}, 1);
   };
   const auto of_rows = [bins](const at::Tensor& all) {
-    std::vector<double> gap(static_cast<size_t>(bins));  // of each bin, the sum of confidence minus correctness
+    std::vector<double> gap(static_cast<size_t>(bins));  // for each bin, the sum of confidence minus correctness
     for (int64_t i = 0; i < all.size(0); ++i) {
       const double confidence = all[i][0].item<double>(), right = all[i][1].item<double>();
       if (std::isnan(confidence)) return kNan;

@@ -49,7 +49,8 @@ TrainStep::~TrainStep() = default;
 Phase TrainStep::phase() const { return pass_->phase(); }
 int TrainStep::micro_batch() const { return pass_->micro_batch(); }
 
-// Observers see the operators and phases of micro-batches, which a replayed graph does not have.
+// Computes without a graph if observers are active: they see the operators and phases of micro-batches, which a replayed graph does not
+// have.
 detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& window, double full_weight) {
   const auto eagerly = [&](const std::vector<Batch>& batches, const at::Tensor& scale) {
     detail::WindowSums sums;
@@ -74,8 +75,8 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   check(full_weight >= 0 && std::isfinite(full_weight), ErrorKind::Usage, "TrainStep", "full_weight is ", full_weight,
         "; it must be positive, or 0 to take it from the first batch");
   start_kept_ = false;
-  pass_->begin(window.size(), attempts_);  // first, so that phase() is of this window if a copy below runs out of memory
-  optimizer_.zero_grad();                  // gradients that the host, or a window that threw, has left
+  pass_->begin(window.size(), attempts_);  // first, so that phase() belongs to this window even if a copy below runs out of memory
+  optimizer_.zero_grad();                  // removes gradients that the host program or a window that threw has left
   parameters_->zero_grad();
   if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
@@ -120,8 +121,8 @@ WindowWeight TrainStep::reduce(const detail::WindowSums& window) {
   return total;
 }
 
-// Ends a window without a sample that counts. It has no mean loss and no gradient, so parameters, loss scale and averages are unchanged.
-// Ranks agree as in a skipped step, so that the errors of compressed gradients are unchanged, too.
+// Ends a window in which no sample counts. It has no mean loss and no gradient, so parameters, loss scale and averages are unchanged. Ranks
+// agree as in a skipped step, so that the error feedback of compressed gradients is unchanged, too.
 StepResult TrainStep::leave_out(StepAgreement& all, const WindowWeight& total) {
   all.found_inf = at::ones({}, all.sums.options());
   run_phase(Phase::Clip, [&] { strategy_.agree(all); });

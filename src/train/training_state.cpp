@@ -27,11 +27,11 @@ namespace {
 constexpr const char* kLoopState = "Checkpoint";
 constexpr const char* kCompression = "compression";  // name of the part with the strategy's own state
 
-/// Whether this rank has only a slice of a master, because it is sharded.
+/// Returns whether this rank has only a slice of a master, because it is sharded.
 bool is_apart(const Parameter& p) { return p.is_slice() && p.sliced_from.numel() > 0 && !has_memory(p.sliced_from); }
 
-/// Returns the parameters as this rank saves them: fp32 masters if there are any, so that a checkpoint fits every precision; slices if
-/// these, or the parameters themselves, are sharded.
+/// Returns the parameters as this rank saves them: the fp32 masters if there are any, so that a checkpoint fits every precision. They are
+/// slices if the masters, or the parameters themselves, are sharded.
 ParameterSet saved_parameters(const LoopParts& parts) {
   ParameterSet out;
   const auto& all_updated = on_device(*parts.strategy, parts.optimizer->parameters());
@@ -62,11 +62,11 @@ const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
   return found == saved.tensors.end() ? nullptr : &found->second;
 }
 
-/// Returns the name of a parameter's tensor in a state; in the model, which has no kind, the name of the parameter.
+/// Returns the name of a parameter's tensor in a state. In the model, which has no kind, this is the name of the parameter.
 std::string state_name(const std::string& kind, const Parameter& p) { return kind.empty() ? p.name : kind + "/" + p.name; }
 
-/// Returns the slices in a state by kind, of tensors named "<kind>/<parameter>"; each kind has a slice of every parameter. Numbers, and
-/// buffers of the model, are not slices.
+/// Returns the slices in a state, grouped by kind: those of the tensors named "<kind>/<parameter>". Each kind has a slice of every
+/// parameter. Numbers and buffers of the model are not slices.
 std::map<std::string, std::vector<at::Tensor>> slices_of(const State& state, const ParameterSet& parameters) {
   std::set<std::string> kinds{""};
   for (const auto& entry : state.tensors) kinds.insert(entry.first.substr(0, entry.first.find('/')));
@@ -82,7 +82,7 @@ std::map<std::string, std::vector<at::Tensor>> slices_of(const State& state, con
   return out;
 }
 
-/// Returns the state with its slices joined in host memory. Every rank makes the call.
+/// Returns the state with its slices joined in host memory. Every rank must call it.
 State whole_state(State state, const ParameterSet& parameters, Strategy& strategy) {
   for (const auto& [kind, slices] : slices_of(state, parameters)) {
     std::vector<at::Tensor> whole;
@@ -94,7 +94,7 @@ State whole_state(State state, const ParameterSet& parameters, Strategy& strateg
   return state;
 }
 
-/// If only masters are sharded: joins their slices in host memory, on the main rank or everywhere. Every rank makes the call.
+/// Joins the slices of masters in host memory, on the main rank or everywhere, if only masters are sharded. Every rank must call it.
 void complete_masters(const LoopParts& parts, bool everywhere, State& model) {
   const auto& updated = on_device(*parts.strategy, parts.optimizer->parameters());
   if (std::none_of(updated.begin(), updated.end(), is_apart)) return;
@@ -109,7 +109,7 @@ void complete_masters(const LoopParts& parts, bool everywhere, State& model) {
   parts.strategy->gather_slices(updated.values(), whole);
 }
 
-/// Returns the state without its slices, which are moved to `out`.
+/// Moves the slices of a state to `out` and returns the rest.
 State without_slices(State state, const ParameterSet& parameters, std::map<std::string, TensorSlice>& out) {
   for (const auto& [kind, slices] : slices_of(state, parameters))
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -125,7 +125,7 @@ TensorSlice slice_of(const Parameter& p) {
   return {.value = p.value.detach(), .begin = p.begin, .sizes = p.whole().sizes().vec(), .strides = p.whole().strides().vec()};
 }
 
-/// Saves the state of the strategy; without `slices` only that of this rank.
+/// Saves the state of the strategy; without `slices`, only that of this rank.
 void save_compression_state(Strategy& strategy, StateSlices* slices, RunState& out) {
   const auto* errors = strategy.error_feedback();
   if (errors == nullptr) return;
@@ -171,7 +171,7 @@ void load_model(const LoopParts& parts, const State& saved) {
   };
   for (const auto& p : saved_parameters(parts)) load(p);
   if (!parts.strategy->shards_parameters())
-    for (const auto& p : parameters) load(p);  // low-precision parameters next to their masters
+    for (const auto& p : parameters) load(p);  // also loads the low-precision parameters next to their masters
   for (const auto& [name, buffer] : parts.task->buffers()) load({.name = name, .value = buffer});
   for (const auto& [alias, name] : parameters.aliases()) names.insert(alias);
   const bool known = std::all_of(saved.tensors.begin(), saved.tensors.end(), [&](const auto& t) { return names.count(t.first) != 0; });

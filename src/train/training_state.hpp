@@ -22,12 +22,13 @@ class SavedParts {
   const std::vector<std::string>& leave_out_;
 };
 
-// With a strategy that shards, moves this rank's slices to `slices`; if it is nullptr, every rank calls this and gets all shards joined.
+// Saves the state of a training. With a strategy that shards, moves this rank's slices to `slices`. If that is nullptr, every rank must
+// call it and gets all shards joined.
 void save_training(const LoopParts& parts, const LoopPosition& position, StateSlices* slices, RunState& out);
-// Loads the parts in the order of their dependencies; the trained parameters are set before (TrainedParameters).
+// Loads the parts in the order of their dependencies; the caller has set the trained parameters before (TrainedParameters).
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved);
 
-// Returns the data of the run for a manifest, without its score.
+// Returns the data of the run for a manifest; the caller adds the score.
 CheckpointMeta checkpoint_meta(const LoopParts& parts, const LoopPosition& position);
 
 }  // namespace npu_train::detail

@@ -24,7 +24,7 @@ at::Tensor Update::agree_and_clip(StepAgreement& all) {
 void Update::step() {
   decision_ = precision_.optimizer_decision(decision_);
   optimizer_.step(decision_);
-  strategy_.finish_step();  // all masters have arrived before they are rounded
+  strategy_.finish_step();  // waits until all masters have arrived, before they are rounded
   precision_.after_step(decision_);
 }
 

@@ -1,4 +1,4 @@
-// The end of a step: from gradients that are sums over ranks to an update of the parameters, or none.
+// The end of a step: turns gradients that are sums over ranks into an update of the parameters, or into none.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,17 +9,17 @@
 
 namespace npu_train::detail {
 
-// The functions are called in this order.
+// Call the functions in this order.
 class Update {
  public:
-  // The parts are borrowed. `clip_value` and `clip_by_norm`: see StepOptions.
+  // The arguments are borrowed. `clip_value` and `clip_by_norm`: see StepOptions.
   Update(Precision& precision, Optimizer& optimizer, Strategy& strategy, double clip_value, bool clip_by_norm)
       : precision_(precision), optimizer_(optimizer), strategy_(strategy), clip_value_(clip_value), clip_by_norm_(clip_by_norm) {}
 
-  // Multiplies the gradients by `factor`, and unscales and checks them.
+  // Multiplies the gradients by `factor`, unscales them, and checks that they are finite.
   void unscale(double factor) { decision_ = precision_.unscale_and_check(factor); }
-  // The only exchange of a step: the ranks agree on found_inf, the squares of the norm and `all.sums`. Clips the gradients; returns their
-  // norm, undefined if nothing is clipped by norm.
+  // Makes the only exchange of a step: the ranks agree on found_inf, the squares of the norm and `all.sums`. Clips the gradients and
+  // returns their norm; undefined if nothing is clipped by norm.
   at::Tensor agree_and_clip(StepAgreement& all);
   // Steps the optimizer, which changes no bit after an overflow on any rank.
   void step();

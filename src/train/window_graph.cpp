@@ -28,7 +28,7 @@ std::string shapes_of(const std::vector<Batch>& window, double full_weight) {
 WindowGraph::WindowGraph(Device device, const ParameterSet& parameters, std::vector<NamedTensor> buffers, const ParameterSet& updated)
     : device_(std::move(device)), parameters_(parameters), buffers_(std::move(buffers)), updated_(updated) {}
 
-// Whether the window is one for the graph: an existing one, or one that enough windows of the same shape have asked for.
+// Returns whether the graph computes this window: it fits an existing graph, or enough windows of the same shape have run to capture one.
 bool WindowGraph::takes(const std::vector<Batch>& window, double full_weight) {
   if (given_up_) return false;
   auto shapes = shapes_of(window, full_weight);
@@ -49,13 +49,13 @@ WindowSums WindowGraph::run(const std::vector<Batch>& window, double full_weight
   graph_->replay();
   for (size_t i = 0; i < updated_.size(); ++i) updated_[i].value.mutable_grad() = gradients_[i];
   auto out = sums_;
-  out.sums = sums_.sums.clone();  // it may be read after the next replay has begun
+  out.sums = sums_.sums.clone();  // copied, because it may be read after the next replay has begun
   return out;
 }
 
 // Captures the graph unless there is one that is still valid. Returns false if that fails.
 bool WindowGraph::prepare(const std::vector<Batch>& window, const Compute& eagerly) {
-  if (graph_ != nullptr && places_ != places()) graph_.reset();  // weights have other memory, or were frozen
+  if (graph_ != nullptr && places_ != places()) graph_.reset();  // drops the graph if weights have moved to other memory or were frozen
   if (graph_ != nullptr) return true;
   const RandomState before({device_.c10()});
   try {

@@ -15,18 +15,18 @@
 
 namespace npu_train::detail {
 
-// The first windows of a shape run eagerly, since libraries initialise themselves in them. The shape that is more frequent than all others
-// together is captured: not that of an epoch's short last window, even if a run begins with it. A failed capture is never repeated; its
+// Runs the first windows of a shape eagerly, because libraries initialise themselves in them. Captures the shape that is more frequent than
+// all others together, so not that of an epoch's short last window, even if a run begins with it. A failed capture is never repeated; its
 // reason is logged once.
 class WindowGraph {
  public:
-  // The sets are borrowed. `parameters` and `buffers`: those of the task; `updated`: the parameters that the optimizer steps, whose
+  // The sets are borrowed. `parameters` and `buffers`: those of the task. `updated`: the parameters that the optimizer steps, whose
   // gradients a replay sets.
   WindowGraph(Device device, const ParameterSet& parameters, std::vector<NamedTensor> buffers, const ParameterSet& updated);
 
-  // Computes a window by the graph if it has the shapes and the divisor of the graph, which is captured once enough such windows have run;
-  // other windows are computed by `eagerly`, which multiplies losses by the tensor (fp32 on the device) before their backward or, if the
-  // tensor is undefined, by the scale of the precision. A failed capture leaves no gradients and the states of the generators.
+  // Computes a window by the graph if it has the graph's shapes and divisor; captures the graph once enough such windows have run. Other
+  // windows are computed by `eagerly`, which multiplies losses before their backward: by the tensor (fp32 on the device), or by the
+  // precision's scale if the tensor is undefined. A failed capture leaves no gradients, and restores the states of the generators.
   using Compute = std::function<WindowSums(const std::vector<Batch>& window, const at::Tensor& scale)>;
   WindowSums run(const std::vector<Batch>& window, double full_weight, double scale, const Compute& eagerly);
 
@@ -34,17 +34,17 @@ class WindowGraph {
   bool takes(const std::vector<Batch>& window, double full_weight);
   bool prepare(const std::vector<Batch>& window, const Compute& eagerly);
   void capture(const std::vector<Batch>& window, const Compute& eagerly);
-  // Addresses of the tensors that the graph reads and that other code may have moved, and whether they receive gradients.
+  // Address of a tensor that the graph reads and that other code may have moved, and whether the tensor receives a gradient.
   using Place = std::pair<const void*, bool>;
   std::vector<Place> places() const;
   void drop_gradients() const;
 
-  static constexpr int kEager = 3;  // as many as PyTorch's own warm-up of graphs
+  static constexpr int kEager = 3;  // as many as in PyTorch's own warm-up of graphs
   Device device_;
   const ParameterSet& parameters_;
   const std::vector<NamedTensor> buffers_;
   const ParameterSet& updated_;
-  std::string shapes_;  // shapes of the graph; before the capture, of the leading candidate
+  std::string shapes_;  // shapes of the graph; before the capture, shapes of the leading candidate
   int seen_ = 0;        // lead of the candidate in a majority vote, which needs no list of all shapes
   bool given_up_ = false;
   std::vector<Batch> inputs_;  // the graph's own inputs

@@ -109,14 +109,14 @@ void WindowPass::accumulate(const Batch& given, WindowSums& window, const at::Te
   window.samples += static_cast<double>(batch.size);
 }
 
-// If passes wait for other ranks, all ranks are in the same micro-batch.
+// Ends a micro-batch. If passes wait for other ranks, all ranks are in the same micro-batch.
 void WindowPass::end_micro_batch() {
   if (!statistics_.waits()) return;
   statistics_.end_micro_batch();
   strategy_.end_micro_batch();
 }
 
-// Takes part in the window of other ranks.
+// Takes part in the window of the other ranks, without a batch of its own.
 void WindowPass::take_part(WindowSums& window) {
   check(window.full_weight > 0 || !statistics_.waits(), ErrorKind::Usage, "TrainStep",
         "with sync_batchnorm, or a task that compares samples across ranks, a window without a batch on this rank needs the weight of a "

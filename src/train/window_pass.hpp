@@ -23,7 +23,7 @@ struct WindowSums {
 
 class WindowPass {
  public:
-  // All arguments are borrowed. `computed`: the parameters of forward and backward, on their device.
+  // Borrows all arguments. `computed`: the parameters that forward and backward use, on their device.
   WindowPass(Task& task, Precision& precision, Strategy& strategy, const Observers& observers, const StepOptions& options,
              const ParameterSet& computed);
 

@@ -2,8 +2,8 @@
 /// in state.json, the resolved configuration in config.yaml, and manifest.json, which lists every file with its checksum and is written
 /// last. The folder appears under its name by a rename, complete or not at all.
 ///
-/// If ranks divide the state, each writes its slices into its own files, such as optimizer.rank0003.safetensors, and the manifest lists the
-/// elements of each tensor that a file contains. Any number of ranks can read them, and each reads only its own slices.
+/// If the state is sharded, each rank writes its slices into its own files, such as optimizer.rank0003.safetensors, and the manifest lists
+/// which elements of which tensors each file contains. Any number of ranks can read them, and each reads only its own slices.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,19 @@
 
 namespace npu_train {
 
-/// The state of everything that changes the next step, by part: model, optimizer, scaler, ema, rng, loader, counters ...
+/// All state that changes the next step, by part: model, optimizer, scaler, ema, rng, loader, counters ...
 using RunState = std::map<std::string, State>;
 
-/// Prefix of a value of the part `model`: `alias/` + another name of a tied parameter. The value is the name of the saved tensor.
+/// Prefix of the values in the part `model` that name tied parameters: the key is `alias/` + the other name, the value is the name of the
+/// saved tensor.
 constexpr const char* kAliasKey = "alias/";
 
-/// Returns the other names of tied tensors of a part, with the names under which the tensors are saved.
+/// Returns the other names of a part's tied tensors, each with the name under which the tensor is saved.
 std::map<std::string, std::string> aliases_of(const State& part);
-/// Returns the tensors of a part; a tied one under each of its names.
+/// Returns the tensors of a part, tied ones under each of their names.
 NamedTensors tensors_by_every_name(const State& part);
 
-/// A rank's slice of a tensor of the run's state.
+/// A rank's slice of a tensor in the run's state.
 struct TensorSlice {
   at::Tensor value;  ///< 1-D: elements [begin, begin + numel) of the tensor, in the order in which `strides` place them in memory
   int64_t begin = 0;
@@ -44,8 +45,8 @@ struct TensorSlice {
 /// The slices of one rank, by part and name.
 using StateSlices = std::map<std::string, std::map<std::string, TensorSlice>>;
 
-/// The newest format that this version reads. Format 2: the manifest ends with a checksum of itself. Format 3: tensors may be in slices; a
-/// checkpoint without slices is written in format 2.
+/// The newest format that this version reads. In format 2, the manifest ends with a checksum of itself. In format 3, tensors may be in
+/// slices; a checkpoint without slices is still written in format 2.
 constexpr int64_t kCheckpointFormat = 3;
 
 /// The contents of a manifest, available without reading the tensors.
@@ -54,7 +55,7 @@ struct CheckpointMeta {
   int64_t epoch = 0;
   int64_t global_step = 0;
   int64_t batches_seen = 0;
-  int64_t serial = 0;  ///< number of the save in its folder of checkpoints: the largest was written last
+  int64_t serial = 0;  ///< number of this save in its folder of checkpoints: the largest was written last
   double score = 0;    ///< value of checkpoint.monitor; NaN if it is not known
   std::string monitor;
   std::string model;    ///< name of the model, for messages
@@ -71,9 +72,9 @@ struct CheckpointMeta {
 /// Returns the names of the classes, by label; empty if they are not known.
 std::vector<std::string> class_names_of(const CheckpointMeta& meta);
 
-/// A checkpoint that is being written to a hidden folder, which commit() renames to `dir`, replacing a folder of that name. Without
-/// commit() it is removed. All calls: Error(Checkpoint) if the disk is full or not writable; an existing checkpoint at `dir` is then
-/// unchanged.
+/// A checkpoint that is being written to a hidden folder. commit() renames that folder to `dir` and replaces a folder of that name; without
+/// commit() the hidden folder is removed. All calls: Error(Checkpoint) if the disk is full or not writable; an existing checkpoint at `dir`
+/// is then unchanged.
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(const std::string& dir);
@@ -81,7 +82,8 @@ class CheckpointFolder {
   /// Returns the hidden folder, to which the ranks write their slices.
   const std::filesystem::path& temporary() const;
   void write(const RunState& state, const ConfigNode& config);
-  /// Lists the slices of a rank, whose write_slices() returned `index`. Error(Checkpoint) if one of its files is incomplete or missing.
+  /// Lists the slices of a rank in the manifest; `index` is what its write_slices() returned. Error(Checkpoint) if one of its files is
+  /// incomplete or missing.
   void add_slices(const std::string& index);
   /// Writes the manifest, calls `before_commit`, and renames the folder unless that call threw.
   void commit(CheckpointMeta meta, const std::function<void()>& before_commit = {});
@@ -102,9 +104,9 @@ void save_checkpoint(const std::string& dir, const RunState& state, const Checkp
 /// Reads only the manifest. Error(Checkpoint) if it is missing, damaged or incomplete, or if its format is newer.
 CheckpointMeta read_checkpoint_meta(const std::string& dir);
 
-/// Reads and verifies the files (size and checksum). Error(Checkpoint) names the first bad file. `parts` empty: all. Tensors in slices are
-/// joined, unless this rank needs only its own slice, which is then a 1-D tensor: of a tensor "<kind>/<parameter>" if `own` has a slice of
-/// that parameter in the same memory layout, and of a parameter of the model if `own_model` has one.
+/// Reads the files and verifies their sizes and checksums. Error(Checkpoint) names the first bad file. `parts` empty: all. Joins tensors
+/// that are in slices, unless this rank needs only its own slice, which is then a 1-D tensor. That applies to a tensor "<kind>/<parameter>"
+/// if `own` has a slice of that parameter in the same memory layout, and to a parameter of the model if `own_model` has one.
 RunState load_checkpoint(const std::string& dir, const std::vector<std::string>& parts = {}, const ParameterSet& own = {},
                          const ParameterSet& own_model = {});
 

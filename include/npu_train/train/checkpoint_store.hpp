@@ -1,4 +1,4 @@
-/// The checkpoints of one run: those that are kept, the last one, the best one, and the one to resume from.
+/// The checkpoints of one run: which are kept, which is the last, which the best, and from which to resume.
 #pragma once
 
 #include <functional>
@@ -21,17 +21,19 @@ class CheckpointStore {
   /// Waits for a save in progress, and logs its error.
   ~CheckpointStore();
 
-  /// Sets a check that is called, in the thread that writes, before a complete checkpoint appears in the folder. It throws if the folder no
-  /// longer belongs to this run.
+  /// Sets a check that the writing thread calls before a complete checkpoint appears in the folder. It throws if the folder no longer
+  /// belongs to this run.
   void set_before_commit(std::function<void()> check) { before_commit_ = std::move(check); }
 
-  /// Waits for a save in progress, writes a checkpoint, moves the links, and removes checkpoints outside of the top k. Returns its path.
+  /// Waits for a save in progress, writes a checkpoint, updates the links, and removes checkpoints that are not among the top k. Returns
+  /// its path.
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
-  /// Saves in a separate thread: returns as soon as `state` is copied to host memory (page-locked for a GPU), which the next call reuses.
-  /// One save at a time: Error(Usage) without finish() between two. On disk it is as atomic as save().
+  /// Saves in a separate thread. Returns as soon as `state` is copied to host memory (page-locked for a GPU), which the next call reuses.
+  /// Error(Usage) if the previous save was not ended by finish(). On disk it is as atomic as save().
   void save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
-  /// Returns, once, the path that save_later() has written; "" without a save or, without `wait`, if it is not done. Throws its error.
+  /// Returns the path that save_later() has written, once. Returns "" without a save and, without `wait`, for a save that is not done.
+  /// Rethrows its error.
   std::string finish(bool wait = true);
   /// Waits for a save in progress. Its path or error remains for finish().
   void wait() const;
@@ -39,7 +41,7 @@ class CheckpointStore {
   /// Writes to `diverged/` next to the folder of checkpoints; `last` and `best` are unchanged.
   std::string save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
-  /// The two halves of save() for a checkpoint that several ranks write: open() creates its folder, and commit() does the rest.
+  /// The two halves of save(), for a checkpoint that several ranks write: open() creates its folder, and commit() does the rest.
   std::unique_ptr<CheckpointFolder> open(const CheckpointMeta& meta) const;
   std::string commit(CheckpointFolder& folder, const CheckpointMeta& meta) const;
 
@@ -51,13 +53,13 @@ class CheckpointStore {
   std::string last() const { return link("last"); }
   std::string best() const { return link("best"); }
 
-  /// Returns the checkpoint that was saved last and whose files all verify; damaged ones are logged and skipped. "" if there is none.
+  /// Returns the newest checkpoint whose files all verify; "" if there is none. Damaged ones are logged and skipped.
   std::string newest_valid() const;
 
-  /// Returns the checkpoint for a value of --resume: auto (newest_valid()), last or best; "" if there is none.
+  /// Returns the checkpoint for a value of --resume: "auto" (newest_valid()), "last" or "best"; "" if there is none.
   std::string resolve(const std::string& which) const;
 
-  /// Removes the unfinished files of processes that were killed while they saved, and returns their number. Call it under the lock of the
+  /// Removes the unfinished files of processes that were killed during a save, and returns their number. Call it under the lock of the
   /// run's folder, before anything is saved.
   int remove_leftovers() const;
 
@@ -65,7 +67,7 @@ class CheckpointStore {
 
  private:
   struct Entry;
-  std::vector<Entry> entries() const;  // the one saved last comes first
+  std::vector<Entry> entries() const;  // newest first
   std::string link(const std::string& name) const;
   void rotate(const std::string& newest) const;
 
@@ -80,14 +82,14 @@ class CheckpointStore {
   std::future<std::string> under_way_;
 };
 
-/// A checkpoint, and the reason why a path selects it: "the last of this run; the best by val/acc1 is epoch=002-step=20".
+/// A checkpoint, and why a path selects it: "the last of this run; the best by val/acc1 is epoch=002-step=20".
 struct FoundCheckpoint {
   std::string path;
   std::string why;
 };
 
-/// Returns the checkpoint that `path` selects: the path itself, or the last one of a `checkpoints/` folder or a run folder, or its best one
-/// if there is no last one. Error(Checkpoint) if there is none.
+/// Returns the checkpoint that `path` selects: `path` itself if it is one; for a `checkpoints/` folder or a run folder, its last
+/// checkpoint, or the best one if there is no last one. Error(Checkpoint) if there is none.
 FoundCheckpoint choose_checkpoint(const std::string& path);
 
 /// Returns only the path of choose_checkpoint(path), with the same errors.

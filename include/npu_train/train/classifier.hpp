@@ -17,14 +17,14 @@ namespace npu_train {
 
 struct ClassifierOptions {
   double label_smoothing = 0;  ///< share of the target spread over all classes (Szegedy et al. 2016), in [0, 1)
-  /// Factor of the loss of each class in training; empty: 1. The weighted losses are averaged over samples, so that the loss does not
+  /// Factor on the loss of each class in training; empty: 1. The weighted losses are averaged over samples, so that the loss does not
   /// depend on how samples are divided into batches (torch divides by the weights of the batch instead).
   std::vector<double> class_weights{};
   double focal_gamma = 0;         ///< focal loss in training (Lin et al. 2017): the loss of a sample times (1 - p)^gamma; 0: off
-  std::vector<Metric> metrics{};  ///< instead of acc1 and acc5; a configuration names them
+  std::vector<Metric> metrics{};  ///< replaces acc1 and acc5; set by a configuration's list of metrics
 };
 
-/// Returns the weights N / (classes * N_c) for these numbers of samples N_c of each class, whose mean over the samples is 1 (scikit-learn's
+/// Returns the weights N / (classes * N_c), where N_c is the number of samples of a class; their mean over the samples is 1 (scikit-learn's
 /// class_weight="balanced"). Error(Data) for a class without samples.
 std::vector<double> balanced_class_weights(const std::vector<int64_t>& samples);
 
@@ -33,14 +33,14 @@ std::vector<double> balanced_class_weights(const std::vector<int64_t>& samples);
 std::shared_ptr<Task> classifier(Model model, ClassifierOptions options = {});
 
 struct MultilabelOptions {
-  /// Factor of the loss where a class is present, in training, as in torch's BCEWithLogitsLoss; empty: 1.
+  /// Factor on the loss of the positive targets of each class in training, as in torch's BCEWithLogitsLoss; empty: 1.
   std::vector<double> pos_weight{};
-  std::vector<Metric> metrics{};  ///< instead of acc and map; a configuration names them
+  std::vector<Metric> metrics{};  ///< replaces acc and map; set by a configuration's list of metrics
 };
 
 /// Returns a task for samples with any number of classes: binary cross entropy on logits [N, classes], averaged over samples and classes,
-/// for targets [N, classes] from 0 to 1. Its metrics are acc, the percentage of right decisions on single classes, and map (mean average
-/// precision). A "mask" [N] in the batch excludes padded samples.
+/// for targets [N, classes] from 0 to 1. Its metrics are acc, the percentage of right decisions, one for each sample and class, and map
+/// (mean average precision). A "mask" [N] in the batch excludes padded samples.
 std::shared_ptr<Task> multilabel_classifier(Model model, MultilabelOptions options = {});
 
 /// Returns a task with the mean squared error between outputs and targets of the same shape, and the metric mae (mean absolute error)

@@ -3,9 +3,9 @@
 
 namespace npu_train {
 
-/// Additional base class of a Task that calls gathered() (nn/rank_gather.hpp) in its training_step(), equally often for every micro-batch:
-/// in a training over several ranks, the context has the other ranks. That of a validation_step() has none, so the results of a validation
-/// do not depend on the number of ranks.
+/// Additional base class of a Task that calls gathered() (nn/rank_gather.hpp) in its training_step(), equally often for every micro-batch.
+/// In training over several ranks, the ForwardContext gives access to the other ranks. In validation it does not, so that the results of a
+/// validation do not depend on the number of ranks.
 class ComparesRanks {
  public:
   virtual ~ComparesRanks() = default;

@@ -1,5 +1,5 @@
-/// Your own training loop over several processes, with the functions that a Trainer has for them: equal initial weights, a comparison of
-/// options, agreement on overflows and norms, and checkpoints that all ranks write.
+/// Support for your own training loop over several processes, as a Trainer has it: equal initial weights, a comparison of options,
+/// agreement on overflows and norms, and checkpoints that all ranks write.
 ///
 ///   const auto group = npu_train::ProcessGroup::from_environment();
 ///   npu_train::DistributedTraining training(
@@ -43,37 +43,37 @@ struct DistributedTrainingOptions {
   std::string strategy = "ddp";                  ///< ddp | zero1 | zero2 | zero3
   DistOptions dist{};                            ///< how gradients are reduced
   double clip_norm = 0;                          ///< maximum norm of all gradients together; 0: no clipping
-  std::optional<LossScaleOptions> loss_scale{};  ///< for fp16 under Autocast; nullopt: losses are not scaled
-  std::vector<ParameterUnit> units{};            ///< with zero3, in the order in which a forward pass runs them: see run()
+  std::optional<LossScaleOptions> loss_scale{};  ///< loss scaling for fp16 under Autocast; nullopt: losses are not scaled
+  std::vector<ParameterUnit> units{};            ///< units for zero3, in the order in which a forward pass runs them: see run()
 };
 
 class DistributedTraining {
  public:
-  /// Creates the optimizer for the parameters that this rank updates: all trained ones, or with shards a slice of each.
+  /// Creates the optimizer for the parameters that this rank updates: all trained ones or, if they are sharded, a slice of each.
   using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(const ParameterSet& updated)>;
 
-  /// Sends the parameters and buffers of rank 0 to all ranks; `model` is on its device. Error(Usage) names the rank whose options differ,
-  /// and the option; Error(Peer) names the rank whose parameters have other names or shapes. Error(Usage) for an optimizer that needs
-  /// complete parameters if they are sharded.
+  /// Sends the parameters and buffers of rank 0 to all ranks; `model` must already be on its device. Error(Usage) names the rank whose
+  /// options differ, and the option; Error(Peer) names the rank whose parameters have other names or shapes. Error(Usage) for an optimizer
+  /// that needs complete parameters if they are sharded.
   DistributedTraining(torch::nn::Module& model, std::shared_ptr<ProcessGroup> group, const MakeOptimizer& make_optimizer,
                       DistributedTrainingOptions options = {});
   ~DistributedTraining();
   DistributedTraining(const DistributedTraining&) = delete;
   DistributedTraining& operator=(const DistributedTraining&) = delete;
 
-  /// Begins a step, before its first forward pass. `micro_batches`: number of backward passes on this rank; 0: it only takes part.
+  /// Begins a step, before its first forward pass. `micro_batches`: number of backward passes on this rank; 0 for a rank that has no batch.
   void begin_window(int64_t micro_batches = 1);
-  /// With zero3, begin_forward() comes before each forward pass of a window, and run() computes forward(x) for the unit with this index. An
-  /// access to a parameter outside of its unit is an error of libtorch that names both.
+  /// Zero3 only: call begin_forward() before each forward pass of a window, and run() to compute forward(x) for the unit with this index.
+  /// An access to a parameter outside of its unit is an error of libtorch that names both.
   void begin_forward();
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
-  /// Adds the gradients of `loss` times the loss scale. Losses are summed over passes and ranks: divide each by their number.
+  /// Adds the gradients of `loss` times the loss scale. Losses are summed over passes and ranks: divide each loss by the number of both.
   void backward(const at::Tensor& loss);
   /// Sums the gradients over ranks, unscales and clips them, and updates the parameters unless a gradient of any rank is not finite. Then
   /// zeroes the gradients. Returns false if the step was skipped.
   bool step();
 
-  /// Returns the sums over ranks of numbers such as losses, added in rank order.
+  /// Returns numbers such as losses summed over the ranks, added in rank order.
   std::vector<double> sums(const std::vector<double>& own);
   /// Number of steps taken, including those before load().
   int64_t global_step() const;
@@ -83,7 +83,7 @@ class DistributedTraining {
 
   /// Writes parameters, buffers of rank 0, optimizer state, loss scale and random number generators as the checkpoint `dir`, which appears
   /// complete or not at all. Each rank writes its own shards. load() continues from it, with any strategy and number of ranks. Every rank
-  /// makes the calls, between two steps. Error(Checkpoint).
+  /// must make both calls, between two steps. Error(Checkpoint).
   void save(const std::string& dir);
   void load(const std::string& dir);
 

@@ -1,4 +1,4 @@
-/// The window, or the batch of another pass, in which memory ran out.
+/// The batches that a loop was running when memory ran out: a window, or the batch of a validation or prediction.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace npu_train {
 
-/// The purposes for which a loop runs batches.
+/// The reason for which a loop runs batches.
 enum class Pass { Training, Sanity, Validation, Prediction };
 
 /// Data of a failed step, validation or prediction, kept for a report.
@@ -21,7 +21,7 @@ struct FailedWindow {
   bool on_host = false;   ///< the window is on the host, and its micro-batches are copied one by one
 };
 
-/// Returns a phase as a part of a sentence: "copy to the device", "forward".
+/// Returns a phase as part of a sentence: "copy to the device", "forward".
 const char* work_name(Phase phase);
 
 }  // namespace npu_train

@@ -26,7 +26,7 @@ namespace npu_train {
 /// The parts on which a loop runs, owned by its builder; `ema`, `val_loader` and `store` may be nullptr.
 struct LoopParts {
   Task* task = nullptr;
-  /// Those of the task, made once and used by all parts of a run; nullptr: the loop asks the task for them.
+  /// Parameters of the task, created once and shared by all parts of a run; nullptr: the loop asks the task for them.
   std::shared_ptr<const ParameterSet> parameters{};
   Precision* precision = nullptr;
   Optimizer* optimizer = nullptr;
@@ -38,7 +38,7 @@ struct LoopParts {
   Loader* val_loader = nullptr;
   CheckpointStore* store = nullptr;
   Device device;
-  ConfigNode config;  ///< resolved, saved with every checkpoint
+  ConfigNode config;  ///< resolved configuration, saved with every checkpoint
   std::string model_name;
   std::string classes;          ///< names of the classes, one per line
   double flops_per_sample = 0;  ///< FLOP of forward and backward; 0: not reported
@@ -49,8 +49,9 @@ struct LoopParts {
 
 /// Progress of a training. Checkpoints contain all of it.
 struct LoopPosition {
-  int64_t epoch = 0;           ///< the current one, from 0
-  int64_t batch_in_epoch = 0;  ///< its micro-batches that all ranks have consumed; the next window begins there, on any number of ranks
+  int64_t epoch = 0;           ///< current epoch, from 0
+  int64_t batch_in_epoch = 0;  ///< micro-batches of this epoch that all ranks have consumed; the next window begins there, on any number of
+                               ///< ranks
   int64_t global_step = 0;
   int64_t batches_seen = 0;  ///< micro-batches of all ranks and epochs
   int64_t skipped = 0;
@@ -59,7 +60,7 @@ struct LoopPosition {
   int64_t effective_batch = 0;   ///< samples of a full window over all ranks; 0: not known
 };
 
-/// The training loop. Its jobs, except the step, are parts with their own state; src/train/loop_jobs.hpp defines their order.
+/// The training loop. Each of its jobs, except the step, is a part with its own state; src/train/loop_jobs.hpp defines their order.
 class TrainLoop {
  public:
   TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping);
@@ -75,53 +76,54 @@ class TrainLoop {
   /// Trains on one window, whose batches may be on any device; the report describes this step, not the one before.
   StepReport train_step(const std::vector<Batch>& window);
 
-  /// Sets the epoch of train_step(), for schedules by epoch; train_epoch() and fit() do not need it. Error(Usage) if negative.
+  /// Sets the epoch for train_step(), for schedules by epoch; train_epoch() and fit() do not need it. Error(Usage) if it is negative.
   void set_epoch(int64_t epoch);
 
-  /// Logs a number of the program under a name of its own: metrics.csv gets a column (rows with the phase "log"), TensorBoard a curve, and
-  /// callbacks on_log(). `step`: the number of steps to which the value belongs, by default global_step(); on_step_end() should pass that
-  /// of its report. With several ranks, files have the values of the main one. Error(Usage) for a name with characters other than letters,
-  /// digits, '_', '-', '.' and '/', for the names epoch, step and phase, and for a negative step.
+  /// Logs a program's own number under `name`: it becomes a column in metrics.csv (rows with the phase "log") and a curve in TensorBoard,
+  /// and callbacks get on_log(). `step`: the number of steps to which the value belongs, by default global_step(); on_step_end() should
+  /// pass that of its report. With several ranks, files have the values of the main rank. Error(Usage) for a name with characters other
+  /// than letters, digits, '_', '-', '.' and '/', for the names epoch, step and phase, and for a negative step.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
 
-  /// Sets a factor on the schedule's learning rate, initially 1, from the next step on. Callbacks change the rate by it, since the schedule
-  /// sets the optimizer's own rate at every step. The factor is kept until it is set again, and is saved in checkpoints and restored from
-  /// them; a rollback (trainer.on_divergence) multiplies it by 0.1. Error(Usage) unless it is finite and at least 0.
+  /// Sets a factor on the schedule's learning rate, initially 1, from the next step on. Callbacks must change the rate this way, because
+  /// the schedule sets the optimizer's own rate at every step. The factor is kept until it is set again, and is saved in checkpoints and
+  /// restored from them; a rollback (trainer.on_divergence) multiplies it by 0.1. Error(Usage) unless it is finite and at least 0.
   void set_lr_factor(double factor);
   double lr_factor() const;
 
-  /// Call it after parameters were frozen or thawed (requires_grad): from the next step on, exactly the parameters that require a gradient
-  /// are trained. Those that stay trainable keep their optimizer state, others begin with a new one. Checkpoints save and restore which
+  /// Call it after freezing or unfreezing parameters (requires_grad). From the next step on, exactly the parameters that require a gradient
+  /// are trained. Those that stay trained keep their optimizer state, others begin with a new one. Checkpoints save and restore which
   /// parameters are trained. Error(Usage) if none is left, and with trainer.strategy=zero1 to zero3.
   void refresh_parameters();
 
-  /// Returns averages over the validation data of all ranks ("loss" first), with the EMA's weights if there is an EMA. Every rank calls it.
+  /// Returns averages over the validation data of all ranks ("loss" first), with the EMA's weights if there is an EMA. Every rank must call
+  /// it.
   Scalars validate();
-  /// Evaluates any loader in the same way, on at most `limit` batches (-1: all).
+  /// Like validate(), on the data of any loader and on at most `limit` batches (-1: all).
   Scalars evaluate(Loader& loader, int64_t limit = -1);
 
-  /// Ends fit() after the current step, or batch of a validation, with a checkpoint. May be called from any thread and, because it is one
-  /// atomic store, from a signal handler.
+  /// Ends fit() after the current step or validation batch, with a checkpoint. May be called from any thread and, because it is one atomic
+  /// store, from a signal handler.
   void request_stop() noexcept { parts_.stop->store(true, std::memory_order_relaxed); }
 
   /// Ends fit() when this number of steps has been taken, instead of trainer.max_steps; schedules keep the run's original length.
   void set_max_steps(int64_t steps) { options_.max_steps = steps; }
 
-  /// All state that changes the next step. With trainer.strategy=zero1 to zero3 every rank makes the call. load_state(): Error(Checkpoint)
+  /// All state that changes the next step. With trainer.strategy=zero1 to zero3, every rank must call it. load_state(): Error(Checkpoint)
   /// if the state does not fit; `leave_out` names parts to skip. The state of a callback is the part `callbacks.NAME`, see Callback.
   RunState state() const;
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
-  /// Loads the state from the folder of a checkpoint; a rank that has slices of the state reads only those.
+  /// Loads the state from the folder of a checkpoint. A rank that has slices of the state reads only those.
   void load_checkpoint(const std::string& dir);
 
   /// Writes a checkpoint now, and returns its path; "" without a store. Error(Diverged) if a parameter is not finite.
   std::string save_checkpoint();
-  /// Writes a checkpoint. With checkpoint.async it returns when the state is copied, and callbacks are notified when the file is written;
-  /// an error of the disk is then thrown by the next step, save or end.
+  /// Writes a checkpoint. With checkpoint.async, returns when the state is copied; callbacks are notified when the file is written, and a
+  /// disk error is thrown by the next step, the next save, or the end of the run.
   void begin_checkpoint();
 
   /// Returns the model's first output for `input` [N, ...], in evaluation mode and with the EMA's weights if the run has an EMA; fp32 on
-  /// the host. With trainer.strategy=zero3, or zero1 or zero2 and an EMA, every rank makes the call.
+  /// the host. With trainer.strategy=zero3, and with zero1 or zero2 and an EMA, every rank must call it.
   at::Tensor predict(const at::Tensor& input);
   /// Returns all outputs for the inputs of a batch.
   Outputs predict(const Batch& batch);
@@ -132,17 +134,18 @@ class TrainLoop {
   void add_callback(std::shared_ptr<Callback> callback);
   Observers& observers() { return observers_; }
 
-  /// Returns, and gives up, the window of the step, validation or prediction that just ended by Error(OutOfMemory); it may hold memory of
-  /// the device. nullopt otherwise.
+  /// Returns and releases the window of the step, validation or prediction that has just ended with Error(OutOfMemory); it may hold memory
+  /// of the device. nullopt otherwise.
   std::optional<FailedWindow> take_failed_window();
-  /// Returns the maximum number of samples in a micro-batch after trainer.on_oom: retry has reduced it; 0: as the loader gives them.
+  /// Returns the maximum number of samples in a micro-batch if trainer.on_oom: retry has reduced it; 0: the loader's batches are not
+  /// divided.
   int64_t micro_batch_limit() const;
 
   int64_t epoch() const { return at_.epoch; }
   int64_t global_step() const { return at_.global_step; }
   int64_t batches_seen() const { return at_.batches_seen; }
   int64_t skipped_steps() const { return at_.skipped; }
-  /// Returns global_step() at the last scheduled validation (not one that a stop added); -1 before the first.
+  /// Returns global_step() at the last scheduled validation (not one at a stop); -1 before the first.
   int64_t validated_step() const { return at_.validated_step; }
   /// Returns the number of windows in an epoch, the same on every rank; nullopt for data of unknown length.
   std::optional<int64_t> windows_per_epoch() const;
@@ -152,7 +155,7 @@ class TrainLoop {
   const LoopParts& parts() const { return parts_; }
 
  private:
-  RunState state_with(StateSlices* own) const;  // `own` gets this rank's shards; nullptr: all shards are joined
+  RunState state_with(StateSlices* own) const;  // `own` gets this rank's shards; nullptr: joins all shards
   struct Jobs;
   template <class Fn>
   void call_back(Fn&& fn);

@@ -1,4 +1,4 @@
-/// Metrics that are reported next to the loss, and that a configuration names:
+/// Metrics that are reported next to the loss, and that a configuration can name:
 ///
 ///   parts.metrics.add<npu_train::NoOptions>("largest_error", "largest error of a sample", [](const npu_train::NoOptions&) {
 ///     return npu_train::Metric{"largest_error", my_sums};
@@ -16,20 +16,20 @@
 
 namespace npu_train {
 
-/// A metric that is a mean, by default over samples, or that is computed from the mean loss, or from all samples of a validation. It has
-/// one of `sums`, `of_loss`, and `rows` with `of_rows`.
+/// A metric: a mean, by default over samples, or a value computed from the mean loss or from all samples of a validation. Exactly one of
+/// `sums`, `of_loss` and the pair `rows` and `of_rows` is set.
 struct Metric {
-  std::string name;  ///< "acc1"; logged as "val/acc1"
+  std::string name;  ///< "acc1"; logged for a validation as "val/acc1"
   /// Returns the sum over a batch: one fp32 number on the device. Called without gradients. The sums are added over batches and ranks, and
   /// divided by the number of samples, or by the sum of `counts`. A "mask" [batch] in the batch is 0 for samples that do not count.
   std::function<at::Tensor(const StepOutput& output, const Batch& batch)> sums{};
-  /// Returns the divisor if it is not the number of samples: one number on the device, such as the number of tokens of an accuracy. In a
-  /// step or validation in which it adds up to 0, the metric is NaN.
+  /// Returns the divisor if it is not the number of samples: one number on the device, such as the number of tokens for an accuracy. If it
+  /// adds up to 0 in a step or validation, the metric is NaN.
   std::function<at::Tensor(const StepOutput& output, const Batch& batch)> counts{};
   /// Computes the metric from a mean loss.
   std::function<double(double loss)> of_loss{};
   /// Returns the numbers of each sample that `of_rows` needs, fp32 [samples, columns] on the device, without padding. They are kept in host
-  /// memory until the end of a validation: the metric does not exist for training steps.
+  /// memory until the end of a validation. The metric does not exist for training steps.
   std::function<at::Tensor(const StepOutput& output, const Batch& batch)> rows{};
   /// Computes the metric from the rows of all samples and ranks, fp32 on the host.
   std::function<double(const at::Tensor& rows)> of_rows{};
@@ -39,16 +39,16 @@ struct Metric {
 /// The first output is logits [batch, classes], the target [batch] (int64) or [batch, classes].
 Metric accuracy(int64_t k);
 
-/// Returns the metric "acc" of samples with any number of classes: the percentage of right decisions on single classes, which are logits
-/// [batch, classes] above 0, for targets [batch, classes].
+/// Returns the metric "acc" for samples with any number of classes: the percentage of right decisions, one for each sample and class. The
+/// decision is yes for a logit [batch, classes] above 0; targets are [batch, classes].
 Metric multilabel_accuracy();
 
 /// Returns the metric "mae": the mean absolute difference between first output and target, over all elements of a sample.
 Metric mean_absolute_error();
 
-/// Precision, recall and F1 of a classification: fractions from 0 to 1, 0 where a divisor is 0, as in scikit-learn's
-/// precision_recall_fscore_support(zero_division=0). With targets [batch] (int64) the prediction is the largest logit, with targets
-/// [batch, classes] (several labels, 0 or 1) each class whose logit is above 0.
+/// Precision, recall and F1 of a classification: fractions from 0 to 1; 0 where the divisor is 0, as in scikit-learn's
+/// precision_recall_fscore_support(zero_division=0). For targets [batch] (int64) the prediction is the largest logit; for targets [batch,
+/// classes] (several labels, 0 or 1) it is each class whose logit is above 0.
 enum class ClassScore { Precision, Recall, F1 };
 /// Micro: from the counts of all classes together. Macro: the mean over the classes that occur among targets or predictions. Weighted: the
 /// mean weighted by the number of targets of a class.
@@ -59,23 +59,23 @@ Metric class_score(ClassScore score, ScoreAverage average = ScoreAverage::Macro)
 Metric class_score(ClassScore score, int64_t label);
 
 /// Returns the metric "auroc": the area under the ROC curve of each class against the others, averaged over the classes that have both
-/// kinds of samples (NaN if there is none); ties count half. The score of a class is its probability for targets [batch], as in
-/// scikit-learn's roc_auc_score(multi_class="ovr"), and its logit for targets [batch, classes].
+/// positive and negative samples (NaN if there is none); ties count half. The score of a class is its probability for targets [batch], as
+/// in scikit-learn's roc_auc_score(multi_class="ovr"), and its logit for targets [batch, classes].
 Metric auroc();
 /// Returns the metric "map": the average precision of each class, sum of (R_n - R_(n-1)) P_n over the thresholds, averaged over the classes
 /// that have targets (NaN if there is none), as in scikit-learn's average_precision_score. Scores as for auroc().
 Metric mean_average_precision();
 /// Returns the metric "ece": the expected calibration error of the predicted class over `bins` equal intervals of its probability (Guo et
-/// al. 2017), a fraction from 0 to 1. For targets [batch].
+/// al. 2017), a fraction from 0 to 1. Only for targets [batch].
 Metric calibration_error(int64_t bins = 15);
 
-/// Return the metrics "mse", "rmse" (over all elements) and "r2" (coefficient of determination, averaged over the columns of the target, as
-/// scikit-learn's r2_score; a constant column counts 1 if it is predicted exactly, 0 otherwise) of a regression.
+/// Return the metrics "mse", "rmse" (over all elements) and "r2" of a regression. "r2" is the coefficient of determination, averaged over
+/// the columns of the target, as in scikit-learn's r2_score; a constant column counts 1 if it is predicted exactly, and 0 otherwise.
 Metric mean_squared_error();
 Metric root_mean_squared_error();
 Metric r2_score();
 
-/// Returns the metric "perplexity": exp(loss), for a language model, whose loss is the mean cross entropy of a token in nats.
+/// Returns the metric "perplexity": exp(loss), for a language model, whose loss is the mean cross entropy per token in nats.
 Metric perplexity();
 
 /// Metrics that a configuration can name.

@@ -24,8 +24,8 @@ namespace npu_train {
 /// training_step(), and other functions if they differ.
 class ModelTask : public Task, public EpochMetrics {
  public:
-  /// Error(Usage) for a model without module or forward, a metric without name or with not exactly one kind of functions, and a name used
-  /// twice.
+  /// Error(Usage) for a model without module or forward, for a metric without a name or without exactly one kind of function, and for a
+  /// name used twice.
   explicit ModelTask(Model model, std::vector<Metric> metrics = {});
 
   at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
@@ -73,7 +73,7 @@ Model as_model(Net net) {
       return net;
   }();
   Model model;
-  // The tensor comes first: the forward of torch::nn::Sequential accepts any argument.
+  // The tensor is tried first, because the forward of torch::nn::Sequential accepts any argument.
   if constexpr (requires(const at::Tensor& input) { impl->forward(input); })
     model.forward = [impl](const at::Tensor& input) -> at::Tensor { return impl->forward(input); };
   else

@@ -15,12 +15,12 @@ struct TrainerOptions {
   int64_t max_steps = -1;               ///< stop after so many steps taken; -1: no limit
   double max_time = -1;                 ///< stop after so many seconds of training in this process; -1: no limit
   int64_t accumulate_grad_batches = 1;  ///< micro-batches per update
-  std::string devices = "auto";         ///< N: train_app starts N processes on this machine, each with its own device | auto: those that a
-                                        ///< launcher or --nproc has started, otherwise one for each GPU or NPU
-  std::string strategy = "auto";    ///< ranks divide: ddp: samples | zero1: also optimizer state | zero2: also gradient sums | zero3: also
-                                    ///< parameters | single: one process | auto: single, or the first that fits
+  std::string devices = "auto";         ///< N: train_app starts N processes on this machine, each with its own device | auto: the processes
+                                        ///< that a launcher or --nproc has started, otherwise one for each GPU or NPU
+  std::string strategy = "auto";    ///< what ranks divide: ddp: samples | zero1: also optimizer state | zero2: also gradient sums | zero3:
+                                    ///< also parameters | single: one process | auto: single, or the first that fits
   std::string lr_scaling = "none";  ///< factor on learning rates: none | linear: the number of ranks | sqrt: its square root
-  bool sync_batchnorm = false;      ///< with several ranks: BatchNorm normalises over the micro-batches of all ranks
+  bool sync_batchnorm = false;      ///< BatchNorm normalises over the micro-batches of all ranks
   bool mfu = false;                 ///< report the model's FLOP/s, and their share of the measured speed of matrix products
   double gradient_clip_val = 0;     ///< 0: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm | value
@@ -37,7 +37,7 @@ struct TrainerOptions {
   bool fast_dev_run = false;           ///< run only one training and one validation batch, and write no files
   int64_t log_every_n_steps = 50;      ///< steps between log lines, and between rows of metrics.csv
   int64_t max_consecutive_skips = 32;  ///< number of overflows in a row at the smallest scale that end the run as diverged
-  bool detect_anomaly = false;         ///< explain the first of each row of overflows, and gradients that are not finite; slower
+  bool detect_anomaly = false;         ///< explain gradients that are not finite, and the first overflow of each row of overflows; slower
   int64_t threads = 0;                 ///< CPU threads of operators; 0: libtorch's default
   std::string benchmark = "auto";      ///< auto | true | false: cuDNN tries its algorithms on the first batch of each shape (GPUs)
   std::string allow_tf32 = "auto";     ///< auto | true | false: fp32 products and convolutions of a GPU in TF32
@@ -58,19 +58,20 @@ struct ValidationInterval {
 };
 ValidationInterval parse_val_check_interval(const std::string& text);
 
-/// Returns the rounds of a training epoch, in each of which every rank takes one micro-batch: the `rounds` of the data (nullopt: unknown),
-/// limited by limit_train_batches, overfit_batches and fast_dev_run. nullopt: unknown, and not limited.
+/// Returns the rounds of a training epoch; in each round, every rank takes one micro-batch. `rounds`: those of the data (nullopt: unknown),
+/// limited here by limit_train_batches, overfit_batches and fast_dev_run. Returns nullopt if they are unknown and not limited.
 std::optional<int64_t> limited_rounds(const TrainerOptions& options, std::optional<int64_t> rounds);
 
 /// Section `checkpoint`.
 struct CheckpointOptions {
   bool enabled = true;
-  std::string monitor = "auto";  ///< metric that ranks checkpoints ("val/acc1", "val/loss", "train/loss", ...); auto: the task's first
+  std::string monitor = "auto";  ///< metric that ranks checkpoints ("val/acc1", "val/loss", "train/loss", ...); auto: the first metric of
+                                 ///< the task
   std::string mode = "auto";     ///< max | min | auto (min for losses and errors)
   int64_t save_top_k = 1;        ///< number of best checkpoints that are kept in addition to `last`; 0: none, -1: all
   bool save_last = true;
   int64_t every_n_epochs = 1;       ///< epochs between checkpoints; 0: none at epoch ends; the end of the run is always saved
-  int64_t every_n_train_steps = 0;  ///< also after every so many steps taken; 0: off
+  int64_t every_n_train_steps = 0;  ///< checkpoint also after every so many steps taken; 0: off
   bool async = true;                ///< copy the state and write it while training continues; false: training waits for the disk
   static const ConfigTable<CheckpointOptions>& config_table();
 };
@@ -80,12 +81,12 @@ struct EarlyStoppingOptions {
   bool enabled = false;
   std::string monitor = "val/loss";
   std::string mode = "auto";
-  int64_t patience = 5;  ///< validations without improvement; epochs, for a metric of the training data
+  int64_t patience = 5;  ///< validations without improvement before the run ends; for a metric of the training data, epochs
   double min_delta = 0;  ///< smallest change that counts as improvement
   static const ConfigTable<EarlyStoppingOptions>& config_table();
 };
 
-/// Whether a larger `monitor` is better. `mode` is max, min or auto.
+/// Returns whether a larger `monitor` is better. `mode` is max, min or auto.
 bool larger_is_better(const std::string& monitor, const std::string& mode);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Explanation of an overflow: runs the window of the step again and inspects every operator.
+/// Explains an overflow: runs the window of the step again and inspects every operator.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct LayerRange {
   std::string layer;        ///< path of the module
   std::string op;           ///< "conv2d"
   double largest = 0;       ///< largest magnitude of its output as computed; inf if it overflowed, NaN if it is not a number
-  double largest_fp32 = 0;  ///< its magnitude if computed in fp32; -1 if that was not possible
-  double gradient = 0;      ///< largest magnitude of its output's gradient, scaled; -1 if no gradient arrived
+  double largest_fp32 = 0;  ///< largest magnitude if computed in fp32; -1 if that was not possible
+  double gradient = 0;      ///< largest magnitude of the gradient of its output, scaled; -1 if no gradient arrived
 };
 
 /// Origin of the first value that is not finite.
 struct OverflowSource {
   std::string phase;  ///< "forward", "loss", "backward", "unknown"
-  std::string layer;  ///< path of the module; for an operator without parameters the layer before it, as "after layer1.0.conv1"
-  std::string op;     ///< "conv2d"; in a backward pass the forward operator whose backward it was
+  std::string layer;  ///< path of the module; for an operator without parameters, the layer before it, as "after layer1.0.conv1"
+  std::string op;     ///< "conv2d"; in a backward pass, the forward operator to which it belongs
   /// Returns a part of a sentence: "forward, conv2d of layer1.0.conv1".
   std::string str() const;
 };
@@ -41,14 +41,16 @@ struct OverflowReport {
   double loss = 0;              ///< unscaled loss of the micro-batch that overflowed
   int64_t micro_batch = 0;
   OverflowSource source;
-  std::string broken_weight;            ///< parameter of the source that is itself not finite, because an earlier step broke it; else empty
+  std::string broken_weight;            ///< parameter of the source that is itself not finite, because an earlier step broke it; "" if
+                                        ///< there is none
   std::vector<LayerRange> layers;       ///< in forward order
   std::vector<std::string> parameters;  ///< parameters whose gradient is not finite
   int64_t parameters_in_all = 0;
-  std::vector<int64_t> samples;  ///< the data set's indices of the samples that cause it; empty if it is more than an eighth of the batch
+  std::vector<int64_t> samples;  ///< indices in the data set of the samples that cause it; empty if they are more than an eighth of the
+                                 ///< batch
   std::vector<std::string> advice;
 
-  /// Returns a page for people.
+  /// Returns a page of text for a human reader.
   std::string str() const;
   Json json() const;
 };
@@ -57,9 +59,9 @@ struct OverflowReport {
 struct OverflowContext {
   const std::vector<Batch>* window = nullptr;
   RandomState random;                     ///< states of the generators before the window
-  std::function<void()> restore_buffers;  ///< restores the model's buffers of the window's start; called after each forward
+  std::function<void()> restore_buffers;  ///< restores the buffers that the model had before the window; called after each forward
   int64_t attempt = 0;
-  double full_weight = 0;  ///< losses were multiplied by weight / full_weight before their backward; 0: they were not
+  double full_weight = 0;  ///< each loss was multiplied by weight / full_weight before its backward; 0: it was not
   std::function<int64_t(int64_t k)> micro_batch_number{};  ///< Strategy::micro_batch_number(); empty: k itself
 };
 

@@ -21,9 +21,9 @@ struct StepReport {
   int64_t epoch = 0;             ///< from 0
   int64_t batches_seen = 0;      ///< micro-batches of all ranks, this window's included
   bool taken = true;             ///< false: the step was skipped
-  bool empty = false;            ///< reason of a skip: true: no target in the window counts (language model); false: an overflow
+  bool empty = false;            ///< why the step was skipped: true: no target in the window counts (language model); false: an overflow
   Scalars metrics;               ///< "loss" and the task's metrics over the window
-  std::vector<double> counts{};  ///< for each of `metrics` its divisor, to average steps: weight of the loss, samples, tokens ...
+  std::vector<double> counts{};  ///< divisor of each of `metrics`, for averages over steps: weight of the loss, samples, tokens ...
   double grad_norm = 0;          ///< global norm before clipping; 0 if it is not computed
   double loss_scale = 1;
   double lr = 0;
@@ -38,7 +38,7 @@ struct EpochReport {
   int64_t epoch = 0;
   int64_t global_step = 0;
   Scalars train;  ///< averages over the epoch's taken steps; the loss weighted by StepOutput::weight, as in training
-  Scalars val;    ///< empty without a validation
+  Scalars val;    ///< empty if the epoch had no validation
   double lr = 0;
   double loss_scale = 1;
   int64_t skipped = 0;  ///< skipped steps of this epoch
@@ -54,7 +54,7 @@ struct EpochReport {
 
 enum class StopReason { MaxEpochs, MaxSteps, MaxTime, EarlyStopping, Requested, FastDevRun };
 
-/// Returns a reason as a part of a sentence: "trainer.max_epochs reached".
+/// Returns a reason as part of a sentence: "trainer.max_epochs reached".
 const char* stop_reason_name(StopReason reason);
 
 struct RunResult {

@@ -34,23 +34,26 @@ namespace npu_train {
 struct StepOptions {
   double clip_value = 0;     ///< 0: no clipping
   bool clip_by_norm = true;  ///< false: clips each element to [-clip_value, clip_value]
-  /// Receives the explanation of an overflow: of the third skipped step in a row (before the first taken step of the sixteenth, since a
-  /// high initial loss scale is expected to overflow), and at the latest of the one that ends the run. Empty: nothing is explained, and
-  /// nothing is kept for it.
+  /// Receives the explanation of an overflow. Explained is the third skipped step in a row (before the first taken step the sixteenth,
+  /// because a high initial loss scale is expected to overflow), and at the latest the step that ends the run. Empty: nothing is explained,
+  /// and no state is kept for it.
   std::function<void(const OverflowReport&)> on_overflow{};
-  /// Explains the first of each row of skipped steps or, in a precision without skips, non-finite gradients. Costs a host read per step.
+  /// Explains the first of each row of skipped steps or, in a precision that skips none, gradients that are not finite. Costs a host read
+  /// per step.
   bool detect_anomaly = false;
-  bool keep_start = false;  ///< allows undo_window(); costs a copy of the task's buffers per step
+  bool keep_start = false;  ///< keeps what undo_window() restores; costs a copy of the task's buffers per step
   /// Copies a micro-batch that is still on the host to the device, just before it is run. Empty: all batches are on the device already.
   std::function<Batch(const Batch&)> bring{};
-  /// Captures forward and backward of full windows as graphs of the device (DeviceGraph), if the device supports them and no observer is
-  /// active. The most frequent shape is captured after enough windows of it have run; windows with other shapes run eagerly. Only for tasks
+  /// Captures forward and backward of full windows as graphs of the device (DeviceGraph), if the device supports graphs and no observer is
+  /// active. The most frequent shape is captured after enough windows of it have run; windows of other shapes run eagerly. Only for tasks
   /// that are capturable().
   bool graphs = false;
-  int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: no limit
-  /// With several ranks, batch_norm normalises over the micro-batches of all ranks (SyncBatchNorm), the k-th of each rank together.
+  int64_t last_skip = 0;  ///< number of skipped steps in a row, at the floor of the scale, that ends the run; 0: no limit
+  /// With several ranks, batch_norm normalises over the micro-batches of all ranks (SyncBatchNorm): the k-th micro-batches of all ranks
+  /// together.
   bool sync_batchnorm = false;
-  std::shared_ptr<const ParameterSet> parameters{};  ///< those of the task, which a run shares; nullptr: the step asks the task for them
+  std::shared_ptr<const ParameterSet> parameters{};  ///< the task's parameters, which all parts of a run share; nullptr: the step asks the
+                                                     ///< task for them
 };
 
 /// The result of one window, over all ranks; `packed` is still on the device.
@@ -61,7 +64,7 @@ struct StepResult {
   double samples = 0;      ///< without padding
   int64_t micro_batches = 0;
   bool taken = true;
-  bool empty = false;  ///< not taken because no batch of the window, on any rank, has a weight above 0
+  bool empty = false;  ///< skipped because no batch of the window, on any rank, has a weight above 0
 };
 
 namespace detail {
@@ -87,7 +90,7 @@ class TrainStep {
   /// scalar.
   StepResult run(const std::vector<Batch>& window, double full_weight = 0);
 
-  /// Restores gradients, buffers and all other state of the window's start, after run() threw before the optimizer's phase; needs
+  /// Restores gradients, buffers and all other state from before the window, after run() threw before the optimizer's phase. Needs
   /// `keep_start`. The caller restores the random number generators.
   void undo_window();
   /// Phase and micro-batch in which run() ended.
@@ -118,7 +121,7 @@ class TrainStep {
   StepOptions options_;
   bool may_skip_;
   int64_t attempts_ = 0;
-  bool start_kept_ = false;  // the buffers are kept from the current window's start
+  bool start_kept_ = false;  // the kept buffers are those from the start of the current window
   at::Tensor no_norm_;       // reported as norm if nothing is clipped by norm
   std::unique_ptr<detail::KeptBuffers> buffers_;
   std::unique_ptr<detail::WindowPass> pass_;

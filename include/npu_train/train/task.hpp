@@ -17,11 +17,11 @@
 
 namespace npu_train {
 
-/// The result of a task for one micro-batch.
+/// What a task computes for one micro-batch.
 struct StepOutput {
   at::Tensor loss;  ///< scalar: the mean loss over the batch, attached to the graph in training
-  /// Weight of that mean in its window (usually the number of samples). 0: the batch contributes no gradient and no loss, whatever its mean
-  /// is (the mean over no token is not a number).
+  /// Weight of this mean in its window (usually the number of samples). 0: the batch contributes no gradient and no loss, whatever its mean
+  /// is (a mean over no tokens is not a number).
   double weight = 0;
   Outputs outputs{};  ///< values from which metrics are computed (logits, predictions); may be empty
 };
@@ -43,16 +43,16 @@ class Task {
   virtual Outputs forward(const Batch& batch) { return predict(batch.input()); }
 
   /// Returns the approximate weight of a batch of `samples` in its window: StepOutput::weight of a full batch. A task whose loss is a mean
-  /// over tokens returns samples times tokens. With accumulation, losses are divided by it before their backward, so it decides which
-  /// gradients fit fp16; the update does not depend on it.
+  /// over tokens returns samples times tokens. With accumulation, losses are divided by it before their backward, so it decides whether
+  /// gradients fit into fp16; the update does not depend on it.
   virtual double weight_of(int64_t samples) const { return static_cast<double>(samples); }
 
-  /// Returns the plural of the unit of StepOutput::weight, if it is not samples: "tokens". Logs then report the rate "tokens_per_second".
+  /// Returns the unit of StepOutput::weight, in the plural, if it is not samples: "tokens". Logs then report the rate "tokens_per_second".
   virtual std::string weight_unit() const { return {}; }
 
   /// Returns the trainable tensors, with the same names in the same order at every call.
   virtual ParameterSet parameters() = 0;
-  /// Returns running statistics and other tensors that belong to the model, and that share memory with it.
+  /// Returns running statistics and other tensors that belong to the model. They share memory with it.
   virtual std::vector<NamedTensor> buffers() { return {}; }
 
   /// Returns the parts of the network whose sharded parameters are gathered together (trainer.strategy=zero3), in the order in which a
@@ -70,15 +70,15 @@ class Task {
   virtual std::vector<std::string> metric_names() const { return {}; }
   /// Returns the sum of each metric over a batch: fp32 [number of metrics] on the device, without gradients. The sums are added over
   /// batches and ranks, and divided by the summed `Batch::size`. A task whose metrics are means over something else (tokens, detected
-  /// objects) returns [2, number of metrics]: the sums and their counts, which are added and divide in place of the samples.
+  /// objects) returns [2, number of metrics]: the sums, and the counts by which they are divided instead.
   virtual at::Tensor metric_sums(const StepOutput& /*output*/, const Batch& /*batch*/) { return {}; }
 
-  /// Returns further metrics that follow from a mean loss, such as a perplexity: the same names in the same order for every loss. They are
-  /// computed from the mean loss of a step, an epoch or a validation, since their own means would be something else.
+  /// Returns further metrics that follow from a mean loss, such as a perplexity, with the same names in the same order for every loss. They
+  /// are computed from the mean loss of a step, an epoch or a validation, because a mean of their values would be wrong.
   virtual Scalars metrics_of_loss(double /*loss*/) const { return {}; }
 
-  /// Whether training_step() and metric_sums() queue the same work for every batch of a shape: the host reads no value of the device, draws
-  /// no random number and makes no decision that differs between steps. A run may then capture them (trainer.cuda_graphs).
+  /// Returns whether training_step() and metric_sums() queue the same work for every batch of a shape: the host reads no value of the
+  /// device, draws no random number and makes no decision that differs between steps. A run may then capture them (trainer.cuda_graphs).
   virtual bool capturable() const { return false; }
 
   /// Returns random targets for a batch of random inputs, for measurements without data. Error(Usage) for a task that cannot make them.
@@ -90,15 +90,14 @@ class Task {
   virtual void to(c10::Device device) = 0;
 };
 
-/// Returns the loss times weight / full_weight, in fp32 if it is of low precision; the loss itself if the two weights are equal or
-/// full_weight is 0.
+/// Returns the loss times weight / full_weight, in fp32 if it is in a lower precision. Returns the loss itself if the two weights are equal
+/// or full_weight is 0.
 at::Tensor share_of_window(const StepOutput& output, double full_weight);
 /// Throws Error(Usage) unless the loss is one number, and the weight finite and at least 0.
 void check_output(const StepOutput& output, const char* where);
-/// Returns the names of all metrics of steps in addition to the loss, in the order of reports: metric_names(), then those of
-/// metrics_of_loss().
+/// Returns the names of a step's metrics in addition to the loss, in the order of reports: metric_names(), then those of metrics_of_loss().
 std::vector<std::string> step_metric_names(const Task& task);
-/// Returns those of validations, too: step_metric_names(), then those of EpochMetrics.
+/// Returns the names of a validation's metrics: step_metric_names(), then those of EpochMetrics.
 std::vector<std::string> all_metric_names(const Task& task);
 /// Adds metrics_of_loss() to averages that begin with the loss; does nothing to an empty list.
 void add_metrics_of_loss(const Task& task, Scalars& averages);

@@ -15,20 +15,20 @@ namespace npu_train::detail {
 void check_monitors(const Task& task, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early,
                     const std::string& of_rate = {});
 
-/// Whether fit() validates; `has_data`: the run has validation data.
+/// Returns whether fit() validates; `has_data`: the run has validation data.
 bool validates(const TrainerOptions& options, bool has_data);
 
-/// Throws Error(Usage) if early stopping monitors the validation of a run that does not validate.
+/// Throws Error(Usage) if early stopping monitors a validation metric but the run does not validate.
 void check_early_stopping(const EarlyStoppingOptions& early, const TrainerOptions& options, bool has_data);
 
-/// Whether `monitor` is measured on the training data, over an epoch.
+/// Returns whether `monitor` is a metric of the training data, averaged over an epoch.
 bool is_of_training(const std::string& monitor);
 
 /// Returns the value of `monitor` ("train/loss", "val/acc1", "acc1" of validation) in the averages of an epoch. NaN if it is missing, or if
-/// the loss of the same data is not finite: such weights are useless, whatever their accuracy.
+/// the loss on the same data is not finite: such weights are useless, whatever their accuracy.
 double monitored(const std::string& monitor, const Scalars& train, const Scalars& val);
 
-/// Whether `value` is better than `best` by more than `delta`. Every number is better than NaN; NaN is never better.
+/// Returns whether `value` is better than `best` by more than `delta`. Every number is better than NaN; NaN is never better.
 bool improves(double value, double best, bool larger, double delta);
 
 }  // namespace npu_train::detail

@@ -1,4 +1,4 @@
-/// The passes of a training over a batch or a window, for everything that repeats a part of a step: tools, and the replay of an overflow.
+/// The passes of a training over a batch or a window, for code that repeats a part of a step: tools, and the replay of an overflow.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace npu_train::detail {
 
-/// Returns the task's loss on a batch, which `precision` casts, under the scope of `precision`. Error(Usage) if the task throws or returns
-/// a loss that is not a scalar.
+/// Casts a batch with `precision` and returns the task's loss on it, computed in the scope of `precision`. Error(Usage) if the task throws
+/// or returns a loss that is not a scalar.
 StepOutput training_output(Task& task, const Precision& precision, const Batch& batch, uint64_t draw_key = 0,
                            std::shared_ptr<const ForwardContext::Ranks> ranks = nullptr);
-/// The same for a batch of a validation. The caller sets evaluation mode, disables gradients, and opens the scope, in which metrics are
-/// computed, too.
+/// Like training_output(), for a batch of a validation. The caller sets evaluation mode, disables gradients, and opens the precision's
+/// scope, in which it also computes the metrics.
 StepOutput validation_output(Task& task, const Precision& precision, const Batch& batch);
 
 /// Computes forward and backward of a window as TrainStep does in a single process, without an update: gradients are added to existing

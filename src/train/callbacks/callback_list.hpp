@@ -1,4 +1,4 @@
-// Callbacks that programs add, in the order in which they were added, and their state by name.
+// The callbacks that programs add, in the order of their addition, and their state by name.
 #pragma once
 
 #include <map>
@@ -13,23 +13,24 @@
 
 namespace npu_train::detail {
 
-// Prefix of the part of a checkpoint with the state of a callback; the name of the callback follows.
+// Prefix of a callback's part in a checkpoint; the name of the callback follows.
 constexpr const char* kCallbackPart = "callbacks.";
 
 class CallbackList {
  public:
-  // Adds a callback, and loads the state that was kept for it. Error(Usage) for nullptr, for a name that another one has, and for one that
-  // cannot be part of a file name.
+  // Adds a callback, and loads the state that was kept for it. Error(Usage) for nullptr, for a name that is already in use, and for a name
+  // that cannot be part of a file name.
   void add(std::shared_ptr<Callback> callback);
   bool empty() const { return callbacks_.empty(); }
-  // Calls `fn` with each callback, in order; without those for the main rank only, unless `is_main`. Other exceptions become Error(Usage).
+  // Calls `fn` with each callback, in order; skips those that are for the main rank only, unless `is_main`. Exceptions other than Error
+  // become Error(Usage).
   template <class Fn>
   void call(bool is_main, Fn&& fn) const {
     for (const auto& c : callbacks_)
       if (is_main || !c->main_rank_only()) translated("Callback", ErrorKind::Usage, [&] { fn(*c); });
   }
 
-  // Called before an epoch. Error(Usage) if the state of a new callback cannot be saved. Logs one warning for each kept state.
+  // Called before an epoch. Error(Usage) if the state of a new callback cannot be saved. Warns once of each kept state.
   void check_states();
 
   // Adds the state of each callback that has a name, and the kept states.

@@ -1,4 +1,4 @@
-// The score of the weights by checkpoint.monitor, which is saved in a checkpoint, and by which the store ranks checkpoints.
+// The score of the weights by checkpoint.monitor: checkpoints save it, and the store ranks them by it.
 #pragma once
 
 #include <cmath>
@@ -11,19 +11,19 @@ namespace npu_train::detail {
 
 class CheckpointRanking final : public Stateful {
  public:
-  // `options.monitor` is a metric, not "auto".
+  // `options.monitor` must name a metric, not "auto".
   explicit CheckpointRanking(const CheckpointOptions& options)
       : monitor_(options.monitor), larger_(larger_is_better(options.monitor, options.mode)) {}
 
-  // Notes the averages; if those of the monitored data are empty, the score is unchanged.
+  // Takes the averages; if those of the monitored data are empty, the score is unchanged.
   void note(const Scalars& train, const Scalars& val) {
     if ((is_of_training(monitor_) ? train : val).empty()) return;
     score_only(train, val);
     best_ = best_so_far();
   }
-  // Sets only the score, for the checkpoint of a stop; changes no saved state.
+  // Sets only the score, for the checkpoint at a stop; changes no saved state.
   void score_only(const Scalars& train, const Scalars& val) { score_ = monitored(monitor_, train, val); }
-  // Called before a step changes the weights, whose score is then not known.
+  // Called before a step changes the weights: the score of the new ones is not known.
   void forget() { score_ = std::numeric_limits<double>::quiet_NaN(); }
 
   double score() const { return score_; }

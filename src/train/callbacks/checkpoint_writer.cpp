@@ -46,7 +46,7 @@ std::string CheckpointWriter::finish_parts() {
 }
 
 void CheckpointWriter::note_parts(bool some_rank_is_writing) {
-  // What a step agrees on was reported before the step, so it counts only if the writing had begun by then.
+  // Ranks report before a step what the step agrees on. The agreement therefore counts only if the writing had begun by then.
   parts_are_written_ = parts_were_asked_ && !some_rank_is_writing;
   parts_were_asked_ = shared_.under_way();
 }
@@ -76,7 +76,7 @@ std::string CheckpointWriter::save() {
       const auto state = state_of_ranks(none);
       if (is_main) path = run_.store->save(state, meta, run_.config);
     }
-    run_.strategy.ranks().barrier();  // the file exists for every rank
+    run_.strategy.ranks().barrier();  // waits until every rank can see the file
     note(meta);
     if (is_main) run_.written(path);
     return path;
@@ -113,7 +113,7 @@ void CheckpointWriter::finish(bool wait) {
       path = run_.store->finish(wait);
     }
   } catch (...) {
-    saved_at_ = -1;  // the state was not saved
+    saved_at_ = -1;  // forgets the checkpoint, which was not saved
     throw;
   }
   if (!path.empty()) run_.written(path);

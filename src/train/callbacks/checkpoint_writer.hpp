@@ -14,13 +14,13 @@
 
 namespace npu_train::detail {
 
-// Whether all values of the parameters are finite.
+// Returns whether all values of the parameters are finite.
 bool all_finite(const ParameterSet& parameters);
 
 class CheckpointWriter {
  public:
   struct Context {
-    CheckpointStore* const& store;  // nullptr: nothing is written; a program may set it later
+    CheckpointStore* const& store;  // nullptr: writes nothing; a program may set it later
     Strategy& strategy;             // decides which rank writes
     bool enabled;                   // false with trainer.fast_dev_run
     bool async;
@@ -30,8 +30,9 @@ class CheckpointWriter {
     const ConfigNode& config;
     std::function<RunState(StateSlices& own)> state;
     std::function<CheckpointMeta()> meta;
-    std::function<void()> not_finite;                      // throws, instead of a checkpoint with weights that are not finite
-    std::function<void(const std::string& path)> written;  // called when a checkpoint is on the disk
+    std::function<void()> not_finite;                      // called instead of writing a checkpoint with weights that are not finite;
+                                                           // throws
+    std::function<void(const std::string& path)> written;  // called when a checkpoint has been written to disk
   };
   explicit CheckpointWriter(Context context) : run_(std::move(context)), shared_(run_.strategy.ranks()) {}
 
@@ -39,21 +40,21 @@ class CheckpointWriter {
   std::string save();
   // With checkpoint.async, copies the state and writes it while training continues; otherwise like save().
   void begin();
-  // Ends the checkpoint of begin() and reports it; without `wait`, only if it is already written. Rethrows the error of its writing.
+  // Ends the checkpoint of begin() and reports it; without `wait`, only if it is already written. Rethrows an error of the writing thread.
   void finish(bool wait);
-  // Writes the diverged state, and returns its folder; "" without a store, or with a warning if it could not be written.
+  // Writes the diverged state, and returns its folder. Returns "" without a store, and, with a warning, if the state could not be written.
   std::string save_diverged();
-  // A checkpoint of which each rank writes its slices is complete when the main rank knows that all ranks have written. Each step agrees on
+  // A checkpoint to which each rank writes its slices is complete when the main rank knows that all ranks have written. Each step agrees on
   // whether a rank is still writing; `some_rank_is_writing` is the result of the last agreement, equal on every rank.
   bool is_writing_part() const { return shared_.is_writing(); }
   void note_parts(bool some_rank_is_writing);
-  // Ends a checkpoint of several ranks, or logs a warning if it could not be written. Every rank makes the call.
+  // Ends a checkpoint of several ranks, or logs a warning if it could not be written. Every rank must call it.
   void settle_parts();
 
-  // Called after a state was loaded: a checkpoint contains it already.
+  // Called after a state was loaded: the checkpoint it comes from is the newest.
   void loaded(int64_t attempts) { saved_at_ = attempts; }
-  // Whether the newest checkpoint contains the state after this number of attempted steps (equal on all ranks, unlike their batches), with
-  // its score if there is one.
+  // Returns whether the newest checkpoint contains the state after this number of attempted steps (equal on all ranks, unlike their
+  // batches), with its score if there is one.
   bool has(int64_t attempts, double score) const;
   const CheckpointStore* store() const { return run_.store; }
 
@@ -71,7 +72,7 @@ class CheckpointWriter {
   SharedSave shared_;
   CheckpointMeta shared_meta_;
   bool parts_were_asked_ = false, parts_are_written_ = false;
-  int64_t saved_at_ = 0;        // attempts at the newest checkpoint; -1: it could not be written
+  int64_t saved_at_ = 0;        // attempts at the newest checkpoint; -1: that checkpoint could not be written
   bool without_score_ = false;  // the newest checkpoint was written before its weights were validated
 };
 

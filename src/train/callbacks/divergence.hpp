@@ -1,4 +1,4 @@
-// Detects that a training has diverged: a loss that is not finite, or overflows in a row at the floor of the loss scale.
+// Detects that a training has diverged: a loss that is not finite, or repeated overflows at the floor of the loss scale.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class Divergence final : public Stateful {
   explicit Divergence(int64_t max_consecutive_skips) : most_skips_(max_consecutive_skips) {}
 
   void note_step(bool taken);
-  // Keeps the explanation for a finding, until a step is taken.
+  // Keeps the explanation of an overflow for a finding, until a step is taken.
   void note_overflow(const OverflowReport& report);
-  // `at_floor`: whether the loss scale was at its floor before the step.
+  // `at_floor`: the loss scale was at its floor before the step.
   std::optional<Finding> check(const StepReport& report, bool at_floor, bool has_floor) const;
 
   State state() const override { return {{}, {{"skip_streak", skip_streak_}}}; }

@@ -1,4 +1,4 @@
-// Sums over the steps of an epoch so far; a resumed epoch continues with the sums in its checkpoint.
+// Sums over the steps of an epoch; a resumed epoch continues with the sums from its checkpoint.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ class EpochSums final : public Stateful {
   explicit EpochSums(const Task& task, EpochFlops flops = {}) : task_(task), flops_(flops) {}
 
   void clear();
-  // A skipped step counts for the time, but not for the averages.
+  // Adds a step. A skipped one counts for the time, but not for the averages.
   void add(const StepReport& report);
   // Weight of the losses of all steps, including skipped ones.
   double weight() const { return weight_; }

@@ -19,7 +19,7 @@
 
 namespace npu_train::detail {
 
-// Sets evaluation mode, without gradients and with the EMA's weights if there are any, and undoes this at the end.
+// Sets evaluation mode, disables gradients, and uses the EMA's weights if there are any; restores all of this at the end of its scope.
 struct Evaluation::Mode {
   explicit Mode(const Context& run) : task(run.task) {
     if (run.ema != nullptr && run.ema->updates() > 0) {
@@ -38,10 +38,10 @@ struct Evaluation::Mode {
 
 // Sums over the batches so far.
 struct Evaluation::Sums {
-  // Loss times weight, the sums of the task's metrics, their counts. In fp64 on the host, where sums of similar fp32 values are exact, so
-  // that they do not depend on how the batches are divided among ranks.
+  // Loss times weight, then the sums of the task's metrics, then their counts. They are added in fp64 on the host: sums of fp32 values of
+  // similar size are exact there, and do not depend on how the batches are divided among ranks.
   std::vector<double> packed;
-  std::vector<at::Tensor> on_device;  // numbers of the newest batches, fp32
+  std::vector<at::Tensor> on_device;  // numbers of the newest batches, fp32, not yet added to `packed`
   double weight = 0;
   std::vector<at::Tensor> rows;  // for EpochMetrics, fp32 on the host
 
@@ -56,7 +56,7 @@ struct Evaluation::Sums {
   }
 };
 
-// Keeps the batch for a report if memory ran out; called from an exception handler.
+// Keeps the batch for a report if memory has run out; called from an exception handler.
 void Evaluation::note_out_of_memory(FailedWindow failed) {
   if (translate_current_exception("Trainer").kind() == ErrorKind::OutOfMemory) run_.failed = std::move(failed);
 }
@@ -92,12 +92,12 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   sums.on_device.push_back(packed);
   if (const auto* task = dynamic_cast<const EpochMetrics*>(&run_.task); task != nullptr && !task->epoch_metric_names().empty())
     sums.rows.push_back(task->epoch_rows(output, here).detach().to(at::kCPU, at::kFloat).contiguous());
-  constexpr size_t kUnread = 256;  // limits their memory, and lets the host run ahead
+  constexpr size_t kUnread = 256;  // limits the memory of unread numbers, and still lets the host run ahead
   if (sums.on_device.size() >= kUnread) sums.read();
   sums.weight += output.weight;
 }
 
-// Computes the metrics that need all samples, whose rows are gathered as bytes.
+// Computes the metrics that need all samples. Their rows are gathered as bytes.
 void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own, Scalars& averages) {
   const auto names = task.epoch_metric_names();
   if (names.empty()) return;
@@ -151,7 +151,8 @@ std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   return out;
 }
 
-// Each rank's running statistics are from its own batches. All ranks validate with those of the main rank, which its checkpoints contain.
+// Gives all ranks the running statistics of the main rank, which its checkpoints contain. In training, each rank computes them from its own
+// batches.
 void Evaluation::share_buffers() {
   std::vector<at::Tensor> buffers;
   for (const auto& [name, buffer] : run_.task.buffers()) buffers.push_back(buffer);

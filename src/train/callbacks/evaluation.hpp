@@ -28,22 +28,22 @@ class Evaluation {
     Strategy& strategy;
     Device device;
     const std::atomic<bool>& stop;
-    std::optional<FailedWindow>& failed;  // receives the batch at which memory ran out
+    std::optional<FailedWindow>& failed;  // receives the batch for which memory ran out
   };
   explicit Evaluation(Context context) : run_(std::move(context)) {}
 
-  // The data of a run, and its limits.
+  // The run's data for an evaluation, and its limits.
   struct Options {
     int64_t limit = -1;  // maximum number of batches on each rank; -1: all
     Pass pass = Pass::Validation;
-    int64_t attempt = 0;                // windows attempted so far, by which portable random numbers are keyed
-    bool stoppable = false;             // request_stop() ends the run
-    OverfitBatches* overfit = nullptr;  // instead of the loader's batches; filled from `train_loader`
+    int64_t attempt = 0;                // windows attempted so far: key of portable random numbers
+    bool stoppable = false;             // true: request_stop() ends it
+    OverfitBatches* overfit = nullptr;  // batches to use instead of the loader's; filled from `train_loader`
     Loader* train_loader = nullptr;
     std::function<void(int64_t done, std::optional<int64_t> total)> on_batch{};
   };
-  // Returns averages over the batches of all ranks, "loss" first; nullopt if a stop was requested on a rank before its end. Each rank runs
-  // over its part of the data, which may be empty.
+  // Returns averages over the batches of all ranks, "loss" first. Returns nullopt if a stop was requested on a rank before the end. Each
+  // rank evaluates its part of the data, which may be empty.
   std::optional<Scalars> run(Loader& loader, const Options& options);
 
   // Calls `forward` with the batch on the device; returns its result on the host, in fp32.

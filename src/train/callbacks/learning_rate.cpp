@@ -51,7 +51,7 @@ State LearningRate::state() const {
   return out;
 }
 
-// Warns if the rate has changed: a schedule that takes its length from the run has other rates in a longer run.
+// Warns if the rate has changed: in a longer run, a schedule that takes its length from the run has other rates.
 void LearningRate::load_state(const State& state) {
   factor_ = state.number("lr_factor", "loop");
   if (plateau_ && state.values.count("plateau_factor") != 0) plateau_->load_state(state);

@@ -1,4 +1,5 @@
-// The optimizer's learning rate: the rate of the schedule, times a factor that callbacks set and rollbacks lower, and that of a plateau.
+// The optimizer's learning rate: the product of the schedule's rate, a factor that callbacks set and rollbacks lower, and the factor of a
+// plateau.
 #pragma once
 
 #include <optional>
@@ -14,13 +15,13 @@ class LearningRate final : public Stateful {
  public:
   LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer);
 
-  // Called before each step. A rate that other code has set in the meantime is overwritten, with one warning.
+  // Called before each step. Overwrites a rate that other code has set in the meantime, with one warning.
   void set(int64_t epoch, int64_t global_step);
-  // Takes the averages of an epoch or a validation, which may be empty, for a schedule that follows a metric.
+  // Takes the averages of an epoch or a validation for a schedule that follows a metric. They may be empty.
   void note(const Scalars& train, const Scalars& val);
-  // The metric of such a schedule; "" otherwise.
+  // Returns the metric that the schedule follows; "" if it follows none.
   std::string monitor() const { return plateau_ ? schedule_->plateau()->monitor : ""; }
-  // Error(Usage) unless the factor is finite and at least 0.
+  // Sets the factor of callbacks. Error(Usage) unless it is finite and at least 0.
   void set_factor(double factor);
   double factor() const { return factor_; }
 
@@ -33,7 +34,7 @@ class LearningRate final : public Stateful {
   Optimizer& optimizer_;
   double factor_ = 1;
   std::optional<Plateau> plateau_;
-  std::optional<double> next_;  // place in the schedule after the newest step
+  std::optional<double> next_;  // position in the schedule after the newest step: epochs or steps
   std::optional<double> last_;  // the rate that was set last
   bool warned_ = false;
 };

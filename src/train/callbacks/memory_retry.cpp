@@ -22,7 +22,7 @@ int64_t largest_of(const std::vector<Batch>& batches) {
   return rows;
 }
 
-// Returns the batches that a loader with batches of `limit` would have made; batches of only padding are omitted.
+// Returns the batches that a loader with batch size `limit` would have made; batches that contain only padding are omitted.
 std::vector<Batch> in_pieces(const std::vector<Batch>& window, int64_t limit) {
   if (limit == 0 || largest_of(window) <= limit) return window;
   std::vector<Batch> out;
@@ -36,7 +36,7 @@ std::vector<Batch> in_pieces(const std::vector<Batch>& window, int64_t limit) {
 
 void MemoryRetry::copy_newest(std::vector<Batch>& window, int64_t micro_batches) {
   if (copies_late_) {
-    window.back() = to_device(window.back(), Device{}, /*non_blocking=*/false);  // pending transforms apply to the entire batch
+    window.back() = to_device(window.back(), Device{}, /*non_blocking=*/false);  // pending transforms need the complete batch
     return;
   }
   const auto micro = static_cast<int>(window.size()) - 1;
@@ -86,7 +86,7 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
       if (out_of_memory) failure.emplace(error);
       if (!failure) throw;  // else the model rejects a batch this small, as BatchNorm rejects one value: report the first failure
     }
-    const bool whole = run_.step.phase() < Phase::Optimizer;  // otherwise some parameters may be updated already
+    const bool whole = run_.step.phase() < Phase::Optimizer;  // from the optimizer on, some parameters may be updated already
     if (out_of_memory)
       run_.failed = FailedWindow{.batches = batches,
                                  .phase = run_.step.phase(),
@@ -98,7 +98,7 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
       set_rng_state(random);
     }
     const bool may_go_on = retries && whole && out_of_memory;
-    if (may_go_on && !copies_late_ && largest_of(batches) <= 1) {  // only the window's own batches can still be moved
+    if (may_go_on && !copies_late_ && largest_of(batches) <= 1) {  // only the window's own batches can still be moved to the host
       log_warning(
           "out of memory in micro-batches of 1 sample, with the batches of the window on the device: trainer.on_oom=retry leaves windows "
           "on the host "
@@ -117,8 +117,8 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
   }
 }
 
-// Returns the weight of a full window over all ranks, however it is divided. 0: each window counts as full, because it is a single batch,
-// or because a program that owns its loop gives longer windows than the options say.
+// Returns the weight of a full window over all ranks, however it is divided. Returns 0, so that each window counts as full, for a window of
+// one batch, and for a program that owns its loop and gives longer windows than the options say.
 double MemoryRetry::full_weight(size_t batches) const {
   const auto micro_batches = run_.accumulate * run_.ranks;
   const bool own_window = static_cast<int64_t>(batches) > run_.accumulate;
@@ -126,7 +126,7 @@ double MemoryRetry::full_weight(size_t batches) const {
   return run_.task.weight_of(run_.train_loader->options().batch_size) * static_cast<double>(micro_batches);
 }
 
-// Returns false if the batches cannot become smaller.
+// Halves the limit. Returns false if the batches cannot become smaller.
 bool MemoryRetry::shrink(const std::vector<Batch>& batches, const Error& failure) {
   const auto rows = largest_of(batches);
   if (rows <= 1) return false;

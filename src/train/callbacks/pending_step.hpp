@@ -1,5 +1,5 @@
-// A step whose numbers are still being copied from the device, with the values that the host knew when it ran. They are read one step late,
-// by a copy that was queued directly after the step, so that the host does not wait for newer work.
+// A step whose numbers are still being copied from the device, with the values that the host already knows. They are read one step late,
+// from a copy that was queued directly after the step, so that the host does not wait for newer work.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct PendingStep {
     result = std::move(step);
     numbers = HostCopy(result.packed);
   }
-  // Returns `report` with the numbers of the device.
+  // Returns `report` with the numbers from the device.
   StepReport read(const std::vector<std::string>& metric_names) const;
 
   StepResult result;
@@ -26,7 +26,7 @@ struct PendingStep {
   bool at_floor = false;  // the loss scale was at its floor before the step
 };
 
-// Adds the metrics of the task that follow from the loss, with the count of the loss.
+// Adds the task's metrics that follow from the loss; their count is that of the loss.
 void add_metrics_of_loss(const Task& task, StepReport& report);
 
 }  // namespace npu_train::detail

@@ -40,7 +40,7 @@ std::string metrics_text(const Scalars& scalars) {
 
 }  // namespace
 
-/// A value of the line. `rank` 0 is the most important; `brief` replaces `text` if there is not enough room.
+/// A value in the line. `rank` 0 is the most important; `brief` replaces `text` if there is not enough room.
 struct Progress::Part {
   int rank = 0;
   std::string text, brief{};
@@ -194,7 +194,7 @@ void Progress::on_validation_batch(TrainLoop& loop, int64_t done, std::optional<
 }
 
 void Progress::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
-  if (loop.windows_per_epoch() == in_epoch_) return clear_bar();  // the line of the epoch shows them
+  if (loop.windows_per_epoch() == in_epoch_) return clear_bar();  // the line of the epoch shows the same values
   on_stop_validation(loop, metrics);
 }
 

@@ -1,4 +1,5 @@
-// Reaction to a divergence: the training ends or, with on_divergence: rollback, returns to the last checkpoint with a tenth of the rate.
+// The reaction to a divergence: the training ends, or with on_divergence: rollback returns to the last checkpoint with a tenth of the
+// learning rate.
 #pragma once
 
 #include <functional>
@@ -17,12 +18,12 @@ class Rollback final : public Stateful {
  public:
   Rollback(bool enabled, Ranks& ranks) : enabled_(enabled), ranks_(ranks) {}
 
-  // Throws Error(Diverged). If the run cannot roll back, `keep` first writes the broken state, and returns its folder.
+  // Throws Error(Diverged). If the run cannot roll back, first calls `keep`, which writes the broken state and returns its folder.
   [[noreturn]] void diverged(const Divergence::Finding& found, const CheckpointStore* store,
                              const std::function<std::string()>& keep) const;
 
-  // Called after Error(Diverged): restores the run with `load`, this object included; returns false if it cannot roll back. The number of
-  // rollbacks and the factor on the rate are not taken from the checkpoint, so that a second rollback lowers the rate again.
+  // Called after Error(Diverged): restores the run, this object included, with `load`; returns false if it cannot roll back. Keeps its own
+  // count of rollbacks and its factor on the rate instead of the checkpoint's, so that a second rollback lowers the rate again.
   bool run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const std::string& path)>& load);
 
   State state() const override { return {{}, {{"rollbacks", done_}}}; }

@@ -12,7 +12,7 @@
 namespace npu_train::detail {
 namespace {
 
-// First character of a rank's message to the others.
+// First character of the message with which a rank reports its result.
 constexpr char kWritten = '+', kFailed = '-';
 
 }  // namespace
@@ -47,7 +47,7 @@ std::unique_ptr<CheckpointFolder> SharedSave::finish() {
     failure = std::current_exception();
     told = kFailed + std::string(e.what());
   }
-  if (!copied_) {  // these are the run's own tensors
+  if (!copied_) {  // without a copy, these are the run's own tensors
     state_.clear();
     slices_.clear();
   }

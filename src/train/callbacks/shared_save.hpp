@@ -1,4 +1,5 @@
-// A checkpoint that all ranks write: each its slices, and the main rank also the rest and, when everything is on the disk, the manifest.
+// A checkpoint that all ranks write. Each writes its slices; the main rank also writes the rest and, when everything is on the disk, the
+// manifest.
 #pragma once
 
 #include <future>
@@ -14,14 +15,14 @@ class SharedSave {
  public:
   explicit SharedSave(Ranks& ranks) : ranks_(ranks) {}
 
-  // Begins to write; every rank makes the call, and the main rank has a folder. With `async`, a thread writes a copy of the data.
+  // Begins to write. Every rank must call it; the main rank passes a folder. With `async`, a thread writes a copy of the data.
   void begin(std::unique_ptr<CheckpointFolder> folder, const RunState& state, const StateSlices& slices, const ConfigNode& config,
              bool async);
   // True between begin() and finish(), equally on every rank.
   bool under_way() const { return part_.valid(); }
-  // Whether this rank is still writing its part.
+  // Returns whether this rank is still writing its part.
   bool is_writing() const;
-  // Waits for the parts of all ranks; every rank makes the call. Returns, on the main rank, the folder with all parts listed.
+  // Waits for the parts of all ranks; every rank must call it. Returns, on the main rank, the folder with all parts listed.
   // Error(Checkpoint) on every rank if one of them could not write its part.
   std::unique_ptr<CheckpointFolder> finish();
 

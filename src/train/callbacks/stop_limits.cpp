@@ -13,7 +13,7 @@ void StopLimits::begin_epoch() {
 }
 
 bool StopLimits::reached_in_epoch(int64_t global_step, bool is_writing) {
-  enum : unsigned { kRequested = 1, kTimeIsUp = 2, kIsWriting = 4 };  // they may differ between ranks
+  enum : unsigned { kRequested = 1, kTimeIsUp = 2, kIsWriting = 4 };  // reports of a rank; ranks agree on their union
   const bool steps_done = options_.max_steps >= 0 && global_step >= options_.max_steps;
   unsigned wanted = 0;
   if (stop_.load(std::memory_order_relaxed))

@@ -1,4 +1,4 @@
-// The limits that end a training: those of the configuration, or a request.
+// The limits at which a training ends: those of the configuration, or a request.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace npu_train::detail {
 
 class StopLimits {
  public:
-  // `options` is read in each call, since a program may change max_steps. request_stop() sets `stop`.
+  // `options` is read in each call, because a program may change max_steps. request_stop() sets `stop`.
   StopLimits(const TrainerOptions& options, std::shared_ptr<const Clock> clock, std::atomic<bool>& stop, Strategy& strategy)
       : options_(options), clock_(std::move(clock)), stop_(stop), strategy_(strategy) {}
 
@@ -23,14 +23,15 @@ class StopLimits {
   void begin_epoch();
   void clear() { reason_.reset(); }
 
-  // Called after a step. The first reason in this order counts: request, max_steps, max_time. Ranks also agree on `is_writing`.
+  // Called after a step. Keeps the first reason that applies, in this order: request, max_steps, max_time. Ranks also agree on
+  // `is_writing`.
   bool reached_in_epoch(int64_t global_step, bool is_writing = false);
-  // Whether a rank was writing its part of a checkpoint, as of the call before the last step.
+  // Returns whether some rank was still writing its part of a checkpoint at the call before the last step.
   bool some_rank_is_writing() const { return some_rank_is_writing_; }
   // Called between epochs: also checks fast_dev_run, max_epochs and early stopping, in this order.
   bool reached(int64_t global_step, int64_t epoch, int64_t attempts, bool early_stopping_is_due);
   bool requested() const { return reason_ == StopReason::Requested; }
-  // Notes that a request has ended the work, and drops the request.
+  // Records that a request has ended the work, and clears the request.
   void end_by_request();
   void end_by_early_stopping() { reason_ = StopReason::EarlyStopping; }
   void drop_request();

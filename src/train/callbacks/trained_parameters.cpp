@@ -27,7 +27,7 @@ void TrainedParameters::refresh() {
   change();
 }
 
-// If slices change, the state of a sharding strategy is reset; the caller loads it.
+// Applies a changed set of trained parameters. If slices change, it resets the state of a sharding strategy, which the caller then loads.
 void TrainedParameters::change() {
   check(std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,
         "TrainLoop::refresh_parameters", "no parameter requires a gradient: there is nothing left to train");

@@ -1,4 +1,4 @@
-// The parameters that are trained, if callbacks freeze some of them or make them trainable again.
+// The set of trained parameters, which changes if callbacks freeze or unfreeze some of them.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@ namespace npu_train::detail {
 
 class TrainedParameters final : public Stateful {
  public:
-  // All arguments are borrowed; `ema` may be nullptr. `parameters`: those of the task.
+  // Borrows all arguments; `ema` may be nullptr. `parameters`: those of the task.
   TrainedParameters(const ParameterSet& parameters, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy)
       : parameters_(parameters), precision_(precision), optimizer_(optimizer), ema_(ema), strategy_(strategy) {}
 
-  // From now on, exactly the parameters that require a gradient are trained. Error(Usage) if there are none, or if their state is sharded.
+  // Trains, from now on, exactly the parameters that require a gradient. Error(Usage) if there are none, or if their state is sharded.
   void refresh();
-  // Logs one warning for parameters that require a gradient and are not trained.
+  // Warns once of parameters that require a gradient but are not trained.
   void warn_of_untrained();
 
-  // Empty until refresh() is called, which means the parameters that the run was set up with.
+  // Empty until refresh() is called: empty means the parameters with which the run was set up.
   State state() const override;
   void load_state(const State& state) override;
 

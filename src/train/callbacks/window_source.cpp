@@ -27,7 +27,7 @@ std::optional<int64_t> WindowSource::length() const {
   return std::min(data.value_or(limit), limit);
 }
 
-// Whether every rank knows when the epoch ends: streams, and data that a program divides among its ranks, may end at any point.
+// Returns whether every rank knows when the epoch ends. A stream, and data that a program divides among its ranks, may end at any point.
 bool WindowSource::length_is_agreed() const { return ranks() == run_.ranks.size() && run_.loader->micro_batches_per_epoch().has_value(); }
 
 // Returns the next batch of this rank in [begin, end).
@@ -60,7 +60,7 @@ std::optional<std::vector<Batch>> WindowSource::next(int64_t& position, double& 
   for (;;) {
     const bool agreed = length_is_agreed();
     if (agreed && finished(position)) {
-      // at its end the loader reports the samples that it omitted
+      // makes the loader report, at its end, the samples that it omitted
       if (!overfit_.enabled() && position >= *run_.loader->micro_batches_per_epoch()) run_.loader->next();
       return std::nullopt;
     }
@@ -77,7 +77,7 @@ std::optional<int64_t> WindowSource::windows_per_epoch() const {
   return (*micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window();
 }
 
-// After a resume with another number of ranks, windows are larger or smaller: the remaining ones are counted back from the end.
+// Counts the remaining windows back from the end of the epoch: after a resume with another number of ranks, windows are larger or smaller.
 int64_t WindowSource::windows_done(int64_t position) const {
   const auto windows = [&](int64_t micro_batches) { return (micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window(); };
   const auto all = length();

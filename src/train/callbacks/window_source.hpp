@@ -17,13 +17,13 @@
 
 namespace npu_train::detail {
 
-// A position counts the micro-batches of an epoch that all ranks have consumed. The window at position p is the micro-batches [p, p + ranks
-// x accumulate_grad_batches); each rank has those of them that its loader gives. So the position is equal on every rank, whether or not a
-// rank had a batch, and a run with another number of ranks can continue from it.
+// Reads windows by position: the number of micro-batches of an epoch that all ranks together have consumed. The window at position p
+// consists of the micro-batches [p, p + ranks x accumulate_grad_batches), of which each rank has those that its loader gives. So the
+// position is equal on every rank, whether or not a rank had a batch, and a run with another number of ranks can continue from it.
 class WindowSource {
  public:
   struct Context {
-    Loader* loader;  // loader of the training data; nullptr for a program that brings its own batches
+    Loader* loader;  // loader of the training data; nullptr for a program that passes its own batches
     const TrainerOptions& options;
     const Clock& clock;
     const Observers& observers;
@@ -34,15 +34,16 @@ class WindowSource {
   explicit WindowSource(Context context) : run_(context), overfit_(context.options.overfit_batches) {}
 
   void begin_epoch(int64_t epoch, int64_t position);
-  // Returns this rank's part of the window at `position`, which moves to the window's end. Empty if only other ranks have a batch in it;
-  // nullopt if the epoch has ended, on all ranks at once. Adds the seconds spent waiting for data.
+  // Returns this rank's part of the window at `position`, and moves `position` to the window's end. Returns an empty list if only other
+  // ranks have a batch in the window, and nullopt if the epoch has ended, on all ranks at once. Adds the seconds spent waiting for data to
+  // `data_wait`.
   std::optional<std::vector<Batch>> next(int64_t& position, double& data_wait);
 
   // Returns nullopt for data of unknown length.
   std::optional<int64_t> windows_per_epoch() const;
   // Returns the number of windows of the current epoch before `position`.
   int64_t windows_done(int64_t position) const;
-  // Whether trainer.val_check_interval requires a validation at `position`; not at the end of the epoch, if its length is known.
+  // Returns whether trainer.val_check_interval requires a validation at `position`; not at the end of the epoch, if its length is known.
   bool validation_is_due(int64_t position) const;
   // Throws Error(Usage) for an interval that is not possible with this data.
   void check_validations() const;
@@ -62,7 +63,7 @@ class WindowSource {
 
   Context run_;
   OverfitBatches overfit_;
-  std::optional<Batch> held_;  // a batch of a later window: the loader omits batches without a readable sample
+  std::optional<Batch> held_;  // a batch of a later window, read early because the loader omits batches without a readable sample
 };
 
 }  // namespace npu_train::detail

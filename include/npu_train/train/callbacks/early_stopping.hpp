@@ -18,13 +18,14 @@ namespace npu_train {
 
 class EarlyStopping final : public Stateful {
  public:
-  /// Error(Usage) for options outside of their limits.
+  /// Error(Usage) for options out of range.
   explicit EarlyStopping(EarlyStoppingOptions options);
 
-  /// Notes the averages of an epoch, or of a validation inside one. Empty averages are ignored: an epoch without a validation counts only
-  /// for a monitor of the training data. A monitored value that is missing or NaN, or whose loss is not finite, is no improvement.
+  /// Notes the averages of an epoch, or of a validation inside one. Empty averages are ignored, so an epoch without a validation counts
+  /// only if the monitor is a metric of the training data. A monitored value that is missing or NaN, or whose loss is not finite, counts as
+  /// no improvement.
   void note(const Scalars& train, const Scalars& val);
-  /// Whether there were `patience` validations (epochs, for a monitor of the training data) in a row without improvement.
+  /// Returns whether there were `patience` validations (epochs, for a monitor of the training data) in a row without improvement.
   bool is_due() const { return options_.enabled && without_improvement_ >= options_.patience; }
   const EarlyStoppingOptions& options() const { return options_; }
 

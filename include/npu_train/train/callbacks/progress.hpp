@@ -1,4 +1,4 @@
-/// Progress for people: a bar on a terminal, plain lines elsewhere.
+/// Progress for a human reader: a bar on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <cstdint>
