@@ -24,7 +24,7 @@ void check_data(const RunConfig& config, const std::function<void(const char*, c
     rule("data.num_workers", [&] { parse_num_workers(workers); });
 }
 
-/// Makes a built-in optimizer without parameters, which reports contradictions between its keys. Returns its lr; 0 for an optimizer of the
+/// Makes a built-in optimizer without parameters, to find contradictions between its keys. Returns its lr; 0 for an optimizer of the
 /// program, which may need parameters.
 double check_optimizer(const RunConfig& config, const Parts& parts) {
   OptimizerRegistry own{"optimizer"};
@@ -33,8 +33,7 @@ double check_optimizer(const RunConfig& config, const Parts& parts) {
   return parts.optimizers.make(config.optimizer, "optimizer", {})->lr();
 }
 
-/// Makes the schedule, which reports contradictions between its keys. It is pure arithmetic; the length of the run may be unknown without
-/// data.
+/// Makes the schedule, to find contradictions between its keys. This is pure arithmetic; the length of the run may be unknown without data.
 void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
   const auto& name = config.lr_scheduler.name;
   if (name.empty() || !parts.schedules.contains(name)) return;
@@ -42,7 +41,7 @@ void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
   ScheduleContext context;
   context.total_epochs = limits.max_epochs;
   context.total_steps = limits.max_steps >= 0 ? limits.max_steps : std::min<int64_t>(limits.max_epochs, 1);
-  if (name != "one_cycle") context.base_lr = lr;  // base_lr of one_cycle affects only a warning, which the run prints
+  if (name != "one_cycle") context.base_lr = lr;  // for one_cycle, base_lr affects only a warning, which the run prints
   parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
 }
 
@@ -93,11 +92,11 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
       "' leads out of output.dir; allowed: a name, or names with '/' between them, without '..'; hint: output.dir chooses another folder");
   rule("sim_npu.hbm", [&] { config.sim_npu.hbm_bytes(); });
   check_data(config, rule);
-  // problems in the part's own table have been reported
+  // skips sections that the part's own table has reported
   const auto sound = [&](const std::string& section) {
     return std::none_of(problems.all().begin(), problems.all().end(), [&](const auto& p) { return p.path.starts_with(section); });
   };
-  // a message that begins with a key is reported at that key
+  // reports an error at the key with which its message begins
   const auto part_rule = [&](const char* path, const PartConfig& part, const std::function<void()>& fn) {
     try {
       fn();
@@ -120,7 +119,7 @@ void resolve_transforms(ConfigNode& data, const TransformRegistry& transforms, C
     if (steps == nullptr) continue;
     const auto path = std::string("data.") + list;
     std::vector<PartConfig> parts;
-    ConfigProblems of_the_table;  // reported with the table
+    ConfigProblems of_the_table;  // not used: the table reports these
     if (!read_value(*steps, path, {}, parts, of_the_table)) continue;
     auto whole = ConfigNode::list({});
     for (size_t i = 0; i < parts.size(); ++i) {

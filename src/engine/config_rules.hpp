@@ -1,4 +1,4 @@
-// Rules beyond the tables: consistency between keys, and values with a grammar of their own.
+// Rules beyond the tables: consistency between keys, and values with a syntax of their own.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@ struct PlainDataOptions : DataOptions {
   static const ConfigTable<PlainDataOptions>& config_table();
 };
 
-/// Returns where the value of a key ("trainer.on_oom") was written.
+/// Returns the position at which the value of a key ("trainer.on_oom") was written.
 using MarkOf = std::function<Mark(const std::string& path)>;
 
 /// Adds inconsistencies between keys to `problems`. Opens no file and no device. `config` has passed its table; its parts are unresolved.
 void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark_of, ConfigProblems& problems);
 
-/// Returns whether `name` in `registry` is the library's own part, not a replacement by the program: only the former is known to be
-/// constructible without side effects, for checking its options.
+/// Returns whether the part `name` in `registry` is the library's own, not a replacement by the program. To check options, only the
+/// library's own part may be made: it is known to have no side effects.
 template <class R>
 bool is_own_part(const R& registry, const R& own, const std::string& name) {
   return own.contains(name) && registry.contains(name) && own.doc(name) == registry.doc(name);

@@ -39,7 +39,7 @@ std::vector<std::string_view> cells_of(std::string_view line) {
   return out;
 }
 
-/// Returns nullopt for a line that RunFiles cannot have written.
+/// Parses a row; nullopt for a line that RunFiles cannot have written.
 std::optional<Row> parse_row(std::string_view line, const std::vector<std::string>& columns) {
   const auto cells = cells_of(line);
   if (cells.size() != columns.size()) return std::nullopt;
@@ -56,8 +56,8 @@ std::optional<Row> parse_row(std::string_view line, const std::vector<std::strin
   return row;
 }
 
-/// Returns the columns of a header; nullopt if RunFiles cannot have written it. In an earlier version, samples_per_second was called
-/// images_per_second.
+/// Returns the columns of a header; nullopt for a header that RunFiles cannot have written. In an earlier version, samples_per_second was
+/// called images_per_second.
 std::optional<std::vector<std::string>> parse_header(std::string_view line) {
   std::vector<std::string> out;
   std::set<std::string_view> names;
@@ -82,9 +82,9 @@ std::string with_columns(std::string_view line, const std::vector<std::string>& 
   return out;
 }
 
-/// Returns whether a row was written before the state of `loop` was saved, or belongs to a validation at that step. A save at the last step
-/// of an epoch precedes the end of that epoch, which then runs again. Each skipped step has a row; `skips` counts them for comparison with
-/// the loop's count.
+/// Returns whether a row was written before the state of `loop` was saved, or belongs to a validation at the step of that state. A state
+/// that was saved at the last step of an epoch precedes the end of the epoch, which then runs again. Each skipped step has a row; `skips`
+/// counts them for comparison with the loop's count.
 bool is_earlier(const TrainLoop& loop, const Row& row, int64_t& skips) {
   if (row.step > loop.global_step()) return false;
   if (row.phase == "epoch") return row.epoch < loop.epoch();
@@ -103,7 +103,7 @@ std::string earlier_rows(const TrainLoop& loop, const fs::path& path, std::vecto
     if (!written) damage = "its first line does not name its columns";
     for (const auto& name : written.value_or(std::vector<std::string>()))
       if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
-    while (written && std::getline(in, line) && !in.eof()) {  // a last line without a line end was truncated by a kill
+    while (written && std::getline(in, line) && !in.eof()) {  // a last line without a line end was cut off when the process was killed
       ++number;
       const auto row = parse_row(line, *written);
       if (!row && damage.empty()) damage = "line " + std::to_string(number) + " cannot be read";
@@ -122,7 +122,7 @@ std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const st
     if (!row || row->step < step) continue;
     out.push_back({row->step, std::string(row->phase), line, {}});
     const auto cells = cells_of(line);
-    for (size_t i = 3; i < cells.size(); ++i)  // after epoch, step and phase
+    for (size_t i = 3; i < cells.size(); ++i)  // the first three are epoch, step and phase
       if (double value = 0; std::from_chars(cells[i].data(), cells[i].data() + cells[i].size(), value).ec == std::errc())
         out.back().values.emplace_back(columns[i], value);
   }

@@ -10,11 +10,11 @@
 
 namespace npu_train::detail {
 
-/// Returns the rows of metrics.csv that were written before the state of `loop`. The columns of the file that `columns` lacks are added to
-/// it. A damaged file is renamed, with a warning; its valid rows are kept.
+/// Returns the rows of metrics.csv that were written before the state of `loop`. Adds columns of the file that are not in `columns` to it.
+/// A damaged file is renamed, with a warning; its valid rows are kept.
 std::string earlier_rows(const TrainLoop& loop, const std::filesystem::path& path, std::vector<std::string>& columns);
 
-/// A row of such text with its values; rows_from() returns the rows from `step` on.
+/// A row of such text, parsed; rows_from() returns the rows from `step` on.
 struct LoggedRow {
   int64_t step = 0;
   std::string phase, line;

@@ -48,13 +48,13 @@ void add_variables(Facts& facts) {
   }
 }
 
-// Returns "model name" on x86; ARM cores report numbers of implementer and part.
+// Returns "model name" on x86, and the numbers of implementer and part on ARM, which reports no name.
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   std::string arm;
   for (std::string line; std::getline(file, line) && arm.size() < 200;) {
     const auto colon = line.find(": ");
-    if (line.empty() && !arm.empty()) break;  // the end of the first core
+    if (line.empty() && !arm.empty()) break;  // the first core is complete
     if (colon == std::string::npos) continue;
     const auto key = line.substr(0, line.find_first_of("\t:"));
     if (key == "model name" || key == "Model" || key == "Hardware") return line.substr(colon + 2);

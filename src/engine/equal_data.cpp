@@ -30,7 +30,7 @@ void describe(std::string& out, const std::string& which, const DatasetInfo& inf
   add_line(out, which + " of samples of shape " + str_cat(at::IntArrayRef(info.shape)));
 }
 
-// Returns everything known after opening the data.
+// Describes the data by everything that is known once they are open.
 std::string description(const DatasetPair& data) {
   std::string out;
   const auto describe_set = [&](const std::string& which, const Dataset* set) {
@@ -46,7 +46,7 @@ std::string description(const DatasetPair& data) {
   return out;
 }
 
-// Returns a digest of a record. If it cannot be read, which a run may tolerate, returns only that fact, because the message may name a
+// Returns a digest of a record. For a record that cannot be read, which a run may tolerate, returns only that fact: the message may name a
 // local file.
 std::string content_of(const Dataset& set, int64_t index) {
   try {
@@ -62,12 +62,12 @@ std::string content_of(const Dataset& set, int64_t index) {
   }
 }
 
-// Two texts with equal numbers of lines: compared contents, and their sources for messages.
+// Two texts with one line per record: the contents to compare, and their sources for messages.
 struct Records {
   std::string contents, places;
 };
 
-// Draws one record from each of several equal parts of the data.
+// Draws one record from each of several equally long parts of the data.
 Records records(const DatasetPair& data, uint64_t seed) {
   Records out;
   for (const auto& [which, set] : {std::pair("training", data.train.get()), std::pair("validation", data.val.get())}) {
@@ -91,7 +91,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-// Error if the lines of a rank differ from those of rank 0. `hosts`: one per rank; `places`: the source of each line.
+// Throws an Error if the lines of a rank differ from those of rank 0. `of_ranks`: one text per rank; `places`: the source of each line.
 void refuse_difference(const std::vector<std::string>& of_ranks, const std::vector<std::string>& hosts,
                        const std::vector<std::string>& places) {
   const auto line = [](const std::vector<std::string>& lines, size_t i) { return i < lines.size() ? lines[i] : std::string(); };

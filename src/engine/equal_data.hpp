@@ -10,8 +10,8 @@ namespace npu_train::detail {
 
 /// Compares the ranks' data: sizes, classes, shapes, and 64 records each of the training and validation data, drawn with `seed`. Streams
 /// are compared by description only, since reading their records would advance them. Error(Data) names the first rank that differs from
-/// rank 0, and the difference. If a data set gives other contents at each read, records are not compared. Collective: all ranks must call
-/// it; random number generators are restored.
+/// rank 0, and the difference. Records are not compared if a data set returns other contents at each read. Every rank must call it.
+/// Restores the random number generators.
 void check_equal_data(Ranks& ranks, const DatasetPair& data, uint64_t seed);
 
 }  // namespace npu_train::detail

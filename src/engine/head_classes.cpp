@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Index of a class in the model and in the file.
+// Pairs of a class's index in the model and in the file.
 using Rows = std::vector<std::pair<int64_t, int64_t>>;
 
 Rows rows_of_both(const std::vector<std::string>& here, const std::vector<std::string>& there) {
@@ -24,7 +24,7 @@ Rows rows_of_both(const std::vector<std::string>& here, const std::vector<std::s
   return out;
 }
 
-// Returns whether the first dimension of both has the classes, and all other dimensions are equal.
+// Returns whether both tensors have a row for each of their classes, and are equal in all other dimensions.
 bool have_outputs(const at::Tensor& own, size_t classes, const at::Tensor& theirs, size_t of_file) {
   return own.dim() > 0 && theirs.dim() == own.dim() && own.size(0) >= static_cast<int64_t>(classes) &&
          theirs.size(0) >= static_cast<int64_t>(of_file) && own.sizes().slice(1) == theirs.sizes().slice(1);

@@ -8,8 +8,9 @@
 
 namespace npu_train::detail {
 
-// Reorders the outputs of a file's head to match `classes`, the model's, if the classes of both are known and differ. Classes that the file
-// lacks get the model's current values. Returns what was moved, for a report. Error(Checkpoint) without a Model::head.
+// Reorders the outputs of a file's head to match `classes`, the model's classes, if the classes of both are known and differ. Classes that
+// the file lacks get the model's current values. Returns a line for each reordered tensor, for a report. Error(Checkpoint) without a
+// Model::head.
 std::vector<std::string> move_head_to_classes(WeightsFile& file, const Model& model, const std::vector<std::string>& classes);
 
 }  // namespace npu_train::detail

@@ -65,7 +65,7 @@ class Completion {
 
   bool same_model() const { return model_.name == network_.model || named_size_; }
   bool is_open(const HubOption& o) const { return option_in(model_.options, o.option) == nullptr && !(named_size_ && o.size); }
-  // If `all`, also fills in options of the rule Open.
+  // Fills in the options that are not set; those of the rule Open only if `all`.
   PartConfig filled(bool all) const {
     auto out = model_;
     for (const auto& o : network_.options)
@@ -73,7 +73,7 @@ class Completion {
         out.options.set(o.option, o.value);
     return out;
   }
-  // Collects the options that contradict the file, "num_attention_heads is 32, model.heads is 12", and the keys to set.
+  // Collects the options that contradict the file ("num_attention_heads is 32, model.heads is 12"), and the keys to set.
   void compare(std::vector<std::string>& lines, std::vector<std::string>& keys) const {
     const auto complete = filled(/*all=*/true).options;  // two keys of the file may correspond to one option of ours
     for (const auto& o : network_.options) {
@@ -98,7 +98,7 @@ class Completion {
                   "model.weights_strict=false loads the weights nevertheless");
 }
 
-// Throws, or only warns if not `strict`.
+// Throws if `strict`, otherwise only warns.
 void check_network(const std::string& config, const std::vector<std::string>& lines, const std::vector<std::string>& keys, bool strict) {
   if (lines.empty()) return;
   if (strict) refuse(config, lines, keys);
@@ -137,7 +137,7 @@ PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all) {
     const Completion completion(*network, model, parts);
     return completion.same_model() ? completion.filled(all) : model;
   } catch (const Error&) {
-    return model;  // reported by the check of the complete model
+    return model;  // the check of the complete model reports it
   }
 }
 
@@ -148,7 +148,7 @@ void fill_model_from_weights(ConfigNode& config, const Parts& parts) {
   model.options = *node;
   const auto* name = node->find("name");
   if (name != nullptr && name->is_scalar()) model.name = name->scalar();
-  if (name != nullptr && model.name.empty()) return;  // reported with the table
+  if (name != nullptr && model.name.empty()) return;  // the table reports it
   model.options.erase("name");
   const auto filled = with_hub_options(model, parts, /*all=*/false);
   if (model.name.empty()) {
@@ -180,7 +180,7 @@ PartConfig with_weights_options(PartConfig model, const Parts& parts, const std:
     return model;
   }
   lines = network->foreign;
-  if (network->model.empty()) {  // a size that ours does not support
+  if (network->model.empty()) {  // our network does not support this size
     if (model.name.empty()) refuse(path.string(), lines, {});
     check_network(path.string(), lines, {}, strict);
     return model;

@@ -16,7 +16,7 @@ namespace {
 constexpr double kImagenetShare = 0.875;
 constexpr const char* kPreparation = "preparation of images";
 
-// A JSON object of one file, with defaults for missing keys.
+// Reads a JSON object of one file, with defaults for missing keys.
 class Reader {
  public:
   Reader(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
@@ -56,7 +56,7 @@ std::string known_filter(const std::string& filter, const std::string& file) {
 
 PartConfig normalize(ConfigNode mean, ConfigNode std) { return part("normalize", {{"mean", std::move(mean)}, {"std", std::move(std)}}); }
 
-// timm's transforms_imagenet_eval(), with the defaults of its resolve_data_config().
+// Returns the steps of timm's transforms_imagenet_eval(), with the defaults of its resolve_data_config().
 std::vector<PartConfig> timm_steps(const Reader& file, int64_t side) {
   const auto mode = file.text("crop_mode", "center");
   const double share = file.number("crop_pct", kImagenetShare);
@@ -74,10 +74,10 @@ std::vector<PartConfig> timm_steps(const Reader& file, int64_t side) {
 
 struct Size {
   int64_t pixels = 0;
-  bool exact = false;  // of both sides; otherwise of the shorter one
+  bool exact = false;  // true: `pixels` is the length of both sides; false: of the shorter one
 };
 
-// `size` or `crop_size`: a number, {height, width} or {shortest_edge}.
+// Reads `size` or `crop_size`: a number, {height, width} or {shortest_edge}.
 Size size_of(const Reader& file, const char* key, bool number_is_exact) {
   const auto& value = *file.find(key);
   if (!value.is_object()) return {value.integer(file.where(key)), number_is_exact};
@@ -90,13 +90,13 @@ Size size_of(const Reader& file, const char* key, bool number_is_exact) {
 }
 
 std::string hub_filter(const Reader& file, bool is_vit) {
-  const auto number = static_cast<int>(file.number("resample", is_vit ? 2 : 3));  // PIL.Image.Resampling
+  const auto number = static_cast<int>(file.number("resample", is_vit ? 2 : 3));  // a number of PIL.Image.Resampling
   const char* const names[] = {"nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"};
   check(number >= 0 && number < 6, ErrorKind::Checkpoint, kPreparation, file.where("resample"), " is ", number, "; allowed: 0 to 5");
   return known_filter(names[number], file.file());
 }
 
-// The image processors of transformers, of which one square remains in the end.
+// Returns the steps of transformers' image processors, which must end in one square.
 std::vector<PartConfig> hub_steps(const Reader& file, int64_t side) {
   const auto type = file.text("image_processor_type", file.text("feature_extractor_type", ""));
   const bool is_vit = type.starts_with("ViT") || type.starts_with("DeiT"), is_convnext = type.starts_with("ConvNext");

@@ -1,4 +1,4 @@
-// The preparation of images that the files next to pretrained weights describe.
+// Image preparation that the files next to pretrained weights describe.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 namespace npu_train::detail {
 
 struct HubPreparation {
-  std::string file;               // that describes it
-  std::vector<PartConfig> steps;  // all sizes and numbers are given
+  std::string file;               // the file that describes it
+  std::vector<PartConfig> steps;  // steps with all sizes and numbers
 };
 
 // Reads timm's pretrained_cfg in config.json, or Hugging Face's preprocessor_config.json, in the folder of `weights`. `side`: pixels of the
 // model's images; other sizes of the file are scaled by the same factor. Returns nullopt if there is neither. Error(Checkpoint) for a
-// preparation that the transforms do not have; a filter that they do not have is replaced, with a warning.
+// preparation that the transforms do not support; a filter that they do not support is replaced, with a warning.
 std::optional<HubPreparation> hub_preparation(const std::filesystem::path& weights, int64_t side);
 
 }  // namespace npu_train::detail

@@ -1,5 +1,5 @@
-// Converts a ViT with `qkv: split` to torchvision's network, whose attention has one projection: [q; k; v] along the first dimension. SGD
-// and Adam are elementwise, so their state is joined in the same way.
+// Converts a ViT with `qkv: split` to torchvision's network, whose attention has a single projection: [q; k; v] along the first dimension.
+// SGD and Adam work element by element, so their state is joined in the same way.
 #pragma once
 
 #include "npu_train/base/parameter_set.hpp"
@@ -11,13 +11,13 @@ namespace npu_train::detail {
 /// Returns whether the tensors belong to a ViT with split projections.
 bool has_split_projections(const NamedTensors& tensors);
 
-/// Joins q_proj.weight, k_proj.weight and v_proj.weight into "....self_attention.in_proj_weight", at the position of the first; likewise
-/// biases. Other tensors are unchanged. Error(Checkpoint) if one of the three is missing.
+/// Joins q_proj.weight, k_proj.weight and v_proj.weight into "....self_attention.in_proj_weight", at the position of the first, and their
+/// biases likewise. Other tensors are unchanged. Error(Checkpoint) if one of the three is missing.
 NamedTensors join_projections(const NamedTensors& tensors);
 ParameterSet join_projections(const ParameterSet& parameters);
 
 /// Joins the state of an optimizer, "SLOT/PARAMETER". Numbers (such as steps) must be equal for the three. Error(Usage) if they differ, or
-/// only some have a state, because the three were then not trained alike.
+/// if only some of the three have a state, because they were then not trained alike.
 State join_projections(const State& optimizer);
 
 }  // namespace npu_train::detail

@@ -21,7 +21,7 @@
 namespace npu_train {
 namespace {
 
-/// Returns whether the model's parameters themselves have low precision ("bf16-true").
+/// Returns whether the model's parameters themselves are in low precision ("bf16-true").
 bool has_low_parameters(const Precision& precision) {
   return precision.low_precision_dtype() != at::kFloat && !precision.name().ends_with("-mixed");
 }
@@ -79,7 +79,7 @@ void check_norm(const Model& model, const AmpModules& modules, const std::string
   const Block* owner = nullptr;
   for (const auto& block : model.blocks)
     if (in_modules(norm, paths_of(model, block))) owner = &block;
-  for (const auto& block : model.blocks) {  // a layer outside of all blocks counts as part of the first and the last
+  for (const auto& block : model.blocks) {  // a layer outside of all blocks counts as part of the first block and of the last one
     const bool concerned = owner != nullptr ? owner == &block : &block == &model.blocks.front() || &block == &model.blocks.back();
     check(!concerned || !modules.keeps_fp32(block.name), ErrorKind::Usage, "amp.low_precision_modules", "'", norm,
           "' cannot have low precision inside the block '", block.name, "', which computes in fp32; hint: name the block instead");
@@ -144,7 +144,7 @@ void keep_in_fp32(Model& model, const AmpModules& modules, const Device& device,
   const bool low_parameters = has_low_parameters(precision);
   for (auto& block : model.blocks) {
     if (!modules.keeps_fp32(block.name)) continue;
-    const bool give_back = low_parameters && block.name != model.blocks.back().name;  // the next block has low-precision parameters
+    const bool give_back = low_parameters && block.name != model.blocks.back().name;  // the next block expects low-precision inputs
     block.forward = [inner = block.forward, device, give_back](const ForwardContext& context, const at::Tensor& x) {
       const Fp32Region region(device);
       const auto y = inner(context, region.in(x));
@@ -181,7 +181,7 @@ std::vector<std::string> autocast_weights(const Model& model, const RunConfig& c
   if (!casts || model.module == nullptr || has_product_in_fp32(precision)) return {};
   if (precision_policy(precision_options(config), device).emulated) return {};
   const auto modules = amp_modules(config.amp);
-  // If some blocks are in fp32, only layers that are known to run in other blocks.
+  // If some blocks compute in fp32, takes only layers that are known to run in other blocks.
   std::vector<std::string> paths;
   const bool has_fp32 = std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& b) { return modules.keeps_fp32(b.name); });
   for (const auto& block : model.blocks)

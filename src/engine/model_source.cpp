@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kSource = "model";
 
-// Rejects a freshly initialised head, too, because its predictions would be random.
+// Rejects weights that do not fit, and also a newly initialised head, because its predictions would be random.
 void check_fit(const WeightsReport& report, ModelSource::Fit fit, const std::string& what) {
   if (fit == ModelSource::Fit::Reported) return;
   const auto hint = report.fitting_keys.empty() ? "the model and its number of classes must match the weights"

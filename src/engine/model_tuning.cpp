@@ -54,7 +54,7 @@ ConfigNode tuning_of(const PartConfig& part, const PartConfig& without) {
   return out;
 }
 
-// Adds errors to `problems`; the result is valid if there are none. `stages` receives those of model.unfreeze.
+// Reads the tuning keys. Adds errors to `problems`; without errors, the result is valid. `stages` receives the stages of model.unfreeze.
 ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigProblems& problems,
                         std::vector<detail::UnfreezeStage>* stages = nullptr) {
   TuningKeys read;
@@ -78,7 +78,7 @@ ModelTuning read_tuning(const ConfigNode& keys, const std::string& path, ConfigP
           .allow_unused_classes = read.allow_unused_classes};
 }
 
-// Reports unknown keys that resemble a tuning key: the model's own table would not suggest these.
+// Reports unknown keys that resemble a tuning key, because the model's own table would not suggest a tuning key.
 void report_near_misses(const ModelParts& models, PartConfig& part, const std::string& path, ConfigProblems& problems) {
   if (!models.contains(part.name)) return;
   std::vector<std::string> names;

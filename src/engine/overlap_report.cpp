@@ -14,7 +14,7 @@ void OverlapReport::on_fit_start(TrainLoop& /*loop*/) { *this = OverlapReport();
 
 void OverlapReport::on_step_end(TrainLoop& loop, const StepReport& /*report*/) {
   const auto times = loop.parts().strategy->reduction_times();
-  if (times.end == end_) return;  // reports are a step late, so one may repeat the last window at the end of an epoch
+  if (times.end == end_) return;  // reports come one step late, so at the end of an epoch the last window may appear twice
   end_ = times.end;
   windows_ += 1;
   communication_ += times.communication();

@@ -1,4 +1,4 @@
-// Reports at the end of a run which share of the communication overlapped with backward passes.
+// Reports at the end of a run what share of the communication overlapped with backward passes.
 #pragma once
 
 #include "npu_train/train/callback.hpp"
@@ -10,7 +10,7 @@ class OverlapReport final : public Callback {
   static constexpr double kTarget = 0.7;
   void on_fit_start(TrainLoop& loop) override;
   void on_step_end(TrainLoop& loop, const StepReport& report) override;
-  // Logs one line for all ranks; a collective call.
+  // Logs one line for all ranks. Every rank must call it.
   void on_fit_end(TrainLoop& loop, const RunResult& result) override;
 
  private:

@@ -12,11 +12,11 @@ namespace {
 
 const char* const kMetricsDoc = "metrics by name, instead of those of the task; the first one is the monitor's default";
 
-/// ClassifierOptions with metrics by name.
+/// Keys of the task classifier: ClassifierOptions with metrics by name.
 struct ClassifierKeys {
   double label_smoothing = 0;
   std::vector<double> class_weights{};
-  bool balanced_classes = false;  ///< the run has replaced it by class_weights
+  bool balanced_classes = false;  ///< already replaced by class_weights when the task is made
   double focal_gamma = 0;
   std::vector<PartConfig> metrics{};
   static const ConfigTable<ClassifierKeys>& config_table() {

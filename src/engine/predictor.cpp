@@ -15,7 +15,7 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kUsualSide = 224;  // image side of a model without a description of its input
+constexpr int64_t kUsualSide = 224;  // image side of a model that does not describe its input
 
 bool is_resize(const PartConfig& step) { return step.name == "resize"; }
 
@@ -38,7 +38,7 @@ std::vector<PartConfig> transforms_of(const RunConfig& config, int64_t size) {
   ConfigNode only = ConfigNode::map();
   if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
   auto steps = bind<Transforms>(only, "data").val_transforms;
-  // Images of the data set may all have one size; others are resized and cropped to the model's size.
+  // Images of the data set may all have one size. Others are resized and cropped to the model's size.
   const auto resized = std::find_if(steps.rbegin(), steps.rend(), is_resize);
   if (resized == steps.rend())
     steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));
@@ -51,7 +51,7 @@ ImagePreparation preparation_of_run(const RunConfig& run, int64_t size, const Pa
   return {transforms_of(run, size), {size, ImagePreparation::imagenet_mean(), ImagePreparation::imagenet_std()}, parts.transforms};
 }
 
-/// Returns the preparation that the files next to the weights describe, and ImageNet's without such a file.
+/// Returns the preparation that the files next to the weights describe; without such a file, ImageNet's.
 ImagePreparation preparation_of_weights(const SourcedModel& from, int64_t size, const Parts& parts) {
   const bool takes_images = !from.model.inputs.empty() && from.model.inputs.front().shape.size() == 4;
   auto described = takes_images && !from.weights.empty() ? detail::hub_preparation(from.weights, size) : std::nullopt;

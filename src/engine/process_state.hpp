@@ -1,4 +1,4 @@
-// Scoped process-wide settings of libtorch for a run. Settings that the run does not configure are unchanged.
+// Process-wide settings of libtorch that a run changes in a scope. Settings that the run does not configure are unchanged.
 #pragma once
 
 #include <ATen/Context.h>
@@ -13,7 +13,8 @@
 
 namespace npu_train {
 
-/// A process-wide setting of libtorch, changed while at least one object exists, because trainers in several threads may end in any order.
+/// A process-wide setting of libtorch that stays changed as long as any of these objects exists: trainers in several threads may end in any
+/// order.
 template <class Value>
 class SharedSetting {
  public:
@@ -24,7 +25,7 @@ class SharedSetting {
     int users = 0;
     Value before{};
   };
-  /// Changes nothing without `wanted`.
+  /// Changes nothing if `wanted` is empty.
   SharedSetting(Place& place, const std::optional<Value>& wanted) : place_(wanted ? &place : nullptr) {
     if (place_ == nullptr) return;
     const std::lock_guard lock(place.mutex);
@@ -97,11 +98,11 @@ inline std::optional<Tf32> tf32_of(const RunConfig& config) {
   return Tf32{precision, precision};
 }
 
-/// The scope of a Trainer's call: threads, determinism, and random numbers. The generators belong to the process, so the constructor
-/// installs the run's state; the destructor saves it and restores the program's state.
+/// The scope of a Trainer's call: sets threads, determinism and random numbers. The generators belong to the process, so the constructor
+/// installs the run's state, and the destructor saves it and restores the program's state.
 class ProcessState {
  public:
-  /// `rng` is empty before the first call. `inside` is true during the lifetime.
+  /// `rng` is empty before the first call. `inside` is true while this object exists.
   ProcessState(const RunConfig& config, State& rng, bool& inside)
       : threads_(threads_of_rank(config)),
         deterministic_(determinism(), determinism_of(config)),

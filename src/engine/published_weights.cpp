@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWhere = "weights";
 
-// Returns the Python command that writes a library's weights to a file.
+// Returns the Python command with which a library writes its weights to a file.
 std::string how_to_get(const std::string& scheme, const std::string& name) {
   const auto last = name.substr(name.rfind('/') + 1);
   if (scheme == "timm")
@@ -39,7 +39,7 @@ std::string variable(const char* name) {
   return set != nullptr ? set : "";
 }
 
-// During its lifetime no other process has the folder, if the file system can lock.
+// A lock on a folder: in its scope, no other process uses the folder, if the file system supports locks.
 class FolderInUse {
  public:
   explicit FolderInUse(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
@@ -56,7 +56,7 @@ class FolderInUse {
   int fd_;
 };
 
-// By coreutils; "" if they are not installed.
+// Returns the checksum, computed by coreutils; "" if they are not installed.
 std::string sha256_of(const fs::path& file) {
   const auto result = run_command({"sha256sum", "--", file.string()}, {.deadline = std::nullopt});
   check(result.end == CommandResult::End::NotFound || result.ok(), ErrorKind::Data, kWhere, file.string(), ": sha256sum failed");
@@ -106,7 +106,7 @@ fs::path cached_weights(const PublishedWeights& weights, const fs::path& cache) 
   if (fs::exists(file, error)) return file;
   check_online(weights.url, "copy the file to " + file.string() + ", where torch.hub has it too");
   make_folder(cache);
-  // One rank of a machine downloads; the others wait for it.
+  // Lets one rank of a machine download while the others wait.
   const FolderInUse lock(cache);
   if (fs::exists(file, error)) return file;
   log_info("downloading ", weights.url);

@@ -1,4 +1,4 @@
-// Weights that a library publishes, by name: "torchvision://resnet50" or "torchvision://resnet50/IMAGENET1K_V1".
+// Weights that a library publishes under a name: "torchvision://resnet50" or "torchvision://resnet50/IMAGENET1K_V1".
 #pragma once
 
 #include <filesystem>
@@ -9,22 +9,22 @@ namespace npu_train::detail {
 struct PublishedWeights {
   std::string url;
   std::string file;    // name in the cache
-  std::string sha256;  // its first digits
+  std::string sha256;  // first digits of the file's checksum
 };
 
-// Whether a path is a name with a scheme.
+// Returns whether a path is such a name: it begins with a scheme.
 bool is_published_name(const std::string& path);
 
-// Returns the address of named weights; without the second part of the name, those of torchvision's DEFAULT. Error(Usage) for a name that
-// is not published, with the nearest one, and for libraries whose weights are not fetched, with the command that writes them to a file.
+// Returns the address of named weights; without the second part of the name, that of torchvision's DEFAULT. Error(Usage) for a name that is
+// not published, with the nearest one, and for libraries whose weights are not fetched, with the command that writes them to a file.
 PublishedWeights published_weights(const std::string& name);
 
-// Returns the cache that torch.hub uses too: $TORCH_HOME/hub/checkpoints, by default below ~/.cache/torch. Error(Data) without a home
+// Returns the cache that torch.hub also uses: $TORCH_HOME/hub/checkpoints, by default below ~/.cache/torch. Error(Data) without a home
 // folder.
 std::filesystem::path hub_cache();
 
-// Returns the file of these weights in `cache`. Downloads it if it is not there (data/download.hpp). The file appears complete and with the
-// right checksum, or not at all. Error(Data) names the step that failed and the remedy.
+// Returns the file of these weights in `cache`. Downloads it if it is missing (data/download.hpp); it appears complete and with the right
+// checksum, or not at all. Error(Data) names the step that failed and the remedy.
 std::filesystem::path cached_weights(const PublishedWeights& weights, const std::filesystem::path& cache);
 
 }  // namespace npu_train::detail

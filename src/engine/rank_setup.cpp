@@ -25,7 +25,8 @@ namespace {
 
 constexpr int kManyRanks = 64;  // with more ranks, all_to_all costs more than it saves
 
-/// Checks trainer.devices against the launch. Our launcher may have started fewer processes, after a failure or by --nproc.
+/// Compares trainer.devices with the launch. Accepts fewer processes from our own launcher, which may have started fewer after a failure or
+/// by --nproc.
 void check_devices(const Launch& launch, const std::string& devices) {
   const int wanted = parse_devices(devices);
   if (wanted == 0 || wanted == launch.local_world_size || launch.launcher == "npu_train") return;
@@ -58,14 +59,14 @@ void report_offload(const DistOptions& dist, const Device& device) {
     log_info("dist.offload=", dist.offload, ": the optimizer computes on the host, whose memory has its state and averages of weights");
 }
 
-// Returns `before` with the compression method and its first step; "" without compression.
+// Returns `before`, followed by the compression method and its first step; "" without compression.
 std::string compressed_by(const char* before, const DistOptions& dist) {
   if (dist.compression == "none") return {};
   const auto start = dist.compression_start;
   return before + dist.compression + (start == 0 ? std::string() : " from step " + std::to_string(start + 1) + " on");
 }
 
-// Reports which ranks reduce together, after the report of the strategy.
+// Reports which ranks reduce together. Call it after the strategy was reported.
 void report_groups(const ProcessGroup& group, const DistOptions& dist) {
   if (!dist.has_groups()) return;
   const int size = dist.group_size_of(group), count = (group.size() + size - 1) / size;
@@ -104,13 +105,13 @@ RankSetup::RankSetup(const RunConfig& config, const Device& device, const Parts&
     return;
   }
   if (group_ == nullptr) {
-    check_collectives(launch.local_world_size, device, config.dist);  // before waiting for the others
+    check_collectives(launch.local_world_size, device, config.dist);  // checked before this rank waits for the others
     group_ = make_process_group(launch, config.dist, std::move(stopped));
   }
   sharding_ = sharding_of(wanted).value_or(Sharding::None);
   auto dist = config.dist;
   is_open_ = wanted == "auto";
-  if (is_open_) dist.shard_size = "auto";  // for shards that choose() may create
+  if (is_open_) dist.shard_size = "auto";  // prepares for shards, which choose() may introduce
   set_strategy(std::make_shared<DataParallelStrategy>(group_, dist, device.c10(), sharding_));
   if (strategy_->ranks().is_main()) report_offload(config.dist, device);
 }
@@ -134,7 +135,7 @@ void RankSetup::divide(const RunConfig& config, const ParameterSet& all, bool ha
     if (!p.value.requires_grad()) frozen += static_cast<double>(p.value.nbytes());
   auto chosen = Sharding::None;
   TrainingState state;
-  // Probe optimizers and tasks only if the result matters.
+  // Builds a probe optimizer and task only if they can change the result.
   if (total > 0 && least_sharding(most_state_of(trained, config, offloads_), own, frozen, 2, Sharding::Optimizer) != Sharding::None) {
     state = state_of(trained, config, parts, offloads_);
     const auto most = most_sharding(config, trained, has_blocks, parts);
@@ -177,7 +178,7 @@ void RankSetup::report(const DistOptions& given) const {
 
 namespace {
 
-// Collects every value by its path, such as "optimizer.lr".
+// Collects every scalar value under its path, such as "optimizer.lr".
 void collect_values(const ConfigNode& node, const std::string& path, std::map<std::string, std::string>& out) {
   const auto under = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   for (const auto& member : node.members()) collect_values(member.value, under(member.key), out);

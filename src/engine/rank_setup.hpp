@@ -1,4 +1,4 @@
-// The parts of a Trainer that depend on being one of several processes.
+// The parts of a Trainer that depend on whether it is one of several processes.
 #pragma once
 
 #include <functional>
@@ -15,19 +15,20 @@
 
 namespace npu_train {
 
-// The processes of a training.
+// The processes of a training, from the view of one rank.
 class RankSetup {
  public:
-  // Joins the processes of `parts`, otherwise those of this process's launch. Waits for the other ranks until `stopped` returns true.
+  // Joins the processes that `parts` provides, otherwise those of this process's launch. Waits for the other ranks until `stopped` returns
+  // true.
   RankSetup(const RunConfig& config, const Device& device, const Parts& parts, std::function<bool()> stopped);
 
-  // Returns the strategy; with trainer.strategy=auto it shards nothing before choose().
+  // Returns the strategy. With trainer.strategy=auto, it shards nothing until choose() is called.
   const std::shared_ptr<Strategy>& strategy() const { return strategy_; }
-  // With trainer.strategy=auto, chooses the least sharding for training `all` parameters that fits, the same on all ranks. Call it before
-  // Strategy::set_units() and setup(). `has_blocks`: the model declares blocks. Reports the strategy.
+  // With trainer.strategy=auto, chooses the least sharding with which a training of the parameters `all` fits, the same on all ranks. Call
+  // it before Strategy::set_units() and setup(). `has_blocks`: the model declares blocks. Reports the strategy.
   void choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
-  // Returns the number of ranks at the first start, which determines the global batch and learning rates. After a restart with fewer ranks
-  // it is a multiple of their number.
+  // Returns the number of ranks when the run was first started, which determines the global batch and learning rates. After a restart with
+  // fewer ranks, it is a multiple of their number.
   int first_number() const { return first_number_; }
   // Returns whether parameters are sharded, or choose() may decide that.
   bool may_shard_parameters() const { return is_open_ || strategy_->shards_parameters(); }
@@ -43,27 +44,27 @@ class RankSetup {
   std::string starter_;
   int first_number_ = 1;
   Sharding sharding_ = Sharding::None;
-  bool is_open_ = false;  // choose() has yet to decide
+  bool is_open_ = false;  // choose() has not decided yet
   std::shared_ptr<Strategy> strategy_;
 };
 
-// Error(Usage) that names the first rank with another library version or configuration, and the value that differs.
+// Error(Usage) if ranks differ in the library's version or the configuration; it names the first such rank, and the value that differs.
 void check_equal_on_ranks(Ranks& ranks, ConfigNode resolved);
 
-// Returns `parameters`, those of the task, and its buffers.
+// Returns `parameters`, which are those of the task, and the task's buffers.
 std::vector<at::Tensor> weights_of(Task& task, const ParameterSet& parameters);
 
-// Returns the factor for the schedule's learning rates by trainer.lr_scaling and the number of ranks.
+// Returns the factor on the schedule's learning rates that follows from trainer.lr_scaling and the number of ranks.
 double lr_scale_of_ranks(const Ranks& ranks, int first_number, const std::string& lr_scaling);
 
-// Returns the micro-batches per step and rank, if `accumulated` are configured for `first_number` ranks.
+// Returns the number of micro-batches per step and rank, if `accumulated` are configured for `first_number` ranks.
 int64_t micro_batches_of_rank(const Ranks& ranks, int first_number, int64_t accumulated);
 
-// Sets `num_workers: auto` to this rank's share if several ranks share the host.
+// Replaces `num_workers: auto` by this rank's share if several ranks share the host.
 void share_workers(DataOptions& data);
 
-// Returns the CPU threads: trainer.threads if set; otherwise this rank's share if several ranks share the host and OMP_NUM_THREADS is not
-// set; otherwise 0, for libtorch's default.
+// Returns the number of CPU threads: trainer.threads if set; otherwise this rank's share if several ranks share the host and
+// OMP_NUM_THREADS is not set; otherwise 0, which means libtorch's default.
 int threads_of_rank(const RunConfig& config);
 
 }  // namespace npu_train

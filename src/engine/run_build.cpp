@@ -45,7 +45,7 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   using Kind = CheckpointPlan::Kind;
   if (plan.kind == Kind::None) return model;
   std::vector<bool> marks(model.blocks.size(), true);
-  if (!marks.empty()) marks.back() = false;  // the last block's backward follows immediately
+  if (!marks.empty()) marks.back() = false;  // recomputing the last block saves nothing: its backward follows immediately
   if (plan.kind == Kind::Budget && !marks.empty()) {
     const auto scope = precision.forward_scope();
     const auto small = [&](int64_t n) { return to_device(example_batch(model.inputs, {.samples = n, .zeros = true}), device); };
@@ -62,7 +62,7 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   return with_checkpoints(std::move(model), marks, plan.every);
 }
 
-/// Gives a task with random numbers the run's seed, unless it has its own in the configuration.
+/// Passes the run's seed to a task that draws random numbers, unless the configuration sets the task's own seed.
 PartConfig with_run_seed(PartConfig task, int64_t seed, const Parts& parts) {
   const auto fields = parts.tasks.describe(task.name);
   const bool draws = std::any_of(fields.begin(), fields.end(), [](const FieldInfo& f) { return f.name == "seed"; });
@@ -70,7 +70,7 @@ PartConfig with_run_seed(PartConfig task, int64_t seed, const Parts& parts) {
   return task;
 }
 
-// Replaces balanced_classes of a task by the weights of the training data, so that the resolved configuration has the numbers.
+// Replaces a task's balanced_classes by the weights that follow from the training data, so that the resolved configuration has the numbers.
 // Classes of the model without data have the weight 1.
 PartConfig with_class_weights(PartConfig task, const DatasetPair& data, int64_t model_classes) {
   const auto* balanced = task.options.find("balanced_classes");
@@ -115,7 +115,7 @@ bool moves_in_units(const Strategy& strategy, const RunConfig& config) {
   return strategy.shards_parameters() && CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind != CheckpointPlan::Kind::Budget;
 }
 
-/// Checks monitors against the metrics of a task. Possible without its model only for the library's tasks.
+/// Checks monitors against the metrics of a task. Only the library's tasks can be checked before their model exists.
 void check_monitors(const RunConfig& config, const Parts& parts) {
   if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return;
   Model none;
@@ -124,7 +124,7 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
   detail::check_monitors(*parts.tasks.make(config.task, "task", none, parts.metrics), config.checkpoint, config.early_stopping);
 }
 
-/// Logs each group that a rule of the configuration has made, with its rate and weight decay.
+/// Logs each group that a rule of the configuration has made, with its learning rate and weight decay.
 void announce_groups(const Optimizer& optimizer) {
   const auto& groups = optimizer.groups();
   if (groups.size() <= default_groups().size()) return;
@@ -233,8 +233,8 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (config.dist.preset == "communication" && strategy->ranks().size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
 }
 
-/// A wrong number of classes would go unnoticed: surplus outputs are merely trained to be improbable. The task classifier would take
-/// several classes, or numbers, for probabilities of one class.
+/// Rejects a number of classes that differs from the data's, which would go unnoticed: surplus outputs are merely trained to be improbable.
+/// Also rejects the task classifier for targets of several classes or of numbers, which it would take for probabilities of one class.
 void Run::check_number_of_classes(const RunConfig& config, const Parts& parts) const {
   const auto* images = dynamic_cast<const ImageDataset*>(data.train.get());
   check(images == nullptr || images->targets() == 0 || config.task.name != "classifier", ErrorKind::Usage, "task.name",
@@ -248,7 +248,7 @@ void Run::check_number_of_classes(const RunConfig& config, const Parts& parts) c
         model.num_classes > in_data ? "; model.allow_unused_classes=true trains outputs without data" : "");
 }
 
-/// Writes the statistics of the images into `normalize`, because a checkpoint must contain them without the data.
+/// Writes the statistics of the images into `normalize`, because a checkpoint must contain them to be usable without the data.
 void Run::write_statistics() {
   const auto info = data.info();
   auto* options = resolved.find("data");
@@ -295,7 +295,8 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
   }
 }
 
-// Gathers weights in low precision, on all ranks or on none. Only for built-in networks, because others may read weights in other ways.
+// Gathers weights in low precision, on all ranks or on none. Only for built-in networks, because others may read their weights in other
+// ways.
 ParameterSet Run::gather_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const {
   if (!detail::is_own_part(parts.models, builtin_parts().models, config.model.name)) return trained;
   const auto names = autocast_weights(model, config, device, trained, *precision);
@@ -320,7 +321,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
   if (strategy->shards_parameters()) trained = gather_in_low_precision(config, trained, parts);
   memory.end();
   const auto updated = strategy->setup(trained);
-  if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // tensors that are not sharded
+  if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // moves the tensors that are not sharded
   memory.report();
   precision->set_updated(updated);
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated, all);
@@ -364,7 +365,7 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   auto options = config.trainer;
   options.fast_dev_run = false;  // a trial run keeps the schedule of the full run
   const auto rounds = limited_rounds(options, train->rounds_per_epoch());
-  if (rounds && config.trainer.max_epochs > 0) {  // whichever limit is reached first
+  if (rounds && config.trainer.max_epochs > 0) {  // the limit that is reached first counts
     const auto k = config.trainer.accumulate_grad_batches;
     const auto by_epochs = (*rounds + k - 1) / k * config.trainer.max_epochs;
     context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);
@@ -381,7 +382,8 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
                 schedule->by_epoch() ? " epochs" : " steps", " of this run; hint: a shorter step_size or earlier milestones");
 }
 
-// Counts a backward pass as twice the forward pass. Products are measured in fp32 and in the precision's dtype; the faster one counts.
+// Sets the FLOP per sample, counting a backward pass as twice the forward pass, and the speed of matrix products, measured in fp32 and in
+// the precision's dtype; the faster one counts.
 void Run::measure_flops(LoopParts& p) const {
   check(model.module != nullptr, ErrorKind::Usage, "trainer.mfu", "a task without a model has no FLOPs to count; allowed: false");
   constexpr double kPasses = 3;

@@ -13,16 +13,16 @@
 
 namespace npu_train {
 
-/// The objects of one run, declared in an order that allows their destruction. Objects set before build() (task, data) are not made from
+/// The objects of one run, declared in an order in which they can be destroyed. Objects set before build() (task, data) are not made from
 /// the configuration.
 struct Run {
   Device device;
   DatasetPair data;
   std::vector<std::string> classes;  // classes that the configuration's data must have; empty: their own
-  Split validated = Split::Val;      // the part of the configuration's data that is validated
+  Split validated = Split::Val;      // the part of the configuration's data on which the run validates
   Model model;
   std::shared_ptr<Task> task;
-  std::shared_ptr<const ParameterSet> parameters;  // of the task
+  std::shared_ptr<const ParameterSet> parameters;  // parameters of the task
   std::unique_ptr<Precision> precision;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<LrSchedule> schedule;
@@ -34,7 +34,7 @@ struct Run {
   std::unique_ptr<TrainLoop> loop;
   std::vector<std::unique_ptr<RunObserver>> observers;  // destroyed first
 
-  /// The current step of build(), and a remedy if memory does not suffice for it.
+  /// The current step of build(), and a remedy if there is not enough memory for it.
   struct Building {
     const char *what = "", *remedy = "";
   } building;
@@ -56,7 +56,7 @@ struct Run {
   void make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory);
   void make_schedule(const RunConfig& config, const Parts& parts);
   void measure_flops(LoopParts& p) const;
-  void lend(LoopParts& p);  // the objects of this run
+  void lend(LoopParts& p);  // Sets the pointers of `p` to the objects of this run.
 };
 
 }  // namespace npu_train

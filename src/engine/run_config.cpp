@@ -77,7 +77,7 @@ namespace {
 
 enum class UnknownParts { Refused, Kept };
 
-/// Removes an empty list that the first versions did not have, so that the text of their configurations is unchanged.
+/// Removes an empty list that the first versions did not have, so that the text of a configuration equals theirs.
 void leave_out_empty(ConfigNode& node, const char* key) {
   if (const auto* list = node.find(key); list != nullptr && list->is_list() && list->items().empty()) node.erase(key);
 }
@@ -87,7 +87,7 @@ template <class Resolve>
 void resolve_metrics(PartConfig& task, const Parts& parts, const Resolve& resolve) {
   auto* node = task.options.find("metrics");
   std::vector<PartConfig> metrics;
-  ConfigProblems of_the_table;  // reported with the table
+  ConfigProblems of_the_table;  // not used: the table reports these
   if (node == nullptr || !detail::is_own_part(parts.tasks, builtin_parts().tasks, task.name) ||
       !detail::read_value(*node, "task.metrics", {}, metrics, of_the_table))
     return;
@@ -99,7 +99,7 @@ void resolve_metrics(PartConfig& task, const Parts& parts, const Resolve& resolv
   *node = std::move(whole);
 }
 
-/// Resolves the parts known to a registry: checks their options and fills in defaults. An unnamed part is unchanged.
+/// Resolves the parts that a registry knows: checks their options and fills in defaults. A part without a name is unchanged.
 void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems, UnknownParts unknown = UnknownParts::Refused) {
   const auto resolve = [&](PartConfig& part, const auto& registry, const std::string& path) {
     if (!part.name.empty() && (unknown == UnknownParts::Refused || registry.contains(part.name)))
@@ -126,7 +126,7 @@ void put_sections(ConfigNode& node, const ConfigSections& sections) {
   }
 }
 
-/// Returns all of `config`, with the sections last.
+/// Returns the complete `config` as a node, with the sections last.
 ConfigNode whole_node(const RunConfig& config) {
   auto node = to_node(config);
   leave_out_empty(node, "callbacks");
@@ -138,7 +138,7 @@ ConfigNode whole_node(const RunConfig& config) {
 
 namespace {
 
-/// Reports and removes keys that neither the table nor an observer has; only here are all names known.
+/// Reports and removes keys that neither the table nor an observer has. Only here are all names known.
 void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   std::vector<std::string> names;
@@ -162,14 +162,14 @@ void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& proble
 void apply_preset(ConfigNode& node) {
   auto* dist = node.find("dist");
   const auto* preset = dist != nullptr ? dist->find("preset") : nullptr;
-  if (preset == nullptr || !preset->is_scalar() || preset->scalar() != "communication") return;  // others are reported with the table
+  if (preset == nullptr || !preset->is_scalar() || preset->scalar() != "communication") return;  // the table reports other values
   auto values = DistOptions::preset_values(preset->scalar());
   values.move_to(preset->mark());
   for (const auto& member : values.members())
     if (dist->find(member.key) == nullptr) dist->put(member);
 }
 
-/// Enables each section that is present without `enabled: false`.
+/// Enables each section that is present and does not say `enabled: false`.
 void enable_given(ConfigNode& node) {
   for (const auto& field : RunConfig::config_table().describe()) {
     const bool off_by_default = std::any_of(field.children.begin(), field.children.end(),
@@ -195,7 +195,7 @@ RunConfig bind_sections(ConfigNode node, const Parts& parts, ConfigProblems& pro
   return config;
 }
 
-/// Reports and removes keys that are written without their section; the message has the full name.
+/// Reports and removes keys that are written outside their section; the message has the full name.
 void report_misplaced(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   const auto members = node.members();
@@ -207,7 +207,7 @@ void report_misplaced(ConfigNode& node, const Parts& parts, ConfigProblems& prob
   }
 }
 
-/// Returns a function that finds where the value of a key of `node` was written: its own position, or that of its section.
+/// Returns a function that finds where a key of `node` was written: the position of its value, or that of its section.
 detail::MarkOf marks_in(const ConfigNode& node) {
   return [&node](const std::string& path) {
     const ConfigNode* at = &node;
@@ -226,7 +226,7 @@ detail::MarkOf marks_in(const ConfigNode& node) {
 void check_parts(const RunConfig& config, const Parts& parts, const detail::MarkOf& mark_of, ConfigProblems& problems) {
   auto full = config;
   resolve_parts(full, parts, problems);
-  auto data = config.data.options;  // unresolved, because these nodes have their positions
+  auto data = config.data.options;  // unresolved, because only the nodes as written have positions
   detail::resolve_transforms(data, parts.transforms, problems);
   detail::check_rules(config, parts, mark_of, problems);
 }
@@ -279,7 +279,7 @@ std::string full_key(const std::string& key, const Parts& parts) {
   if (std::any_of(fields.begin(), fields.end(), is)) return "";
   for (const auto& [other, name] : RunConfig::config_table().synonyms())
     if (other == key) return "";
-  // most common sections first
+  // searches the most common sections first
   for (const auto& [other, name] : TrainerOptions::config_table().synonyms())
     if (other == key) return "trainer." + name;
   if (const auto keys = keys_called(key); keys.size() == 1) return keys.front();
@@ -312,7 +312,7 @@ RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   auto config = bind_sections(node, parts, problems);
   check_parts(config, parts, marks_in(node), problems);
   problems.throw_if_any();
-  return config;  // options as written: data and weights may determine those that are not set
+  return config;  // options stay as written: data and weights may determine those that are not set
 }
 
 void check_config(const RunConfig& config, const Parts& parts) {
@@ -322,8 +322,8 @@ void check_config(const RunConfig& config, const Parts& parts) {
   auto sections = ConfigNode::map();
   put_sections(sections, config.sections);
   parts.observers.take_sections(sections, bound.sections, problems);
-  for (const auto& unknown : sections.members()) bound.sections[unknown.key] = unknown.value;  // reported with the parts
-  if (config.data.name.empty()) {                                                              // data given in code
+  for (const auto& unknown : sections.members()) bound.sections[unknown.key] = unknown.value;  // the check of the parts reports them
+  if (config.data.name.empty()) {                                                              // the data are given in code
     bound.data = {};
     detail::PlainDataOptions plain;
     bind_into(plain, config.data.options, "data", problems);
@@ -344,7 +344,7 @@ ConfigNode resolved(const RunConfig& config, const Parts& parts) {
   ConfigProblems problems;
   resolve_parts(full, parts, problems);
   problems.throw_if_any();
-  for (const char* key : {"num_classes", "image_size"})  // if not set, the data determine them
+  for (const char* key : {"num_classes", "image_size"})  // determined by the data if not set
     if (config.model.options.find(key) == nullptr) full.model.options.erase(key);
   return whole_node(full);
 }

@@ -88,7 +88,7 @@ std::string make_run_dir(const std::string& dir, const std::string& name) {
   auto next = taken.empty() ? 0 : version_of(taken.front()) + 1;
   for (int tries = 0; !error && tries < 100; ++tries, ++next) {
     const auto path = base / ("version_" + std::to_string(next));
-    if (fs::create_directory(path, error)) return path.string();  // fails if another run has created it meanwhile
+    if (fs::create_directory(path, error)) return path.string();  // false if another run has created it meanwhile
   }
   throw Error(ErrorKind::Checkpoint, "output",
               (base / "version_N").string() + ": the run's folder cannot be created (" + error.message() + ")",
@@ -104,22 +104,22 @@ std::vector<std::string> run_dirs(const std::string& dir, const std::string& nam
   return out;
 }
 
-/// Logs are not essential: if one cannot be written, rows are lost, with a warning, and the training continues.
+/// The logs. They are not essential: if one cannot be written, rows are lost, with a warning, and the training continues.
 struct RunFiles::Impl {
   std::string dir;
   int64_t every = 1;
   bool tensorboard = true, opened = false;
-  std::optional<double> loss_scale;  // after the last step
+  std::optional<double> loss_scale;  // loss scale after the last step
   std::vector<std::string> columns;  // epoch, step and phase first
   std::optional<AppendFile> csv;
   Json history = Json::array();
   std::optional<EventWriter> events;
-  // Values of TrainLoop::log() for one step, which share a row.
+  // Values of TrainLoop::log() for one step; they share a row.
   struct {
     int64_t epoch = 0, step = 0;
     Scalars values;
   } logged;
-  // Rows of validations and logged values at the step of the resume: the resumed run may validate, and log, again.
+  // Rows of validations and logged values at the step of the resume: the resumed run may write them again.
   std::set<std::string> repeated;
 
   template <class Fn>
@@ -142,7 +142,7 @@ struct RunFiles::Impl {
   }
 };
 
-/// Opens the logs; keeps rows of an earlier part of the run that precede the loop's position.
+/// Opens the logs. Keeps the rows of an earlier part of the run that precede the loop's position.
 void RunFiles::Impl::open(TrainLoop& loop) {
   if (std::exchange(opened, true)) return;
   columns = {"epoch", "step", "phase", "loss"};
@@ -182,10 +182,10 @@ void RunFiles::Impl::event(const std::string& phase, int64_t step, const Scalars
 }
 
 void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values) {
-  flush_logged();  // rows stay in the order of their steps
+  flush_logged();  // keeps rows in the order of their steps
   add_columns(values);
   std::string line = str_cat(epoch, ',', step, ',', phase);
-  for (size_t i = 3; i < columns.size(); ++i) {  // after epoch, step and phase
+  for (size_t i = 3; i < columns.size(); ++i) {  // the first three are epoch, step and phase
     line += ',';
     if (std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == columns[i]; }))
       line += shortest(scalar_or(values, columns[i], std::nan("")));
@@ -212,7 +212,7 @@ void RunFiles::Impl::add_columns(const Scalars& values) {
     csv.emplace(path.string());
     written = true;
   });
-  if (!written) columns.resize(before);  // the file goes on with the columns that it has
+  if (!written) columns.resize(before);  // the file keeps the columns that it has
 }
 
 RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard) : impl_(std::make_unique<Impl>()) {
@@ -221,11 +221,11 @@ RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard)
   impl_->tensorboard = tensorboard;
 }
 
-// A value may be logged after the last step and validation.
+// Writes the values that were logged after the last step and validation.
 RunFiles::~RunFiles() {
   try {
     impl_->flush_logged();
-  } catch (...) {  // such as no memory: the log is not essential
+  } catch (...) {  // for example without memory: the log is not essential
   }
 }
 
@@ -235,7 +235,7 @@ void RunFiles::on_fit_start(TrainLoop& loop) {
 }
 
 void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
-  impl_->open(loop);  // a program with its own loop does not call on_fit_start
+  impl_->open(loop);  // a program with its own loop does not cause on_fit_start
   const bool scale_moved = impl_->loss_scale.value_or(r.loss_scale) != r.loss_scale;
   impl_->loss_scale = r.loss_scale;
   if ((r.attempt + 1) % impl_->every != 0 && r.taken && !scale_moved) return;

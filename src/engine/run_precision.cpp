@@ -22,7 +22,7 @@ std::vector<LayerPrecision> watched_forward(const Model& model, Task& task, cons
     const auto layer = layer_of(seen.parameter);
     auto row = std::find_if(out.begin(), out.end(), [&](const LayerPrecision& l) { return l.name == layer; });
     if (row == out.end()) row = out.insert(out.end(), LayerPrecision{.name = layer, .op = {}, .computes = {}, .parameters = {}});
-    row->op = seen.name;  // the last operator counts: torch::nn::Linear first transposes its weight
+    row->op = seen.name;  // the last operator counts, because torch::nn::Linear first transposes its weight
     row->computes = dtype_name(seen.output.scalar_type());
     for (const auto& p : parameters)
       if (p.name == seen.parameter) row->parameters = dtype_name(p.value.scalar_type());

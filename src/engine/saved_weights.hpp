@@ -1,4 +1,4 @@
-// Weights as saved in a checkpoint.
+// Weights as a checkpoint stores them.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 namespace npu_train::detail {
 
 struct SavedWeights {
-  NamedTensors tensors{};     // including adapters, if any; a tied tensor under each of its names
-  bool averages = false;      // the tensors are averages
+  NamedTensors tensors{};     // with adapters, if any; a tied tensor under each of its names
+  bool averages = false;      // the returned tensors are averages
   bool has_averages = false;  // the checkpoint has averages
 };
 
-// Reads the weights. Error(Checkpoint) if `set` is Ema and there are no averages.
+// Reads the weights. Error(Checkpoint) if `set` is Ema but there are no averages.
 SavedWeights saved_weights(const std::string& checkpoint, WeightSet set);
 
 }  // namespace npu_train::detail

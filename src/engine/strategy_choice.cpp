@@ -34,18 +34,18 @@ ParameterSet in_small(const ParameterSet& trained) {
 
 std::unique_ptr<Optimizer> small_optimizer(const ParameterSet& trained, const RunConfig& config, const Parts& parts) {
   auto part = config.optimizer;
-  for (const char* key : {"groups", "layer_decay"}) part.options.erase(key);  // they may name frozen parameters, and need no memory
+  for (const char* key : {"groups", "layer_decay"}) part.options.erase(key);  // they may name frozen parameters, and do not affect memory
   return parts.optimizers.make(part, "optimizer", in_small(trained));
 }
 
 bool has_masters(const std::string& precision) { return precision.ends_with("-true") && precision != "32-true"; }
 
-// `slots`: bytes of optimizer state per element.
+// Returns the state for an optimizer with `slots` bytes of state per element.
 TrainingState of_slots(const ParameterSet& trained, const RunConfig& config, double slots, bool offloads) {
   const auto elements = static_cast<double>(trained.numel());
   const bool low = has_masters(config.precision);
   const double averages = config.ema.enabled ? kFp32 : 0;
-  const double masters = low ? kFp32 : 0;  // always on the device, even if the rest is on the host
+  const double masters = low ? kFp32 : 0;  // masters are always on the device, even if the optimizer is on the host
   return {.parameters = elements * (low ? kLow : kFp32),
           .gradients = elements * kFp32,
           .optimizer = elements * (masters + (offloads ? 0 : slots + averages))};

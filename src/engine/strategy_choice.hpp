@@ -7,19 +7,19 @@
 
 namespace npu_train {
 
-// Bytes of a rank between steps without sharding.
+// Bytes that a rank needs between steps, without sharding.
 struct TrainingState {
   double parameters = 0;
   double gradients = 0;
   double optimizer = 0;  // including averages of weights and fp32 masters
 
   double all() const { return parameters + gradients + optimizer; }
-  // Returns the bytes of one of `ranks` ranks with this sharding.
+  // Returns the bytes of each of `ranks` ranks with this sharding.
   double divided(Sharding sharding, int ranks) const;
 };
 
-// Returns an upper bound for `trained`: assumes an optimizer with four slots per parameter, more than any in this library. `offloads`: the
-// optimizer and averages are on the host instead of the device.
+// Returns an upper bound for the state of `trained`: assumes an optimizer with four slots per parameter, more than any in this library.
+// `offloads`: the optimizer and averages are on the host instead of the device.
 TrainingState most_state_of(const ParameterSet& trained, const RunConfig& config, bool offloads = false);
 
 // Returns the state for `trained` with the configuration's optimizer, precision and averages. Measures the optimizer in a step with small
@@ -30,8 +30,8 @@ TrainingState state_of(const ParameterSet& trained, const RunConfig& config, con
 // are not trained, which each rank has completely.
 Sharding least_sharding(const TrainingState& state, double device_bytes, double frozen, int ranks, Sharding most);
 
-// Returns the most that this configuration can shard. `has_blocks`: its model declares blocks. Parameters are not sharded for tasks of the
-// program, because these might compare samples across ranks.
+// Returns the largest sharding that this configuration allows. `has_blocks`: its model declares blocks. Parameters are not sharded for a
+// program's own tasks, because these might compare samples across ranks.
 Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts);
 
 }  // namespace npu_train

@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Returns the number of tokens that enter the model for the longest sample; 0 for data without tokens.
+// Returns the number of tokens of the longest sample that enter the model; 0 for data without tokens.
 int64_t tokens_of_sample(const DatasetPair& data) {
   if (data.train == nullptr) return 0;
   if (const auto* captioned = dynamic_cast<const CaptionedImages*>(data.train.get()))

@@ -1,4 +1,4 @@
-// Rules for runs on text: the window of data.batch_tokens, the lengths of data.context_warmup, and the model's limits on texts.
+// Rules for runs on text: the window of data.batch_tokens, the lengths of data.context_warmup, and the limits of models on texts.
 #pragma once
 
 #include <atomic>
@@ -10,22 +10,22 @@
 
 namespace npu_train::detail {
 
-/// Returns trainer.accumulate_grad_batches; with data.batch_tokens, the number of micro-batches that contain as many tokens over all ranks,
-/// if samples are complete. Error(Usage) if both are set, and for data without tokens.
+/// Returns the micro-batches per step and rank: trainer.accumulate_grad_batches or, with data.batch_tokens, the number that contains as
+/// many tokens over all ranks, if samples are complete. Error(Usage) if both are set, and for data without tokens.
 int64_t accumulated_batches(const DatasetPair& data, const TrainerOptions& options, int64_t ranks);
 
-/// Error(Usage) if data.context exceeds the model's context. Applies only if both parts are the library's, because others may use the key
-/// differently.
+/// Error(Usage) if data.context exceeds the model's context. Applies only if data and model are the library's own, because others may use
+/// the key differently.
 void check_context(const RunConfig& config, const Parts& parts);
 
-/// Error(Usage) if the texts of images have other image tokens than the model.
+/// Error(Usage) if the texts of images use another image token than the model.
 void check_image_tokens(const DatasetPair& data, const Model& model);
 
-/// Truncates the training batches of a run; inactive without data.context_warmup. The length depends only on a batch's position in the run,
-/// so that ranks and resumed runs use the same lengths as one uninterrupted process.
+/// Truncates the training batches of a run as data.context_warmup says. The length depends only on a batch's position in the run, so that
+/// ranks and resumed runs use the same lengths as one uninterrupted process.
 class ContextWarmupHook {
  public:
-  /// Error(Usage) for data without complete token sequences, for data with labels, and with options that require equal shapes.
+  /// Error(Usage) for data without complete token sequences, for data with labels, and for options that require equal shapes.
   ContextWarmupHook(const DatasetPair& data, const TrainerOptions& options, int64_t ranks);
 
   /// Returns the loader's hook; empty if inactive.

@@ -80,7 +80,8 @@ PthValue history_dict(const std::vector<Epoch>& history) {
   return out;
 }
 
-// Returns the accuracy of these weights, if they were validated: after the last step of epoch `epoch`, and not the other set of weights.
+// Returns the accuracy of these weights if they were validated: after the last step of epoch `epoch`, as the set of weights that the run
+// validated.
 PthValue accuracy_of(const detail::SavedWeights& weights, const std::optional<std::vector<Epoch>>& history, const std::string& checkpoint,
                      int64_t epoch) {
   if (!history || history->empty() || static_cast<int64_t>(history->size()) != epoch || std::isnan(history->back().val_acc)) return {};
@@ -93,9 +94,9 @@ PthValue accuracy_of(const detail::SavedWeights& weights, const std::optional<st
 
 // ---- optimizer ----
 
-// torch.optim's names for our optimizer's state, and the options of its groups.
+// Names in torch.optim for our optimizer's state, and the options of its groups.
 struct TorchOptimizer {
-  std::vector<std::pair<std::string, std::string>> slots;  // ours, theirs
+  std::vector<std::pair<std::string, std::string>> slots;  // name here, name in torch.optim
   PthValue options = PthValue::dict();
   double weight_decay = 0;
 };
@@ -131,7 +132,7 @@ TorchOptimizer torch_optimizer(const PartConfig& config) {
   return out;
 }
 
-// The parameters without memory, from which an optimizer makes its groups.
+// Copies the parameters without memory; an optimizer can make its groups from them.
 ParameterSet on_meta(const ParameterSet& parameters) {
   ParameterSet out;
   for (const auto& p : parameters)
@@ -140,7 +141,8 @@ ParameterSet on_meta(const ParameterSet& parameters) {
   return out;
 }
 
-// Returns state and groups in the model's registration order, as in Python's `model.parameters()`. `lr` is the rate at the checkpoint.
+// Returns state and groups in the order in which the model registered its parameters, as Python's `model.parameters()`. `lr` is the rate at
+// the checkpoint.
 PthValue optimizer_dict(const TorchOptimizer& theirs, const Optimizer& ours, const State& saved, double lr) {
   auto state = PthValue::dict(), groups = PthValue::list();
   int64_t index = 0;

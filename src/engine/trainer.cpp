@@ -32,21 +32,21 @@ namespace fs = std::filesystem;
 struct Trainer::Impl {
   RunConfig config;
   Parts parts;
-  std::unique_ptr<FolderLock> lock;  // lock of run_dir, while this object writes there; outlives an unfinished save of `run`
+  std::unique_ptr<FolderLock> lock;  // lock of run_dir while this object writes there; outlives an unfinished save of `run`
   Run run;
   std::string run_dir;
   std::vector<std::string> classes;  // classes that the data must have; empty: their own
-  Split split = Split::Val;          // the part of the data that is validated
+  Split split = Split::Val;          // the part of the data on which the run validates
   LogSink log_file;                  // log file in run_dir
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
-  State rng;            // the run's generators, between calls
-  bool inside = false;  // true while a call runs, which a callback may nest
+  State rng;            // state of the run's generators between calls
+  bool inside = false;  // true while a call runs; a callback may call again inside
   std::atomic<std::thread::id> user{};
   const int64_t log_number = new_log_run();
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
 
-  /// The use by one thread. Error(Usage) while another thread is inside a call.
+  /// Marks the trainer as used by one thread. Error(Usage) while another thread is inside a call.
   class Use {
    public:
     Use(Impl& self, const char* where) : self_(self), outer_(self.user.load() == std::this_thread::get_id()), log_(self.log_number) {
@@ -63,7 +63,7 @@ struct Trainer::Impl {
 
    private:
     Impl& self_;
-    bool outer_;  // nested in another call, for example of a callback
+    bool outer_;  // this call came from inside another one, for example from a callback
     ScopedLogRun log_;
   };
 
@@ -83,7 +83,7 @@ struct Trainer::Impl {
         if (e.kind() == ErrorKind::Peer) run.strategy->ranks().abandon();
         const auto explained = explain(e);
         if (log_file)
-          log_file(LogLevel::Error, (explained ? *explained : e).what());  // so that a run's log ends with the error that ended it
+          log_file(LogLevel::Error, (explained ? *explained : e).what());  // so that the run's log ends with the error that ended it
         if (explained) throw *explained;
         throw;
       }
@@ -92,7 +92,7 @@ struct Trainer::Impl {
 
   RunView view() const { return run.view(config, parts); }
 
-  /// Returns the explanation of the error by an observer of the run, if any.
+  /// Returns a more detailed error from an observer of the run, if any has one.
   std::optional<Error> explain(const Error& error) {
     auto failed = run.loop ? run.loop->take_failed_window() : std::nullopt;
     for (const auto& observer : run.observers)
@@ -166,8 +166,8 @@ struct Trainer::Impl {
 
   bool writes() const { return run.strategy->ranks().is_main() && !config.output.dir.empty() && !config.trainer.fast_dev_run; }
 
-  /// Locks a run's folder against other runs, and removes incomplete files of killed runs. Error(Checkpoint) names the run that holds the
-  /// lock.
+  /// Locks a run's folder against other runs, and removes incomplete files that killed runs have left. Error(Checkpoint) names the run that
+  /// holds the lock.
   void hold(const fs::path& dir) {
     if (lock && lock->folder() == dir) return;
     lock = std::make_unique<FolderLock>(dir);
@@ -180,7 +180,7 @@ struct Trainer::Impl {
       log_info("removed from ", dir.string(), " incomplete files of a killed run: ", removed, removed == 1 ? " item" : " items");
   }
 
-  /// Releases the folder at the end of a fit for other objects.
+  /// Releases the folder to other objects at the end of a fit.
   void let_go() {
     if (run.store) run.store->wait();
     lock.reset();
@@ -209,12 +209,12 @@ struct Trainer::Impl {
       file(LogLevel::Info, std::string_view(text).substr(0, text.find('\n')));
     };
     run.loop->add_callback(std::make_shared<Progress>(lines, /*bar=*/false, config.trainer.log_every_n_steps));
-    run_dir = dir;  // last, when everything exists
+    run_dir = dir;  // set last, when everything exists
   }
 
   RunResult fit() {
     // Only a training needs the validation data of the configured monitor; tools that only take steps do not.
-    detail::check_early_stopping(config.early_stopping, config.trainer, /*has_data=*/true);  // before opening any data
+    detail::check_early_stopping(config.early_stopping, config.trainer, /*has_data=*/true);  // checked before any data are opened
     return call("Trainer::fit", [&] {
       detail::check_early_stopping(config.early_stopping, config.trainer, run.val.has_value());
       open_run_dir();
@@ -243,7 +243,7 @@ struct Trainer::Impl {
   }
 
   std::string find_resumed(const std::string& which, std::string& dir);
-  /// Only the main rank searches, because the others may see another folder, or the same one later.
+  /// Returns the checkpoint that the main rank finds. The others do not search: they may see another folder, or the same one later.
   std::string agreed_checkpoint(const std::string& which, std::string& dir) {
     const bool is_main = run.strategy->ranks().is_main();
     return run.strategy->ranks().from_main(is_main ? find_resumed(which, dir) : std::string());
@@ -254,7 +254,7 @@ struct Trainer::Impl {
 /// Returns the checkpoint that `which` selects, or ""; sets `dir` to the locked folder of the run to continue, or "" for a new run.
 std::string Trainer::Impl::find_resumed(const std::string& which, std::string& dir) {
   if (which != "auto" && which != "last" && which != "best") {
-    // A run with this output name continues in its folder; any other checkpoint is only read, and starts a new run.
+    // A run with this output name continues in its folder. Any other checkpoint is only read, and starts a new run.
     const auto checkpoint = find_checkpoint(which);
     const auto parent = fs::path(checkpoint).parent_path();
     std::error_code error;

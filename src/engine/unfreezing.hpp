@@ -24,11 +24,11 @@ struct UnfreezeStage {
 // Returns the stages of a model, whose part has been checked.
 std::vector<UnfreezeStage> unfreeze_stages(const PartConfig& part, const Parts& parts);
 
-// Sets requires_grad at the start of epochs. It has no state: what is trained depends on the epoch alone, and a checkpoint inside an epoch
-// has the parameters that are trained then.
+// Sets requires_grad at the start of epochs. It has no state: the epoch alone determines what is trained, and a checkpoint inside an epoch
+// stores which parameters are trained.
 class Unfreezing final : public Callback {
  public:
-  // Error(Usage) for a stage that matches no frozen parameter of the loop, and for ranks that have slices.
+  // Error(Usage) for a stage that matches no frozen parameter of the loop, and if ranks have slices.
   Unfreezing(std::vector<UnfreezeStage> stages, const TrainLoop& loop);
   void on_epoch_start(TrainLoop& loop, int64_t epoch) override;
 

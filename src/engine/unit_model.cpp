@@ -53,7 +53,7 @@ Model in_units(Model model, const std::shared_ptr<Strategy>& strategy) {
 
 void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy) {
   const auto units = task.units();
-  for (const auto& unit : units) unit.set_runner(nullptr);  // from an earlier run
+  for (const auto& unit : units) unit.set_runner(nullptr);  // removes the runners of an earlier run
   if (strategy->units() == nullptr) return;
   if (units.empty() && strategy->ranks().is_main())
     log_info("trainer.strategy=zero3: the model declares no blocks and no units, so all parameters are complete during a step");

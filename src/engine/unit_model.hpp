@@ -11,15 +11,15 @@
 
 namespace npu_train {
 
-// Makes each block a unit of `strategy` with its module's parameters; parameters of several blocks, and those outside of blocks, are in no
-// unit. Returns the model unchanged if parameters are not sharded or it has no blocks.
+// Makes each block a unit of `strategy`, with the parameters of its module. Parameters that several blocks share, and those outside of
+// blocks, are in no unit. Returns the model unchanged if parameters are not sharded or it has no blocks.
 Model in_units(Model model, const std::shared_ptr<Strategy>& strategy);
 
-// Makes units for a task given in code, from Task::units(). A parameter of several units, or with several names, is in no unit.
+// Makes units for a task given in code, from Task::units(). A parameter that is in several units, or has several names, belongs to no unit.
 void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy);
 
-// Returns the parameters with masters for `names`; the model then has these tensors in `dtype`. Gathering them takes fewer bytes, and
-// autograd keeps no copies in `dtype`.
+// Returns the parameters with masters for `names`; in the model, these parameters then have `dtype`. So gathering them takes fewer bytes,
+// and autograd keeps no copies in `dtype`.
 ParameterSet gathered_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained);
 
 }  // namespace npu_train

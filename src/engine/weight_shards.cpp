@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kWhere = "weights";
 constexpr JsonLimits kLimits{.depth = 8, .values = 4'000'000};
 
-// Files of an index in order of their first mention, each with the tensors that it must contain.
+// Files of an index in the order of their first mention, each with the tensors that it must contain.
 using Shards = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 Shards read_index(const std::filesystem::path& index) {
@@ -39,7 +39,7 @@ NamedTensors load_shard(const std::filesystem::path& path) {
 bool is_weight_index(const std::filesystem::path& path) { return to_lower(path.filename().string()).ends_with(".index.json"); }
 
 std::filesystem::path weights_in_folder(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder / "manifest.json")) return {};  // a checkpoint of npu_train
+  if (std::filesystem::exists(folder / "manifest.json")) return {};  // the folder is a checkpoint of npu_train
   for (const char* name : {"model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin"})
     if (std::filesystem::exists(folder / name)) return folder / name;
   return {};

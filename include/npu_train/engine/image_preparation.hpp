@@ -17,8 +17,8 @@ class ImagePreparation {
   /// the steps `resize`. Error(Usage) as in Pipeline::from_config.
   ImagePreparation(std::vector<PartConfig> steps, const TransformContext& context,
                    const TransformRegistry& transforms = builtin_transforms());
-  /// Returns ImageNet's preparation: shorter side to 256/224 of `side`, centre crop, normalisation by `mean` and `std` (per channel, for
-  /// values in [0, 1]).
+  /// Returns ImageNet's preparation: resizes the shorter side to 256/224 of `side`, crops the centre, and normalises by `mean` and `std`
+  /// (per channel, for values in [0, 1]).
   static ImagePreparation of_imagenet(int64_t side, const std::vector<double>& mean = imagenet_mean(),
                                       const std::vector<double>& std = imagenet_std());
 

@@ -1,4 +1,5 @@
-/// The source of a command's or program's model, and the one way to make it: from a checkpoint, or by name with weights from a file.
+/// Where a command's or program's model comes from, and the one function that makes it: from a checkpoint, or by name with weights from a
+/// file.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct ModelSource {
   std::vector<std::string> overrides{};  ///< changes to the checkpoint's configuration: "model.KEY=VALUE"
 
   PartConfig model{};     ///< name and options, including `weights`, `weights_key` and `lora.from`
-  std::string weights{};  ///< file or folder, overrides model.weights; if both are empty: initial values from `seed`
+  std::string weights{};  ///< file or folder of the weights, overrides model.weights; if both are empty: initial values from `seed`
   uint64_t seed = 0;
 
   std::optional<WeightSet> set{};  ///< overrides model.weights_key; for a checkpoint, unset means Auto
@@ -32,7 +33,7 @@ struct ModelSource {
 
 struct SourcedModel {
   Model model{};                       ///< for inference: adapters are merged
-  WeightsReport report{};              ///< about the loaded weights; empty if none were loaded
+  WeightsReport report{};              ///< report on the loaded weights; empty if none were loaded
   bool averages = false;               ///< the weights are averages (EMA)
   std::string checkpoint{};            ///< folder of the weights, if it is a checkpoint of npu_train
   std::string weights{};               ///< file or folder of the weights, for a source with `model`
@@ -41,7 +42,7 @@ struct SourcedModel {
   std::optional<RunConfig> run{};      ///< configuration, for a source with `checkpoint`
 };
 
-/// Makes the model. Error(Usage) if the source sets both or neither, Error(Checkpoint) or Error(Data) for weights that cannot be read or do
+/// Makes the model. Error(Usage) if the source sets both or neither. Error(Checkpoint) or Error(Data) for weights that cannot be read or do
 /// not fit; the message names the options with which they would fit.
 SourcedModel model_from(const ModelSource& source, const Parts& parts);
 

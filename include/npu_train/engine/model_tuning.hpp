@@ -1,5 +1,5 @@
-/// Keys of the section `model` that every model has in addition to its own: which weights are trained, which weights of a file it starts
-/// from, and whether it may have classes without data.
+/// Keys of the section `model` that every model has in addition to its own: which weights are trained, which set of weights in a file is
+/// loaded, and whether the model may have classes without data.
 ///
 ///   model: {name: llama_tiny, weights: base.safetensors, lora: {rank: 8, targets: [attention.*]}}
 ///   model: {name: resnet50, weights: resnet50.pth, freeze: [conv1, bn1, layer1]}
@@ -20,9 +20,9 @@ namespace npu_train {
 struct Parts;
 
 struct ModelTuning {
-  std::vector<std::string> freeze{};    ///< patterns of names of parameters that are not trained (nn/freezing.hpp)
+  std::vector<std::string> freeze{};    ///< name patterns of the parameters that are not trained (nn/freezing.hpp)
   std::optional<LoraOptions> lora{};    ///< low-rank adapters; if set, only they are trained
-  WeightSet weights = WeightSet::Auto;  ///< choice if a file or checkpoint has two sets
+  WeightSet weights = WeightSet::Auto;  ///< set to load if a file or checkpoint has two
   bool allow_unused_classes = false;    ///< allows more outputs than the data have classes
 };
 
@@ -49,7 +49,7 @@ class ModelParts : public ModelRegistry {
 /// need the file again. Errors: those of freeze_parameters() and apply_lora().
 PartConfig tune(Model& model, const PartConfig& part, const Parts& parts, uint64_t seed);
 
-/// Merges the adapter named by `model.lora.from`, if any, into the weights, for uses other than training.
+/// Merges the adapter in the file `model.lora.from`, if that key is set, into the weights, for uses other than training.
 void merge_adapter_of(Model& model, const PartConfig& part, const Parts& parts);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// The parts that a configuration can name. A value: copy it, add your parts, and pass it to the Trainer.
+/// The parts that a configuration can name. Parts is a value: copy it, add your parts, and pass it to the Trainer.
 ///
 ///   auto parts = npu_train::builtin_parts();
 ///   parts.models.add<MyNetOptions>("my_net", "my own network", [](const MyNetOptions& o) { return make_my_net(o); });
@@ -26,11 +26,12 @@
 
 namespace npu_train {
 
-/// Makes a task for a model. The registry has the metrics that `task.metrics` may name, for make_metrics(); a factory may omit it.
+/// Factories of tasks, each for a given model. A factory also gets the metrics that `task.metrics` may name, for make_metrics(); it may
+/// omit that parameter.
 using TaskRegistry = Registry<std::shared_ptr<Task>, const Model&, const MetricRegistry&>;
-/// Made for each run, in the order of the list `callbacks`.
+/// Factories of callbacks, called for each run in the order of the list `callbacks`.
 using CallbackRegistry = Registry<std::shared_ptr<Callback>>;
-/// Made once per process, see register_devices().
+/// Factories of devices, called once per process, see register_devices().
 using DeviceRegistry = Registry<std::shared_ptr<const DeviceBackend>>;
 
 struct Parts {
@@ -44,14 +45,15 @@ struct Parts {
   CallbackRegistry callbacks{"callback", "a program adds its own with parts.callbacks.add"};
   DeviceRegistry devices{"device"};  ///< kinds in addition to cpu, cuda, npu and sim_npu, by name
   ObserverRegistry observers{};      ///< sections of observers, such as `dump` of npu_train::tools
-  /// Returns the processes that train together, if the program provides them; empty: those of the launch that this process belongs to.
+  /// Returns the processes that train together, if the program provides them. Empty function: the processes of the launch to which this one
+  /// belongs.
   std::function<std::shared_ptr<ProcessGroup>(const DistOptions&)> process_group{};
 };
 
-/// Returns all parts of the library, without callbacks, devices and observers.
+/// Returns all built-in parts; callbacks, devices and observers are empty.
 Parts builtin_parts();
 
-/// Registers the devices of `parts` with the process, permanently; a kind whose name is already known is kept. Checking a configuration
+/// Registers the devices of `parts` with the process, permanently. A kind whose name is already known is kept. A check of a configuration
 /// calls it, so only programs that call Device::parse or resolve_device before that need it. Error(Usage) for a factory that returns null,
 /// or a backend with a different name.
 void register_devices(const Parts& parts);

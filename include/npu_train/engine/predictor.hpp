@@ -1,4 +1,4 @@
-/// A trained model for inference: from a checkpoint only, without its data set or its optimizer.
+/// A trained model for inference, made from a checkpoint without the data set or the optimizer.
 ///
 ///   auto predictor = npu_train::Predictor::from_checkpoint("outputs/resnet50_cifar10/version_0");
 ///   for (const auto& answer : predictor.classify("cat.jpg", 3)) std::cout << answer.name << " " << answer.probability << "\n";
@@ -23,11 +23,11 @@ struct Answer {
   double probability = 0;
 };
 
-/// What the outputs of a model mean: logits of one class (softmax), of several classes (sigmoid), or numbers.
+/// Meaning of a model's outputs: logits of one class (softmax), of several classes (sigmoid), or numbers.
 enum class OutputMeaning { OneClass, SeveralClasses, Numbers };
 
-/// Returns the `top` most probable classes for the logits [classes] or [1, classes] of an image. A class that is not in `classes` is named
-/// by its label. Error(Usage) for numbers.
+/// Returns the `top` most probable classes for the logits [classes] or [1, classes] of an image. A class whose name is not in `classes` is
+/// named by its label. Error(Usage) if the outputs are numbers.
 std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std::string>& classes, int64_t top = 5,
                                 OutputMeaning meaning = OutputMeaning::OneClass);
 
@@ -36,14 +36,14 @@ class Predictor {
   /// Uses the model of a source (model_from) with the validation transforms of the checkpoint's run. Without a checkpoint, images are
   /// prepared as the files next to the weights describe: preprocessor_config.json (Hugging Face), or pretrained_cfg in config.json (timm);
   /// without such a file, as for ImageNet. Errors: those of model_from(), and Error(Checkpoint) for a preparation that the transforms do
-  /// not have.
+  /// not support.
   static Predictor from_source(const ModelSource& source, const std::string& device = "auto", const Parts& parts = builtin_parts());
 
   /// Uses the model of a checkpoint (with EMA weights if it has any) and its validation transforms. `checkpoint` is a checkpoint, its
   /// checkpoints/ folder, or a run's folder. Error(Checkpoint) if it cannot be used. `parts` must have the network, data set and transforms
   /// of the training; callbacks and observers are not needed.
   static Predictor from_checkpoint(const std::string& checkpoint, const std::string& device = "auto", const Parts& parts = builtin_parts());
-  /// Applies changes to the checkpoint's configuration ("model.KEY=VALUE"): a TorchScript model needs model.allow_code=true here, too.
+  /// Applies changes ("model.KEY=VALUE") to the checkpoint's configuration. A TorchScript model needs model.allow_code=true here, too.
   static Predictor from_checkpoint(const std::string& checkpoint, const std::vector<std::string>& overrides, const std::string& device,
                                    const Parts& parts = builtin_parts());
 
@@ -68,12 +68,12 @@ class Predictor {
 
   const Model& model() const { return model_; }
   const std::vector<std::string>& classes() const { return classes_; }
-  /// Returns what the task of the checkpoint's run says; OneClass without a checkpoint.
+  /// Returns the meaning that the task of the checkpoint's run declares; OneClass without a checkpoint.
   OutputMeaning meaning() const { return meaning_; }
-  /// Returns the checkpoint of the weights, "" if they are from another file; why() is the reason for choosing it.
+  /// Returns the checkpoint from which the weights are; "" if they are from another file. why() returns the reason for choosing it.
   const std::string& checkpoint() const { return checkpoint_; }
   const std::string& why() const { return why_; }
-  /// Whether the weights are averages (EMA).
+  /// Returns whether the weights are averages (EMA).
   bool averages() const { return averages_; }
   /// Converts image files to inputs of the model.
   const ImagePreparation& preparation() const { return preparation_; }

@@ -61,11 +61,11 @@ struct RunConfig {
   static const ConfigTable<RunConfig>& config_table();
 };
 
-/// Reads a YAML file, applies the overrides ("trainer.max_epochs=3") and binds. Error(Usage) lists all errors: file, line, column, the
-/// given value, the allowed values, the nearest name. The options of the parts are checked against `parts`.
+/// Reads a YAML file, applies the overrides ("trainer.max_epochs=3"), and converts it to a RunConfig. Error(Usage) lists all errors: file,
+/// line, column, the given value, the allowed values, the nearest name. The options of the parts are checked against `parts`.
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts());
 
-/// Binds a node that was read before. A disabled section counts as absent.
+/// Converts a node that was read before. A disabled section counts as absent.
 RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts());
 
 /// Checks a struct that was filled in code as load_config() checks a file: the tables, the options of the parts, and contradictions between
@@ -75,7 +75,7 @@ void check_config(const RunConfig& config, const Parts& parts = builtin_parts())
 /// Returns the keys ("ema.decay") that were changed but have no effect, because their section has `enabled: false`.
 std::vector<std::string> disabled_keys(const RunConfig& config);
 
-/// Returns the full key that `key` abbreviates: "optimizer.lr" for "lr"; "" for a top-level or unknown key.
+/// Returns the full key that `key` abbreviates: "optimizer.lr" for "lr". "" for a top-level or unknown key.
 std::string full_key(const std::string& key, const Parts& parts = builtin_parts());
 
 /// Returns the keys of a configuration, including those of the observers' sections.
@@ -85,16 +85,16 @@ std::vector<FieldInfo> config_fields(const Parts& parts = builtin_parts());
 /// checkpoints.
 ConfigNode resolved(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// Placeholder for a value that the data determine at run time. Its difference from any other value does not count as one that changes
-/// numbers: with the same data the values are equal, and different data are a separate difference.
+/// Placeholder for a value that the data determine at run time. A comparison ignores its difference from any other value: with the same
+/// data the values are equal, and different data are reported separately.
 inline constexpr const char* kLeftToData = "(left to the data)";
 
 /// Returns a configuration in a form for comparisons: resolved, including the options of transforms, with kLeftToData for values that the
-/// data determine. Parts that are not in `parts` stay as written. Returns nullopt, with the reason in `why`, if `node` is not a
+/// data determine. Parts that are not in `parts` stay as written. Returns nullopt, and the reason in `why`, if `node` is not a
 /// configuration of train_app: it has an error, or names no model or no data.
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts = builtin_parts());
 
-/// Returns the model's part with options that the data determine (classes, image size) if the configuration leaves them open.
+/// Returns the model's part; if the configuration leaves options open that the data determine (classes, image size), they are filled in.
 PartConfig with_data_defaults(PartConfig model, const DatasetInfo& info, int64_t image_size, const Parts& parts);
 
 }  // namespace npu_train

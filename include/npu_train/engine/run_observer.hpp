@@ -37,17 +37,17 @@ struct RunView {
   const Parts& parts;
   const ConfigNode& resolved;  ///< the configuration with every default filled in
   const Device& device;
-  const Model& model;  ///< the configuration's; its module is nullptr if the task was given in code
+  const Model& model;  ///< model of the configuration; its module is nullptr if the task was given in code
   Strategy* strategy = nullptr;
   Task* task = nullptr;
   Precision* precision = nullptr;
   Optimizer* optimizer = nullptr;
   TrainLoop* loop = nullptr;
-  const char* building = "";  ///< object under construction ("the data set was opened"); `remedy`: an alternative that needs less memory
+  const char* building = "";  ///< for messages: "the data set was opened"; `remedy`: an alternative that needs less memory
   const char* remedy = "";
 };
 
-/// An observer of one run, with its lifetime. To observe steps, it adds StepObservers and Callbacks to the loop.
+/// An observer of one run, which lives as long as the run. To observe steps, it adds StepObservers and Callbacks to the loop.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -56,9 +56,9 @@ class RunObserver {
   /// Called before a call that computes steps (fit, train_epoch, train_step). `run_dir` is "" if the run writes no files.
   virtual void on_start(const RunView& /*run*/, const std::string& /*run_dir*/) {}
   virtual void on_fit_start(const RunView& /*run*/) {}
-  /// Called when fit() ends; `failed`: with an error, which is then rethrown to the caller.
+  /// Called when fit() ends. `failed`: it ends with an error, which is then rethrown to the caller.
   virtual void on_fit_end(const RunView& /*run*/, const std::string& /*run_dir*/, bool /*failed*/) {}
-  /// Called when an error ends a call; may return a more detailed one to throw instead. `failed` is the window that ran out of memory, if
+  /// Called when an error ends a call; may return a more detailed error to throw instead. `failed` is the window that ran out of memory, if
   /// any.
   virtual std::optional<Error> explain(const RunView& /*run*/, std::optional<FailedWindow>& /*failed*/, const Error& /*error*/) {
     return std::nullopt;
@@ -68,13 +68,13 @@ class RunObserver {
 /// Sections of a configuration by name, without `enabled`. A present section is enabled.
 using ConfigSections = std::map<std::string, ConfigNode>;
 
-/// Factories of a run's observers. A value: copied with Parts.
+/// Factories of a run's observers. Copied as part of Parts.
 class ObserverRegistry {
  public:
   using Made = std::unique_ptr<RunObserver>;
 
-  /// Adds an observer with the section `name`: created for each run whose configuration has that section without `enabled: false`.
-  /// `validate` throws Error(Usage) for contradictory options. Replaces an existing name.
+  /// Adds an observer with the section `name`. It is created for each run whose configuration has that section without `enabled: false`.
+  /// `validate` throws Error(Usage) for contradictory options. Replaces an observer of the same name.
   template <Configurable Options, class Fn>
   void add_section(const std::string& name, const std::string& doc, Fn factory, std::function<void(const Options&)> validate = {});
 
@@ -86,8 +86,8 @@ class ObserverRegistry {
   /// Returns the sections as fields of a configuration.
   std::vector<FieldInfo> describe() const;
 
-  /// Moves the sections of observers from the configuration `root` to `sections`, without `enabled`. Removes disabled sections, even of
-  /// npu_train::tools in a program without that library.
+  /// Moves the sections of observers from the configuration `root` to `sections`, without `enabled`. Removes disabled sections, also those
+  /// of npu_train::tools in a program without that library.
   void take_sections(ConfigNode& root, ConfigSections& sections, ConfigProblems& problems) const;
   /// Returns the options with defaults filled in; errors and unknown sections go to `problems`.
   ConfigSections resolve(const ConfigSections& sections, ConfigProblems& problems) const;
@@ -100,7 +100,7 @@ class ObserverRegistry {
   struct Entry {
     std::string doc;
     std::function<Made(const ConfigNode& options)> make;
-    std::function<ConfigNode(const ConfigNode&, const std::string& path, ConfigProblems&)> resolve;  // empty: no section
+    std::function<ConfigNode(const ConfigNode&, const std::string& path, ConfigProblems&)> resolve;  // empty: the observer has no section
     std::function<std::vector<FieldInfo>()> describe;
   };
   std::map<std::string, Entry> entries_;

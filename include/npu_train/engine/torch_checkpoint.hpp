@@ -1,4 +1,4 @@
-/// Exports a training in the form of a PyTorch script's checkpoint, so that such a script can continue it.
+/// Exports a training in the format of a PyTorch script's checkpoint, so that such a script can continue it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace npu_train {
 
 struct TorchCheckpointFiles {
   int64_t epoch = 0;               ///< number of finished epochs
-  std::vector<std::string> files;  ///< paths
+  std::vector<std::string> files;  ///< paths of the written files
   bool averages = false;           ///< the weights are averages (EMA)
 };
 
@@ -21,23 +21,25 @@ struct TorchCheckpointFiles {
 ///   best_model_epoch_N.pth   {model_state_dict, optimizer_state_dict, epoch: N, best_accuracy}; N is the number of finished epochs
 ///   training_history.pth     {train_loss, train_acc, val_loss, val_acc}: a list each, with an entry for each of these epochs
 ///
-/// The weights have torchvision's names, or the model's own; the three projections of a ViT with qkv: split, and their optimizer state, are
-/// joined into torchvision's one. The state is for torch.optim.SGD, Adam or AdamW over `model.parameters()`, with the learning rate of the
-/// last step. With `no_decay` there are two groups; the second has the parameters with at most one dimension, or named "bias". Accuracies
-/// are in percent; nan for an epoch without validation. The weights are the averages (EMA), which a run validates, if the checkpoint has
-/// them; `set` can choose. best_accuracy is the val_acc of the written weights, or None if they were not validated.
+/// The weights have torchvision's names, or the model's own. In a ViT with qkv: split, the three projections and their optimizer state are
+/// joined into torchvision's single projection. The state is for torch.optim.SGD, Adam or AdamW over `model.parameters()`, with the
+/// learning rate of the last step. With `no_decay` there are two groups; the second has the parameters with at most one dimension, or named
+/// "bias". Accuracies are in percent; nan for an epoch without validation. If the checkpoint has averages (EMA), which the run validates,
+/// they are written instead of the weights, unless `set` says otherwise. best_accuracy is the val_acc of the written weights, or None if
+/// they were not validated.
 ///
-/// `from` is a checkpoint or a run folder; of a run, the best checkpoint is used, otherwise the last. A checkpoint outside its run folder
-/// has no history, so the second file is not written. Error(Usage) for an optimizer that torch.optim does not have, and for split
-/// projections that were only partly trained; Error(Checkpoint) for a checkpoint that cannot be read, a damaged history, and files that
-/// cannot be written. `overrides` change the checkpoint's configuration, "model.KEY=VALUE": a TorchScript model needs
+/// `from` is a checkpoint or a run folder. From a run folder, the best checkpoint is used or, if there is none, the last. A checkpoint
+/// outside its run folder has no history, so the second file is not written. Error(Usage) for an optimizer that torch.optim does not have,
+/// and for split projections that were only partly trained; Error(Checkpoint) for a checkpoint that cannot be read, a damaged history, and
+/// files that cannot be written. `overrides` change the checkpoint's configuration, "model.KEY=VALUE": a TorchScript model needs
 /// model.allow_code=true.
 TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder,
                                            const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts(),
                                            WeightSet set = WeightSet::Auto);
 
 /// Writes the TorchScript module of a run or checkpoint with its trained weights, for torch.jit.load. `from` and `overrides` as in
-/// save_torch_checkpoint(). Error(Usage) for other models and without model.allow_code=true, Error(Checkpoint) as there.
+/// save_torch_checkpoint(). Error(Usage) for other models and without model.allow_code=true; Error(Checkpoint) as in
+/// save_torch_checkpoint().
 void save_trained_torchscript(const std::string& from, const std::string& path, const std::vector<std::string>& overrides,
                               const Parts& parts = builtin_parts(), WeightSet set = WeightSet::Auto);
 

@@ -21,12 +21,12 @@ namespace npu_train {
 
 class TrainLoop;
 
-/// Builds all objects that the configuration names, and runs them. One object is one run. Process-wide settings of libtorch (threads,
+/// Builds all objects that the configuration names, and runs them. Each Trainer is one run. Process-wide settings of libtorch (threads,
 /// deterministic algorithms) are changed only during a call, and restored.
 ///
 /// Random numbers: the order of samples, their augmentation and the initial weights of the configuration's model belong to the run, as do
 /// all draws with `rng: portable`. With `rng: native`, dropout draws from libtorch's default generators, which belong to the process.
-/// Between calls these have the program's state; but trainers that run in several threads at once share them, so their masks depend on
+/// Between calls these have the program's state, but trainers that run in several threads at once share them, so that their masks depend on
 /// timing. `rng: portable` makes such trainings repeatable.
 ///
 /// Threads: one thread at a time may use a trainer; a concurrent call is an Error(Usage), except request_stop(). Several trainers may run
@@ -34,8 +34,8 @@ class TrainLoop;
 class Trainer {
  public:
   /// Error(Usage) for an invalid configuration (check_config), or an incomplete description of a launch (core/launch.hpp). Opens no file.
-  /// In a process that was launched as one of several, the first call that builds the run joins the others; all calls must then be made on
-  /// each rank.
+  /// If the process was launched as one of several, the first call that builds the run joins the other processes; every rank must then make
+  /// all calls.
   explicit Trainer(RunConfig config = {}, Parts parts = builtin_parts());
   ~Trainer();
   Trainer(Trainer&&) noexcept;
@@ -43,7 +43,7 @@ class Trainer {
 
   /// Trains the configuration's model on its data.
   RunResult fit();
-  /// Trains your task on your data; `val` may be null. The configuration's data set is not used; its model only if `task` is null.
+  /// Trains your task on your data; `val` may be null. The configuration's data set is not used, its model only if `task` is null.
   RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val = nullptr);
   RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDataset> train, std::shared_ptr<const Dataset> val = nullptr);
 
@@ -52,12 +52,12 @@ class Trainer {
   /// Builds the objects of the configuration, once; all other calls do this automatically.
   void setup();
 
-  /// Renumbers the labels of the configuration's data, by class name, to match `classes`, those of a trained model; the data then have
-  /// these classes. Call it before setup(), which throws Error(Data) if the data have other names.
+  /// Renumbers the labels of the configuration's data by class name, so that they match `classes`, the classes of a trained model; the data
+  /// then have these classes. Call it before setup(), which throws Error(Data) if the data have other names.
   void use_classes(std::vector<std::string> classes);
 
-  /// Validates on this part of the configuration's data in place of the validation data; Split::Train: without augmentation. Call it before
-  /// setup(), which throws Error(Usage) if the data have no such part.
+  /// Validates on this part of the configuration's data instead of the validation data; Split::Train is read without augmentation. Call it
+  /// before setup(), which throws Error(Usage) if the data have no such part.
   void use_split(Split split);
 
   /// Returns averages over the validation data: "loss" and the task's metrics.
@@ -70,13 +70,13 @@ class Trainer {
   /// Computes one window with one update, for a program with its own loop.
   StepReport train_step(const std::vector<Batch>& window);
   StepReport train_step(const Batch& batch) { return train_step(std::vector<Batch>{batch}); }
-  /// Sets the current epoch of train_step(), for schedules by epoch; fit() and train_epoch() set it themselves.
+  /// Sets the epoch for train_step(), for schedules by epoch; fit() and train_epoch() set it themselves.
   void set_epoch(int64_t epoch);
-  /// Trains the rest of the current epoch and validates; nullopt if it was stopped early.
+  /// Trains for the rest of the current epoch and validates; nullopt if it was stopped before the end.
   std::optional<EpochReport> train_epoch();
 
-  /// Continues from a checkpoint: auto (the newest valid one of this output.name, if any), last, best, or a path. Returns its path; "" if
-  /// auto found none. Error(Checkpoint) if it cannot be used, or another run writes to its folder: the message names that run.
+  /// Continues from a checkpoint: "auto" (the newest valid one of this output.name, if any), "last", "best", or a path. Returns its path;
+  /// "" if "auto" found none. Error(Checkpoint) if it cannot be used, or if another run writes to its folder: the message names that run.
   std::string resume(const std::string& which = "auto");
   /// Writes a checkpoint now; returns its path.
   std::string save_checkpoint();
@@ -84,10 +84,10 @@ class Trainer {
   RunState state();
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
 
-  /// Ends fit() after the current step, with a checkpoint. Callable from any thread.
+  /// Ends fit() after the current step, with a checkpoint. May be called from any thread.
   void request_stop() noexcept;
 
-  /// Logs a number of the program, for example from a task or a callback; see TrainLoop::log().
+  /// Logs a program's own number, for example from a task or a callback; see TrainLoop::log().
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
 
   /// Appends a callback to those of the configuration (`callbacks`) and those added before.

@@ -1,4 +1,4 @@
-/// Selects a set of weights from a file or checkpoint that has two.
+/// Selects one of the two sets of weights that a file or checkpoint may have.
 #pragma once
 
 #include <string>

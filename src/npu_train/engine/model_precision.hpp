@@ -13,8 +13,8 @@ namespace npu_train {
 /// Returns the device of a run; starts the simulated NPU if that is the device.
 Device run_device(const RunConfig& config);
 
-/// Returns the options of make_precision for a run. Of the modules it has the classes of layers: paths need the model's blocks, and are
-/// handled by the functions below.
+/// Returns the options of make_precision for a run. Of the fp32_modules, they contain only the classes of layers: paths need the model's
+/// blocks, and are handled by the functions below.
 PrecisionOptions precision_options(const RunConfig& config);
 
 /// Returns whether one of the two lists names a block or a layer of the model, not only classes of layers.
@@ -23,19 +23,19 @@ bool has_module_paths(const AmpOptions& amp);
 /// Returns the two lists; Error(Usage) for an entry in both.
 AmpModules amp_modules(const AmpOptions& options);
 
-/// Makes the blocks that the lists keep in fp32 accept and compute in fp32 under a low precision. Error(Usage) for entries that do not name
-/// a block.
+/// Makes the blocks that the lists keep in fp32 compute in fp32 inside a low-precision forward. Error(Usage) for entries that do not name a
+/// block.
 void keep_in_fp32(Model& model, const AmpModules& modules, const Device& device, const Precision& precision);
 
-/// Returns the names of `parameters` that stay in fp32 if `precision` casts them (`*-true`; otherwise returns `norms`): the parameters of
-/// fp32 blocks and `norms`, except normalisation layers named directly in low_precision_modules. Error(Usage) for an entry that cannot be
-/// applied.
+/// Returns the names of the `parameters` that stay fp32 when `precision` casts the others (`*-true`): those of fp32 blocks and `norms`,
+/// except normalisation layers named directly in low_precision_modules. For other precisions, returns `norms`. Error(Usage) for an entry
+/// that cannot be applied.
 std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& modules, const std::vector<std::string>& norms,
                                          const ParameterSet& parameters, const Precision& precision);
 
-/// Returns the names of `parameters` that are read only through autocast: weights of linear layers and convolutions outside of fp32 blocks
-/// that belong to one layer. With sharded parameters, ranks gather these in the low-precision dtype, which gives the same bits. Empty for a
-/// precision without autocast, if operators of these layers compute in fp32, or if their products are emulated.
+/// Returns the names of `parameters` that are read only through autocast: weights of linear layers and convolutions that belong to one
+/// layer and are outside of fp32 blocks. With sharded parameters, ranks gather these in the low-precision dtype, which gives the same bits.
+/// Returns none for a precision without autocast, if operators of these layers compute in fp32, or if their products are emulated.
 std::vector<std::string> autocast_weights(const Model& model, const RunConfig& config, const Device& device, const ParameterSet& parameters,
                                           const Precision& precision);
 

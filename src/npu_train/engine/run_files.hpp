@@ -12,23 +12,24 @@
 
 namespace npu_train {
 
-/// The numbers as history.json has them. `weight_rate`: the name of EpochReport::weight_per_second, "" if it is not to be there.
+/// Converts numbers to the form that they have in history.json. `weight_rate`: the name of EpochReport::weight_per_second; "" leaves it
+/// out.
 Json to_json(const Scalars& scalars);
 Json to_json(const EpochReport& report, const std::string& weight_rate);
 
 /// Creates the next free `dir/name/version_N` and returns it. Error(Checkpoint) if it cannot be created.
 std::string make_run_dir(const std::string& dir, const std::string& name);
 
-/// Returns every `dir/name/version_N` with checkpoints or an unfinished first one, or that is or was locked by a run (FolderLock); newest
-/// first.
+/// Returns the folders `dir/name/version_N`, newest first, that have checkpoints or an unfinished first one, or that a run locks or has
+/// locked (FolderLock).
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name);
 
-/// Renames a log that cannot be read, for the reason `why`, to make room for a new one; logs a warning.
+/// Renames a log that cannot be read, to make room for a new one, and logs a warning with the reason `why`.
 void set_aside(const std::filesystem::path& path, const std::string& why);
 
 /// Writes during the run: a row of metrics.csv every `every_n_steps` and at the end of each epoch (columns: epoch, step, phase, then the
-/// metrics), the values of TrainLoop::log(), the events, and history.json (completely rewritten at the end of each epoch). Read and write
-/// failures cause a warning, but never end the run.
+/// metrics), the values of TrainLoop::log(), the TensorBoard events, and history.json (completely rewritten at the end of each epoch). Read
+/// and write failures cause a warning, but never end the run.
 class RunFiles final : public Callback {
  public:
   /// Continues existing files when a run is resumed.
