@@ -42,7 +42,7 @@ int64_t free_disk_bytes(const std::string& folder) {
 
 // Maps a new file, which is already unlinked on return and is freed with the mapping.
 void* map_new_file(const std::string& folder, size_t bytes) {
-  // Without this check the kernel would end the process by SIGXFSZ.
+  // Without this check, the kernel would end the process with SIGXFSZ.
   rlimit largest{};
   if (::getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < bytes) refuse(folder, bytes, "ulimit -f allows no file of this size");
   auto name = folder + "/npu_train_XXXXXX";
@@ -127,7 +127,7 @@ class FileBackedMemory::Allocator final : public c10::Allocator {
     under_ = c10::GetCPUAllocator();
     c10::SetCPUAllocator(this, kPriorityOfFiles);
   }
-  // If another allocator was installed on top meanwhile, this one stays below it, where it has no effect without a scope.
+  // Removes this allocator. If another one was installed on top meanwhile, this one stays below it, and has no effect without a scope.
   void remove() {
     const std::lock_guard<std::mutex> lock(users_mutex_);
     if (--users_ == 0 && c10::GetCPUAllocator() == this) c10::SetCPUAllocator(under_, kPriorityOfFiles);
@@ -139,7 +139,7 @@ class FileBackedMemory::Allocator final : public c10::Allocator {
     bool in_file = false;
   };
 
-  static constexpr uint8_t kPriorityOfFiles = 100;  // same as the arena's: the allocator that is installed last comes first
+  static constexpr uint8_t kPriorityOfFiles = 100;  // same as the arena's, so that the allocator that is installed last is on top
 
   // Returns whether the current allocator already forwards here; installing this one again would then make it call itself.
   static bool is_reached() {

@@ -16,7 +16,7 @@ std::string layer_of(const std::string& parameter) {
 
 namespace {
 
-// Returns the range as a 1-D leaf: autograd does not treat it as a view.
+// Returns the range as a 1-D leaf, which autograd does not treat as a view.
 at::Tensor in_memory(const at::Tensor& tensor, int64_t begin, int64_t numel) {
   const at::AutoDispatchBelowADInplaceOrView no_view;
   return tensor.detach().as_strided({numel}, {1}, tensor.storage_offset() + begin);

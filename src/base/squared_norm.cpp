@@ -24,7 +24,7 @@ struct Digits {
 constexpr int digit_of(int exponent) { return (exponent - ExactSum::kLowestExponent) / 32; }
 constexpr Digits kOfFp32 = {digit_of(-320), digit_of(288)}, kOfFp64 = {digit_of(-992), digit_of(1024)};
 
-// Returns the value of one unit of each digit, or its reciprocal: powers of two, constructed from their bits on the device.
+// Returns the value of one unit of each digit, or its reciprocal: powers of two, whose bits are set directly on the device.
 at::Tensor units(const Digits& digits, bool reciprocal, const at::Tensor& like) {
   constexpr int64_t kBias = 1023, kOne = int64_t{1} << 52;
   const auto exponents = at::arange(digits.first, digits.last, like.options().dtype(at::kLong)) * 32 + ExactSum::kLowestExponent;
@@ -33,7 +33,7 @@ at::Tensor units(const Digits& digits, bool reciprocal, const at::Tensor& like) 
 
 at::Tensor count_of(const at::Tensor& which) { return which.sum(at::kLong).reshape({1}); }
 
-constexpr int64_t kPieces = 4;  // int16 pieces of an int64
+constexpr int64_t kPieces = 4;  // number of 16-bit pieces of an int64
 
 }  // namespace
 
@@ -67,7 +67,8 @@ at::Tensor parts_of(const at::Tensor& squares, bool of_fp64) {
   // [digits, n]: each sum in units of each digit, rounded down, minus the part in higher digits; exact
   auto multiples = (finite.unsqueeze(0) * units(digits, /*reciprocal=*/true, squares).unsqueeze(1)).floor_();
   const auto above = multiples.narrow(0, 1, digits.count() - 1) * 0x1p32;
-  multiples.narrow(0, 0, digits.count() - 1).sub_(above).nan_to_num_(0.0, 0.0, 0.0);  // inf: the digits below the sum's last bit
+  // NaN, from inf - inf, becomes 0: those digits are below the last bit.
+  multiples.narrow(0, 0, digits.count() - 1).sub_(above).nan_to_num_(0.0, 0.0, 0.0);
   const auto options = squares.options().dtype(at::kLong);
   return at::cat({at::zeros({digits.first}, options), multiples.sum(1).to(at::kLong), at::zeros({ExactSum::kDigits - digits.last}, options),
                   count_of(squares == std::numeric_limits<double>::infinity()), at::zeros({1}, options), count_of(squares.isnan())});

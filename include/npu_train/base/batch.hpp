@@ -1,4 +1,4 @@
-/// The output of a loader and input of a task: a named tree of tensors with the number of samples, their weight and their ids.
+/// The output of a loader and the input of a task: named tensors with the number of samples, their weight and their ids.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ class Batch {
   const at::Tensor& input() const { return at("input"); }
   const at::Tensor& target() const { return at("target"); }
 
-  /// Returns a copy in which `fn` has changed every tensor (moved to a device, pinned, cast).
+  /// Returns a copy with every tensor replaced by `fn`(tensor): moved to a device, pinned, cast.
   Batch map(const std::function<at::Tensor(const at::Tensor&)>& fn) const;
 
   /// Number of rows, including padding: the first dimension of "input", or of the first field that has one; 0 if no field has one.
@@ -48,7 +48,7 @@ class Batch {
   int64_t nbytes() const;
 
   int64_t size = 0;          ///< real samples (padding not counted)
-  double weight = 0;         ///< weight of the batch's mean loss in its window; the number of samples unless a task sets another
+  double weight = 0;         ///< weight of the batch's mean loss in its window; equals the number of samples unless a task sets another
   std::vector<int64_t> ids;  ///< index of each sample in the data set; may be empty
   int64_t epoch = 0;         ///< epoch in which the samples were drawn
   int64_t index = 0;         ///< index of the micro-batch in its epoch, over all ranks

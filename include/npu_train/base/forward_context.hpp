@@ -1,5 +1,6 @@
-/// The argument of a forward pass: the batch, and what a pass needs in addition to the tensor that flows through the blocks of a network.
-/// TrainStep makes one for each micro-batch and passes it to the task, which passes it on to its model, and the model to its blocks:
+/// The argument of a forward pass: the batch, and the data that a pass needs in addition to the tensor that flows through the blocks of a
+/// network. TrainStep makes one for each micro-batch and passes it to the task, which passes it on to its model, and the model to its
+/// blocks:
 ///
 ///   at::Tensor embed(const npu_train::ForwardContext& context, const at::Tensor& tokens) {
 ///     context.put("visible", mask_of(tokens));
@@ -24,14 +25,15 @@
 
 namespace npu_train {
 
-/// A handle: copies refer to the same pass, and may be kept for its recomputation in the backward pass.
+/// A handle: copies refer to the same pass, and may be kept to recompute it in the backward pass.
 class ForwardContext {
  public:
   /// The ranks that compute the same round of micro-batches.
   struct Ranks {
-    /// Sends numbers to the other ranks and returns those of all ranks, in rank order; empty for a rank without a batch in this round.
+    /// Sends numbers to the other ranks and returns the numbers of all ranks, in rank order. The entry of a rank without a batch in this
+    /// round is empty.
     std::function<std::vector<std::vector<double>>(const std::vector<double>& own)> gather;
-    size_t rank = 0;  ///< this one
+    size_t rank = 0;  ///< index of this rank
   };
 
   ForwardContext() : ForwardContext(Batch()) {}
@@ -41,22 +43,22 @@ class ForwardContext {
   /// Key of the random numbers that a task draws for this micro-batch: a function of seed, attempt and number of the micro-batch over all
   /// ranks, so that N ranks draw the numbers of one process.
   uint64_t draw_key() const { return draw_key_; }
-  /// Returns nullptr if the pass does not communicate with other ranks. gathered() (nn/rank_gather.hpp) uses them.
+  /// Returns nullptr if the pass does not communicate with other ranks. gathered() (nn/rank_gather.hpp) uses it.
   const Ranks* ranks() const { return ranks_.get(); }
   /// Returns the context of the same pass over another batch.
   ForwardContext with(Batch batch) const;
 
-  /// Returns the value that a block has put, or the field of the batch. Undefined if there is neither: every input of a network except the
-  /// first is optional.
+  /// Returns the value that a block has put, or the field of the batch. Undefined if there is neither, because every input of a network
+  /// except the first is optional.
   at::Tensor get(const std::string& name) const;
   /// Sets a value for the later blocks of the network. A recomputed block must put the same value again.
   void put(const std::string& name, at::Tensor value) const;
-  /// Adds an output of the network. If blocks add any, the network returns these, in this order, instead of the last block's result. Has no
-  /// effect during a recomputation.
+  /// Adds an output of the network. If blocks add outputs, the network returns these, in this order, instead of the last block's result.
+  /// Has no effect during a recomputation.
   void give(const std::string& name, at::Tensor value) const;
 
-  /// Returns the context for the blocks of one network: what they put is kept apart, and what they give is added to `outputs` while those
-  /// exist.
+  /// Returns the context for the blocks of one network. Values that they put are visible only in this context. Outputs that they give are
+  /// added to `outputs` while that list exists.
   ForwardContext of_network(const std::shared_ptr<std::vector<Outputs::Field>>& outputs) const;
 
  private:

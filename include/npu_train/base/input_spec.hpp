@@ -34,7 +34,7 @@ struct InputSpec {
   /// Smallest and largest value. Integers must have a range; it excludes the largest value (token ids: {0, vocabulary}).
   std::optional<std::pair<double, double>> range{};
 
-  /// Returns the usual size of the free extent `name`; nullopt if it does not exist or has no usual size.
+  /// Returns the usual size of the free dimension `name`; nullopt if it does not exist or has no usual size.
   std::optional<int64_t> usual(const std::string& name) const;
   /// Returns a text such as "float32 [batch, 3, height (224), width (224)]".
   std::string str() const;
@@ -44,10 +44,10 @@ struct InputSpec {
 InputSpec image_input(int64_t channels, int64_t side, bool fixed = false);
 
 struct ExampleOptions {
-  int64_t samples = 1;                     ///< size of the extent "batch"
+  int64_t samples = 1;                     ///< size of the dimension "batch"
   std::map<std::string, int64_t> sizes{};  ///< other free sizes by name; by default their usual values
   bool zeros = false;  ///< zeros, or the allowed integers nearest to 0. false: random values in the range, standard normal without one
-  std::optional<at::Generator> generator{};  ///< default: the global generator
+  std::optional<at::Generator> generator{};  ///< source of random values; default: the global generator
 };
 
 /// Creates a batch of these inputs on the CPU. Error(Usage) if `inputs` is empty, if a free size has neither a given nor a usual value, if

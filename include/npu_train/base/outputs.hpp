@@ -21,7 +21,7 @@ class Outputs {
   bool has(const std::string& name) const;
   /// Returns the output. Error(Usage) with a list of the names if `name` is not one of them.
   const at::Tensor& at(const std::string& name) const;
-  /// Returns the first tensor, which losses and metrics of a single output use; undefined if there are no outputs.
+  /// Returns the first tensor: losses and metrics for a single output use it. Undefined if there are no outputs.
   const at::Tensor& first() const;
   const std::vector<Field>& fields() const { return fields_; }
 

@@ -20,12 +20,12 @@ struct Parameter {
   int group = 0;
   at::Tensor sliced_from{};  ///< parameter of which `value` is a slice (1-D, possibly empty); undefined: `value` is the complete parameter
   int64_t begin = 0;         ///< offset of the slice's first element in the storage order of the parameter
-  at::Tensor computed{};     ///< fp32 master: the low-precision tensor that the model computes with; otherwise undefined
+  at::Tensor computed{};     ///< set for an fp32 master: the low-precision tensor that the model computes with
 
   bool is_slice() const { return sliced_from.defined(); }
   /// Returns the complete parameter.
   const at::Tensor& whole() const { return is_slice() ? sliced_from : value; }
-  /// Returns whether both are complete parameters, or slices of the same range, of equally shaped parameters.
+  /// Returns whether both are complete parameters or slices of the same range, and the parameters have equal shapes.
   bool is_same_part(const Parameter& other) const;
   /// Returns the part of `of_whole` (a tensor of the parameter's shape, any dtype and strides) that corresponds to `value`.
   at::Tensor part_of(const at::Tensor& of_whole) const;
@@ -68,7 +68,7 @@ class ParameterSet {
   int64_t numel() const;
   /// Frees the gradients, or fills them with zeros if `set_to_none` is false.
   void zero_grad(bool set_to_none = true) const;
-  /// Pairs of an alias of a tied parameter and its name in the set.
+  /// Other names of tied parameters, each with the parameter's name in the set.
   const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
   /// Returns the parameters for which `keep` returns true, with their aliases.
   ParameterSet filter(const std::function<bool(const Parameter&)>& keep) const;
@@ -76,7 +76,7 @@ class ParameterSet {
  private:
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, size_t> index_;
-  std::unordered_map<const void*, size_t> tensors_;  // indices by identity of the tensor
+  std::unordered_map<const void*, size_t> tensors_;  // index of each parameter by the identity of its tensor
   std::vector<std::pair<std::string, std::string>> aliases_;
 };
 

@@ -7,9 +7,9 @@
 
 namespace npu_train {
 
-/// Device-side conditions of a step. Undefined tensors mean: no unscaling, no overflow.
+/// Conditions of a step, as tensors that the device evaluates. Undefined tensors mean: no unscaling, no overflow.
 struct StepDecision {
-  at::Tensor inv_scale;  ///< fp32 scalar on the device: remaining factor of the gradients. Undefined: they are unscaled.
+  at::Tensor inv_scale;  ///< fp32 scalar on the device: factor by which the gradients are still to be multiplied. Undefined: 1.
   /// fp32 scalar; if it is not 0, parameters and optimizer state stay bit-identical. A tensor on the parameters' device is evaluated there,
   /// one on the host by the host. Undefined: always step.
   at::Tensor found_inf;

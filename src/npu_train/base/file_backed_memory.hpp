@@ -10,19 +10,19 @@
 
 namespace npu_train {
 
-/// During its lifetime, CPU tensors of at least kLeast bytes that this thread allocates are shared mappings of files in a folder. Their
-/// space is reserved on allocation, so a full disk is an Error(OutOfMemory) and not a crash later. Tensors may outlive the scope; their
-/// file is freed with them, in any thread. Scopes nest; the innermost one applies.
+/// In its scope, CPU tensors of at least kLeast bytes that this thread allocates are shared mappings of files in a folder. Their space is
+/// reserved on allocation, so that a full disk is an Error(OutOfMemory) and not a crash later. Tensors may outlive the scope; their file is
+/// freed with them, in any thread. Scopes nest; the innermost one applies.
 class FileBackedMemory {
  public:
   static constexpr size_t kLeast = 64 << 10;
   static constexpr int64_t kAlways = std::numeric_limits<int64_t>::max();
 
   /// Keeps large tensors in memory while `keep_free` bytes of the process's memory stay free (free_host_bytes()), then in files; kAlways:
-  /// always in files. Each tensor has separate pages, which return to the system when it is freed, so the heap does not keep them.
+  /// always in files. Each tensor has its own pages, which return to the system when it is freed, unlike those of a heap.
   explicit FileBackedMemory(std::string folder, int64_t keep_free = kAlways);
-  /// For tensors whose content is never read, for example to count a model's parameters. All tensors of at least kLeastShared bytes map the
-  /// same pages repeatedly: a model of any size takes some megabytes, and a write to one tensor is visible in the others.
+  /// Shared memory for tensors whose content is never read, for example to count a model's parameters. All tensors of at least kLeastShared
+  /// bytes map the same pages repeatedly: a model of any size takes some megabytes, and a write to one tensor is visible in the others.
   struct SharedPages {};
   static constexpr size_t kLeastShared = 1 << 20;
   explicit FileBackedMemory(SharedPages pages);
@@ -36,7 +36,7 @@ class FileBackedMemory {
   static size_t in_use();
   /// Returns the first folder that is writable and on a disk, not in memory (tmpfs); "" if none is.
   static std::string folder_on_disk(const std::vector<std::string>& folders);
-  /// Returns the first such folder of TMPDIR (or its default), /var/tmp and `another`.
+  /// Returns the first folder on a disk among TMPDIR (or its default), /var/tmp and `another`.
   static std::string temporary_folder(const std::string& another = "");
 
   const std::string& folder() const { return folder_; }
