@@ -42,7 +42,7 @@ void AppendFile::write(std::string_view piece) {
   const bool known = ::fstat(fd_, &before) == 0 && S_ISREG(before.st_mode);
   const int code = write_whole(fd_, piece);
   if (code == 0) return;
-  // Otherwise a partial piece would become the beginning of the next one.
+  // Removes a partial piece, which would otherwise become the beginning of the next one.
   const bool cut = known && ::ftruncate(fd_, before.st_size) == 0;
   throw Error(ErrorKind::Checkpoint, "log",
               path_ + ": " + std::to_string(piece.size()) + " bytes cannot be written: " + std::strerror(code),

@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-/// Values from here on mean no limit: for an unset limit, version 1 reports the largest multiple of the page size.
+/// Least value that means "no limit": for an unset limit, version 1 reports the largest multiple of the page size.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<std::string> file_of_this_machine(const std::string& path) {
@@ -96,7 +96,7 @@ class Reader {
 
   static std::vector<std::string> up(const std::string& mount, std::string path) {
     std::vector<std::string> out;
-    if (path.find("..") != std::string::npos) path = "/";  // a group outside of this process's namespace
+    if (path.find("..") != std::string::npos) path = "/";  // the group is outside of this process's namespace
     for (; path.size() > 1 && path[0] == '/' && out.size() < 64; path.resize(path.rfind('/'))) out.push_back(mount + path);
     out.push_back(mount);
     return out;

@@ -142,7 +142,7 @@ void apply_override(ConfigNode& root, std::string_view key_equals_value) {
   const auto equals = key_equals_value.find('=');
   check(equals != std::string_view::npos && equals > 0, ErrorKind::Usage, "command line", "'", key_equals_value,
         "' does not have the form key=value, as in trainer.max_epochs=3");
-  // Positions inside an argument would not help a user, so the mark has none.
+  // Omits the position: columns inside an argument would not help a user.
   try {
     auto value = parse_yaml(key_equals_value.substr(equals + 1), "the value");
     value.move_to({"command line", 0, 0});

@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-// The hint depends on the source, because a shell removes unescaped quotes.
+// Returns a hint for an empty text. It depends on the source, because a shell removes unescaped quotes.
 std::string empty_text_hint(const ConfigNode& node, const std::string& path) {
   return node.mark().source == "command line" ? "in a shell, an empty text is '" + path + "=\"\"'" : "write \"\" for an empty text";
 }
@@ -52,7 +52,7 @@ void report_out_of_range(const ConfigNode& node, const std::string& path, const 
   problems.add(node.mark(), path, with_hint(with_allowed(shown(node) + " is out of range", bounds), hint));
 }
 
-// Returns a hint with the choice that a user probably meant; "" if none is near.
+// Returns a hint with the choice that the user probably meant; "" if none is near.
 std::string meant_choice(const std::string& given, const Bounds& bounds) {
   for (const auto& [other, name] : bounds.other_names)
     if (to_lower(other) == to_lower(given)) return "; the name here is " + name;
@@ -72,7 +72,7 @@ std::string infinity_hint(double value) { return std::isinf(value) ? "it must be
 
 bool is_plain_scalar(const ConfigNode& node) { return node.is_scalar() && !node.quoted(); }
 
-// Returns a hint with the integer that a user probably meant.
+// Returns a hint with the integer that the user probably meant.
 std::string integer_hint(const ConfigNode& node) {
   if (!node.is_scalar()) return "";
   const auto& text = node.scalar();
@@ -124,7 +124,8 @@ bool read_list(const ConfigNode& node, const std::string& path, const Bounds& bo
   return good;
 }
 
-/// Returns a hint for a key's name in another program: the key in section `path`, or else the only such key of all sections. "" if unknown.
+/// Returns a hint for a key's name in another program: the corresponding key in section `path`, or else the only such key of all sections.
+/// "" if unknown.
 std::string meant_key(const std::string& key, const std::string& path, const std::vector<std::string>& names) {
   const auto keys = keys_called(key);
   for (const auto& full : keys) {
@@ -281,7 +282,7 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
     if (name) part.mark = name->mark();
     part.name = out.name;
     if (name && !read_value(*name, child(path, "name"), bounds, part.name, problems)) return false;
-    if (part.name == out.name) part.options = out.options;  // the defaults of the same part stay
+    if (part.name == out.name) part.options = out.options;  // a part that stays the same keeps its default options
     part.options.set_mark(node.mark());
     for (const auto& member : node.members()) {
       if (member.key != "name") part.options.put(member);
@@ -328,7 +329,7 @@ bool check_value(const std::vector<double>& values, const std::string& path, con
 bool check_value(const std::vector<std::string>& values, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
   return check_list(values, path, bounds, problems);
 }
-// The registry of the part checks its options. A part without a name is one that was not given.
+// Accepts any options, because the registry of the part checks them. A part without a name is one that was not given.
 bool check_value(const PartConfig& part, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
   return part.name.empty() || check_value(part.name, child(path, "name"), bounds, problems);
 }
@@ -347,7 +348,7 @@ ConfigNode write_value(const std::vector<std::string>& values) { return write_li
 
 ConfigNode write_value(const PartConfig& part) {
   if (part.name.empty()) return {};
-  // Keeps the marks, so that errors from reading this node again show the positions in the source.
+  // Keeps the marks, so that errors from another reading of this node show the positions in the source.
   auto node = ConfigNode::map();
   ConfigNode::Member name{"name", part.mark, part.name};
   name.value.set_mark(part.mark);
@@ -372,7 +373,7 @@ std::string type_name(const std::vector<PartConfig>*) { return "list of parts"; 
 
 void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<std::string, std::string>>& synonyms, void* object,
                  const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
-  if (node.is_null()) return;  // an empty file or section: all defaults
+  if (node.is_null()) return;  // an empty file or section means all defaults
   if (!node.is_map()) {
     std::vector<std::string> names;
     for (const auto& field : fields) names.push_back(field.info.name);

@@ -14,7 +14,7 @@ constexpr size_t kLineWidth = 110;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Returns whether every YAML reader reads the text unchanged without quotes, in blocks and in {} and [].
+// Returns whether every YAML reader reads the unquoted text unchanged, in blocks and inside {} and [].
 bool plain_is_safe(const std::string& text) {
   if (text.empty() || text.size() > kLineWidth || detail::is_special_word(text)) return false;
   const bool path = text.starts_with("/") || text.starts_with("./") || text.starts_with("../");
@@ -38,7 +38,7 @@ std::string beyond_ascii(std::string_view text) {
 }
 
 std::string quoted(const std::string& text) {
-  constexpr size_t kPiece = 256;  // limits the quadratic cost of replacing
+  constexpr size_t kPiece = 256;  // replaces piece by piece, because the cost is quadratic in the length
   std::string out = "\"";
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -61,7 +61,7 @@ std::string quoted(const std::string& text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (byte < 0x20 || byte == 0x7f) {
-      out += printed("\\u%04x", byte);  // an escape of YAML and of JSON
+      out += printed("\\u%04x", byte);  // valid in YAML and in JSON
     } else {
       out += c;
     }

@@ -139,7 +139,7 @@ class Builder final : public YAML::EventHandler {
     if (!counted) count(mark, {1, node.scalar().size(), 1});
     if (anchor != 0) {
       const auto weight = weigh(node);
-      count(mark, {weight.nodes, weight.text, 0});  // the copy that is kept for aliases
+      count(mark, {weight.nodes, weight.text, 0});  // counts the copy that is kept for aliases
       anchored_[anchor] = {node, weight};
     }
     if (frames_.empty()) {
@@ -232,7 +232,7 @@ ConfigNode load_yaml(const std::string& path) {
   check(!std::filesystem::is_directory(status), ErrorKind::Usage, "config", path, ": this is a folder; hint: name a .yaml file in it");
   std::ifstream file(path, std::ios::binary);
   check(file.good(), ErrorKind::Usage, "config", path, ": cannot be read: ", std::strerror(errno));
-  // Reads up to the limit instead of asking for the size, which pipes and devices do not have.
+  // Reads up to the limit instead of asking for the size, because pipes and devices report none.
   std::string text(kLargestFile + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   check(!file.bad(), ErrorKind::Usage, "config", path, ": cannot be read: ", std::strerror(errno));

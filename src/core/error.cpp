@@ -31,8 +31,8 @@ struct Verdict {
   const char* hint = "";
 };
 
-// Whether the type of `e` or one of its bases has this mangled name. libtorch's exceptions are recognised by name, because this room does
-// not link libtorch.
+// Returns whether the type of `e`, or one of its bases, has this mangled name. libtorch's exceptions are recognised by name, because this
+// room does not link libtorch.
 bool is_a(const std::exception& e, std::string_view mangled) {
   const std::type_info* type = &typeid(e);
   while (type != nullptr && type->name() != mangled) {
@@ -42,7 +42,7 @@ bool is_a(const std::exception& e, std::string_view mangled) {
   return type != nullptr;
 }
 
-// torch_npu's errors by text: those of operators in its queue are std::runtime_errors.
+// Classifies torch_npu's errors by text, because operators in its queue throw std::runtime_error for all of them.
 std::optional<Verdict> judge_npu(std::string_view text) {
   if (has(text, "not in libopapi.so")) return Verdict{ErrorKind::Device, kOperatorHint};
   if (has(text, "ACL stream synchronize failed")) return Verdict{ErrorKind::Device, kStreamHint};
@@ -99,7 +99,7 @@ Verdict judge(const std::error_code& code) {
 }
 
 std::string without_frames(std::string_view text) {
-  // Drops the C++ frames that c10 appends, which do not help a user; they remain in the cause.
+  // Drops the C++ frames that c10 appends: they do not help a user, and remain in the cause.
   return std::string(text.substr(0, text.find("\nException raised from")));
 }
 
@@ -114,7 +114,7 @@ Error translate_current_exception(const std::string& where, ErrorKind unknown) {
     return e;
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::OutOfMemory, where, "the host is out of memory", kMemoryHint, cause);
-  } catch (const std::system_error& e) {  // including file system and stream errors
+  } catch (const std::system_error& e) {  // also a file system error or a stream error
     const auto verdict = judge(e.code());
     return Error(verdict.kind, where, e.what(), verdict.hint, cause);
   } catch (const std::exception& e) {

@@ -8,9 +8,9 @@
 
 namespace npu_train {
 
-// sign * mantissa * 2^exponent, with at most 53 bits of mantissa.
+// A number sign * mantissa * 2^exponent, with at most 53 bits of mantissa.
 struct ExactSum::Rounded {
-  double mantissa = 0;  // a signed integer
+  double mantissa = 0;  // a signed integer value
   int exponent = 0;
 };
 
@@ -32,8 +32,8 @@ void ExactSum::add(std::span<const double> values) {
   for (const double v : values) add(v);
 }
 
-// Splits each value into a multiple of 2^-42 times the bound (rounded to nearest) and a remainder that is a multiple of 2^-85 times it;
-// fp64 sums of both are exact.
+// Splits each value into a multiple of 2^-42 times the bound (rounded to nearest) and a remainder that is a multiple of 2^-85 times the
+// bound; fp64 sums of both are exact.
 void ExactSum::add_chunk(std::span<const double> values) {
   double largest[kLanes] = {}, high[kLanes] = {}, low[kLanes] = {};
   for (size_t i = 0; i < kChunk; i += kLanes)
@@ -41,7 +41,7 @@ void ExactSum::add_chunk(std::span<const double> values) {
   const double bound = *std::max_element(largest, largest + kLanes);
   bool whole = bound > 0x1p-800 && bound < 0x1p900;
   if (whole) {
-    // adding and subtracting this constant rounds to a multiple of its last place
+    // Constants of rounding: adding and then subtracting one rounds to a multiple of its last place.
     const double high_round = std::ldexp(1.5, std::ilogb(bound) + 10), low_round = high_round * 0x1p-43;
     bool rest[kLanes] = {};
     for (size_t i = 0; i < kChunk; i += kLanes)
@@ -49,7 +49,7 @@ void ExactSum::add_chunk(std::span<const double> values) {
         const double h = values[i + j] + high_round - high_round, l = values[i + j] - h, k = l + low_round - low_round;
         high[j] += h;
         low[j] += k;
-        rest[j] |= !(k == l);  // also NaN
+        rest[j] |= !(k == l);  // also true for NaN
       }
     whole = std::none_of(rest, rest + kLanes, [](bool r) { return r; });
   }
@@ -98,7 +98,7 @@ ExactSum::Rounded ExactSum::rounded(int lowest_exponent) const {
   while (top >= 0 && sum.limbs_[top] == 0) --top;
   if (top < 0) return {};
   const auto digit = [&](int k) { return k < 0 ? uint64_t{0} : static_cast<uint64_t>(sum.limbs_[k]); };
-  // the 64 bits from the highest set bit on, and whether any lower bit is set
+  // Takes the 64 bits from the highest set bit on, and notes whether any lower bit is set.
   const int width = 64 - std::countl_zero(digit(top));
   uint64_t bits = digit(top) << (64 - width);
   bits |= width <= 32 ? digit(top - 1) << (32 - width) : digit(top - 1) >> (width - 32);

@@ -19,7 +19,7 @@ constexpr const char* kLoopback = "127.0.0.1";
 constexpr int kLargest = std::numeric_limits<int>::max();
 constexpr int kLargestPort = 65535;
 constexpr int kDefaultPort = 29500;  // default of torch.distributed
-// Ports below the range that Linux uses for outgoing connections (32768 and above).
+// Range of ports below those that Linux uses for outgoing connections (32768 and above).
 constexpr int kFirstPort = 15000, kPorts = 15000;
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
@@ -37,7 +37,7 @@ int number_of(const char* variable, int lowest, int highest) {
   return static_cast<int>(*number);
 }
 
-/// Names of the variables that describe a process.
+/// Names of the variables with which a launcher describes a process.
 struct Names {
   const char *rank, *world_size, *local_rank, *local_world_size;
 };
@@ -81,7 +81,8 @@ Launch launch_of_torch() {
   return out;
 }
 
-/// Returns the entry of a node in a list such as "2(x3),1", which means 2, 2, 2, 1. nullopt if the list is too short or has another form.
+/// Returns the entry of a node in a list such as "2(x3),1", which means 2, 2, 2, 1. Returns nullopt if the list is too short or has another
+/// form.
 std::optional<int64_t> tasks_of_node(std::string_view list, int64_t node) {
   while (node >= 0 && !list.empty()) {
     const auto entry = list.substr(0, list.find(','));
@@ -131,20 +132,20 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-/// Returns a port that differs between steps of a job and between successive jobs, and that all tasks compute alike.
+/// Returns a port that is the same for all tasks of a step, and differs between steps of a job and between successive jobs.
 int port_of_step() {
   const auto job = whole_number(text_of("SLURM_JOB_ID")), step = whole_number(text_of("SLURM_STEP_ID"));
   if (!job || !step || *job < 0 || *step < 0) return kDefaultPort;
   return kFirstPort + static_cast<int>((*job % kPorts * 31 + *step % kPorts) % kPorts);
 }
 
-/// Open MPI names each job in PMIX_NAMESPACE; the variables of MPICH do not differ between two jobs.
+/// Returns a port that depends on the job, which Open MPI names in PMIX_NAMESPACE. MPICH's variables do not differ between two jobs.
 int port_of_mpi() {
   if (!is_set("PMIX_NAMESPACE")) return kDefaultPort;
   return kFirstPort + static_cast<int>(hash64(text_of("PMIX_NAMESPACE")) % kPorts);
 }
 
-/// Sets the address of the store for when MASTER_ADDR and MASTER_PORT are not set.
+/// Sets the address of the store, unless MASTER_ADDR and MASTER_PORT give it.
 void place_store(Launch& out) {
   const bool one_host = out.local_world_size == out.world_size;
   if (out.launcher == "Slurm") {
@@ -171,8 +172,8 @@ void find_store(Launch& out) {
 Launch read_any() {
   if (is_set("RANK")) return launch_of_torch();
   if (is_set(kOpenMpi.rank)) return read(kOpenMpi, "Open MPI");
-  // mpirun starts its daemons as a step of Slurm, whose variables do not describe the children of the daemons. Conversely, the variables of
-  // Slurm's own PMI do not describe the processes of a host.
+  // Asks MPI first: mpirun starts its daemons as a step of Slurm, whose variables do not describe the children of the daemons. Slurm's own
+  // PMI sets MPI's variables without those of the processes on a host; then Slurm is asked.
   if (is_set(kPals.rank) && is_set(kPals.local_rank)) return read(kPals, "MPI");
   const bool step = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
   if (is_set(kMpi.rank) && (is_set(kMpi.local_rank) || !step)) return read(kMpi, "MPI");

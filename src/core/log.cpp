@@ -22,8 +22,8 @@ struct Output {
     bool takes(int64_t of) const { return run == 0 || of == 0 || of == run; }
   };
   std::vector<Tee> tees;
-  std::vector<int64_t> silent;           // runs inside a ScopedLogSilence
-  std::vector<std::string> about_sinks;  // warnings about a sink that were logged while it ran
+  std::vector<int64_t> silent;           // runs that have a ScopedLogSilence
+  std::vector<std::string> about_sinks;  // warnings about a sink that were logged while that sink ran
   std::atomic<bool> on = false;
 
   bool silences(int64_t run) const {
@@ -53,10 +53,10 @@ LogSink set_log_sink(LogSink sink) {
 
 void log(LogLevel level, std::string_view message) {
   auto& out = output();
-  if (!out.on.load(std::memory_order_relaxed) || inside_sink) return;  // a sink that logs would recurse endlessly
+  if (!out.on.load(std::memory_order_relaxed) || inside_sink) return;  // a sink that logs would recurse without end
   const std::lock_guard lock(out.busy);
   if (out.silences(run_of_thread)) return;
-  const auto sink = out.sink;  // a copy, because a sink may remove itself
+  const auto sink = out.sink;  // a copy, because the sink may remove itself
   const auto tees = out.tees;
   inside_sink = true;
   const auto pass = [&](const LogSink& to) {
@@ -77,7 +77,7 @@ void warn_once(const std::string& key, const std::string& message) {
   static auto* const mutex = new std::mutex;
   static auto* const said = new std::set<std::string>;
   auto& out = output();
-  if (!out.on.load()) return;  // the warning would be lost
+  if (!out.on.load()) return;  // without a sink, the warning would be lost
   {
     const std::lock_guard lock(out.busy);
     if (out.silences(run_of_thread)) return;

@@ -1,11 +1,11 @@
-// The interface from sinks back to the log that calls them.
+// Functions with which sinks report to the log that calls them.
 #pragma once
 
 #include <string>
 
 namespace npu_train::detail {
 
-// Logs a warning about a sink. From inside a sink, the other sinks get the warning after the current message.
+// Logs a warning about a sink. If it is called from inside a sink, the other sinks get the warning after the current message.
 void warn_about_sink(const std::string& warning);
 
 }  // namespace npu_train::detail

@@ -58,7 +58,7 @@ LogSink make_file_sink(const std::string& file, LogLevel least, const LogFileLim
     try {
       write(line_of(level, message));
     } catch (const std::exception& e) {
-      // If the file accepts no more lines, they are lost; the other sinks report this once.
+      // The file accepts no more lines, so they are lost; the other sinks report this once.
       if (!failed->exchange(true))
         detail::warn_about_sink(str_cat("[log] ", file, ": a line cannot be written: ", e.what(), "; hint: free some space on its disk"));
     }

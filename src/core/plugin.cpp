@@ -45,7 +45,8 @@ fs::path library_folder(const void* address) {
   Dl_info info{};
   void* found = nullptr;
   if (::dladdr1(address, &info, &found, RTLD_DL_LINKMAP) == 0 || found == nullptr) return {};
-  // For the program itself this name is empty, and dladdr() has argv[0]: "train_app" for a program found through PATH.
+  // The name is empty for the program itself. dladdr() does not help: it returns argv[0], which is only "train_app" for a program found
+  // through PATH.
   const std::string name = static_cast<const link_map*>(found)->l_name;
   std::error_code ignored;
   return fs::weakly_canonical(name.empty() ? "/proc/self/exe" : name, ignored).parent_path();

@@ -1,4 +1,4 @@
-// Between fork and exec, only calls that are safe in multithreaded processes are allowed.
+// Runs other programs. Between fork and exec, only calls that are safe in multithreaded processes are allowed.
 #include "npu_train/core/process.hpp"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kNotFound = 127, kNotStarted = 126;  // exit codes that shells use
+constexpr int kNotFound = 127, kNotStarted = 126;  // the exit codes that shells use
 
 struct Pipe {
   Pipe() {
@@ -101,7 +101,7 @@ CommandResult run_command(const std::vector<std::string>& words, const CommandOp
   const bool in_time = read_all(pipe.ends[0], end, options.max_output, result.output) && reap(child, end, status);
   if (!in_time) {
     ::kill(-child, SIGKILL);
-    // a process that hangs in its driver cannot be killed, so it is abandoned
+    // A process that hangs in its driver cannot be killed, so it is abandoned.
     reap(child, Clock::now() + std::chrono::seconds(1), status);
     result.end = CommandResult::End::TimedOut;
     return result;

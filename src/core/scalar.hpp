@@ -45,7 +45,7 @@ inline bool is_null_word(std::string_view text) {
   return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
 }
 
-/// Returns whether the text needs quotes to stay text: numbers, booleans (also those of YAML 1.1, for other readers), null.
+/// Returns whether the text needs quotes to remain text: numbers, booleans (also YAML 1.1's, for other readers), null.
 inline bool is_special_word(std::string_view text) {
   if (is_null_word(text) || parse_number(text)) return true;
   const auto word = to_lower(text.size() <= 5 ? text : std::string_view());

@@ -20,7 +20,7 @@ uint64_t number_of(std::string_view purpose) {
   return h;
 }
 
-// Ten rounds of Philox4x32 with the constants of the paper (see seed.hpp).
+// Computes ten rounds of Philox4x32 with the constants of the paper (see seed.hpp).
 std::array<uint32_t, 4> philox_block(uint64_t key, uint64_t stream, uint64_t counter) {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
   const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
@@ -36,7 +36,7 @@ std::array<uint32_t, 4> philox_block(uint64_t key, uint64_t stream, uint64_t cou
 }  // namespace
 
 uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a, uint64_t b) {
-  // Each part is mixed before the next one is added, so that (1, 2) and (2, 1) give unrelated seeds.
+  // Mixes each part before the next one is added, so that (1, 2) and (2, 1) give unrelated seeds.
   uint64_t h = mix(seed);
   h = mix(h ^ number_of(purpose));
   h = mix(h ^ a);

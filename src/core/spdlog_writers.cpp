@@ -1,5 +1,5 @@
-// The only source that includes spdlog. It renames the namespaces of spdlog and fmt: a program that links this library may use other
-// versions, and the linker would merge inline functions of equal names.
+// The only source that includes spdlog. It renames the namespaces of spdlog and fmt, because a program that links this library may use
+// other versions, and the linker would merge inline functions of equal names.
 #define fmt npu_train_fmt
 #define spdlog npu_train_spdlog
 #define FMT_HEADER_ONLY

@@ -1,4 +1,4 @@
-// Destinations of log lines. Includes only std headers: spdlog's fmt must not meet libtorch's.
+// Destinations of log lines. Includes only standard headers: spdlog's fmt must not be included together with libtorch's.
 #pragma once
 
 #include <cstddef>

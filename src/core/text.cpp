@@ -21,7 +21,7 @@ std::string comparable(std::string_view text) {
   return out;
 }
 
-// Edit distance in which swapping two neighbours is one edit (optimal string alignment).
+// Returns the edit distance in which swapping two neighbours is one edit (optimal string alignment).
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -37,7 +37,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-// Returns the edit distance of two names that resemble each other; otherwise nullopt.
+// Returns the edit distance of two names that resemble each other; nullopt for others.
 std::optional<size_t> resemblance(std::string_view given, const std::string& candidate) {
   constexpr size_t kLongest = 200;
   if (given.empty() || given.size() > kLongest || candidate.size() > kLongest) return std::nullopt;
@@ -96,7 +96,7 @@ std::string human_bytes(double bytes) {
     bytes /= 1024;
     ++unit;
   }
-  // Otherwise 1023.96 would become "1024.0".
+  // Takes the next unit in time; otherwise 1023.96 would become "1024.0".
   if (unit > 0 && std::abs(bytes) >= 1023.95 && unit + 1 < units.size()) {
     bytes /= 1024;
     ++unit;
@@ -143,7 +143,7 @@ std::optional<double> decimal_number(std::string_view text) {
   if (error == std::errc::invalid_argument || end != text.data() + text.size()) return std::nullopt;
   if (error != std::errc::result_out_of_range) return value;
   const CLocale scope;
-  return std::strtod(std::string(text).c_str(), nullptr);  // inf or nearly 0
+  return std::strtod(std::string(text).c_str(), nullptr);  // the value is inf or nearly 0
 }
 
 std::string printed(const char* format, ...) {

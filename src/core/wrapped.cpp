@@ -45,7 +45,7 @@ std::string wrapped_line(const std::string& line, size_t width) {
   while (detail::code_points(left) > width) {
     const auto begin = left.find_first_not_of(' ');
     auto blank = left.rfind(' ', detail::byte_of_point(left, width));
-    if (blank == std::string::npos || blank < begin) blank = left.find(' ', begin);  // a word longer than the line
+    if (blank == std::string::npos || blank < begin) blank = left.find(' ', begin);  // the word is longer than the line
     if (blank == std::string::npos) break;
     out += left.substr(0, left.find_last_not_of(' ', blank) + 1) + "\n";
     const auto next = left.find_first_not_of(' ', blank);

@@ -48,7 +48,7 @@ class ConfigNode {
   bool is_map() const { return kind_ == Kind::Map; }
 
   const std::string& scalar() const { return scalar_; }
-  /// True if written in quotes (or given as a C++ string): never interpreted as a number, a boolean or null.
+  /// True for a scalar written in quotes (or given as a C++ string): it is never interpreted as a number, a boolean or null.
   bool quoted() const { return quoted_; }
   const std::vector<ConfigNode>& items() const { return items_; }
   const std::vector<Member>& members() const { return members_; }
@@ -60,7 +60,7 @@ class ConfigNode {
   /// Sets the mark of this node and of all its descendants.
   void move_to(const Mark& mark);
 
-  /// Compares values and their order; ignores marks and quotes without an effect.
+  /// Compares values and their order; ignores marks, and quotes that have no effect.
   bool operator==(const ConfigNode& other) const;
 
   /// Returns the value under `key`; nullptr if it is missing or this is not a map.

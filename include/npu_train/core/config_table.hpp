@@ -1,5 +1,6 @@
-/// Binds plain structs to configuration text. One table per struct provides parsing with errors, --print-config and the docs.
-/// Our own because yaml-cpp only parses: it silently keeps the first of two equal keys and has no bounds, no defaults, no known keys.
+/// Binds plain structs to configuration text. One table per struct provides parsing with errors, --print-config and the docs. It exists
+/// because yaml-cpp only parses: that library silently keeps the first of two equal keys, and has no bounds, no defaults and no list of
+/// known keys.
 ///
 /// A struct becomes configurable by naming its table:
 ///   struct SgdOptions {
@@ -52,7 +53,7 @@ inline Bounds one_of(std::vector<std::string> choices, std::vector<std::pair<std
 struct PartConfig {
   std::string name{};                      ///< "" if not given
   ConfigNode options = ConfigNode::map();  ///< all keys except the name
-  Mark mark{};                             ///< position of the name, or of the part if it is not given
+  Mark mark{};                             ///< position of the name, or of the part if it has no name
 };
 
 /// One error found while binding.
@@ -62,7 +63,7 @@ struct ConfigProblem {
   std::string message;  ///< given, allowed, nearest name
 };
 
-/// Collects errors, then throws them together as one Error(Usage).
+/// Collects errors and throws them together as one Error(Usage).
 class ConfigProblems {
  public:
   void add(const Mark& mark, const std::string& path, const std::string& message) { problems_.push_back({mark, path, message}); }
@@ -74,19 +75,19 @@ class ConfigProblems {
   std::vector<ConfigProblem> problems_;
 };
 
-/// The description of a field for the docs, the errors and --print-config.
+/// Describes a field for the docs, the errors and --print-config.
 struct FieldInfo {
   std::string name;
   std::string
       type;  ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts", "list of sections"
   std::string doc;
-  std::string allowed;              ///< Bounds::str()
-  std::string default_text;         ///< as YAML
+  std::string allowed;              ///< text of Bounds::str()
+  std::string default_text;         ///< default value as YAML
   std::vector<FieldInfo> children;  ///< fields of a section
 };
 
 namespace detail {
-// Text <-> value for every type that a field may have; defined in config_table.cpp.
+// Convert text to a value, for every type that a field may have; defined in config_table.cpp.
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, bool&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, int&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, int64_t&, ConfigProblems&);
@@ -97,7 +98,7 @@ bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<std::string>&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, PartConfig&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<PartConfig>&, ConfigProblems&);
-// Whether a value is within its limits; otherwise the message is that of read_value() for a text with this value.
+// Return whether a value is within its limits; if not, report the message that read_value() has for a text with this value.
 bool check_value(bool, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int64_t, const std::string& path, const Bounds&, ConfigProblems&);
@@ -136,7 +137,8 @@ struct Field {
   std::function<void(void* object, const void* given, const std::string& path, ConfigProblems&)> copy;
   std::function<ConfigNode(const void* object)> write;
 };
-/// Binds a map to fields. Unknown keys become problems that name the nearest key; `synonyms` become problems that name the right key.
+/// Binds a map to fields. Unknown keys become problems that name the nearest key; keys in `synonyms` become problems that name the right
+/// key.
 void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<std::string, std::string>>& synonyms, void* object,
                  const ConfigNode& node, const std::string& path, ConfigProblems& problems);
 void copy_fields(const std::vector<Field>& fields, void* object, const void* given, const std::string& path, ConfigProblems& problems);
@@ -157,7 +159,8 @@ class ConfigTable {
   template <class V>
   ConfigTable& field(const std::string& name, V T::*member, const std::string& doc, Bounds bounds = {});
 
-  /// A name that other tools use for `field`: if a user gives it, it is rejected with a hint ("epochs: the name here is max_epochs").
+  /// Declares a name that other tools use for `field`. A user who gives it gets an error with a hint ("epochs: the name here is
+  /// max_epochs").
   ConfigTable& synonym(const std::string& other, const std::string& field) {
     synonyms_.emplace_back(other, field);
     return *this;
@@ -179,7 +182,7 @@ class ConfigTable {
   std::vector<std::pair<std::string, std::string>> synonyms_;
 };
 
-/// Reads `node` over the defaults of T, collecting problems.
+/// Reads `node` over the defaults of T, and adds errors to the problems.
 template <Configurable T>
 void bind_into(T& object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
   detail::bind_fields(T::config_table().fields(), T::config_table().synonyms(), &object, node, path, problems);
@@ -195,8 +198,8 @@ T bind(const ConfigNode& node, const std::string& path = "") {
   return object;
 }
 
-/// Copies `given`, a struct that was filled in code, to `object`, except values outside of their limits: these are problems, with the
-/// messages of a text with these values.
+/// Copies `given`, a struct that was filled in code, to `object`. Values outside of their limits are not copied, but become problems, with
+/// the message that the same value as text would get.
 template <Configurable T>
 void bind_into(T& object, const T& given, const std::string& path, ConfigProblems& problems) {
   detail::copy_fields(T::config_table().fields(), &object, &given, path, problems);
@@ -211,7 +214,7 @@ void check_limits(const T& given, const std::string& path) {
   problems.throw_if_any();
 }
 
-/// The complete struct as a node, including defaults.
+/// Returns the complete struct as a node, including defaults.
 template <Configurable T>
 ConfigNode to_node(const T& object) {
   return detail::write_fields(T::config_table().fields(), &object);
@@ -219,7 +222,7 @@ ConfigNode to_node(const T& object) {
 
 namespace detail {
 
-/// A list of sections: each item is read over the defaults of T.
+/// Reads a list of sections: each item over the defaults of T.
 template <Configurable T>
 void read_sections(const ConfigNode& node, const std::string& path, std::vector<T>& out, ConfigProblems& problems) {
   out.clear();

@@ -47,8 +47,8 @@ class Error : public std::runtime_error {
   std::exception_ptr cause_;
 };
 
-/// Throws unless `ok`. Only then is the message built from the remaining arguments:
-/// `check(n > 0, ErrorKind::Usage, "Loader", "batch_size is ", n, "; it must be at least 1")`.
+/// Throws an Error unless `ok`; builds the message from the remaining arguments only then: `check(n > 0, ErrorKind::Usage, "Loader",
+/// "batch_size is ", n, "; it must be at least 1")`.
 template <class... Parts>
 void check(bool ok, ErrorKind kind, const char* where, const Parts&... parts) {
   if (!ok) [[unlikely]]
@@ -60,12 +60,11 @@ void check(bool ok, ErrorKind kind, const char* where, const Parts&... parts) {
 template <class Fn>
 auto translated(const char* where, Fn&& fn) -> decltype(fn());
 
-/// Overload for code of the program: a data set, a callback, a model. An unclassified exception gets the kind `unknown` instead of
-/// Internal.
+/// Overload for the user's code: a data set, a callback, a model. An unclassified exception gets the kind `unknown` instead of Internal.
 template <class Fn>
 auto translated(const char* where, ErrorKind unknown, Fn&& fn) -> decltype(fn());
 
-/// Thrown through a user's function by its caller to end the function early, for example when a recomputation is complete. Not an error.
+/// Ends a user's function early: its caller throws it through the function, for example when a recomputation is complete. Not an error.
 struct EarlyEnd {};
 
 /// Translates the current exception; call it in a catch block. `unknown` is the kind of an exception that cannot be classified: Internal,

@@ -16,7 +16,7 @@ class ExactSum {
  public:
   /// Digit k counts multiples of 2^(32 k + kLowestExponent).
   static constexpr int kDigits = 138, kLowestExponent = -2208;
-  /// Counters of added +inf, -inf and NaN; they follow the digits.
+  /// Counters of added +inf, -inf and NaN, stored after the digits.
   static constexpr int kPlusInf = kDigits, kMinusInf = kDigits + 1, kNaN = kDigits + 2, kLimbs = kDigits + 3;
   using Limbs = std::array<int64_t, kLimbs>;
 
@@ -31,7 +31,7 @@ class ExactSum {
     const int biased = static_cast<int>(bits >> 52) & 0x7ff;
     const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
     if (biased == 0x7ff) return add_special(value);
-    const uint64_t mantissa = biased == 0 ? fraction : fraction | uint64_t{1} << 52;  // scaled by 2^(max(biased, 1) - 1075)
+    const uint64_t mantissa = biased == 0 ? fraction : fraction | uint64_t{1} << 52;  // in units of 2^(max(biased, 1) - 1075)
     const int place = (biased == 0 ? 1 : biased) - 1075 + exponent - kLowestExponent;
     if (place < 0 || place >= 32 * (kDigits - 2)) return add_far(value, exponent);
     if (++pending_ == kMostPending) carry();

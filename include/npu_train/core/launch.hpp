@@ -1,4 +1,4 @@
-/// The place of this process in a launch, from the environment variables of torchrun, Slurm, MPI, Kubernetes or our own launcher.
+/// The position of this process in a launch, read from the environment variables of torchrun, Slurm, MPI, Kubernetes or our own launcher.
 #pragma once
 
 #include <string>

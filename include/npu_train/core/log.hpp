@@ -31,7 +31,7 @@ class ScopedLogSink {
   LogSink before_;
 };
 
-/// In its scope, messages also go to `sink`. With the number of a run, messages of other runs do not. An empty sink has no effect.
+/// Adds a sink in its scope. If a run's number is given, messages of other runs do not reach it. An empty sink has no effect.
 class ScopedLogTee {
  public:
   explicit ScopedLogTee(LogSink sink, int64_t run = 0);
@@ -43,7 +43,7 @@ class ScopedLogTee {
   std::shared_ptr<LogSink> sink_;
 };
 
-/// In its scope, drops the messages of this thread's run, and those of threads without a run, such as autograd's: for trial steps that the
+/// In its scope, drops the messages of this thread's run, and those of threads without a run, such as autograd's. For trial steps that the
 /// user did not request.
 class ScopedLogSilence {
  public:
@@ -60,8 +60,8 @@ class ScopedLogSilence {
 int64_t new_log_run();
 /// Returns the run of this thread's messages; 0 for a thread without one, such as those of libtorch or of the program.
 int64_t log_run();
-/// In its scope, messages of this thread belong to `run`. A thread that works for a run begins with it:
-/// `std::thread([run = log_run()] { const ScopedLogRun scope(run); ... })`.
+/// Assigns messages of this thread to `run` in its scope. A thread that works for a run begins with it: `std::thread([run = log_run()] {
+/// const ScopedLogRun scope(run); ... })`.
 class ScopedLogRun {
  public:
   explicit ScopedLogRun(int64_t run);
@@ -94,7 +94,7 @@ void warn_once(const std::string& key, const std::string& message);
 /// Returns a sink that writes plain lines to stderr.
 LogSink make_standard_sink(LogLevel least = LogLevel::Info);
 
-/// Disk space of a log.
+/// Limits of a log's disk space.
 struct LogFileLimits {
   size_t max_bytes = size_t{64} << 20;  ///< size of one file; a full one is renamed from train.log to train.1.log, and a new one begins
   size_t older_files = 3;               ///< number of renamed files to keep

@@ -10,7 +10,7 @@
 
 namespace npu_train {
 
-/// How a command ended, and its output.
+/// The way in which a command ended, and its output.
 struct CommandResult {
   enum class End { Exited, NotFound, TimedOut, Signalled };
   End end = End::NotFound;
@@ -27,12 +27,12 @@ struct CommandOptions {
   std::optional<uint64_t> max_file_bytes{};  ///< a signal ends the command if it writes a larger file
 };
 
-/// Runs `words` with an empty stdin; the first word is searched in PATH. Never throws if the command fails; one that cannot be started is
-/// NotFound.
+/// Runs the command `words` with an empty stdin; the program, its first word, is searched in PATH. A failing command does not cause an
+/// exception; one that cannot be started is NotFound.
 CommandResult run_command(const std::vector<std::string>& words, const CommandOptions& options = {});
 
-/// Ends the process as a return from main() does, but without destroying static objects: libtorch's operator tables take a tenth of a
-/// second. Flushes stdio and iostreams, and calls the functions of std::at_quick_exit(), but not those of std::atexit().
+/// Ends the process as a return from main() does, but without destroying static objects: for libtorch's operator tables that takes a tenth
+/// of a second. Flushes stdio and iostreams, and calls the functions of std::at_quick_exit(), but not those of std::atexit().
 [[noreturn]] void end_process(int code);
 
 }  // namespace npu_train

@@ -14,7 +14,7 @@
 
 namespace npu_train {
 
-/// Options of parts without options.
+/// Options of a part that has none.
 struct NoOptions {
   static const ConfigTable<NoOptions>& config_table() {
     static const ConfigTable<NoOptions> table("no options");
@@ -44,10 +44,10 @@ Product call_factory(const Fn& factory, Options&& options, const Args& args) {
 template <class Product, class... Args>
 class Registry {
  public:
-  /// `kind` is the word for the part in messages ("model", "data set"); `hint` explains there how a program adds a part.
+  /// `kind` names the part in messages ("model", "data set"); `hint` explains there how a program adds a part.
   explicit Registry(std::string kind, std::string hint = "") : kind_(std::move(kind)), hint_(std::move(hint)) {}
 
-  /// Adds a part, or replaces the one of that name, so that a user's part can override a built-in one. `defaults` are the options of a
+  /// Adds a part, or replaces the part of that name, so that a user's part can override a built-in one. `defaults` are the options of a
   /// configuration that sets none: a named size of a network is an entry with other defaults.
   template <Configurable Options, class Fn>
   void add(const std::string& name, const std::string& doc, Fn factory, const Options& defaults = {}) {

@@ -11,8 +11,8 @@ namespace npu_train {
 /// seeds (SplitMix64 finaliser over the parts).
 uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a = 0, uint64_t b = 0);
 
-/// Returns the seed of draws that must differ between ranks, such as dropout; on rank 0 the run's seed. Initial weights use the run's seed
-/// on every rank.
+/// Returns the seed for draws that must differ between ranks, such as dropout; on rank 0 it is the run's seed. Initial weights use the
+/// run's seed on every rank.
 uint64_t rank_seed(uint64_t seed, int rank);
 
 /// Counter-based generator Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). Cheap enough to construct

@@ -9,8 +9,8 @@
 namespace npu_train {
 
 /// Concatenates the parts as `<<` writes them in the C locale: str_cat("rank ", 1003, " of ", 0.5) is "rank 1003 of 0.5" even after
-/// std::locale::global(). Text for files, protocols and messages must use it, std::to_string of integers or text.hpp, never a stream in the
-/// program's locale, c10::str or printf.
+/// std::locale::global(). For files, protocols and messages, use this function, std::to_string of integers or text.hpp; never a stream in
+/// the program's locale, c10::str or printf.
 template <class... Parts>
 std::string str_cat(const Parts&... parts) {
   std::ostringstream out;

@@ -6,7 +6,8 @@
 
 namespace npu_train {
 
-/// A file to which each piece is appended completely or not at all. Pieces are not buffered: a killed program loses none that it wrote.
+/// A file to which each piece is appended completely or not at all. Pieces are not buffered: if the program is killed, every written piece
+/// remains.
 class AppendFile {
  public:
   /// Creates the file if it is missing. Error(Checkpoint) if it cannot be opened for writing.

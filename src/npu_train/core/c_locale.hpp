@@ -9,8 +9,8 @@
 
 namespace npu_train {
 
-/// In its scope printf, strtod and related functions follow the C locale on this thread, whatever setlocale() or std::locale::global() set.
-/// Other threads and C++ streams are not affected; for streams see str_cat().
+/// In its scope, printf, strtod and related functions follow the C locale on this thread, whatever setlocale() or std::locale::global()
+/// set. Other threads and C++ streams are not affected; for streams see str_cat().
 class CLocale {
  public:
   CLocale() : before_(::uselocale(locale())) {}
@@ -27,7 +27,7 @@ class CLocale {
 };
 
 /// In its scope, new C++ streams of the process format numbers as 1003 and 0.5, whatever std::locale::global() set; other facets of the
-/// locale stay. Scopes exclude each other: a second thread waits. For calls that create their own streams, such as libtorch's text of a
+/// locale stay. Scopes exclude each other: a second thread waits. For calls that create their own streams, such as libtorch's printing of a
 /// module.
 class PlainStreams {
  public:

@@ -16,7 +16,7 @@ struct CgroupLimits {
   std::optional<int64_t> cpuset;          ///< number of processors that the group may use
   std::optional<int64_t> memory;          ///< limit in bytes
   int64_t memory_used = 0;                ///< bytes in use of `memory`, without page cache that the kernel can drop
-  int64_t oom_kills = 0;                  ///< number in the process's group; version 2 only
+  int64_t oom_kills = 0;                  ///< number of processes that were killed in the process's group; version 2 only
   std::string cpu_file{}, memory_file{};  ///< files that contain the limits
 
   /// Returns how many of `processors` the process can keep busy, at least 1; a fraction of a processor counts as one.

@@ -5,7 +5,7 @@
 
 namespace npu_train {
 
-/// Returns it as typed in a shell, with quotes where needed; "" if the system does not report it.
+/// Returns the command as typed in a shell, with quotes where needed; "" if the system does not report it.
 std::string command_line();
 
 }  // namespace npu_train

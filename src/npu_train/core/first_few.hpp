@@ -1,4 +1,4 @@
-/// Lists of names in messages.
+/// Shortens a list of names for a message.
 #pragma once
 
 #include <string>

@@ -5,9 +5,9 @@
 
 namespace npu_train {
 
-/// A write beyond the limit on file sizes (`ulimit -f`), or to a socket that its peer has closed, raises a signal that ends the process.
-/// During its lifetime this object blocks the signal in its thread, and permanently in threads that this one starts, so that the write
-/// fails with EFBIG or EPIPE. The program's signal handlers do not change.
+/// In its scope, blocks a signal on this thread, and permanently in threads that this one starts, so that a write fails with EFBIG or
+/// EPIPE. Otherwise a write beyond the limit on file sizes (`ulimit -f`), or to a socket that its peer has closed, would raise a signal
+/// that ends the process. The program's signal handlers do not change.
 class HoldSignal {
  public:
   /// Blocks a synchronous signal (SIGXFSZ, SIGPIPE) on this thread.

@@ -7,7 +7,7 @@
 
 namespace npu_train {
 
-/// Returns the middle value, for an even count the upper of the two; 0 without values. NaN is not allowed.
+/// Returns the middle value (the upper one of the two for an even count); 0 without values. NaN is not allowed.
 inline double upper_median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

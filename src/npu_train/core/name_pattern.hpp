@@ -8,19 +8,19 @@
 
 namespace npu_train {
 
-/// Returns whether all of `text` matches `pattern`, in which "*" matches any text, including the empty one. Takes at most time in
-/// proportion to the product of the lengths.
+/// Returns whether all of `text` matches `pattern`, in which "*" matches any text, including the empty one. The time is at most
+/// proportional to the product of the lengths.
 bool glob_matches(std::string_view text, std::string_view pattern);
 
-/// Returns whether `pattern` matches one or more consecutive dot-separated parts of `name`: "attention", "blocks.0", "attention.q*" and
-/// "*.qkv" match "blocks.0.attention.qkv", "atten" and "locks.0" do not. "*" matches any text, including dots.
+/// Returns whether `pattern` matches one or more consecutive dot-separated parts of `name`. For "blocks.0.attention.qkv", the patterns
+/// "attention", "blocks.0", "attention.q*" and "*.qkv" match, "atten" and "locks.0" do not. "*" matches any text, including dots.
 bool parts_match(std::string_view name, std::string_view pattern);
 
-/// Returns the name that equals the pattern, or else all names for which parts_match(), in order.
+/// Returns the name that equals the pattern, or else all names that match by parts_match(), in order.
 std::vector<std::string> matching_names(const std::vector<std::string>& names, const std::string& pattern);
 
-/// The names of layers or parameters that one of the patterns selects. Error(Usage) for a pattern that selects none, with the first names;
-/// `where` begins the message, and `what` is the word for a name: "parameter".
+/// Returns the names of layers or parameters that one of the patterns selects. Error(Usage) for a pattern that selects none; the message
+/// begins with `where` and lists the first names. `what` is the word for a name: "parameter".
 std::set<std::string> selected_names(const char* where, const std::string& what, const std::vector<std::string>& patterns,
                                      const std::vector<std::string>& names);
 

@@ -23,7 +23,7 @@ std::string shorten_middle(const std::string& text, size_t longest);
 /// Number of code points; each byte that is not UTF-8 counts as one.
 size_t code_points(std::string_view text);
 
-/// Byte offset after the first `points` code points, counted in the same way; at most the size of the text.
+/// Returns the byte offset after the first `points` code points, counted as by code_points(); at most the size of the text.
 size_t byte_of_point(std::string_view text, size_t points);
 
 }  // namespace npu_train::detail

@@ -8,8 +8,8 @@
 
 namespace npu_train {
 
-/// Parses a decimal number that is the complete text, with a minus or without a sign: "12", "-3", "007". nullopt for other text, such as
-/// "+12", " 12" and "12a", and for numbers beyond int64.
+/// Parses a decimal number that is the complete text, with a minus sign or without a sign: "12", "-3", "007". nullopt for other text, such
+/// as "+12", " 12" and "12a", and for numbers beyond int64.
 inline std::optional<int64_t> whole_number(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

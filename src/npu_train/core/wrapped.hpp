@@ -10,8 +10,8 @@ namespace npu_train {
 /// `rest` the others. Longer words are not broken, so that paths can be copied. Control characters of `text` are escaped.
 std::string wrapped(const std::string& text, const std::string& first, const std::string& rest, size_t width);
 
-/// Wraps a line that has its own layout: keeps the blanks inside, and indents further lines to the text after the line's first gap of two
-/// or more blanks.
+/// Wraps a line that has a layout of its own: keeps inner blanks, and indents continuation lines to the text after the line's first gap of
+/// two or more blanks.
 std::string wrapped_line(const std::string& line, size_t width);
 
 /// Applies wrapped_line() to each line of `text`.
