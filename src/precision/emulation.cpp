@@ -27,7 +27,7 @@ thread_local std::optional<at::ScalarType> emulated_now;
 
 constexpr auto kAutocast = c10::DispatchKey::AutocastCPU;
 
-// The arguments of an operator: the last `args` values of a stack.
+// View of an operator's arguments: the last `args` values of a stack.
 class Call {
  public:
   Call(Stack& stack, size_t args) : stack_(stack), base_(stack.size() - args) {}
@@ -50,7 +50,7 @@ class Call {
 
 bool is_low(const at::Tensor& t) { return t.is_cpu() && t.layout() == at::kStrided && t.scalar_type() == *emulated_now; }
 
-// Computes an operator if it supports the arguments, and returns whether it did.
+// Tries to compute an operator; returns false if it does not support the arguments.
 using Leaf = bool (*)(Call& call);
 
 template <int kDims>
@@ -69,12 +69,12 @@ bool product_and_sum(Call& call) {
   return true;
 }
 
-// A batched product that is summed over the batch is one product of wider matrices.
+// Computes a batched product that is summed over the batch as one product of wider matrices.
 bool addbmm(Call& call) {
   const at::Tensor c = call.tensor(0), a = call.tensor(1), b = call.tensor(2);
   if (!is_low(c) || !is_low(a) || !is_low(b) || a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1))
     return false;
-  const int64_t inner = a.size(0) * a.size(2);  // explicit: reshape cannot infer it if there are zero rows or columns
+  const int64_t inner = a.size(0) * a.size(2);  // set explicitly, because reshape cannot infer it if there are zero rows or columns
   const at::Tensor wide = a.permute({1, 0, 2}).reshape({a.size(1), inner}), high = b.reshape({inner, b.size(2)});
   call.answer(detail::emulated_product(c, wide, high, call.number(3), call.number(4)));
   return true;
@@ -128,8 +128,9 @@ bool attention(Call& call) {
   return true;
 }
 
-// A hooked operator. `casts`: its inputs are rounded to the low precision, as libtorch's autocast does. Operators without it are reached
-// only from composite ones that have rounded their inputs. Without a leaf, the operator is composed of others in this table.
+// An operator that the emulation replaces. `casts`: its inputs are rounded to the low precision, as libtorch's autocast does; operators
+// with false are reached only from composite ones that have rounded their inputs already. A null `leaf` means that the operator is composed
+// of others in this table.
 struct Hook {
   const char* name;
   const char* overload;
@@ -162,7 +163,7 @@ constexpr std::array kHooks = {
     Hook{"aten::scaled_dot_product_attention", "", true, attention},
 };
 
-// libtorch's kernels of these operators, if any; set once, before the hooks are registered.
+// libtorch's own kernels of these operators, if any; set once, before the hooks are registered.
 std::array<std::optional<c10::SafeKernelFunction>, kHooks.size()> originals;
 
 void cast_tensors(Stack& stack, size_t args) {
@@ -176,7 +177,7 @@ void hooked(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   constexpr const Hook& hook = kHooks[kIndex];
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kAutocast);
   if (!emulated_now ||
-      ac::get_autocast_dtype(at::kCPU) != *emulated_now) {  // a region of the host program inside ours may use another dtype
+      ac::get_autocast_dtype(at::kCPU) != *emulated_now) {  // a region that the host program opens inside ours may use another dtype
     if (originals[kIndex]) return originals[kIndex]->callBoxed(op, keys, stack);
     return op.redispatchBoxed(below, stack);
   }

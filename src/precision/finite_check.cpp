@@ -18,7 +18,7 @@
 namespace npu_train {
 namespace {
 
-// Calls fn(backend, device) for each device whose overflow saturates, of `devices` and the devices of `tensors`.
+// Calls fn(backend, device) for each device in `devices`, or of one of `tensors`, whose overflow saturates.
 template <class Fn>
 void for_saturating(const std::vector<at::Tensor>& tensors, const std::vector<at::Device>& devices, Fn fn) {
   std::vector<at::Device> all;
@@ -32,7 +32,7 @@ void for_saturating(const std::vector<at::Tensor>& tensors, const std::vector<at
     if (const auto* backend = saturating_backend(device)) fn(*backend, device_of(device));
 }
 
-// Returns the tensor for the fused kernel; for a sparse gradient its values, which may include uncoalesced ones.
+// Returns the tensor that the fused kernel reads: the gradient or, if it is sparse, its values, which may be uncoalesced.
 at::Tensor numbers_of(const at::Tensor& g) {
   constexpr const char* kWhere = "unscale_and_check";
   check(g.layout() == at::kStrided || g.layout() == at::kSparse, ErrorKind::Usage, kWhere, "a gradient of shape ", g.sizes(),

@@ -20,7 +20,7 @@
 
 namespace npu_train {
 
-// The hooks that are active in a region.
+// The operators of an Fp32Ops, and the hooks that they activate in a region.
 struct Fp32Ops::Set {
   explicit Set(const std::vector<std::string>& all) {
     for (const auto& name : all)
@@ -28,7 +28,7 @@ struct Fp32Ops::Set {
     met = std::vector<std::atomic<bool>>(names.size());
   }
   std::vector<std::string> names;
-  std::map<const void*, size_t> hooks;  // indices into `names`
+  std::map<const void*, size_t> hooks;  // index in `names` of each hook
   mutable std::vector<std::atomic<bool>> met;
 
   // Returns the flag that records a call of `hook`; nullptr if the hook is inactive.
@@ -93,7 +93,7 @@ bool takes_tensor(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& a) { return a.type()->str().find("Tensor") != std::string::npos; });
 }
 
-// Returns the reason why an overload cannot be cast; "" if it can.
+// Returns why an overload cannot be cast; "" if it can.
 std::string obstacle(const c10::FunctionSchema& schema) {
   if (schema.name().ends_with("_backward")) return "runs in the backward pass, in the dtypes of its forward";
   if (!takes_tensor(schema)) return "takes no tensor";
@@ -126,7 +126,7 @@ std::vector<c10::OperatorHandle> overloads_of(const std::string& name) {
   throw Error(ErrorKind::Usage, kFp32Ops, "'" + name + "' is no operator of ATen", near.empty() ? "" : "did you mean " + near + "?");
 }
 
-// Classes of torch.nn, and for layers with dimensions the name without them.
+// Returns the operators of torch.nn's classes of layers; classes for several dimensions are listed without the dimension.
 const std::map<std::string, std::vector<std::string>>& operators_of_classes() {
   static const std::map<std::string, std::vector<std::string>> all = {
       {"BatchNorm", {"batch_norm"}},
@@ -178,7 +178,7 @@ Fp32Ops::Fp32Ops(const std::vector<std::string>& names, const Device& device) {
   if (names.empty()) return;
   const auto type = device.c10().type();
   backend_of(device).capabilities(device);                        // a device that is loaded later would register its kernels over the hooks
-  if (type == c10::DeviceType::CPU) detail::install_emulation();  // first, so that an operator in both lists computes in fp32
+  if (type == c10::DeviceType::CPU) detail::install_emulation();  // comes first, so that an operator in both lists computes in fp32
   auto set = std::make_shared<Set>(names);
   for (size_t i = 0; i < set->names.size(); ++i)
     for (const auto& op : overloads_of(set->names[i])) set->hooks[hook_of(op, type)] = i;

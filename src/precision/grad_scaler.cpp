@@ -14,11 +14,11 @@ namespace npu_train {
 namespace {
 constexpr const char* kGradScaler = "GradScaler";
 
-// Which optimizers' gradients some scaler of the process has unscaled in an iteration that it has not ended. The flag of an overflow stands
-// for that scaler and iteration: it is released by update(), and with the scaler.
+// The optimizers whose gradients a scaler of this process has unscaled in an iteration that has not ended. The overflow flag identifies
+// that scaler and iteration: it is released by update(), and with the scaler.
 class Unscaled {
  public:
-  // Error(Usage) if the optimizer is there: its gradients would be divided twice.
+  // Error(Usage) if the optimizer is listed, because its gradients would be divided twice.
   void check_free(const void* optimizer) {
     const std::lock_guard lock(mutex_);
     const auto found = flags_.find(optimizer);
@@ -48,7 +48,7 @@ Unscaled& unscaled() {
 GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree)
     : scale_(options), enabled_(enabled), agree_(std::move(agree)) {}
 
-// Keeps one tensor per device of losses and gradients: the devices whose flags are cleared.
+// Keeps one tensor for each device of losses and gradients, because the overflow flags of these devices must be cleared.
 void GradScaler::know_device_of(const at::Tensor& t, bool clear) const {
   const auto same = [&](const at::Tensor& other) { return other.device() == t.device(); };
   if (std::any_of(places_.begin(), places_.end(), same)) return;
@@ -59,11 +59,11 @@ void GradScaler::know_device_of(const at::Tensor& t, bool clear) const {
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   if (!enabled_) return loss;
   check(loss.defined(), ErrorKind::Usage, kGradScaler, "scale() was given an undefined tensor; allowed: a loss");
-  know_device_of(loss, /*clear=*/true);  // overflows before the first iteration do not count
+  know_device_of(loss, /*clear=*/true);  // clears overflows from before the first iteration
   return detail::times_scale(loss, scale_.scale());
 }
 
-// Otherwise one rank could step while another one skips.
+// Requires an Agree for slices: without it, one rank could step while another one skips.
 void GradScaler::check_agreement(const ParameterSet& updated) const {
   if (agree_) return;
   for (const auto& p : updated)

@@ -23,7 +23,7 @@ class QuietRegistration {
   c10::WarningUtils::WarningHandlerGuard guard_;
 };
 
-// Returns the operator's present kernel for `key`; nullopt if the key falls through.
+// Returns the operator's current kernel for `key`; nullopt if the key falls through.
 inline std::optional<c10::SafeKernelFunction> kernel_of(const c10::OperatorHandle& op, c10::DispatchKey key) {
   if (!op.hasKernelForDispatchKey(key)) return std::nullopt;
   return op.getComputedKernelForDispatchKey(key);

@@ -70,7 +70,7 @@ void MixedPrecision::update(const StepDecision& decision) {
 State MixedPrecision::state() const { return scale_ ? to_state(scale_->state()) : State{}; }
 
 void MixedPrecision::load_state(const State& state) {
-  // a state saved in another precision has no scale; the initial scale then stays
+  // A state saved in another precision has no scale; the scale then keeps its initial value.
   if (scale_ && !state.empty()) scale_->load_state(loss_scale_state(state, "scaler"));
 }
 
@@ -151,10 +151,10 @@ void TruePrecision::collect_gradients() {
 
 void TruePrecision::after_step(const StepDecision& decision) {
   MixedPrecision::after_step(decision);
-  masters_loaded();  // after a skip the masters are unchanged, and rounding gives the same bits again
+  masters_loaded();  // after a skip the masters are unchanged, so rounding gives the same bits again
 }
 
-// Sharded masters have no memory here; they are rounded where ranks gather parameters.
+// Returns whether the masters are rounded here. Sharded masters have no memory here; they are rounded where ranks gather parameters.
 bool TruePrecision::rounds() const {
   return std::any_of(masters_.begin(), masters_.end(), [](const at::Tensor& master) { return master.storage().nbytes() > 0; });
 }

@@ -56,14 +56,15 @@ class MixedPrecision : public Precision {
   std::string name_;
   AutocastOptions autocast_;
   std::optional<LossScale> scale_;
-  c10::Device computes_on_;  // device of the forward; its gradients may be on the host
+  c10::Device computes_on_;  // device of the forward; the gradients may be on the host
   bool skips_on_device_;
   at::Tensor found_inf_;       // flag of the last step
   std::optional<bool> found_;  // value of found_inf_ after a host read
 };
 
-// bf16-true and 16-true: parameters in `dtype`, with fp32 masters if `masters` is true. Runs under autocast too, which converts between
-// these parameters and fp32 normalisation layers or regions; casts of the weights cost nothing, as they have the dtype already.
+// bf16-true and 16-true: parameters in `dtype`, with fp32 masters if `masters` is true. The forward runs under autocast, too, which
+// converts between these parameters and fp32 normalisation layers or regions. Casting the weights costs nothing, because they already have
+// the dtype.
 class TruePrecision final : public MixedPrecision {
  public:
   TruePrecision(std::string name, AutocastOptions autocast, std::optional<LossScale> scale, bool masters, AmpModules modules)

@@ -12,8 +12,8 @@
 
 namespace npu_train {
 
-/// During its lifetime, operators of `device` that gain from it (convolutions, linear layers, matrix products, attention) run in `dtype` on
-/// this thread, whatever the dtype of their inputs. Parameters keep their dtype.
+/// In its scope, operators of `device` that benefit from low precision (convolutions, linear layers, matrix products, attention) run in
+/// `dtype` on this thread, whatever the dtype of their inputs. Parameters keep their dtype.
 ///
 ///   {
 ///     npu_train::Autocast autocast(device, at::kBFloat16);
@@ -49,7 +49,7 @@ class Autocast {
   Fp32Ops fp32_ops_before_;
 };
 
-/// The autocast regions of this thread, to enter them again in a recomputation or on another thread.
+/// The autocast regions of this thread, captured so that a recomputation or another thread can enter them again.
 class AutocastState {
  public:
   /// Captures the current state.

@@ -17,8 +17,8 @@
 
 namespace npu_train {
 
-/// How a CPU computes in low precision. Auto: natively if it has multiplication in that type (AVX512_BF16, AMX, the bf16 extension of ARM;
-/// AVX512_FP16, FEAT_FP16), else by emulation.
+/// Method by which a CPU computes in low precision. Auto: natively if it has multiplication in that type (AVX512_BF16, AMX, the bf16
+/// extension of ARM; AVX512_FP16, FEAT_FP16), otherwise by emulation.
 enum class CpuLowPrecision { Auto, Native, Emulated };
 
 /// Returns "auto", "native", "emulated".
@@ -29,7 +29,8 @@ CpuLowPrecision cpu_low_precision_of(const std::string& name);
 /// Returns whether `choice` emulates `dtype` (fp16 or bf16) on this machine.
 bool emulates(CpuLowPrecision choice, at::ScalarType dtype);
 
-/// Returns the dtype that the innermost Autocast of this thread emulates; nullopt if it is disabled, does not emulate, or does not exist.
+/// Returns the dtype that the innermost Autocast of this thread emulates; nullopt if that Autocast is disabled or does not emulate, or if
+/// there is none.
 std::optional<at::ScalarType> emulated_dtype();
 
 }  // namespace npu_train

@@ -26,13 +26,13 @@ namespace npu_train {
 /// per process. It acts on threads inside such a region; other threads use the previous kernel. Copies share one set.
 class Fp32Ops {
  public:
-  Fp32Ops() = default;  ///< no operators
+  Fp32Ops() = default;  ///< Constructs an empty set.
   /// Error(Usage) as in check_fp32_ops().
   Fp32Ops(const std::vector<std::string>& names, const Device& device);
 
   const std::vector<std::string>& names() const;
   bool empty() const { return set_ == nullptr; }
-  /// Returns the names that any thread has called in a region so far. The program does not call the others.
+  /// Returns the names that any thread has called in a region so far; the program has not called the others.
   std::vector<std::string> met() const;
 
   struct Set;
@@ -42,13 +42,13 @@ class Fp32Ops {
   std::shared_ptr<const Set> set_;
 };
 
-/// Throws Error(Usage) for a name that is not an ATen operator, with the nearest name, and for an operator that cannot be cast: one that
+/// Throws Error(Usage) for a name that is not an ATen operator, with the nearest name, and for an operator that cannot be cast because it
 /// takes no tensor, returns a view of an input, writes into an argument, or runs in the backward pass.
 void check_fp32_ops(const std::vector<std::string>& names);
 
 /// Returns the operators of a class of layers, which `amp.fp32_modules` lists next to paths: {"layer_norm"} for "LayerNorm". "BatchNorm"
 /// and "BatchNorm2d" are the same: one operator computes all dimensions. "Softmax" includes scaled_dot_product_attention, so that the
-/// softmax of an attention and its products compute in fp32. Empty for a name that is no class.
+/// softmax of an attention and its products compute in fp32. Empty for a name that is not a class.
 std::vector<std::string> fp32_ops_of_class(const std::string& name);
 
 /// Returns the names of all classes that fp32_ops_of_class() knows.

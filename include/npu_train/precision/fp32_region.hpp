@@ -1,5 +1,5 @@
-/// Parts of a forward that compute in fp32 inside a low-precision region (`amp.fp32_modules`). An Autocast inside such a part computes in
-/// low precision again.
+/// Parts of a forward that compute in fp32 inside a low-precision region (`amp.fp32_modules`). An Autocast inside such a part returns to
+/// low precision.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ class Fp32Region {
 /// but not "header.weight"; "" covers everything). "*" matches any characters within one part: "layer*.0", "encoder.layers.*".
 bool in_modules(const std::string& name, const std::vector<std::string>& modules);
 
-/// `amp.fp32_modules` and the exceptions from it, `amp.low_precision_modules`.
+/// `amp.fp32_modules`, and its exceptions, `amp.low_precision_modules`.
 struct AmpModules {
   std::vector<std::string> fp32{};
   std::vector<std::string> low{};
@@ -39,7 +39,7 @@ struct AmpModules {
   /// Returns whether the module or parameter `name` stays in fp32. The longest path from `name` upwards that matches an entry decides; if
   /// it matches both lists, `low` wins.
   bool keeps_fp32(const std::string& name) const;
-  /// Returns whether `low` names the module `name` itself, not only a parent: only then are the fp32 parameters of a normalisation layer
+  /// Returns whether `low` names the module `name` itself, not only a parent. Only then are the fp32 parameters of a normalisation layer
   /// cast.
   bool casts(const std::string& name) const;
   /// Throws Error(Usage) for an entry that is in both lists.

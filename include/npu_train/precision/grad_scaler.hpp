@@ -39,17 +39,19 @@ class GradScaler final : public Stateful {
   /// Returns `loss` times the scale, differentiably. An fp16 or bf16 scalar is multiplied in fp32.
   at::Tensor scale(const at::Tensor& loss) const;
 
-  /// Divides the gradients of the optimizer's parameters by the scale and records whether one of them is not finite; for sparse (COO)
-  /// gradients, their values. Call it at most once per optimizer between two update() calls, and not after step(): otherwise Error(Usage).
-  /// Error(Usage) also for slices of sharded parameters without an Agree, for fp16 gradients (small values are already lost: keep fp32
-  /// parameters and use Autocast, or `16-true` of Precision with fp32 masters), and for complex and expanded gradients.
+  /// Divides the gradients of the optimizer's parameters by the scale, and records whether one of them is not finite; for sparse (COO)
+  /// gradients, it does so with their values. Call it at most once per optimizer between two update() calls, and not after step():
+  /// otherwise Error(Usage). Also Error(Usage) for slices of sharded parameters without an Agree, for fp16 gradients (small values are
+  /// already lost: keep fp32 parameters and use Autocast, or `16-true` of Precision with fp32 masters), and for complex and expanded
+  /// gradients.
   template <class Optimizer>
   void unscale_(Optimizer& optimizer) {
     if (enabled_) unscale(&optimizer, gradients_of(optimizer));
   }
 
   /// Steps the optimizer unless one of its gradients is not finite; unscales first if unscale_() was not called. Reads the flag on the host
-  /// once. Returns whether the step was taken. Error(Usage) for a second step of an optimizer without update(), and without any gradient.
+  /// once. Returns whether the step was taken. Error(Usage) for a second step of an optimizer without update(), and if there is no
+  /// gradient.
   template <class Optimizer>
   bool step(Optimizer& optimizer) {
     if (!enabled_) {
@@ -71,13 +73,13 @@ class GradScaler final : public Stateful {
   /// Returns the scale; 1 if disabled.
   double get_scale() const { return enabled_ ? scale_.scale() : 1.0; }
   bool is_enabled() const { return enabled_; }
-  /// State machine with counters and limits.
+  /// The state machine behind the scale, with its counters and limits.
   const LossScale& loss_scale() const { return scale_; }
 
   /// Values "scale", "growth_tracker", "skip_streak", "overflows"; empty when disabled.
   State state() const override;
-  /// Restores a state. An enabled scaler rejects an empty state (of a disabled scaler); a disabled one ignores any state. "overflows" may
-  /// be missing, as in older states.
+  /// Restores a state. An enabled scaler rejects an empty state, which a disabled scaler has saved; a disabled one ignores any state.
+  /// "overflows" may be missing, as in older states.
   void load_state(const State& state) override;
 
  private:
@@ -117,7 +119,7 @@ class GradScaler final : public Stateful {
 
   LossScale scale_;
   void know_device_of(const at::Tensor& t, bool clear) const;
-  mutable std::vector<at::Tensor> places_;  // one tensor on each device that losses or gradients were on
+  mutable std::vector<at::Tensor> places_;  // one tensor on each device on which losses or gradients were
   bool enabled_;
   Agree agree_;
   std::map<const void*, PerOptimizer> optimizers_;

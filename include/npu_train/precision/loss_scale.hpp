@@ -2,7 +2,8 @@
 ///
 /// fp16 gradients below 6e-8 vanish, so the loss is multiplied by a scale and the gradients are divided by it again (Micikevicius et al.,
 /// "Mixed Precision Training", ICLR 2018). The scale seeks the largest value that does not overflow: it halves if a gradient is not finite
-/// (that step is skipped) and doubles after `growth_interval` clean steps in a row. Like torch.amp.GradScaler, with a floor and a cap.
+/// (that step is skipped) and doubles after `growth_interval` clean steps in a row. This is the rule of torch.amp.GradScaler, with a floor
+/// and a cap.
 ///
 /// With `hysteresis` N, the first N - 1 overflows do not change the scale; the N-th and each later one halve it until it has grown again.
 /// Clean steps in between do not reset the count of overflows. This is Megatron-LM's DynamicGradScaler (core/optimizer/grad_scaler.py), and
@@ -28,12 +29,12 @@ struct LossScaleOptions {
   int64_t hysteresis = 1;  ///< number of overflows before the scale falls; 1: every overflow, as in torch
 };
 
-/// Complete state of a loss scale, including the position in a growth interval.
+/// Complete state of a loss scale, including the progress in a growth interval.
 struct LossScaleState {
   double scale = 0;
   int64_t growth_tracker = 0;
   int64_t skip_streak = 0;
-  int64_t overflows = 0;  ///< since the scale last grew, at most `hysteresis`
+  int64_t overflows = 0;  ///< overflows since the scale last grew, at most `hysteresis`
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
@@ -77,7 +78,7 @@ class LossScale {
   int64_t growth_tracker() const { return state_.growth_tracker; }
   /// Number of consecutive skipped steps up to now.
   int64_t skip_streak() const { return state_.skip_streak; }
-  /// Returns whether the scale cannot fall further, so that a smaller scale cannot prevent an overflow.
+  /// Returns whether the scale cannot fall further; if so, a smaller scale cannot prevent an overflow.
   bool at_floor() const { return !options_.dynamic || state_.scale <= options_.min_scale; }
   const LossScaleOptions& options() const { return options_; }
 
@@ -90,14 +91,14 @@ class LossScale {
           state.skip_streak, ", overflows ", state.overflows, " is not a state of a loss scale");
     state_ = state;
     state_.scale = std::clamp(state.scale, options_.min_scale, options_.max_scale);
-    // if the saved interval was longer, grow at the next clean step
+    // if the saved run had a longer interval, the scale grows at the next clean step
     state_.growth_tracker = std::min(state.growth_tracker, options_.growth_interval - 1);
     state_.overflows = std::min(state.overflows, options_.hysteresis);
   }
 
  private:
   static constexpr double kSmallest = 0x1p-126;
-  static constexpr double kLargest = std::numeric_limits<float>::max();  // the scale is fp32 on the device
+  static constexpr double kLargest = std::numeric_limits<float>::max();  // limit of fp32, because the device has the scale in fp32
 
   LossScaleOptions options_;
   LossScaleState state_;

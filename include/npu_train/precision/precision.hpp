@@ -1,4 +1,4 @@
-/// The precision of a run: the dtype of the forward, the owner of fp32 weights, and the way of gradients to fp32.
+/// The precision of a run: the dtype of the forward, the owner of the fp32 weights, and the conversion of gradients to fp32.
 ///
 ///   mode        parameters   forward    loss scale   notes
 ///   32-true     fp32         fp32       -            the base class: does nothing
@@ -31,9 +31,9 @@
 
 namespace npu_train {
 
-/// Section `grad_scaler`. The floor of 1 and the cap of 2^24 are defaults of the Trainer; a GradScaler has no default limits.
+/// Section `grad_scaler`. The floor of 1 and the cap of 2^24 are defaults of the Trainer; a GradScaler has no limits by default.
 struct GradScalerOptions {
-  std::string enabled = "auto";  ///< auto: if the mode is fp16; Error(Usage) for an explicit value that contradicts the mode
+  std::string enabled = "auto";  ///< auto: on if the mode is fp16; Error(Usage) for an explicit value that contradicts the mode
   double init_scale = 65536;
   double growth_factor = 2;
   double backoff_factor = 0.5;
@@ -50,15 +50,15 @@ struct GradScalerOptions {
 struct PrecisionOptions {
   std::string mode = "auto";
   GradScalerOptions grad_scaler{};
-  std::vector<std::string> fp32_modules{};  ///< paths of modules that keep fp32 parameters and compute in fp32 (fp32_region.hpp); classes
-                                            ///< of layers (fp32_ops.hpp)
+  std::vector<std::string> fp32_modules{};  ///< paths of modules that keep fp32 parameters and compute in fp32 (fp32_region.hpp), and
+                                            ///< classes of layers (fp32_ops.hpp)
   std::string cpu_low_precision = "auto";   ///< auto | native | emulated: how a CPU computes in bf16 and fp16, see emulation.hpp
   std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules, and normalisation layers that `*-true` casts
   std::vector<std::string> fp32_ops{};               ///< operators that compute in fp32 in the forward, see fp32_ops.hpp
   static const ConfigTable<PrecisionOptions>& config_table();
 };
 
-/// Names of `precision:`, for configuration tables.
+/// Returns the values of the key `precision`, for configuration tables.
 const std::vector<std::string>& precision_modes();
 
 /// Scope in which a forward computes in the mode's dtype.
@@ -67,7 +67,7 @@ class PrecisionScope {
   virtual ~PrecisionScope() = default;
 };
 
-/// The precision of one run. The base class is 32-true, whose functions have no effect. Order of the calls in a step:
+/// The precision of one run. The base class is 32-true, whose functions have no effect. Call the functions of a step in this order:
 ///
 ///   begin_step();
 ///   { scope = forward_scope(); loss = forward(cast_input(batch)); }   per micro-batch
@@ -85,58 +85,58 @@ class Precision {
   /// Dtype of the forward; fp32 in the base class.
   virtual at::ScalarType low_precision_dtype() const { return at::kFloat; }
 
-  /// Operators that the forward computes in fp32, under the requested names.
+  /// Returns the operators that the forward computes in fp32, under the requested names.
   virtual Fp32Ops fp32_ops() const { return {}; }
 
   /// Call once, before the optimizer is created. Returns the set that the optimizer updates, under the same names: the model's set, or fp32
   /// masters of the parameters that were cast in place. Parameters named in `keep_fp32` (those of normalisation layers) or in fp32_modules
   /// are not cast, unless low_precision_modules makes an exception. Frozen parameters are cast without a master. Error(Usage) on a second
-  /// call, and for a parameter to be cast that is not fp32.
+  /// call, and if a parameter that is to be cast is not fp32.
   virtual ParameterSet prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32 = {});
 
-  /// Call after parameters of prepare() were frozen or unfrozen. Returns the parameters that require a gradient, for the optimizer.
+  /// Call it after parameters of prepare() were frozen or unfrozen. Returns the parameters that require a gradient, for the optimizer.
   /// `*-true` keeps existing masters, creates missing ones from the low-precision values, and drops those of frozen parameters.
   virtual ParameterSet refresh(const ParameterSet& model_parameters);
 
-  /// Sets the parameters, or slices of them, that this rank's optimizer updates, as chosen by a Strategy from those of prepare() or
-  /// refresh(). Their gradients are then unscaled and checked.
+  /// Sets the parameters, or slices of them, that this rank's optimizer updates: a Strategy chooses them from those of prepare() or
+  /// refresh(). From then on, their gradients are unscaled and checked.
   void set_updated(ParameterSet updated) { updated_ = std::move(updated); }
 
-  /// Call before the first forward of a window: clears earlier overflow flags.
+  /// Clears earlier overflow flags. Call it before the first forward of a window.
   virtual void begin_step() {}
 
   /// Returns the scope of a forward; nullptr if it needs none.
   virtual std::unique_ptr<PrecisionScope> forward_scope() const { return nullptr; }
-  /// Returns the batch with floating-point tensors named "input..." in the parameters' dtype for `*-true`; other tensors, such as targets,
-  /// stay.
+  /// Returns the batch for the forward. `*-true` casts floating-point tensors named "input..." to the parameters' dtype; other tensors,
+  /// such as targets, stay.
   virtual Batch cast_input(const Batch& batch) const { return batch; }
   virtual at::Tensor scale_loss(const at::Tensor& loss) const { return loss; }
 
-  /// Call after each micro-batch's backward: moves low-precision gradients into the masters' fp32 gradients by addition.
+  /// Adds low-precision gradients to the masters' fp32 gradients and drops them. Call it after each micro-batch's backward.
   virtual void collect_gradients() {}
 
   /// Multiplies the gradients by `factor` (the window's normalisation), divides them by the scale and checks them, in one fused pass.
   /// found_inf stays on the device. In the base class: no check, no pass if `factor` is 1, and an empty decision.
   virtual StepDecision unscale_and_check(double factor);
 
-  /// Call after ranks have agreed on decision.found_inf. Returns the decision for the optimizer and the moving average. If the device's
+  /// Returns the decision for the optimizer and the moving average. Call it after ranks have agreed on decision.found_inf. If the device's
   /// optimizers do not accept found_inf (Capabilities::skips_on_device), it is read here, once, and is then on the host.
   virtual StepDecision optimizer_decision(const StepDecision& agreed) { return agreed; }
 
-  /// Call after the optimizer: rounds the masters into the low-precision parameters.
+  /// Rounds the masters into the low-precision parameters. Call it after the optimizer.
   virtual void after_step(const StepDecision& /*decision*/) {}
-  /// Call at the end of every attempted step: updates the loss scale.
+  /// Updates the loss scale. Call it at the end of every attempted step.
   virtual void update(const StepDecision& /*decision*/) {}
 
-  /// Whether a step can be skipped (`16-*` with the scaler on).
+  /// Returns whether a step can be skipped (`16-*` with the scaler on).
   virtual bool may_skip() const { return false; }
   /// Returns whether the last step had an overflow, including those of other ranks. Reads the device once per step; false unless
   /// may_skip().
   virtual bool last_step_skipped() { return false; }
 
-  /// masters_loaded(): call after the masters were set, for example from a checkpoint; rounds them into the parameters.
-  /// parameters_loaded(): call after the parameters were set, for example to pretrained weights; copies them into the masters. No effect in
-  /// the base class.
+  /// masters_loaded() rounds the masters into the parameters: call it after the masters were set, for example from a checkpoint.
+  /// parameters_loaded() copies the parameters into the masters: call it after the parameters were set, for example to pretrained weights.
+  /// No effect in the base class.
   virtual void masters_loaded() {}
   virtual void parameters_loaded() {}
 
@@ -159,7 +159,7 @@ class Precision {
 
 /// Creates the Precision for `options` on `device`. Logs once if a CPU emulates the dtype, and warns if a CPU or GPU computes natively
 /// without units for it, which is slow. Error(Usage) for bf16 on an NPU that does not support it, for an unknown mode, for contradictions
-/// (scaler on in a mode other than fp16, a module in both lists), and as in check_fp32_ops(). precision_policy() in policy.hpp lists the
+/// (a scaler in a mode other than fp16, a module in both lists), and as in check_fp32_ops(). precision_policy() in policy.hpp lists the
 /// decisions.
 std::unique_ptr<Precision> make_precision(const PrecisionOptions& options, const Device& device);
 

@@ -19,7 +19,7 @@ namespace npu_train {
 /// which covers forward and backward since clear_overflow_flags(). `computed_on` lists devices whose gradients were copied elsewhere, for
 /// example to the host; their flags are read, too.
 ///
-/// If the result is 1, the gradients are multiplied but not usable.
+/// If the result is 1, the gradients have been multiplied, but are not usable.
 at::Tensor unscale_and_check(const ParameterSet& parameters, double inv_scale, const std::vector<c10::Device>& computed_on = {});
 
 /// Overload for a list of gradients.

@@ -1,4 +1,4 @@
-/// The decisions of a precision on a device, for display and for programs: `train_app CONFIG --print-precision`.
+/// The decisions of a precision on a device, for people and for programs: `train_app CONFIG --print-precision`.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -18,17 +18,17 @@ namespace npu_train {
 /// The precision of one layer.
 struct LayerPrecision {
   std::string name;        ///< path of the module
-  std::string op;          ///< operator that uses its parameters: "conv2d"
-  std::string computes;    ///< dtype of its result: "fp32", "bf16", "fp16"
-  std::string parameters;  ///< dtype of its parameters
+  std::string op;          ///< operator that uses the module's parameters: "conv2d"
+  std::string computes;    ///< dtype of the operator's result: "fp32", "bf16", "fp16"
+  std::string parameters;  ///< dtype of the module's parameters
 };
 
 /// The requested precision with all decisions that depend on the device. make_precision() uses it.
 struct PrecisionPolicy {
-  std::string mode;                   ///< resolved mode without O-names and auto: "bf16-mixed"; "O3" stays
+  std::string mode;                   ///< resolved mode: "bf16-mixed"; never auto or an O-name except "O3"
   Device device{};                    ///< device that computes
   at::ScalarType dtype = at::kFloat;  ///< dtype of convolutions, linear layers, matrix products and attention
-  bool emulated = false;              ///< computed by fp32 kernels that round their results, see emulation.hpp
+  bool emulated = false;              ///< fp32 kernels compute and round their results, see emulation.hpp
   bool native = true;                 ///< the device has units for the dtype
   bool low_parameters = false;        ///< `*-true`: parameters are in `dtype`
   bool masters = false;               ///< the optimizer keeps fp32 masters
@@ -50,7 +50,7 @@ PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& 
 /// Throws Error(Usage) if grad_scaler.enabled requires a loss scale in a precision whose gradients have the range of fp32.
 void check_loss_scale_use(const std::string& enabled, const std::string& mode);
 
-/// Returns the precision of a program that opens Autocast itself: 32-true, with a loss scale unless `scale` is empty.
+/// Returns the precision for a program that opens Autocast itself: 32-true, with a loss scale unless `scale` is empty.
 std::unique_ptr<Precision> precision_of_own_loop(const std::optional<LossScaleOptions>& scale, const Device& device);
 
 /// Returns "fp32", "bf16", "fp16", or libtorch's name for other dtypes.
