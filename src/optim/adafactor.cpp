@@ -17,7 +17,7 @@ enum AdafactorSlots { kRows, kColumns, kVariance, kAdafactorStep };
 
 bool is_factored(const Parameter& parameter) { return parameter.value.dim() >= 2; }
 
-// The root of the mean of squares.
+// -
 at::Tensor rms(const at::Tensor& t) { return at::linalg_vector_norm(t).div_(std::sqrt(static_cast<double>(t.numel()))); }
 
 }  // namespace

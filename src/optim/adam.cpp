@@ -25,7 +25,7 @@ ConfigTable<T> adam_table(const std::string& title, const std::string& decay_doc
       .field("no_decay", &T::no_decay, "leave biases and normalisation parameters without weight decay");
 }
 
-// The fused kernels read the step count for the bias correction, but do not increment it.
+// Counts the step: the fused kernels read the count for the bias correction, but do not increment it.
 void count_step(const std::vector<at::Tensor>& steps, const at::Tensor& found_inf) {
   if (found_inf.defined())
     at::_foreach_add_(steps, at::rsub(found_inf, 1));
@@ -33,7 +33,7 @@ void count_step(const std::vector<at::Tensor>& steps, const at::Tensor& found_in
     at::_foreach_add_(steps, 1);
 }
 
-// Arguments of a fused kernel; the lists have one dtype.
+// Arguments of a fused kernel. All tensors in its lists have one dtype.
 struct Operands {
   at::TensorList parameters, gradients, mean, square, steps, largest;
   double lr;
@@ -47,7 +47,7 @@ void fused_adamw(const Operands& o, const Options& options, double weight_decay)
 }
 
 // Counts the step and updates the bucket with `fused`. fp16 and bf16 parameters are updated in fp32, the dtype of their state, and rounded
-// once: in fp16 the squares of gradients below 2e-4 are 0, and the step would divide by eps alone.
+// once: in fp16, the squares of gradients below 2e-4 would be 0, and the step would divide by eps alone.
 template <class Bucket, class Fn>
 void step_bucket(Bucket& b, bool low_precision, bool maximize, const Fn& fused) {
   if (maximize) b.gradients = at::_foreach_neg(b.gradients);
@@ -87,7 +87,7 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
 void Adam::update(Bucket& b) {
   const double decay = b.decay(options_.weight_decay);
   step_bucket(b, is_low_precision(b), options_.maximize, [&](const Operands& o) {
-    if (!has_all_fused_optimizers(o.parameters.front().device())) {  // _fused_adamw_ differs only in the decay
+    if (!has_all_fused_optimizers(o.parameters.front().device())) {  // _fused_adamw_ differs from _fused_adam_ only in the decay
       auto decayed = o;
       const auto gradients = decay != 0 ? at::_foreach_add(o.gradients, o.parameters, decay) : o.gradients.vec();
       decayed.gradients = gradients;

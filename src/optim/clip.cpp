@@ -63,7 +63,7 @@ SquaredNorm squares_of(const Gradients& all) {
 at::Tensor largest_of(const Gradients& all) {
   std::vector<at::Tensor> norms;
   auto type = at::kFloat;
-  std::vector<at::Tensor> gradients;  // without empty slices, whose largest value is undefined
+  std::vector<at::Tensor> gradients;  // gradients without empty slices, whose largest value is undefined
   for (const auto& g : all.gradients)
     if (g.numel() > 0) gradients.push_back(g);
   for (const auto& group : detail::grouped(gradients)) {
@@ -83,7 +83,7 @@ void check_max_norm(double max_norm, const char* where) {
 void scale_to_norm(const std::vector<at::Tensor>& gradients, double max_norm, const at::Tensor& norm) {
   const c10::NoGradGuard no_grad;
   const auto factor = (norm + 1e-6).reciprocal().mul_(max_norm).clamp_max_(1.0);
-  if (factor.is_cpu() && factor.item<double>() == 1) return;  // on a CPU, reading is free, but a pass over memory is not
+  if (factor.is_cpu() && factor.item<double>() == 1) return;  // on a CPU, reading the factor is free, but a pass over memory is not
   for (const auto& group : detail::grouped(gradients)) at::_foreach_mul_(group, factor.to(group.front().device()));
 }
 
@@ -121,7 +121,7 @@ void clip_value_of(const std::vector<at::Tensor>& gradients, double clip_value) 
 }  // namespace
 
 at::Tensor clip_grad_norm_(const ParameterSet& parameters, double max_norm, double norm_type, const NormReduction& reduce) {
-  for (const auto& p : parameters)  // otherwise each rank would clip by its own norm
+  for (const auto& p : parameters)  // without `reduce`, each rank would clip by its own norm
     check(reduce || p.value.numel() == p.whole().numel(), ErrorKind::Usage, "clip_grad_norm_", p.name, " is a slice of ", p.value.numel(),
           " of ", p.whole().numel(),
           " elements, and the norm is that of the slices of all ranks; hint: DistributedTraining, or the last "

@@ -1,4 +1,4 @@
-// The update of one parameter after another, for optimizers without a fused kernel.
+// Updates one parameter after another, for optimizers without a fused kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace npu_train::detail {
 
-/// A parameter and its state, which an optimizer changes in place. All have the dtype of computation: fp64 for fp64 parameters, otherwise
-/// fp32. The gradient is read only.
+/// A parameter and its state, which an optimizer changes in place, and its gradient, which is only read. All have the dtype of the
+/// computation: fp64 for fp64 parameters, otherwise fp32.
 struct Element {
   at::Tensor value, gradient;
   std::vector<at::Tensor> state;  // in the order of the slots; undefined where the parameter does not have the slot
@@ -21,7 +21,7 @@ struct Element {
 template <class Bucket, class Fn>
 void for_each_parameter(Bucket& b, const Fn& change) {
   const at::Tensor skip = b.found_inf.defined() ? b.found_inf.ne(0) : at::Tensor();
-  // a copy if the original must survive a skipped step
+  // copies a tensor if the original must survive a skipped step
   const auto working = [&](const at::Tensor& t) { return skip.defined() && t.defined() ? t.detach().clone() : t; };
   const auto finish = [&](const at::Tensor& target, const at::Tensor& value) {
     if (!target.defined() || target.is_same(value)) return;

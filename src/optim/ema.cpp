@@ -45,8 +45,8 @@ namespace detail {
 
 void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight,
                  const at::Tensor& found_inf) {
-  // a gradient descent along (target - source) with the weight as its rate: no other fused kernel accepts a flag that leaves every bit
-  // unchanged
+  // Descends along (target - source) with the weight as the rate: a fused step of SGD is the only kernel that accepts a flag which leaves
+  // every bit unchanged.
   const auto distance = at::_foreach_sub(targets, sources);
   at::_fused_sgd_(targets, distance, /*momentum_buffer_list=*/{}, /*weight_decay=*/0, /*momentum=*/0, weight, /*dampening=*/0,
                   /*nesterov=*/false,
@@ -111,7 +111,7 @@ void Ema::update(const ParameterSet& parameters, const StepDecision& decision) {
     sources.push_back(parameters[i].value.detach().to(averages_[i].value.scalar_type()));
   }
   auto found_inf = decision.found_inf;
-  if (found_inf.defined() && found_inf.device().is_cpu()) {  // reading is free on the host
+  if (found_inf.defined() && found_inf.device().is_cpu()) {  // the host can read the flag for free
     if (found_inf.item<float>() != 0) return;
     found_inf.reset();
   }
@@ -197,7 +197,7 @@ EmaSwap::EmaSwap(Ema& ema, const Fill& fill) : ema_(ema) {
   if (fill)
     fill(averages, model);
   else
-    for (size_t i = 0; i < model.size(); ++i) model[i].copy_(averages[i]);  // also from the host, if averages are offloaded
+    for (size_t i = 0; i < model.size(); ++i) model[i].copy_(averages[i]);  // may copy from the host, if averages are offloaded
   for (size_t i = 0; i < ema_.buffers_.size(); ++i) {
     const auto& target = ema_.buffers_[i].second;
     buffers_.push_back(target.detach().clone());

@@ -1,4 +1,4 @@
-// Saved state of tied parameters.
+// Loads saved state in which tied parameters have other names.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace npu_train::detail {
 
 /// Renames the entries of `saved` ("<kind>/<parameter>") from aliases of tied parameters to the names in `own`. Older versions stored, and
-/// updated, such a tensor once per name: if the entries differ, a warning lists those that are kept.
+/// updated, such a tensor once per name: if its entries differ, a warning lists those that are kept.
 State under_first_names(const State& saved, const State& own, const ParameterSet& parameters, const std::string& where);
 
 }  // namespace npu_train::detail

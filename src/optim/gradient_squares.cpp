@@ -31,7 +31,7 @@ bool same_order(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Calls fn(blocks) with the gradients' numbers as [n, 64] on their device, a limited number at a time. Each gradient starts a new block and
-// is padded with zeros. fp64 if the gradients are, else fp32.
+// is padded with zeros. The blocks are fp64 if the gradients are, otherwise fp32.
 template <class Fn>
 void for_blocks(const std::vector<at::Tensor>& gradients, const Fn& fn) {
   constexpr int64_t kAtOnce = int64_t{1} << 22;
@@ -59,7 +59,7 @@ void for_blocks(const std::vector<at::Tensor>& gradients, const Fn& fn) {
   if (used > 0) flush();
 }
 
-// Returns the sums [n], with the order of additions that kernels/block_squares.hpp defines.
+// Returns the sums [n], with additions in the order that kernels/block_squares.hpp defines.
 at::Tensor block_sums(const at::Tensor& blocks) {
   const auto numbers = blocks.to(at::kDouble);
   auto sums = numbers * numbers;
@@ -67,7 +67,7 @@ at::Tensor block_sums(const at::Tensor& blocks) {
   return sums.reshape({-1});
 }
 
-// Returns rounded sums in the order of the gradients, for devices without fp64.
+// Returns rounded sums, added in the order of the gradients, for devices without fp64.
 at::Tensor rounded_parts(const std::vector<at::Tensor>& gradients, const at::Device& home, at::ScalarType dtype) {
   std::vector<at::Tensor> norms;
   for (const auto& group : grouped(gradients)) {

@@ -16,7 +16,7 @@
 namespace npu_train {
 namespace {
 
-// Copies a new value into the state unless the device skips: all values are first computed in separate tensors.
+// Copies a new value into the state unless the device skips the step. All values must first be computed in separate tensors.
 void replace(const at::Tensor& target, const at::Tensor& value, const at::Tensor& skip) {
   target.copy_(skip.defined() ? at::where(skip, target, value) : value);
 }
@@ -42,7 +42,7 @@ Lamb::Lamb(ParameterSet parameters, LambOptions options)
   add_slot("step", SlotKind::Number);
 }
 
-// The new state and direction of a parameter before the norms are known; `value` and `update` have the dtype of computation.
+// New state and direction of a parameter, before the norms are known. `value` and `update` have the dtype of the computation.
 struct Lamb::Move {
   at::Tensor value, update, mean, square, step;
 };

@@ -17,7 +17,7 @@ namespace {
 
 enum MuonSlots { kMuonMomentum, kMuonMean, kMuonSquare, kMuonStep };
 
-// The coefficients of a quintic whose slope at 0 is as large as possible (Jordan et al.).
+// Coefficients of a quintic whose slope at 0 is as large as possible (Jordan et al.).
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 
 }  // namespace
@@ -71,7 +71,7 @@ bool Muon::is_matrix(const Parameter& parameter) const {
                                                     [&](const std::string& pattern) { return parts_match(parameter.name, pattern); });
 }
 
-// Returns U S' V^T for a matrix U S V^T, where the singular values S' are near 1.
+// Returns U S' V^T for a matrix U S V^T, where all singular values in S' are near 1.
 at::Tensor Muon::orthogonal(const at::Tensor& matrix, double eps, int64_t steps) {
   const bool high = matrix.size(0) > matrix.size(1);
   at::Tensor x = high ? matrix.t() : matrix;

@@ -27,13 +27,13 @@ constexpr const char* kOtherParameters =
     "weights "
     "(model.weights)";
 
-// Whether the optimizer kernels of the tensor's device accept found_inf: those of NPUs ignore it.
+// Returns whether the optimizer kernels of the tensor's device accept found_inf. NPU kernels ignore it.
 bool skips_on_its_device(const at::Tensor& t) {
   const auto device = device_of(t.device());
   return backend_of(device).capabilities(device).skips_on_device;
 }
 
-// Ignores strides of dimensions of size 1, which do not affect where elements are stored.
+// Compares layouts; ignores strides of dimensions of size 1, which do not affect where elements are stored.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   const auto sizes = a.sizes();
   if (sizes != b.sizes()) return false;
@@ -42,7 +42,8 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   return true;
 }
 
-// The fused kernels iterate over memory and require the same layout for all operands of a parameter; on a CPU they do not check it.
+// Returns the tensor in the parameter's layout. The fused kernels iterate over memory and require the same layout for all operands of a
+// parameter; on a CPU they do not check it.
 at::Tensor laid_out_as(const at::Tensor& t, const at::Tensor& parameter) {
   const bool same_type = t.scalar_type() == parameter.scalar_type();
   if (same_type && t.strides() == parameter.strides()) return t;
@@ -175,7 +176,7 @@ void Optimizer::step(const StepDecision& given) {
     const c10::NoGradGuard no_grad;
     StepDecision decision = given;
     auto buckets = make_buckets();
-    // Reading is free if the caller has the flag on the host.
+    // The host decides if it already has the flag, because reading it there is free.
     const auto needs_host = [&](const Bucket& b) {
       const auto& p = b.parameters.front();
       return !p.is_cpu() && (decision.found_inf.is_cpu() || !skips_on_its_device(p));
@@ -188,7 +189,7 @@ void Optimizer::step(const StepDecision& given) {
       const auto device = bucket.parameters.front().device();
       if (decision.inv_scale.defined()) at::_foreach_mul_(bucket.gradients, decision.inv_scale.to(device));
       for (size_t i = 0; i < bucket.gradients.size(); ++i) bucket.gradients[i] = laid_out_as(bucket.gradients[i], bucket.parameters[i]);
-      // the kernels skip only if it is exactly 1
+      // the kernels skip only if the flag is exactly 1
       if (decision.found_inf.defined()) bucket.found_inf = decision.found_inf.to(device).ne(0).to(at::kFloat);
       update(bucket);
     }
@@ -196,7 +197,7 @@ void Optimizer::step(const StepDecision& given) {
   });
 }
 
-// A skipped step changes no parameter, not even one that is outside of its limits.
+// Clamps parameters to their limits. A skipped step changes none, not even one that is outside of its limits.
 void Optimizer::keep_limits(const at::Tensor& found_inf) const {
   for (const auto& limit : limits_) {
     const auto* found = parameters_.find(limit.name);
@@ -233,7 +234,7 @@ void Optimizer::load_state(const State& saved) {
       const auto key = slot.name + "/" + parameters_[i].name;
       const auto found = state.tensors.find(key);
       refuse(found != state.tensors.end(), "the saved state has no ", key, kOtherParameters);
-      const bool follows = slot.kind == SlotKind::LikeParameter || slot.kind == SlotKind::Wide;  // has the parts of slices
+      const bool follows = slot.kind == SlotKind::LikeParameter || slot.kind == SlotKind::Wide;  // such a slot can have slices
       const auto sizes = follows ? parameters_[i].whole().sizes() : slot.tensors[i].sizes();
       const auto fits = !follows && found->second.sizes() == sizes;
       const auto part = fits ? found->second : !follows ? at::Tensor() : detail::saved_part(parameters_[i], found->second);

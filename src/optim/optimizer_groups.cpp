@@ -1,4 +1,4 @@
-// Optimizer::set_groups(): rules by name become entries of the optimizer's groups.
+// Optimizer::set_groups(): turns rules by name into entries of the optimizer's groups.
 #include <cmath>
 #include <vector>
 
@@ -26,7 +26,7 @@ void check_options(const ParameterGroups& rules) {
 
 using Rules = std::unordered_map<std::string, GroupOptions>;
 
-// Each pattern selects a parameter, and no parameter is selected twice.
+// Adds the rules. Each pattern must select a parameter, and no parameter may be selected twice.
 void add_matches(Rules& rules, const std::vector<ParameterGroup>& groups, const ParameterSet& all) {
   std::vector<std::string> names;
   for (const auto& p : all) names.push_back(p.name);
@@ -54,13 +54,13 @@ void Optimizer::set_groups(const ParameterGroups& given, const ParameterSet& all
   check_options(given);
   const auto& known = all.empty() ? parameters_ : all;
   Rules rules;
-  if (!known.empty()) add_matches(rules, given.groups, known);  // without parameters, only the options are checked
+  if (!known.empty()) add_matches(rules, given.groups, known);  // without known parameters, checks only the options
   if (!known.empty() && given.layer_decay != 1) add_layers(rules, given.layer_decay, known);
   rules_ = std::move(rules);
   parameters_ = with_rules(std::move(parameters_));
 }
 
-// Moves the parameters that have a rule from the optimizer's own groups to groups of these rules.
+// Moves the parameters that have a rule out of the optimizer's own groups, into new groups with these rules.
 ParameterSet Optimizer::with_rules(ParameterSet parameters) {
   const size_t own = groups_.size() - own_groups_.size();
   for (auto& p : parameters)

@@ -1,4 +1,4 @@
-// Shared parts of the optimizers.
+// Code that several optimizers share.
 #pragma once
 
 #include <ATen/TensorOperators.h>

@@ -13,8 +13,8 @@ constexpr const char* kLayerDecay = "optimizer.layer_decay";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The numbered module that a parameter is in, and the list that the module belongs to: for "layer1.0.conv1.weight" these are "layer1.0" and
-// "layer.", since the stages of a network are one list. Both are empty for a parameter of no numbered module.
+// A parameter's numbered module, and the list to which that module belongs. For "layer1.0.conv1.weight" these are "layer1.0" and "layer.",
+// because the stages of a network are one list. Both are empty for a parameter outside of numbered modules.
 struct BlockName {
   std::string block{}, list{};
 };
@@ -71,8 +71,8 @@ const ConfigTable<ParameterGroups>& ParameterGroups::config_table() {
 std::vector<int> layers_from_output(const ParameterSet& parameters) {
   std::vector<BlockName> names;
   std::vector<std::string> blocks, lists;
-  std::unordered_map<std::string, bool> has_matrix;  // by module
-  size_t last = 0;                                   // newest parameter of a block
+  std::unordered_map<std::string, bool> has_matrix;  // for each module: one of its parameters is a matrix
+  size_t last = 0;                                   // index of the last parameter that is in a block
   for (const auto& p : parameters) {
     has_matrix[layer_of(p.name)] |= p.whole().dim() > 1;
     names.push_back(block_name(p.name));
@@ -87,7 +87,7 @@ std::vector<int> layers_from_output(const ParameterSet& parameters) {
         "), whose order their names do not tell; hint: optimizer.groups");
   const int count = static_cast<int>(blocks.size());
   std::vector<int> out;
-  int layer = count + 1;  // the stem; parameters between blocks belong to the block in front of them
+  int layer = count + 1;  // begins at the stem; parameters between two blocks go with the first of the two
   for (size_t i = 0; i < names.size(); ++i) {
     const auto at = std::find(blocks.begin(), blocks.end(), names[i].block);
     if (at != blocks.end())
@@ -96,7 +96,7 @@ std::vector<int> layers_from_output(const ParameterSet& parameters) {
       layer = has_matrix[layer_of(parameters[i].name)] ? 0 : 1;
     out.push_back(layer);
   }
-  const int least = *std::min_element(out.begin(), out.end());  // of a network without a head of its own
+  const int least = *std::min_element(out.begin(), out.end());  // above 0 if the network has no head of its own
   for (auto& l : out) l -= least;
   return out;
 }

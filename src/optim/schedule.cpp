@@ -68,7 +68,7 @@ namespace {
 
 constexpr const char* kSchedule = "lr_scheduler";
 
-// The casts are needed because a member of a base class does not match `V T::*`.
+// Has casts, because a member of a base class does not match `V T::*`.
 template <class T>
 ConfigTable<T> schedule_table(const std::string& name) {
   return ConfigTable<T>("lr_scheduler " + name)
@@ -97,7 +97,7 @@ double warmup_length(const ScheduleOptions& o) {
 
 double run_length(bool epochs, const ScheduleContext& context, const char* field) {
   const auto total = epochs ? context.total_epochs : context.total_steps;
-  const bool endless = !epochs && context.total_epochs > 0;  // the run is limited in epochs whose length in steps is unknown
+  const bool endless = !epochs && context.total_epochs > 0;  // the run is limited in epochs, whose length in steps is unknown
   check(total > 0, ErrorKind::Usage, kSchedule, "the run has no known length in ", epochs ? "epochs" : "steps",
         endless ? ", since the data are a stream" : "", "; hint: set ", field,
         epochs    ? " or trainer.max_epochs"

@@ -40,8 +40,8 @@ Sgd::Sgd(ParameterSet parameters, SgdOptions options) : Optimizer(std::move(para
   if (options_.dampening > 0) add_slot("step", SlotKind::Number);
 }
 
-// The fused kernels learn from the host whether a step is the first one of a parameter, which takes its gradient undamped. Here the device
-// knows it, because it may have skipped steps.
+// Updates with dampening. A parameter's first gradient is not damped. The fused kernels learn from the host which step is the first; here
+// the device decides, because it may have skipped steps.
 void Sgd::update_damped(Bucket& b, double decay) {
   detail::for_each_parameter(b, [&](detail::Element& e) {
     const at::Tensor g = decay != 0 ? e.gradient.add(e.value, decay) : e.gradient;
@@ -75,7 +75,7 @@ void Sgd::update(Bucket& b) {
   const auto& first = b.parameters.front();
   if (first.is_cpu() && is_low_precision(b)) return update_low(b, decay);
   if (!(options_.momentum > 0 ? has_fused_sgd(first.device()) : has_all_fused_optimizers(first.device()))) {
-    if (b.found_inf.defined() && b.found_inf.item<float>() != 0) return;  // foreach kernels accept no flag
+    if (b.found_inf.defined() && b.found_inf.item<float>() != 0) return;  // foreach kernels accept no flag, so the host reads it
     if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
     if (options_.momentum > 0) {
       const at::TensorList momentum = b.slots[0];

@@ -10,15 +10,15 @@ namespace npu_train {
 
 struct AdafactorOptions {
   double lr = 1e-2;                     ///< upper bound of the relative step
-  double beta2_decay = -0.8;            ///< the mean of squares forgets t^beta2_decay in step t
-  std::vector<double> eps = {0, 1e-3};  ///< least root of the mean of squares (0: fp32's epsilon), least norm of the weights
+  double beta2_decay = -0.8;            ///< step t forgets the share t^beta2_decay of the mean of squares
+  std::vector<double> eps = {0, 1e-3};  ///< least root of the mean of squares (0: fp32's epsilon), and least norm of the weights
   double d = 1;                         ///< limit of the update's root mean square
   double weight_decay = 0;              ///< decoupled: p -= lr * weight_decay * p
   bool no_decay = false;                ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<AdafactorOptions>& config_table();
 };
 
-/// Same as torch.optim.Adafactor: the state of a matrix is one number for each row and column. The step is relative to the norm of the
+/// Same as torch.optim.Adafactor: the state of a matrix is one number for each row and column, and the step is relative to the norm of the
 /// parameter. It needs complete parameters, and therefore takes no slices.
 class Adafactor final : public Optimizer {
  public:

@@ -8,9 +8,9 @@ namespace npu_train {
 
 struct AdagradOptions {
   double lr = 1e-2;
-  double lr_decay = 0;                   ///< the rate of step t is lr / (1 + (t - 1) * lr_decay)
+  double lr_decay = 0;                   ///< the learning rate in step t is lr / (1 + (t - 1) * lr_decay)
   double weight_decay = 0;               ///< L2: added to the gradient
-  double initial_accumulator_value = 0;  ///< of the sums of squares
+  double initial_accumulator_value = 0;  ///< initial value of the sums of squares
   double eps = 1e-10;
   bool no_decay = false;  ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<AdagradOptions>& config_table();

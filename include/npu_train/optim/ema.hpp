@@ -31,12 +31,12 @@ class Ema final : public Stateful {
   using Buffers = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// Starts at the values of `parameters`, the set that the optimizer updates. `model` has the tensors that EmaSwap fills, under the same
-  /// names; by default the complete parameters. Pass it if the model computes with low-precision copies of fp32 masters, or if its
+  /// names; by default these are the complete parameters. Pass `model` if it computes with low-precision copies of fp32 masters, or if its
   /// parameters are sharded: EmaSwap then fills its slices. `buffers` are shared with the model.
   explicit Ema(const ParameterSet& parameters, EmaOptions options = {}, Buffers buffers = {}, ParameterSet model = {});
 
-  /// Updates the averages. If `decision.found_inf` is not 0, averages and counter stay bit-identical; on an accelerator this is decided
-  /// without a host read. Error(Usage) unless `parameters` has the names and order of the constructor's set.
+  /// Updates the averages. If `decision.found_inf` is not 0, averages and counter stay bit-identical; an accelerator decides this without a
+  /// host read. Error(Usage) unless `parameters` has the names and order of the constructor's set.
   void update(const ParameterSet& parameters, const StepDecision& decision = {});
 
   /// Replaces the set of parameters. Parameters with the name and slice of a previous one keep its average; others start at their values.
@@ -48,7 +48,7 @@ class Ema final : public Stateful {
   /// The averages in fp32 or fp64, with the order, names and slices of the parameters.
   const ParameterSet& averages() const { return averages_; }
 
-  /// Tensors "average/<parameter>" and "buffer/<buffer>", and the value "updates".
+  /// Returns the tensors "average/<parameter>" and "buffer/<buffer>", and the value "updates".
   State state() const override;
   /// Restores the averages; slices take their part of complete averages. Error(Checkpoint), without a change, for missing, unknown or
   /// misshapen tensors.
@@ -63,18 +63,18 @@ class Ema final : public Stateful {
   EmaOptions options_;
   ParameterSet averages_;
   ParameterSet model_;
-  Buffers buffers_;            // the model's
+  Buffers buffers_;            // buffers of the model
   Buffers buffer_copies_;      // copies of the buffers at the last update
-  int64_t updates_ = 0;        // number counted by the host
+  int64_t updates_ = 0;        // number of updates that the host has counted
   at::Tensor device_updates_;  // fp32 scalar: additional updates counted on the device; undefined until the first one
 };
 
-/// During its lifetime, the model has the averaged weights and their buffers. The destructor restores the previous values bit for bit.
+/// In its scope, the model has the averaged weights and their buffers. The destructor restores the previous values bit for bit.
 class EmaSwap {
  public:
-  /// Fills the tensors of a model from averages; the lists correspond.
+  /// Fills the tensors of a model from averages: tensor i from average i.
   using Fill = std::function<void(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& model)>;
-  /// `fill` is required if the averages are slices of complete model tensors, whose other slices are on other ranks. By default averages
+  /// `fill` is required if the averages are slices of complete model tensors, whose other slices are on other ranks. By default, averages
   /// are copied.
   explicit EmaSwap(Ema& ema, const Fill& fill = {});
   ~EmaSwap();

@@ -12,7 +12,7 @@ struct LambOptions {
   double lr = 2e-3;
   std::vector<double> betas = {0.9, 0.999};  ///< decay of the running means of gradients and of their squares
   double eps = 1e-6;
-  double weight_decay = 0.01;  ///< applied before the trust ratio
+  double weight_decay = 0.01;  ///< added to the update before the trust ratio is computed
   bool no_decay = false;       ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<LambOptions>& config_table();
 };

@@ -1,4 +1,5 @@
-/// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023): the sign of a momentum, one state per parameter.
+/// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023): steps by the sign of a momentum, with one state per
+/// parameter.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,7 @@
 namespace npu_train {
 
 struct LionOptions {
-  double lr = 1e-4;                         ///< 3 to 10 times smaller than AdamW's
+  double lr = 1e-4;                         ///< should be 3 to 10 times smaller than AdamW's
   std::vector<double> betas = {0.9, 0.99};  ///< share of the momentum in the step, and decay of the momentum
   double weight_decay = 0;                  ///< decoupled: p -= lr * weight_decay * p
   bool no_decay = false;                    ///< no weight decay for biases and normalisation parameters

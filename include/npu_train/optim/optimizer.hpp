@@ -25,30 +25,30 @@ namespace npu_train {
 class Optimizer : public SkippableStep, public Stateful {
  public:
   /// Error(Usage) for a parameter that is not a leaf, not dense in memory (an expanded tensor, a view with gaps), of an integer type, or in
-  /// a group that is not in `groups`; also for a factor of a group that is negative or at least 1e30.
+  /// a group that is not in `groups`. Also Error(Usage) for a factor of a group that is negative or at least 1e30.
   Optimizer(ParameterSet parameters, double lr, std::vector<GroupOptions> groups);
-  /// The default groups: with `no_decay`, biases and normalisation parameters have no weight decay.
+  /// Uses the default groups: with `no_decay`, biases and normalisation parameters have no weight decay.
   Optimizer(ParameterSet parameters, double lr, bool no_decay);
 
   /// Returns the name in the registry.
   virtual std::string name() const = 0;
 
-  /// Returns the options as in a configuration ("weight_decay: 0.05"), to compare runs. An empty map if the optimizer does not report its
-  /// options.
+  /// Returns the options as in a configuration ("weight_decay: 0.05"), for a comparison of runs. An empty map if the optimizer does not
+  /// report its options.
   virtual ConfigNode options() const { return ConfigNode::map(); }
 
   /// Returns whether the optimizer supports slices of parameters (Parameter::slice): each element is updated independently of others,
   /// except for norms that set_norm_reduction() completes.
   virtual bool takes_slices() const { return false; }
-  /// Sets the reduction for an optimizer that needs norms of complete tensors but has slices. It receives the stacked SquaredNorm::parts of
-  /// this rank's slices and adds those of the other ranks, in place. All ranks pass equal shapes.
+  /// Sets the reduction for an optimizer that has slices but needs norms of complete tensors. The function receives the stacked
+  /// SquaredNorm::parts of this rank's slices and adds those of the other ranks, in place. All ranks pass equal shapes.
   void set_norm_reduction(NormReduction reduce) { norm_reduction_ = std::move(reduce); }
 
   /// Updates the parameters from their gradients. If `decision.found_inf` is not 0, parameters and state stay bit-identical; the decision
   /// is made on the device of that tensor. The gradients are first multiplied by `decision.inv_scale` in place.
   void step(const StepDecision& decision = {}) override;
 
-  /// Sets bounds for the parameters with these names, their slices and masters, applied after each later step.
+  /// Sets bounds for the parameters with these names, and for their slices and masters. Each later step applies them.
   void set_limits(std::vector<ParameterLimit> limits) { limits_ = std::move(limits); }
 
   /// Replaces the set of parameters. Parameters with the name and slice of a previous one keep its state; others start with initial state.
@@ -69,19 +69,19 @@ class Optimizer : public SkippableStep, public Stateful {
   const ParameterSet& parameters() const override { return parameters_; }
   const std::vector<GroupOptions>& groups() const { return groups_; }
 
-  /// Returns the live tensors with keys "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". Tensors of slices if slices
-  /// are updated.
+  /// Returns the live tensors under the keys "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". The tensors are slices
+  /// if slices are updated.
   State state() const override;
   /// Copies the saved state, of any device and dtype; slices take their part of complete tensors. Error(Checkpoint), without a change,
-  /// names entries that are missing, unknown or have a different shape, or the other optimizer that saved the state.
+  /// names the entries that are missing, unknown or have a different shape, or the other optimizer that saved the state.
   void load_state(const State& state) override;
 
  protected:
-  /// The state of a parameter. LikeParameter: a tensor of its shape, strides and dtype. Wide: at least fp32, for values
-  /// beyond the range of fp16 (squares of gradients). Number: one fp32 number. Rows and Columns: Wide with the size 1 in the last or in the
-  /// last but one dimension, for an optimizer that takes no slices.
+  /// Kinds of state of a parameter. LikeParameter: a tensor of its shape, strides and dtype. Wide: at least fp32, for values beyond the
+  /// range of fp16 (squares of gradients). Number: one fp32 number. Rows and Columns: Wide with size 1 in the last dimension (Rows) or the
+  /// one before it (Columns), for an optimizer that takes no slices.
   enum class SlotKind { LikeParameter, Wide, Number, Rows, Columns };
-  /// Selects the parameters that have a slot.
+  /// Returns whether a parameter has a slot.
   using HasSlot = std::function<bool(const Parameter&)>;
   struct Slot {
     std::string name;
@@ -90,27 +90,27 @@ class Optimizer : public SkippableStep, public Stateful {
     HasSlot has;
     std::vector<at::Tensor> tensors;  ///< entry i belongs to parameter i; undefined if the parameter does not have the slot
   };
-  /// All parameters have the slot if `has` is empty.
+  /// Adds a kind of state; all parameters have it if `has` is empty.
   void add_slot(const std::string& name, SlotKind kind, double initial = 0, HasSlot has = {});
   /// Assigns groups to a new set of parameters (set_parameters) by the rules of the constructor.
   virtual ParameterSet grouped(ParameterSet parameters) const;
 
-  /// Parameters with gradients that share device, dtype and group; the lists correspond.
+  /// Parameters with gradients that have the same device, dtype and group. Entries with the same index in the lists belong together.
   struct Bucket {
     std::vector<at::Tensor> parameters;
-    std::vector<at::Tensor> gradients;           ///< in the strides of the parameters
+    std::vector<at::Tensor> gradients;           ///< with the strides of the parameters
     std::vector<std::vector<at::Tensor>> slots;  ///< in the order of add_slot() calls
     double lr;
     double decay_mult;
-    double own_decay;      ///< GroupOptions::weight_decay
+    double own_decay;      ///< value of GroupOptions::weight_decay
     at::Tensor found_inf;  ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
 
-    /// Returns the weight decay of the group in an optimizer with this weight_decay.
+    /// Returns the weight decay of this group, for an optimizer whose own is `weight_decay`.
     double decay(double weight_decay) const { return decay_mult * (own_decay >= 0 ? own_decay : weight_decay); }
   };
-  /// Empty if not set.
+  /// Returns an empty function if none is set.
   const NormReduction& norm_reduction() const { return norm_reduction_; }
-  /// Whether the parameters of a bucket are fp16 or bf16.
+  /// Returns whether the parameters of a bucket are fp16 or bf16.
   static bool is_low_precision(const Bucket& bucket);
   /// Updates one bucket. Its gradients are unscaled and in the parameters' layout.
   virtual void update(Bucket& bucket) = 0;
@@ -127,15 +127,15 @@ class Optimizer : public SkippableStep, public Stateful {
   double lr_;
   bool no_decay_ = false;
   std::vector<GroupOptions> groups_;
-  std::vector<int> own_groups_;  // for each group that set_groups() has added behind the first ones, the one that it replaces
-  std::unordered_map<std::string, GroupOptions> rules_;  // of set_groups(), by parameter
+  std::vector<int> own_groups_;  // for each group that set_groups() has added behind the first ones: index of the group that it replaces
+  std::unordered_map<std::string, GroupOptions> rules_;  // rules of set_groups(), by parameter
   std::vector<Slot> slots_;
   NormReduction norm_reduction_;
   std::vector<ParameterLimit> limits_;
 };
 
 namespace detail {
-/// The options of an optimizer and the keys `groups` and `layer_decay`.
+/// Options of an optimizer, with the keys `groups` and `layer_decay`.
 template <Configurable Options>
 struct WithGroups : Options, ParameterGroups {
   static const ConfigTable<WithGroups>& config_table() {
@@ -172,7 +172,7 @@ class OptimizerRegistry : public Registry<std::unique_ptr<Optimizer>, const Para
   }
 };
 
-/// sgd, adam, adamw, lamb, rmsprop, adagrad, adadelta, lion, adafactor, muon.
+/// Adds sgd, adam, adamw, lamb, rmsprop, adagrad, adadelta, lion, adafactor and muon.
 void add_builtin_optimizers(OptimizerRegistry& registry);
 
 }  // namespace npu_train

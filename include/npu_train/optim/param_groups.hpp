@@ -1,4 +1,4 @@
-/// Parameter groups: which parameters have their own learning rate and weight decay.
+/// Parameter groups: sets of parameters that have their own learning rate and weight decay.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace npu_train {
 
-/// Options of the parameters of one group; Parameter::group is the index.
+/// Options of one group of parameters; Parameter::group is its index.
 struct GroupOptions {
-  double lr_mult = 1;        ///< factor of the learning rate
-  double decay_mult = 1;     ///< factor of weight_decay
+  double lr_mult = 1;        ///< factor on the learning rate
+  double decay_mult = 1;     ///< factor on weight_decay
   double weight_decay = -1;  ///< replaces the optimizer's weight_decay; -1: the optimizer's
-  std::string name{};        ///< for the log
+  std::string name{};        ///< name in the log
   bool operator==(const GroupOptions&) const = default;
 };
 
 /// An item of `optimizer.groups`.
 struct ParameterGroup {
   std::string match{};       ///< a pattern as in model.freeze: consecutive parts of a name, "*" matches any text ("backbone.*", "*.bias")
-  double lr_mult = 1;        ///< factor of the learning rate
+  double lr_mult = 1;        ///< factor on the learning rate
   double weight_decay = -1;  ///< replaces the optimizer's weight_decay, except where no_decay excludes it; -1: the optimizer's
   static const ConfigTable<ParameterGroup>& config_table();
 };
@@ -33,16 +33,17 @@ struct ParameterGroups {
   static const ConfigTable<ParameterGroups>& config_table();
 };
 
-/// Number of blocks between each parameter and the output, by timm's rule: 0 for the head, 1 for the last block and a normalisation behind
-/// it, and so on to the stem or the embeddings. A block is a numbered module ("blocks.3", "layer1.0", "encoder_layer_3"), and
-/// parameters in front of the first one are the stem. Error(Usage) for a model without numbered modules, or with several lists of them.
+/// Returns the number of blocks between each parameter and the output, by timm's rule: 0 for the head, 1 for the last block and a
+/// normalisation behind it, and so on to the stem or the embeddings. A block is a numbered module ("blocks.3", "layer1.0",
+/// "encoder_layer_3"), and parameters in front of the first one are the stem. Error(Usage) for a model without numbered modules, or with
+/// several lists of them.
 std::vector<int> layers_from_output(const ParameterSet& parameters);
 
-/// Group 0 uses the options as configured, group 1 has no weight decay.
+/// Returns two groups: group 0 uses the options as configured, group 1 has no weight decay.
 std::vector<GroupOptions> default_groups();
 
-/// Returns whether the parameter is usually not decayed: a bias, or a scale or shift of a normalisation layer. Rule: at most one dimension,
-/// or a name that ends in "bias".
+/// Returns whether weight decay usually omits the parameter: a bias, or a scale or shift of a normalisation layer. Rule: at most one
+/// dimension, or a name that ends in "bias".
 bool is_bias_or_norm(const Parameter& parameter);
 
 /// Moves biases and normalisation parameters from group 0 to group 1; parameters in other groups stay.

@@ -12,8 +12,8 @@ struct RmsPropOptions {
   double eps = 1e-8;
   double momentum = 0;
   double weight_decay = 0;  ///< L2: added to the gradient
-  bool centered = false;    ///< divides by the deviation instead of the root of the mean of squares
-  bool tensorflow = false;  ///< eps inside the root, a mean of squares that starts at 1, and lr inside the momentum
+  bool centered = false;    ///< divides by the standard deviation instead of the root of the mean of squares
+  bool tensorflow = false;  ///< TensorFlow's variant: eps inside the root, a mean of squares that starts at 1, and lr inside the momentum
   bool no_decay = false;    ///< no weight decay for biases and normalisation parameters
   static const ConfigTable<RmsPropOptions>& config_table();
 };

@@ -1,7 +1,7 @@
 /// Learning-rate schedules: pure functions of time, without state, except for plateau, which also follows a metric.
 ///
 /// The learning rate is the optimizer's `lr` times `factor(t)`. t counts steps taken or epochs finished, as `interval` selects, and all
-/// lengths have that unit: with `interval: epoch` and `{name: step, step_size: 30, gamma: 0.1}`, epochs 0 to 29 train at lr, and the next
+/// lengths have that unit. With `interval: epoch` and `{name: step, step_size: 30, gamma: 0.1}`, epochs 0 to 29 train at lr, and the next
 /// ones at lr / 10.
 ///
 /// During the warm-up (warmup_epochs or warmup_steps, depending on the interval) the factor rises linearly from warmup_start_factor to 1.
@@ -29,13 +29,14 @@ class LrSchedule {
  public:
   LrSchedule(std::function<double(double)> factor, bool by_epoch, double warmup = 0, std::shared_ptr<const PlateauOptions> plateau = {})
       : factor_(std::move(factor)), by_epoch_(by_epoch), warmup_(warmup), plateau_(std::move(plateau)) {}
-  /// Returns the factor of the learning rate after `t` units, t >= 0; after the end of a curve its last value.
+  /// Returns the factor on the learning rate after `t` units, t >= 0; after the end of a curve, its last value.
   double factor(double t) const { return factor_(t); }
   /// True if t counts finished epochs, false if it counts steps taken.
   bool by_epoch() const { return by_epoch_; }
   /// Length of the warm-up in units of t.
   double warmup() const { return warmup_; }
-  /// nullptr, or the rule by which the loop lowers the rate further (Plateau): the only part of a schedule that depends on more than time.
+  /// Returns the rule by which the loop lowers the rate further (Plateau), or nullptr: this is the only part of a schedule that depends on
+  /// more than time.
   const PlateauOptions* plateau() const { return plateau_.get(); }
 
  private:
@@ -48,17 +49,18 @@ class LrSchedule {
 /// Curves that start at 1 for t = 0. Lengths are in units of t; `min_factor` is min_lr / lr.
 namespace schedule {
 double step(double t, double step_size, double gamma);                             ///< gamma^floor(t / step_size)
-double multistep(double t, const std::vector<int64_t>& milestones, double gamma);  ///< gamma^(milestones reached)
+double multistep(double t, const std::vector<int64_t>& milestones, double gamma);  ///< gamma^(number of milestones reached)
 double cosine(double t, double length, double min_factor);                         ///< SGDR (Loshchilov and Hutter 2017), one cycle
-/// Cosines of the lengths T_0, T_0 * T_mult, T_0 * T_mult^2 ..., each from gamma^(cycles before) to min_factor (SGDR; with gamma 1 like
-/// torch's CosineAnnealingWarmRestarts, and with a decay like timm's CosineLRScheduler).
+/// Cosines of the lengths T_0, T_0 * T_mult, T_0 * T_mult^2 ..., each from gamma^(cycles before it) to min_factor (SGDR; with gamma 1 like
+/// torch's CosineAnnealingWarmRestarts, with another one like timm's CosineLRScheduler).
 double cosine_restarts(double t, double T_0, double T_mult, double min_factor, double gamma = 1);
-/// 1 until t = stable, then falls to min_factor within `decay` (Hu et al., MiniCPM, 2024), as `shape` says: linear | cosine | 1-sqrt.
+/// Returns 1 until t = stable, and then falls to min_factor within `decay` (Hu et al., MiniCPM, 2024), as `shape` says: linear | cosine |
+/// 1-sqrt.
 double stable_decay(double t, double stable, double decay, double min_factor, const std::string& shape);
 double linear(double t, double length, double end_factor);
 double polynomial(double t, double length, double power, double min_factor);
-/// Rises from 1 / div_factor to 1 over pct_start of the length, then falls to 1 / (div_factor * final_div_factor), both as half cosines
-/// (Smith and Topin 2019; like torch's OneCycleLR). The factor is relative to the highest rate.
+/// Rises from 1 / div_factor to 1 over the share pct_start of the length, then falls to 1 / (div_factor * final_div_factor), both as half
+/// cosines (Smith and Topin 2019; like torch's OneCycleLR). The factor is relative to the highest rate.
 double one_cycle(double t, double length, double pct_start, double div_factor, double final_div_factor);
 /// Rises linearly from `start_factor` at t = 0 to 1 at t = length; 1 if length is 0.
 double warmup(double t, double length, double start_factor);
@@ -93,18 +95,18 @@ struct MultistepOptions : ScheduleOptions {
   static const ConfigTable<MultistepOptions>& config_table();
 };
 struct ExponentialOptions : ScheduleOptions {
-  double gamma = 0.95;  ///< factor of each unit of time after the warm-up
+  double gamma = 0.95;  ///< factor per unit of time after the warm-up
   double min_lr = 0;
   static const ConfigTable<ExponentialOptions>& config_table();
 };
 struct CosineRestartsOptions : ScheduleOptions {
   int64_t T_0 = 10;        ///< length of the first cycle, which begins after the warm-up
-  int64_t T_mult = 1;      ///< each cycle is this many times as long as the one before
-  double cycle_decay = 1;  ///< each cycle begins at this share of the rate of the one before
+  int64_t T_mult = 1;      ///< length of each cycle, relative to the cycle before
+  double cycle_decay = 1;  ///< rate at the start of each cycle, relative to the cycle before
   double min_lr = 0;
   static const ConfigTable<CosineRestartsOptions>& config_table();
 };
-/// Warm-up, stable phase, decay: the rate of the stable phase does not depend on the length of the run.
+/// Warm-up, stable phase, decay. The rate in the stable phase does not depend on the length of the run.
 struct WsdOptions : ScheduleOptions {
   int64_t stable_iters = 0;  ///< length of the stable phase; 0: the rest of the run
   int64_t decay_iters = 0;   ///< length of the decay; 0: a tenth of the run
@@ -128,25 +130,25 @@ struct PolynomialOptions : ScheduleOptions {
   double min_lr = 0;
   static const ConfigTable<PolynomialOptions>& config_table();
 };
-/// A constant rate that falls whenever a metric no longer improves; lengths count validations (epochs, for a metric of the training data).
+/// A constant rate that falls whenever a metric no longer improves. Lengths count validations, or epochs for a metric of the training data.
 struct PlateauOptions : ScheduleOptions {
   std::string monitor = "val/loss";
   std::string mode = "auto";           ///< min | max | auto
-  double factor = 0.1;                 ///< of the rate
+  double factor = 0.1;                 ///< factor on the rate at each reduction
   int64_t patience = 10;               ///< validations without improvement that are tolerated
   double threshold = 1e-4;             ///< least change that counts as improvement
   std::string threshold_mode = "rel";  ///< rel: share of the best value | abs
-  int64_t cooldown = 0;                ///< validations after a reduction that do not count
+  int64_t cooldown = 0;                ///< validations after a reduction that are not judged
   double min_lr = 0;
-  double eps = 1e-8;  ///< a smaller reduction of the rate is left out
+  double eps = 1e-8;  ///< reductions of the rate below this are omitted
   static const ConfigTable<PlateauOptions>& config_table();
 };
 
-/// The rule of torch.optim.lr_scheduler.ReduceLROnPlateau as a factor of the rate.
+/// The rule of torch.optim.lr_scheduler.ReduceLROnPlateau, as a factor on the rate.
 class Plateau final : public Stateful {
  public:
   Plateau(PlateauOptions options, bool larger_is_better) : options_(std::move(options)), larger_(larger_is_better) {}
-  /// Takes the next value of the metric; `base_lr` is the rate at factor 1. NaN is never an improvement.
+  /// Takes the next value of the metric. `base_lr` is the rate at factor 1. NaN never counts as an improvement.
   void note(double value, double base_lr);
   double factor() const { return factor_; }
   State state() const override;
@@ -162,7 +164,7 @@ class Plateau final : public Stateful {
   int64_t bad_ = 0, cooldown_ = 0;
 };
 
-/// Includes its own warm-up.
+/// Options of the one-cycle schedule, which includes its own warm-up.
 struct OneCycleOptions {
   std::string interval = "step";
   double max_lr = 0;        ///< the highest rate; 0: the optimizer's lr
@@ -173,10 +175,10 @@ struct OneCycleOptions {
   static const ConfigTable<OneCycleOptions>& config_table();
 };
 
-/// Schedules by name. `make` throws Error(Usage) if neither the options nor the run provide a required length.
+/// Schedules by name. `make` throws Error(Usage) if a required length is given neither by the options nor by the run.
 using ScheduleRegistry = Registry<std::unique_ptr<LrSchedule>, const ScheduleContext&>;
 
-/// constant, step, multistep, exponential, cosine, cosine_restarts, linear, polynomial, wsd, one_cycle, plateau.
+/// Adds constant, step, multistep, exponential, cosine, cosine_restarts, linear, polynomial, wsd, one_cycle and plateau.
 void add_builtin_schedules(ScheduleRegistry& registry);
 
 }  // namespace npu_train

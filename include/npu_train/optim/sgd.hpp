@@ -10,7 +10,7 @@ struct SgdOptions {
   double lr = 0.1;
   double momentum = 0.9;    ///< 0: no momentum and no memory for it
   double weight_decay = 0;  ///< L2: added to the gradient
-  double dampening = 0;     ///< share of a gradient that the momentum leaves out, after the first step
+  double dampening = 0;     ///< share of a gradient that does not enter the momentum, after the first step
   bool maximize = false;    ///< follows the gradient uphill
   bool nesterov = false;    ///< Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013
   bool no_decay = false;    ///< no weight decay for biases and normalisation parameters
