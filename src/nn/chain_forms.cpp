@@ -78,7 +78,7 @@ at::Tensor by_library(const FoldedConv& c, const Inputs& in) {
   return finish(at::conv2d(in[0], c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups), in, c.act);
 }
 
-// Returns whether the special forms support the call; the library computes the others.
+// Returns whether the special forms support the call; the library computes other calls.
 bool is_usual(const FoldedConv& c, const Inputs& in) {
   if (in[0].dim() != 4 || in[0].numel() == 0) return false;
   return in.size() == 1 || in[1].sizes() == conv_output_sizes(in[0], c.weight, c.stride, c.padding, c.dilation);
@@ -218,7 +218,7 @@ std::vector<ChainForm> attention_forms(const OpChain& chain) {
 std::vector<int64_t> conv_output_sizes(const at::Tensor& x, const at::Tensor& weight, const std::vector<int64_t>& stride,
                                        const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation) {
   auto out = x.sizes().vec();
-  const size_t lead = out.size() - 3;  // 1 with a batch, 0 without
+  const size_t lead = out.size() - 3;  // index of the channels: 1 with a batch dimension, 0 without
   out[lead] = weight.size(0);
   for (size_t i = 0; i < 2; ++i) {
     const auto at = [&](const std::vector<int64_t>& v) { return v[v.size() == 1 ? 0 : i]; };

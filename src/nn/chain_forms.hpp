@@ -21,7 +21,7 @@ struct ChainForm {
 // Returns the forms that this machine supports for a chain.
 std::vector<ChainForm> forms_of(const OpChain& chain);
 
-// Sizes of the result of at::conv2d(x, weight, ...).
+// Returns the sizes of the result of at::conv2d(x, weight, ...).
 std::vector<int64_t> conv_output_sizes(const at::Tensor& x, const at::Tensor& weight, const std::vector<int64_t>& stride,
                                        const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation);
 

@@ -29,7 +29,7 @@ namespace {
 
 int64_t held_by(const at::Tensor& t) { return t.has_storage() ? static_cast<int64_t>(t.storage().nbytes()) : 0; }
 
-// Bytes that autograd saves for fn(x), each storage once, without parameters (`seen`) and x.
+// Returns the bytes that autograd saves for fn(x), each storage once, without parameters (`seen`) and x.
 template <class Fn>
 int64_t saved_by(Fn fn, const at::Tensor& x, std::set<const void*> seen, at::Tensor& y) {
   int64_t bytes = 0;
@@ -42,7 +42,7 @@ int64_t saved_by(Fn fn, const at::Tensor& x, std::set<const void*> seen, at::Ten
   return bytes;
 }
 
-// Returns the buffers that a block changes: those of its module, or, without a module, those outside of other blocks' modules.
+// Returns the buffers that a block changes: those of its module or, without a module, those that are in no other block's module.
 std::vector<at::Tensor> buffers_of_block(const Model& model, const Block& block) {
   if (const auto* own = model.module ? find_module(*model.module, block.name) : nullptr) return own->buffers();
   std::vector<at::Tensor> out;
@@ -120,7 +120,7 @@ std::vector<BlockCost> block_costs(const Model& model, const std::function<Batch
 }
 
 int64_t peak_bytes(const std::vector<BlockCost>& costs, const std::vector<bool>& recomputed) {
-  // Backward, block by block: tensors saved by earlier blocks, and all tensors of this one.
+  // In a block's backward, the tensors saved by earlier blocks and all tensors of this block are alive.
   int64_t kept = 0, peak = 0;
   for (size_t i = 0; i < costs.size(); ++i) {
     kept += costs[i].input_bytes;

@@ -19,7 +19,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Fn = std::function<Tensors(const Tensors&)>;
 
-// One call of checkpoint(); lives while autograd may need a tensor that its forward saved.
+// One call of checkpoint(). It lives as long as autograd may need a tensor that its forward saved.
 class Piece : public std::enable_shared_from_this<Piece> {
  public:
   Piece(Fn fn, const Tensors& inputs, CheckpointingOptions options) : fn_(std::move(fn)), options_(std::move(options)) {
@@ -70,12 +70,12 @@ class Piece : public std::enable_shared_from_this<Piece> {
       const detail::Unmoved buffers(options_.buffers);
       const SavedTensorHooks hooks([&](const at::Tensor& t, bool result) -> SavedTensorHooks::Unpack {
         const size_t index = values.size();
-        if (index == forms_.size()) return [t] { return t; };  // the function caught the EarlyEnd below
+        if (index == forms_.size()) return [t] { return t; };  // the function has caught the EarlyEnd below
         check(Form{t.sizes().vec(), t.scalar_type()} == forms_[index], ErrorKind::Usage, "checkpoint", "the function saved ", t.sizes(),
               " of ", t.scalar_type(), " for the backward pass where its first call saved ", forms_[index].sizes, " of ",
               forms_[index].dtype, "; it must compute the same each time");
         values.push_back(t);
-        // not if an autograd::Function saves a result: it breaks its reference cycle only after all tensors are saved
+        // Not if an autograd::Function saves a result: it breaks its reference cycle only after all tensors are saved.
         if (values.size() == forms_.size() && !result) throw EarlyEnd{};
         return [t] { return t; };
       });
@@ -96,7 +96,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
   SyncBatchNorm::State synced_;
   RandomState random_;
   std::vector<Form> forms_;  // forms of the tensors that the forward saved
-  Tensors values_;           // recomputed tensors, each until it is taken
+  Tensors values_;           // recomputed tensors, each kept until it is taken
   std::recursive_mutex mutex_;
 };
 

@@ -1,4 +1,4 @@
-// Decides whether a kernel may replace a CPU operator in the present autocast region, and in which dtype.
+// Decides whether a kernel may replace a CPU operator in the current autocast region, and in which dtype.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -12,13 +12,13 @@
 
 namespace npu_train::detail {
 
-// Returns whether the operator `op` itself must run: an observer needs it, or it is kept in fp32.
+// Returns whether the operator `op` itself must run, because an observer needs it or a region keeps it in fp32.
 inline bool must_be_operator(const char* op) { return in_fp32_ops(op) || in_op_mode(); }
 
-// The effect of the active autocast region on operators. The host program may have a region inside ours.
+// The effect of the active autocast region on operators. The host program may have opened a region inside ours.
 struct CpuRegion {
   std::optional<at::ScalarType> dtype;  // dtype of casts; nullopt if autocast is off
-  bool emulated;                        // kernels compute in fp32 on rounded values and round their results
+  bool emulated;                        // true: kernels compute in fp32 on rounded values and round their results
 
   static CpuRegion here() {
     if (!at::autocast::is_autocast_enabled(at::kCPU)) return {std::nullopt, false};

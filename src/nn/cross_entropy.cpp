@@ -31,7 +31,7 @@ struct BlockedCrossEntropy : torch::autograd::Function<BlockedCrossEntropy> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets,
                             int64_t ignore_index, double smoothing) {
     const at::Tensor counts = targets.ne(ignore_index), classes = targets.masked_fill(counts.logical_not(), 0);
-    // Each token's largest logit and log(sum(exp(logit - largest))), kept separate because their sum would round a small loss.
+    // Each token's largest logit and log(sum(exp(logit - largest))). They are kept separately, because their sum would round a small loss.
     const at::Tensor largest = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
     const at::Tensor sums = at::empty_like(largest), losses = at::empty_like(largest);
     for_blocks(logits, [&](int64_t first, int64_t rows) {
@@ -56,7 +56,7 @@ struct BlockedCrossEntropy : torch::autograd::Function<BlockedCrossEntropy> {
     const auto saved = ctx->get_saved_variables();
     const auto &logits = saved[0], &classes = saved[1], &counts = saved[2], &largest = saved[3], &sums = saved[4];
     const double smoothing = ctx->saved_data["smoothing"].toDouble();
-    const at::Tensor share = at::where(counts, grads[0].to(at::kFloat) / saved[5], 0).unsqueeze(1);  // factor of each token's gradient
+    const at::Tensor share = at::where(counts, grads[0].to(at::kFloat) / saved[5], 0).unsqueeze(1);  // factor on each token's gradient
     const at::Tensor out = at::empty_like(logits);
     for_blocks(logits, [&](int64_t first, int64_t rows) {
       at::Tensor d = logits.narrow(0, first, rows).to(at::kFloat) - largest.narrow(0, first, rows).unsqueeze(1);
@@ -90,7 +90,7 @@ at::Tensor blocked_cross_entropy(const at::Tensor& logits, const at::Tensor& tar
   return translated(kCrossEntropy, [&]() -> at::Tensor {
     if (targets.is_cpu()) check_targets(targets, logits.size(-1), options.ignore_index);
     const at::Tensor rows = logits.reshape({-1, logits.size(-1)}), flat = targets.reshape({-1});
-    // Recorded as the operator that it replaces, so that tools that count or dump it find it.
+    // Recorded as the operator that it replaces, so that tools that count or dump that operator find it.
     detail::RecordedOp record("aten::cross_entropy_loss", [&] {
       return std::vector<c10::IValue>{rows, flat, c10::IValue(), int64_t{1}, options.ignore_index, options.label_smoothing};
     });

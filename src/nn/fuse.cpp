@@ -32,7 +32,7 @@ using detail::OpChain;
 
 constexpr const char* kFuse = "fuse";
 
-// Disables gradients and autocast, because the weights of fused layers have one dtype.
+// Disables gradients, and also autocast, because the weights of fused layers have one dtype.
 class InferenceScope {
  private:
   at::NoGradGuard no_grad_;
@@ -59,7 +59,7 @@ at::Tensor example_for(const Model& model, const ParameterSet& parameters, const
       .contiguous(parameters.empty() ? at::MemoryFormat::Contiguous : parameters[0].value.suggest_memory_format());
 }
 
-// Returns the largest deviation of `got` divided by the largest value of `want`; inf for different sizes, or if it is not finite.
+// Returns the largest deviation of `got`, divided by the largest value of `want`; inf for different sizes, and if it is not finite.
 double deviation(const at::Tensor& got, const at::Tensor& want) {
   if (!got.sizes().equals(want.sizes())) return std::numeric_limits<double>::infinity();
   if (want.numel() == 0) return 0;
@@ -69,7 +69,7 @@ double deviation(const at::Tensor& got, const at::Tensor& want) {
   return size > 0 ? off / size : off;
 }
 
-// Measures two functions alternately and returns their best times.
+// Runs two functions alternately and returns their best times.
 std::pair<double, double> best_in_turn(const std::function<void()>& a, const std::function<void()>& b, const Device& device,
                                        const FuseOptions& options) {
   const auto& backend = backend_of(device);
@@ -98,7 +98,7 @@ int64_t peak_of(const std::function<at::Tensor()>& fn, const Device& device) {
   return std::max<int64_t>(peak_bytes_of(device, [&] { kept = fn(); }), 0);
 }
 
-// Returns the reason if a form needs more memory than allowed; else "".
+// Returns the reason why a form needs more memory than allowed; "" if it does not.
 std::string too_much(double memory_overhead, const FuseOptions& options, const char* since = "") {
   const auto rounded = [](double x) { return shortest(std::round(x * 100) / 100); };
   if (memory_overhead <= options.max_memory_overhead) return "";
@@ -133,7 +133,7 @@ class Trial {
       };
       choice.with_weight = share(bytes + own_bytes_);
       out.memory_overhead = options_.keep_weights || !chain_.only_reader ? choice.with_weight : share(bytes);
-    } catch (const std::exception& e) {  // includes exceptions that oneDNN throws
+    } catch (const std::exception& e) {  // also exceptions that oneDNN throws
       out.error = std::numeric_limits<double>::infinity();
       out.reason = "this form failed: " + detail::first_line(e.what());
       return choice;
@@ -161,7 +161,7 @@ class Trial {
   int64_t own_bytes_ = 0, plain_peak_ = 0;
 };
 
-// Returns the best form of a chain: the fastest acceptable one, else the one with the largest saving.
+// Returns the best form of a chain: the fastest acceptable one, otherwise the one with the largest saving.
 Choice best_form(const OpChain& chain, const FuseOptions& options, const Device& device) {
   Choice best{{.layer = chain.layer, .pattern = chain.pattern, .form = {}, .reason = {}}, {}};
   try {
@@ -181,7 +181,7 @@ at::Tensor seen_everywhere(double value, const at::Tensor& like) {
   return at::full({}, value, like.options().requires_grad(false)).expand(like.sizes());
 }
 
-// Frees the memory of a weight: name, shape and type stay, but readers see NaN. Returns a function that undoes it.
+// Frees the memory of a weight: name, shape and type stay, but readers see NaN. Returns a function that restores it.
 std::function<void()> release(FusedChain& fused, const ParameterSet& parameters) {
   auto& chain = fused.chain;
   const auto* storage = storage_of(chain.weight);
@@ -216,7 +216,7 @@ struct Whole {
 
 Whole measure_whole(const Model& before, const Model& after, const at::Tensor& example, const Device& device, const FuseOptions& options) {
   Whole out;
-  // The second input reveals a forward that branches on values.
+  // Another input reveals a forward that branches on values.
   const at::Tensor other = example.is_floating_point() ? at::rand_like(example) : example;
   for (const auto& x : {example, other}) out.error = std::max(out.error, deviation(after.forward(x), before.forward(x)));
   std::tie(out.before, out.after) = best_in_turn([&] { before.forward(example); }, [&] { after.forward(example); }, device, options);
@@ -259,7 +259,7 @@ std::string FuseReport::str() const {
 
 namespace {
 
-// The state of one fuse() call: kept chains and report.
+// State of one fuse() call: kept chains and report.
 class Fusion {
  public:
   Fusion(const Model& model, const FuseOptions& options)
@@ -352,7 +352,7 @@ class Fusion {
     if (dropped > 0) keep_needed_weights();  // the plan has changed
   }
 
-  // Returns whether the example gives `want` without the weights of `chains`, which are restored afterwards.
+  // Returns whether the example gives `want` without the weights of `chains`. Restores them afterwards.
   bool runs_without(const std::vector<FusedChain*>& chains, const at::Tensor& want) const {
     std::vector<std::function<void()>> undo;
     bool same = false;

@@ -20,7 +20,8 @@ const void* key_of(const std::string& op, const c10::IValue* args, bool attentio
   return attention ? nullptr : storage_of(args[weight_position(op)].toTensor());
 }
 
-// Attention has no weight to identify it, so a decision applies to all tensors of equal shape except for the batch.
+// Returns whether a call has the sizes of a chain. Attention has no weight to identify it, so a decision applies to all tensors that have
+// equal shapes except for the batch.
 bool same_heads(const OpChain& chain, const c10::IValue* args) {
   const auto alike = [](const at::Tensor& a, const at::Tensor& b) {
     return a.dim() == b.dim() && a.size(-1) == b.size(-1) && a.size(-2) == b.size(-2) && a.scalar_type() == b.scalar_type();
@@ -94,7 +95,7 @@ void FusionMode::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   auto* args = stack.data() + (stack.size() - count);
   if (!stand_ins_.empty()) {
     if (carry_on(op, stack, args)) return;
-    // The trace has no operator for this contiguous(): the fused result already has the requested layout.
+    // The trace has no operator for this contiguous(), because the fused result already has the requested layout.
     const auto* asked = op.schema().name() == "aten::contiguous" ? find(args[0]) : nullptr;
     if (asked != nullptr && !asked->passed) {
       const at::Tensor same = args[0].toTensor();
@@ -114,7 +115,7 @@ void FusionMode::run(const c10::OperatorHandle& op, torch::jit::Stack& stack, co
   const auto* storage = layer.empty() ? nullptr : storage_of(args[0].isTensor() ? args[0].toTensor() : at::Tensor());
   call_below(op, stack);
   if (layer.empty()) return;
-  // A view reads no values yet.
+  // Creating a view does not read values.
   const bool view = stack.back().isTensor() && storage != nullptr && storage_of(stack.back().toTensor()) == storage;
   check(view, ErrorKind::Usage, "fuse", layer, ": ", op.schema().name(),
         " reads its weight in another way than in the example, and that was given up; hint: fuse with keep_weights = true, or with an "
@@ -184,7 +185,7 @@ bool FusionMode::carry_on(const c10::OperatorHandle& op, torch::jit::Stack& stac
       else
         y = value;
     } else if (!in_place) {
-      y = stand_in(before, before.sizes());  // only the last step of attention, the second product, changes the sizes
+      y = stand_in(before, before.sizes());  // in attention, only the last step (the second product) changes the sizes
     }
     if (in_place) std::erase_if(stand_ins_, [&](const StandIn& s) { return s.impl._unsafe_get_target() == before.unsafeGetTensorImpl(); });
     if (!last) {
@@ -226,7 +227,7 @@ void FusionMode::settle(const at::Tensor& t) {
   std::erase_if(stand_ins_, [&](const StandIn& s) { return s.impl._unsafe_get_target() == t.unsafeGetTensorImpl(); });
 }
 
-// Returns an expanded NaN scalar: it costs no memory, and unnoticed reads become visible.
+// Returns an expanded NaN scalar: it needs no memory, and unnoticed reads become visible.
 at::Tensor FusionMode::stand_in(const at::Tensor& like, at::IntArrayRef sizes) {
   const NoOpMode below;
   return at::full({}, std::numeric_limits<double>::quiet_NaN(), like.options()).expand(sizes);

@@ -1,4 +1,4 @@
-// Runs the kept chains of a fused model instead of their operators.
+// Runs the kept chains of a fused model in place of their operators.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -12,7 +12,7 @@
 
 namespace npu_train::detail {
 
-// A chain that `form` computes.
+// A chain that is computed by `form`.
 struct FusedChain {
   OpChain chain;
   ChainForm form;
@@ -27,20 +27,20 @@ class FusionPlan {
   std::shared_ptr<const FusedChain> begins(const c10::OperatorHandle& op, const c10::IValue* args) const;
   // Returns the layer whose released weight is among the arguments; "" if none is.
   std::string released_layer(const c10::IValue* args, size_t count) const;
-  // Throws Error(Usage) if a released parameter has new memory: its NaN could no longer be recognised.
+  // Throws Error(Usage) if a released parameter has new memory, because its NaN could no longer be recognised.
   void check_unmoved() const;
 
  private:
   struct Released {
     std::string layer;
-    at::Tensor parameter;  // parameter in the module
+    at::Tensor parameter;  // the parameter in the module
   };
   std::unordered_map<const void*, std::vector<std::shared_ptr<const FusedChain>>> by_weight_;  // key nullptr: attention
   std::unordered_map<const void*, Released> released_;                                         // key: storage of the weight
 };
 
-// One call of a fused model. The operators of a chain return stand-ins (right sizes, no memory) until the last one, which computes the
-// complete chain. If another operator reads a stand-in, its value is computed by the separate operators.
+// One call of a fused model. The operators of a chain return stand-ins (right sizes, no memory); the last operator computes the complete
+// chain. If another operator reads a stand-in, the separate operators compute its value.
 class FusionMode : public OpMode {
  public:
   explicit FusionMode(const FusionPlan& plan) : plan_(plan) {}
@@ -53,9 +53,9 @@ class FusionMode : public OpMode {
   struct StandIn {
     c10::weak_intrusive_ptr<Impl> impl;
     std::shared_ptr<const FusedChain> fused;
-    std::vector<torch::jit::Stack> calls;  // arguments of its steps so far
-    std::vector<at::Tensor> inputs;        // inputs of the form so far
-    bool passed = false;                   // a later step has consumed it; kept in case another operator reads it too
+    std::vector<torch::jit::Stack> calls;  // arguments of the chain's steps so far
+    std::vector<at::Tensor> inputs;        // inputs of the form collected so far
+    bool passed = false;                   // a later step has consumed the result; kept in case another operator reads it, too
   };
 
   StandIn* find(const c10::IValue& value);

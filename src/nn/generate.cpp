@@ -27,7 +27,7 @@ void check_sampling(const SamplingOptions& o) {
   check(o.top_p > 0 && o.top_p <= 1, ErrorKind::Usage, kGenerate, "top_p is ", o.top_p, "; allowed: above 0, at most 1");
 }
 
-// Unnormalised probabilities of the tokens `order`, whose first one has the largest logit.
+// Returns unnormalised probabilities of the tokens `order`, the first of which has the largest logit.
 std::vector<double> weights_of(const std::vector<float>& logits, const std::vector<int64_t>& order, double temperature) {
   std::vector<double> out;
   out.reserve(order.size());
@@ -43,7 +43,7 @@ at::Tensor penalised(const at::Tensor& logits, const std::vector<int64_t>& text,
   return logits.to(at::kFloat).index_copy(0, seen, at::where(values < 0, values * penalty, values / penalty));
 }
 
-// Returns the ids in the order of their logits; of equal ones, the lower id comes first. `most`: only the first ones; 0: all.
+// Returns ids in the order of their logits; among equal ones, the lower id comes first. Returns only the first `most` ids; 0: all.
 std::vector<int64_t> most_probable(const std::vector<float>& values, int64_t most) {
   std::vector<int64_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);

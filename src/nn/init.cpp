@@ -14,7 +14,7 @@
 namespace npu_train::init {
 namespace {
 
-// SplitMix64's output function (Steele, Lea, Flood 2014).
+// Computes SplitMix64's output function (Steele, Lea, Flood 2014).
 uint64_t mixed(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
@@ -27,11 +27,12 @@ uint64_t draw_seed() {
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }
 
-// Maps 23 random bits to the middle of their interval in (0, 1). Exact, so neither end occurs (with 24 bits the half would be rounded off).
+// Maps 23 random bits to the middle of their interval in (0, 1). The result is exact, so neither 0 nor 1 occurs (with 24 bits, the half
+// would be rounded off).
 float unit(uint64_t bits) { return (static_cast<float>(bits & 0x7fffffu) + 0.5f) * 0x1p-23f; }
 
-// Fills with U(lo, hi). For contiguous fp32 tensors on the CPU, one number of the generator seeds a counter-based fill, which is ten times
-// as fast as one draw per element and independent of the number of threads.
+// Fills with U(lo, hi). For contiguous fp32 tensors on the CPU, one number from the generator seeds a counter-based fill, which is ten
+// times as fast as one draw per element, and independent of the number of threads.
 void fill_uniform(const at::Tensor& tensor, double lo, double hi) {
   if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
     tensor.uniform_(lo, hi);

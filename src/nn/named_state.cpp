@@ -35,12 +35,12 @@ bool is_norm_layer(const torch::nn::Module& module) {
   return module.as<nn::BatchNorm1dImpl>() || module.as<nn::BatchNorm2dImpl>() || module.as<nn::BatchNorm3dImpl>() ||
          module.as<nn::InstanceNorm1dImpl>() || module.as<nn::InstanceNorm2dImpl>() || module.as<nn::InstanceNorm3dImpl>() ||
          module.as<nn::LayerNormImpl>() || module.as<nn::GroupNormImpl>() || module.as<nn::LocalResponseNormImpl>() ||
-         type.ends_with("RmsNorm") || type.ends_with("RMSNorm");  // libtorch has no such layer in C++
+         type.ends_with("RmsNorm") || type.ends_with("RMSNorm");  // libtorch has no RMS norm layer in C++
 }
 
 std::vector<std::string> norm_parameters_of(const torch::nn::Module& module) {
   std::vector<std::string> out;
-  // named_children() is the only const access to children with their names.
+  // Uses named_children(), which is the only const access to children with their names.
   const std::function<void(const torch::nn::Module&, const std::string&)> walk = [&](const torch::nn::Module& m,
                                                                                      const std::string& prefix) {
     if (is_norm_layer(m))

@@ -31,7 +31,7 @@ std::vector<NormMove> NormMoves::take() {
   auto moves = std::exchange(own_.updates(), {});
   for (size_t i = 0; i < moves.size(); ++i) {
     if (!moves[i].added.empty()) continue;
-    at::Tensor after = moves[i].running;  // the value after the update, unless the layer ran again
+    at::Tensor after = moves[i].running;  // value after the update, unless the layer ran again
     for (size_t next = i + 1; next < moves.size(); ++next)
       if (moves[next].running.is_same(moves[i].running)) {
         after = moves[next].before;

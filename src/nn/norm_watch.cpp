@@ -29,9 +29,9 @@ NormWatch::~NormWatch() {
 }
 
 // batch_norm, instance_norm and npu_train's own kernel have running_mean and running_var as their fourth and fifth argument. A layer
-// increments its batch counter with add_ just before; the last integer before the norm is therefore its counter.
+// increments its batch counter with add_ just before the norm, so the last integer that add_ changed is its counter.
 std::unique_ptr<at::ObserverContext> NormWatch::on_start(const at::RecordFunction& fn) {
-  if (innermost == nullptr) return nullptr;  // a thread that inherited the callbacks
+  if (innermost == nullptr) return nullptr;  // this thread has inherited the callbacks, but has no watch
   const std::string_view name = fn.name();
   const auto inputs = arguments_of(fn);
   if (name == "aten::add_" && inputs[0].isTensor() && is_counter(inputs[0].toTensor()))

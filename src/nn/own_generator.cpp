@@ -21,7 +21,7 @@ bool takes_generator(const c10::Argument& argument) {
   return type->kind() == c10::GeneratorType::Kind;
 }
 
-// Position of the generator among the arguments; -1 if there is none.
+// Returns the position of the generator among the arguments; -1 if there is none.
 int64_t generator_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   for (size_t i = 0; i < arguments.size(); ++i)

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kRankGather = "gathered";
 
-// Returns x, whose gradient is multiplied by a factor.
+// Returns x unchanged, but multiplies its gradient by a factor.
 class ScaledGradient : public torch::autograd::Function<ScaledGradient> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, double factor) {

@@ -26,7 +26,7 @@ class NoHooks {
   const SavedTensorHooks* before_;
 };
 
-// Returns whether `tensor` is a result of the newest node, which is the one that saves.
+// Returns whether `tensor` is a result of the newest node, which is the node that saves it.
 bool is_result(const at::Tensor& tensor) {
   const auto& node = tensor.grad_fn();
   return node && node->sequence_nr() + 1 == at::sequence_number::peek();
@@ -37,7 +37,7 @@ class Hook final : public torch::autograd::SavedVariableHooks {
   explicit Hook(std::shared_ptr<const SavedTensorHooks::Pack> pack) : pack_(std::move(pack)) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     const NoHooks none;
-    // a result refers to the node that saves it: without detach() they would keep each other alive
+    // Detaches a result: it refers to the node that saves it, so the two would keep each other alive.
     unpack_ = (*pack_)(tensor.requires_grad() ? tensor.detach() : tensor, is_result(tensor));
     pack_.reset();
   }
@@ -50,8 +50,8 @@ class Hook final : public torch::autograd::SavedVariableHooks {
 
 }  // namespace
 
-// Autograd requests hooks from its engine. This engine provides them on threads inside a region and forwards all other calls to the
-// previous engine (a Python interpreter in the process has its own).
+// Autograd asks its engine for hooks. This engine provides them on threads inside a region, and forwards all other calls to the previous
+// engine (a Python interpreter in the process has its own).
 struct HookedEngine final : Engine {
   explicit HookedEngine(Engine& previous) : engine(previous) {}
 

@@ -60,8 +60,8 @@ class Collector {
     of_block_.clear(), layers_of_block_.clear();
   }
 
-  // A block's parameters are those of its module, of its further modules, and those that its operators received, with others of the same
-  // layer. A parameter that several blocks use is counted for the first.
+  // Ends a block. Its parameters are those of its module, of its further modules, and those that its operators received, together with
+  // others of the same layers. A parameter that several blocks use counts for the first.
   void end_block(const Block& block, const at::Tensor& output, const ParameterSet& parameters) {
     LayerSummary row{.name = block_, .type = "", .output_shape = output.sizes().vec(), .parameters = 0, .flops = total_ - before_};
     if (const auto* module = find_module(*model_.module, block_)) row.type = module_type(*module);

@@ -28,13 +28,13 @@ using Shared = std::shared_ptr<const Gather>;
 
 thread_local Shared innermost_sync;
 
-// Needed because an IValue cannot hold a std::function.
+// Holds the function, because an IValue cannot hold a std::function.
 struct GatherHolder final : torch::CustomClassHolder {
   explicit GatherHolder(Shared g) : gather(std::move(g)) {}
   Shared gather;
 };
 
-// All dimensions except the channels.
+// Lists all dimensions except the channels.
 std::vector<int64_t> reduced(const at::Tensor& x) {
   std::vector<int64_t> out{0};
   for (int64_t d = 2; d < x.dim(); ++d) out.push_back(d);
@@ -48,10 +48,10 @@ at::Tensor by_channel(const at::Tensor& t, const at::Tensor& x) {
   return t.reshape(sizes);
 }
 
-// Dtype of statistics and products.
+// Returns the dtype of statistics and products.
 at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// Dtype of the exchanged numbers. NPUs have no fp64.
+// Returns the dtype of the exchanged numbers. NPUs have no fp64.
 at::ScalarType sent(const at::Tensor& x) { return x.is_cpu() || x.is_cuda() ? at::kDouble : at::kFloat; }
 
 // Returns the numbers of the ranks that have a batch, one row each. Error(Peer) if their layers differ.
@@ -62,7 +62,7 @@ at::Tensor gathered(const Gather& gather, const at::Tensor& own) {
   return all;
 }
 
-// Moments of the samples of all ranks, in the dtype and on the device of gather()'s result.
+// Moments of all ranks' samples, with the dtype and device of gather()'s result.
 struct Moments {
   at::Tensor count;           // scalar
   at::Tensor mean, variance;  // [C], biased
@@ -92,10 +92,10 @@ void move(const at::Tensor& running, const at::Tensor& to, double momentum) {
   detail::move_norm(running, 1 - momentum, host_numbers(added));
 }
 
-// Batch normalisation (Ioffe and Szegedy 2015) with moments, and sums of the backward, over all ranks.
+// Batch normalisation (Ioffe and Szegedy 2015) whose moments, and sums in the backward, are over all ranks.
 class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
  public:
-  // apply() accepts std::optional, but no undefined tensor.
+  // Takes std::optional, because apply() accepts that, but no undefined tensor.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& weights,
                             const std::optional<at::Tensor>& biases, const Moments& moments, double eps, const Shared& gather) {
     const at::Tensor weight = weights.value_or(at::Tensor()), bias = biases.value_or(at::Tensor());
@@ -153,7 +153,7 @@ class SyncBatchNorm::Mode final : public detail::OpMode {
   explicit Mode(Shared gather) : gather_(gather), outer_(std::exchange(innermost_sync, std::move(gather))), guard_(*this) {}
   ~Mode() override { innermost_sync = outer_; }
 
-  // batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
+  // Arguments: batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled).
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
     constexpr size_t kArguments = 9;
     const auto* args = stack.data() + (stack.size() - op.schema().arguments().size());

@@ -9,7 +9,7 @@ Unmoved::Unmoved(const std::vector<at::Tensor>& buffers) {
 }
 
 Unmoved::~Unmoved() {
-  // through .data(), because autograd may check the version counter of a buffer that the forward saved
+  // Goes through .data(), because autograd may check the version counter of a buffer that the forward saved.
   for (auto& [tensor, value] : kept_) tensor.data().copy_(value);
 }
 

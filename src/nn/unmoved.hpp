@@ -1,4 +1,4 @@
-// Protects values that a forward may change, but its repetition must not.
+// Protects values that a forward changes from the changes of its repetition.
 #pragma once
 
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace npu_train::detail {
 
-// The destructor restores tensors to the values at construction: `buffers`, and automatically the running statistics and counters of all
-// normalisation layers that this thread has run meanwhile.
+// Restores tensors in its destructor to their values at construction: `buffers`, and automatically the running statistics and counters of
+// all normalisation layers that this thread has run meanwhile.
 class Unmoved final : private NormWatch {
  public:
   explicit Unmoved(const std::vector<at::Tensor>& buffers);

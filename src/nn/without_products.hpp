@@ -12,8 +12,8 @@
 
 namespace npu_train::detail {
 
-/// During its lifetime, products, convolutions and attention on this thread, which take nearly all of the time of a pass, return tensors of
-/// the right shape without content.
+/// In its scope, products, convolutions and attention on this thread return tensors of the right shape without content. They take nearly
+/// all of the time of a pass.
 class WithoutProducts final : public OpMode {
  public:
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
@@ -30,7 +30,8 @@ class WithoutProducts final : public OpMode {
     return at::empty_strided(t.sizes(), t.strides(), t.options().device(device).requires_grad(false));
   }
 
-  // Returns false, with an unchanged stack, if libtorch cannot derive the shapes; the operator itself then reports invalid arguments.
+  // Computes only the shapes. Returns false, with an unchanged stack, if libtorch cannot derive them; the operator itself then reports
+  // invalid arguments.
   static bool give_shapes(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     const NoOpMode below;
     const auto arguments = op.schema().arguments().size();

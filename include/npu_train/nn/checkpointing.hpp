@@ -11,8 +11,8 @@
 namespace npu_train {
 
 struct CheckpointingOptions {
-  /// Your own tensors that `fn` changes in place: the forward changes them, and the recomputation restores them. Running statistics and
-  /// batch counters of normalisation layers are included automatically.
+  /// Your own tensors that `fn` changes in place: the forward changes them, and the recomputation leaves their values as before it. Running
+  /// statistics and batch counters of normalisation layers are included automatically.
   std::vector<at::Tensor> buffers;
 };
 

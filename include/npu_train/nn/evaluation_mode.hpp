@@ -8,7 +8,7 @@
 
 namespace npu_train {
 
-/// The destructor restores the mode of every submodule.
+/// Sets evaluation mode; the destructor restores the mode of every submodule.
 class EvaluationMode {
  public:
   explicit EvaluationMode(torch::nn::Module& module) : modules_(module.modules()) {

@@ -15,19 +15,19 @@ namespace npu_train {
 
 /// Criteria for keeping a pattern, and options of the measurement.
 struct FuseOptions {
-  /// Minimal share of time that a pattern must save, at most 1; negative values allow it to be slower. If the complete forward becomes
-  /// slower (for a negative min_saving: slower than it allows), no pattern is kept.
+  /// Least share of time that a pattern must save, at most 1; a negative value allows the pattern to be slower. If the complete forward
+  /// becomes slower (for a negative min_saving: slower than it allows), no pattern is kept.
   double min_saving = 0.3;
   double max_memory_overhead = 1.2;  ///< limit on its weights and peak memory, relative to the separate operators
   double max_error = 1e-4;           ///< limit on the deviation, relative to the largest value of the separate operators' result
   /// Input of the model for the measurements, [N, channels, H, W] for images; use the batch size of later calls. Undefined: one random
   /// sample of Model::inputs.
   at::Tensor example{};
-  /// Keeps the parameters of fused layers, which costs their memory; later changes of them do not affect the fused forward. By default
-  /// fuse() frees them: these parameters keep name and shape, but read as NaN. A weight without which the example does not run is kept, and
+  /// true: keeps the parameters of fused layers, which costs their memory; later changes of them do not affect the fused forward. false:
+  /// fuse() frees them; these parameters keep name and shape, but read as NaN. A weight that the example needs is kept in any case, and
   /// counts as memory.
   bool keep_weights = false;
-  int repeats = 7;                       ///< timings of each form, of which the best counts
+  int repeats = 7;                       ///< timings of each form; the best one counts
   std::shared_ptr<const Clock> clock{};  ///< clock of the timings; nullptr: steady_clock()
 };
 
@@ -37,10 +37,10 @@ struct FusedPattern {
   std::string pattern;  ///< "Conv2d+BatchNorm+Add+ReLU"
   std::string form;     ///< best form: folded, product, onednn, in_place, blocks, attention
   bool kept = false;
-  double saving = 0;           ///< share of time saved, negative if slower
+  double saving = 0;           ///< share of time saved; negative: slower
   double memory_overhead = 0;  ///< memory relative to the separate operators
   double error = 0;            ///< relative deviation, see FuseOptions::max_error
-  std::string reason;          ///< reason for not keeping it
+  std::string reason;          ///< reason for not keeping the pattern
 };
 
 /// The patterns of a model in operator order, and totals.
@@ -62,13 +62,13 @@ struct FusedModel {
 };
 
 /// Records one forward of `model` in evaluation mode and finds Conv2d + BatchNorm (+ addition) (+ ReLU), Linear + ReLU or GELU, LayerNorm +
-/// GELU, and softmax(q k^T / s) v, in any module that calls libtorch's operators: by data flow, not by names. A pattern whose intermediate
-/// result is used elsewhere is not fused. The norm is folded into the weights of a convolution (Jacob et al. 2018), which runs as a matrix
-/// product or with weights prepacked for oneDNN if that is faster; attention becomes at::scaled_dot_product_attention.
+/// GELU, and softmax(q k^T / s) v. It finds them by data flow, not by names, in any module that calls libtorch's operators. A pattern whose
+/// intermediate result is used elsewhere is not fused. The norm is folded into the weights of a convolution (Jacob et al. 2018), which runs
+/// as a matrix product or with weights prepacked for oneDNN if that is faster; attention becomes at::scaled_dot_product_attention.
 ///
 /// The fused forward accepts any batch size and runs without gradients and autocast, in the dtype of the model's weights. If a forward
-/// branches differently than with the example, the separate operators run; if their weights were released (see keep_weights), it is an
-/// Error(Usage). Reads of an intermediate result's memory without an operator (data_ptr) are not detected: such a layer must not be fused;
+/// branches differently than with the example, the separate operators run; if their weights were released (see keep_weights), this is an
+/// Error(Usage). A read of an intermediate result's memory without an operator (data_ptr) is not detected: such a layer must not be fused;
 /// `error` reveals it. fuse() leaves the module in evaluation mode.
 ///
 /// For torch::nn::Linear the number of dimensions of the example matters: libtorch calls matmul for three and addmm for two, which count as

@@ -23,8 +23,8 @@ struct SamplingOptions {
   /// Draws among the smallest set of most probable tokens whose probabilities sum to at least this share (Holtzman et al., "The Curious
   /// Case of Neural Text Degeneration", ICLR 2020). Applied after top_k, to the probabilities of the remaining tokens.
   double top_p = 1;
-  /// Tokens that the text already has become less probable: their positive logits are divided by it, and negative ones multiplied (Keskar
-  /// et al., "CTRL", 2019). 1: no effect. generate() applies it before the temperature.
+  /// Lowers the probability of tokens that the text already contains: divides their positive logits by this factor, and multiplies negative
+  /// ones by it (Keskar et al., "CTRL", 2019). 1: no effect. generate() applies it before the temperature.
   double repetition_penalty = 1;
 };
 
@@ -32,19 +32,19 @@ struct GenerateOptions {
   int64_t max_new_tokens = 100;
   SamplingOptions sampling{};
   uint64_t seed = 0;  ///< seed of the draws; equal seeds give equal tokens for equal logits
-  /// false recomputes the logits of all tokens for each new one: slow, with the same result.
+  /// true: caches keys and values; false: recomputes the logits of all tokens for each new one, which is slow and gives the same result.
   bool key_value_cache = true;
   /// Called with each new token; false ends the generation.
   std::function<bool(int64_t token)> on_token{};
 };
 
-/// Draws a token id from logits [vocabulary] of any dtype and device. Of equal logits the lower id comes first. Error(Usage) for options
-/// out of range, Error(Data) for logits that are not numbers.
+/// Draws a token id from logits [vocabulary] of any dtype and device. Among equal logits, the lower id comes first. Error(Usage) for
+/// options out of range, Error(Data) for logits that are not numbers.
 int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, Philox& random);
 
 /// Returns the new tokens after `prompt`. Runs in evaluation mode, without gradients, on the model's device. A model with bounded input (a
-/// usual size of "tokens") receives the last tokens that fit, so that generation can continue; from there on each token takes a complete
-/// forward. Error(Usage) for an empty prompt, for tokens outside of the vocabulary, and for a model whose input is not token ids.
+/// usual size of "tokens") receives the last tokens that fit, so that generation can continue; from that length on, each token takes a
+/// complete forward. Error(Usage) for an empty prompt, for tokens outside of the vocabulary, and for a model whose input is not token ids.
 std::vector<int64_t> generate(const Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options = {});
 
 }  // namespace npu_train

@@ -1,5 +1,5 @@
-/// Initial values of weights. Each function fills the tensor in place, outside of autograd, from the host's generator of this thread
-/// (own_generator.hpp) or from that of the device: equal seeds give equal weights for any number of threads. Distributions and names are
+/// Initial values of weights. Each function fills the tensor in place, outside of autograd, from this thread's host generator
+/// (own_generator.hpp) or the device's generator. Equal seeds give equal weights for any number of threads. Distributions and names are
 /// those of torch.nn.init.
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace npu_train::init {
 
-/// Inputs and outputs of one unit of a weight [out, in, k...]: in * k... and out * k.... Error(Usage) for fewer than two dimensions.
+/// Number of inputs and outputs of one unit, for a weight [out, in, k...]: in * k... and out * k.... Error(Usage) for fewer than two
+/// dimensions.
 struct Fans {
   int64_t in;
   int64_t out;

@@ -20,7 +20,7 @@ class Conv2d : public torch::nn::Module {
     int64_t stride = 1;
     int64_t padding = 0;
     bool bias = false;
-    bool lowered = false;  ///< uses lowered_conv2d(): matrix products where they are faster, one autograd node; only without bias
+    bool lowered = false;  ///< uses lowered_conv2d(): matrix products where they are faster, and one autograd node; only without bias
   };
   explicit Conv2d(const Options& options);
 
@@ -34,7 +34,7 @@ class Conv2d : public torch::nn::Module {
 };
 
 /// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, unlike torch::nn::Linear; with
-/// `packed` packed_linear(), which is faster on some CPUs and one autograd node. apply_lora() adds low-rank adapters (lora.hpp).
+/// `packed`, calls packed_linear(), which is faster on some CPUs, and one autograd node. apply_lora() adds low-rank adapters (lora.hpp).
 class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias = true, bool packed = false);
@@ -62,7 +62,7 @@ class Linear : public torch::nn::Module {
 
 namespace detail {
 
-/// Returns weight [out, in] + scale * b [out, rank] a [rank, in], computed in at least fp32, in the widest dtype of the three.
+/// Returns weight [out, in] + scale * b [out, rank] a [rank, in], computed in the widest dtype of the three, and at least in fp32.
 at::Tensor with_adapter(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale);
 
 }  // namespace detail

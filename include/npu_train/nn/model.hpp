@@ -1,4 +1,4 @@
-/// A network as the library uses it: module, forward function, and expected inputs.
+/// A network as the library uses it: module, forward function and description of its inputs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ class Module;
 namespace npu_train {
 
 /// The forward of a block: a function of one tensor, or of the context of the pass and the tensor. The context has the other inputs of the
-/// network and values of earlier blocks, and receives additional outputs.
+/// network and the values of earlier blocks, and receives additional outputs.
 class BlockForward {
  public:
   BlockForward() = default;
@@ -72,7 +72,7 @@ class Forward {
   Outputs operator()(const ForwardContext& context) const;
   /// Calls a network with one input and returns its first output.
   at::Tensor operator()(const at::Tensor& input) const;
-  /// Returns whether it is a function of one tensor.
+  /// Returns whether the forward is a function of one tensor.
   bool takes_tensor() const { return of_tensor_ != nullptr; }
   explicit operator bool() const { return of_tensor_ != nullptr || of_context_ != nullptr; }
   bool operator==(std::nullptr_t) const { return !*this; }
@@ -83,10 +83,10 @@ class Forward {
 };
 
 /// A sequence that a decoder reads in pieces: maps the next tokens [batch, n] to their logits [batch, n, vocabulary]. It caches keys and
-/// values of earlier pieces, so that each token is computed once. Used without gradients.
+/// values of earlier pieces, so that each token is computed once. Use it without gradients.
 using Continuation = std::function<at::Tensor(const at::Tensor& tokens)>;
 
-/// A network: module, forward and expectations. Copies share the module.
+/// A network: module, forward function and properties. Copies share the module.
 struct Model {
   std::string name{};
   std::shared_ptr<torch::nn::Module> module{};
@@ -95,16 +95,17 @@ struct Model {
   /// The inputs of `forward`. Training does not need them, but tools that create batches do (benchmarks, summaries, plans).
   std::vector<InputSpec> inputs{};
   int64_t num_classes = 0;     ///< classes of a classifier, whose first output is logits [batch, num_classes]; 0: not a classifier
-  std::string head{};          ///< path of the replaceable classifier ("fc"); "" if there is none
+  std::string head{};          ///< path of the classifier layer, which can be replaced ("fc"); "" if there is none
   std::string weights{};       ///< file to load before training; "": initial weights. Read by the engine, not by the factory.
   bool weights_strict = true;  ///< true: weights of another network are an error; false: loads the tensors that fit
-  std::vector<ParameterLimit> limits{};  ///< bounds that the engine's optimizer keeps
+  std::vector<ParameterLimit> limits{};  ///< bounds of parameters that the engine's optimizer enforces
   bool capturable = false;               ///< `forward` queues the same work for every input of a shape, see Task::capturable
   /// The blocks whose composition is `forward`, in order; empty for a model without blocks.
   std::vector<Block> blocks{};
   /// Units of a network defined in code, in forward order.
   std::vector<Unit> units{};
-  /// Starts an empty sequence of a decoder, whose logits equal those of `forward` for all tokens so far; empty for other models.
+  /// Starts an empty sequence, for a decoder. The logits of each piece equal those of `forward` for all tokens so far. Empty for other
+  /// models.
   std::function<Continuation()> start_sequence{};
 };
 
@@ -112,7 +113,7 @@ struct Model {
 /// ForwardContext::get() returns the others.
 Model chain_blocks(Model model);
 
-/// Networks by their names in a configuration.
+/// Networks by the names that a configuration uses.
 using ModelRegistry = Registry<Model>;
 
 }  // namespace npu_train

@@ -17,7 +17,7 @@ class Module;
 namespace npu_train {
 
 /// Returns all parameters, including frozen ones, in order of registration and in group 0. A tensor that is registered under several names
-/// (tied weights) appears once, under the first; its other names are aliases of the set.
+/// (tied weights) appears once, under its first name; the other names are aliases of the set.
 ParameterSet parameters_of(const torch::nn::Module& module);
 
 /// Returns all defined buffers (running statistics, counters) in order of registration.
@@ -26,11 +26,11 @@ NamedTensors buffers_of(const torch::nn::Module& module);
 /// Returns parameters, then buffers: the entries of a state_dict. Tied weights appear under each of their names.
 NamedTensors named_state(const torch::nn::Module& module);
 
-/// Returns whether it is a normalisation layer of libtorch (batch, instance, layer, group, local response), or of a type whose name ends
-/// with RmsNorm or RMSNorm.
+/// Returns whether the module is a normalisation layer of libtorch (batch, instance, layer, group, local response), or of a type whose name
+/// ends with RmsNorm or RMSNorm.
 bool is_norm_layer(const torch::nn::Module& module);
 
-/// Names of the parameters of normalisation layers, which stay fp32 in the low-precision modes.
+/// Returns the names of the parameters of normalisation layers, which stay fp32 in the low-precision modes.
 std::vector<std::string> norm_parameters_of(const torch::nn::Module& module);
 
 /// Returns the class of a module as in Python ("Conv2d" for torch::nn::Conv2dImpl), or the name that its constructor set.

@@ -8,9 +8,9 @@
 
 namespace npu_train {
 
-/// During its lifetime, CPU random numbers of this thread come from `generator`: for operators with an optional generator argument
-/// (uniform_, normal_, bernoulli_ ...: the initial weights of libtorch's modules), rand, randn, randint, randperm, and init.hpp. Other
-/// operators (rand_like, dropout) and other devices use their default generators. The Trainer creates its model inside one.
+/// In its scope, CPU random numbers of this thread come from `generator`: those of operators with an optional generator argument (uniform_,
+/// normal_, bernoulli_ ...: the initial weights of libtorch's modules), of rand, randn, randint and randperm, and of init.hpp. Other
+/// operators (rand_like, dropout) and other devices use their default generators. The Trainer creates its model in such a scope.
 class OwnGenerator {
  public:
   explicit OwnGenerator(at::Generator generator);

@@ -1,7 +1,7 @@
 /// Layers, output shapes, parameters and FLOPs of any module, observed in one forward pass.
 ///
-/// FLOPs count a multiply-add as two, of convolutions, matrix products (including linear layers) and attention; not of biases, norms,
-/// activations and pooling. They are twice the "multiply-adds" of other tools.
+/// FLOPs include convolutions, matrix products (including linear layers) and attention, but not biases, norms, activations and pooling. A
+/// multiply-add counts as two, so they are twice the "multiply-adds" of other tools.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,31 @@ namespace npu_train {
 struct LayerSummary {
   std::string name{};                   ///< path of the module that owns the parameters, or the block and the operation in parentheses
   std::string type{};                   ///< "Conv2d", "BatchNorm2d", "Linear", "attention" ...
-  std::vector<int64_t> output_shape{};  ///< for one sample (batch dimension 1); empty if the layer was not used
-  int64_t parameters = 0;               ///< owned by the module itself, without submodules
+  std::vector<int64_t> output_shape{};  ///< shape for one sample (batch dimension 1); empty if the layer was not used
+  int64_t parameters = 0;               ///< parameters of the module itself, without submodules
   int64_t flops = 0;                    ///< for one sample
 };
 
 struct ModelSummary {
   std::string model{};
   std::vector<int64_t> input_shape{};
-  std::vector<LayerSummary> layers{};  ///< in order of first use; unused ones last
-  std::vector<LayerSummary> blocks{};  ///< the same per block; empty for a model without blocks
+  std::vector<LayerSummary> layers{};  ///< in the order of first use; unused layers last
+  std::vector<LayerSummary> blocks{};  ///< the same numbers per block; empty for a model without blocks
   int64_t parameters = 0;
   int64_t trainable_parameters = 0;
   int64_t buffers = 0;  ///< number of elements
   int64_t flops = 0;    ///< forward, for one sample
 
-  /// Returns a table with a line of totals, by block if there are blocks and `by_layer` is false, else by layer.
+  /// Returns a table with a line of totals: by block if there are blocks and `by_layer` is false, otherwise by layer.
   std::string str(bool by_layer = false) const;
 };
 
-/// Observes one forward of one sample of Model::inputs, in evaluation mode without gradients, with the model's device and dtype. Products,
-/// convolutions and attention are evaluated for their shapes only. Modes and state are restored. `sizes` overrides the usual free sizes of
-/// the inputs ({{"height", 32}, {"width", 32}}). Error(Usage) if a size is unknown. Not for a model that another thread uses at the same
-/// time.
+/// Observes one forward of one sample of Model::inputs, in evaluation mode without gradients, with the model's device and dtype. Of
+/// products, convolutions and attention, only the shapes are computed. Modes and state are restored. `sizes` overrides the usual free sizes
+/// of the inputs ({{"height", 32}, {"width", 32}}). Error(Usage) if a size is unknown. No other thread may use the model at the same time.
 ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>& sizes = {});
 
-/// FLOPs of the forward for one sample.
+/// Returns the FLOPs of the forward for one sample.
 int64_t flops_per_sample(const Model& model);
 
 }  // namespace npu_train

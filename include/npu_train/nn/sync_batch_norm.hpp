@@ -12,8 +12,8 @@
 
 namespace npu_train {
 
-/// During its lifetime, each batch_norm in training mode on this thread normalises by the statistics of all ranks' samples, and updates its
-/// running statistics with them. As in data-parallel training, gradients are those of the sum of the ranks' losses. Scopes nest; the
+/// In its scope, each batch_norm in training mode on this thread normalises by the statistics of all ranks' samples, and updates its
+/// running statistics with them. Gradients are those of the sum of the ranks' losses, as in data-parallel training. Scopes nest; the
 /// innermost one applies. checkpoint() repeats its function in the scope of the first call.
 ///
 /// All ranks must run the same layers in the same order, also in the backward. Batch sizes may differ. Sums are added in rank order in the
@@ -22,9 +22,9 @@ namespace npu_train {
 /// cudnn_batch_norm directly.
 class SyncBatchNorm {
  public:
-  /// Sends `own` [n] to the other ranks and returns the numbers of every rank that has a batch, [ranks, n] in rank order, on any device, in
-  /// fp32 or fp64. Called in the forward pass with 1 + 2C numbers for C channels, and in the backward pass with 2C. `own` is on the input's
-  /// device, in fp64 on a CPU or a CUDA device, else in fp32.
+  /// Sends `own` [n] to the other ranks, and returns the numbers of every rank that has a batch, [ranks, n] in rank order, on any device,
+  /// in fp32 or fp64. Called in the forward pass with 1 + 2C numbers for C channels, and in the backward pass with 2C. `own` is on the
+  /// input's device, in fp64 on a CPU or a CUDA device, otherwise in fp32.
   using Gather = std::function<at::Tensor(const at::Tensor& own)>;
 
   explicit SyncBatchNorm(Gather gather);
@@ -32,7 +32,7 @@ class SyncBatchNorm {
   SyncBatchNorm(const SyncBatchNorm&) = delete;
   SyncBatchNorm& operator=(const SyncBatchNorm&) = delete;
 
-  /// The active scope of a thread, to enter it again later or on another thread.
+  /// The active scope of a thread, captured to enter it again later or on another thread.
   class State {
    public:
     /// Captures the current state.

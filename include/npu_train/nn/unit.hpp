@@ -38,7 +38,7 @@ class Unit {
   at::Tensor operator()(const at::Tensor& x) const;
 
   const std::string& name() const;
-  /// Names of the `parameters` that belong to the module.
+  /// Returns the names of those `parameters` that belong to the module.
   std::vector<std::string> names_in(const ParameterSet& parameters) const;
   /// Sets the runner of later calls; nullptr (the default) calls the function directly.
   void set_runner(Runner runner) const;

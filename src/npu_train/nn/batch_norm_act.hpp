@@ -1,9 +1,9 @@
 /// Batch normalisation, residual addition and ReLU as one operation, in training and in evaluation.
 ///
 /// y = act(weight * (x - mean) / sqrt(var + eps) + bias + residual), the pattern of every residual network (Ioffe & Szegedy 2015; He et al.
-/// 2016). PyTorch runs it as three operations, each with a pass over memory; here the forward reads x twice and writes y once, the backward
-/// reads x and the gradient twice (with a residual y once) and writes the requested gradients. Saved for the backward: x, y if there are a
-/// residual and a ReLU (neighbouring operations keep both alive anyway), and two numbers per channel.
+/// 2016). PyTorch runs it as three operations, each with a pass over memory. Here the forward reads x twice and writes y once; the backward
+/// reads x and the gradient twice (with a residual, also y once) and writes the requested gradients. Saved for the backward are x, two
+/// numbers per channel and, with a residual and a ReLU, y (neighbouring operations keep x and y alive anyway).
 #pragma once
 
 #include <ATen/core/Tensor.h>

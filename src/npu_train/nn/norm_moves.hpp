@@ -10,14 +10,14 @@
 
 namespace npu_train::detail {
 
-/// An update running = keep * before + added.
+/// An update: running = keep * before + added.
 using NormMove = RunningUpdates::Update;
 
-/// During its lifetime, records every update of running statistics on this thread. The layers still apply them.
+/// In its scope, records every update of running statistics on this thread. The layers still apply them.
 class NormMoves final : private NormWatch {
  public:
   /// Returns the recorded updates in layer order, and waits for the device. `added` is exact for npu_train's kernel. libtorch's kernels
-  /// expose only the result, from which `added` is computed, exact up to rounding.
+  /// return only the result, from which `added` is computed, exact up to rounding.
   std::vector<NormMove> take();
 
  private:

@@ -9,8 +9,8 @@
 
 namespace npu_train::detail {
 
-/// During its lifetime, on_norm() receives the statistics of each batch_norm and instance_norm on this thread before the update. Several
-/// may be nested; all of them are called.
+/// In its scope, on_norm() receives the statistics of each batch_norm and instance_norm on this thread before the update. If several are
+/// nested, all of them are called.
 class NormWatch {
  public:
   NormWatch();
@@ -23,7 +23,7 @@ class NormWatch {
     at::Tensor mean, variance;  ///< undefined if the layer has no running statistics
     at::Tensor counter, count;  ///< the layer's batch counter, already incremented, and its previous value; undefined if it has none
     std::optional<double>
-        momentum{};  ///< set if an operator of libtorch updates them; nullopt for npu_train's own operator and in evaluation
+        momentum{};  ///< set if an operator of libtorch updates the statistics; nullopt for npu_train's own operator, and in evaluation
   };
   virtual void on_norm(const Statistics& statistics) = 0;
 

@@ -10,9 +10,9 @@
 namespace npu_train {
 
 /// Computes at::linear(x, weight, bias) for x [..., in], weight [out, in] and bias [out] or undefined; equal up to the order of additions.
-/// Packed for fp32 with at least 1024 rows on an x86 CPU that is not Intel's, also inside a region that emulates a low precision (rounded
-/// inputs and results, see precision/emulation.hpp). Other cases call at::linear. Its errors become Error; a double backward of a packed
-/// layer is Error(Usage).
+/// Packs the weight for fp32 with at least 1024 rows on an x86 CPU that is not Intel's, also inside a region that emulates a low precision
+/// (rounded inputs and results, see precision/emulation.hpp). Other cases call at::linear. Its errors become Error; a double backward of a
+/// packed layer is Error(Usage).
 at::Tensor packed_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
 }  // namespace npu_train

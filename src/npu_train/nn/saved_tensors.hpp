@@ -8,9 +8,9 @@
 
 namespace npu_train {
 
-/// During its lifetime, every tensor that autograd saves on this thread is passed to `pack` instead of being kept. `pack` returns a
-/// function that the backward pass calls to get the tensor back; its result must have the same shape, dtype and values. Regions nest: only
-/// the innermost is active, and none inside `pack`.
+/// In its scope, every tensor that autograd saves on this thread is passed to `pack` instead of being kept. `pack` returns a function that
+/// the backward pass calls to get the tensor back; its result must have the same shape, dtype and values. Regions nest: only the innermost
+/// is active, and none inside `pack`.
 ///
 ///   int64_t bytes = 0;
 ///   {
@@ -21,7 +21,7 @@ namespace npu_train {
 ///     loss = loss_fn(model->forward(x), y);
 ///   }
 ///
-/// Saved parameters and inputs are passed to it, too. A saved tensor must not be changed in place before the backward pass. `pack` receives
+/// `pack` also receives saved parameters and inputs. A saved tensor must not be changed in place before the backward pass. `pack` receives
 /// detached tensors, so that keeping them does not keep the graph alive.
 class SavedTensorHooks {
  public:
