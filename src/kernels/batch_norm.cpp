@@ -44,7 +44,7 @@ struct Layout {
   int64_t values() const { return batch * inner; }  // per channel
 };
 
-// Splits rows into chunks. Their number depends only on the sizes, so that sums are equal for any number of threads.
+// Division of rows into chunks. Their number depends only on the sizes, so that sums are equal for any number of threads.
 struct Chunks {
   int64_t rows, size, count;
 
@@ -106,7 +106,7 @@ Statistics statistics(const Layout& layout, const T* x) {
   return s;
 }
 
-// running = (1 - momentum) running + momentum factor value
+// Computes running = (1 - momentum) running + momentum factor value.
 void move_by_values(const at::Tensor& running, const std::vector<double>& values, double momentum, double factor) {
   if (!running.defined()) return;
   std::vector<double> added(values.size());
@@ -128,7 +128,7 @@ at::Tensor mean_and_invstd(const Statistics& s, double eps, const at::TensorOpti
   return saved;
 }
 
-// y = (x - mean) * scale + bias. Owns the scale; mean and bias point into tensors.
+// Computes y = (x - mean) * scale + bias. Owns the scale; mean and bias point into tensors.
 class Affine {
  public:
   Affine(const at::Tensor& saved, const at::Tensor& weight, const at::Tensor& bias)
@@ -179,7 +179,7 @@ struct Incoming {
   }
 };
 
-// `masked` receives the gradient after the ReLU's mask; undefined if it is not needed.
+// `masked` receives the gradient after the ReLU's mask; undefined if that is not needed.
 template <class T>
 Sums gradient_sums(const Layout& layout, const Incoming& in, const Affine& affine, const at::Tensor& masked) {
   const int64_t channels = layout.channels;
@@ -238,7 +238,7 @@ at::Tensor per_channel(const std::vector<double>& values, const float* factor, c
 
 class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
  public:
-  // `bn` is one argument, so that autograd does not treat the running statistics as inputs.
+  // Takes `bn` as one argument, so that autograd does not treat the running statistics as inputs.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
                             const at::Tensor& bias, const std::optional<at::Tensor>& residual, const BatchNormArgs& bn, bool relu) {
     const Layout layout = Layout::of(input);
@@ -253,7 +253,7 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
     at::Tensor y = normalise(layout, x, saved, weight, bias, residual ? residual->contiguous(layout.format) : at::Tensor(), relu);
     ctx->saved_data["residual"] = residual.has_value();
     ctx->saved_data["relu"] = relu;
-    // With a residual, the ReLU's mask follows only from the result; otherwise from x.
+    // Saves y only with a residual, because the ReLU's mask then follows only from the result; otherwise it follows from x.
     ctx->save_for_backward({x, weight, bias, saved, relu && residual ? y : at::Tensor()});
     return y;
   }

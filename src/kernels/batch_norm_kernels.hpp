@@ -1,5 +1,5 @@
-// Single-threaded loops of batch_norm.cpp over plain memory; the caller splits the work and combines results. All instruction sets give the
-// same bits.
+// Single-threaded loops of batch_norm.cpp over plain memory; the caller divides the work and combines results. All instruction sets give
+// the same bits.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct NormSlopes {
   const float *p, *q;
 };
 
-// Inputs of the backward pass. g is dy where the result was above 0, which follows from y, or without y from the normalised x; without a
-// ReLU g is dy.
+// Inputs of the backward pass. Without a ReLU, g is dy; with one, g is dy where the result was above 0. That follows from y or, if y is
+// absent, from the normalised x.
 template <class T>
 struct NormGrad {
   const T *x, *dy, *y;

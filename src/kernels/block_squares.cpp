@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kBlock = kSquaresBlock;
 
-// Calls fn with a typed pointer to the numbers.
+// Calls fn with a typed pointer to the elements.
 template <class Fn>
 void with_numbers_of(const at::Tensor& tensor, const Fn& fn) {
   switch (tensor.scalar_type()) {
@@ -90,7 +90,7 @@ void add_part(const T* x, int64_t count, ExactSum& sum) {
 }  // namespace
 
 ExactSum sum_of_squares(const std::vector<at::Tensor>& tensors) {
-  std::vector<int64_t> first_block = {0};  // per tensor: index of its first block among all blocks
+  std::vector<int64_t> first_block = {0};  // for each tensor, the index of its first block among all blocks
   for (const auto& t : tensors) {
     check(t.is_cpu() && t.is_contiguous(), ErrorKind::Usage, "sum_of_squares", "a tensor of shape ", t.sizes(), " with strides ",
           t.strides(), " on ", t.device(), "; allowed: contiguous tensors on the CPU");

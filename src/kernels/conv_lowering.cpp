@@ -42,7 +42,7 @@ ConvShape::ConvShape(const at::Tensor& x, const at::Tensor& weight, int64_t conv
 namespace pointwise {
 namespace {
 
-// Returns the pixels at multiples of the stride, [N, out_height, out_width, C].
+// Returns the pixels at multiples of the stride: [N, out_height, out_width, C].
 at::Tensor met(const ConvShape& s, const at::Tensor& t) {
   return pixels_first(t).slice(1, 0, s.height, s.stride).slice(2, 0, s.width, s.stride);
 }
@@ -114,7 +114,7 @@ at::Tensor input_gradient(const ConvShape& s, const at::Tensor& dy, const at::Te
 namespace taps {
 namespace {
 
-// The pixels along one axis that tap `i` connects: `count` outputs starting at `out`, and inputs starting at `in`, spaced by the stride.
+// Pixels along one axis that tap `i` connects: `count` outputs from `out` on, and as many inputs from `in` on, spaced by the stride.
 struct Joined {
   int64_t out, in, count;
 };
@@ -153,7 +153,7 @@ at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::T
 namespace patches {
 namespace {
 
-// Fills [k, k, C] with the inputs of output pixel `row`, zeros in the padding.
+// Fills [k, k, C] with the inputs of output pixel `row`, and zeros for the padding.
 void fill_patch(const ConvShape& s, const float* x, int64_t row, float* to) {
   const int64_t c = s.in_channels, run = s.kernel * c;
   const int64_t image = row / s.out_pixels(), p = row % s.out_pixels();
@@ -174,7 +174,7 @@ void fill_patch(const ConvShape& s, const float* x, int64_t row, float* to) {
 }  // namespace
 
 at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& x) {
-  constexpr int64_t kBlockFloats = 1 << 20;  // stays in the last-level cache between filling and product
+  constexpr int64_t kBlockFloats = 1 << 20;  // a block stays in the last-level cache between filling and product
   constexpr int64_t kLeastRows = 512;        // with fewer rows, adding to the result costs more than the product
   const int64_t rows = s.batch * s.out_pixels(), columns = s.taps() * s.in_channels;
   const int64_t block = std::min(rows, std::max(kLeastRows, kBlockFloats / columns));

@@ -1,5 +1,5 @@
-// Convolutions of channels_last tensors on the CPU as matrix products: dense and patches in fp32, the others in any dtype. Tensors are [N,
-// C, H, W] in memory order [N, H, W, C], weights [K, C, k, k] in memory order [K, k, k, C].
+// Convolutions of channels_last tensors on the CPU as matrix products: `dense` and `patches` in fp32, the others in any dtype. Tensors are
+// [N, C, H, W] in memory order [N, H, W, C], weights [K, C, k, k] in memory order [K, k, k, C].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,13 +25,13 @@ at::Tensor input_gradient(const ConvShape& s, const at::Tensor& dy, const at::Te
 at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& x);
 }  // namespace pointwise
 
-// For any kernel; pays off if s.dense().
+// For any kernel; faster if s.dense().
 namespace dense {
 at::Tensor forward(const ConvShape& s, const at::Tensor& x, const at::Tensor& weight);
 at::Tensor input_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& weight);
 }  // namespace dense
 
-// For any kernel: one product per tap, over the pixels that it connects. Pays off if these are few.
+// For any kernel: one product per tap, over the pixels that it connects. Faster if these are few.
 namespace taps {
 at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& x);
 }

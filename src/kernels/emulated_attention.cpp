@@ -28,7 +28,7 @@ struct KeptRandom : torch::CustomClassHolder {
   RandomState state = RandomState(std::vector<c10::Device>());
 };
 
-// Does not save the scores: the backward recomputes the forward in fp32 and differentiates it.
+// Attention that does not save the scores: the backward recomputes the forward in fp32 and differentiates it.
 class Attention : public torch::autograd::Function<Attention> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

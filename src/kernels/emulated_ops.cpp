@@ -27,7 +27,7 @@ namespace {
 
 class Product : public torch::autograd::Function<Product> {
  public:
-  // c is last, because an absent tensor is not counted among autograd's inputs.
+  // Takes c last, because autograd does not count an absent tensor among the inputs.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& c, double beta,
                             double alpha) {
     const WithoutAutocast fp32;

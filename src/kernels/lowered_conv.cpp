@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kLoweredConv = "lowered_conv2d";
 constexpr auto kFormat = at::MemoryFormat::ChannelsLast;
 
-// Instruction sets on which the choice depends.
+// Instruction sets on which the choice of a form depends.
 struct Units {
   bool wide, bf16;
 };
@@ -36,7 +36,7 @@ struct Forms {
   bool any() const { return forward != Form::Library || input != Form::Library || weight != Form::Library; }
 };
 
-// Chooses the passes to lower, based on measurements. `low`: products in low precision by units of the processor.
+// Chooses the passes to lower, based on measurements. `low`: the processor computes low-precision products natively.
 Forms forms_of(const ConvShape& s, bool low) {
   constexpr int64_t kTinyMap = 16, kSmallMap = 49, kManyWeights = 256 * 256;
   const bool small = s.out_pixels() <= kSmallMap;
@@ -55,8 +55,8 @@ at::Tensor by_library(const at::Tensor& x, const at::Tensor& weight, int64_t str
   return plain_conv2d(x, weight, {}, stride, padding);
 }
 
-// Supports fp32, bf16 on processors that multiply it, and low precision by emulation: saved tensors and results are in low precision, the
-// arithmetic is in fp32.
+// A convolution in fp32, in bf16 on processors that multiply it, or in low precision by emulation. With emulation, saved tensors and
+// results are in low precision, and the arithmetic is in fp32.
 class LoweredConv : public torch::autograd::Function<LoweredConv> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight, int64_t stride,
@@ -104,7 +104,7 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
     if (form == Form::Library) return by_library(x, w, s.stride, s.padding);
     return form == Form::Dense ? dense::forward(s, x, w) : pointwise::forward(s, x, w);
   }
-  // Undefined if the library computes it.
+  // Returns the gradient of the input; undefined if the library must compute it.
   static at::Tensor input_gradient(const ConvShape& s, Form form, const at::Tensor& dy, const at::Tensor& w) {
     if (form == Form::Library) return {};
     return form == Form::Dense ? dense::input_gradient(s, dy, w) : pointwise::input_gradient(s, dy, w);

@@ -15,7 +15,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kPackedLinear = "packed_linear";
-constexpr int64_t kLeastRows = 1024;  // below, packing the weights costs more than the product saves
+constexpr int64_t kLeastRows = 1024;  // with fewer rows, packing the weights costs more than the product saves
 
 bool mkl_has_its_best_kernels_here() {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -40,7 +40,7 @@ struct PackedOps {
   }
 };
 
-// Supports fp32, and low precision by emulation: saved tensors and results are in low precision, the arithmetic is in fp32.
+// A linear layer in fp32, or in low precision by emulation: saved tensors and results are in low precision, and the arithmetic is in fp32.
 class PackedLinear : public torch::autograd::Function<PackedLinear> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,

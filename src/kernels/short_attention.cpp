@@ -12,8 +12,9 @@
 namespace npu_train::detail {
 namespace {
 
-// The CPU's bf16 flash kernel with a backward in fp32. libtorch's backward calls oneDNN for each block of each head, which takes 2.7 times
-// as long at 65 keys and 1.3 times at 197 (Zen 4). Beyond kFewKeys, products in units of the processor are faster.
+// Largest number of keys for the CPU's bf16 flash kernel with a backward in fp32. libtorch's backward calls oneDNN for each block of each
+// head, which takes 2.7 times as long at 65 keys and 1.3 times at 197 (Zen 4). With more keys, native low-precision products of the
+// processor are faster.
 constexpr int64_t kFewKeys = 256;
 
 class ShortAttention : public torch::autograd::Function<ShortAttention> {

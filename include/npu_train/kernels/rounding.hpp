@@ -14,7 +14,7 @@ namespace npu_train {
 
 namespace detail {
 
-/// Returns yes ? a : b without a branch: GCC moves float arithmetic behind a branch, and then does not vectorise the loop.
+/// Returns yes ? a : b without a branch. GCC would move float arithmetic behind a branch, and then not vectorise the loop.
 inline uint32_t where(bool yes, uint32_t a, uint32_t b) { return b ^ ((a ^ b) & (0U - static_cast<uint32_t>(yes))); }
 
 }  // namespace detail
@@ -26,7 +26,7 @@ inline float widen(c10::BFloat16 x) { return std::bit_cast<float>(static_cast<ui
 inline float widen(c10::Half x) {
   const uint32_t sign = (static_cast<uint32_t>(x.x) & 0x8000U) << 16, magnitude = (static_cast<uint32_t>(x.x) & 0x7fffU) << 13;
   const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;  // moves the exponent's bias from 15 to 127; exact for subnormals, too
-  const uint32_t special = detail::where(magnitude >= 0x0f800000U, 0x7f800000U, 0);  // inf and NaN keep that exponent
+  const uint32_t special = detail::where(magnitude >= 0x0f800000U, 0x7f800000U, 0);  // inf and NaN keep their exponent
   return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
 }
 

@@ -9,7 +9,7 @@ namespace npu_train {
 struct BatchNormArgs {
   at::Tensor weight;        ///< gamma; undefined: 1
   at::Tensor bias;          ///< beta; undefined: 0
-  at::Tensor running_mean;  ///< updated in place in training; undefined: always uses the batch's statistics
+  at::Tensor running_mean;  ///< updated in place in training; undefined: the statistics of the batch are always used
   at::Tensor running_var;   ///< updated with the unbiased variance, as in PyTorch
   bool training = true;
   double momentum = 0.1;  ///< weight of the new batch in the running statistics; a caller that counts batches passes 1/n
@@ -25,7 +25,7 @@ bool has_batch_norm_kernel(const at::Tensor& x, const BatchNormArgs& bn, const a
 /// Computes relu?(batch_norm(x) + residual?) with the statistics of x, as one autograd node. Updates the running statistics.
 at::Tensor train_batch_norm(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual, bool relu);
 
-/// Computes the same with the running statistics, without a backward pass.
+/// Like train_batch_norm(), but with the running statistics and without a backward pass.
 at::Tensor evaluate_batch_norm(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual, bool relu);
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-/// libtorch's convolutions, with a replacement for a kernel that is wrong.
+/// libtorch's convolutions, with a replacement for a faulty kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-/// Calls at::conv2d with one stride and one padding; `bias` may be undefined.
+/// Calls at::conv2d with the same stride and padding in both directions; `bias` may be undefined.
 at::Tensor plain_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride, int64_t padding);
 
 /// Returns whether oneDNN's weight gradient reads uninitialised memory, which may give NaN: in bf16 with padding, a kernel wider than 1 and
@@ -19,7 +19,7 @@ bool has_wrong_weight_gradient(at::ScalarType dtype, const at::Tensor& x, const 
 std::array<at::Tensor, 3> library_conv2d_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, int64_t stride,
                                                   int64_t padding, std::array<bool, 3> wanted);
 
-/// plain_conv2d() with library_conv2d_backward(), as one autograd node.
+/// Computes plain_conv2d() with library_conv2d_backward(), as one autograd node.
 at::Tensor conv2d_with_right_gradient(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, int64_t stride,
                                       int64_t padding);
 

@@ -10,8 +10,7 @@ namespace npu_train::detail {
 /// Sets running = keep * running + added, computed in fp64 and rounded once, as batch_norm_act does for running_mean and running_var.
 void move_running(const at::Tensor& running, double keep, const std::vector<double>& added);
 
-/// During its lifetime, records every update of running statistics by batch_norm_act's kernels on this thread, in addition to performing
-/// it.
+/// In its scope, records every update of running statistics by batch_norm_act's kernels on this thread. The kernels still perform it.
 class RunningUpdates {
  public:
   struct Update {
@@ -27,7 +26,7 @@ class RunningUpdates {
   RunningUpdates& operator=(const RunningUpdates&) = delete;
 
   std::vector<Update>& updates() { return updates_; }
-  /// Returns the innermost one of this thread, or nullptr.
+  /// Returns this thread's innermost object, or nullptr.
   static RunningUpdates* current();
 
  private:
