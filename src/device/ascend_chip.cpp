@@ -17,7 +17,7 @@ struct Family {
   AscendChip chip;
 };
 
-// The first match applies.
+// Families by prefix; the first match applies.
 constexpr std::array kFamilies = {
     Family{"Ascend910B", true, {.bf16 = true, .saturates = false, .can_choose = true, .rings = false}},    // Atlas A2
     Family{"Ascend910_93", true, {.bf16 = true, .saturates = false, .can_choose = true, .rings = false}},  // Atlas A3

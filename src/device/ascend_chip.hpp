@@ -10,18 +10,18 @@ struct AscendChip {
   bool bf16;        // multiplies bf16
   bool saturates;   // by default, an overflow gives the largest finite number
   bool can_choose;  // supports both overflow modes
-  bool rings;       // NPUs of a machine are two rings of four, of which HCCL connects 1, 2, 4 or 8
+  bool rings;       // the NPUs of a machine are two rings of four, of which HCCL connects 1, 2, 4 or 8
 };
 
 // Looks up a chip by CANN's name (aclrtGetSocName), such as Ascend910B3, Ascend910_9392, Ascend310P3. Returns nullopt for an unknown
 // family. Ascend910B, without a digit, belongs to the first generation.
 std::optional<AscendChip> ascend_chip(const std::string& soc);
 
-// Returns the chip of that name. One that is not known is taken for one with bf16 and IEEE 754 overflow, with a warning; one that gives no
-// name for one that every training runs on.
+// Returns the chip of that name. For an unknown name, warns and assumes a chip with bf16 and IEEE 754 overflow. For an empty name, assumes
+// a chip on which every training runs.
 AscendChip assumed_chip(const std::string& soc);
 
-// Returns whether `chip` saturates in this process, which torch_npu decides by INF_NAN_MODE_ENABLE and INF_NAN_MODE_FORCE_DISABLE.
+// Returns whether `chip` saturates in this process, as torch_npu decides it from INF_NAN_MODE_ENABLE and INF_NAN_MODE_FORCE_DISABLE.
 // Error(Device) for a combination that torch_npu refuses.
 bool saturates_here(const AscendChip& chip);
 

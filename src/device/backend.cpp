@@ -25,7 +25,7 @@ struct AddedBackends {
   std::mutex mutex;
   std::deque<std::shared_ptr<const DeviceBackend>> list;
 
-  // Requires the mutex.
+  // Call it with the mutex locked.
   const DeviceBackend* find(const std::string& kind) const {
     for (const auto* backend : detail::builtin_backends())
       if (backend->name() == kind) return backend;
@@ -75,7 +75,7 @@ const DeviceBackend& backend_of(const Device& device) {
 
 namespace {
 
-// Only NPUs differ in the capabilities queried in every step, so other kinds are not looked up.
+// Looks up only NPUs: in the capabilities that every step asks for, no other kind differs.
 std::optional<Device> npu_of(const c10::Device& device) {
   return device.is_privateuseone() ? std::optional(device_of(device)) : std::nullopt;
 }

@@ -11,10 +11,10 @@ const DeviceBackend& cpu_backend();
 const DeviceBackend& cuda_backend();
 const DeviceBackend& npu_backend();
 const DeviceBackend& sim_npu_backend();
-/// Returns all of them in the search order of "auto".
+/// Returns all built-in kinds, in the search order of "auto".
 const std::array<const DeviceBackend*, 4>& builtin_backends();
 
-/// Returns the program's kind that resolve_device() has chosen as the process's PrivateUse1; "" if none.
+/// Returns the program's kind that resolve_device() has chosen for the process's PrivateUse1; "" if none.
 std::string chosen_kind();
 
 }  // namespace npu_train::detail

@@ -30,7 +30,7 @@ bool is_added(const DeviceBackend& backend) {
 std::mutex choice_mutex;
 std::string chosen;  // see chosen_kind()
 
-// Activates the backend. libtorch has one PrivateUse1 per process; the first activated kind keeps it.
+// Activates the backend. libtorch has one PrivateUse1 per process; the first kind that is activated keeps it.
 void choose(const DeviceBackend& backend) {
   const auto kind = backend.name();
   if (kind == "cpu" || kind == "cuda") return backend.activate();
@@ -69,7 +69,7 @@ std::string other_name(const std::string& kind) {
                              : "did you mean " + near + "?");
 }
 
-// For "auto": a device that is present but unusable is logged, and the search continues.
+// Returns whether "auto" can use the device. If one is present but unusable, logs that, and the search continues.
 bool can_be_used(const DeviceBackend& backend) {
   try {
     choose(backend);
@@ -114,7 +114,7 @@ Device device_of(const c10::Device& device) {
   check(device.is_privateuseone(), ErrorKind::Usage, "device", "npu_train does not run on ", device.str());
   if (const auto kind = detail::chosen_kind(); !kind.empty()) return {kind, index};
   if (backend_of({"sim_npu", 0}).is_available()) return {"sim_npu", index};
-  // a host program may have loaded torch_npu without us
+  // The host program may have loaded torch_npu without our help.
   if (c10::impl::hasDeviceGuardImpl(device.type())) backend_of({"npu", 0}).activate();
   return {"npu", index};
 }

@@ -7,7 +7,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
 
-#if __has_include(<ATen/core/GraphImplInterface.h>)  // libtorch 2.13
+#if __has_include(<ATen/core/GraphImplInterface.h>)  // libtorch 2.13 and newer
 #include <ATen/core/GraphImplInterface.h>
 #endif
 
@@ -16,7 +16,7 @@ namespace {
 
 c10::DeviceType type_of(const Device& device) { return device.c10().type(); }
 
-// Switches to a new stream; the destructor restores the previous one.
+// Switches to a new stream in its scope; the destructor restores the previous one.
 class OwnStream {
  public:
   explicit OwnStream(const Device& device)
@@ -78,7 +78,7 @@ DeviceGraph::DeviceGraph(const Device& device, const std::function<void()>& work
   } catch (...) {
     try {
       impl_->graph->end();
-    } catch (const std::exception&) {  // the capture is already invalid; the original exception is rethrown
+    } catch (const std::exception&) {  // the capture is invalid already; the original exception is rethrown
     }
     throw;
   }

@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Calls an operator with the default values of all arguments after the tensor; they differ between versions of torch_npu.
+// Calls an operator with default values for all arguments after the tensor, because these arguments differ between versions of torch_npu.
 at::Tensor call(const char* name, const at::Tensor& self) {
   const auto op = c10::Dispatcher::singleton().findSchema({std::string("npu::") + name, ""});
   check(op.has_value(), ErrorKind::Device, "device npu", "this torch_npu has no operator npu::", name,

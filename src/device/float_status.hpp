@@ -5,7 +5,8 @@
 
 namespace npu_train::detail {
 
-// The status is eight numbers; the first is non-zero after an overflow. Waits for the device. Error(Device) if the operators are missing.
+// Returns whether an overflow has happened. The status is eight numbers; the first is non-zero after an overflow. Waits for the device.
+// Error(Device) if the operators are missing.
 bool float_status(const c10::Device& device);
 void clear_float_status(const c10::Device& device);
 

@@ -11,7 +11,8 @@
 namespace npu_train {
 namespace {
 
-// torch_npu's allocator is a DeviceAllocator only from 2.13 on. Hence the cast: at::getDeviceAllocator would abort.
+// Returns the allocator if it is a DeviceAllocator. torch_npu's is one only from 2.13 on, and at::getDeviceAllocator would abort for older
+// versions.
 c10::DeviceAllocator* device_allocator(c10::DeviceType type) {
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(type));
   return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
@@ -51,7 +52,7 @@ MemoryStats GenericBackend::memory(const Device& device) const {
   out.reserved = stats.reserved_bytes[0].current;
   try {
     out.total = static_cast<int64_t>(allocator->getMemoryInfo(d.index()).second);
-  } catch (const c10::Error&) {  // optional for allocators
+  } catch (const c10::Error&) {  // an allocator need not support this
   }
   return out;
 }

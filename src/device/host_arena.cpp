@@ -17,7 +17,7 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kLeast = 64 << 10;  // the C library caches smaller blocks itself
+constexpr size_t kLeast = 64 << 10;  // smaller blocks stay with the C library, which caches them itself
 constexpr size_t kHugePage = 2UL << 20;
 constexpr uint8_t kPriority = 100;  // higher than that of the default allocators
 
@@ -32,7 +32,7 @@ std::pair<char*, size_t> reserve() {
   return {reinterpret_cast<char*>(at), size};
 }
 
-// One per process, never destroyed, because tensors may be freed after main.
+// The allocator of the arena: one per process, never destroyed, because tensors may be freed after main().
 class ArenaAllocator final : public c10::Allocator {
  public:
   static ArenaAllocator& instance() {
@@ -69,7 +69,8 @@ class ArenaAllocator final : public c10::Allocator {
  private:
   explicit ArenaAllocator(std::pair<char*, size_t> space) : size_(space.second), heap_(space.first, space.second) {}
   ArenaAllocator() : ArenaAllocator(reserve()) {
-    // After a fork only the forking thread exists in the child; a mutex held by another thread would stay locked there.
+    // Holds the mutex during a fork: in the child only the forking thread exists, and a mutex held by another thread would stay locked
+    // there.
     ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); }, [] { instance().mutex_.unlock(); });
   }
 
@@ -79,7 +80,7 @@ class ArenaAllocator final : public c10::Allocator {
     const std::lock_guard<std::mutex> lock(own.mutex_);
     own.heap_.release(p);
   }
-  // For raw_allocate, whose blocks have no deleter.
+  // Frees a block of raw_allocate, which has no deleter of its own.
   static void release_any(void* p) {
     auto& own = instance();
     if (own.heap_.owns(p))
@@ -99,17 +100,17 @@ Function* loaded(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
 }
 
-// Returns the implementation of malloc(): replacements export functions of their own.
+// Returns the name of the library that implements malloc(). Replacements are recognised by the functions that they export.
 std::string c_library_allocator() {
   if (auto* version = loaded<int()>("mi_version")) {
-    const int v = version();  // 209: 2.0.9
+    const int v = version();  // 209 means 2.0.9
     return str_cat("mimalloc ", v / 100, ".", v / 10 % 10, ".", v % 10);
   }
   if (auto* control = loaded<int(const char*, void*, size_t*, void*, size_t)>("mallctl")) {
     const char* version = "";
     size_t size = sizeof version;
     if (control("version", &version, &size, nullptr, 0) != 0) return "jemalloc";
-    const std::string text = version;  // 5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c
+    const std::string text = version;  // for example 5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c
     return "jemalloc " + text.substr(0, text.find('-'));
   }
   return c_library();

@@ -9,11 +9,11 @@
 namespace npu_train {
 namespace {
 
-constexpr uint8_t kPriorityOfReports = 100;  // as the arena's, so that the last one installed comes first
+constexpr uint8_t kPriorityOfReports = 100;  // the arena's, so that the last installed allocator is used
 
 HostBlockWatcher* watcher() { return dynamic_cast<HostBlockWatcher*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE)); }
 
-// One per process, never destroyed, because tensors may be freed after main.
+// The reporting allocator: one per process, never destroyed, because tensors may be freed after main().
 class ReportingAllocator final : public c10::Allocator {
  public:
   static ReportingAllocator& instance() {
@@ -67,7 +67,7 @@ class ReportingAllocator final : public c10::Allocator {
     const std::lock_guard<std::mutex> lock(mutex_);
     return in_use_;
   }
-  // For reported blocks, and for blocks of raw_allocate, which have no deleter.
+  // Frees a reported block, or a block of raw_allocate, which has no deleter of its own.
   static void release(void* p) {
     auto& own = instance();
     Block block;

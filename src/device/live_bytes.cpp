@@ -13,7 +13,7 @@ class LiveBytes::Count final : public HostBlockWatcher {
   void reportMemoryUsage(void* block, int64_t size, size_t, size_t, c10::Device device) override {
     if (!device.is_cpu()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (size < 0 && seen_.erase(block) == 0) return;  // blocks of earlier scopes are also reported
+    if (size < 0 && seen_.erase(block) == 0) return;  // skips blocks of earlier scopes, which are also reported
     if (size > 0) seen_.insert(block);
     now_ += size;
     peak_ = std::max(peak_, now_);

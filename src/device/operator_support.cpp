@@ -21,7 +21,7 @@ namespace {
 
 struct ChipName {
   std::string soc;        // CANN's name of the chip: "Ascend910B3"
-  std::string assumed;    // the assumption made if `text` names a series or a card, else ""
+  std::string assumed;    // the assumption, if `text` names a series or a card; otherwise ""
   int64_t gibibytes = 0;  // memory of one NPU of a card; 0: unknown
 };
 
@@ -41,7 +41,7 @@ constexpr std::array kSeries = {
     SeriesName{"310P", "310P3", "Atlas inference"}, SeriesName{"310B", "310B1", "Atlas 200I A2"},
 };
 
-// True for "950", "950PR", "950DT_9591".
+// True for names of the series: "950", "950PR", "950DT_9591".
 bool is_950(std::string_view text) {
   if (!text.starts_with("950")) return false;
   text.remove_prefix(3);
@@ -52,7 +52,7 @@ bool is_950(std::string_view text) {
                           std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::isdigit(c) != 0; }));
 }
 
-// The words of a card's name in lower case, without the remark of "Atlas 300T (model 9000)".
+// Returns the words of a card's name in lower case, without a remark such as that of "Atlas 300T (model 9000)".
 std::string card_words(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, text.find('('))) {
@@ -66,7 +66,7 @@ std::string card_words(std::string_view text) {
 
 struct Card {
   std::string name, chip;
-  std::vector<std::string> gibibytes;  // of one NPU, by variant of the card, in rising order
+  std::vector<std::string> gibibytes;  // memory of one NPU, for each variant of the card, ascending
 };
 
 const std::vector<Card>& cards() {
@@ -112,7 +112,8 @@ ChipName chip_by_name(const std::string& text) {
           card_names());
 }
 
-// Looks up a card ("Atlas 300I Pro"), or a chip or series like chip_by_name(). Of a card whose memory has variants, the smallest is taken.
+// Looks up a card ("Atlas 300I Pro"), or a chip or series as chip_by_name() does. For a card with several sizes of memory, takes the
+// smallest.
 ChipName chip_or_card(const std::string& text) {
   const auto words = card_words(text);
   for (const auto& card : cards()) {
@@ -148,7 +149,7 @@ const std::unordered_map<std::string_view, Row>& table() {
   return rows;
 }
 
-// Operators for which the NPU has one kernel, although the host may use others.
+// Operators for which an NPU has one kernel, although the host may use others.
 bool is_one_kernel_there(const std::string& name) {
   return name.starts_with("_scaled_dot_product") || name == "scaled_dot_product_attention" || name.starts_with("mkldnn_");
 }
@@ -172,7 +173,7 @@ OperatorFacts judged(const Row& row, bool named_for_series) {
   }
   if (row.listed == "custom") return {.support = OperatorSupport::Custom};
   if (row.status == "cpu_fallback" || row.listed == "cpu_fallback") return {.support = OperatorSupport::CpuFallback};
-  // also for composite operators: the limits are those of the API
+  // Applies to composite operators, too, because the limits are those of the API.
   if (!named_for_series) return {.support = OperatorSupport::Limited, .limits = kNotForSeries};
   if (row.listed == "limited") return {.support = OperatorSupport::Limited};
   return {.support = row.status == "composite" ? OperatorSupport::Composite : OperatorSupport::Native};
@@ -202,7 +203,7 @@ AscendOperators::AscendOperators(const std::string& soc, const std::string& torc
 
 OperatorFacts AscendOperators::find(const std::string& library, const std::string& name, const std::string& overload) const {
   if (is_one_kernel_there(name)) return {.support = OperatorSupport::Native};
-  // npu_train's operators consist of portable ATen operators; CPU-only kernels replace portable operators.
+  // npu_train's operators consist of portable ATen operators, and CPU-only kernels have portable equivalents.
   if (library == "npu_train" || is_of_the_cpu(library, name)) return {.support = OperatorSupport::Composite, .composite = true};
   if (library != "aten" && library != "prims") return {.support = OperatorSupport::Custom};
   auto found = table().find(overload.empty() ? name : name + "." + overload);

@@ -56,7 +56,7 @@ void set_state(const Device& device, const at::Tensor& state) {
   }
 }
 
-// Does not throw: a failed device reports its error at its next use.
+// Restores the states. Does not throw: a failed device reports its error at its next use.
 void put_back(const std::vector<std::pair<Device, at::Tensor>>& states, const PortableRandom::Position& portable) {
   PortableRandom::set_position(portable);
   for (const auto& [device, values] : states) {

@@ -1,4 +1,5 @@
-/// The interface to a kind of device. One object per kind. Unavailable kinds have an object, too, which reports what is missing.
+/// The interface to a kind of device, with one object per kind. Kinds that are not available have an object, too, which reports what is
+/// missing.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ struct Capabilities {
 };
 
 /// The interface to one kind of device. Methods take a device because a kind may have several. All methods declared after count() throw
-/// Error(Device) with why_not() if the kind is not available.
+/// Error(Device) with the text of why_not() if the kind is not available.
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
@@ -60,8 +61,8 @@ class DeviceBackend {
   virtual std::string why_not() const = 0;
   /// Number of devices of this kind; 0 if not available.
   virtual int count() const = 0;
-  /// Returns how many devices of this kind processes on this machine may use, without initialising one: train_app starts one process per
-  /// device. 0 if unknown.
+  /// Returns how many devices of this kind the processes on this machine may use, without initialising one: train_app starts one process
+  /// per device. 0 if unknown.
   virtual int visible_count() const { return 0; }
 
   /// Waits until all work queued on `device` is done. No effect on a CPU.
@@ -77,14 +78,14 @@ class DeviceBackend {
   virtual bool overflow_flag(const Device& /*device*/) const { return false; }
   virtual void clear_overflow_flag(const Device& /*device*/) const {}
 
-  /// Calls loss.backward() in the way that suits the device's threads.
+  /// Calls loss.backward() in the way that suits the device's use of threads.
   virtual void backward(const at::Tensor& loss) const;
 
   /// Returns the generator that operators on `device` draw from. Hold its mutex while using it.
   virtual at::Generator generator(const Device& device) const = 0;
 };
 
-/// Returns the backend of a device's kind; does not fail for a Device made by parse().
+/// Returns the backend for a device's kind; never fails for a Device made by parse().
 const DeviceBackend& backend_of(const Device& device);
 
 /// Returns the backend of a kind by name; nullptr if unknown.

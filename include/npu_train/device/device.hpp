@@ -1,12 +1,12 @@
-/// The device of a run, as in configurations: "cpu", "cuda:1", "npu", "sim_npu".
+/// The device of a run, as a configuration names it: "cpu", "cuda:1", "npu", "sim_npu".
 #pragma once
 
 #include <c10/core/Device.h>
 
 #include <string>
 
-// libtorch's headers use c10::Device unqualified. After `using namespace npu_train;` that would be ambiguous with our Device, unless the
-// namespaces of those headers declare the name themselves.
+// Declarations for `using namespace npu_train;`: libtorch's headers use c10::Device unqualified, which would then be ambiguous with our
+// Device, unless the namespaces of those headers declare the name themselves.
 namespace at {
 using c10::Device;
 }
@@ -16,7 +16,7 @@ using c10::Device;
 
 namespace npu_train {
 
-/// A device by kind and index: a plain value, whose use does not touch the hardware.
+/// A device by kind and index: a plain value that never accesses the hardware.
 ///
 /// `kind` is "cpu", "cuda", "npu" (Ascend, through torch_npu), "sim_npu" (the simulated NPU) or a kind added by the program (add_backend).
 /// All but cpu and cuda are libtorch's PrivateUse1, which only one kind per process can have.
@@ -27,7 +27,7 @@ struct Device {
   /// Returns the device as libtorch's type.
   c10::Device c10() const;
 
-  /// "cpu", "cuda:0", "npu:1".
+  /// Returns "cpu", "cuda:0", "npu:1".
   std::string str() const;
 
   bool is_cpu() const { return kind == "cpu"; }
@@ -40,7 +40,7 @@ struct Device {
 };
 
 /// Returns the device for a configuration's `device:`. "auto" selects the first available one of npu, cuda, cpu (never sim_npu: a simulator
-/// is used only if named). Error(Device) if a named device is not available, with what is missing and what to do.
+/// is used only if named). Error(Device) if a named device is not available; the message says what is missing and what to do.
 Device resolve_device(const std::string& text);
 
 /// Returns the device of a libtorch device. The kind of PrivateUse1 is the program's kind chosen by resolve_device(), otherwise "sim_npu"

@@ -11,14 +11,14 @@
 
 namespace npu_train {
 
-/// Uses the device guard, DeviceAllocator and default generator registered with libtorch for the device type.
+/// Uses the device guard, the DeviceAllocator and the default generator that are registered with libtorch for the device type.
 class GenericBackend : public DeviceBackend {
  public:
   GenericBackend(std::string name, c10::DeviceType type) : name_(std::move(name)), type_(type) {}
 
   std::string name() const override { return name_; }
   bool is_available() const override { return count() > 0; }
-  int count() const override;  ///< 0 until libtorch has a device guard of the type
+  int count() const override;  ///< 0 until libtorch has a device guard for the type
   void synchronize(const Device& device) const override;
   MemoryStats memory(const Device& device) const override;
   void reset_peak(const Device& device) const override;

@@ -1,22 +1,22 @@
 /// Reports to a thread's watcher each block of host memory that the thread's tensors allocate, and its release.
 ///
-/// libtorch has such reports, too, if memoryProfilingEnabled() is true. But it then warns on stderr about blocks allocated before, and
-/// every training step frees some: gradients, the last batch.
+/// libtorch makes such reports, too, if memoryProfilingEnabled() is true. But it then warns on stderr about each release of an earlier
+/// block, and every training step releases some: gradients, the last batch.
 #pragma once
 
 #include <c10/core/Allocator.h>
 
 namespace npu_train {
 
-/// Receives the CPU blocks that its thread allocates during the lifetime of a HostBlocks (if set as DebugInfoKind::PROFILER_STATE), and
-/// their release in any scope. libtorch's own reports for the CPU stay off.
+/// Receives a thread's CPU blocks: those that the thread allocates while a HostBlocks exists, and their release in any scope. It must be
+/// set as DebugInfoKind::PROFILER_STATE. libtorch's own reports for the CPU stay off.
 class HostBlockWatcher : public c10::MemoryReportingInfoBase {
  public:
   bool memoryProfilingEnabled() const final { return false; }
 };
 
-/// During its lifetime, a reporting allocator wraps the previous CPU allocator, in all threads. Scopes nest, and may end in any order.
-/// Blocks may outlive the scope.
+/// In its scope, a reporting allocator wraps the previous CPU allocator, in all threads. Scopes nest, and may end in any order. Blocks may
+/// outlive the scope.
 class HostBlocks {
  public:
   HostBlocks();

@@ -10,13 +10,12 @@
 
 namespace npu_train {
 
-/// During its lifetime, this thread's dropout (npu_train::dropout and the built-in networks) draws from Philox4x32-10 on the host. The key
-/// of a tensor is derived from the seed and the position of the draw, so the values depend neither on the device nor on the number of
-/// threads.
+/// In its scope, this thread's dropout (npu_train::dropout and the built-in networks) draws from Philox4x32-10 on the host. The key of a
+/// tensor is derived from the seed and the position of the draw, so the values depend neither on the device nor on the number of threads.
 ///
 /// Inside a MicroBatch the position is (pass, attempt, number of the micro-batch, draw within it). TrainStep opens one for each micro-batch
 /// and validation one for each batch, numbered over all ranks; therefore N ranks draw the same numbers as one process that runs all
-/// micro-batches. Outside (in your own loop, in predictions) the position is the number of draws since the start.
+/// micro-batches. Outside of a MicroBatch (in your own loop, in predictions) the position is the number of draws since the start.
 class PortableRandom {
  public:
   /// This thread's position in its random numbers, like a generator state.
@@ -27,8 +26,8 @@ class PortableRandom {
     friend bool operator==(const Position&, const Position&) = default;
   };
 
-  /// During its lifetime, this thread's draws belong to one micro-batch and are counted from 0; afterwards the previous count continues. No
-  /// effect without a PortableRandom.
+  /// In its scope, this thread's draws belong to one micro-batch and are counted from 0; afterwards the previous count continues. No effect
+  /// without a PortableRandom.
   class MicroBatch {
    public:
     /// `pass`: "training" or "validation". `attempt`: number of windows attempted before. `number`: index of the micro-batch over all
@@ -37,7 +36,7 @@ class PortableRandom {
     ~MicroBatch();
     MicroBatch(const MicroBatch&) = delete;
     MicroBatch& operator=(const MicroBatch&) = delete;
-    /// Seed of the draws, derived from the arguments and the outer seed; set without a PortableRandom, too.
+    /// Seed of the draws, derived from the arguments and the outer seed; also set without a PortableRandom.
     uint64_t key() const { return key_; }
 
    private:

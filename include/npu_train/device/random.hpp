@@ -14,15 +14,15 @@
 
 namespace npu_train {
 
-/// Seeds libtorch's default generators of the CPU and of every available device explicitly, because at::manual_seed omits CUDA if a
-/// PrivateUse1 backend is loaded, and torch_npu before 2.13 in any case.
+/// Seeds libtorch's default generators of the CPU and of every available device. Addresses each device explicitly, because at::manual_seed
+/// omits CUDA if a PrivateUse1 backend is loaded, and omits torch_npu before 2.13 in any case.
 void seed_everything(uint64_t seed);
 
 /// Returns the state of all these generators, keyed by device ("cpu", "cuda:0"), and of the thread's PortableRandom.
 State rng_state();
 
-/// Restores the generators of the available devices. Entries of other devices are ignored, so that a checkpoint from a GPU can be resumed
-/// on a CPU. Error(Checkpoint) if the entry of the CPU is missing or damaged; then no generator is changed.
+/// Restores the generators of the available devices. Entries for other devices are ignored, so that a checkpoint from a GPU can be resumed
+/// on a CPU. Error(Checkpoint) if the entry of the CPU is missing or damaged; no generator is changed then.
 void set_rng_state(const State& state);
 
 /// States of the generators of the CPU and of `devices`, for drawing the same numbers again.

@@ -35,9 +35,9 @@ struct SimNpuCounters {
   uint64_t host_read_bytes = 0;
 };
 
-/// Loads and starts the simulator, once per process: repeating it with equal options has no effect, other options are an Error(Usage).
-/// Error(Device) if the shared object is not found or another NPU is loaded. If it has not been started, the first use of the device
-/// `sim_npu` starts it with the defaults.
+/// Loads and starts the simulator, once per process. Another call with equal options has no effect; with other options it is an
+/// Error(Usage). Error(Device) if the shared object is not found or if another NPU is loaded. If the simulator has not been started, the
+/// first use of the device `sim_npu` starts it with the defaults.
 void start_sim_npu(const SimNpuOptions& options);
 
 /// Error(Device) unless the simulator was started.

@@ -1,4 +1,4 @@
-/// Batches and numbers between host and device.
+/// Moves batches and numbers between host and device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,17 +18,17 @@ namespace npu_train {
 /// from pinned memory and returns at once (later work on the device's current stream waits for them automatically).
 Batch to_device(const Batch& batch, const Device& device, bool non_blocking = true);
 
-/// Returns the batch in page-locked host memory if an accelerator that benefits from it is present, otherwise the batch itself.
+/// Returns the batch in page-locked host memory if an accelerator that benefits from that is present, otherwise the batch itself.
 Batch pin(const Batch& batch);
 
-/// A tensor that is being copied to the host. On devices with streams and pinned memory, the constructor queues the copy and returns, and
-/// get() waits only for this copy, not for later work, unlike an ordinary copy. On other devices get() copies; until then the tensor must
-/// not be modified.
+/// A tensor that is being copied to the host. On devices with streams and pinned memory, the constructor queues the copy and returns. get()
+/// then waits only for this copy, while an ordinary copy also waits for later work. On other devices get() copies; until then the tensor
+/// must not be modified.
 class HostCopy {
  public:
   HostCopy() = default;
   explicit HostCopy(const at::Tensor& tensor);
-  /// Returns fp32 values, contiguous, in host memory.
+  /// Returns the values as fp32, contiguous, in host memory.
   at::Tensor get() const;
 
  private:

@@ -1,4 +1,4 @@
-// CUDA through libtorch's device-generic calls: this file compiles and links without CUDA.
+// CUDA, used through libtorch's device-generic calls: this file compiles and links without CUDA.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/DeviceGuard.h>
@@ -27,7 +27,7 @@ class CudaBackend final : public GenericBackend {
 
   Capabilities capabilities(const Device& device) const override {
     const c10::DeviceGuard guard(checked(device));
-    // libtorch's test for compute capability 8.0 or newer, from which on tensor cores support bf16
+    // Asks libtorch's test for compute capability 8.0, from which on tensor cores support bf16.
     return {.native_bf16 = at::detail::getCUDAHooks().supportsBFloat16ConvolutionWithCuDNNv8(),
             .native_fp16 = true,
             .pinned_memory = true,

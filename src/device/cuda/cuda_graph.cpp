@@ -8,7 +8,7 @@ namespace {
 
 class CudaGraph final : public CapturedWork {
  public:
-  void begin() override { graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal); }  // loader threads may continue to work
+  void begin() override { graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal); }  // allows loader threads to continue their work
   void end() override { graph_.capture_end(); }
   void replay() override { graph_.replay(); }
 

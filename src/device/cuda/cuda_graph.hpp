@@ -4,7 +4,7 @@
 
 namespace npu_train::detail {
 
-// Work of one device: captures what is queued on the current stream between begin() and end().
+// Captures a device's work: everything that is queued on the current stream between begin() and end().
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;

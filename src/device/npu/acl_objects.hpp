@@ -25,7 +25,7 @@ class Runtime {
     const std::lock_guard lock(mutex_);
     if (users_ == 0) {
       const int code = functions().init(nullptr);
-      ours_ = code != kRepeatedInit;  // otherwise torch_npu has called aclInit, and will finalize
+      ours_ = code != kRepeatedInit;  // otherwise torch_npu has called aclInit, and will also finalize it
       if (ours_) must(code, "aclInit");
     }
     ++users_;
@@ -43,7 +43,7 @@ class Runtime {
   inline static bool ours_ = false;
 };
 
-/// The device with its own context, so that any thread can use the model.
+/// The device with a context of its own, so that any thread can use the model.
 class Session {
  public:
   explicit Session(int device) : device_(device) {
@@ -68,7 +68,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   Context context() const { return context_; }
-  // A program that runs on the chip itself has only device memory.
+  // Returns the direction of a copy to the device. A program that runs on the chip itself has only device memory.
   int to_device() const { return on_device_ ? kDeviceToDevice : kHostToDevice; }
   int to_host() const { return on_device_ ? kDeviceToDevice : kDeviceToHost; }
 
@@ -84,7 +84,7 @@ class Session {
   bool on_device_ = false;
 };
 
-/// Restores this thread's current context, if any, at the end of the scope.
+/// Restores this thread's current context, if there is one, at the end of the scope.
 class KeepsContext {
  public:
   KeepsContext() {
@@ -108,7 +108,7 @@ class LoadedModel {
     try {
       must(call.load(file.c_str(), &id_), "aclmdlLoadFromFile", kCompileAgain);
     } catch (const Error& e) {
-      // The device has worked until this call, so the file is the cause.
+      // The device has worked up to this call, so the file must be the cause.
       if (e.kind() == ErrorKind::OutOfMemory) throw;
       throw Error(ErrorKind::Data, kWhere, file.string() + ": " + e.what(), "", std::current_exception());
     }

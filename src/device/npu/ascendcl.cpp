@@ -40,7 +40,7 @@ void* open_library() {
       tried.push_back(place);
       continue;
     }
-    // RTLD_GLOBAL, as if the program were linked with it: CANN's libraries load each other by name.
+    // RTLD_GLOBAL, as if the program were linked with the library: CANN's libraries load each other by name.
     if (void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL)) return handle;
     const char* text = dlerror();
     const std::string reason = text != nullptr ? text : "no reason given";
@@ -114,7 +114,7 @@ Functions look_up(void* handle) {
   return out;
 }
 
-// ACL_ERROR_BAD_ALLOC, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_GE_MEMORY_ALLOCATION
+// Values of ACL_ERROR_BAD_ALLOC, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_GE_MEMORY_ALLOCATION.
 const std::set<int> kOutOfMemoryCodes{200000, 207001, 245000};
 
 }  // namespace
@@ -159,7 +159,7 @@ void attempt(int code, const char* call) noexcept {
   if (code == kSuccess) return;
   try {
     log(LogLevel::Warning, str_cat(call, " failed with ", code));
-  } catch (...) {  // a failing log must not throw
+  } catch (...) {  // a destructor must not throw, even if logging fails
   }
 }
 

@@ -33,7 +33,7 @@ constexpr int kSuccess = 0;
 constexpr int kRepeatedInit = 100002;  // ACL_ERROR_REPEAT_INITIALIZE: aclInit was already called in this process
 constexpr int kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;  // aclrtMemcpyKind
 constexpr int kHugePagesFirst = 0;                                        // aclrtMemMallocPolicy: ACL_MEM_MALLOC_HUGE_FIRST
-constexpr int kRunsOnDevice = 0;    // aclrtRunMode: ACL_DEVICE, the program itself runs on the chip (Atlas 200I)
+constexpr int kRunsOnDevice = 0;    // aclrtRunMode: ACL_DEVICE, if the program itself runs on the chip (Atlas 200I)
 constexpr int kWithStaticAipp = 1;  // aclmdlInputAippType: ACL_DATA_WITH_STATIC_AIPP
 constexpr const char* kBatchInput = "ascend_mbatch_shape_data";  // ACL_DYNAMIC_TENSOR_NAME: the input that selects the batch size
 
@@ -64,11 +64,11 @@ struct Functions {
   int (*get_desc)(Desc*, uint32_t model);
   size_t (*input_count)(Desc*);
   size_t (*output_count)(Desc*);
-  size_t (*input_bytes)(Desc*, size_t index);  // for the largest batch
+  size_t (*input_bytes)(Desc*, size_t index);  // bytes for the largest batch
   size_t (*output_bytes)(Desc*, size_t index);
-  int (*input_dims)(const Desc*, size_t index, Dims*);  // with AIPP: the sizes of the image's bytes
+  int (*input_dims)(const Desc*, size_t index, Dims*);  // with AIPP, the sizes of the image's bytes
   int (*output_dims)(const Desc*, size_t index, Dims*);
-  int (*input_type)(const Desc*, size_t index);  // aclDataType
+  int (*input_type)(const Desc*, size_t index);  // value of aclDataType
   int (*output_type)(const Desc*, size_t index);
   const char* (*input_name)(const Desc*, size_t index);
   const char* (*output_name)(const Desc*, size_t index);
@@ -85,15 +85,15 @@ struct Functions {
 /// function; a later call tries again.
 const Functions& functions();
 
-/// Returns the candidates in search order: only NPU_TRAIN_ASCENDCL (a file or its folder) if set; otherwise the bare name for the system's
-/// loader, then CANN's usual locations.
+/// Returns the file names to try, in search order: only NPU_TRAIN_ASCENDCL (a file or its folder) if set; otherwise the bare name for the
+/// system's loader, then CANN's usual locations.
 std::vector<std::string> places();
 
-/// Throws an Error "failed with 145002: text of the library; hint: ..." unless `code` is kSuccess; its kind is OutOfMemory for codes of
-/// exhausted memory.
+/// Throws an Error "failed with 145002: text of the library; hint: ..." unless `code` is kSuccess. Its kind is OutOfMemory if the code
+/// means exhausted memory.
 void must(int code, const std::string& call, const std::string& hint = "");
 
-/// For destructors: only logs a failure, as a warning.
+/// Logs a failure as a warning instead of throwing, for destructors.
 void attempt(int code, const char* call) noexcept;
 
 }  // namespace npu_train::detail::acl

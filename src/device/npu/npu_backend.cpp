@@ -1,6 +1,5 @@
-// Ascend NPUs through torch_npu. Uses libtorch's device-generic interface (GenericBackend) where possible; this file adds the functions
-// that torch_npu implements in Python. The entry points are those of torch_npu 2.11 to 2.14; none of this has run on an NPU yet
-// (docs/npu.md).
+// Ascend NPUs through torch_npu. Uses libtorch's device-generic interface (GenericBackend) where possible, and adds the functions that
+// torch_npu implements in Python. The entry points are those of torch_npu 2.11 to 2.14; none of this has run on an NPU yet (docs/npu.md).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -33,7 +32,7 @@ std::atomic<const TorchNpu*> loaded{nullptr};
 
 bool can_take_over(const at::Tensor&, const at::Tensor&) { return true; }
 
-// module->to(device) calls this operator for every parameter; libtorch has no implementation for PrivateUse1.
+// Registers the operator that module->to(device) calls for every parameter: libtorch has no implementation for PrivateUse1.
 void let_modules_move() {
   const auto op = c10::Dispatcher::singleton().findSchema({"aten::_has_compatible_shallow_copy_type", ""});
   if (op && op->hasKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) return;
@@ -41,7 +40,7 @@ void let_modules_move() {
   library.impl("_has_compatible_shallow_copy_type", TORCH_FN(can_take_over));
 }
 
-// Starts the device and checks a computation, because a failed start may only produce a warning.
+// Starts the device and checks a computation, because a failed start may cause only a warning.
 void start(const TorchNpu& npu) {
   const c10::Device device(kNpu, 0);
   double two = 0;
@@ -58,8 +57,9 @@ void start(const TorchNpu& npu) {
         "; hint: install CANN's operators for your chip, in the version that your torch_npu names");
 }
 
-// Without this call, CANN reports an error at the end of the process. It throws if the device has failed. It runs in a thread of its own,
-// because exit() has already destroyed the thread-local objects of the calling one, among them torch_npu's current stream.
+// Shuts torch_npu down: without this call, CANN reports an error at the end of the process. Ignores exceptions, which a failed device
+// causes. Uses a thread of its own, because exit() has already destroyed the thread-local objects of the calling thread, such as
+// torch_npu's current stream.
 void finalize() {
   const auto* guard = c10::impl::getDeviceGuardImpl(kNpu);
   try {
@@ -102,7 +102,7 @@ class NpuBackend final : public GenericBackend {
     start(npu);
     if (npu.finalize) {
       std::atexit(finalize);
-      std::at_quick_exit(finalize);  // end_process()
+      std::at_quick_exit(finalize);  // for end_process()
     }
     let_modules_move();
     loaded = &npu;
@@ -120,7 +120,7 @@ class NpuBackend final : public GenericBackend {
             .saturating_overflow = saturates(),
             .computes_without_units = false,
             .skips_on_device = false,  // torch_npu's fused optimizers ignore found_inf, or read it on the host
-            .fused_sgd = chip().bf16,  // torch_npu's documentation names no such operator for other chips
+            .fused_sgd = chip().bf16,  // torch_npu's documentation names this operator only for chips with bf16
             .bf16_collectives = chip().bf16,
             .ranks_by_powers_of_two = chip().rings};
   }

@@ -22,7 +22,7 @@ namespace acl = detail::acl;
 constexpr const char* kOfflineModel = acl::kWhere;
 
 std::optional<at::ScalarType> dtype_of(int acl_type) {
-  switch (acl_type) {  // aclDataType
+  switch (acl_type) {  // values of aclDataType
     case 0:
       return at::kFloat;
     case 1:
@@ -48,7 +48,7 @@ std::optional<at::ScalarType> dtype_of(int acl_type) {
   }
 }
 
-/// Returns the bytes of one sample; nullopt for invalid sizes, or above 2^62.
+/// Returns the bytes of one sample; nullopt for invalid sizes, and for more than 2^62 bytes.
 std::optional<size_t> sample_bytes(const OfflineTensor& tensor) {
   auto bytes = static_cast<int64_t>(c10::elementSize(tensor.dtype));
   for (const auto size : tensor.shape) {
@@ -64,7 +64,7 @@ std::string shape_text(const acl::Dims& dims) {
   return str_cat("[", join(sizes), "]");
 }
 
-/// Returns the description without its batch dimension. `what` and `file` are for messages.
+/// Describes an input or output without its batch dimension. `what` and `file` are for messages.
 OfflineTensor described(const std::filesystem::path& file, const char* what, const char* name, int acl_type, const acl::Dims& dims) {
   const std::string label = name != nullptr ? name : "";
   const auto where = str_cat(file.string(), ": the ", what, " '", label, "' ");
@@ -79,7 +79,7 @@ OfflineTensor described(const std::filesystem::path& file, const char* what, con
   return {.name = label, .dtype = *dtype, .shape = {dims.sizes + 1, dims.sizes + dims.count}, .aipp = false};
 }
 
-/// CANN's buffer size must match the description, otherwise the layout differs. Inputs may be padded for alignment.
+/// Compares CANN's buffer size with the description: if they differ, the layout differs. Inputs may be padded for alignment.
 void check_bytes(const std::filesystem::path& file, const OfflineTensor& tensor, size_t bytes, int64_t batch, bool is_input) {
   constexpr size_t kAlignment = 64;
   const auto sample = sample_bytes(tensor);
@@ -138,7 +138,7 @@ void OfflineModel::Impl::read_batches() {
   }
   check(!positions.empty() && call.output_count(model->desc()) > 0, ErrorKind::Data, kOfflineModel, file.string(), ": has ",
         positions.size(), " inputs and ", call.output_count(model->desc()), " outputs; it must have one of each");
-  if (!selects_batch) return;  // read_tensors gets the batch size from the first input
+  if (!selects_batch) return;  // read_tensors() gets the batch size from the first input
   acl::Batches found{};
   acl::must(call.batches(model->desc(), &found), "aclmdlGetDynamicBatch");
   check(found.count >= 1 && found.count <= std::size(found.sizes), ErrorKind::Data, kOfflineModel, file.string(),
@@ -160,7 +160,7 @@ void OfflineModel::Impl::read_tensors() {
       size_t attached = 0;
       acl::must(call.aipp_type(model->id(), i, &aipp, &attached), "aclmdlGetAippType");
       const bool image = aipp == acl::kWithStaticAipp;
-      // AIPP's input is bytes, whatever dtype the network computes in.
+      // An input of AIPP is bytes, whatever dtype the network computes in.
       auto tensor = described(file, "input", call.input_name(model->desc(), i), image ? 4 : call.input_type(model->desc(), i), dims);
       tensor.aipp = image;
       if (batches.empty()) {

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Modules that run at the start of an interpreter may print, so each answer is marked. The working directory is no place of packages.
+// Mark of each answer: modules that run at the start of an interpreter may print, too. The working directory is not searched for packages.
 constexpr const char* kMark = "npu_train:";
 constexpr const char* kQuestions = R"(
 import importlib.metadata, importlib.util, os, sys, sysconfig
@@ -40,7 +40,7 @@ for package in 'torch', 'torch_npu':
     answer(package + '_version', version(package))
 )";
 
-// The answers "name=value" among the lines of the output.
+// Returns the answers "name=value" among the lines of the output.
 std::map<std::string, std::string> answers_in(const std::string& output) {
   std::map<std::string, std::string> out;
   std::istringstream lines(output);
@@ -67,7 +67,7 @@ std::string variable(const char* name) {
 
 std::string describe_python(const std::string& python, PythonEnvironment& out) {
   using End = CommandResult::End;
-  constexpr auto kDeadline = std::chrono::seconds(60);  // on a busy network file system
+  constexpr auto kDeadline = std::chrono::seconds(60);  // generous, for a busy network file system
   const auto result = run_command({python, "-c", kQuestions}, {.deadline = kDeadline});
   if (result.end == End::NotFound) return "there is no such program";
   if (result.end == End::TimedOut) return "it gave no answer within " + std::to_string(kDeadline.count()) + " s";
@@ -92,7 +92,7 @@ std::vector<std::string> usual_pythons(const fs::path& torch_libraries) {
     if (fs::exists(python, none) && std::find(out.begin(), out.end(), python) == out.end()) out.push_back(python.string());
   };
   if (const auto active = variable("VIRTUAL_ENV"); !active.empty()) add(fs::path(active) / "bin/python3");
-  // PREFIX/lib/python3.11/site-packages/torch/lib
+  // Derives the environment from PREFIX/lib/python3.11/site-packages/torch/lib.
   if (const auto packages = torch_libraries.parent_path().parent_path(); packages.filename().string().ends_with("-packages"))
     add(packages.parent_path().parent_path().parent_path() / "bin/python3");
   out.emplace_back("python3");

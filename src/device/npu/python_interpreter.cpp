@@ -15,7 +15,7 @@
 namespace npu_train::detail {
 namespace {
 
-// The functions of libpython that are used here. All are part of its stable ABI but set_program_name, which 3.15 removes.
+// The functions of libpython that are used here. All belong to its stable ABI except set_program_name, which 3.15 removes.
 struct PythonApi {
   const char* (*get_version)() = nullptr;
   int (*is_initialized)() = nullptr;
@@ -68,7 +68,7 @@ const char* look_up(void* library, PythonApi& out) {
 constexpr const char* kWhere = "device npu";
 constexpr int kStatements = 257;  // Py_file_input
 
-std::string started;  // the interpreter whose environment start_python() uses
+std::string started;  // path of the interpreter whose environment start_python() uses
 
 class Lock {
  public:
@@ -82,7 +82,7 @@ class Lock {
   int state_;
 };
 
-// Runs the text `code` and leaves three strings. What it prints is caught: standard output belongs to the program.
+// Runs the text `code` and leaves three strings. Captures what the code prints, because standard output belongs to the program.
 constexpr const char* kRun = R"(
 import contextlib, io
 result = error = ''
@@ -97,7 +97,8 @@ except BaseException as e:
 output = printed.getvalue()
 )";
 
-// The process's LC_CTYPE is the user's during the lifetime: an interpreter decodes paths by it, and sets it when it starts.
+// In its scope, the process's LC_CTYPE is the user's: an interpreter decodes paths by it, and sets it at its start. The destructor restores
+// it.
 class UserLocale {
  public:
   UserLocale() : before_(std::setlocale(LC_CTYPE, nullptr)) { std::setlocale(LC_CTYPE, ""); }
@@ -109,7 +110,7 @@ class UserLocale {
   std::string before_;
 };
 
-// SIGINT's handler is at the end of the lifetime what it was at its beginning: importing the module signal sets Python's.
+// Restores SIGINT's handler at the end of its scope, because importing the module `signal` installs Python's.
 class HostInterrupt {
  public:
   HostInterrupt() { ::sigaction(SIGINT, nullptr, &before_); }
@@ -127,7 +128,7 @@ PythonApi of_process() {
   return out;
 }
 
-// The file with the libpython that this process has loaded; "" if it has none.
+// Returns the file of the libpython that this process has loaded; "" if there is none.
 std::string loaded_libpython() {
   Dl_info found{};
   void* const function = ::dlsym(RTLD_DEFAULT, "Py_GetVersion");
@@ -138,7 +139,7 @@ std::string text_of(const PythonApi& python, void* dict, const char* name) {
   void* const value = python.get_item(dict, name);
   ptrdiff_t size = 0;
   const char* const text = value != nullptr ? python.to_text(value, &size) : nullptr;
-  if (text == nullptr) python.clear_error();  // half of a surrogate pair has no UTF-8
+  if (text == nullptr) python.clear_error();  // half of a surrogate pair cannot be written as UTF-8
   return text != nullptr ? std::string(text, static_cast<size_t>(size)) : std::string();
 }
 
@@ -157,7 +158,7 @@ void start_python(const std::string& libpython, const std::string& python, const
           ", not that of ", python, "; hint: start another process");
     return;
   }
-  // libtorch_python would call the functions of whichever library was loaded first.
+  // Requires that this library is the loaded one: libtorch_python would call the functions of whichever libpython was loaded first.
   std::error_code none;
   const auto loaded_before = loaded_libpython();
   check(loaded_before.empty() || std::filesystem::equivalent(loaded_before, libpython, none), ErrorKind::Device, kWhere,
@@ -178,7 +179,7 @@ void start_python(const std::string& libpython, const std::string& python, const
         loaded.substr(0, loaded.find(' ')), ", and ", python, " is of ", version,
         "; hint: two installations are mixed up; name an interpreter with its own library in NPU_TRAIN_PYTHON");
   const UserLocale locale;
-  // The interpreter finds its environment by the path of its program, and keeps the pointer.
+  // Sets the path of the program, by which the interpreter finds its environment. It keeps the pointer.
   wchar_t* const program = api.decode_locale(python.c_str(), nullptr);
   check(program != nullptr, ErrorKind::Device, kWhere, "the path ", python, " cannot be decoded in the locale of this process");
   api.set_program_name(program);

@@ -1,5 +1,5 @@
-// The Python interpreter of this process: that of the host program, or one that is started here from a libpython loaded at run time.
-// Nothing of Python is linked.
+// The Python interpreter of this process: the host program's, or one that is started here from a libpython loaded at run time. The build
+// links nothing of Python.
 #pragma once
 
 #include <string>
@@ -16,16 +16,16 @@ struct PythonAnswer {
 // True if the process has an interpreter.
 bool has_python();
 
-// True if start_python() did not start it.
+// True if the process has an interpreter that start_python() did not start.
 bool has_python_of_host();
 
-// Starts the interpreter of the environment of `python` with the library `libpython`, of the version `version` ("3.11.7"). It stays until
-// the process ends. Signal handlers, LC_CTYPE and the calling thread are as before: it does not hold the interpreter's lock. Further calls
-// with the same environment do nothing. Error(Device) if it cannot be started, or if the process has another one.
+// Starts an interpreter in the environment of `python`, with the library `libpython` of the version `version` ("3.11.7"). It stays until
+// the process ends. Signal handlers and LC_CTYPE are unchanged afterwards, and the calling thread does not hold the interpreter's lock.
+// Further calls with the same environment do nothing. Error(Device) if it cannot be started, or if the process has another interpreter.
 void start_python(const std::string& libpython, const std::string& python, const std::string& version);
 
-// Runs statements in a namespace of their own, under the interpreter's lock. Requires has_python(). An interpreter that was started here
-// leaves SIGINT's handler as it was.
+// Runs statements in a namespace of their own, under the interpreter's lock. Requires has_python(). If the interpreter was started here,
+// SIGINT's handler is unchanged afterwards.
 PythonAnswer run_python(const std::string& code);
 
 }  // namespace npu_train::detail

@@ -20,11 +20,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSimCann = "NPU_TRAIN_SIM_CANN";
 
-// The libraries that torch_npu names: the loader takes them for those of CANN, whose names they have.
+// The libraries that torch_npu loads by name. They have the names of CANN's libraries, so the loader takes them for these.
 constexpr std::array kLibraries = {"libascendcl.so",        "libruntime.so", "libgraph.so", "libge_runner.so", "libacl_op_compiler.so",
                                    "libacl_tdt_channel.so", "libatb.so",     "libhccl.so",  "libopapi.so"};
 
-// In a build, next to an installed program, and next to an installed shared library.
+// Returns the places to search: in a build, next to an installed program, and next to an installed shared library.
 std::vector<std::string> sim_cann_places(const std::string& set) {
   if (set != "1") return {set};
   const auto here = library_folder(reinterpret_cast<const void*>(&load_sim_cann_if_asked));

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr const char* kTorchNpuFile = "libtorch_npu.so";
 constexpr const char* kTorchNpuVariable = "NPU_TRAIN_TORCH_NPU";
 
-// Returns the wheel's version from the name of its metadata folder, torch_npu-2.11.0.dist-info; "" without it.
+// Returns the wheel's version, from the name of its metadata folder: torch_npu-2.11.0.dist-info. "" without that folder.
 std::string wheel_version(const fs::path& library) {
   const std::string start = "torch_npu-", end = ".dist-info";
   std::error_code none;
@@ -40,7 +40,7 @@ std::string wheel_version(const fs::path& library) {
   return "";
 }
 
-// `tried` has the places that were searched before.
+// `tried` contains the places that were searched before.
 void* open_library(std::string& opened, std::vector<std::string> tried) {
   for (const auto& path : torch_npu_places()) {
     if (path.find('/') != std::string::npos) {
@@ -70,7 +70,7 @@ bool is_registered() {
          c10::impl::hasDeviceGuardImpl(c10::DeviceType::PrivateUse1);
 }
 
-// Exported by a BUILD_LIBTORCH alone.
+// Functions that only a BUILD_LIBTORCH exports.
 template <class LookUp>
 void use_functions_without_python(const LookUp& function, TorchNpu& out) {
   void (*init)(c10::DeviceIndex) = nullptr;
@@ -89,7 +89,7 @@ bool is_set(const char* variable) {
   return set != nullptr && *set != '\0';
 }
 
-// The search of docs/npu.md, for a process without torch_npu.
+// Searches as docs/npu.md describes, in a process that has no torch_npu yet.
 void find_and_load(TorchNpu& out) {
   load_sim_cann_if_asked();
   if (has_python_of_host()) return import_into_host();
@@ -103,7 +103,7 @@ void find_and_load(TorchNpu& out) {
   open_library(out.path, tried);
 }
 
-// True if load_torch_npu() would find a torch_npu. Only interpreters are run.
+// True if load_torch_npu() would find a torch_npu. Only runs interpreters in other processes.
 bool has_torch_npu() {
   const auto places = torch_npu_places();
   std::error_code none;
@@ -112,7 +112,7 @@ bool has_torch_npu() {
   std::vector<std::string> tried;
   try {
     return !is_set(kTorchNpuVariable) && environment_with_torch_npu(tried).has_value();
-  } catch (const Error&) {  // device: npu reports it
+  } catch (const Error&) {  // the user who selects `device: npu` gets the error
     return false;
   }
 }
@@ -158,7 +158,7 @@ int count_visible_npus() {
 
 void load_torch_npu(TorchNpu& out) {
   if (!is_registered() || import_has_failed()) find_and_load(out);
-  // otherwise linked by the host program, imported in its Python, or loaded by an earlier call that failed afterwards
+  // Otherwise the host program has linked it, its Python has imported it, or an earlier call loaded it and failed afterwards.
   if (!is_registered())
     fail_npu(out.path + " was loaded but registers no device npu", "it is not torch_npu's library; " + what_to_install());
   void* handle = dlopen(out.path.empty() ? kTorchNpuFile : out.path.c_str(), RTLD_NOW | RTLD_NOLOAD);

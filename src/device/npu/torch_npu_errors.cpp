@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Returns the word of `text` that follows `start`; "" without it.
+// Returns the word in `text` that follows `start`; "" if `start` does not occur.
 std::string word_after(const std::string& text, const std::string& start) {
   const auto at = text.find(start);
   if (at == std::string::npos) return "";
@@ -22,7 +22,7 @@ bool starts_with_any(const std::string& name, std::initializer_list<const char*>
   return std::any_of(starts.begin(), starts.end(), [&](const char* start) { return name.starts_with(start); });
 }
 
-// Returns the library that the loader did not find; "" if the error is another one.
+// Returns the library that the loader did not find; "" if the error has another cause.
 std::string missing_library(const std::string& error) {
   return error.find(": cannot open shared object file") == std::string::npos ? "" : error.substr(0, error.find(':'));
 }
@@ -58,7 +58,7 @@ void explain_loading(const std::string& path, const std::string& error) {
   if (missing.starts_with("libtorch_python") || starts_with_any(symbol, {"Py", "_Py"}))
     fail_npu(path + " is that of the Python wheel and works only in a process that runs Python (" + error + ")",
              "set NPU_TRAIN_PYTHON to the interpreter of its environment, which npu_train then uses, in place of NPU_TRAIN_TORCH_NPU");
-  // sim_cann: one of its libraries next to the libascendcl.so of another CANN
+  // Includes sim_cann's symbols, which are missing if one of its libraries is loaded next to the libascendcl.so of another CANN.
   if (starts_with_any(symbol, {"acl", "Hccl", "hccl", "rt", "ge", "_ZN2ge", "_ZNK2ge", "Msprof", "_ZN8sim_cann", "_ZNK8sim_cann"}))
     fail_npu(path + " does not fit the CANN that is loaded: " + error, how_to_get_cann());
   if (missing.starts_with("libtorch") || missing.starts_with("libc10") || !symbol.empty())

@@ -5,19 +5,19 @@
 
 namespace npu_train::detail {
 
-// Returns "2.13": the minor version of libtorch, and of the torch_npu that fits it.
+// Returns the minor version of libtorch, "2.13", which is also that of the fitting torch_npu.
 std::string torch_minor();
 
-// Returns the sentence that names torch_npu, for the environment of the interpreter `python`, and CANN.
+// Returns a sentence for users that names the torch_npu and the CANN to install, for the environment of the interpreter `python`.
 std::string what_to_install(const std::string& python = "python3");
 
 // Throws Error(Device).
 [[noreturn]] void fail_npu(const std::string& what, const std::string& hint);
 
-// Error(Device) if `version` of the torch_npu at `path` does not fit libtorch.
+// Error(Device) if the version `version` of the torch_npu at `path` does not fit libtorch.
 void check_torch_npu_version(const std::string& path, const std::string& version);
 
-// Throws the Error(Device) for `error`, the loader's text for the library at `path`.
+// Throws Error(Device) that explains `error`, the loader's text for the library at `path`.
 [[noreturn]] void explain_loading(const std::string& path, const std::string& error);
 
 }  // namespace npu_train::detail

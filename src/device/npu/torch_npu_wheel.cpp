@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPythonVariable = "NPU_TRAIN_PYTHON";
 
-// The import of torch would import torch_npu as a plugin, and hide the reason if that fails. The variable is the host's, which gets it
-// back.
+// Turns off torch's plugins during the import: importing torch would import torch_npu as a plugin, and hide the reason if that fails. The
+// host program's value of the variable is restored.
 constexpr const char* kImport = R"(
 import os
 variable = 'TORCH_DEVICE_BACKEND_AUTOLOAD'
@@ -74,7 +74,7 @@ void check_environment(const PythonEnvironment& environment) {
 
 bool import_failed = false;
 
-// Importing torch sets libtorch's default dtype.
+// Imports torch_npu and restores libtorch's default dtype, which the import of torch sets.
 void import_torch_npu(const std::string& python, const std::string& library) {
   const auto dtype = c10::get_default_dtype();
   const auto answer = run_python(kImport);
@@ -84,7 +84,8 @@ void import_torch_npu(const std::string& python, const std::string& library) {
   if (!answer.ok()) explain_import(python, library, answer.error);
 }
 
-// Both synchronise the devices and end CANN: torch_npu registers its shutdown with atexit, which only the end of an interpreter would run.
+// Runs what the modules registered with atexit, which only the end of an interpreter would run. That synchronises the devices and ends
+// CANN.
 void end_python_modules() { run_in_torch_npu_python("import atexit\natexit._run_exitfuncs()\n"); }
 
 }  // namespace

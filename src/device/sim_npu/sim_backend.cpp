@@ -26,7 +26,7 @@ namespace {
 using detail::AscendChip;
 constexpr const char* kFile = "libnpu_train_sim_npu.so";
 
-// Ends the calling thread's team. Asks the OpenMP runtime that libtorch has loaded: the compiler may link another one, or none.
+// Ends the calling thread's OpenMP team. Calls the runtime that libtorch has loaded, because the compiler may link another one, or none.
 void end_host_team() {
   constexpr int kSoft = 1;  // omp_pause_soft
   static auto* const pause = reinterpret_cast<int (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_pause_resource_all"));
@@ -52,7 +52,7 @@ bool saturates(const SimNpuOptions& o) {
   return wanted;
 }
 
-// The loaded simulator of the process.
+// The process's simulator, once it is loaded.
 struct Plugin {
   SimNpuOptions options;
   npu_train_sim_read_counters_fn* read_counters;
@@ -125,9 +125,9 @@ class SimNpuBackend final : public GenericBackend {
             .bf16_collectives = chip_of(plugin->options.soc).bf16,
             .ranks_by_powers_of_two = chip_of(plugin->options.soc).rings};
   }
-  // Autograd runs a device's backward pass in a separate thread, where the simulator's kernels use another team of host threads. libgomp
-  // also counts the caller's idle team; if threads outnumber processors, they sleep between loops instead of spinning, which costs a
-  // seventh of a ResNet-50 step. Therefore each side ends its team before the other one continues.
+  // Ends the host threads' team of each side before the other side continues. Autograd runs a device's backward pass in a separate thread,
+  // where the simulator's kernels use another team. libgomp also counts the caller's idle team; if threads outnumber processors, they sleep
+  // between loops instead of spinning, which costs a seventh of a ResNet-50 step.
   void backward(const at::Tensor& loss) const override {
     end_host_team();
     if (loss.requires_grad())

@@ -10,9 +10,9 @@
 
 namespace npu_train {
 
-/// Captured device work. A replay runs the same kernels on the same memory: the caller refills the tensors that the work reads, in place;
-/// tensors that it created are overwritten. Each replay draws new random numbers. Decisions of the host during the capture (branches on
-/// values, numbers that it drew) are fixed.
+/// Captured device work. A replay runs the same kernels on the same memory: the caller refills, in place, the tensors that the work reads,
+/// and the tensors that the work created are overwritten. Each replay draws new random numbers. Decisions that the host made during the
+/// capture (branches on values, numbers that it drew) are fixed.
 class DeviceGraph {
  public:
   /// Returns why `device` does not support capture; "" if it does.

@@ -1,10 +1,10 @@
 /// Reuses host memory for large tensors.
 ///
 /// For each tensor of some hundred kilobytes, the C library requests new pages from the system, and returns them when the tensor is freed.
-/// A training step allocates gigabytes in this way, and the system finds, clears and maps all pages again: 10 to 20 % of a step of a
-/// convolutional network on the CPU. The arena reserves address space once (in huge pages if available) and places each block in the
-/// smallest sufficient gap (about 2 % above the peak of live tensors for ResNet-50; the C library's heap, set to keep its memory, takes 15
-/// %).
+/// A training step allocates gigabytes in this way, and the system must find, clear and map all pages again: this takes 10 to 20 % of a
+/// step of a convolutional network on the CPU. The arena reserves address space once (in huge pages if available) and places each block in
+/// the smallest sufficient gap (about 2 % above the peak of live tensors for ResNet-50; the C library's heap, set to keep its memory, takes
+/// 15 %).
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -21,9 +21,9 @@ struct HostArenaStats {
   size_t reserved = 0;    ///< address space; 0 if the system refused it (limits, strict overcommit): then the arena is not used
 };
 
-/// During its lifetime, CPU tensors of at least 64 KiB come from the arena, in all threads. Smaller ones, and those that do not fit, come
-/// from the previous allocator, which the destructor restores. Meant for the main function of a program; libraries that do not own the
-/// process should not use it. Scopes nest. Blocks may outlive the scope; the process keeps freed memory until `trim`.
+/// In its scope, CPU tensors of at least 64 KiB come from the arena, in all threads. Smaller ones, and those that do not fit, come from the
+/// previous allocator, which the destructor restores. Meant for the main function of a program; libraries that do not own the process
+/// should not use it. Scopes nest. Blocks may outlive the scope; the process keeps freed memory until `trim`.
 class HostArena {
  public:
   HostArena();
@@ -39,8 +39,8 @@ class HostArena {
   c10::Allocator* before_;
 };
 
-/// Returns an arena for the main function of a program, or null if the environment variable NPU_TRAIN_ALLOCATOR is `system` (`arena` or
-/// unset: an arena). Without an arena every tensor comes from the C library, or from a replacement by LD_PRELOAD (mimalloc, jemalloc).
+/// Returns an arena for the main function of a program; null if the environment variable NPU_TRAIN_ALLOCATOR is `system` (`arena` or unset:
+/// an arena). Without an arena, every tensor comes from the C library, or from a replacement by LD_PRELOAD (mimalloc, jemalloc).
 /// Error(Usage) for another value.
 std::unique_ptr<HostArena> host_arena_from_environment();
 

@@ -1,4 +1,4 @@
-/// Current and peak bytes of tensors. Exact, whereas the resident set of the process counts pages.
+/// Current and peak bytes of tensors: exact, while the resident set of a process counts pages.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -15,7 +15,7 @@ namespace npu_train {
 
 /// Counts the bytes of host memory that tensors allocate until the end of the scope, in this thread and in the threads of backward passes
 /// that it starts. Earlier blocks, and their release, do not count; other threads are not affected. libtorch's profiler uses the same
-/// mechanism: of a profiler and a LiveBytes that nest, only the inner one counts.
+/// mechanism: if a profiler and a LiveBytes are nested, only the inner one counts.
 class LiveBytes {
  public:
   LiveBytes();

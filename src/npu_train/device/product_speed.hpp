@@ -1,4 +1,4 @@
-/// The measured speed of a device's matrix products: a reference for the speed of models.
+/// The measured speed of a device's matrix products, a reference for the speed of models.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,8 +9,8 @@
 
 namespace npu_train {
 
-/// Returns the floating point operations per second (a multiply-add is 2) of the fastest of `repeats` products of two square matrices of
-/// `size`, after one warm-up. On a CPU, uses libtorch's current threads. Rethrows errors of the device.
+/// Returns floating-point operations per second (a multiply-add is 2): the best of `repeats` products of two square matrices of `size`,
+/// after one warm-up. On a CPU, uses libtorch's current number of threads. Rethrows errors of the device.
 double gemm_flops(const Device& device, c10::ScalarType dtype = c10::ScalarType::Float, int64_t size = 2048, int64_t repeats = 5);
 
 /// Returns whether the device has hardware units for products in bf16 or fp16, so that their speed is a useful reference. False for fp32.

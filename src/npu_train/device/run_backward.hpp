@@ -5,8 +5,8 @@
 
 namespace npu_train {
 
-/// DeviceBackend::backward() of the device of `loss`. Functions and hooks of the program run in it: an exception of theirs is Error(Usage)
-/// at "backward".
+/// Calls DeviceBackend::backward() for the device of `loss`. Functions and hooks of the program run inside; an exception from them is an
+/// Error(Usage) at "backward".
 void run_backward(const at::Tensor& loss);
 
 }  // namespace npu_train

@@ -1,10 +1,10 @@
-/// CPU threads of libtorch's operators, for a scope.
+/// Sets the number of CPU threads of libtorch's operators for a scope.
 #pragma once
 
 namespace npu_train {
 
-/// Sets the number of threads during its lifetime. The number affects the last bits of sums, so bit-exact repetition requires the same
-/// number. libtorch has one number per process; threads started by autograd inherit it.
+/// Sets the number of threads in its scope. The number affects the last bits of sums, so a bit-exact repetition requires the same number.
+/// libtorch has one number per process; threads started by autograd inherit it.
 class ThreadCount {
  public:
   /// `threads` <= 0 leaves the number unchanged.

@@ -1,4 +1,4 @@
-/// The Python interpreter that has imported torch_npu: what the wheel's library does not export is called through it.
+/// The Python interpreter that has imported torch_npu. It provides the functions that the wheel's library does not export.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@ namespace npu_train::detail {
 /// True if an interpreter of this process has imported torch_npu.
 bool has_torch_npu_in_python();
 
-/// Runs statements in that interpreter and returns str() of the variable `result` that they set. std::runtime_error if they raise.
+/// Runs statements in that interpreter, and returns str() of the variable `result` that they set. Throws std::runtime_error if they raise
+/// an exception.
 std::string run_in_torch_npu_python(const std::string& code);
 
 }  // namespace npu_train::detail
