@@ -30,7 +30,7 @@ std::string shape_of(const OnnxValue& input, const std::vector<int64_t>& batches
   return input.name + ":" + join(sizes, ",");
 }
 
-// AIPP computes out = (in - min) * var_reci per channel, on bytes.
+// Returns the configuration of AIPP, which computes out = (in - min) * var_reci per channel, on bytes.
 std::string aipp_text(const OnnxValue& input, const AtcOptions& atc) {
   const auto channels = static_cast<size_t>(input.shape[1].size);
   check(atc.mean.size() == channels && atc.std.size() == channels, ErrorKind::Usage, kAtc, "the normalisation has ", atc.mean.size(),
@@ -78,7 +78,7 @@ AtcJob write_atc_job(const std::filesystem::path& model, const OnnxExport& expor
   const bool image = !exported.inputs.empty() && is_image(exported.inputs[0]);
   job.command = {"atc", "--framework=5", "--model=" + model.string(), "--output=" + stem.string(), "--soc_version=" + chip.soc(),
                  std::string("--input_format=") + (image ? "NCHW" : "ND"), "--input_shape=" + join(shapes, ";"),
-                 // fp32: ATC selects the operators that may compute in fp16; fp16: the file already determines them.
+                 // For fp32, ATC selects the operators that may compute in fp16; for fp16, the file already determines them.
                  std::string("--precision_mode=") + (options.dtype == at::kHalf ? "must_keep_origin_dtype" : "allow_mix_precision")};
   if (atc.batches.size() > 1) {
     std::vector<std::string> sizes;

@@ -38,7 +38,7 @@ bool is_elementwise(const std::string& op) {
   return op == "Add" || op == "Sub" || op == "Mul" || op == "Div" || op == "Max" || op == "Min";
 }
 
-// Operators that only move elements keep the type of their input.
+// Returns whether an operator only moves elements: such an operator keeps the type of its input.
 bool only_moves(const std::string& op) {
   static const std::set<std::string> ops{"Transpose", "Reshape",        "Flatten", "Squeeze", "Unsqueeze", "Slice",
                                          "Gather",    "GatherElements", "Split",   "Expand",  "Tile",      "Identity"};
@@ -113,7 +113,7 @@ class Converter {
             "; hint: export in fp32, or use ", "-inf in masks");
       out_.initializers.emplace_back(name, converted);
       if (value.numel() > 1 || read_in_fp32_.count(name) == 0) continue;
-      // A number that is read in both types: also kept in fp32, so that an epsilon too small for fp16 is not lost.
+      // Keeps a number that is read in both types also in fp32, so that an epsilon too small for fp16 is not lost.
       const auto exact = free_name(name, true);
       casts_[{name, true}] = exact;
       out_.initializers.emplace_back(exact, value);
@@ -144,7 +144,7 @@ class Converter {
   }
 
   void convert(const Node& node) {
-    // Outputs of the graph keep their types.
+    // Keeps the types of the graph's outputs.
     if (node.op == "Identity" && is_float(node.outputs[0]) && is_output(node.outputs[0]) && in_fp32_.count(node.inputs[0]) == 0)
       return add_cast(node.inputs[0], node.outputs[0], true);
     const bool fp32 = fp32_nodes_.count(node.name) != 0 || (node.op == "Identity" && is_output(node.outputs[0]));

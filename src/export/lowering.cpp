@@ -35,7 +35,7 @@ OnnxModel Lowering::run() {
   const auto& graph = records_.graph();
   for (size_t v = 0; v < graph.values().size(); ++v) constant_[v] = graph.values()[v].given_by == detail::GraphValue::kOutside;
   for (const auto& value : graph.values())
-    if (!value.name.empty()) used_.insert(value.name);  // reserve the names of weights
+    if (!value.name.empty()) used_.insert(value.name);  // reserves the names of weights
   for (const auto& result : graph.results())
     check(used_.insert(result.name).second, ErrorKind::Usage, kExport, "an output and another output or weight have the name '",
           result.name, "'; hint: give the outputs other names");
@@ -108,7 +108,7 @@ void Lowering::lower(size_t op) {
   row->lower(call);
 }
 
-// True if all inputs of the operator are constant, so that its recorded results can be stored instead; false if a later operator changed
+// True if all inputs of the operator are constant, so that its recorded results can be stored instead. False if a later operator changed
 // the memory of the results.
 bool Lowering::folds(size_t op) const {
   const auto& graph = records_.graph();
@@ -121,7 +121,7 @@ bool Lowering::folds(size_t op) const {
       if (!records_.tensor(value, r).sizes().equals(records_.tensor(value).sizes())) return false;
     const auto* storage = graph.values()[value].storage;
     if (const auto found = writes_.find(storage); found != writes_.end() && found->second.back() > op) return false;
-    // Views of weights remain operators: the weight keeps its name and, if tied, is in the file only once.
+    // Keeps views of weights as operators, so that a weight keeps its name and, if tied, is in the file only once.
     for (const auto read : made.reads)
       if (!graph.values()[read].name.empty() && graph.values()[read].storage == storage && find_row(made.name(), opset()) != nullptr)
         return false;
@@ -129,7 +129,7 @@ bool Lowering::folds(size_t op) const {
   return true;
 }
 
-// True if the operator gives no tensor, but a number or a decision for the host, which the file fixes.
+// True if the operator returns no tensor, but a number or a decision for the host, which the file fixes.
 bool Lowering::host_reads(size_t op) {
   const auto& made = records_.graph().ops()[op];
   if (!made.gives.empty()) return false;

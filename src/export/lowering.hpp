@@ -23,29 +23,29 @@ class Lowering {
   OnnxModel run();
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // ---- for the rows
+  // ---- used by the rows
 
   int64_t opset() const { return model_.opset; }
   const Records& records() const { return records_; }
   /// Adds a node with one output; returns the output's name.
   std::string node(const std::string& op, Names inputs, Attributes attributes = {});
   Names nodes(const std::string& op, Names inputs, size_t outputs, Attributes attributes = {});
-  /// Constants; equal ones are stored once.
+  /// Return constants; equal ones are stored once.
   std::string ints(const Ints& values);
   std::string number(const c10::Scalar& value, at::ScalarType type);
   std::string constant(const std::string& name, const at::Tensor& value);
-  /// Returns a 1-D int64 tensor with the sizes.
+  /// Returns the sizes as a 1-D int64 tensor.
   std::string shape(const Sizes& sizes);
   std::string reshape(const std::string& x, const Sizes& sizes);
   std::string cast(const std::string& x, at::ScalarType from, at::ScalarType to);
-  /// During its lifetime, new nodes are marked as Node::keeps_fp32.
+  /// In its scope, new nodes are marked as Node::keeps_fp32.
   class Fp32Nodes;
   /// Returns the name of a value; for a constant, the name of its initializer.
   std::string name_of(size_t value);
   /// Returns whether the value is the same for every input.
   bool is_constant(size_t value) const { return constant_[value]; }
   void set_name(size_t value, std::string name) { names_[value] = std::move(name); }
-  /// Error(Usage) about the operator that is being lowered.
+  /// Throws Error(Usage) about the operator that is being lowered.
   [[noreturn]] void refuse(const std::string& why, const std::string& hint) const;
 
  private:
@@ -63,12 +63,12 @@ class Lowering {
 
   const Records& records_;
   OnnxModel model_;
-  std::vector<std::string> names_;                               // by value; "" if not named yet
-  std::vector<bool> constant_;                                   // by value
-  std::unordered_map<const void*, std::vector<size_t>> writes_;  // by storage: operators that change it
-  std::unordered_set<std::string> used_;                         // used names
-  std::unordered_map<std::string, std::string> once_;            // initializers by content
-  std::vector<std::string> free_names_;                          // by free size: name of a tensor [1] with its value
+  std::vector<std::string> names_;                               // names by value; "" if not named yet
+  std::vector<bool> constant_;                                   // by value: is it constant
+  std::unordered_map<const void*, std::vector<size_t>> writes_;  // for each storage, the operators that change it
+  std::unordered_set<std::string> used_;                         // names in use
+  std::unordered_map<std::string, std::string> once_;            // names of initializers by their content
+  std::vector<std::string> free_names_;                          // for each free size, the name of a tensor [1] with its value
   std::vector<std::string> warnings_;
   size_t op_ = 0;  // index of the operator being lowered
   bool fp32_nodes_ = false;
@@ -85,7 +85,7 @@ class Lowering::Fp32Nodes {
   Lowering& to_;
 };
 
-/// An operator of the forward, for the function of its row.
+/// An operator of the forward, as the argument of its row's function.
 class Call {
  public:
   Call(Lowering& to, size_t op);
@@ -109,7 +109,7 @@ class Call {
   std::string text(size_t i) const { return op().args[i].toStringRef(); }
   /// Returns a list of integers, or a single integer as a list; empty for None.
   Ints ints(size_t i) const;
-  /// Returns a list of integers; a single one is repeated for `count` dimensions.
+  /// Returns a list of integers; a single one is repeated `count` times, once for each dimension.
   Ints ints(size_t i, size_t count) const;
   /// Returns argument `i`; a negative value counts from the end.
   int64_t axis(size_t i, int64_t rank) const;

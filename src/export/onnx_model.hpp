@@ -1,4 +1,4 @@
-// An ONNX model in memory: made by the lowering, written as a file.
+// An ONNX model in memory: the lowering makes it, and the writer stores it as a file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ struct Node {
   Names inputs{};  ///< "" omits an optional input
   Names outputs{};
   Attributes attributes{};
-  bool keeps_fp32 = false;  ///< also in an fp16 model; not written to files
+  bool keeps_fp32 = false;  ///< stays fp32 in an fp16 model; not written to files
 };
 
 struct Dim {
@@ -49,7 +49,7 @@ struct OnnxModel {
 
 /// Error(Usage) for a dtype that ONNX does not support; `what` names the tensor.
 proto::DataType data_type(at::ScalarType type, const std::string& what);
-/// The dtype of a type that data_type() gave; `where` names the node.
+/// Returns the dtype for a type that data_type() has returned; `where` names the node.
 at::ScalarType scalar_type(int32_t data_type, const std::string& where);
 
 }  // namespace npu_train::onnx

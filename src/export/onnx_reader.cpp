@@ -18,7 +18,7 @@ using protozero::pbf_reader;
 
 constexpr uint64_t kMaxModelBytes = uint64_t{1} << 31;  // limit of protocol buffers
 
-// Moves to the next field of this number that has a length. One of another kind, in a damaged file, is skipped.
+// Moves to the next field of this number that has a length. Skips one of another kind, which a damaged file may have.
 template <class Field>
 bool next_of(pbf_reader& in, Field field) {
   return in.next(static_cast<protozero::pbf_tag_type>(field), protozero::pbf_wire_type::length_delimited);
@@ -62,7 +62,7 @@ std::vector<std::filesystem::path> data_files_of(const std::filesystem::path& pa
       if (name.starts_with(prefix) && name.ends_with(".data") && name.find('/') == std::string::npos)
         out.push_back(path.parent_path() / name);
   } catch (const std::exception&) {
-    out.clear();  // not a model written by write_onnx
+    out.clear();  // write_onnx has not written this model
   }
   return out;
 }

@@ -26,7 +26,7 @@ struct Place {
 };
 struct DataFile {
   std::string name;
-  std::vector<std::optional<Place>> places;  // by initializer; nullopt: in the model's file
+  std::vector<std::optional<Place>> places;  // place of each initializer; nullopt: in the model's file
 };
 
 template <class Field>
@@ -36,7 +36,7 @@ constexpr protozero::pbf_tag_type tag(Field field) {
 
 at::Tensor on_host(const at::Tensor& t) { return t.detach().to(at::kCPU).contiguous(); }
 
-// Returns 8 for ONNX 1.10 (opset 15) to 1.13 (18), 9 for 1.14 and 1.15 (19, 20).
+// Returns the IR version: 8 for ONNX 1.10 (opset 15) to 1.13 (18), 9 for 1.14 and 1.15 (19, 20).
 int64_t ir_version(int64_t opset) { return opset <= 18 ? 8 : 9; }
 
 void write_entry(pbf_writer& owner, protozero::pbf_tag_type field, const std::string& key, const std::string& value) {
@@ -194,10 +194,10 @@ WrittenModel write_onnx(const std::filesystem::path& path, const OnnxModel& mode
   }
   file.write(encoded(model, data ? &*data : nullptr));
   out.bytes = file.size();
-  if (weights_file) weights_file->commit();  // commit before the file that refers to it
+  if (weights_file) weights_file->commit();  // first, because the other file refers to it
   try {
     file.commit();
-  } catch (...) {  // keep the data file if an earlier export with the same weights refers to it
+  } catch (...) {  // keeps the data file if an earlier export with the same weights refers to it
     const bool of_earlier = std::find(before.begin(), before.end(), out.data) != before.end();
     if (std::error_code ignored; weights_file && !of_earlier) std::filesystem::remove(out.data, ignored);
     throw;

@@ -16,8 +16,8 @@ struct WrittenModel {
 };
 
 /// Writes the model to `path`, completely or not at all. If the weights exceed `external_above` bytes in total, those of at least 1 KiB go
-/// into a data file in the same folder, aligned to 4096 bytes: PATH.<hash of the content>.data. Its name depends on its content, so an
-/// older model at `path` stays valid until it is replaced; then its data file is removed. Error(Checkpoint) if a file cannot be written.
+/// into a data file in the same folder, aligned to 4096 bytes: PATH.<hash of the content>.data. The name depends on the content, so an
+/// older model at `path` stays valid until it is replaced; its data file is then removed. Error(Checkpoint) if a file cannot be written.
 WrittenModel write_onnx(const std::filesystem::path& path, const OnnxModel& model, uint64_t external_above);
 
 }  // namespace npu_train::onnx

@@ -10,13 +10,13 @@
 
 namespace npu_train::onnx {
 
-/// A file and a batch, of which the graph reads some fields.
+/// A file, and a batch of which its graph reads some fields.
 struct FileRun {
   std::filesystem::path file;
   Batch inputs;
 };
 
-/// The outputs of a file, or why onnxruntime cannot run it.
+/// The outputs of a file, or the reason why onnxruntime cannot run it.
 struct FileResult {
   Outputs outputs;
   std::string error;
@@ -27,8 +27,8 @@ struct OnnxruntimeResults {
   std::vector<FileResult> files;
 };
 
-/// Runs files one after the other in one process. Python is the program that NPU_TRAIN_ONNX_PYTHON names, or else `python3`: Error(Device)
-/// if it is absent or cannot import onnxruntime, Error(Data) with its message if it does not end as it should.
+/// Runs files one after the other in one process of the Python that NPU_TRAIN_ONNX_PYTHON names, by default `python3`. Error(Device) if
+/// that Python is missing or cannot import onnxruntime; Error(Data), with its message, if it fails otherwise.
 OnnxruntimeResults run_onnxruntime(const std::vector<FileRun>& runs);
 
 }  // namespace npu_train::onnx

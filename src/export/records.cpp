@@ -16,10 +16,10 @@
 namespace npu_train::onnx {
 namespace {
 
-// Recorded batch sizes; neither is 1, because a size of 1 broadcasts.
+// Recorded batch sizes. Neither is 1, because a size of 1 broadcasts.
 constexpr int64_t kBatch = 2, kOtherBatch = 3;
 
-// Image sizes are fixed unless the caller names them: compilers need fixed sizes, and few networks accept any size.
+// Image sizes are fixed unless the caller names them, because compilers need fixed sizes, and few networks accept any size.
 bool free_by_default(const std::string& name) { return name != "height" && name != "width"; }
 
 // Returns `size` rows along a dimension, truncated or repeated.
@@ -127,7 +127,7 @@ void Records::choose_free_sizes(const Batch& example, const std::vector<std::str
           dynamic.empty() ? free_by_default(extent.name) : std::find(dynamic.begin(), dynamic.end(), extent.name) != dynamic.end();
       if (!wanted) continue;
       const auto usual = example.at(spec.name).size(static_cast<int64_t>(d));
-      // Smaller, because a table of positions may end at the usual size.
+      // Makes the other value smaller, because a table of positions may end at the usual size.
       if (extent.name == "batch")
         free_.push_back({extent.name, kBatch, kOtherBatch});
       else

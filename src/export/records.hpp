@@ -24,10 +24,10 @@ struct Subject {
   ParameterSet parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
   std::vector<InputSpec> inputs;      ///< empty: all fields of the example
-  const char* where = "export_onnx";  ///< source of errors
+  const char* where = "export_onnx";  ///< for error messages
 };
 
-/// A free size: its value in the first record, and in the record that varies it.
+/// A free size: its value in the first record, and in the record in which it varies.
 struct FreeSize {
   std::string name;
   int64_t base = 0;
@@ -74,7 +74,7 @@ class Records {
   std::vector<FreeSize> free_;
   std::vector<Batch> batches_;
   std::vector<detail::OpGraph> graphs_;
-  std::vector<std::vector<at::Tensor>> tensors_;  // by record, then by value
+  std::vector<std::vector<at::Tensor>> tensors_;  // tensor by record, then by value
 };
 
 /// True if an operator ("size", "numel") reads no element of its tensors.

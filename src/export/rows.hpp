@@ -13,7 +13,7 @@ struct Row {
   const char* name;  ///< operator without "aten::" and without the underscore of in-place forms
   int64_t from, to;  ///< first and last opset of the row
   void (*lower)(Call&);
-  /// True if arguments may be sizes that differ between records; the row reads them with Call::size.
+  /// true: arguments may be sizes that differ between records; the row reads them with Call::size.
   bool sizes = false;
 };
 

@@ -14,7 +14,7 @@ void unary(Call& c, const char* op, Attributes attributes = {}) {
 
 std::string number_like(Call& c, double value) { return c.to.number(value, c.type()); }
 
-// Functions of several nodes are computed in fp32 (Fp32Nodes), so that they round once, like those of one node.
+// Computes in fp32 (Fp32Nodes), like all functions of several nodes here, so that it rounds once, as a single node does.
 void silu(Call& c) {
   const Lowering::Fp32Nodes fp32(c.to);
   c.give(c.to.node("Mul", {c.input(0), c.to.node("Sigmoid", {c.input(0)})}));
@@ -68,7 +68,7 @@ void softplus(Call& c) {
   c.give(c.to.node("Div", {c.to.node("Softplus", {c.to.node("Mul", {c.input(0), factor})}), factor}));
 }
 
-// Absent limits are infinite.
+// Clamps between two optional limits; an absent limit is infinite.
 void clip(Call& c, size_t low, size_t high) {
   const auto type = c.result().scalar_type();
   if (c.op().tensor(low) || (high < c.op().args.size() && c.op().tensor(high)))
@@ -77,7 +77,7 @@ void clip(Call& c, size_t low, size_t high) {
   c.give(c.to.node("Clip", {c.operand(0, type), limit(low), limit(high)}));
 }
 
-constexpr size_t kAbsent = 99;  // beyond the arguments
+constexpr size_t kAbsent = 99;  // no index of an argument
 
 void rsqrt(Call& c) { c.give(c.to.node("Reciprocal", {c.to.node("Sqrt", {c.input(0)})})); }
 
@@ -112,7 +112,7 @@ void div(Call& c) {
   if (mode == "floor") c.to.set_name(c.op().gives[0], c.to.node("Floor", {c.to.name_of(c.op().gives[0])}));
 }
 
-// Compares the operands in libtorch's promoted dtype.
+// Compares the operands in the dtype to which libtorch promotes them.
 std::string compared(Call& c, const char* op) {
   const auto type = c.op().tensor(1) ? at::result_type(c.tensor(0), c.tensor(1)) : at::result_type(c.tensor(0), c.op().args[1].toScalar());
   return c.to.node(op, {c.operand(0, type), c.operand(1, type)});

@@ -127,7 +127,7 @@ void layer_norm(Call& c) {
                    {{"axis", -static_cast<int64_t>(shape.size())}, {"epsilon", c.number(4)}}));
 }
 
-// For opsets below 17, which lack LayerNormalization.
+// Composes the layer norm from other operators, for opsets below 17, which lack LayerNormalization.
 void layer_norm_of_parts(Call& c) {
   const Lowering::Fp32Nodes fp32(c.to);
   const auto count = static_cast<int64_t>(c.ints(1).size());
@@ -162,7 +162,7 @@ void matmul(Call& c) { c.give(c.to.node("MatMul", {c.input(0), c.input(1)})); }
 
 void embedding(Call& c) { c.give(c.to.node("Gather", {c.input(0), c.input(1)}, {{"axis", int64_t{0}}})); }
 
-// Returns the mask that is added to the scores to hide later keys from each query.
+// Returns a mask which, added to the scores, hides later keys from each query.
 std::string causal_mask(Call& c) {
   const auto queries = c.sizes_of(0), keys = c.sizes_of(1);
   const auto rows = queries[queries.size() - 2], columns = keys[keys.size() - 2];

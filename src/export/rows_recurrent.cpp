@@ -11,12 +11,13 @@ namespace {
 struct Cell {
   const char* op;
   std::vector<int64_t> gates;
-  size_t states;  // 1: h; 2: h and c
+  size_t states;  // number of states; 1: h; 2: h and c
 };
-const Cell kLstm{"LSTM", {0, 3, 1, 2}, 2};  // libtorch: i f g o; ONNX: i o f c
-const Cell kGru{"GRU", {1, 0, 2}, 1};       // libtorch: r z n; ONNX: z r h
+const Cell kLstm{"LSTM", {0, 3, 1, 2}, 2};  // gates in libtorch: i f g o; in ONNX: i o f c
+const Cell kGru{"GRU", {1, 0, 2}, 1};       // gates in libtorch: r z n; in ONNX: z r h
 
-// lstm.input(x, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first); gru.input has one state, h.
+// Arguments: lstm.input(x, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first); gru.input has a single
+// state, h.
 class Recurrent {
  public:
   Recurrent(Call& call, const Cell& cell) : c(call), cell_(cell), x_count_(1 + cell.states) {
@@ -37,7 +38,7 @@ class Recurrent {
     std::vector<Names> last(cell_.states);
     for (int64_t layer = 0; layer < layers_; ++layer) {
       const auto outputs = c.to.nodes(cell_.op, inputs(x, layer), 1 + cell_.states, attributes());
-      // [steps, directions, batch, hidden] -> [steps, batch, directions * hidden]
+      // Reorders [steps, directions, batch, hidden] to [steps, batch, directions * hidden].
       x = c.to.node("Reshape", {c.to.node("Transpose", {outputs[0]}, {{"perm", Ints{0, 2, 1, 3}}}), c.to.ints({0, 0, -1})});
       for (size_t s = 0; s < cell_.states; ++s) last[s].push_back(outputs[1 + s]);
     }

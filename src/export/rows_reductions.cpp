@@ -18,7 +18,7 @@ Ints reduced(Call& c, size_t i) {
   return axes;
 }
 
-// Axes are an input since opset 18 (ReduceSum: 13), before that an attribute.
+// Adds a reduction. Its axes are an input since opset 18 (ReduceSum: since 13), and an attribute before that.
 std::string reduce(Call& c, const std::string& op, const std::string& x, const Ints& axes, bool keep) {
   const int64_t from = op == "ReduceSum" ? 13 : 18;
   if (c.to.opset() >= from) return c.to.node(op, {x, c.to.ints(axes)}, {{"keepdims", static_cast<int64_t>(keep)}});
@@ -31,7 +31,7 @@ void sum_or_mean(Call& c, const std::string& op) {
   const auto axes = by_dim ? reduced(c, 1) : reduced(c, 99);
   const bool keep = by_dim && c.flag(2);
   const auto x = c.operand(0, c.result().scalar_type());
-  // Ascend's plugins support ReduceMean of opset 18 only with fixed axes; GlobalAveragePool works at every opset.
+  // Uses GlobalAveragePool, which works at every opset: Ascend's plugins support ReduceMean of opset 18 only with fixed axes.
   if (op == "ReduceMean" && c.rank() == 4 && axes == Ints{2, 3}) {
     const auto y = c.to.node("GlobalAveragePool", {x});
     return c.give(keep ? y : c.to.node("Flatten", {y}, {{"axis", int64_t{1}}}));

@@ -1,4 +1,4 @@
-// Shapes, slices and copies; tensors created from sizes.
+// Shapes, slices, copies, and tensors created from sizes.
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool is_one_number(const Ints& by_record) {
   return std::all_of(by_record.begin(), by_record.end(), [&](int64_t size) { return size == by_record[0]; });
 }
 
-// Uses 0 (keep the input's size) and one -1 if that suffices; otherwise computes the shape from the input sizes.
+// Writes the new shape with 0 (keep the input's size) and one -1 if that suffices; otherwise computes it from the input sizes.
 void reshape(Call& c) {
   if (same_shape_in_all_records(c)) return c.give(c.input(0));
   const auto from = c.op().reads[0], to = c.op().gives[0];
@@ -202,7 +202,7 @@ void triangle(Call& c, int64_t upper) {
   c.give(c.to.node("Trilu", {c.input(0), c.to.number(c.integer(1), at::kLong)}, {{"upper", upper}}));
 }
 
-// Elements shifted beyond one end reappear at the other.
+// Rotates: elements shifted beyond one end reappear at the other.
 void roll(Call& c) {
   const auto shifts = c.ints(1), dims = c.ints(2);
   if (dims.empty()) c.to.refuse("rolls the flattened tensor", "name the dimensions");

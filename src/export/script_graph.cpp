@@ -32,7 +32,7 @@ std::string identifier(const std::string& name) {
 
 std::vector<at::Tensor> tensors_in(const c10::IValue& value) { return detail::tensors_of(std::array<c10::IValue, 1>{value}); }
 
-// True if the operator draws random numbers; false for dropout(x, p, train=False), scaled_dot_product_attention(..., dropout_p=0.0).
+// True if the operator draws random numbers. False for dropout(x, p, train=False) and scaled_dot_product_attention(..., dropout_p=0.0).
 bool draws(const detail::GraphOp& op) {
   if (!op.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
   const auto& arguments = op.op.schema().arguments();
@@ -97,7 +97,7 @@ void GraphBuilder::add_operator(size_t op) {
   const auto& made = records_.graph().ops()[op];
   if (host_reads(op)) return;
   if (host_fills(op)) {
-    constant_[made.gives[0]] = true;  // value_of() uses its content
+    constant_[made.gives[0]] = true;  // so that value_of() uses its content
     return;
   }
   must_be_repeatable(op);
@@ -125,7 +125,7 @@ void GraphBuilder::must_be_repeatable(size_t op) const {
   }
 }
 
-// True if the operator gives no tensor, but a number or a decision for the host, which the file fixes.
+// True if the operator returns no tensor, but a number or a decision for the host, which the file fixes.
 bool GraphBuilder::host_reads(size_t op) {
   const auto& made = records_.graph().ops()[op];
   if (!made.gives.empty()) return false;
@@ -141,7 +141,7 @@ bool GraphBuilder::host_reads(size_t op) {
   return true;
 }
 
-// True for at::tensor({1, 2}): an empty tensor whose elements the host writes without an operator.
+// True for an empty tensor whose elements the host writes without an operator, as in at::tensor({1, 2}).
 bool GraphBuilder::host_fills(size_t op) const {
   static const std::set<std::string> overwriting{"fill", "zero", "copy", "arange", "normal", "uniform", "eye"};
   const auto& made = records_.graph().ops()[op];
@@ -226,7 +226,7 @@ jit::Value* GraphBuilder::attribute(const std::string& path) {
   if (made != nullptr) return made;
   const auto dot = path.rfind('.');
   auto* owner = dot == std::string::npos ? attributes_[""] : attribute(path.substr(0, dot));
-  // Inserted directly after the owner and so before all operators, because the first reader may be anywhere.
+  // Inserts directly after the owner, and so before all operators, because the first reader may be anywhere.
   const jit::WithInsertPoint after_the_owner(owner->node()->next());
   return attributes_[path] = graph_->insertGetAttr(owner, path.substr(dot == std::string::npos ? 0 : dot + 1));
 }

@@ -26,7 +26,7 @@
 namespace npu_train::script {
 namespace {
 
-// Makes a TorchScript module with the submodules, parameters and buffers of a module, without methods.
+// Makes a TorchScript module that has the submodules, parameters and buffers of a module, but no methods.
 class ModuleMirror {
  public:
   // Copies the module. A tensor or module that is registered twice is shared in the copy, too.
@@ -40,7 +40,7 @@ class ModuleMirror {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> tensors_;
 };
 
-// Returns "BatchNorm2d" for torch::nn::BatchNorm2dImpl: the class name known to Python tools and ours.
+// Returns the class name that Python tools and ours know: "BatchNorm2d" for torch::nn::BatchNorm2dImpl.
 std::string class_name(const torch::nn::Module& module) {
   auto name = module.name();
   if (const auto end = name.find('<'); end != std::string::npos) name.resize(end);
@@ -120,7 +120,7 @@ std::vector<OnnxValue> outputs_of(const onnx::Records& records) {
 std::string bytes_of(const jit::Module& module, const TorchScriptExportOptions& options) {
   jit::ExtraFilesMap entries{{"npu_train.version", NPU_TRAIN_VERSION}};
   for (const auto& [key, value] : options.metadata) entries[key] = value;
-  const PlainStreams scope;  // a locale could print [1003] as "[1,003]" in the program text, which is a different list
+  const PlainStreams scope;  // otherwise a locale could print [1003] as "[1,003]" in the program text, which is a different list
   std::ostringstream out;
   module.save(out, entries);
   return out.str();

@@ -3,9 +3,9 @@
 ///   model.module->eval();
 ///   npu_train::export_onnx(model, npu_train::example_batch(model.inputs), "model.onnx");
 ///
-/// The forward runs at two batch sizes, in evaluation mode and without gradients, and its operators become ONNX nodes. Comparing the two
-/// runs shows which sizes depend on the batch, so that the batch stays free in the file. Control flow outside of tensor operators is fixed:
-/// loops keep their number of iterations, branches the path taken.
+/// The forward runs at two batch sizes, in evaluation mode and without gradients, and its operators become ONNX nodes. A comparison of the
+/// two runs shows which sizes depend on the batch, so that the batch stays free in the file. Control flow outside of tensor operators is
+/// fixed: loops keep their number of iterations, and branches keep the path taken.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,13 +25,13 @@ namespace npu_train {
 
 struct OnnxOptions {
   int64_t opset = 17;  ///< 15 to 20. ATC of CANN 8.0 accepts 11 to 15, CANN 8.5 to 18
-  /// fp32 or fp16. fp16: weights and arithmetic are fp16, except normalisation, softmax, exponentials, reductions and recurrent layers.
-  /// Inputs and outputs of the graph keep their dtypes.
+  /// fp32 or fp16. With fp16, weights and arithmetic are fp16, except normalisation, softmax, exponentials, reductions and recurrent
+  /// layers. Inputs and outputs of the graph keep their dtypes.
   at::ScalarType dtype = at::kFloat;
   /// Names of the sizes (InputSpec::shape) that stay free in the file; the others are fixed to the example's. Empty: all but "height" and
   /// "width".
   std::vector<std::string> dynamic{};
-  /// Weights with more bytes in total go into a second file next to the model. An ONNX file must be smaller than 2 GiB.
+  /// If the weights have more bytes in total, they go into a second file next to the model: an ONNX file must be smaller than 2 GiB.
   uint64_t external_above = 2'000'000'000;
   /// Additional entries of metadata_props; the version of npu_train is always included.
   std::vector<std::pair<std::string, std::string>> metadata{};
@@ -51,7 +51,7 @@ struct OnnxExport {
   uint64_t data_bytes = 0;       ///< size of `data`
   std::vector<OnnxValue> inputs{}, outputs{};
   std::map<std::string, int64_t> operators{};  ///< number of nodes by ONNX operator
-  std::map<std::string, int64_t> recorded{};   ///< number of operators of the forward by name ("aten::add.Tensor")
+  std::map<std::string, int64_t> recorded{};   ///< for each operator of the forward, by name ("aten::add.Tensor"), how often it occurs
   /// Decisions of the forward that depended on values and are now fixed in the file.
   std::vector<std::string> warnings{};
 };
@@ -60,8 +60,8 @@ struct OnnxExport {
 /// is an input with the free first dimension "batch"), with any number of rows. Inputs and outputs are named as in the batch and in
 /// Outputs. The module's mode is restored.
 ///
-/// Error(Usage) names operator, layer and remedy. It is thrown for an operator that has no form in this opset, draws random numbers or is
-/// in training mode; a view that is read after a write to its memory, or vice versa; a number that the host reads; a size that depends on a
+/// Error(Usage) names operator, layer and remedy. Causes: an operator that has no form in this opset, draws random numbers or is in
+/// training mode; a view that is read after a write to its memory, or vice versa; a number that the host reads; a size that depends on a
 /// free size, but not as a multiple; weights that are not fp32. Error(Checkpoint) if the file cannot be written.
 OnnxExport export_onnx(const Model& model, const Batch& example, const std::filesystem::path& to, const OnnxOptions& options = {});
 

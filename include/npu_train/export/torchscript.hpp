@@ -41,9 +41,9 @@ struct TorchScriptExport {
 /// Writes the model to `to`, completely or not at all. The module has the model's submodules, parameters and buffers, with their names and
 /// dtypes, and is fixed to evaluation mode. The model must be on the CPU; its mode is restored.
 ///
-/// Error(Usage) names operator, layer and remedy. It is thrown for an operator that draws random numbers or is unknown to TorchScript; a
-/// number that the host reads; a write to a constant; a size that depends on a free size, but not as a multiple. Error(Checkpoint) if the
-/// file cannot be written.
+/// Error(Usage) names operator, layer and remedy. Causes: an operator that draws random numbers or is unknown to TorchScript; a number that
+/// the host reads; a write to a constant; a size that depends on a free size, but not as a multiple. Error(Checkpoint) if the file cannot
+/// be written.
 TorchScriptExport export_torchscript(const Model& model, const Batch& example, const std::filesystem::path& to,
                                      const TorchScriptExportOptions& options = {});
 

@@ -1,6 +1,6 @@
-/// From an ONNX file to an offline model (.om) of Ascend's CANN: the command line of its compiler ATC, and the configuration of AIPP, which
-/// converts image bytes to network inputs on the chip. Based on CANN's documentation (ATC, AIPP configuration, CANN 8.0); not yet run with
-/// CANN itself.
+/// Compiles an ONNX file to an offline model (.om) of Ascend's CANN: the command line of its compiler ATC, and the configuration of AIPP,
+/// which converts image bytes to network inputs on the chip. Based on CANN's documentation (ATC, AIPP configuration, CANN 8.0); not yet run
+/// with CANN itself.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace npu_train {
 struct AtcOptions {
   std::string soc{};                ///< chip, such as "Ascend910B1" or "310P3", or a series, as in AscendOperators
   std::vector<int64_t> batches{1};  ///< batch sizes that the offline model accepts
-  /// Per-channel normalisation of images with values in [0, 1]; the offline model then accepts bytes (RGB888, or grey). Empty: it accepts
-  /// the inputs of the file.
+  /// Per-channel normalisation of images with values in [0, 1]; the offline model then accepts bytes (RGB888, or grey). Empty: the offline
+  /// model accepts the inputs of the file.
   std::vector<double> mean{}, std{};
 };
 
@@ -34,8 +34,8 @@ struct AtcJob {
 /// written.
 AtcJob write_atc_job(const std::filesystem::path& model, const OnnxExport& exported, const OnnxOptions& options, const AtcOptions& atc);
 
-/// Runs the command. Returns false if there is no program `atc`. Error(Device), with its last lines of output, if it fails or creates no
-/// file.
+/// Runs the command. Returns false if there is no program `atc`. Error(Device), with the last lines of its output, if it fails or creates
+/// no file.
 bool run_atc(const AtcJob& job);
 
 }  // namespace npu_train
