@@ -112,7 +112,7 @@ class CsvParser {
   std::string_view text_;
   const CsvLimits& limits_;
   char separator_;
-  std::string ends_;  // characters that end a plain cell
+  std::string ends_;  // characters at which a plain cell ends
   CsvTable table_;
   size_t at_ = 0;
   size_t line_ = 1;
@@ -131,7 +131,7 @@ bool read_number(std::string_view cell, double& out) {
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), out);
   if (end != cell.data() + cell.size() || error == std::errc::invalid_argument) return false;
   if (error == std::errc::result_out_of_range) {
-    // Beyond the range of a double: the rounded value, which from_chars does not provide.
+    // Returns the rounded value of a number beyond the range of a double, because from_chars does not provide it.
     const auto exponent = cell.find_first_of("eE");
     const bool tiny =
         exponent != std::string_view::npos ? cell.substr(exponent + 1).starts_with('-') : cell.find_first_of("123456789") > cell.find('.');
@@ -141,7 +141,7 @@ bool read_number(std::string_view cell, double& out) {
   return true;
 }
 
-// Whether a spreadsheet would compute the cell.
+// Returns whether a spreadsheet would compute the cell.
 bool begins_formula(std::string_view cell) {
   double number = 0;
   return !cell.empty() && std::string_view("=+-@").find(cell[0]) != std::string_view::npos && !read_number(cell, number);

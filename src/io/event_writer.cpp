@@ -17,7 +17,7 @@ namespace {
 
 double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// The parts of the protocol buffer encoding that an Event uses.
+// Encoding of protocol buffers, as far as an Event uses it.
 void put_varint(std::string& out, uint64_t value) {
   while (value >= 0x80) {
     out.push_back(static_cast<char>(value | 0x80));
@@ -55,8 +55,8 @@ uint32_t masked_crc(std::string_view data) {
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-// Readers process the files of a folder in name order, and names begin with a time. The new time must exceed that of every existing file,
-// including files of the same second or of a machine whose clock is ahead.
+// Returns a name for a new file. Readers process the files of a folder in name order, and names begin with a time. The new time must exceed
+// that of every existing file, including files of the same second or from a machine whose clock is ahead.
 std::string new_path(const std::string& dir) {
   constexpr std::string_view kStart = "events.out.tfevents.";
   std::error_code error;

@@ -84,7 +84,7 @@ WrittenFile write_file_atomic(const std::filesystem::path& path, std::string_vie
 }
 
 ReadableFile::ReadableFile(std::filesystem::path path, ErrorKind kind) : path_(std::move(path)), kind_(kind) {
-  // O_NONBLOCK: opening a pipe would otherwise wait for a writer.
+  // O_NONBLOCK, because opening a pipe would otherwise wait for a writer.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) throw Error(kind_, "file", path_.string() + ": cannot be opened: " + std::strerror(errno));
   struct stat status {};

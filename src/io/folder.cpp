@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kMiddle = ".tmp-";
 
-// Identifies the machine, because machines that share a disk may have processes with the same number.
+// Returns a name for the machine: two machines that share a disk may have processes with the same number.
 const std::string& machine_tag() {
   static const std::string tag = hex64(hash64(host_name())).substr(0, 6);
   return tag;
@@ -32,7 +32,7 @@ struct TemporaryName {
   int process = 0;
 };
 
-// Reads ".<name>.tmp-<machine>-<process>-<number>".
+// Parses ".<name>.tmp-<machine>-<process>-<number>".
 bool parse_temporary(std::string_view name, TemporaryName& out) {
   const auto at = name.rfind(kMiddle);
   if (name.empty() || name[0] != '.' || at == std::string_view::npos || at < 2) return false;
@@ -79,7 +79,7 @@ void exchange(const fs::path& fresh, const fs::path& path) {
   if (errno != EINVAL && errno != ENOSYS)
     detail::throw_write_error("AtomicDirectory", path, "the new folder cannot be moved into place", errno);
 #endif
-  // On file systems that cannot exchange names, `path` is missing for a moment, but no data is lost.
+  // On a file system that cannot exchange names, `path` is missing for a moment, but no data is lost.
   const auto aside = detail::temporary_beside(path);
   if (::rename(path.c_str(), aside.c_str()) != 0)
     detail::throw_write_error("AtomicDirectory", path, "the old folder cannot be renamed", errno);
@@ -128,7 +128,7 @@ void sync_folder(const fs::path& folder) {
 }  // namespace detail
 
 AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
-  if (!path_.has_filename()) path_ = path_.parent_path();  // "a/b/"
+  if (!path_.has_filename()) path_ = path_.parent_path();  // for "a/b/"
   check(path_.has_filename() && path_.filename() != "." && path_.filename() != "..", ErrorKind::Usage, "AtomicDirectory", "'",
         path_.string(), "' does not end in a folder name");
   std::error_code ignored;
@@ -139,7 +139,7 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
     const auto temporary = detail::temporary_beside(path_);
     std::error_code error;
     if (fs::create_directory(temporary, error)) temporary_ = temporary;
-    // A dead process with the same number (always 1 in containers) may have left this name: try the next one.
+    // A dead process with the same number (always 1 in containers) may have left this name, so try the next one.
     const bool taken = temporary_.empty() && !error && tries < 1000;
     if (temporary_.empty() && !taken)
       detail::throw_write_error("AtomicDirectory", path_, "cannot be created", error ? error.value() : EEXIST);
@@ -170,7 +170,7 @@ void AtomicDirectory::commit() {
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  const int code = error == std::errc::no_such_file_or_directory ? EACCES : error.value();  // mkdir in /proc returns ENOENT
+  const int code = error == std::errc::no_such_file_or_directory ? EACCES : error.value();  // because mkdir in /proc returns ENOENT
   if (error) detail::throw_write_error("folder", folder, "cannot be created", code);
   check(fs::is_directory(folder, error), ErrorKind::Checkpoint, "folder", folder.string(), ": exists and is not a folder");
 }
@@ -246,7 +246,7 @@ fs::path safe_join(const fs::path& folder, std::string_view name) {
   if (error) refuse("cannot be resolved");
   const auto [root_end, rest] = std::mismatch(root.begin(), root.end(), target.begin(), target.end());
   if (root_end != root.end() || rest == target.end()) refuse("leads out of its folder through a link");
-  // weakly_canonical does not resolve a broken link, but writing through it would lead out.
+  // Rejects broken links, which weakly_canonical does not resolve, but through which a write would lead out.
   for (auto path = root / relative; path != root; path = path.parent_path()) {
     if (fs::is_symlink(fs::symlink_status(path, error)) && !fs::exists(path, error)) refuse("goes through a broken link");
   }

@@ -43,7 +43,8 @@ bool is_shared(int fd) {
 }
 
 /// Locks the open file instead of the process (OFD lock): two objects of one process exclude each other, and closing another descriptor of
-/// the file does not release the lock. It covers one byte far after the content, because on SMB other processes cannot read a locked range.
+/// the file does not release the lock. The lock covers one byte far after the content, because on SMB other processes cannot read a locked
+/// range.
 KernelLock lock_file(int fd) {
   struct flock range {};
   range.l_type = F_WRLCK;
@@ -70,8 +71,8 @@ bool is_named(int fd, const fs::path& path) {
   return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
-// The open lock files of this process. An OFD lock belongs to the open file, so a forked child shares it and would keep it when the parent
-// is killed. Therefore each child closes its copies at once.
+// The open lock files of this process. An OFD lock belongs to the open file: a forked child would share the lock and keep it when the
+// parent is killed. Therefore each child closes its copies at once.
 class LockFiles {
  public:
   static LockFiles& all() {
@@ -155,7 +156,7 @@ bool FolderLock::Impl::watch(const std::string& found) const {
   return false;
 }
 
-/// Returns false if the file has been removed in the meantime: try again.
+/// Tries to take the lock. Returns false if the file has been removed in the meantime: try again.
 bool FolderLock::Impl::take() {
   fd = LockFiles::all().open(path);
   if (fd < 0) detail::throw_write_error(kLock, path, "cannot be created", errno);
@@ -184,7 +185,7 @@ int FolderLock::Impl::write_holder() const {
   return shared ? detail::sync_descriptor(fd) : 0;
 }
 
-/// Without kernel locks, the last process that wrote the file holds the lock.
+/// Confirms the lock without kernel locks, where the last process that wrote the file holds it.
 void FolderLock::Impl::confirm() const {
   std::this_thread::sleep_for(Seconds(std::min(1.0, options.beat)));
   if (const auto now = content_of(path); now != self.file()) refuse(now);
@@ -201,7 +202,7 @@ void FolderLock::Impl::beat() {
   while (!changed.wait_for(lock, Seconds(options.beat), [&] { return ended; })) {
     if (successor()) return;
     ++self.beat;
-    write_holder();  // also a retry after a temporary failure of the disk
+    write_holder();  // also retries after a temporary failure of the disk
   }
 }
 
@@ -236,7 +237,7 @@ FolderLock::FolderLock(fs::path folder, const FolderLockOptions& options) : impl
 }
 
 FolderLock::~FolderLock() {
-  // Unlinks while the lock is held: otherwise another process could open the file and then hold a lock of a removed file.
+  // Unlinks while the lock is held. Otherwise another process could open the file, and then hold the lock of a removed file.
   auto& self = *impl_;
   if (self.owner != ::getpid()) return;
   const auto named = detail::parse_holder(content_of(self.path));

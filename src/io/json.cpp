@@ -21,7 +21,7 @@ void check_kind(const Json& value, Json::Kind wanted, const std::string& where) 
   check(value.kind() == wanted, ErrorKind::Data, "json", where, ": ", name_of(value.kind()), "; it must be ", name_of(wanted));
 }
 
-// Returns the text in quotes. Also escapes characters that act on a terminal, which JSON does not require (\u009b).
+// Returns the text in quotes. Also escapes characters that affect a terminal, which JSON does not require (\u009b).
 std::string json_text(std::string_view text) {
   auto out = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (std::all_of(out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x7F; })) return out;
@@ -53,7 +53,7 @@ void write(const Json& value, int indent, int depth, std::string& out) {
       if (!std::isfinite(number)) {
         text = json_text(text);
       } else if (text.find_first_of(".e") == std::string::npos) {
-        text += ".0";  // reads back as a number, not as an integer
+        text += ".0";  // otherwise it would read back as an integer
       }
       out += text;
       break;

@@ -1,4 +1,5 @@
-// Parses JSON: nlohmann's parser produces events, and the document is ours, so that limits apply before memory is allocated.
+// Parses JSON. nlohmann's parser produces events, and this code builds the document from them, so that limits apply before memory is
+// allocated.
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -13,12 +14,12 @@ namespace npu_train {
 
 class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  /// With `may_be_cut`, an error at the end of the `text_bytes` bytes means that the text is truncated.
+  /// With `may_be_cut`, an error at the end of the text (byte `text_bytes`) means that the text is truncated.
   JsonBuilder(const std::string& source, const JsonLimits& limits, bool may_be_cut, size_t text_bytes)
       : source_(source), limits_(limits), may_be_cut_(may_be_cut), text_bytes_(text_bytes) {}
 
   JsonPrefix take() {
-    while (depth_ > 0) close();  // containers left open by truncated text
+    while (depth_ > 0) close();  // closes containers that truncated text left open
     return {std::move(root_), !cut_};
   }
 
@@ -78,8 +79,8 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return add(std::move(out));
   }
 
-  // Moves the elements out. Few elements are moved into memory of their exact size, and `from` keeps its capacity for the next container;
-  // many elements are moved together with their memory.
+  // Moves the elements out. Few elements move into memory of their exact size, and `from` keeps its capacity for the next container; many
+  // elements move together with their memory.
   template <class T>
   static std::vector<T> take_exactly(std::vector<T>& from) {
     constexpr size_t kMany = 1024;
@@ -158,7 +159,7 @@ class PythonText {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '+' || c == '-' || c == '.';
   }
 
-  // Returns the position after the quoted text that begins at `at`; the end if it is not closed.
+  // Returns the position after the quoted text that begins at `at`; the end of the text if the quote is not closed.
   size_t behind_text(size_t at) const {
     for (++at; at < text_.size(); ++at) {
       if (text_[at] == '"') return at + 1;
@@ -217,7 +218,7 @@ JsonPrefix parse_json_prefix(std::string_view text, const std::string& source, c
   text = text.substr(0, text.find_last_not_of('\0') + 1);
   const PythonText python(text);
   const auto whole = python.without_open_value();
-  // The number or word may be the complete document.
+  // The document may consist of that number or word alone.
   if (whole.find_first_not_of(" \t\r\n") == std::string_view::npos) return build(python.text(), source, limits, true);
   auto out = build(whole, source, limits, true);
   check(!out.complete || whole.size() == python.text().size(), ErrorKind::Data, "json", source, ": text after the end of the document");

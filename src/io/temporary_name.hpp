@@ -10,7 +10,7 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
-/// Returns 0 or errno; 0 also on file systems that cannot synchronise.
+/// Synchronises to the disk. Returns 0 or errno; 0 also on file systems that cannot synchronise.
 int sync_descriptor(int fd);
 void sync_folder(const std::filesystem::path& folder);
 

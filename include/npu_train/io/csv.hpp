@@ -12,7 +12,7 @@ namespace npu_train {
 
 /// Returns one line that ends with "\n", which readers of the RFC accept, for reports that people open in a terminal or a spreadsheet.
 /// Cells with commas, quotes, or blanks at an end are quoted. Characters that control a terminal are escaped ("\x1b"), and a cell that a
-/// spreadsheet would compute (one that begins with = + - or @ and is not a number) is prefixed with "'"; read_csv returns all other cells
+/// spreadsheet would compute (one that begins with = + - or @ and is not a number) gets the prefix "'". read_csv returns all other cells
 /// unchanged.
 std::string csv_row(const std::vector<std::string>& cells);
 
@@ -26,14 +26,14 @@ struct CsvLimits {
 struct CsvTable {
   std::string source;                          ///< file name, for messages
   std::vector<std::string> columns;            ///< the header
-  std::vector<std::vector<std::string>> rows;  ///< each with columns.size() cells
+  std::vector<std::vector<std::string>> rows;  ///< each row has columns.size() cells
   std::vector<size_t> lines;                   ///< line number in the file, from 1, at which each row begins
 
   bool has(std::string_view column) const;
   /// Returns the index of a column. Error(Data) if no column or more than one has this name.
   size_t index(std::string_view column) const;
-  /// Returns a column as numbers. Blank cells, as logs have them for values that were not measured, become NaN; "nan" and "inf" are
-  /// accepted in any letter case. Error(Data) with the line for other text.
+  /// Returns a column as numbers. Blank cells become NaN (logs have them for values that were not measured); "nan" and "inf" are accepted
+  /// in any letter case. Error(Data), with the line, for other text.
   std::vector<double> numbers(std::string_view column) const;
 };
 
@@ -43,7 +43,7 @@ struct CsvTable {
 /// variants of other programs (semicolons, tabs).
 CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits = {}, char separator = ',');
 
-/// Reads a file like parse_csv().
+/// Reads a file as parse_csv() reads text.
 CsvTable read_csv(const std::filesystem::path& path, const CsvLimits& limits = {});
 
 }  // namespace npu_train

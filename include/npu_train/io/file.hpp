@@ -12,11 +12,11 @@
 
 namespace npu_train {
 
-/// What `AtomicFile::commit` waits for.
+/// Durability of a file: the moment until which `AtomicFile::commit` waits.
 enum class Durability {
   Synced,   ///< the data and the name are on the disk: for files that must survive a crash of the machine
-  Renamed,  ///< complete for every process; after a crash of the machine it may be missing or empty. For thousands of small files that can
-            ///< be recreated, for which synchronising each one would cost more than writing it.
+  Renamed,  ///< complete for every process, but after a crash of the machine possibly missing or empty. For thousands of small files that
+            ///< can be recreated: synchronising each one would cost more than writing it.
 };
 
 /// A file under construction. Until `commit()` only a hidden temporary file in the same folder exists; the destructor removes it. Every
@@ -37,7 +37,7 @@ class AtomicFile {
   uint64_t checksum() const { return hasher_.digest(); }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Synchronises the data to the disk, renames the file to `path`, and synchronises the folder; with Durability::Renamed only renames.
+  /// Synchronises the data to the disk, renames the file to `path`, and synchronises the folder; with Durability::Renamed, only renames.
   void commit();
 
  private:
@@ -82,15 +82,15 @@ class AtomicDirectory {
 /// Creates a folder and its parents. Error(Checkpoint) if that fails.
 void make_folder(const std::filesystem::path& folder);
 
-/// True for the names that AtomicFile and AtomicDirectory use while writing.
+/// True for names that AtomicFile and AtomicDirectory use while writing.
 bool is_temporary_name(std::string_view file_name);
 
-/// Removes temporaries that killed processes left in `folder`: those of ended processes of this machine at once, others after a day.
-/// Returns their number.
+/// Removes temporary files and folders that killed processes have left in `folder`: at once if their process ran on this machine and has
+/// ended, others after a day. Returns their number.
 int remove_leftovers(const std::filesystem::path& folder);
 
-/// Returns `folder / name` for an untrusted name. Error(Checkpoint) unless it is relative, has no "..", and no link in the path leads out
-/// of `folder`.
+/// Returns `folder / name` for an untrusted name. Error(Checkpoint) unless the name is relative and has no "..", and no link in the path
+/// leads out of `folder`.
 std::filesystem::path safe_join(const std::filesystem::path& folder, std::string_view name);
 
 /// A regular file opened for reading at any offset. Reads are limited to the size that it had when it was opened.

@@ -1,5 +1,5 @@
-/// JSON documents: manifests, histories, and the lists of a dump. Numbers are restored exactly, including inf and nan. A wrapper
-/// around nlohmann's parser, because that library does not limit depth and size, keeps the last of two equal keys, and writes nan as null.
+/// JSON documents: manifests, histories, and the lists of a dump. Numbers are restored exactly, including inf and nan. It wraps nlohmann's
+/// parser, because that library does not limit depth and size, keeps the last of two equal keys, and writes nan as null.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ class Json {
   bool is_object() const { return kind() == Kind::Object; }
   bool is_text() const { return kind() == Kind::Text; }
 
-  /// Typed reads; Error(Data) names `where` and the actual type of the value. `number` also accepts integers, and the texts "inf", "-inf"
-  /// and "nan".
+  /// Return the value as this type; Error(Data) names `where` and the actual type of the value. `number` also accepts integers, and the
+  /// texts "inf", "-inf" and "nan".
   bool boolean(const std::string& where) const;
   int64_t integer(const std::string& where) const;
   double number(const std::string& where) const;
@@ -56,7 +56,7 @@ class Json {
   const Json* find(std::string_view key) const;
   /// Returns the value of `key`; Error(Data) names `where` if it is missing.
   const Json& at(std::string_view key, const std::string& where) const;
-  /// Sets a key of an object (or of null, which becomes one); a linear search.
+  /// Sets a key of an object (or of null, which becomes one). Searches linearly.
   Json& set(std::string_view key, Json value);
   /// Adds a new key to an object (or to null, which becomes one) without searching: for objects with many keys.
   Json& push_member(std::string key, Json value);
@@ -68,7 +68,7 @@ class Json {
 
  private:
   friend class JsonBuilder;
-  // In the order of Kind.
+  // alternatives in the order of Kind
   std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<Json>, std::vector<Member>> value_;
 };
 
@@ -111,9 +111,8 @@ struct JsonPrefix {
 ///
 /// If the text ends too early, `value` has everything up to that point: open containers are closed with their complete members. A key
 /// without its value, and an incomplete value (a number at the very end may have more digits), are omitted. Zero bytes at the end count as
-/// missing. An empty text gives null.
-/// Error(Data) as in parse_json for other errors, and for text after the end of the document. A number or word at the very end of the text
-/// is omitted without being parsed, so invalid content there is not reported.
+/// missing text. An empty text gives null. Error(Data) as in parse_json() for other errors, and for text after the end of the document. A
+/// number or word at the very end of the text is omitted without being parsed, so invalid content there is not reported.
 JsonPrefix parse_json_prefix(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 /// Like parse_json_prefix(), for a file.
 JsonPrefix load_json_prefix(const std::filesystem::path& path, const JsonLimits& limits = {});

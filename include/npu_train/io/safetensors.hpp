@@ -1,7 +1,6 @@
-/// Named tensors in a file without code: the safetensors format.
-/// Layout: 8 bytes little-endian length of the header, a JSON header (names, dtypes, shapes, byte ranges), the data without gaps.
-/// Reference: the format section of the safetensors documentation.
-/// Own implementation, because the format's library is written in Rust. Every range is checked with the file before a tensor is read.
+/// Named tensors in a file without code: the safetensors format. Layout: 8 bytes little-endian length of the header, a JSON header (names,
+/// dtypes, shapes, byte ranges), the data without gaps. Reference: the format section of the safetensors documentation. We implement it
+/// ourselves, because the format's library is written in Rust. Every range is checked with the file before a tensor is read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +19,7 @@ namespace npu_train {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// True for .safetensors, in any case.
+/// True for the extension .safetensors, in upper or lower case.
 bool is_safetensors_name(const std::filesystem::path& path);
 
 /// Location of a tensor in its file; `begin` and `end` count from the start of the file.
@@ -55,9 +54,9 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes the tensors atomically; tensors on devices are copied to the host one at a time. The header keeps the given order; in the data,
-/// wider elements come first, since other readers require aligned tensors. Error(Usage) for repeated names or a dtype that the format does
-/// not support, Error(Checkpoint) if the file cannot be written.
+/// Writes the tensors atomically; tensors on devices are copied to the host one at a time. The header keeps the given order. In the data,
+/// wider elements come first, because other readers require aligned tensors. Error(Usage) for repeated names or a dtype that the format
+/// does not support, Error(Checkpoint) if the file cannot be written.
 WrittenFile save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 

@@ -34,7 +34,7 @@ std::string inflate_pieces(const std::function<std::string()>& next, void* out, 
       stream.avail_in = static_cast<uInt>(piece.size());
     }
     const uint64_t room = std::min(size - made, kMostAtOnce);
-    stream.next_out = room > 0 ? to + made : &beyond;  // one more byte detects content that is longer than claimed
+    stream.next_out = room > 0 ? to + made : &beyond;  // one more byte, to detect content that is longer than claimed
     stream.avail_out = room > 0 ? static_cast<uInt>(room) : 1;
     const auto before = stream.avail_out;
     status = inflate(&stream, Z_NO_FLUSH);

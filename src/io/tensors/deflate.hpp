@@ -10,8 +10,8 @@ namespace npu_train::detail {
 // Returns the CRC-32 of zip archives.
 uint32_t zip_crc32(const void* data, uint64_t bytes);
 
-// Inflates the deflate stream whose pieces `next` returns (an empty one at its end) into the `size` bytes at `out`. Returns an error, or
-// "".
+// Inflates the deflate stream whose pieces `next` returns (an empty piece at its end) into the `size` bytes at `out`. Returns an error
+// message, or "".
 std::string inflate_pieces(const std::function<std::string()>& next, void* out, uint64_t size);
 
 }  // namespace npu_train::detail

@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-/// Returns the values on the host, row-major, with lazy negation resolved. Copies only if necessary.
+/// Returns the values on the host, row-major, with a pending (lazy) negation applied. Copies only if necessary.
 inline at::Tensor host_contiguous(const at::Tensor& tensor) { return tensor.detach().cpu().resolve_neg().contiguous(); }
 
 }  // namespace npu_train::detail

@@ -14,7 +14,7 @@ namespace npu_train::detail {
 
 class LegacyTorchFile {
  public:
-  /// True if a file that begins with these bytes (64 suffice) has this format.
+  /// True if a file that begins with these bytes (64 are enough) has this format.
   static bool begins(std::string_view start);
 
   /// Runs the pickles, each of at most `largest_pickle` bytes, and finds every storage. Error(`file.kind()`) for an invalid file.
@@ -23,7 +23,7 @@ class LegacyTorchFile {
 
   /// The saved value.
   const PickleValue& result() const { return value_->result(); }
-  /// Error(kind) unless the file has the storage of a tensor, in the claimed size. `name` is used in messages, as below.
+  /// Error(kind) unless the file has the storage of a tensor, in the claimed size. Here and below, `name` is used in messages.
   void check_storage(const PickledTensor& tensor, const std::string& name) const;
   /// Reads the storage of a tensor.
   void read_storage(const PickledTensor& tensor, const std::string& name, void* out) const;

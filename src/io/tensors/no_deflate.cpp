@@ -1,4 +1,4 @@
-// Replaces deflate.cpp in a library without images, which needs no zlib.
+// Replaces deflate.cpp in a library without image support, which needs no zlib.
 #include "io/tensors/deflate.hpp"
 
 #include "io/crc_table.hpp"

@@ -10,13 +10,13 @@
 namespace npu_train::detail {
 namespace {
 
-// All functions that a pickle may use, in addition to storages (which become descriptions) and plain data; call() implements them.
-// torch_npu saves an NPU tensor as its host copy and the NPU's memory format.
+// All functions that a pickle may use. It may also use storages (which become descriptions) and plain data. call() implements the
+// functions. torch_npu saves an NPU tensor as its host copy and the NPU's memory format.
 constexpr std::array<std::string_view, 5> kFunctions = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor",
                                                         "torch._utils _rebuild_parameter", "torch_npu.utils.storage _rebuild_npu_tensor",
                                                         "torch_npu.npu._format Format"};
 
-// Classes of other data in checkpoints. Protocol 2 writes the module names of Python 2 for those of Python 3.
+// Classes of other data in checkpoints. Protocol 2 writes Python 2's names of modules for those of Python 3.
 const std::unordered_map<std::string_view, PlainForm>& plain_classes() {
   static const auto all = [] {
     std::unordered_map<std::string_view, PlainForm> out = {
@@ -77,7 +77,7 @@ const std::unordered_map<std::string_view, PlainForm>& plain_classes() {
   return all;
 }
 
-// Names that are used as values: number types, the factory of a defaultdict. Calling them is refused.
+// Names that may be used as values: number types, the factory of a defaultdict. Calling them is refused.
 bool is_plain_name(std::string_view global) {
   static const std::unordered_set<std::string_view> types = {"bool", "int",  "long",   "float", "complex", "str",       "unicode",
                                                              "list", "dict", "object", "tuple", "bytes",   "bytearray", "type"};

@@ -6,10 +6,11 @@
 
 namespace npu_train::detail {
 
-/// `global` is "module name", as below.
+/// `global` is a module and a name, separated by a blank; also below.
 bool is_known_global(std::string_view global);
 
-/// How an object of a plain data class is read: as its items (Dict; Attributes: a dict of its attributes; List) or as an opaque value.
+/// Form in which an object of a plain data class is read: as its items (Dict; Attributes: a dict of its attributes; List) or as an opaque
+/// value.
 enum class PlainForm { Dict, Attributes, List, Value };
 bool is_plain_class(std::string_view global);
 /// Requires is_plain_class().
@@ -21,10 +22,10 @@ std::string_view storage_of(std::string_view global);
 /// True for a key of the metadata that torch_npu adds to a tensor: "npu_format_/ND", "base_sizes_/2/3/".
 bool is_npu_metadata(std::string_view key);
 
-/// Returns the end of the message about a refused name: some are harmless tensors that can be saved in another way.
+/// Returns the end of the message about a refused name. Some names belong to harmless tensors that can be saved in another way.
 std::string refused_global_hint(std::string_view global);
 
-/// Makes a name printable for messages, because names in files may contain any bytes.
+/// Makes a name from a file printable for messages, because it may contain any bytes.
 std::string printable(std::string_view text);
 
 }  // namespace npu_train::detail

@@ -42,8 +42,8 @@ void append_tuple(std::string& out, at::IntArrayRef values) {
   out += 't';  // TUPLE
 }
 
-// Writes a value as Python's pickle does in protocol 2, but without the memo, which is not needed here. Collects the tensors, whose data
-// the archive stores as data/0, data/1 ...
+// Writes a value as Python's pickle does in protocol 2, but without the memo, which is not needed here. Collects the tensors: the archive
+// stores their data as data/0, data/1 ...
 class Pickler {
  public:
   Pickler(const std::string& path, std::vector<at::Tensor>& tensors) : path_(path), tensors_(tensors) {}

@@ -203,7 +203,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const auto& wanted = info(name);
   return translated("safetensors", [&] {
     auto out = at::empty(wanted.shape, at::TensorOptions().dtype(wanted.dtype));
-    // Not mapped into memory: truncating a mapped file would end the process.
+    // Reads instead of mapping the file, because the truncation of a mapped file would end the process.
     file_.read(wanted.begin, out.mutable_data_ptr(), out.nbytes());
     if (wanted.dtype == at::kBool) detail::make_bools(out.mutable_data_ptr(), out.nbytes());
     return out;

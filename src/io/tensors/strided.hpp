@@ -7,13 +7,13 @@
 
 namespace npu_train::detail {
 
-/// Returns the strides of extents above 1; the others have no effect.
+/// Returns the strides of the dimensions longer than 1; other strides have no effect.
 std::vector<int64_t> telling_strides(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-/// True if row-major without gaps.
+/// True if the tensor is row-major without gaps.
 bool is_row_major(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-/// True if some order of the dimensions makes it row-major: without gaps or overlaps.
+/// True if the tensor is row-major, without gaps or overlaps, in some order of its dimensions.
 bool is_dense_layout(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
 /// Returns the number of elements from the first to the last one in memory, inclusive. Requires non-negative strides and at least one

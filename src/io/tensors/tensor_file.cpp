@@ -12,7 +12,7 @@
 namespace npu_train {
 namespace {
 
-// For one tensor, both have some hundred bytes.
+// Limit on the pickle and the directory of the archive: for one tensor, both have some hundred bytes.
 constexpr uint64_t kLargestTensorPickle = uint64_t{64} << 10;
 constexpr uint64_t kLargestTensorDirectory = uint64_t{64} << 10;
 constexpr const char* kTensorName = "tensor";
@@ -42,19 +42,19 @@ struct TensorFile::State {
 
   ReadableFile file;  // moved into the archive for a .pt
   std::unique_ptr<detail::TorchArchive> archive;
-  std::string entry;         // entry of the archive with the storage
-  bool whole_entry = false;  // the tensor in storage order fills its entry exactly
+  std::string entry;         // entry of the archive that contains the storage
+  bool whole_entry = false;  // the elements in storage order fill the entry exactly
   bool packed = false;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   int64_t numel = 0;
   uint64_t offset = 0;  // bytes from the start of the content to element 0
-  uint64_t begin = 0;   // offset of the content in the file, unless it is packed
+  uint64_t begin = 0;   // offset of the content in the file; unset if the entry is packed
   bool row_major = false;
   bool dense = false;
 
-  // The tensor's memory range, for orders and entries that cannot be read directly from the file.
+  // Loads the tensor's memory range, for orders and entries that cannot be read directly from the file.
   mutable std::mutex loading;
   mutable std::unique_ptr<char[]> loaded;
   mutable const char* element0 = nullptr;
@@ -119,7 +119,7 @@ struct TensorFile::State {
     loaded = std::move(memory);
   }
 
-  // Reads elements in storage order if `in_order`, otherwise row-major.
+  // Reads elements in storage order if `in_order`, otherwise in row-major order.
   void read(int64_t first, int64_t count, void* out, bool in_order) const {
     if (count == 0) return;
     const auto size = element_size();

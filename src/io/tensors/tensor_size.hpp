@@ -1,4 +1,4 @@
-/// Checks of tensors in files: sizes whose products may overflow, booleans that are neither 0 nor 1.
+/// Checks of tensors in files: shapes whose product may overflow, and booleans that are neither 0 nor 1.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace npu_train::detail {
 
-/// Returns the bytes of a tensor, or nullopt if an extent is negative or the size would not fit into 63 bits. Only non-zero extents are
-/// multiplied, so that [0, 2^40, 2^40] is refused, too.
+/// Returns the bytes of a tensor; nullopt if an extent is negative or the size would not fit into 63 bits. Multiplies only non-zero
+/// extents, so that [0, 2^40, 2^40] is refused, too.
 inline std::optional<uint64_t> byte_count(const std::vector<int64_t>& shape, uint64_t element_size) {
   constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   if (shape.size() > 64) return std::nullopt;

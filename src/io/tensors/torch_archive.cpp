@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kPickleName = "data.pkl";
 
-// Returns the file, for use in the initialiser that opens the archive.
+// Returns the file, so that the initialiser that opens the archive can call it.
 ReadableFile refuse_other_formats(ReadableFile file) {
   const auto kind = file.kind();
   const auto start = file.read(0, std::min<uint64_t>(file.size(), 512));
@@ -58,7 +58,7 @@ uint64_t checked_numel(const PickledTensor& t, const std::string& name, const st
   const auto elements = byte_count(t.size, 1);
   require(elements.has_value(), "the size of '", name, "' is impossible");
   require(t.offset >= 0, "'", name, "' begins before its storage");
-  // The last element must be in the storage. The computation cannot overflow.
+  // Checks that the last element is in the storage. The computation cannot overflow.
   auto room = static_cast<uint64_t>(std::max<int64_t>(t.storage_size, 0));
   require(static_cast<uint64_t>(t.offset) <= room, "'", name, "' begins after the end of its storage");
   if (*elements > 0) {
@@ -72,7 +72,7 @@ uint64_t checked_numel(const PickledTensor& t, const std::string& name, const st
       require(steps <= left / stride, "'", name, "' extends beyond its storage");
       left -= steps * stride;
     }
-    // A limit, because an expanded tensor of a few bytes could claim any amount of memory.
+    // Limits the elements, because an expanded tensor of a few bytes could claim any amount of memory.
     require(*elements <= std::max(room, most_expanded), "'", name,
             "' has more elements than its storage; hint: torch.save(tensor.contiguous(), path)");
   }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostValues = 2'000'000;
 constexpr size_t kMostReferences = 8'000'000;
-// The memo makes repetition cheap (three bytes can request a copy of any tensor), so the total must be limited.
+// Limit on the dimensions of all tensors together: the memo makes repetition cheap (three bytes can request a copy of any tensor).
 constexpr size_t kMostDimensions = 8'000'000;
 constexpr size_t kLongestKey = 1024;
 constexpr std::string_view kOldTensor = "torch._utils _rebuild_tensor";
@@ -88,7 +88,7 @@ void Unpickler::push_other(uint64_t bytes) {
   push(make(Kind::Other));
 }
 
-// Little-endian two's complement. Longer numbers (states of random number generators) are never sizes of tensors.
+// Reads a little-endian two's complement number. Longer ones (states of random number generators) are never sizes of tensors.
 void Unpickler::push_long(uint64_t bytes) {
   if (bytes > sizeof(int64_t)) return push_other(bytes);
   const auto digits = take(bytes);
@@ -201,7 +201,7 @@ void Unpickler::append(PickleValue* list, const std::vector<PickleValue*>& items
   put_items(list, items);
 }
 
-// BUILD. The attributes of a dict (state_dict() adds some to its OrderedDict) are not needed.
+// BUILD. Ignores the attributes of a dict (state_dict() adds some to its OrderedDict), which are not needed.
 void Unpickler::set_state(PickleValue* object, const PickleValue& state) {
   if (object->kind == Kind::Other) return;
   require(object->kind == Kind::Dict && state.kind == Kind::Dict, "the pickle sets the inner state of an object (BUILD), which is refused");
@@ -364,8 +364,8 @@ void Unpickler::push_global(std::string_view module, std::string_view name) {
   push(out);
 }
 
-// Returns the value of an object of a plain data class without executing its code. A single argument with the items represents the object,
-// so that nothing is copied.
+// Returns the value of an object of a plain data class, without executing its code. If the only argument is the items, it represents the
+// object, so that nothing is copied.
 PickleValue* Unpickler::plain_object(std::string_view name, const PickleValue& arguments) {
   const auto form = plain_form(name);
   const auto& items = arguments.items;
@@ -420,7 +420,8 @@ std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* w
   return out;
 }
 
-// Keys and values alternate. The stored values are in the usual order, whichever order the NPU had.
+// Returns whether all keys are torch_npu's. Keys and values alternate. The stored values are in the usual order, whatever order they had on
+// the NPU.
 bool Unpickler::has_only_npu_metadata(const PickleValue& dict) {
   for (size_t i = 0; i < dict.items.size(); i += 2)
     if (dict.items[i]->kind != Kind::Text || !is_npu_metadata(dict.items[i]->text)) return false;
@@ -436,7 +437,8 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
       (items.size() == 4 || items.size() == 6 || items.size() == 7) && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
       "a tensor is not described by storage, offset, size and stride");
   if (items.size() == 7 && !from_npu) {
-    // Metadata such as "negated", which the stored values do not include yet, and how torch_npu had the tensor on an NPU.
+    // Accepts metadata of torch_npu (the format that the tensor had on the NPU), but no other, such as "negated", which the stored values
+    // do not include yet.
     require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && has_only_npu_metadata(*items[6])),
             "a tensor that is only marked as conjugated or negated is not read; hint: torch.save(tensor.resolve_neg(), path)");
   }

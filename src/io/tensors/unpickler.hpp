@@ -1,4 +1,4 @@
-/// The harmless part of Python's pickle machine: builds values and calls nothing.
+/// The harmless part of Python's pickle machine: it builds values and calls nothing.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -17,20 +17,20 @@
 
 namespace npu_train::detail {
 
-/// A tensor as described by the pickle, not yet checked against its storage.
+/// A tensor as the pickle describes it, not yet checked against its storage.
 struct PickledTensor {
   at::ScalarType dtype = at::kFloat;
-  std::string_view key;      // entry of the archive
-  int64_t storage_size = 0;  // in elements
+  std::string_view key;      // entry in the archive
+  int64_t storage_size = 0;  // number of elements
   int64_t offset = 0;
   std::vector<int64_t> size;
   std::vector<int64_t> stride;
 };
 
-/// One value. All values belong to the Unpickler; pointers between them may form cycles. Small, because each byte of a pickle may create
-/// one.
+/// One value. All values belong to the Unpickler; pointers between them may form cycles. It is small, because each byte of a pickle may
+/// create one.
 struct PickleValue {
-  /// Other: data that are never needed (floats, bytes, dates, paths, NumPy's scalars).
+  /// Kinds of values. Other: data that are never needed (floats, bytes, dates, paths, NumPy's scalars).
   enum class Kind : unsigned char { None, Boolean, Integer, Text, Tuple, List, Dict, Global, Storage, Tensor, Mark, Other };
   Kind kind = Kind::None;
   bool has_attributes = false;            // Dict: represents an object, whose attributes are its items
@@ -44,11 +44,11 @@ class Unpickler {
  public:
   /// Runs the complete pickle. `source` is used in messages. Error(`kind`) for everything that is not supported.
   Unpickler(std::string bytes, std::string source, ErrorKind kind);
-  Unpickler(const Unpickler&) = delete;  // values refer to each other and to the bytes
+  Unpickler(const Unpickler&) = delete;  // values point to each other and into the bytes
   Unpickler& operator=(const Unpickler&) = delete;
   /// The final value of the pickle.
   const PickleValue& result() const { return *result_; }
-  /// Bytes of this pickle; others may follow it.
+  /// Returns the size of this pickle in bytes; others may follow it.
   size_t size() const { return at_; }
   /// Returns the storages that the pickle requests, by key. If a key has two descriptions, either one is returned.
   std::unordered_map<std::string, const PickledTensor*> storages() const;
@@ -96,12 +96,12 @@ class Unpickler {
   std::string source_;
   ErrorKind kind_;
   size_t at_ = 0;
-  size_t dimensions_ = 0;  // total of all tensors
-  size_t references_ = 0;  // total of all lists, tuples and dicts
+  size_t dimensions_ = 0;  // number of dimensions of all tensors
+  size_t references_ = 0;  // number of entries of all lists, tuples and dicts
   std::deque<PickleValue> values_;
   PickleValue none_, false_, true_;
   std::unordered_set<std::string> globals_;
-  std::unordered_map<const PickleValue*, PickleValue*> storages_;  // by the value of the persistent id
+  std::unordered_map<const PickleValue*, PickleValue*> storages_;  // storages by their persistent id
   std::vector<PickleValue*> stack_;
   std::unordered_map<uint64_t, PickleValue*> memo_;
   PickleValue* result_ = nullptr;

@@ -113,7 +113,7 @@ void ZipArchive::read_directory(const Directory& directory) {
     require(entry.offset <= directory.offset && directory.offset - entry.offset >= kLocalBytes, "'", name, "' begins outside the file");
     require(entry.packed <= directory.offset - entry.offset - kLocalBytes, "'", name, "' reaches outside the file");
     require(entry.method == 8 || entry.packed == entry.size, "'", name, "' is stored with two sizes");
-    packed_sum += entry.packed;  // overlapping entries could unpack to many times the size of the file
+    packed_sum += entry.packed;  // entries that overlap could unpack to many times the size of the file
     require(packed_sum <= file_.size(), "the entries together are larger than the file");
     require(entry.size <= unpacked_left, "the entries unpack to far more than the file's ", file_.size(),
             " bytes; torch.save does not pack at all");

@@ -26,7 +26,7 @@ class ZipArchive {
   /// Reads the content, size(name) bytes, and checks its CRC-32.
   void read(const std::string& name, void* out) const;
   std::string read(const std::string& name) const;
-  /// Returns the offset in the file of a stored entry's contiguous content, size(name) bytes; nullopt for a packed entry.
+  /// Returns where in the file the content of a stored entry begins (contiguous, size(name) bytes); nullopt for a packed entry.
   std::optional<uint64_t> stored_at(const std::string& name) const;
 
  private:
@@ -53,7 +53,7 @@ class ZipArchive {
   void inflate_into(const Entry& entry, uint64_t from, const std::string& name, void* out) const;
 
   ReadableFile file_;
-  uint64_t content_end_ = 0;  // limit of every entry's content: the start of the directory
+  uint64_t content_end_ = 0;  // end of every entry's content: the start of the directory
   std::vector<std::string> names_;
   std::map<std::string, Entry> entries_;
 };

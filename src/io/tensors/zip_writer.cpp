@@ -8,7 +8,7 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr uint64_t kLargest32 = 0xffffffff;  // larger sizes, and this one, are in the zip64 field
+constexpr uint64_t kLargest32 = 0xffffffff;  // larger sizes, and this size itself, are in the zip64 field
 constexpr uint64_t kLocalHeaderBytes = 30;
 constexpr uint16_t kZip64Field = 1;
 constexpr uint16_t kPaddingField = 0x4246;  // "FB", the padding field of torch.save
@@ -46,7 +46,7 @@ void ZipWriter::add(const std::string& name, const void* data, uint64_t bytes) {
   const auto padding = (kAlignment - before % kAlignment) % kAlignment;
   extra.u16(kPaddingField).u16(padding).text(std::string(padding, 'Z'));
   const auto size = zip64 ? kLargest32 : bytes;
-  // No date, so that equal tensors give equal files.
+  // Sets no date, so that equal tensors give equal files.
   Record local;
   local.text("PK\x03\x04").u16(zip64 ? kVersionZip64 : kVersionStored).u16(kUtf8Names).u16(0).u32(0);
   local.u32(entry.crc).u32(size).u32(size).u16(name.size()).u16(extra.bytes().size()).text(name).text(extra.bytes());

@@ -1,4 +1,4 @@
-/// One writer per folder, on local disks and on disks shared by several machines.
+/// A lock that allows one writer per folder, on local disks and on disks that several machines share.
 #pragma once
 
 #include <filesystem>
@@ -11,21 +11,21 @@ namespace npu_train {
 struct FolderLockOptions {
   double beat = 5;               ///< seconds between heartbeats, which are written if other machines can see the folder
   double patience = 30;          ///< seconds without a heartbeat after which a holder on another machine counts as dead
-  std::optional<bool> shared{};  ///< whether other machines can see the folder; nullopt: decided by the type of its file system
+  std::optional<bool> shared{};  ///< whether other machines can see the folder; nullopt: follows from the type of its file system
   bool kernel_locks = true;      ///< false: behave as on a file system without kernel locks
 };
 
 /// A lock of a folder, held by this object and released when the process ends, however that happens.
 ///
-/// On one machine, the kernel's lock on the file `run.lock` decides. The file describes the holder: host, process, start of the lock. On a
-/// network disk, kernel locks may be local to a machine or missing. The holder therefore updates the file every `beat` seconds; a process
-/// that finds another machine's file first watches it for `patience` seconds, so clocks are not compared. Without kernel locks, the start
-/// time of a process distinguishes a holder on this machine from a later process with the same number.
+/// On one machine, the kernel's lock on the file `run.lock` decides. The file describes the holder: host, process, and time of locking. On
+/// a network disk, kernel locks may be local to a machine or missing. The holder therefore updates the file every `beat` seconds. A process
+/// that finds another machine's file first watches it for `patience` seconds, so that no clocks are compared. Without kernel locks, the
+/// start time of a process distinguishes a holder on this machine from a later process with the same number.
 class FolderLock {
  public:
   static constexpr const char* kFile = "run.lock";
 
-  /// Error(Checkpoint) that names the holder if another process, or another object of this one, holds the lock. Error(Checkpoint) if the
+  /// Error(Checkpoint), with the holder, if another process, or another object of this process, holds the lock. Error(Checkpoint) if the
   /// folder cannot be written.
   explicit FolderLock(std::filesystem::path folder, const FolderLockOptions& options = {});
   ~FolderLock();
@@ -34,8 +34,8 @@ class FolderLock {
 
   const std::filesystem::path& folder() const;
 
-  /// Error(Checkpoint) that names the new holder if another process has taken the lock. This is possible without common kernel locks, if
-  /// this process wrote no heartbeat for longer than `patience`, for example because its machine was suspended.
+  /// Error(Checkpoint), with the new holder, if another process has taken the lock. Without common kernel locks, this can happen if this
+  /// process wrote no heartbeat for longer than `patience`, for example because its machine was suspended.
   void check_held() const;
 
  private:

@@ -2,7 +2,7 @@
 ///
 /// A .pth file is a zip archive with a pickle inside. A pickle is a program; this reader implements only the instructions that build dicts,
 /// lists, tuples, strings, numbers and tensors. Classes and functions outside a short list are rejected by name before they have an effect.
-/// Own implementation, because torch::pickle_load returns None for a dict with parameters.
+/// It exists because torch::pickle_load returns None for a dict with parameters.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct PthFile {
   std::map<std::string, int64_t> integers;
 };
 
-/// True for .pth, .pt, .bin and .ckpt, in any case, also followed by .tar: the usual names of files of `torch.save`.
+/// True for the usual extensions of files of `torch.save`: .pth, .pt, .bin and .ckpt, in upper or lower case, also followed by .tar.
 bool is_pth_name(const std::filesystem::path& path);
 
 /// Reads a file written by `torch.save` (stored or deflated, zip64 too, and the format before PyTorch 1.6). Expanded tensors (strides of 0)

@@ -31,7 +31,7 @@ class PthValue {
   static PthValue list(std::vector<PthValue> items = {}) { return {Kind::List, std::move(items)}; }
   static PthValue tuple(std::vector<PthValue> items = {}) { return {Kind::Tuple, std::move(items)}; }
   static PthValue dict() { return {Kind::Dict, {}}; }
-  /// Returns a state_dict.
+  /// Creates a state_dict.
   static PthValue dict(const NamedTensors& tensors);
 
   /// Appends to a list or a tuple.
@@ -59,8 +59,8 @@ class PthValue {
 };
 
 /// Writes a value as `torch.save(value, path)` does, for `torch.load(path, weights_only=True)`. Tensors are row-major, without gradients,
-/// each with its own storage. Equal values give equal files. Error(Usage) for a tensor with a dtype that save_pt does not write or without
-/// dense data, or a key that is neither a text nor an integer; Error(Checkpoint) if the file cannot be written.
+/// each with its own storage. Equal values give equal files. Error(Usage) for a tensor whose dtype save_pt does not write or whose data are
+/// not dense, and for a key that is neither a text nor an integer; Error(Checkpoint) if the file cannot be written.
 WrittenFile save_pth(const std::filesystem::path& path, const PthValue& value, Durability durability = Durability::Synced);
 
 }  // namespace npu_train

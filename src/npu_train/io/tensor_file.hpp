@@ -1,4 +1,4 @@
-/// One tensor in a file, read in pieces: for comparing dumps that are larger than the memory.
+/// One tensor in a file, read in pieces: for a comparison of dumps that are larger than the memory.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -34,7 +34,7 @@ class TensorFile {
   const std::vector<int64_t>& strides() const;
   int64_t numel() const;
 
-  /// True if `read` gets its elements directly from the file: for an uncompressed row-major tensor. Otherwise the first `read` loads the
+  /// True if `read` gets its elements directly from the file, as for an uncompressed row-major tensor. Otherwise the first `read` loads the
   /// tensor's memory range and keeps it.
   bool streams() const;
   /// Reads elements [first, first + count) in logical (row-major) order, for all strides; `out` has count * element size bytes. Reading all
@@ -45,11 +45,11 @@ class TensorFile {
   /// True if the elements fill their memory without gaps or overlaps (row-major, channels_last, transposed, Fortran order): the requirement
   /// of `read_storage_order`.
   bool is_dense() const;
-  /// True if both are dense and have equal sizes and the same order in memory (dtypes may differ): then the n-th element in storage order
-  /// is the same element of both tensors.
+  /// True if both are dense, have equal sizes, and have the same order in memory (dtypes may differ): the n-th element in storage order is
+  /// then the same element of both tensors.
   bool same_order_as(const TensorFile& other) const;
-  /// Like `read`, but in memory order: for every order directly from the file, unless it is compressed. Error(Usage) if the tensor is not
-  /// dense.
+  /// Like `read`, but in memory order. Reads directly from the file whatever the order is, unless the entry is compressed. Error(Usage) if
+  /// the tensor is not dense.
   void read_storage_order(int64_t first, int64_t count, void* out) const;
 
  private:
