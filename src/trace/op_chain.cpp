@@ -164,7 +164,7 @@ std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor
   const Grammar grammar(parameters);
   std::vector<bool> taken(ops.size(), false);
   std::vector<OpChain> out;
-  for (size_t head = ops.size(); head-- > 0;) {  // backward: of two added convolutions, the later one can include the sum
+  for (size_t head = ops.size(); head-- > 0;) {  // backward, so that the later one of two added convolutions can include the sum
     OpChain chain;
     if (taken[head] || !grammar.begins(ops[head], chain)) continue;
     std::vector<size_t> members = {head};

@@ -15,7 +15,7 @@
 namespace npu_train::detail {
 namespace {
 
-// During its lifetime, path() returns the path of this thread's current declared layers.
+// In its scope, path() returns the path of this thread's current declared layers.
 class LayerPath {
  public:
   LayerPath() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end).scopes({at::RecordScope::USER_SCOPE}))) {}
@@ -103,7 +103,8 @@ class OpGraph::Recorder final : public OpMode {
     by_storage_[storage_of(t)].emplace_back(t, graph_.values_.size() - 1);
     return current_[t.unsafeGetTensorImpl()] = graph_.values_.size() - 1;
   }
-  // torch::zeros and Tensor::data() return another tensor with the same elements that no operator has produced.
+  // Returns the value of a tensor. No operator has produced the tensors of torch::zeros and Tensor::data(), which have the elements of
+  // another one.
   size_t value_of(const at::Tensor& t) {
     const auto found = current_.find(t.unsafeGetTensorImpl());
     if (found != current_.end()) return found->second;
@@ -123,7 +124,7 @@ class OpGraph::Recorder final : public OpMode {
 
   OpGraph& graph_;
   const SplitRule& split_;
-  std::multimap<const void*, std::pair<at::Tensor, std::string>> named_;  // by storage; a flat buffer has several, in order
+  std::multimap<const void*, std::pair<at::Tensor, std::string>> named_;  // named tensors by storage; a flat buffer has several, in order
   std::unordered_map<const c10::TensorImpl*, size_t> current_;            // current value of each tensor
   std::unordered_map<const void*, std::vector<std::pair<at::Tensor, size_t>>> by_storage_;  // in the order of the values
 };

@@ -12,11 +12,11 @@ namespace {
 thread_local OpMode* current_mode = nullptr;
 
 void hand_over(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (current_mode == nullptr) return call_below(op, *stack);  // the key was set by other code
+  if (current_mode == nullptr) return call_below(op, *stack);  // other code has set the key
   current_mode->call(op, *stack);
 }
 
-// Installed once per process; only threads inside a guard reach the fallback. If the key is taken, the next guard tries again.
+// Installs the fallback once per process; only threads inside a guard reach it. If the key is taken, the next guard tries again.
 void install() {
   [[gnu::used]] static const auto* const library = [] {  // keeps the pointer, so that sanitizers report no leak
     check(!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kOpModeKey), ErrorKind::Device, "operator mode",

@@ -27,14 +27,14 @@ int64_t product_flops(Values in, const at::Tensor& out, size_t i) {
   return x.defined() && x.dim() > 0 ? 2 * out.numel() * x.size(-1) : 0;
 }
 
-// Counts q k^T and p v for q [..., L, E], k [..., S, E], v [..., S, Ev].
+// Counts the FLOPs of q k^T and p v for q [..., L, E], k [..., S, E], v [..., S, Ev].
 int64_t attention_flops(Values in) {
   const at::Tensor q = tensor(in, 0), k = tensor(in, 1), v = tensor(in, 2);
   if (!q.defined() || !k.defined() || !v.defined() || q.dim() < 2 || q.size(-1) == 0) return 0;
   return 2 * q.numel() * k.size(-2) + 2 * (q.numel() / q.size(-1)) * k.size(-2) * v.size(-1);
 }
 
-// Returns 0 for operations that are not counted; `known` distinguishes them from counted ones with empty tensors.
+// Returns 0 for operations that are not counted. `known` distinguishes these from counted operations on empty tensors.
 int64_t flops_of(const std::string& op, Values in, const at::Tensor& out, bool& known) {
   known = true;
   if (op == "conv1d" || op == "conv2d" || op == "conv3d") return convolution_flops(in, out, false);
@@ -76,7 +76,7 @@ bool counted_whole(const std::string& op) {
   return std::find(names.begin(), names.end(), op) != names.end();
 }
 
-// Returns "aten", "conv2d" for "aten::conv2d".
+// Splits "aten::conv2d" into "aten" and "conv2d".
 std::pair<std::string, std::string> split_name(const at::RecordFunction& fn) {
   const std::string name = fn.name();
   const auto colons = name.rfind("::");
@@ -84,7 +84,7 @@ std::pair<std::string, std::string> split_name(const at::RecordFunction& fn) {
   return {name.substr(0, colons), name.substr(colons + 2)};
 }
 
-// Returns "conv2d", "add.Tensor", "npu_train::batch_norm_act".
+// Returns the name as reports have it: "conv2d", "add.Tensor", "npu_train::batch_norm_act".
 std::string full_name(const at::RecordFunction& fn) {
   const auto [library, name] = split_name(fn);
   const auto operator_name = fn.operator_name();
@@ -113,7 +113,7 @@ bool costs_flops(const std::string& name) {
 
 bool is_cast(const SeenOp& op) { return casts(op.name); }
 
-// Propagated with the callbacks to the threads in which autograd runs backward passes of devices.
+// Reaches, together with the callbacks, the threads in which autograd runs backward passes of devices.
 struct OpObserver::Link final : c10::DebugInfoBase {
   explicit Link(OpObserver* o) : observer(o) {}
   static OpObserver* current() {
@@ -126,17 +126,17 @@ struct OpObserver::Link final : c10::DebugInfoBase {
 struct OpObserver::Context : at::ObserverContext {
   bool outermost = false;
   bool whole = false;
-  bool inside = false;  // it has an entry in inside_
+  bool inside = false;  // the operator has an entry in inside_
   bool layer = false;
   bool names_value = false;
-  std::vector<c10::IValue> inputs;  // copy for the outermost operator, because the dispatcher's inputs are gone when it ends
+  std::vector<c10::IValue> inputs;  // copy of the outermost operator's inputs, because the dispatcher's are gone when the operator ends
 };
 
 OpObserver::OpObserver(const ParameterSet& parameters, OpListener& listener, bool every)
     : listener_(listener), every_(every), link_(std::make_shared<Link>(this)), guard_(c10::DebugInfoKind::INFERENCE_CONTEXT, link_) {
   for (const auto& p : parameters) {
     watched_[storage_of(p.value)] = {p.name, true};
-    watched_[p.value.unsafeGetTensorImpl()] = {p.name, true};  // a sharded one gets other memory for each pass
+    watched_[p.value.unsafeGetTensorImpl()] = {p.name, true};  // by the tensor: a sharded parameter gets other memory for each pass
   }
   watched_.erase(nullptr);
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OpObserver::on_start, &OpObserver::on_end)
@@ -185,7 +185,7 @@ void OpObserver::on_end(const at::RecordFunction& fn, at::ObserverContext* conte
 }
 
 void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
-  if (std::string_view(fn.name()).starts_with("autograd::engine::") && listener_.sees_all()) return;  // only wraps operators
+  if (std::string_view(fn.name()).starts_with("autograd::engine::") && listener_.sees_all()) return;  // such a range only wraps operators
   auto& inside = inside_[std::this_thread::get_id()];
   context.outermost = inside.empty();
   if (!context.outermost) {
@@ -250,7 +250,7 @@ const OpObserver::Watched* OpObserver::watched_in(const at::Tensor& input) const
   return found != watched_.end() ? &found->second : nullptr;
 }
 
-// Treats a cast of a parameter, for example by autocast, as the parameter.
+// Records a cast of a parameter, for example by autocast, as the parameter itself.
 bool OpObserver::follows_cast(const SeenOp& op) {
   if (!is_cast(op) || op.tensors.empty()) return false;
   const auto* from = watched_in(op.tensors[0].value);
@@ -269,7 +269,7 @@ void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IVa
     op.output = op.outputs.front();
     op.flops = flops_of(op.name, inputs, op.output, known);
   } else if (!listener_.sees_all() || std::uncaught_exceptions() > 0) {
-    return;  // nor does an operator that ended by an exception
+    return;  // not reported, like an operator that ended with an exception
   }
   for (auto& input : tensors_of(seen)) {
     const auto* watched = watched_in(input);
@@ -277,7 +277,7 @@ void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IVa
   }
   if (!follows_cast(op))
     for (const auto& input : op.tensors) {
-      // A view of a parameter, such as t(weight), is not yet a use; its storage is found again in the product.
+      // A view of a parameter, such as t(weight), does not count as a use; the parameter is found again in the product, by its storage.
       const auto* watched = op.output.defined() && storage_of(input.value) == storage_of(op.output) ? nullptr : watched_in(input.value);
       if (watched == nullptr || !watched->is_parameter) continue;
       op.parameter = watched->name;

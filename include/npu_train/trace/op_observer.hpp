@@ -1,5 +1,5 @@
-/// Observes the operators that code runs, and the layer of each. libtorch's modules have no hooks in C++; layers are identified by the
-/// parameter that an operator receives, or declared by the forward (layer_scope.hpp).
+/// Observes the operators that code runs, and the layer of each. libtorch's modules have no hooks in C++. A layer is therefore identified
+/// by the parameter that an operator receives, or the forward declares it (layer_scope.hpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,17 +23,17 @@ namespace npu_train {
 /// A tensor that an operator receives.
 struct SeenInput {
   at::Tensor value;
-  std::string known;  ///< name of the watched tensor that it is, or that it is a view or cast of; "" if none
+  std::string known;  ///< name of the watched tensor, if this is that tensor, or a view or cast of it; otherwise ""
 };
 
 /// An executed operator.
 struct SeenOp {
-  std::string name;                        ///< without its namespace: "conv2d", "relu"
+  std::string name;                        ///< name without its namespace: "conv2d", "relu"
   std::string parameter;                   ///< name of the first watched parameter among its inputs ("layer1.0.conv1.weight"); may be empty
-  const std::vector<c10::IValue>& inputs;  ///< as passed by the caller, before autocast
+  const std::vector<c10::IValue>& inputs;  ///< arguments as the caller passed them, before autocast
   at::Tensor output;                       ///< the first output; undefined before the operator has run
-  int64_t flops = 0;                       ///< for convolutions, products and attention; a multiply-add is 2
-  std::string library{};                   ///< its namespace: "aten"
+  int64_t flops = 0;                       ///< of convolutions, products and attention; a multiply-add is 2
+  std::string library{};                   ///< namespace: "aten"
   std::string scope{};                     ///< path of the innermost enclosing declared layer; "" outside of all
   std::vector<at::Tensor> outputs{};       ///< all outputs
   std::vector<SeenInput> tensors{};        ///< tensors in `inputs`, in order, including those in lists; empty before the operator has run
@@ -43,9 +43,9 @@ struct SeenOp {
 /// A run of a declared layer.
 struct SeenLayer {
   std::string path;                 ///< names of the enclosing scopes and its own, joined by dots
-  std::vector<at::Tensor> inputs;   ///< as passed to LayerScope; empty if it only names the operators inside
-  std::vector<at::Tensor> outputs;  ///< empty before it has ended, or after an exception
-  bool names_value = false;         ///< no layer, but a value that named_value() names: its only input and output
+  std::vector<at::Tensor> inputs;   ///< inputs that LayerScope received; empty if the layer only names the operators inside
+  std::vector<at::Tensor> outputs;  ///< empty before the layer has ended, and after an exception
+  bool names_value = false;         ///< true: not a layer, but a value that named_value() names, which is its only input and output
 };
 
 /// Returns whether SeenOp::flops counts operators with this name: convolutions, products and attention.
@@ -63,18 +63,18 @@ class OpListener {
   virtual void op_ended(const SeenOp& op) = 0;
   virtual void layer_begins(const SeenLayer& /*layer*/) {}
   virtual void layer_ended(const SeenLayer& /*layer*/) {}
-  /// Returns whether to report also operators without results (in-place updates of lists) and those of backward passes. The latter call the
-  /// listener in the calling thread on CPUs and in autograd's threads on other devices, but never from two threads at once.
+  /// Returns whether to report operators without results (in-place updates of lists) and operators of backward passes, too. For the latter,
+  /// the listener is called in the calling thread on CPUs and in autograd's threads on other devices, but never in two threads at once.
   virtual bool sees_all() const { return false; }
-  /// Reports that `whole`, a reported operator or a part of one, has called operator `part`. Full names, such as "conv2d", "add.Tensor",
-  /// "npu_train::batch_norm_act". Only if sees_parts() is true.
+  /// Reports that `whole`, a reported operator or a part of one, has called operator `part`. Both are full names, such as "conv2d",
+  /// "add.Tensor", "npu_train::batch_norm_act". Called only if sees_parts() is true.
   virtual void part_seen(const std::string& /*whole*/, const std::string& /*part*/) {}
   virtual bool sees_parts() const { return false; }
 };
 
-/// During its lifetime, reports operators of this thread, and of the backward passes that it starts, to the listener: those that use a
-/// parameter or cost FLOPs; with `every`, all. If operators call others, the outermost one is reported. Operators that the listener runs
-/// are not reported. At most one per thread.
+/// In its scope, reports operators of this thread, and of the backward passes that it starts, to the listener: those that use a parameter
+/// or cost FLOPs or, with `every`, all. If operators call others, the outermost one is reported. Operators that the listener runs are not
+/// reported. A thread can have only one.
 class OpObserver {
  public:
   OpObserver(const ParameterSet& parameters, OpListener& listener, bool every = false);
@@ -86,7 +86,7 @@ class OpObserver {
   OpObserver(const OpObserver&) = delete;
   OpObserver& operator=(const OpObserver&) = delete;
 
-  /// Returns the first exception of the listener, which libtorch would swallow; nullptr if none.
+  /// Returns the first exception of the listener, which libtorch would discard; nullptr if none.
   std::exception_ptr error() const { return error_; }
 
  private:
@@ -107,14 +107,14 @@ class OpObserver {
 
   std::unique_ptr<OpListener> own_;  // used by the second constructor
   OpListener& listener_;
-  std::unordered_map<const void*, Watched> watched_;              // by storage and by tensor
+  std::unordered_map<const void*, Watched> watched_;              // watched tensors by storage and by tensor
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // also in watched_; keeps their addresses from being reused
   bool every_;
   at::CallbackHandle handle_ = 0;
   std::mutex mutex_;  // parts of one backward pass may run in several threads
-  // Full names of the reported operator and of its parts.
+  // Full names of the reported operator and of its parts, by thread.
   std::unordered_map<std::thread::id, std::vector<std::string>> inside_;
-  std::vector<std::string> scopes_;  // paths
+  std::vector<std::string> scopes_;  // paths of the open layers
   std::exception_ptr error_;
   std::shared_ptr<Link> link_;
   c10::DebugInfoGuard guard_;

@@ -1,4 +1,4 @@
-/// Chains of operators in which each consumes the result of the previous one: the candidates for fuse() in a recorded forward.
+/// Chains of operators, each of which consumes the result of the previous one: the candidates for fuse() in a recorded forward.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,8 +14,8 @@ namespace npu_train::detail {
 /// Kind of the first operator of a chain.
 enum class ChainKind { Conv, Linear, LayerNorm, Attention };
 
-/// An operator with its arguments. `open` has the positions of arguments that vary between runs: the result of the previous step at `flow`
-/// (-1 in the first step), and other activations.
+/// An operator with its arguments. `open` lists the positions of arguments that vary between runs: the result of the previous step at
+/// `flow` (-1 in the first step), and other activations.
 struct ChainStep {
   c10::OperatorHandle op;
   std::vector<c10::IValue> args;
@@ -38,13 +38,13 @@ struct OpChain {
 
   /// Returns the first step with this name ("relu" for aten::relu and aten::relu_); nullptr if there is none.
   const ChainStep* find(const std::string& name) const;
-  /// Returns the input activations, in order: x and added tensors; or q, k^T, v.
+  /// Returns the input activations, in order: x and added tensors; for attention q, k^T and v.
   std::vector<at::Tensor> inputs() const;
   /// Runs the operators themselves with the recorded arguments.
   at::Tensor plain() const;
 };
 
-/// Runs `forward(example)` and returns its chains in the order of their first operators. `parameters` name the layers.
+/// Runs `forward(example)` and returns its chains in the order of their first operators. The names of the layers come from `parameters`.
 std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor&)>& forward, const at::Tensor& example,
                                  const ParameterSet& parameters);
 

@@ -26,20 +26,20 @@ struct GraphOp {
 
   /// Returns "relu" for aten::relu and aten::relu_.
   std::string name() const;
-  /// Whether argument `i` is a defined tensor.
+  /// Returns whether argument `i` is a defined tensor.
   bool tensor(size_t i) const { return i < args.size() && args[i].isTensor() && args[i].toTensor().defined(); }
   /// Returns whether the operator gives exactly one tensor.
   bool gives_one() const { return outputs.size() == 1 && outputs[0].isTensor() && gives.size() == 1; }
-  /// Returns whether the only output uses the memory at `storage` (storage_of): it is the tensor there, or a view of it.
+  /// Returns whether the only output uses the memory at `storage` (storage_of): the tensor there, or a view of it.
   bool gives_view_of(const void* storage) const;
 };
 
-/// One content of a tensor. A tensor that is changed in place has several values in succession.
+/// One content of a tensor. A tensor that is changed in place has several values, one after the other.
 struct GraphValue {
   static constexpr ptrdiff_t kOutside = -1;
   ptrdiff_t given_by = kOutside;  ///< index of the producing operator; kOutside for inputs, parameters and constants
-  std::vector<size_t> readers{};  ///< indices of operators, in order; an operator that reads it twice occurs twice
-  const void* storage = nullptr;  ///< equal for aliases
+  std::vector<size_t> readers{};  ///< indices of the operators that read it, in order; an operator that reads it twice occurs twice
+  const void* storage = nullptr;  ///< equal for tensors that share memory
   std::string name{};             ///< name of the parameter or buffer whose initial content this is; "" for others
 };
 
@@ -47,7 +47,7 @@ struct GraphValue {
 struct GraphResult {
   std::string name;   ///< name in Outputs
   at::Tensor tensor;  ///< the tensor at the time of recording
-  size_t value;       ///< its value; from outside if the forward returns an input, a parameter or a constant
+  size_t value;       ///< its value, which is from outside if the forward returns an input, a parameter or a constant
 };
 
 /// Returns whether to record a composite operator as its parts.
@@ -56,7 +56,7 @@ using SplitRule = std::function<bool(const c10::OperatorHandle&)>;
 /// A recorded forward. It keeps all its tensors alive, so that addresses stay unique.
 class OpGraph {
  public:
-  /// Runs `forward` once on this thread. Values from outside are named if they are in `parameters` or `buffers`: the same tensor, or one
+  /// Runs `forward` once on this thread. A value from outside gets its name from `parameters` or `buffers` if it is that tensor, or one
   /// with the same elements (same_elements). If several names match, the first is used; parameters precede buffers. A composite operator
   /// for which `split` returns true is recorded as its parts. Error(Usage) if a result is undefined; Error(Device) as in OpModeGuard.
   static OpGraph record(const std::function<Outputs()>& forward, const ParameterSet& parameters = {},
@@ -71,8 +71,7 @@ class OpGraph {
 
   /// Returns the only operator that reads the result of `op`; -1 if there are none or several, or if the forward returns the result.
   ptrdiff_t only_reader(size_t op) const;
-  /// Returns the position of the only output of `giver` among the arguments of `reader`; -1 if it is not among them, or `giver` has several
-  /// outputs.
+  /// Returns at which argument of `reader` the only output of `giver` is; -1 if it is none of them, or if `giver` has several outputs.
   int position(size_t reader, size_t giver) const;
   /// Counts the operators that read this memory. Creating a view does not count.
   int64_t readers_of(const void* storage) const;

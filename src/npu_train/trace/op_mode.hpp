@@ -1,4 +1,4 @@
-/// Intercepts the operators called by this thread: the C++ counterpart of libtorch's Python modes.
+/// Intercepts the operators that this thread calls: the C++ counterpart of libtorch's Python modes.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -15,11 +15,11 @@ class OpMode {
   virtual void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) = 0;
 };
 
-/// Dispatch key of modes. libtorch reserves it for an external library (torchdistx, archived in 2023); libtorch 2.11 to 2.13 register
+/// Dispatch key of modes. libtorch reserves it for an external library (torchdistx, archived in 2023). libtorch 2.11 to 2.13 register
 /// nothing for it, and no tensor has it. TESTING_ONLY_GenericMode would also work, but other libraries that record operators use it.
 constexpr auto kOpModeKey = c10::DispatchKey::DeferredInit;
 
-/// During its lifetime, `mode` receives this thread's operators. Guards nest; the innermost mode receives them.
+/// In its scope, `mode` receives this thread's operators. Guards nest; the innermost mode receives them.
 class OpModeGuard {
  public:
   /// Error(Device) if another library in the process has registered a fallback for kOpModeKey.
@@ -39,7 +39,7 @@ bool in_op_mode();
 /// Calls the operator without interception.
 void call_below(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-/// During its lifetime, this thread's operators are not intercepted.
+/// In its scope, this thread's operators are not intercepted.
 struct NoOpMode {
   c10::impl::ExcludeDispatchKeyGuard guard{kOpModeKey};
 };

@@ -1,4 +1,4 @@
-/// Makes an operation without a dispatcher visible to profilers, the operation counter and dumps.
+/// Makes an operation that bypasses the dispatcher visible to profilers, the operation counter and dumps.
 #pragma once
 
 #include <ATen/SequenceNumber.h>
@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-/// The end of a range's name that names a value instead of a layer; profilers show it.
+/// Suffix for the name of a range that names a value instead of a layer; profilers show it.
 inline constexpr std::string_view kNamedValue = " (value)";
 
 /// A range named `name` with inputs and output. `inputs` is called only if an observer or profiler is active.

@@ -7,8 +7,8 @@
 
 namespace npu_train::detail {
 
-/// Returns the arguments only. An interpreter, such as TorchScript's, passes its complete stack, on which other values of the program
-/// precede the arguments. A range without a dispatcher (RecordedOp) has only its own inputs.
+/// Returns only the arguments. An interpreter, such as TorchScript's, passes its complete stack, on which other values of the program
+/// precede the arguments. A range that bypasses the dispatcher (RecordedOp) has only its own inputs.
 inline c10::ArrayRef<const c10::IValue> arguments_of(const at::RecordFunction& fn) {
   const auto values = fn.inputs();
   const auto count = fn.num_inputs();

@@ -26,7 +26,7 @@ std::vector<at::Tensor> tensors_of(const Values& values) {
   return out;
 }
 
-/// Returns the value with `map(tensor)` for each defined tensor, also in lists and in optional lists.
+/// Returns the value in which each defined tensor is replaced by `map(tensor)`, also in lists and in optional lists.
 template <class Map>
 c10::IValue with_tensors(const c10::IValue& value, const Map& map) {
   if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(map(value.toTensor())) : value;
