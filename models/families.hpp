@@ -15,16 +15,16 @@ namespace npu_train::detail {
 class HubReader;
 
 struct ModelFamily {
-  std::string name;             // "gpt2"
+  std::string name;             // name: "gpt2"
   void (*add)(ModelRegistry&);  // registers the network and its named sizes
-  // Values of model_type in the config.json of transformers, each with what reads the file.
+  // Values of model_type in the config.json of transformers, each with the function that reads the file.
   std::vector<std::pair<std::string, void (*)(const Json&, HubNetwork&)>> hub_types = {};
   // Reads the config.json of timm; false for an architecture of another family.
   bool (*read_timm)(const std::string& architecture, const Json& config, HubReader& file, HubNetwork& out) = nullptr;
-  std::vector<Naming> namings = {};                                  // names of the weights, our own first
-  ConfigurationKeys (*keys_of)(const WeightShapes& ours) = nullptr;  // the options that the weights determine
-  bool in_torchvision = false;                                       // our names are those of torchvision
-  bool decoder = false;                                              // a causal language model
+  std::vector<Naming> namings = {};                                  // namings of the weights, our own first
+  ConfigurationKeys (*keys_of)(const WeightShapes& ours) = nullptr;  // returns the options that the weights determine
+  bool in_torchvision = false;                                       // true: our names are those of torchvision
+  bool decoder = false;                                              // true: the network is a causal language model
 };
 
 const std::vector<ModelFamily>& model_families();

@@ -73,7 +73,7 @@ class MaskedLanguageHead : public torch::nn::Module {
   }
 
  private:
-  std::shared_ptr<detail::Embedding> tokens_;  // registered by the network
+  std::shared_ptr<detail::Embedding> tokens_;  // the embedding, which the network registers
   detail::Activation activation_;
   at::Tensor bias_;
   std::shared_ptr<Linear> fc_;
@@ -162,7 +162,7 @@ void check_bert_options(const BertOptions& o) {
 std::vector<InputSpec> bert_inputs(const BertOptions& o) {
   auto tokens = detail::token_input(o.vocab_size, o.context);
   auto mask = tokens, types = tokens;
-  mask.name = kMaskInput, mask.range = std::pair(1.0, 2.0);  // examples have no padding
+  mask.name = kMaskInput, mask.range = std::pair(1.0, 2.0);  // all 1, because examples have no padding
   types.name = kTypesInput, types.range = std::pair(0.0, static_cast<double>(o.token_types));
   return {tokens, mask, types};
 }
@@ -220,7 +220,7 @@ Model bert(const BertOptions& options, const std::string& name) {
     model.head = "classifier";
     model.blocks.back().modules = {"pooler", "classifier"};
   }
-  return chain_blocks(std::move(model));  // chained again, because now its forward receives all inputs
+  return chain_blocks(std::move(model));  // chained again, because its forward now receives all inputs
 }
 
 }  // namespace npu_train

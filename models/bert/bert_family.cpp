@@ -5,8 +5,8 @@
 namespace npu_train::detail {
 namespace {
 
-// Files of the first years use gamma and beta for weight and bias of the norms. The head for masked tokens repeats the token embedding, and
-// its own bias, as a layer "decoder".
+// Returns the naming of Hugging Face. The oldest files use gamma and beta for weight and bias of the norms. The head for masked tokens
+// repeats the token embedding, and its own bias, as a layer "decoder".
 Naming bert_naming() {
   std::vector<NameRule> rules;
   const auto add = [&](const std::string& ours, const std::string& theirs, bool above = false) {

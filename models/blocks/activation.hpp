@@ -16,7 +16,7 @@ enum class Activation {
   Silu,  // x sigmoid(x)
 };
 
-// Allowed values of an option `activation`: gelu, gelu_tanh, quick_gelu, relu, silu.
+// Returns the allowed values of an option `activation`: gelu, gelu_tanh, quick_gelu, relu, silu.
 std::vector<std::string> activation_names();
 
 // Parses a name. Error(Usage), with the network's name, if it is unknown.

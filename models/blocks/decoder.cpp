@@ -40,7 +40,7 @@ std::pair<at::Tensor, at::Tensor> added(KeyValueCache& cache, const at::Tensor& 
   return {cache.keys, cache.values};
 }
 
-// Attention of new tokens, which attend to the cached tokens, too. `times` query heads share one head of keys and values.
+// Computes attention for new tokens, which attend to the cached tokens, too. `times` query heads share one head of keys and values.
 at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t times = 1) {
   const bool first = !cache.keys.defined();
   const auto all = added(cache, k, v);
@@ -64,8 +64,9 @@ std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::strin
   return linear;
 }
 
-// Without this check, an index outside of the table ends in an operator's error that mentions neither the token nor the vocabulary. It uses
-// no operators, so that a trace of the network does not contain it. It skips other devices, where it would wait for the values.
+// Checks ids on a CPU. Without this check, an index outside of the table ends in an operator's error that mentions neither the token nor
+// the vocabulary. It uses no operators, so that a trace of the network does not contain it, and skips other devices, where it would wait
+// for the values.
 void check_ids(const char* network, const char* what, const at::Tensor& tokens, int64_t rows, const char* option) {
   if (!tokens.is_cpu()) return;
   const auto ids = tokens.accessor<int64_t, 2>();

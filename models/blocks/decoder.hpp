@@ -39,8 +39,8 @@ std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::strin
 // `option`, which sets the number of rows.
 void check_ids(const char* network, const char* what, const at::Tensor& ids, int64_t rows, const char* option);
 
-// Checks the input of a decoder: ids [batch, tokens], with the `before` earlier tokens at most `context`, and on a CPU each below
-// `vocab_size`. Errors begin with the network's name.
+// Checks the input of a decoder: ids [batch, tokens], at most `context` tokens including the `before` earlier ones and, on a CPU, each id
+// below `vocab_size`. Errors begin with the network's name.
 void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
 
 struct DecoderOptions {
@@ -48,9 +48,9 @@ struct DecoderOptions {
   int64_t heads = 0;   // divides dim
   int64_t hidden = 0;  // width of the MLP
   Activation activation = Activation::GeluTanh;
-  double dropout = 0;       // rate on the attention weights and after both branches
+  double dropout = 0;       // dropout rate on the attention weights and after both branches
   double norm_eps = 0;      // added to the variance in layer normalisation
-  bool bias = true;         // biases in the linear layers and in the norms
+  bool bias = true;         // true: linear layers and norms have biases
   double std = 0;           // standard deviation of the initial weights
   double residual_std = 0;  // standard deviation for the last layer of each branch
 };
@@ -75,7 +75,7 @@ class CausalSelfAttention : public torch::nn::Module {
   std::shared_ptr<Linear> qkv_, proj_;
 };
 
-// x / sqrt(mean(x^2) + eps) * weight over the last dimension, computed in fp32 (Zhang and Sennrich, "Root Mean Square Layer Normalization",
+// Computes x / sqrt(mean(x^2) + eps) * weight over the last dimension, in fp32 (Zhang and Sennrich, "Root Mean Square Layer Normalization",
 // NeurIPS 2019). Parameter: weight [dim].
 class RmsNorm : public torch::nn::Module {
  public:
@@ -90,14 +90,14 @@ class RmsNorm : public torch::nn::Module {
   double eps_;
 };
 
-// Standard rotary frequencies theta^(-2 i / head_size), fp32 [head_size / 2].
+// Returns the standard rotary frequencies theta^(-2 i / head_size), fp32 [head_size / 2].
 at::Tensor rotary_frequencies(int64_t head_size, double theta);
 
 // Rotary position embedding (Su et al., "RoFormer", 2021) in Llama's layout: component i of the first half of a head's vector and component
 // i of the second half are rotated as a pair, by position * frequency i.
 class Rotary {
  public:
-  // `scale` multiplies the rotated vectors.
+  // `scale` is a factor on the rotated vectors.
   Rotary(const at::Tensor& frequencies, int64_t context, double scale = 1);
 
   // Rotates [N, heads, tokens, head_size], the first token at position `before`; returns the dtype of x.
@@ -127,7 +127,7 @@ struct GroupedQueryOptions {
 };
 
 // Causal attention in which heads / kv_heads query heads share one head of keys and values (Ainslie et al., "GQA", EMNLP 2023), with rotary
-// positions. Parameters: q_proj, k_proj, v_proj, proj; without biases, but for qkv_bias.
+// positions. Parameters: q_proj, k_proj, v_proj, proj; only with qkv_bias, the first three have biases.
 class GroupedQueryAttention : public torch::nn::Module {
  public:
   explicit GroupedQueryAttention(const GroupedQueryOptions& options);
@@ -141,7 +141,8 @@ class GroupedQueryAttention : public torch::nn::Module {
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
 };
 
-// down(activation(gate(x)) * up(x)) (Shazeer, "GLU Variants Improve Transformer", 2020). Parameters, without biases: gate, up, down.
+// Computes down(activation(gate(x)) * up(x)) (Shazeer, "GLU Variants Improve Transformer", 2020). Parameters, without biases: gate, up,
+// down.
 class SwiGlu : public torch::nn::Module {
  public:
   SwiGlu(int64_t dim, int64_t hidden, Activation activation, double std, bool packed = true);
@@ -184,7 +185,7 @@ Model model_of(const std::string& name, const std::shared_ptr<Net>& net, const O
   return model;
 }
 
-// Returns a model of a network that has embed(tokens), block(i, x), head(x) and `blocks`; embed and block may have the context as first
+// Returns a model for a network that has embed(tokens), block(i, x), head(x) and `blocks`. embed and block may have the context as first
 // argument.
 template <class Net, class Options>
 Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
@@ -207,7 +208,7 @@ Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, 
   return chain_blocks(std::move(model));
 }
 
-// Returns a model of a network that also has embed(tokens, before) and block(i, x, cache), with start_sequence().
+// Returns a model, with start_sequence(), for a network that also has embed(tokens, before) and block(i, x, cache).
 template <class Net, class Options>
 Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model = model_of_blocks(name, net, options);

@@ -17,10 +17,10 @@ namespace npu_train::detail {
 struct SelfAttentionOptions {
   int64_t dim = 0;           // width of a token
   int64_t heads = 0;         // divides dim
-  double dropout = 0;        // rate on the attention weights
-  bool causal = false;       // a token attends to itself and to earlier tokens
+  double dropout = 0;        // dropout rate on the attention weights
+  bool causal = false;       // true: a token attends only to itself and to earlier tokens
   double std = 0;            // standard deviation of the initial weights of queries, keys and values
-  double residual_std = -1;  // standard deviation for the last projection; below 0: std
+  double residual_std = -1;  // standard deviation of the initial weights of the last projection; below 0: std
   bool fused_kernels = true;
 };
 
@@ -29,7 +29,8 @@ class SelfAttention : public torch::nn::Module {
  public:
   explicit SelfAttention(const SelfAttentionOptions& options);
 
-  // Maps [N, tokens, dim] to [N, tokens, dim]. `keys`, bool [N, 1, 1, tokens], is true for tokens that may be attended to; undefined: all.
+  // Maps [N, tokens, dim] to [N, tokens, dim]. `keys`, bool [N, 1, 1, tokens], is true for tokens to which others may attend; undefined:
+  // all.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& keys = {}) const;
 
  private:
@@ -79,7 +80,7 @@ class PreNormBlock : public torch::nn::Module {
 struct ImageTokensOptions {
   const char* network = "";  // prefix of error messages
   int64_t image_size = 0, patch_size = 0, dim = 0;
-  bool bias = false;  // whether the patch projection has one
+  bool bias = false;  // true: the patch projection has a bias
   double class_std = 0, patch_std = 0, position_std = 0;
 };
 

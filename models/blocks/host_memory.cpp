@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 
 void check_host_memory(const char* network, int64_t parameters) {
-  constexpr int64_t kSmall = int64_t{1} << 28;  // too small for a check, which reads files
+  constexpr int64_t kSmall = int64_t{1} << 28;  // smaller networks are not checked, because a check reads files
   if (parameters < kSmall) return;
   const auto* files = FileBackedMemory::current();
   const int64_t needed = 4 * parameters, available = files != nullptr ? files->room() : free_host_bytes();

@@ -1,4 +1,4 @@
-// Checks the host's memory for large networks.
+// Checks that a large network fits into the host's memory.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 namespace npu_train::detail {
 namespace {
 
-// libtorch's class has either both parameters or none.
+// A norm without bias: libtorch's class has either both parameters or none.
 struct LayerNormWithoutBias : torch::nn::LayerNormImpl {
   explicit LayerNormWithoutBias(const torch::nn::LayerNormOptions& given) : torch::nn::LayerNormImpl(given) {
     parameters_.erase("bias");
@@ -23,7 +23,8 @@ std::shared_ptr<torch::nn::LayerNormImpl> add_layer_norm(torch::nn::Module& owne
   return owner.register_module<torch::nn::LayerNormImpl>(name, std::make_shared<LayerNormWithoutBias>(options));
 }
 
-// Handles low-precision tokens with fp32 norm parameters: the CPU kernel accepts both, other devices need one dtype (autocast converts).
+// Applies the norm to low-precision tokens with fp32 parameters, too. The CPU kernel accepts both dtypes together; other devices need a
+// single one (autocast converts).
 at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& norm) {
   const auto dtype = norm.weight.scalar_type();
   const bool mixed = x.scalar_type() != dtype && !x.is_cpu() && !at::autocast::is_autocast_enabled(x.device().type());

@@ -12,7 +12,7 @@ at::Tensor BatchNorm2d::norm_act(const at::Tensor& x, const at::Tensor& residual
   const double momentum = options.momentum().value_or(0.1);
   if (fused_) return batch_norm_act(x, {weight, bias, running_mean, running_var, is_training(), momentum, options.eps()}, residual, relu);
   at::Tensor y = at::batch_norm(x, weight, bias, running_mean, running_var, is_training(), momentum, options.eps(), /*cudnn_enabled=*/true);
-  // In place is safe: the backward of batch_norm needs only its input, that of relu only its own result.
+  // In place is safe: the backward of batch_norm needs only its input, and that of relu only its own result.
   if (residual.defined()) y.add_(residual);
   return relu ? at::relu_(y) : y;
 }

@@ -124,7 +124,7 @@ class TextTower : public Tower {
 
   // Returns the features of a text from the vectors x of all `tokens`.
   at::Tensor head(const at::Tensor& x, const at::Tensor& tokens) const {
-    // argmax finds the first maximum: the first end_token, or the first token if there is no end_token.
+    // argmax finds the first maximum, which is the first end_token, or the first token if there is no end_token.
     const at::Tensor end = (end_token_ < 0 ? tokens : tokens.eq(end_token_)).to(at::kInt).argmax(1);
     const at::Tensor last = x.gather(1, end.unsqueeze(1).unsqueeze(2).expand({-1, 1, x.size(2)})).squeeze(1);
     return project(detail::layer_norm(last, *ln_));
@@ -231,7 +231,7 @@ ClipOptions clip_tiny_options() {
 
 namespace {
 
-constexpr const char* kTexts = "tokens";  // input of the text tower
+constexpr const char* kTexts = "tokens";  // name of the text tower's input
 
 template <class T>
 void add_tower(Model& model, const std::string& name, const std::shared_ptr<T>& tower) {
@@ -250,7 +250,7 @@ void add_vision(Model& model, const std::shared_ptr<Clip>& net) {
                           }});
 }
 
-// The tower reads the input `name` instead of the previous block's result. If both towers run, it also returns the scale.
+// Adds the text tower, which reads the input `name` instead of the previous block's result. If both towers run, it also returns the scale.
 void add_text(Model& model, const std::shared_ptr<Clip>& net, const std::string& name) {
   const auto texts = [name](const ForwardContext& context) {
     const at::Tensor tokens = context.get(name);
@@ -284,7 +284,7 @@ Model clip(const ClipOptions& options, const std::string& name) {
     if (options.tower == "both") model.inputs.back().name = kTexts;
     add_text(model, net, model.inputs.back().name);
   }
-  model.forward = [](const Batch&) { return Outputs(); };  // a function of a batch, because its outputs have names
+  model.forward = [](const Batch&) { return Outputs(); };  // takes a batch, because its outputs have names
   return chain_blocks(std::move(model));
 }
 

@@ -75,7 +75,7 @@ HubReader tower_of(const Json& config, HubNetwork& out, const std::string& tower
   file.heads("num_attention_heads", heads, tower + "_heads");
   file.activation("hidden_act", "quick_gelu");
   file.number("layer_norm_eps", 1e-5, "norm_eps");
-  // The tower's own projection_dim does not affect the common space.
+  // Ignores the tower's own projection_dim, which does not affect the common space.
   file.unused({"attention_dropout", "dropout", "projection_dim"});
   return file;
 }
@@ -92,7 +92,7 @@ void read_clip(const Json& config, HubNetwork& out) {
   auto text = tower_of(config, out, "text", 512, 8);
   text.size("vocab_size", 49408, "vocab_size");
   text.size("max_position_embeddings", 77, "context");
-  // Files of the first years have 2; transformers then reads a text at its token with the largest id.
+  // Files of the first years have 2: transformers then reads a text at its token with the largest id.
   const auto end = static_cast<int64_t>(text.number("eos_token_id", 49407).value_or(49407));
   text.set("eos_token_id", std::to_string(end), "end_token", ConfigNode(end == 2 ? int64_t{-1} : end));
   text.finish();

@@ -27,18 +27,19 @@
 namespace npu_train::detail {
 namespace {
 
-// Masks and rotations of the last tokens of N sequences, the queries of the attention.
+// Masks and rotations for the last tokens of N sequences, which are the queries of the attention.
 struct GlmPlaces {
   at::Tensor visible;   // bool [N, 1, queries, tokens]: true for tokens that a query attends to
   at::Tensor cos, sin;  // fp32 [N, 1, queries, 2, head_size / 4], for the first and the second position
 };
 
-// Attention masks and the rotations of both positions of GLM's tokens.
+// Computes attention masks, and rotations for both positions of GLM's tokens.
 class GlmPlaceTable {
  public:
   explicit GlmPlaceTable(const GlmOptions& options);
 
-  // Computes the places of tokens [N, T] after the first `before`. Uses only tensor operators, so the host does not wait for a device.
+  // Computes the places of the tokens [N, T] that follow the first `before`. Uses only tensor operators, so that the host does not wait for
+  // a device.
   GlmPlaces operator()(const at::Tensor& tokens, int64_t before = 0) const;
 
  private:
@@ -52,10 +53,10 @@ class GlmPlaceTable {
 
 constexpr double kTheta = 10000;
 
-// Counts the true elements of each row, [N, T] to [N, 1]. With cumsum, because NPUs do not sum int64.
+// Counts the true elements of each row, [N, T] to [N, 1]. Uses cumsum, because NPUs do not sum int64.
 at::Tensor count_of(const at::Tensor& rows) { return rows.cumsum(1).select(1, -1).unsqueeze(1); }
 
-// Returns the index [N, 1] of the first `token` in the prefix [N, T]; the prefix's `length` [N, 1] if it has none.
+// Returns the index [N, 1] of the first `token` in the prefix [N, T]; if the prefix has none, its `length` [N, 1].
 at::Tensor place_in_prefix(const at::Tensor& tokens, int64_t token, const at::Tensor& prefix, const at::Tensor& length) {
   const at::Tensor from_it_on = tokens.eq(token).logical_and(prefix).cumsum(1).gt(0).logical_and(prefix);
   return length - count_of(from_it_on);
@@ -64,7 +65,8 @@ at::Tensor place_in_prefix(const at::Tensor& tokens, int64_t token, const at::Te
 GlmPlaceTable::GlmPlaceTable(const GlmOptions& o) : bos_(o.bos_token), gmask_(o.gmask_token), mask_(o.mask_token) {
   const int64_t half = o.dim / o.heads / 2;
   const auto fp32 = at::TensorOptions().dtype(at::kFloat);
-  // The published network was trained with fp16 frequencies: at position 2000, exact ones would rotate by up to half a radian more.
+  // Computes in fp16, because the published network was trained with fp16 frequencies: at position 2000, exact ones would rotate by up to
+  // half a radian more.
   const at::Tensor frequencies = at::pow(kTheta, -at::arange(0, half, 2, fp32) / static_cast<double>(half)).to(at::kHalf).to(at::kFloat);
   const at::Tensor angles = at::outer(at::arange(o.context + 1, fp32), frequencies);
   cos_ = angles.cos();
@@ -116,7 +118,7 @@ namespace npu_train {
 namespace {
 
 constexpr double kGlmStd = 0.02;                                                       // standard deviation for embedding and head
-constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // values that embed() puts for the blocks
+constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // names of values for the blocks, from embed()
 
 struct GlmBlocks : torch::nn::Module {
   GlmBlocks() : torch::nn::Module("Blocks") {}
@@ -128,7 +130,8 @@ struct GlmMlp : torch::nn::Module {
 
 int64_t glm_hidden(const GlmOptions& o) { return o.hidden > 0 ? o.hidden : 4 * o.dim; }
 
-// Keeps the size of a layer's outputs equal to that of its inputs at every width, because its branch is added to normalised values.
+// Returns the standard deviation with which a layer's outputs are as large as its inputs, at every width, because its branch is added to
+// normalised values.
 double glm_std(int64_t in) { return 1 / std::sqrt(static_cast<double>(in)); }
 
 // Attention of GLM. Parameters, with biases: query_key_value [3 dim, dim], interleaved per head; proj [dim, dim].
@@ -149,8 +152,8 @@ class GlmAttention : public torch::nn::Module {
       if (cache->keys.defined()) k = at::cat({cache->keys, k}, 2), v = at::cat({cache->values, v}, 2);
       cache->keys = k, cache->values = v;
     }
-    // The reference scales the products by 1 / (layer number) and undoes it before the softmax, to avoid overflows in fp16. Not needed
-    // here, because this attention computes them in fp32.
+    // The reference scales the products by 1 / (layer number) and undoes this before the softmax, to avoid overflows in fp16. That is not
+    // needed here, because this attention computes them in fp32.
     const at::Tensor y = npu_train::attention(q, k, v, places.visible);
     return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
   }
@@ -160,7 +163,8 @@ class GlmAttention : public torch::nn::Module {
   std::shared_ptr<Linear> query_key_value_, proj_;
 };
 
-// y = norm(x), z = norm(alpha y + attention(y)), result alpha z + mlp(z): the residual of each branch is its normalised input.
+// Computes y = norm(x), z = norm(alpha y + attention(y)), and returns alpha z + mlp(z): the residual of each branch is its normalised
+// input.
 class GlmBlock : public torch::nn::Module {
  public:
   explicit GlmBlock(const GlmOptions& o) : torch::nn::Module("GlmBlock"), alpha_(std::sqrt(2.0 * static_cast<double>(o.layers))) {
@@ -218,7 +222,7 @@ class Glm : public torch::nn::Module {
     return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
   }
 
-  // Returns the logits of the tokens of `all` after the first `before`, which are in the caches.
+  // Returns the logits of the tokens in `all` that follow the first `before`, which are in the caches.
   at::Tensor more(const at::Tensor& all, int64_t before, std::vector<detail::KeyValueCache>& caches) {
     const auto places = places_(all, before);
     at::Tensor x = token_embedding_->forward(all.narrow(1, before, all.size(1) - before));

@@ -7,7 +7,7 @@
 namespace npu_train::detail {
 namespace {
 
-// GLM's projection interleaves query, key and value per head, unlike GPT-2's qkv.
+// Returns the naming of Hugging Face. GLM's projection interleaves query, key and value per head, unlike GPT-2's qkv.
 Naming glm_naming() {
   return {{"hf", "hf4"},
           "transformer.",

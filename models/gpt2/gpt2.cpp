@@ -23,7 +23,7 @@ class Gpt2 : public torch::nn::Module {
   explicit Gpt2(const Gpt2Options& o) : torch::nn::Module("Gpt2"), vocab_size_(o.vocab_size), context_(o.context), dropout_(o.dropout) {
     token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kGpt2Std));
     position_embedding_ = register_module("position_embedding", std::make_shared<detail::Embedding>(o.context, o.dim, kGpt2Std));
-    // Each block adds two branches to the residual stream; this keeps its variance independent of their number.
+    // Each block adds two branches to the residual stream; this factor keeps the variance of the stream independent of their number.
     const double residual_std = kGpt2Std / std::sqrt(2.0 * static_cast<double>(o.layers));
     auto list = register_module("blocks", std::make_shared<Gpt2Blocks>());
     for (int64_t i = 0; i < o.layers; ++i)
@@ -62,7 +62,7 @@ class Gpt2 : public torch::nn::Module {
   double dropout_;
   std::shared_ptr<detail::Embedding> token_embedding_, position_embedding_;
   std::shared_ptr<torch::nn::LayerNormImpl> ln_;
-  std::shared_ptr<Linear> head_;  // nullptr if it is the token embedding
+  std::shared_ptr<Linear> head_;  // nullptr if the token embedding is the head
 };
 
 void check_gpt2_options(const Gpt2Options& o) {

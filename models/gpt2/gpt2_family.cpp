@@ -5,8 +5,8 @@
 namespace npu_train::detail {
 namespace {
 
-// Hugging Face's blocks store the matrices of linear layers as [in, out] ("Conv1D"). A model with a head also stores the token embedding as
-// lm_head.weight.
+// Returns the naming of Hugging Face, whose blocks store the matrices of linear layers as [in, out] ("Conv1D"). A model with a head also
+// stores the token embedding as lm_head.weight.
 Naming gpt2_naming() {
   return {{"hf", "hf4"},
           "transformer.",
@@ -54,7 +54,7 @@ void read_gpt2(const Json& config, HubNetwork& out) {
   file.must_be("scale_attn_weights", true);
   file.must_be("scale_attn_by_inverse_layer_idx", false);
   file.architectures({"GPT2LMHeadModel", "GPT2Model", "GPT2DoubleHeadsModel"});
-  // reorder_and_upcast_attn only affects rounding.
+  // Ignores reorder_and_upcast_attn, which affects only rounding.
   file.unused({"attn_pdrop", "embd_pdrop", "is_decoder", "n_ctx", "n_special", "predict_special_tokens", "reorder_and_upcast_attn",
                "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
                "transformers.js_config"});

@@ -1,4 +1,4 @@
-// The families that know the config.json of a network.
+// Finds the family that can read a config.json.
 #include <algorithm>
 #include <utility>
 

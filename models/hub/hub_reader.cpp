@@ -24,7 +24,7 @@ std::string number_text(double value) {
 }
 
 // Keys that any network of transformers may have and that do not affect the logits: names, settings of programs and of generation, and
-// dropouts and initial values, which are choices of the training.
+// dropouts and initial values, which may be chosen for each training.
 const std::set<std::string>& keys_of_all() {
   static const std::set<std::string> all = {"_attn_implementation",
                                             "_attn_implementation_autoset",
@@ -94,7 +94,7 @@ const std::set<std::string>& keys_of_all() {
   return all;
 }
 
-// Translates the name of an activation in transformers to our equivalent; "" if there is none.
+// Translates transformers' name of an activation to ours; "" if we have none.
 std::string our_activation(const std::string& theirs) {
   static const std::map<std::string, std::string> known = {{"gelu", "gelu"},
                                                            {"gelu_python", "gelu"},
@@ -217,7 +217,7 @@ void HubReader::open(const std::string& key, const std::string& option, const Co
 void HubReader::set(const std::string& key, const std::string& theirs, const std::string& option, const ConfigNode& value, bool size,
                     double zero) {
   add(key, theirs, option, value, HubOption::Rule::Equal, size, zero);
-  network_.options.back().compared = true;  // also if the key is missing, because the shapes of tensors do not show the difference
+  network_.options.back().compared = true;  // compared even if the key is missing, because the shapes of tensors do not show the difference
 }
 
 void HubReader::must_be(const std::string& key, const Json& ours) {

@@ -12,7 +12,8 @@ namespace npu_train::detail {
 
 inline constexpr const char* kHubFile = "config.json";  // prefix of error messages
 
-// Each call reads a key with transformers' default for files without it. finish() reports keys that no call has read.
+// Reads a config.json. Each function reads a key, with transformers' default for files without it. finish() reports the keys that no
+// function has read.
 class HubReader {
  public:
   // `section` is the key of an object in `config`; "": config itself.
@@ -26,28 +27,28 @@ class HubReader {
   // Returns the object under the key, or nullptr.
   const Json* object(const std::string& key);
 
-  // Reads a size that the shapes of the tensors determine: a missing key is not compared. `zero`: meaning of 0 in our option.
+  // Reads a size that the shapes of the tensors determine, so a missing key is not compared. `zero`: meaning of 0 in our option.
   int64_t size(const std::string& key, int64_t standard, const std::string& option, double zero = 0);
-  // Reads and returns a number of heads. The shapes do not determine it, but it is part of a named size.
+  // Reads and returns a number of heads. The shapes do not determine it, but a named size includes it.
   double heads(const std::string& key, int64_t standard, const std::string& option = "heads");
-  // Reads the limit on input tokens of a network whose tensors do not limit it.
+  // Reads the limit on input tokens, for a network whose tensors do not limit it.
   void longest(const std::string& key, int64_t standard, const std::string& option);
   // Read a value that changes the computation.
   void number(const std::string& key, double standard, const std::string& option);
   void flag(const std::string& key, bool standard, const std::string& option);
   void activation(const std::string& key, const std::string& standard, const std::string& option = "activation");
-  // Reads a key with any value: it sets the option unless the user or the data set it.
+  // Reads a key that may have any value: it sets the option unless the user or the data set it.
   void open(const std::string& key, const std::string& option, const ConfigNode& value);
-  // Sets an option that follows from several keys; `theirs` is the text of the key's value.
+  // Sets an option that follows from several keys. `theirs` is the value of the key as text.
   void set(const std::string& key, const std::string& theirs, const std::string& option, const ConfigNode& value, bool size = false,
            double zero = 0);
 
-  // Requires a fixed property of our network: other values are foreign; a missing key and null agree.
+  // Requires a fixed property of our network. Other values are foreign; a missing key and null agree.
   void must_be(const std::string& key, const Json& ours);
-  // Lists the classes of transformers whose tensors our network has.
+  // Declares the classes of transformers whose tensors our network has.
   void architectures(const std::set<std::string>& known);
   bool has_architecture(const std::string& name) const;
-  // Reads the number of classes if the file is of one of these classes of transformers, which have a head.
+  // Reads the number of classes if the file is of one of these classes of transformers, which have a classifier head.
   void classes(const std::set<std::string>& classifiers);
   // Marks keys that do not change the outputs.
   void unused(const std::set<std::string>& keys) { read_.insert(keys.begin(), keys.end()); }
@@ -57,7 +58,7 @@ class HubReader {
   void finish();
 
  private:
-  // Number of classes of the head: from id2label, else num_labels, else 2.
+  // Returns the number of classes of the head: from id2label, otherwise from num_labels, otherwise 2.
   int64_t labels() const;
   std::optional<Json> value(const std::string& key);
   void add(const std::string& key, const std::string& theirs, const std::string& option, const ConfigNode& value, HubOption::Rule rule,
@@ -65,7 +66,7 @@ class HubReader {
 
   HubNetwork& network_;
   Json object_;
-  std::string prefix_;  // "vision_config."
+  std::string prefix_;  // prefix of the keys: "vision_config."
   std::set<std::string> read_;
 };
 

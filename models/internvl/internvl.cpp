@@ -25,7 +25,7 @@ struct VisionBlocks : torch::nn::Module {
   VisionBlocks() : torch::nn::Module("Blocks") {}
 };
 
-// InternViT, which has no norm after the last block.
+// InternViT: a vision transformer without a norm after the last block.
 class InternVit : public torch::nn::Module {
  public:
   explicit InternVit(const InternVlOptions& o)
@@ -98,8 +98,8 @@ class InternVl : public torch::nn::Module {
     language = register_module("language", std::make_shared<detail::Llama>(o, kInternVl));
   }
 
-  // Returns the vectors of tokens [N, T], with those of an image [N or 1, places.count, dim] in place of the image tokens. `before` earlier
-  // tokens, of which `images_before` are image tokens, precede them.
+  // Returns the vectors of tokens [N, T], with those of an image [N or 1, places.count, dim] in place of the image tokens. They follow
+  // `before` earlier tokens, of which `images_before` are image tokens.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& image, int64_t before = 0, int64_t images_before = 0) const {
     const at::Tensor x = language->embed(tokens, before);
     check_places(tokens, images_before);
@@ -123,7 +123,7 @@ class InternVl : public torch::nn::Module {
   std::shared_ptr<detail::Llama> language;
 
  private:
-  // Uses no operators, for the same reason as detail::check_ids().
+  // Checks the image tokens. Uses no operators, for the same reason as detail::check_ids().
   void check_places(const at::Tensor& tokens, int64_t before) const {
     if (!tokens.is_cpu()) return;
     const auto ids = tokens.accessor<int64_t, 2>();
@@ -232,7 +232,7 @@ Model about_image(const Model& model, const at::Tensor& image) {
   out.inputs = {net->text};
   const auto start = [net, vectors] {
     auto caches = std::make_shared<std::vector<detail::KeyValueCache>>(net->language->blocks.size());
-    auto images = std::make_shared<int64_t>(0);  // image tokens so far
+    auto images = std::make_shared<int64_t>(0);  // number of image tokens so far
     return [net, vectors, caches, images](const at::Tensor& tokens) {
       const c10::AutoGradMode without_gradients(false);
       at::Tensor x = net->embed(tokens, vectors, caches->front().tokens(), *images);

@@ -9,7 +9,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Returns the factor of rotated queries and keys (Peng et al., "YaRN", ICLR 2024).
+// Returns the factor on rotated queries and keys (Peng et al., "YaRN", ICLR 2024).
 double yarn_scale(double factor, double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; }
 
 double yarn_attention_factor(HubReader& rope, double factor) {
@@ -39,7 +39,7 @@ void read_rope(const Json& config, HubReader& file, HubNetwork& out, double cont
   const auto set = [&](const std::string& key, const std::string& option, double standard) {
     rope.number(key, standard, "rope_scaling." + option);
   };
-  // In transformers the key outside of the section has priority.
+  // Prefers the key outside of the section, as transformers does.
   const bool outside = file.has("original_max_position_embeddings");
   HubReader& has_original = outside ? file : rope;
   const double original = has_original.number("original_max_position_embeddings", context).value_or(context);
@@ -54,7 +54,7 @@ void read_rope(const Json& config, HubReader& file, HubNetwork& out, double cont
     rope.set("attention_factor", hub_text(scale), "rope_scaling.attention_factor", hub_number(scale), /*size=*/false,
              /*zero=*/yarn_scale(factor, 1));
   }
-  // transformers ignores the keys of other types.
+  // Ignores the keys of other types, as transformers does.
   rope.unused({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale",
                "mscale_all_dim", "attention_factor", "truncate"});
   rope.finish();

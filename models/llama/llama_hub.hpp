@@ -5,14 +5,14 @@
 
 namespace npu_train::detail {
 
-// Values of transformers for missing keys.
+// Values that transformers uses for missing keys.
 struct RotaryDefaults {
   int64_t kv_heads = 0;  // 0: as many as there are heads
   int64_t hidden = 0;
   int64_t context = 0;
 };
 
-// Reads the common keys of Llama and its relatives into the options of a llama.
+// Reads the keys that Llama and its relatives share into the options of a llama.
 void read_rotary_decoder(const Json& config, HubReader& file, HubNetwork& out, const RotaryDefaults& defaults);
 
 void read_llama(const Json& config, HubNetwork& out);

@@ -36,18 +36,18 @@ GroupedQueryOptions attention_of(const LlamaOptions& o) {
           .fused_kernels = has_fused_kernels(o)};
 }
 
-// Scaled frequencies of Llama 3.1 (transformers: _compute_llama3_parameters).
+// Returns the scaled frequencies of Llama 3.1 (transformers: _compute_llama3_parameters).
 at::Tensor llama3_frequencies(const at::Tensor& usual, const RopeScaling& s) {
   const auto original = static_cast<double>(s.original_context);
-  // Number of periods in the original context: below low_freq_factor the frequency is divided, above high_freq_factor it is kept.
+  // Number of periods in the original context. Below low_freq_factor the frequency is divided, above high_freq_factor it is kept.
   const at::Tensor periods = usual * (original / (2 * M_PI));
   const at::Tensor kept = ((periods - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)).clamp(0, 1);
   return (1 - kept) * usual / s.factor + kept * usual;
 }
 
-// Scaled frequencies of YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024): those with more
-// than beta_fast rotations in the original context are kept, those with fewer than beta_slow are divided; in between a linear ramp over
-// their indices.
+// Returns the scaled frequencies of YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024).
+// Frequencies with more than beta_fast rotations in the original context are kept, and those with fewer than beta_slow are divided; in
+// between, they follow a linear ramp over their indices.
 at::Tensor yarn_frequencies(const at::Tensor& usual, const RopeScaling& s, double theta) {
   const auto number = static_cast<double>(usual.numel()), size = 2 * number;
   const auto with_rotations = [&](double rotations) {
@@ -67,7 +67,7 @@ at::Tensor llama_frequencies(const LlamaOptions& o) {
   return s.type == "yarn" ? yarn_frequencies(usual, s, o.rope_theta) : usual;
 }
 
-// Returns the factor of rotated queries and keys.
+// Returns the factor on rotated queries and keys.
 double rotary_scale(const RopeScaling& s) {
   if (s.type != "yarn") return 1;
   if (s.attention_factor > 0) return s.attention_factor;

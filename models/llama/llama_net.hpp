@@ -29,7 +29,7 @@ class LlamaBlock : public torch::nn::Module {
 
 class Llama : public torch::nn::Module {
  public:
-  // Errors begin with the network's name.
+  // `network` is the name with which error messages begin.
   explicit Llama(const LlamaOptions& options, const char* network = "llama");
 
   // Maps tokens [N, T] after `before` earlier ones to vectors [N, T, dim].

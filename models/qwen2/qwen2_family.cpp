@@ -14,7 +14,7 @@ void read_qwen2(const Json& config, HubNetwork& out) {
   file.set("model_type", "qwen2", "qkv_bias", ConfigNode(true));
   file.must_be("use_sliding_window", false);
   file.set("use_sliding_window", "false", "sliding_window", ConfigNode(0));
-  file.unused({"layer_types", "max_window_layers", "sliding_window"});  // of the layers with a sliding window
+  file.unused({"layer_types", "max_window_layers", "sliding_window"});  // they describe layers with a sliding window
   file.architectures({"Qwen2ForCausalLM", "Qwen2Model"});
   file.finish();
 }

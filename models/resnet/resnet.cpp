@@ -25,13 +25,13 @@ std::shared_ptr<BatchNorm2d> norm(torch::nn::Module& owner, const std::string& n
   return owner.register_module(name, std::make_shared<BatchNorm2d>(channels, fused));
 }
 
-// Options common to all blocks of a network.
+// Options that all blocks of a network share.
 struct Style {
   bool zero_init;
   bool fused;
 };
 
-// The shortcut of a block that changes the shape: 1x1 convolution and norm, children "0" and "1".
+// The shortcut of a block that changes the shape: a 1x1 convolution and a norm, with the child names "0" and "1".
 class Downsample : public torch::nn::Module {
  public:
   Downsample(int64_t in, int64_t out, int64_t stride, const Style& style) : torch::nn::Module("Downsample") {
@@ -51,7 +51,7 @@ class ResidualBlock : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x) = 0;
 
  protected:
-  // Call last, so that the names are registered in torchvision's order.
+  // Adds the shortcut. Call it last, so that the names are registered in torchvision's order.
   void add_shortcut(int64_t in, int64_t out, int64_t stride, const Style& style) {
     if (stride != 1 || in != out) downsample_ = register_module("downsample", std::make_shared<Downsample>(in, out, stride, style));
   }
@@ -61,7 +61,7 @@ class ResidualBlock : public torch::nn::Module {
   std::shared_ptr<Downsample> downsample_;
 };
 
-// Block of two 3x3 convolutions.
+// A block of two 3x3 convolutions.
 class BasicBlock final : public ResidualBlock {
  public:
   static constexpr int64_t expansion = 1;
@@ -75,7 +75,7 @@ class BasicBlock final : public ResidualBlock {
   }
   at::Tensor forward(const at::Tensor& x) override {
     at::Tensor y = bn1_->norm_act(conv1_->forward(x), {}, true);
-    y = conv2_->forward(y);  // before the shortcut: the evaluation order of arguments is unspecified
+    y = conv2_->forward(y);  // computed before the shortcut, because the evaluation order of arguments is unspecified
     return bn2_->norm_act(y, shortcut(x), true);
   }
 
@@ -84,7 +84,7 @@ class BasicBlock final : public ResidualBlock {
   std::shared_ptr<BatchNorm2d> bn1_, bn2_;
 };
 
-// Block of a 1x1 convolution, a 3x3 one, and a 1x1 one to four times the width.
+// A block of three convolutions: 1x1, 3x3, and 1x1 to four times the width.
 class Bottleneck final : public ResidualBlock {
  public:
   static constexpr int64_t expansion = 4;
@@ -101,7 +101,7 @@ class Bottleneck final : public ResidualBlock {
   at::Tensor forward(const at::Tensor& x) override {
     at::Tensor y = bn1_->norm_act(conv1_->forward(x), {}, true);
     y = bn2_->norm_act(conv2_->forward(y), {}, true);
-    y = conv3_->forward(y);  // before the shortcut: the evaluation order of arguments is unspecified
+    y = conv3_->forward(y);  // computed before the shortcut, because the evaluation order of arguments is unspecified
     return bn3_->norm_act(y, shortcut(x), true);
   }
 

@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Our own names are those of torchvision and of timm.
+// Returns our own naming, which is also that of torchvision and of timm.
 Naming resnet_naming() {
   std::vector<NameRule> same;
   for (const std::string name : {"conv1.*", "layer#.#.conv1.*", "bn1.*", "layer#.#.bn1.*", "layer#.#.conv2.*", "layer#.#.bn2.*",
@@ -36,7 +36,7 @@ Naming resnet_naming_of_hf() {
 }
 
 ConfigurationKeys resnet_keys(const WeightShapes& shapes) {
-  // Numbers of blocks in the four stages, and whether they are bottlenecks.
+  // Networks by the numbers of blocks in the four stages, and by whether the blocks are bottlenecks.
   static const std::map<std::pair<std::array<int64_t, 4>, bool>, const char*> names = {{{{2, 2, 2, 2}, false}, "resnet18"},
                                                                                        {{{3, 4, 6, 3}, false}, "resnet34"},
                                                                                        {{{3, 4, 6, 3}, true}, "resnet50"},
@@ -89,7 +89,7 @@ void read_resnet(const Json& config, HubNetwork& out) {
   file.finish();
 }
 
-// The names of timm whose networks have other parts have further words.
+// Reads a plain ResNet. timm's networks with other parts have further words in their names.
 bool read_timm_resnet(const std::string& architecture, const Json& config, HubReader& file, HubNetwork& out) {
   if (!std::regex_match(architecture, std::regex("resnet(18|34|50|101|152)"))) return false;
   out.model = architecture;

@@ -25,7 +25,7 @@ struct ScriptGroup : nn::Module {
   using nn::Module::Module;
 };
 
-// Replaces the script's tensors by those of `to`, which must have the same names; false if the names differ.
+// Replaces the script's tensors by those of `to`, which must have the same names. Returns false if the names differ.
 bool share_tensors(nn::Module& to, jit::Module& script) {
   const auto parameters = to.named_parameters(false), buffers = to.named_buffers(false);
   for (const auto& p : script.named_parameters(false))
@@ -42,8 +42,8 @@ bool share_tensors(nn::Module& to, jit::Module& script) {
   return true;
 }
 
-// Returns a libtorch normalisation layer that shares the tensors of the script's, so that the precision recognises it (fp32 in bf16-true);
-// nullptr for other modules.
+// Returns a libtorch normalisation layer that shares the script's tensors, so that the precision recognises it (fp32 in bf16-true); nullptr
+// for other modules.
 std::shared_ptr<nn::Module> norm_for(jit::Module& script) {
   const auto type = class_of(script);
   at::Tensor scale;
@@ -72,7 +72,8 @@ class ScriptedModule : public nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x, int64_t classes) {
-    // The optimising executor rewrites the graph after a few batches, which changes last bits: a resumed run would differ.
+    // Turns off the optimising executor, which rewrites the graph after a few batches. That changes the last bits, so a resumed run would
+    // differ.
     const jit::GraphOptimizerEnabledGuard as_written(false);
     const auto out = script.forward({x});
     check(out.isTensor(), ErrorKind::Usage, kWhere, "the module returns ", out.tagKind(), "; it must return one tensor of logits");

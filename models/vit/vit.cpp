@@ -41,7 +41,7 @@ class SelfAttention : public torch::nn::Module {
         dropout_(o.attention_dropout),
         causal_(o.attention_mask == "causal"),
         fused_(has_fused_kernels(o)) {
-    // Fused and split projections start from the same [3 dim, dim] matrix.
+    // Starts fused and split projections from the same [3 dim, dim] matrix.
     const at::Tensor whole = at::empty({3 * dim_, dim_});
     init::xavier_uniform_(whole);
     if (o.qkv == "fused") {
@@ -107,7 +107,7 @@ class EncoderBlock : public torch::nn::Module {
     ln_1_ = detail::add_layer_norm(*this, "ln_1", o.dim, o.norm_eps);
     attention = register_module("self_attention", std::make_shared<SelfAttention>(o));
     ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, o.norm_eps);
-    // Indices 1, 2 and 4 are the activation and the dropouts, which have no parameters.
+    // Leaves out the children 1, 2 and 4, the activation and the dropouts, which have no parameters.
     auto mlp = register_module("mlp", std::make_shared<Parent>("Mlp"));
     const int64_t hidden = o.mlp_dim > 0 ? o.mlp_dim : 4 * o.dim;
     fc1_ = xavier_linear(*mlp, "0", o.dim, hidden, has_fused_kernels(o));
@@ -187,8 +187,8 @@ class VisionTransformer : public torch::nn::Module {
     return npu_train::dropout(tokens, dropout_, is_training());
   }
 
-  // Normalises all tokens, as torchvision's network does, so that dumps of both show the same tensor; the heads read only one or two of
-  // them.
+  // Normalises all tokens, although the heads read only one or two of them: torchvision's network does so, and dumps of both must show the
+  // same tensor.
   at::Tensor head(const at::Tensor& x) {
     const at::Tensor y = detail::layer_norm(x, *ln_);
     const at::Tensor logits = head_->forward(y.select(1, 0));

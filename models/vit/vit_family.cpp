@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Reads what ViT and DeiT have in common.
+// Reads the keys that ViT and DeiT share.
 void read_image_encoder(const Json& config, HubReader& file, HubNetwork& out) {
   out.model = "vit";
   const auto dim = file.size("hidden_size", 768, "dim");
@@ -31,7 +31,7 @@ void read_image_encoder(const Json& config, HubReader& file, HubNetwork& out) {
   }
   file.number("layer_norm_eps", 1e-12, "norm_eps");
   file.must_be("qkv_bias", true);
-  // The pooler belongs to the model without a head, whose outputs ours does not have.
+  // Ignores the pooler, which belongs to the model without a head; our network does not have its outputs.
   file.unused({"attention_probs_dropout_prob", "encoder_stride", "hidden_dropout_prob", "pooler_act", "pooler_output_size",
                "transformers.js_config"});
 }
@@ -79,7 +79,7 @@ bool read_timm_vit(const std::string& architecture, const Json& config, HubReade
   const auto& size = sizes.at(name[2]);
   HubReader args(config, out, "model_args");
   const auto standard = [](int64_t value) { return static_cast<double>(value); };
-  // The name determines the size unless model_args override it.
+  // Uses the size that the name determines, unless model_args overrides it.
   const auto set = [&](const char* key, int64_t of_name, const char* option) {
     const double value = args.number(key, standard(of_name)).value_or(standard(of_name));
     args.set(key, hub_text(value), option, hub_number(value), /*size=*/true);
@@ -93,7 +93,7 @@ bool read_timm_vit(const std::string& architecture, const Json& config, HubReade
   set("reg_tokens", registers ? std::stoll(name[5]) : 0, "registers");
   args.flag("qk_norm", false, "qk_norm");
   file.set("architecture", name[0], "distillation", ConfigNode(distilled ? "heads" : "none"));
-  // The file contains the scales, so any initial value works.
+  // Any initial value works, because the file contains the scales.
   const auto scale = args.number("init_values", scaled ? std::optional(1e-5) : std::nullopt);
   if (scale) args.open("init_values", "layer_scale", hub_number(*scale == 0 ? 1e-5 : *scale));
   const auto* given = config.find("model_args");
@@ -113,13 +113,13 @@ bool read_timm_vit(const std::string& architecture, const Json& config, HubReade
 
 const char* const kVitBlock = "encoder.layers.encoder_layer_#.";
 
-// A family's rule for a tensor of a block: the part after the block's number in both names.
+// A family's rule for a tensor of a block: the parts of both names after the block's number.
 struct BlockRule {
   const char* ours;
   const char* theirs;
 };
 
-// `parts` are rules for tensors that only some of these networks have.
+// Returns the rules. `parts` are rules for tensors that only some of these networks have.
 std::vector<NameRule> vit_rules(const std::string& patches, const std::string& class_token, const std::string& positions,
                                 const std::string& last_norm, const std::string& block, const std::vector<BlockRule>& of_block,
                                 const std::vector<BlockRule>& parts = {}) {
@@ -143,7 +143,7 @@ Naming vit_naming(const std::string& library) {
                                           {"ln_2.*", "ln_2.*"},
                                           {"mlp.0.*", "mlp.0.*"},
                                           {"mlp.3.*", "mlp.3.*"},
-                                          {"mlp.0.*", "mlp.linear_1.*"},  // names in torchvision's published files
+                                          {"mlp.0.*", "mlp.linear_1.*"},  // for torchvision's published files
                                           {"mlp.3.*", "mlp.linear_2.*"},
                                           {"layer_scale_1", "layer_scale_1"},
                                           {"layer_scale_2", "layer_scale_2"},
@@ -166,12 +166,12 @@ Naming vit_naming(const std::string& library) {
                                           {"mlp.3.*", "mlp.fc2.*"},
                                           {"layer_scale_1", "ls1.gamma"},
                                           {"layer_scale_2", "ls2.gamma"},
-                                          {"layer_scale_1", "gamma_1"},  // names in the first files of DeiT-III
+                                          {"layer_scale_1", "gamma_1"},  // for the oldest files of DeiT-III
                                           {"layer_scale_2", "gamma_2"},
                                           {"self_attention.q_norm.*", "attn.q_norm.*"},
                                           {"self_attention.k_norm.*", "attn.k_norm.*"}};
     const std::vector<BlockRule> parts = {{"register_tokens", "reg_token"},
-                                          {"register_tokens", "register_tokens"},  // name in the files of DINOv2
+                                          {"register_tokens", "register_tokens"},  // for the files of DINOv2
                                           {"distillation_token", "dist_token"},
                                           {"heads.distillation.*", "head_dist.*"}};
     return {{library},
@@ -201,7 +201,7 @@ Naming vit_naming(const std::string& library) {
                                         {"mlp.0.*", "intermediate.dense.*"},
                                         {"mlp.3.*", "output.dense.*"}};
   std::vector<BlockRule> parts = {{"distillation_token", "embeddings.distillation_token"},
-                                  {"heads.head.*", "cls_classifier.*"},  // of networks with two heads
+                                  {"heads.head.*", "cls_classifier.*"},  // for networks with two heads
                                   {"heads.distillation.*", "distillation_classifier.*"}};
   const bool deit = library.starts_with("deit");
   return {{library},
@@ -224,7 +224,7 @@ ConfigurationKeys vit_keys(const WeightShapes& shapes) {
   const bool distilled = shapes.size("distillation_token", 2) > 0, two_heads = shapes.size("heads.distillation.weight", 0) > 0;
   const auto tokens = shapes.size("encoder.pos_embedding", 1);
   auto side = side_of_square(tokens - (distilled ? 2 : 1));
-  if (side == 0) side = side_of_square(tokens);  // a network that adds positions only to the patches
+  if (side == 0) side = side_of_square(tokens);  // the network adds positions only to the patches
   const std::string block = "encoder.layers.encoder_layer_0.";
   const auto hidden = shapes.size(block + "mlp.0.weight", 0);
   add(out, "num_classes", shapes.size("heads.head.weight", 0));

@@ -1,4 +1,4 @@
-// The parts of reading an adapter that apply_lora() uses.
+// Functions for reading an adapter, which apply_lora() uses.
 #pragma once
 
 #include "npu_train/base/parameter_set.hpp"
@@ -10,11 +10,11 @@ namespace npu_train::detail {
 // adapter's.
 LoraOptions joined_options(const LoraOptions& given, const Adapter& adapter);
 
-// Copies the tensors into a module to which the adapter was applied.
+// Copies the tensors into a module that has the adapter's layers already.
 void copy_adapter(const Adapter& adapter, const ParameterSet& parameters);
 
-// The parts of a tensor name in an adapter's file: "transformer.h.0.attn.c_attn" and ".lora_A.weight". `half` is "" for other tensors,
-// whose complete name is `layer`.
+// The parts of a tensor name in an adapter's file: "transformer.h.0.attn.c_attn" and ".lora_A.weight". For other tensors, `half` is "" and
+// `layer` is the complete name.
 struct AdapterName {
   std::string layer;
   std::string half;

@@ -22,7 +22,7 @@ std::string without_tail(const std::string& name, std::string_view end) { return
 
 std::string last_part_of(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-// Translates a model's names to those of Hugging Face's network; an unknown network keeps its names.
+// Translates a model's names to those of Hugging Face's network. An unknown network keeps its names.
 class AdapterNames {
  public:
   explicit AdapterNames(const std::vector<std::string>& names) : family_(detail::known_naming(names).family) {
@@ -48,11 +48,11 @@ class AdapterNames {
 
 struct WrittenAdapter {
   NamedTensors tensors{};
-  std::vector<std::string> layers{}, saved{};  // names of modules
-  bool transposed = true;                      // whether all layers are
+  std::vector<std::string> layers{}, saved{};  // names of modules with an adapter, and of modules that are stored completely
+  bool transposed = true;                      // true: all of these layers store their matrices as [in, out]
 };
 
-// PEFT stores trained modules completely, but only the adapter of a layer that has one.
+// Collects the trained modules, which PEFT stores completely; of a layer with an adapter it stores only the adapter.
 void add_saved_modules(const LoraOptions& options, const NamedTensors& network, const AdapterNames& names, WrittenAdapter& out) {
   std::vector<std::string> ours;
   for (const auto& [name, tensor] : network) ours.push_back(name);
@@ -77,7 +77,7 @@ void add_saved_modules(const LoraOptions& options, const NamedTensors& network, 
   out.saved.assign(modules.begin(), modules.end());
 }
 
-// Returns the last parts of the layers' names, as PEFT does, if they select exactly these layers; else the complete names.
+// Returns the last parts of the layers' names, as PEFT does, if they select exactly these layers; otherwise the complete names.
 std::vector<std::string> target_modules(const std::vector<std::string>& layers, const std::vector<std::string>& all) {
   const std::set<std::string> chosen(layers.begin(), layers.end());
   std::set<std::string> ends;

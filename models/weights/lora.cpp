@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kLora = "lora";
 constexpr int64_t kUsualRank = 8;
 
-// Does not descend into a Linear, whose children are its adapter.
+// Visits the linear layers. Does not descend into a Linear, whose children are its adapter.
 void walk_linear_layers(const torch::nn::Module& module, const std::string& path,
                         const std::function<void(const std::string&, const std::shared_ptr<torch::nn::Module>&)>& found) {
   for (const auto& child : module.named_children()) {

@@ -25,7 +25,7 @@ bool is_projection(const std::string& name, const std::string& part) {
 
 std::string kind_of(const std::string& name) { return name.ends_with("bias") ? "bias" : "weight"; }
 
-// Returns the names, in our naming, of the tensors that `target` has instead of `name`.
+// Returns the tensors, in our naming, that `target` has in place of `name`.
 std::vector<std::string> places(const std::string& name, const detail::Naming& target) {
   if (target.splits_projections && is_projection(name, "in_proj_")) {
     const auto stem = name.substr(0, name.rfind("in_proj_"));

@@ -20,8 +20,8 @@ int64_t side_of(int64_t patches) {
   return patches > 0 && side * side == patches ? side : 0;
 }
 
-// Returns the number of tokens before the square of patches of a ViT: 1 (class token), 2 (with a distillation token) or 0; -1 if none is
-// possible. A number of tokens allows at most one of them.
+// Returns how many tokens of a ViT precede the square of patches: 1 (class token), 2 (with a distillation token) or 0; -1 if no number
+// leaves a square. At most one of them does.
 int64_t first_tokens_of(int64_t tokens) {
   for (const int64_t first : {1, 2, 0})
     if (side_of(tokens - first) > 0) return first;
@@ -62,8 +62,8 @@ at::Tensor resize_patches(const at::Tensor& projection, int64_t patch_size) {
   check(projection.dim() == 4 && projection.size(2) == projection.size(3) && projection.size(2) > 0 && patch_size > 0, ErrorKind::Usage,
         "resize_patches", "a projection of shape ", projection.sizes(), " for patches of ", patch_size,
         " pixels; the shape must be [dim, channels, p, p]");
-  // The resize is the product of one along rows and one along columns. Row i of the identity is a line of p pixels in which only pixel i is
-  // 1. (As a column of width 1 the result would be wrong in libtorch 2.13.)
+  // Computes the matrix of one direction, because the resize is the product of a resize along rows and one along columns. Row i of the
+  // identity is a line of p pixels in which only pixel i is 1. (As a column of width 1, the result would be wrong in libtorch 2.13.)
   const auto p = projection.size(2);
   const auto resize = interpolated(at::eye(p, at::kDouble).reshape({1, 1, p, p}), p, patch_size).reshape({p, patch_size}).t();
   const auto inverse = at::linalg_pinv(resize);

@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Values of a pattern's wildcards, in order. At most three: "layer@.#.conv1.*".
+// The texts that a pattern's wildcards match, in order; at most three: "layer@.#.conv1.*".
 struct Captured {
   std::array<int64_t, 2> numbers{};
   size_t count = 0;
@@ -60,7 +60,7 @@ std::string fill(std::string_view pattern, const Captured& captured, int64_t shi
   return out;
 }
 
-// Returns "encoder.layer.#.*" for a rule "encoder.layer.#.output.dense.*"; "" for a rule of a tensor outside of the blocks.
+// Returns the block's pattern "encoder.layer.#.*" for a rule "encoder.layer.#.output.dense.*"; "" for a tensor outside of the blocks.
 std::string block_of(std::string_view pattern) {
   const auto number = pattern.find_last_of("#@");
   return number == std::string_view::npos ? "" : std::string(pattern.substr(0, number + 1)) + ".*";

@@ -11,19 +11,19 @@
 
 namespace npu_train::detail {
 
-// Keys of a configuration with their values: {"model.depth", "12"}.
+// Configuration keys with their values: {"model.depth", "12"}.
 using ConfigurationKeys = std::vector<std::pair<std::string, std::string>>;
 
 class WeightShapes {
  public:
-  // `tensors` have our names.
+  // `tensors` must have our names.
   explicit WeightShapes(const NamedTensors& tensors);
 
   // Returns -1 if the tensor or dimension does not exist.
   int64_t size(const std::string& name, size_t dimension) const;
-  // Counts the layers, numbered from 0 without a gap, that have this tensor.
+  // Counts the layers that have this tensor, numbered from 0 without a gap.
   int64_t layers(const std::string& before, const std::string& after) const;
-  // Returns "true" if the head is the token embedding, "false" if it is another tensor: the value of tie_embeddings.
+  // Returns the value of tie_embeddings: "true" if the head is the token embedding, "false" if it is another tensor.
   std::string tied_head() const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 bool is_counter(const std::string& name) { return name.ends_with("num_batches_tracked"); }
 
-// Returns "layer#.#.conv#.weight": the same text for all layers of a series.
+// Returns a text that is the same for all layers of a series: "layer#.#.conv#.weight".
 std::string series_of(const std::string& name) {
   std::string out;
   for (const char c : name) {
@@ -24,8 +24,8 @@ std::string series_of(const std::string& name) {
   return out;
 }
 
-// Detects nanoGPT: it has the names of Hugging Face's GPT-2, whose matrices are [in, out], but stores them as [out, in]. The shape of the
-// projection of query, key and value, which is not square, shows this.
+// Detects nanoGPT by the shape of the projection of query, key and value, which is not square. Its files have the names of Hugging Face's
+// GPT-2, whose matrices are [in, out], but store them as [out, in].
 bool has_usual_matrices(const Naming& naming, const NamedTensors& tensors, const std::vector<std::string>& names) {
   for (size_t i = 0; i < names.size(); ++i) {
     const auto& value = tensors[i].second;
@@ -70,7 +70,7 @@ WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set
   }
 }
 
-// Reports two names of a tied tensor that have different values: such a network cannot be loaded into ours.
+// Reports a tied tensor whose names have different values in the file: such a network cannot be loaded into ours.
 void WeightSource::check_tied(const Entry& first, const Entry& second, const std::string& ours) {
   const auto& a = first.value;
   const auto& b = second.value;
@@ -98,11 +98,11 @@ void WeightSource::list_unused(const std::string& head) {
   std::unordered_set<std::string> series;
   for (const auto& name : wanted_)
     if (head.empty() || !name.starts_with(head + ".")) series.insert(series_of(name));
-  // Whether the file's network computes with a tensor; `name` is its name in the file without prefixes, or the translation.
+  // Returns whether the file's network computes with a tensor. `name` is its name in the file without prefixes, or the translated name.
   const auto computes_with = [this](const std::string& name) {
     return naming_.naming != nullptr && (naming_.naming->computes_with(name) || naming_.family->namings.front().computes_with(name));
   };
-  std::unordered_map<std::string, bool> unused;  // unused names, and whether the file's network needs them
+  std::unordered_map<std::string, bool> unused;  // unused names, each with whether the file's network needs it
   for (const auto& [name, entry] : by_name_)
     if (used_.count(name) == 0 && !is_counter(name)) unused.emplace(entry.name, series.count(series_of(name)) != 0 || computes_with(name));
   for (const auto& [name, value] : tensors_) {

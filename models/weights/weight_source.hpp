@@ -1,4 +1,4 @@
-// Provides the tensors of a file under the names of a network.
+// Provides the tensors in a file under the names of our network.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,25 +13,25 @@
 
 namespace npu_train::detail {
 
-// Names of the parts of a split projection, in the order of a fused one.
+// Prefixes of the parts of a split projection, in the order of a fused one.
 inline constexpr const char* kProjections[] = {"q_proj.", "k_proj.", "v_proj."};
 
 class WeightSource {
  public:
-  // `wanted` are the arguments of later take() calls; other names are translated if the file is of a known network. Findings are added to
-  // `report`. All references must outlive this object.
+  // `wanted` must contain the names of later take() calls. Other names are translated if the file is of a known network. Findings are added
+  // to `report`. All references must outlive this object.
   WeightSource(const NamedTensors& tensors, const std::unordered_set<std::string>& wanted, WeightsReport& report);
 
   // Returns the network of the file, or nullptr if it is unknown.
   const ModelFamily* family() const { return naming_.family; }
-  // Returns the tensor `name`, direct, fused or split; undefined if the file does not provide it.
+  // Returns the tensor `name`, taken directly, fused or split; undefined if the file does not provide it.
   at::Tensor take(const std::string& name);
   // Returns whether the file has the tensor `name`, in any naming.
   bool has(const std::string& name) const { return by_name_.count(name) != 0; }
   // The file's tensors under their translated names, in the file's order.
   const NamedTensors& translated() const { return translated_; }
 
-  // Adds the names that were not taken to the report.
+  // Adds the names that no take() has used to the report.
   void list_unused(const std::string& head);
 
  private:

@@ -36,7 +36,7 @@ std::vector<std::string> keys_of_file(const NamedTensors& model, const NamedTens
 
 std::string first_few(const std::vector<std::string>& names) { return detail::first_few(names, 8); }
 
-// Uses that an fp64 sum of finite values of a narrower dtype is finite.
+// Returns whether all values are finite. An fp64 sum of finite values of a narrower dtype is finite.
 bool is_finite(const at::Tensor& value) {
   if (!value.is_floating_point() || value.numel() == 0) return true;
   return std::isfinite(value.sum(at::kDouble).item<double>()) || value.isfinite().all().item<bool>();
@@ -79,7 +79,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
   }
   source.list_unused(options.head);
   report.fitting_keys = keys_of_file(targets, source.translated());
-  // A file may contain a tied tensor under only one of its names.
+  // Tensors that are filled already, because a file may contain a tied tensor under only one of its names.
   std::unordered_set<const at::TensorImpl*> filled;
   for (const auto& copy : copies) filled.insert(copy.first.unsafeGetTensorImpl());
   std::erase_if(report.missing, [&](const std::string& name) {
@@ -90,7 +90,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
   if (std::any_of(report.missing.begin(), report.missing.end(), in_head) ||
       std::any_of(report.misshapen.begin(), report.misshapen.end(), [&](const auto& m) { return in_head(m.name); }))
     report.fresh_head = options.head;
-  // A head is loaded completely or not at all.
+  // Loads a head completely or not at all.
   if (!report.fresh_head.empty()) {
     std::erase_if(copies, [&](const auto& copy) {
       return std::any_of(targets.begin(), targets.end(), [&](const auto& t) { return in_head(t.first) && t.second.is_same(copy.first); });

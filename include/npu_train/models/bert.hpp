@@ -25,18 +25,18 @@ struct BertOptions {
   int64_t num_classes = 0;          ///< number of classes of a text; 0: the head predicts masked tokens
   double dropout = 0.1;   ///< rate after the embeddings, on the attention weights, after both branches of a block and before the classifier
   std::string weights{};  ///< file with initial weights
-  bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
+  bool weights_strict = true;  ///< true: weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<BertOptions>& config_table();
 };
 
 BertOptions bert_base_options();  ///< the defaults: 109,514,298 parameters with the head for masked tokens
 BertOptions bert_tiny_options();  ///< bytes as tokens: vocab_size 258, context 64, layers 2, heads 2, dim 64, no dropout
 
-/// Inputs: "input", token ids int64 [batch, tokens] of 1 to `context` tokens; "attention_mask", int64 [batch, tokens], 0 for padding, which
-/// no token attends to (default: no padding); "token_types", int64 [batch, tokens] (default: all 0). Output: for each position logits
-/// [batch, tokens, vocab_size] of its token, computed with the token embedding and a bias, or logits [batch, num_classes] from the first
-/// token. Weights are drawn from the default generator: N(0, 0.02^2); biases are 0; norms have scale 1 and shift 0. Blocks: embed, blocks.0
-/// ..., head. Error(Usage) for sizes that do not divide; on a CPU Error(Data) for an id or a type that is out of range.
+/// Inputs: "input", token ids int64 [batch, tokens] of 1 to `context` tokens; "attention_mask", int64 [batch, tokens], 0 for padding, to
+/// which no token attends (default: no padding); "token_types", int64 [batch, tokens] (default: all 0). Output: logits [batch, tokens,
+/// vocab_size] of the token at each position, computed with the token embedding and a bias; with num_classes, logits [batch, num_classes]
+/// from the first token. Weights are drawn from the default generator: N(0, 0.02^2); biases are 0; norms have scale 1 and shift 0. Blocks:
+/// embed, blocks.0 ..., head. Error(Usage) for sizes that do not divide; on a CPU Error(Data) for an id or a type that is out of range.
 Model bert(const BertOptions& options, const std::string& name = "bert");
 
 }  // namespace npu_train

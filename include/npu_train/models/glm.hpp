@@ -29,13 +29,13 @@ struct GlmOptions {
   int64_t dim = 4096;            ///< width of a token; a multiple of 4 * heads
   int64_t hidden = 0;            ///< width of the MLP; 0: 4 * dim
   double norm_eps = 1e-5;        ///< added to the variance in the norms
-  int64_t bos_token = 130004;    ///< ends the prefix; below vocab_size
-  int64_t gmask_token = 130001;  ///< marks a gap at the end of the prefix ("[gMASK]")
-  int64_t mask_token = 130000;   ///< marks a gap in the prefix ("[MASK]")
+  int64_t bos_token = 130004;    ///< token that ends the prefix; below vocab_size
+  int64_t gmask_token = 130001;  ///< token that marks a gap at the end of the prefix ("[gMASK]")
+  int64_t mask_token = 130000;   ///< token that marks a gap in the prefix ("[MASK]")
   /// The head shares the token embedding, as in transformers' ChatGLM-6B, whose files contain the matrix under both names.
   bool tie_embeddings = true;
   std::string weights{};       ///< file with initial weights
-  bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
+  bool weights_strict = true;  ///< true: weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<GlmOptions>& config_table();
 };
 
@@ -46,7 +46,7 @@ GlmOptions glm_tiny_options();
 
 /// Input: token ids int64 [batch, tokens], 1 to `context` tokens. Output: logits [batch, tokens, vocab_size] of the next token. Weights are
 /// drawn from the default generator: N(0, 0.02^2) for the embedding and the head, N(0, 1 / inputs) in the blocks; biases are 0; norms have
-/// scale 1 and shift 0. Blocks: embed, blocks.0 ..., head. start_sequence() accepts pieces of any length; a piece with the first bos_token
+/// scale 1 and shift 0. Blocks: embed, blocks.0 ..., head. start_sequence() accepts pieces of any length. A piece with the first bos_token
 /// recomputes all tokens, because the earlier ones then attend to each other. Error(Usage) for sizes that do not divide; Error(OutOfMemory)
 /// if the parameters in fp32 need more memory than this host has free; on a CPU Error(Data) for an id outside of the vocabulary.
 Model glm(const GlmOptions& options, const std::string& name = "glm");

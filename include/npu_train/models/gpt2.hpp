@@ -20,11 +20,11 @@ struct Gpt2Options {
   int64_t hidden = 0;                    ///< width of the MLP; 0: four times dim
   std::string activation = "gelu_tanh";  ///< activation of the MLP: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;                ///< added to the variance in the norms
-  bool tie_embeddings = true;            ///< the head shares the token embedding
-  bool bias = true;                      ///< biases in the linear layers and in the norms; nanoGPT trains without them by default
+  bool tie_embeddings = true;            ///< true: the head shares the token embedding
+  bool bias = true;                      ///< true: linear layers and norms have biases; nanoGPT trains without them by default
   double dropout = 0.0;        ///< rate after the embeddings, on the attention weights and after both branches of a block; 0.1 in the paper
   std::string weights{};       ///< file with initial weights
-  bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
+  bool weights_strict = true;  ///< true: weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<Gpt2Options>& config_table();
 };
 

@@ -1,5 +1,5 @@
 /// Translates the config.json of Hugging Face's Hub to options of this library's networks. The weights alone do not determine a network:
-/// shapes do not show the number of heads, activations, rotary positions and the eps of norms.
+/// their shapes do not show the number of heads, activations, rotary positions and the eps of norms.
 #pragma once
 
 #include <optional>
@@ -15,17 +15,17 @@ namespace npu_train {
 struct HubOption {
   enum class Rule {
     Equal,
-    AtMost,  ///< a smaller value is a choice of the training
-    Open,    ///< another value is a choice of the training
+    AtMost,  ///< a smaller value may be chosen for the training
+    Open,    ///< another value may be chosen for the training
   };
-  std::string key;     ///< "num_attention_heads", or "vision_config.num_attention_heads"
+  std::string key;     ///< key in the file: "num_attention_heads", or "vision_config.num_attention_heads"
   std::string theirs;  ///< value in the file, for messages
-  std::string option;  ///< "heads"
-  ConfigNode value;    ///< value of the option
+  std::string option;  ///< option of our network: "heads"
+  ConfigNode value;    ///< value that the option must have
   Rule rule = Rule::Equal;
-  bool size = false;     ///< part of a named size such as llama_tiny
-  bool compared = true;  ///< false if the file lacks a size that its tensors determine; `value` is then transformers' default
-  double zero = 0;       ///< value that 0 means for the option
+  bool size = false;     ///< the option belongs to a named size such as llama_tiny
+  bool compared = true;  ///< false: the file lacks a size that its tensors determine, and `value` is transformers' default
+  double zero = 0;       ///< effective value of the option if it is 0
 };
 
 /// A network in terms of our options.

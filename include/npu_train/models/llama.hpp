@@ -16,13 +16,13 @@ struct RopeScaling {
   /// none; linear: divides all frequencies by `factor`; llama3: divides low frequencies, as in Llama 3.1; yarn: see Peng et al., "YaRN:
   /// Efficient Context Window Extension of Large Language Models", ICLR 2024
   std::string type = "none";
-  double factor = 8;                ///< more than 0
+  double factor = 8;                ///< scaling factor; more than 0
   double low_freq_factor = 1;       ///< llama3: wavelengths above original_context / low_freq_factor are scaled by `factor`,
   double high_freq_factor = 4;      ///< those below original_context / high_freq_factor are not; interpolated in between
   int64_t original_context = 8192;  ///< largest number of tokens in the pretraining
   double beta_fast = 32;            ///< yarn: frequencies with more rotations in the original context are kept,
   double beta_slow = 1;             ///< those with fewer are divided by `factor`; interpolated in between
-  double attention_factor = 0;      ///< yarn: factor of rotated queries and keys; 0: 0.1 ln(factor) + 1
+  double attention_factor = 0;      ///< yarn: factor on rotated queries and keys; 0: 0.1 ln(factor) + 1
   static const ConfigTable<RopeScaling>& config_table();
 };
 
@@ -31,7 +31,7 @@ struct LlamaOptions {
   int64_t context = 1024;              ///< largest number of tokens of an input
   int64_t layers = 12;                 ///< number of blocks
   int64_t heads = 12;                  ///< number of attention heads of queries
-  int64_t kv_heads = 0;                ///< number of attention heads of keys and values, divides heads; 0: same as heads
+  int64_t kv_heads = 0;                ///< number of attention heads of keys and values; divides heads; 0: same as heads
   int64_t dim = 768;                   ///< width of a token; a multiple of 2 * heads
   int64_t hidden = 0;                  ///< width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256
   double rope_theta = 10000;           ///< base of the rotary frequencies
@@ -39,11 +39,11 @@ struct LlamaOptions {
   int64_t sliding_window = 0;          ///< number of tokens that a token attends to, itself included, as in Mistral; 0: all earlier ones
   std::string activation = "silu";     ///< activation of the gate: gelu, gelu_tanh, quick_gelu, relu, silu
   double norm_eps = 1e-5;              ///< added to the mean square in the norms
-  bool tie_embeddings = false;         ///< the head shares the token embedding
-  bool qkv_bias = false;               ///< biases in the projections of queries, keys and values, as in Qwen2
+  bool tie_embeddings = false;         ///< true: the head shares the token embedding
+  bool qkv_bias = false;               ///< true: the projections of queries, keys and values have biases, as in Qwen2
   std::string fused_kernels = "auto";  ///< auto: packed_linear() and attention()'s fp32 backward if faster; false: PyTorch's operators
   std::string weights{};               ///< file with initial weights
-  bool weights_strict = true;          ///< weights of another network are an error; false: loads the matching tensors
+  bool weights_strict = true;          ///< true: weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<LlamaOptions>& config_table();
 };
 

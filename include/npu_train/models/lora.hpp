@@ -19,10 +19,10 @@ namespace npu_train {
 
 struct LoraOptions {
   int64_t rank = 0;                       ///< rank of A and B; 0: 8, or the rank of `from`
-  double alpha = 0;                       ///< the product is scaled by alpha / rank; 0: the rank, or the alpha of `from`
-  double dropout = 0;                     ///< rate on the input of A, in training
+  double alpha = 0;                       ///< numerator of the scale alpha / rank; 0: the rank, or the alpha of `from`
+  double dropout = 0;                     ///< dropout rate on the input of A, in training
   std::vector<std::string> targets{};     ///< name patterns of linear layers (name_pattern.hpp); empty: the layers of `from`
-  std::vector<std::string> also_train{};  ///< name patterns of parameters that are trained too, such as a new head
+  std::vector<std::string> also_train{};  ///< name patterns of parameters that are also trained, such as a new head
   std::string from{};                     ///< folder of an initial adapter in PEFT's layout (adapter.hpp); "": a new adapter
   static const ConfigTable<LoraOptions>& config_table();
 };
@@ -32,23 +32,23 @@ void check_lora_options(const LoraOptions& options);
 
 /// Result of apply_lora().
 struct LoraReport {
-  /// The resolved options, with rank and alpha set. Those of an adapter in `from` are included, and `from` is then empty.
+  /// The resolved options, with rank and alpha set. They include those of an adapter in `from`, and `from` is then empty.
   LoraOptions options{};
-  std::vector<std::string> layers{};  ///< layers with an adapter
+  std::vector<std::string> layers{};  ///< names of the layers with an adapter
   int64_t trained = 0;                ///< number of trained elements: adapters and also_train
   int64_t total = 0;                  ///< number of elements of all parameters
   /// Returns a log line: "lora: 8 layers with adapters of rank 8, 20,480 of 134,208 parameters are trained".
   std::string str() const;
 };
 
-/// Names of the linear layers that can have an adapter: modules of type npu_train::Linear. torch::nn::Linear cannot be extended from
-/// outside.
+/// Returns the names of the linear layers that can have an adapter: modules of type npu_train::Linear. torch::nn::Linear cannot be extended
+/// from outside.
 std::vector<std::string> linear_layers(const torch::nn::Module& module);
 
 /// Adds an adapter to each layer that matches `targets`, and freezes all other parameters except `also_train`. The initial values of A come
 /// from the host's generator (own_generator.hpp). Without `from` the outputs do not change, because B is zero. Error(Usage) for targets or
-/// also_train without a match, with some names, and for a model that already has adapters; Error(Checkpoint) if the adapter in `from`
-/// belongs to another network. The model is unchanged then.
+/// also_train without a match (the message lists some names), and for a model that already has adapters. Error(Checkpoint) if the adapter
+/// in `from` belongs to another network. After an error, the model is unchanged.
 LoraReport apply_lora(torch::nn::Module& module, const LoraOptions& options);
 LoraReport apply_lora(Model& model, const LoraOptions& options);
 

@@ -10,17 +10,17 @@
 namespace npu_train {
 
 struct ResNetOptions {
-  int64_t num_classes = 1000;      ///< outputs of the head
+  int64_t num_classes = 1000;      ///< number of outputs of the head
   int64_t image_size = 224;        ///< width and height in pixels, for summaries and benchmarks; the network accepts any size
   int64_t channels = 3;            ///< channels of the input
   std::string stem = "imagenet";   ///< imagenet: 7x7 stride 2 and max pooling; small: 3x3 stride 1 without pooling, for 32x32 images
   bool zero_init_residual = true;  ///< initialises the last gamma of each block with 0, so that blocks start as the identity and training
                                    ///< is more stable (Goyal et al. 2017)
-  /// auto: one kernel for norm, shortcut and ReLU (batch_norm_act) and matrix products for convolutions (lowered_conv2d) where they are
-  /// faster; false: PyTorch's operators
+  /// auto: where they are faster, one kernel for norm, shortcut and ReLU (batch_norm_act), and matrix products for convolutions
+  /// (lowered_conv2d); false: PyTorch's operators
   std::string fused_kernels = "auto";
   std::string weights{};       ///< file with initial weights
-  bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
+  bool weights_strict = true;  ///< true: weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<ResNetOptions>& config_table();
 };
 

@@ -13,7 +13,7 @@
 namespace npu_train {
 
 struct VitOptions {
-  int64_t num_classes = 1000;       ///< outputs of the head
+  int64_t num_classes = 1000;       ///< number of outputs of the head
   int64_t image_size = 224;         ///< width and height in pixels; fixed by the position embedding
   int64_t channels = 3;             ///< channels of the input
   int64_t patch_size = 16;          ///< width and height of a patch in pixels; divides image_size
@@ -21,26 +21,26 @@ struct VitOptions {
   int64_t depth = 12;               ///< number of blocks
   int64_t heads = 12;               ///< number of attention heads
   int64_t mlp_dim = 0;              ///< width inside the MLP; 0: four times dim
-  double dropout = 0.0;             ///< rate after the position embedding, the attention projection and both MLP layers
-  double attention_dropout = 0.0;   ///< rate on the attention weights
+  double dropout = 0.0;             ///< dropout rate after the position embedding, the attention projection and both MLP layers
+  double attention_dropout = 0.0;   ///< dropout rate on the attention weights
   double drop_path = 0.0;           ///< stochastic depth of the last block, per sample, rising linearly from 0 at the first
   double norm_eps = 1e-6;           ///< added to the variance in layer normalisation; 1e-12 in many files of Hugging Face
   std::string qkv = "fused";        ///< fused: one projection (in_proj_weight); split: q_proj, k_proj, v_proj, which is faster on NPUs
   std::string activation = "gelu";  ///< activation of the MLP: gelu, quick_gelu, relu, silu
   std::string gelu = "exact";       ///< exact: by erf; tanh: the tanh approximation
-  /// Initial value of the scales [dim] of both branches of a block (Touvron et al., "Going deeper with Image Transformers", ICCV 2021; in
-  /// DeiT-III and DINOv2); 0: no scales.
+  /// Initial value of the scales [dim] of both branches of a block (Touvron et al., "Going deeper with Image Transformers", ICCV 2021; used
+  /// in DeiT-III and DINOv2); 0: no scales.
   double layer_scale = 0.0;
   bool qk_norm = false;   ///< layer normalisation of each head's queries and keys (Dehghani et al., "Scaling Vision Transformers", 2023)
-  int64_t registers = 0;  ///< learned tokens after the class token, without positions (Darcet et al., "Registers", ICLR 2024)
+  int64_t registers = 0;  ///< number of learned tokens after the class token, without positions (Darcet et al., "Registers", ICLR 2024)
   /// none; token: a distillation token after the class token (Touvron et al., "DeiT", ICML 2021) that no head reads; heads: a second head
   /// reads it, and the logits are the mean of both heads
   std::string distillation = "none";
-  std::string head_init = "trunc_normal";  ///< initial weights of the head: trunc_normal (std 0.02), xavier_uniform; its bias is 0
+  std::string head_init = "trunc_normal";  ///< initial weights of the head: trunc_normal (std 0.02) | xavier_uniform; its bias is 0
   std::string attention_mask = "none";     ///< none; causal: a token attends to itself and to earlier tokens (class token first)
   std::string fused_kernels = "auto";      ///< auto: packed_linear() and attention()'s fp32 backward if faster; false: PyTorch's operators
   std::string weights{};                   ///< file with initial weights
-  bool weights_strict = true;              ///< weights of another network are an error; false: loads the matching tensors
+  bool weights_strict = true;              ///< true: weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<VitOptions>& config_table();
 };
 
@@ -48,7 +48,7 @@ struct VitOptions {
 VitOptions vit_tiny_options();          ///< patch 16, dim 192, depth 12, heads 3
 VitOptions vit_small_options();         ///< patch 16, dim 384, depth 12, heads 6
 VitOptions vit_b16_options();           ///< patch 16, dim 768, depth 12, heads 12
-VitOptions vit_b16_ascend_options();    ///< vit_b16 as guides for NPUs describe it: split projections, tanh GELU, dropout, Xavier head
+VitOptions vit_b16_ascend_options();    ///< vit_b16 as in guides for NPUs: split projections, tanh GELU, dropout, Xavier head
 VitOptions vit_b32_options();           ///< patch 32, dim 768, depth 12, heads 12
 VitOptions vit_l16_options();           ///< patch 16, dim 1024, depth 24, heads 16
 VitOptions vit_tiny_cifar10_options();  ///< 32x32 images, patch 4, dim 192, depth 12, heads 3, 10 classes
@@ -59,7 +59,7 @@ VitOptions vit_tiny_cifar10_options();  ///< 32x32 images, patch 4, dim 192, dep
 /// divide.
 Model vit(const VitOptions& options, const std::string& name = "vit");
 
-/// Sets the mask of every attention of a model created by vit(): [tokens, tokens] or broadcastable to [N, heads, tokens, tokens], boolean
+/// Sets the mask of every attention in a model created by vit(): [tokens, tokens] or broadcastable to [N, heads, tokens, tokens], boolean
 /// (true = visible) or floating-point (added to the scores). It replaces a causal mask, and is not part of the saved state. An undefined
 /// tensor removes it. Error(Usage) for another model.
 void set_attention_mask(const Model& model, const at::Tensor& mask);

@@ -14,13 +14,14 @@
 namespace npu_train {
 
 struct LoadWeightsOptions {
-  /// Path of the classifier. It stays unchanged if the file does not contain it or has a different size. Default for a Model: its head.
+  /// Path of the classifier layer, which stays unchanged if the file does not contain it or has it in a different size. Default for a
+  /// Model: its head.
   std::string head{};
-  /// Error(Checkpoint), without a change, unless the tensors fit (WeightsReport::fits). false loads the tensors that fit.
+  /// true: Error(Checkpoint), without a change, unless the tensors fit (WeightsReport::fits). false: loads the tensors that fit.
   bool strict = true;
 };
 
-/// Outcome for each name.
+/// Result of loading, for each name.
 struct WeightsReport {
   struct Misshapen {
     std::string name;
@@ -32,28 +33,28 @@ struct WeightsReport {
       missing;  ///< names in the model that are not in the file; unchanged. Batch counters may be absent and are not listed.
   std::vector<std::string> unexpected;  ///< names in the file that are not in the model
   std::vector<std::string>
-      deeper;  ///< the unexpected names that the file's network computes with: further layers, other tensors of a block, registers
-  std::vector<Misshapen> misshapen;           ///< in both, with different shapes; unchanged
+      deeper;  ///< those unexpected names with which the file's network computes: further layers, other tensors of a block, registers
+  std::vector<Misshapen> misshapen;           ///< names in both, with different shapes; unchanged
   std::vector<std::string> not_finite;        ///< loaded names whose values contain NaN or infinity
   FoundNaming naming;                         ///< naming of the file
   std::vector<std::string> removed_prefixes;  ///< prefixes such as "module." that were removed from names in the file
   std::vector<std::string>
       converted;           ///< names in the model that were fused ("... from q_proj, k_proj, v_proj") or resized ("... from [1, 197, 192]")
-  std::string fresh_head;  ///< the head, if the file has none or one with a different size: it keeps its initial values
-  std::vector<std::string> fitting_keys;  ///< configuration values of the file's network that differ from the model's: model.depth=6
+  std::string fresh_head;  ///< name of the head if the file has none, or one of a different size: it keeps its initial values
+  std::vector<std::string> fitting_keys;  ///< configuration keys of the file's network that differ from the model's: model.depth=6
 
   /// Returns whether all names and shapes match.
   bool complete() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
   /// Returns whether the tensors fit and all values are finite, so that no warning is needed.
   bool sound() const { return fits() && not_finite.empty(); }
-  /// Returns whether the file is of this network: nothing outside the head is missing or misshapen, and the file has no additional layers
-  /// or parts.
+  /// Returns whether the file belongs to this network: nothing outside the head is missing or misshapen, and the file has no additional
+  /// layers or parts.
   bool fits() const;
   /// Returns text for a log: a line of counts, then a line for each kind of problem, with long lists shortened.
   std::string str() const;
 };
 
-/// Names of the tensors that contain NaN or infinite values.
+/// Returns the names of the tensors that contain NaN or infinite values.
 std::vector<std::string> not_finite_tensors(const NamedTensors& tensors);
 
 /// Copies `tensors` into the parameters and buffers of `module`, converting dtype and device. In addition to equal names it accepts:
