@@ -1,4 +1,4 @@
-// npu_tool links no libtorch, so that it can explain a libtorch that is missing or broken.
+// Starts npu_tool without linking libtorch, so that it can explain a libtorch that is missing or broken.
 #include "npu_train/core/process.hpp"
 #include "tools/commands/check/check_main.hpp"
 
