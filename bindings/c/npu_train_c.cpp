@@ -34,7 +34,7 @@ struct npu_train_error {
 
 namespace {
 
-/// Releases a tensor that was given and not converted.
+/// Releases a tensor that was passed but not converted.
 struct Release {
   void operator()(DLManagedTensor* tensor) const {
     if (tensor->deleter != nullptr) tensor->deleter(tensor);
@@ -48,9 +48,9 @@ at::Tensor tensor_of(Given given, const char* what) {
   constexpr int kMostDimensions = 64;
   check(t.ndim >= 0 && t.ndim <= kMostDimensions && (t.ndim == 0 || t.shape != nullptr), ErrorKind::Usage, "npu_train", what, " has ",
         t.ndim, " dimensions; allowed: 0 to ", kMostDimensions, ", with a shape");
-  // libtorch would end the process for strides that it cannot take.
+  // Checks the strides, because libtorch would end the process for strides that it does not support.
   const bool strided = t.ndim > 0 && t.strides != nullptr;
-  int64_t elements = 1, last = 0;  // their number, and the offset of the last one
+  int64_t elements = 1, last = 0;  // number of elements, and offset of the last one
   bool fits = true;
   for (int i = 0; i < t.ndim; ++i) {
     check(t.shape[i] >= 0, ErrorKind::Usage, "npu_train", what, " has the size ", t.shape[i], " in dimension ", i);
@@ -65,7 +65,7 @@ at::Tensor tensor_of(Given given, const char* what) {
   check(fits && elements <= kMostElements && last <= kMostElements, ErrorKind::Usage, "npu_train", what, " is larger than any memory");
   check(elements == 0 || t.data != nullptr, ErrorKind::Usage, "npu_train", what, " has no memory (data is NULL)");
   auto tensor = at::fromDLPack(given.get());
-  given.release();  // the tensor calls the deleter
+  given.release();  // from here on, the tensor calls the deleter
   return tensor;
 }
 
@@ -82,7 +82,7 @@ void give_text(char** to, const std::string& text) {
   *to = copy;
 }
 
-/// The error if there is no memory for one; never freed.
+/// Returns the error for the case that there is no memory to make one; it is never freed.
 npu_train_error& no_memory() {
   static npu_train_error error{static_cast<int>(ErrorKind::OutOfMemory), "[npu_train] out of memory"};
   return error;
@@ -96,11 +96,11 @@ npu_train_error* new_error(int code, const char* message) noexcept {
   }
 }
 
-/// Runs `body`; nullptr, or its exception as an error.
+/// Runs `body`. Returns nullptr, or its exception as an error.
 template <class Fn>
 npu_train_error* guarded(Fn&& body) noexcept {
   try {
-    no_memory();  // made while there is memory
+    no_memory();  // made as long as there is memory
     translated("npu_train", body);
     return nullptr;
   } catch (const Error& e) {
@@ -110,7 +110,7 @@ npu_train_error* guarded(Fn&& body) noexcept {
   }
 }
 
-/// Programs read the version of libtorch from the file before they load it.
+/// Version that programs read from the file before they load the library.
 constexpr char kBuiltWith[] = "npu_train built with libtorch " TORCH_VERSION;
 
 Json document_of(const RunResult& r) {
@@ -126,7 +126,7 @@ Json document_of(const RunResult& r) {
                        {"history", std::move(history)}});
 }
 
-/// A data set of the program.
+/// A data set whose samples come from a function of the program.
 class CallbackDataset final : public Dataset {
  public:
   explicit CallbackDataset(const npu_train_dataset& given) : given_(given) {
@@ -193,8 +193,8 @@ class Events final : public Callback {
 
 struct npu_train_trainer {
   Trainer trainer;
-  std::atomic<bool> busy{false};  // a call runs
-  bool built = false;             // the data are set, or the run was built with those of the configuration
+  std::atomic<bool> busy{false};  // true while a call runs
+  bool built = false;             // the data were set, or the run was built with the configuration's data
 };
 
 struct npu_train_predictor {
@@ -213,7 +213,7 @@ const Predictor& of(npu_train_predictor* predictor) {
   return predictor->predictor;
 }
 
-/// A section `data` without a name has options, such as batch_size, for data of the program.
+/// Reads a configuration. A section `data` without a name has only options, such as batch_size, for data of the program.
 RunConfig config_of(ConfigNode node) {
   const auto* data = node.find("data");
   if (data == nullptr || !data->is_map() || data->find("name") != nullptr) return bind_config(node);
@@ -224,7 +224,7 @@ RunConfig config_of(ConfigNode node) {
   return out;
 }
 
-/// A call on a trainer, one at a time: an event would otherwise replace what the loop around it uses.
+/// Admits one call on a trainer at a time: a call from an event would otherwise replace objects that the loop around it uses.
 class Use {
  public:
   explicit Use(npu_train_trainer* trainer) : trainer_(trainer) {
@@ -236,12 +236,12 @@ class Use {
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
 
-  /// Of a call that builds the run.
+  /// Returns the trainer for a call that builds the run.
   Trainer& build() {
     trainer_->built = true;
     return trainer_->trainer;
   }
-  /// Of a call that sets the data. Error(Usage) if the run has data.
+  /// Returns the trainer for a call that sets the data. Error(Usage) if the run has data already.
   Trainer& set_data() {
     check(!trainer_->built, ErrorKind::Usage, "npu_train",
           "the run has its data already; they are set once, before the first training, validation, resume or prediction; hint: a new trainer, "

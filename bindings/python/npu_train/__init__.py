@@ -99,12 +99,12 @@ def _close_all():
     while the interpreter ends takes the process with it."""
     for trainer in list(_open):
         begin = time.monotonic()
-        while trainer._calls and time.monotonic() - begin < _PATIENCE:  # in a thread that nobody waits for
+        while trainer._calls and time.monotonic() - begin < _PATIENCE:  # the call runs in a thread that nobody waits for
             trainer.stop()
             time.sleep(0.01)
         try:
             trainer.close()
-        except RuntimeError as error:  # the call waits for something that does not come
+        except RuntimeError as error:  # the call waits for something that never happens
             print(f'npu_train: a run is left open at the end of the process: {error}', file=sys.stderr)
 
 
@@ -121,11 +121,11 @@ class Trainer:
         self._lib, self._keep, self._calls = library(), [], 0
         self._failed, self._of_data, self._functions = None, None, []
         self._trainer = self._lib.new_trainer(_text(config), [str(o) for o in overrides])
-        # Python runs its handlers of signals, such as Ctrl-C, only in Python code: at each event, also without functions.
+        # Receives events even if no function was added: Python runs its signal handlers, for example for Ctrl-C, only in Python code.
         self._receive = _event_function(_weakly(self._send), _weakly(self._note))
         self._call(self._lib.call.npu_train_trainer_on_event, self._receive, None)
         _open.add(self)
-        # After torch_npu, which is imported by then, so that runs are closed before it shuts the devices down.
+        # Registered after torch_npu, which is imported by then, so that runs are closed before torch_npu shuts the devices down.
         atexit.unregister(_close_all)
         atexit.register(_close_all)
 
@@ -142,12 +142,12 @@ class Trainer:
 
     def _call(self, function, *arguments):
         """Calls a function of the library. An exception of a Python function that it called is raised instead of its error."""
-        outer = self._failed, self._of_data  # of a call around this one, which comes from an event
+        outer = self._failed, self._of_data  # of the call around this one, which an event may have made
         self._failed = self._of_data = None
         self._calls += 1
         try:
             with self._interruptible(): error = function(self._trainer, *arguments)
-            # A sample may be skipped (data.on_bad_sample): then its exception is no end of the call.
+            # Ignores the exception of a sample that was skipped (data.on_bad_sample), which does not end the call.
             failed = self._failed or (self._of_data if error else None)
         finally:
             self._calls -= 1
@@ -157,7 +157,7 @@ class Trainer:
             try:
                 raise failed
             finally:
-                failed = None  # its traceback holds this frame, and so the trainer: a cycle
+                failed = None  # breaks a cycle: the exception's traceback refers to this frame, and so to the trainer
         raise_error(error)
 
     @contextlib.contextmanager

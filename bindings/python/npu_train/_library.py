@@ -30,7 +30,7 @@ class Dataset(ctypes.Structure):
     _fields_ = [('size', c_int64), ('num_classes', c_int64), ('get', GET), ('user', c_void_p)]
 
 
-# Arguments of the functions that return an error.
+# Argument types of the functions that return an error.
 FUNCTIONS = {
     'trainer_new': (c_char_p, POINTER(c_char_p), c_size_t, POINTER(c_void_p)),
     'trainer_set_tensors': (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
@@ -130,13 +130,13 @@ def numbers(text):
     return json.loads(text, object_hook=lambda o: {k: float(v) if v in ('nan', 'inf', '-inf') else v for k, v in o.items()})
 
 
-# Capsules of DLPack. A capsule is renamed when its tensor has an owner.
+# Capsules of DLPack. A capsule is renamed when another owner takes its tensor.
 _python = ctypes.pythonapi
 _python.PyCapsule_GetPointer.argtypes, _python.PyCapsule_GetPointer.restype = (ctypes.py_object, c_char_p), c_void_p
 _python.PyCapsule_SetName.argtypes, _python.PyCapsule_SetName.restype = (ctypes.py_object, c_char_p), c_int
 _python.PyCapsule_New.argtypes, _python.PyCapsule_New.restype = (c_void_p, c_char_p, c_void_p), ctypes.py_object
 _python.PyCapsule_IsValid.argtypes, _python.PyCapsule_IsValid.restype = (c_void_p, c_char_p), c_int
-# The same function for a capsule whose last reference is gone, which cannot be a Python object again.
+# PyCapsule_GetPointer for a capsule without references, which must not become a Python object again.
 _address_in = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(('PyCapsule_GetPointer', ctypes.pythonapi))
 _FREE, _USED = b'dltensor', b'used_dltensor'
 _DELETER = ctypes.CFUNCTYPE(None, c_void_p)
@@ -147,13 +147,13 @@ def given_tensor(value):
     if not hasattr(value, '__dlpack__'):
         import numpy
         value = numpy.asarray(value)
-        if value.dtype == numpy.float64: value = value.astype(numpy.float32)  # what numpy makes of Python's numbers
-    if any(stride < 0 for stride in getattr(value, 'strides', None) or ()):  # flipped by numpy; DLPack allows it, libtorch does not
+        if value.dtype == numpy.float64: value = value.astype(numpy.float32)  # numpy's dtype for Python's numbers
+    if any(stride < 0 for stride in getattr(value, 'strides', None) or ()):  # a flipped array of numpy: DLPack allows it, libtorch does not
         import numpy
         value = numpy.ascontiguousarray(value)
     try:
         capsule = value.__dlpack__()
-    except BufferError:  # read-only memory of numpy
+    except BufferError:  # for numpy's read-only memory
         import numpy
         capsule = numpy.array(value).__dlpack__()
     address = _python.PyCapsule_GetPointer(capsule, _FREE)
