@@ -1,4 +1,4 @@
-// Both programs in one, with your own network, which every command knows by name.
+// train_app and npu_tool in one program, in which every command knows your own network by its name.
 //   own_tool train CONFIG.yaml [key=value ...]       (the options of train_app)
 //   own_tool SUBCOMMAND ...                          (those of npu_tool)
 #include <torch/nn.h>

@@ -332,8 +332,8 @@ void profiled_loop() {
 
 int main(int argc, char** argv) try {
   npu_train::set_log_sink(npu_train::make_standard_sink());
-  launch_room();            // before this process has a second thread
-  memory_before_the_run();  // early: after the first backward pass, a process cannot add kinds of devices
+  launch_room();            // must precede the second thread of this process
+  memory_before_the_run();  // early, because a process cannot add kinds of devices after its first backward pass
   growth_of_a_loop_of_your_own([] {});
   core_room();
   base_room();

@@ -31,7 +31,7 @@ int main(int argc, char** argv) try {
   npu_train::Trainer trainer({.data = {.options = {{"batch_size", 32}}},
                               .optimizer = {"adamw", {{"lr", 3e-3}}},
                               .trainer = {.max_epochs = 10,
-                                          .accumulate_grad_batches = alone ? 2 : 1,  // same global batch as two ranks
+                                          .accumulate_grad_batches = alone ? 2 : 1,  // keeps the global batch of two ranks
                                           .strategy = argc > 1 ? argv[1] : "auto",
                                           .threads = 1},
                               .output = {.dir = argc > 2 ? argv[2] : ""}});
