@@ -1,4 +1,4 @@
-/// Work that may take no more memory, or no more of the processor, than said.
+/// Runs work under a limit on memory or processor time.
 #pragma once
 
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 
 namespace npu_train::testing {
 
-/// Runs `fn` in a process of its own under the limits that `limit` sets there; true if it ended without an exception.
+/// Runs `fn` in a process of its own, under the limits that `limit` sets there. Returns true if it ended without an exception.
 inline bool runs_under(const std::function<void()>& limit, const std::function<void()>& fn) {
   const auto pid = ::fork();
   if (pid == 0) {
@@ -28,7 +28,7 @@ inline bool runs_under(const std::function<void()>& limit, const std::function<v
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/// `fn` in a process that may allocate at most `megabytes` in addition to its present memory.
+/// Returns true if `fn` can run in a process that may allocate at most `megabytes` in addition to its present memory.
 inline bool runs_within(size_t megabytes, const std::function<void()>& fn) {
   const auto limit = [megabytes] {
     size_t pages = 0;
@@ -43,8 +43,8 @@ inline bool runs_within(size_t megabytes, const std::function<void()>& fn) {
   return runs_under(limit, fn);
 }
 
-/// `fn` in a process that may not use the processor for more than a minute: what others do on the machine does not count. For inputs of
-/// megabytes, at which work that grows in proportion takes about a second, and work that grows by the square takes minutes to an hour.
+/// Returns true if `fn` needs at most a minute of processor time; other programs on the machine do not count. Use inputs of megabytes: work
+/// that grows linearly then takes about a second, and work that grows quadratically takes minutes to an hour.
 inline bool grows_in_proportion(const std::function<void()>& fn) {
   const auto limit = [] {
     const rlimit limits{60, 60};
@@ -54,7 +54,7 @@ inline bool grows_in_proportion(const std::function<void()>& fn) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kCountsMemory = false;  // sanitizers reserve terabytes of addresses
+inline constexpr bool kCountsMemory = false;  // false under sanitizers, which reserve terabytes of addresses
 #else
 inline constexpr bool kCountsMemory = true;
 #endif

@@ -1,4 +1,4 @@
-/// Included before the tests by Clang before 16: its lambdas, of which CAPTURE makes one, cannot capture what a structured binding names.
+/// Must precede the tests in Clang before 16: its lambdas cannot capture structured bindings, and CAPTURE makes a lambda.
 #pragma once
 
 #include "testing.hpp"

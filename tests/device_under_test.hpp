@@ -1,4 +1,4 @@
-// The device on which tests of the trainer run: NPU_TRAIN_TEST_DEVICE, or the CPU.
+// The device on which tests of the trainer run: the one that NPU_TRAIN_TEST_DEVICE names, or the CPU.
 #pragma once
 
 #include <cstdio>
@@ -15,7 +15,7 @@ inline std::string name_of_device_under_test() {
   return set != nullptr && *set != '\0' ? set : "cpu";
 }
 
-/// Before the first test case: a machine without a GPU ends with status 77, which ctest counts as skipped.
+/// Ends the program before the first test case, on a machine without a GPU, with status 77, which ctest counts as skipped.
 inline const bool kNotSkipped = [] {
   const auto& cuda = backend_of({"cuda", 0});
   if (!name_of_device_under_test().starts_with("cuda") || cuda.is_available()) return true;

@@ -1,4 +1,4 @@
-// A variable of this process's environment, for one scope.
+// Sets a variable of this process's environment in a scope.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process, and what they exchange.
+// Ranks that are threads of one process, and their exchange of values.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -17,13 +17,13 @@
 
 namespace npu_train::testing {
 
-/// A table into which every rank writes its values; all read it in the order of ranks.
+/// A table to which every rank writes its values, and from which all ranks read in rank order.
 class Exchange {
  public:
   struct Message {
     std::string call;
     std::vector<double> numbers{};
-    std::vector<at::Tensor> tensors{};  // unchanged afterwards
+    std::vector<at::Tensor> tensors{};  // must not be changed afterwards
     unsigned bits = 0;
     std::string text{};
   };
@@ -31,7 +31,7 @@ class Exchange {
   explicit Exchange(int ranks) : coming_(static_cast<size_t>(ranks)) {}
   int ranks() const { return static_cast<int>(coming_.size()); }
 
-  /// What every rank gave to this call. Error(Peer) if one of them gave up, does not come, or makes another call.
+  /// Returns what every rank has passed to this call. Error(Peer) if a rank has given up, does not arrive, or makes another call.
   std::vector<Message> all(int rank, Message own) {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto call = own.call;
@@ -83,7 +83,7 @@ std::vector<std::optional<Error>> errors_of_ranks(Exchange& exchange, Fn body) {
   return errors;
 }
 
-/// The same, where no rank may fail. Rethrows the first error that is not about another rank.
+/// Like the function above, for bodies that must not fail on any rank. Rethrows the first error that is not about another rank.
 template <class Fn>
 void on_ranks(Exchange& exchange, Fn body) {
   std::optional<Error> first;

@@ -1,4 +1,4 @@
-/// Waiting for a state, so that a test depends neither on time nor on load.
+/// Waits for a state, so that a test depends neither on time nor on load.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace npu_train::testing {
 
-/// Whether `condition` holds now or later. It is polled; the limit only keeps a fault from hanging the tests.
+/// Returns whether `condition` is true now or later. Polls it; the time limit only prevents a fault from blocking the tests.
 template <class Fn>
 bool happens(Fn&& condition) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);

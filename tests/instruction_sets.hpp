@@ -1,4 +1,4 @@
-/// Kernels written with Highway, for each instruction set that they are compiled for and this machine has.
+/// Selects Highway kernels by instruction set, among those for which they are compiled and that this machine has.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -12,8 +12,8 @@
 
 namespace npu_train::testing {
 
-/// The sets of kernels that `get` returns, by instruction set; the first one is what every machine has. Fails if there is no
-/// other on a machine with AVX2: then the compiler left them out. Not while another thread uses some.
+/// Returns the kernels that `get` returns for each instruction set, first those for the baseline. Fails if there is only the baseline on a
+/// machine with AVX2, because the compiler then left the others out. No other thread may use such kernels meanwhile.
 template <class Kernels>
 std::vector<std::pair<std::string, const Kernels*>> all_instruction_sets(const Kernels& (*get)()) {
   auto& chosen = hwy::GetChosenTarget();
@@ -21,12 +21,12 @@ std::vector<std::pair<std::string, const Kernels*>> all_instruction_sets(const K
   std::vector<std::pair<std::string, const Kernels*>> out = {{"baseline", &get()}};
   for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
     const int64_t target = rest & -rest;
-    chosen.Update(target);  // the baseline again if they are not compiled for it
+    chosen.Update(target);  // selects the baseline again if there are no kernels for this set
     const bool known = std::any_of(out.begin(), out.end(), [&](const auto& set) { return set.second == &get(); });
     if (!known) out.emplace_back(hwy::TargetName(target), &get());
   }
   CHECK((out.size() > 1 || (hwy::SupportedTargets() & HWY_AVX2) == 0));
-  chosen.DeInit();  // the next call chooses again
+  chosen.DeInit();  // lets the next call choose again
   return out;
 }
 

@@ -1,4 +1,4 @@
-/// For tests of kernels whose bits are the same on every instruction set: inputs that do not depend on the machine, and digests of results.
+/// Inputs that do not depend on the machine, and digests of results, for kernels that have the same bits on every instruction set.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,17 @@
 
 namespace npu_train::testing {
 
-/// Numbers of one seed.
+/// Numbers that follow from a seed.
 class Numbers {
  public:
   explicit Numbers(uint64_t seed) : state_(seed) {}
 
-  /// 31 random bits.
+  /// Returns 31 random bits.
   uint32_t bits() {
     state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
     return static_cast<uint32_t>(state_ >> 33);
   }
-  /// All exponents of a network's maps, zeros of both signs, subnormal ones.
+  /// Returns numbers of all exponents that a network's maps have, zeros of both signs, and subnormal numbers.
   float next() {
     const uint32_t kind = bits();
     float x = (static_cast<float>(bits() & 0xffffffU) - 8388607.5F) / 3000000.0F;
@@ -33,7 +33,7 @@ class Numbers {
   uint64_t state_;
 };
 
-/// FNV-1a over the bytes of results.
+/// FNV-1a hash over the bytes of results.
 class Digest {
  public:
   template <class T>

@@ -1,4 +1,4 @@
-// Memory that a piece of code leaves alive.
+// Measures the memory that a piece of code leaves allocated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 
 namespace npu_train::testing {
 
-// Bytes that tensors of this thread hold after `fn` beyond before, its result included.
+// Returns how many more bytes this thread's tensors hold after `fn` than before, its result included.
 template <class Fn>
 int64_t live_after(Fn fn) {
   const LiveBytes live;
@@ -15,7 +15,7 @@ int64_t live_after(Fn fn) {
   return live.now();
 }
 
-// The same without the result.
+// Like the function above, without the result.
 template <class Fn>
 int64_t kept_by(Fn fn) {
   int64_t result = 0;

@@ -17,7 +17,7 @@ struct Condition {
   const char* why_not;
 };
 
-/// The conditions of the test cases, by the file and the line of the case.
+/// Conditions of test cases, by the file and the line of the case.
 std::map<std::pair<std::string, unsigned>, Condition>& conditions() {
   static std::map<std::pair<std::string, unsigned>, Condition> all;
   return all;
@@ -32,7 +32,7 @@ class SkippedCases final : public doctest::IReporter {
       const auto* test = listed.data[i];
       const auto found = conditions().find({test->m_file.c_str(), test->m_line});
       if (found == conditions().end() || found->second.holds()) continue;
-      auto* skipped = const_cast<doctest::TestCaseData*>(test);  // doctest gives no other access to its cases
+      auto* skipped = const_cast<doctest::TestCaseData*>(test);  // the only access to its cases that doctest offers
       skipped->m_skip = true;
       skipped->m_description = found->second.why_not;
     }
@@ -64,13 +64,13 @@ void skip_unless(bool (*condition)(), const char* why_not, const doctest::TestCa
 }  // namespace npu_train::testing
 
 int main(int argc, char** argv) {
-  // doctest decides by its options which cases are selected. It lists them first, for the conditions of these cases alone.
+  // Lists the selected cases first, so that only their conditions are evaluated. The selection depends on doctest's options.
   std::vector<const char*> list(argv, argv + argc);
   list.insert(list.end(), {"--list-test-cases", "--reporters=none", "-r=none"});
   doctest::Context(static_cast<int>(list.size()), list.data()).run();
   const int failed = doctest::Context(argc, argv).run();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return failed;  // sanitizers report at the end of main()
+  return failed;  // a normal return, because sanitizers report at the end of main()
 #else
   npu_train::end_process(failed);
 #endif

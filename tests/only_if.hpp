@@ -1,4 +1,4 @@
-/// Test cases that only some machines can run. They are skipped by name: main.cpp prints each with its reason.
+/// Test cases that only some machines can run. Other machines skip them by name: main.cpp prints each with its reason.
 #pragma once
 
 #include <cstdlib>
@@ -10,12 +10,12 @@
 
 namespace npu_train::testing {
 
-/// Skips the test case, with its reason, if it is selected and the condition does not hold. Defined in main.cpp.
+/// Skips the test case, with the reason `why_not`, if it is selected and the condition does not hold. Defined in main.cpp.
 void skip_unless(bool (*condition)(), const char* why_not, const doctest::TestCaseData& test);
 
 /// TEST_CASE("archives are fetched" * only_if(has_program("curl"), "there is no program curl"))
 ///
-/// The condition is evaluated only where the options of the program select the case (--source-file, --test-case, ...).
+/// The condition is evaluated only if the options of the program select the case (--source-file, --test-case, ...).
 class only_if {  // NOLINT: a decorator of doctest, which are all lower case
  public:
   only_if(bool (*condition)(), const char* why_not) : condition_(condition), why_not_(why_not) {}
@@ -26,10 +26,10 @@ class only_if {  // NOLINT: a decorator of doctest, which are all lower case
   const char* why_not_;
 };
 
-// A macro, since an argument of a function is evaluated at static initialisation, in the process of every other file too.
+// A macro, because a function's argument would be evaluated at static initialisation, and thus in the processes of all other files, too.
 #define only_if(condition, why_not) only_if([] { return static_cast<bool>(condition); }, why_not)  // NOLINT
 
-/// Whether a folder of the search path has the program.
+/// Returns whether a folder of the search path has the program.
 inline bool has_program(const std::string& name) {
   const char* set = std::getenv("PATH");
   std::istringstream folders(set != nullptr ? set : "");
@@ -39,7 +39,7 @@ inline bool has_program(const std::string& name) {
   return false;
 }
 
-/// The real CIFAR-10 images in shared_dir(), or an empty path.
+/// Returns the folder of the real CIFAR-10 images in shared_dir(), or an empty path.
 inline std::filesystem::path real_images() {
   const auto folder = shared_dir() / "data" / "cifar10-subset";
   return !shared_dir().empty() && std::filesystem::exists(folder) ? folder : std::filesystem::path();

@@ -1,4 +1,4 @@
-// Locales in which numbers look different, as a program that uses the library may have them.
+// Locales with another format of numbers, which a program that uses the library may set.
 #pragma once
 
 #include <clocale>
@@ -12,7 +12,7 @@
 
 namespace npu_train::testing {
 
-/// In its scope new C++ streams write 0.5 as "0,5" and 12 as "1.2".
+/// In its scope, new C++ streams write 0.5 as "0,5" and 12 as "1.2".
 class OtherLocale {
  public:
   OtherLocale() : before_(std::locale::global(std::locale(std::locale(), new Numbers))) {}
@@ -29,15 +29,15 @@ class OtherLocale {
   std::locale before_;
 };
 
-/// Whether this machine can make the locale below: Debian's package locales has its source.
+/// Returns whether this machine can make the locale below: Debian's package locales contains its source.
 inline bool has_german_source() { return std::filesystem::exists("/usr/share/i18n/locales/de_DE") && std::getenv("PATH") != nullptr; }
 
-/// In its scope printf() and strtod() have the decimal comma of de_DE.
+/// In its scope, printf() and strtod() have the decimal comma of de_DE.
 class GermanNumbers {
  public:
   GermanNumbers() : folders_("LOCPATH", folder_.path().string()) {
     const auto command = "localedef -i de_DE -f UTF-8 '" + (folder_ / "de_DE.UTF-8").string() + "' > /dev/null 2>&1";
-    // localedef reports warnings by its status.
+    // Ignores the status, in which localedef also reports warnings.
     [[maybe_unused]] const int status = std::system(command.c_str());
     REQUIRE(std::setlocale(LC_NUMERIC, "de_DE.UTF-8") != nullptr);
   }

@@ -1,4 +1,4 @@
-/// What every test file includes first: doctest, with its own CHECK and not the aborting one of c10.
+/// The first include of every test file: doctest, with its own CHECK instead of c10's, which aborts.
 #pragma once
 #include <c10/util/Logging.h>
 #undef CHECK
@@ -24,7 +24,7 @@ namespace npu_train::testing {
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// A folder of its own for one test case, removed at the end.
+/// A temporary folder for one test case, removed at its end.
 class TempDir {
  public:
   TempDir() {
@@ -44,7 +44,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-/// Calls `fn` and gives the Error that it throws; fails the test when it throws none.
+/// Calls `fn` and returns the Error that it throws; fails the test if it throws none.
 template <class Fn>
 Error error_of(Fn&& fn) {
   try {
@@ -58,8 +58,8 @@ Error error_of(Fn&& fn) {
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// The folder of the real images: NPU_TRAIN_SHARED, or ../shared next to the repository. Empty if absent (the test is then skipped by
-/// name).
+/// Returns the folder of the real images: NPU_TRAIN_SHARED, or ../shared next to the repository. Empty if it does not exist; the test is
+/// then skipped by name.
 inline std::filesystem::path shared_dir() {
   if (const char* set = std::getenv("NPU_TRAIN_SHARED")) return set;
   const auto beside = std::filesystem::path(NPU_TRAIN_SOURCE_DIR).parent_path() / "shared";

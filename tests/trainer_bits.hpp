@@ -1,4 +1,4 @@
-/// What a skipped step must leave as it was.
+/// The state that a skipped step must not change.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace npu_train::testing {
 
-/// Digests by name: parameters, BatchNorm's statistics and counters, momentum, average.
+/// Returns digests by name: parameters, BatchNorm's statistics and counters, momentum, average.
 inline std::map<std::string, uint64_t> bits_of(Trainer& trainer) {
   const auto state = trainer.state();
   std::map<std::string, uint64_t> out;

@@ -37,7 +37,7 @@ def paragraphs(path):
     for language, block in re.findall(r'^ *```(\w*)\n(.*?)^ *```', text, re.M | re.S):
         for line in re.sub(r'\\\n', ' ', block if language in ('', 'sh', 'bash') else '').splitlines():
             for part in re.split(r'&&|;', re.sub(r'\s+#.*', '', line)):
-                shell.append((part, bool(re.match(r'\s*(\$ |[A-Z_]+=\S+ )*([\w.-]+/)*(npu_tool|train_app) ', part))))  # else a line of an output
+                shell.append((part, bool(re.match(r'\s*(\$ |[A-Z_]+=\S+ )*([\w.-]+/)*(npu_tool|train_app) ', part))))  # otherwise it is a line of an output
     prose = re.sub(r'^ *```.*?^ *```', '', text, flags=re.M | re.S)
     out += [(code.replace('\n', ' '), True) for code in re.findall(r'`([^`]+)`', prose)]
     return shell + out + [(re.sub(r'`[^`]+`', '', prose).replace('\n', ' '), False)]

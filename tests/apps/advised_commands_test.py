@@ -9,13 +9,13 @@ import unittest
 import advice
 from programs import ProgramTest, SOURCE, main, npu_tool, train_app
 
-# Options of other programs that texts name.
+# Options of other programs that the texts mention.
 FOREIGN = set('''--build --local-dir --gc-sections --rank-report --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
 --no-as-needed --query-gpu --privileged --nproc-per-node --nproc_per_node --ulimit --msproftx --version --help --target --rerun-failed --gpus --rm --volume --format
 --trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --no-python --standalone --nnodes --node-rank --master-addr --master-port --nodes --ntasks-per-node --gpus-per-node --signal --gres --extract --gzip --cap-add --security-opt --id --memory --cpus --output --define-variable --static --framework --enable-shared --log --full --upgrade --install-for-all'''.split())
 
 
-# Many texts name the same command, or the same keys.
+# Cached, because many texts name the same command, or the same keys.
 @functools.cache
 def parsed(words): return npu_tool('--parse-only', *words)
 
@@ -61,13 +61,13 @@ class AdvisedCommands(ProgramTest):
             if command[0] != 'npu_tool' or len(command) < 2: continue
             words = [w.replace('D', 'cpu') if w == 'D' else '2' if w == 'N' or before == '--nproc' else w
                      for before, w in zip(command, command[1:])]
-            if len(words) == 1 and not words[0].startswith('-'):  # a subcommand is named, not called
+            if len(words) == 1 and not words[0].startswith('-'):  # the text names a subcommand without calling it
                 self.assertIn(words[0], [*self.options.subcommands, 'SUBCOMMAND'], places)
                 continue
 
             def job(words=tuple(words)):
                 code, out, err = parsed(words)
-                named_only = re.search(r'1 required \w+ missing', out + err) and words[-1].startswith('--')  # 'npu_tool analyze --source: what ...'
+                named_only = re.search(r'1 required \w+ missing', out + err) and words[-1].startswith('--')  # such as 'npu_tool analyze --source: what ...'
                 return '' if code == 0 or named_only else out + err
             jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = job
         self.assertGreater(len(jobs), 60)
@@ -83,7 +83,7 @@ class AdvisedCommands(ProgramTest):
             lists = [f'{m.group(1)}=[{{name: random_crop}}]' for m in (re.match(r'(.*)\.\d+\.\w+=', w) for w in overrides) if m]  # of an entry: the list
             config = SOURCE / (configs[0] if configs else 'configs/quickstart.yaml')
             if '--model' in command: overrides.insert(0, f'model={{name: {command[command.index("--model") + 1]}}}')
-            for key, model in {'model.allow_code=': 'torchscript', 'model.tower=': 'clip_tiny'}.items():  # of the checkpoint in the command
+            for key, model in {'model.allow_code=': 'torchscript', 'model.tower=': 'clip_tiny'}.items():  # the model of the checkpoint in the command
                 if '--checkpoint' in command or '--from' in command:
                     if any(w.startswith(key) for w in overrides): overrides.insert(0, f'model={{name: {model}}}')
 
@@ -140,7 +140,7 @@ class AdvisedCommands(ProgramTest):
                 text = file.read_text()
                 for option in rest.split():
                     found += 1
-                    hands_on = script in ('scripts/test', 'scripts/train')  # these pass their options to ctest and train_app
+                    hands_on = script in ('scripts/test', 'scripts/train')  # these scripts pass their options to ctest and train_app
                     self.assertTrue(hands_on or option in text, (script, option, path))
         self.assertGreater(found, 5)
 

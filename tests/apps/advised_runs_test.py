@@ -54,7 +54,7 @@ NOT_RUN = {
     'npu_tool weights --from RUN --to trained.pt --as torchscript model.allow_code=true': 'apps.torchscript',
     'npu_tool export --checkpoint RUN model.tower=text --to text.onnx': 'apps.clip',
 }
-# For each script: the test that runs it, or the reason why no test does.
+# For each script, the test that runs it, or the reason why none does.
 SCRIPTS = {
     'bench_peer': 'apps.bench_peer',
     'build_offline': 'apps.scripts; needs a bundle',
@@ -109,7 +109,7 @@ SMALL_CONFIGS = {
     'vit_tiny_cifar10': [],
     'vit_b16_imagefolder': ['data.root=my/images', 'trainer.accumulate_grad_batches=1'],
 }
-# The configuration of Hugging Face of vit_tiny_cifar10.
+# Hugging Face's configuration of vit_tiny_cifar10.
 HUB_VIT = {'model_type': 'vit', 'architectures': ['ViTForImageClassification'], 'hidden_size': 192, 'num_hidden_layers': 12, 'num_attention_heads': 3, 'intermediate_size': 768, 'image_size': 32, 'patch_size': 4,
            'hidden_act': 'gelu', 'layer_norm_eps': 1e-6, 'num_channels': 3, 'qkv_bias': True, 'id2label': {str(i): f'class {i}' for i in range(10)}}
 WRITES = {'--csv', '--html', '--out', '--to', '--trace', '--unsupported'}
@@ -237,11 +237,12 @@ class AdvisedRuns(ProgramTest):
         """The command with small files and values, as this test runs it."""
         program, words = command[0], [STANDS_FOR.get(w, w) for w in command[1:]]
         words = [f'dumps/{number}' if w in ('my_project_npu', 'OUT') else w for w in words]
-        # Two commands run at a time, and several texts name the same file to write.
+        # Gives each command files of its own: two commands run at a time, and several texts name the same file to write.
         words = [f'written/{number}/{w}' if before in WRITES else w for before, w in zip(['', *words], words)]
         words = [re.sub(r'^trainer\.devices=X$', 'trainer.devices=2', w) for w in words]
         words = [re.sub(r'^dump\.dir=.*', f'dump.dir=dumps/{number}', w) for w in words]
-        if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'  # X
+        # An X after --source means a folder, not a device as elsewhere.
+        if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'
         if words[0] == 'generate' and '--messages' in words and '--checkpoint' in words: words[words.index('--checkpoint') + 1] = 'outputs/base/version_0'
         if words[0] == 'generate' and 'hub' in ' '.join(words): words += ['--max-new-tokens', '4'] if '--max-new-tokens' not in words else []
         if '--image' in words and words[0] != 'generate': words[words.index('--image') + 1] = '32'
@@ -251,7 +252,7 @@ class AdvisedRuns(ProgramTest):
         if '--num-classes' in words: words[words.index('--num-classes') + 1] = '1000'
         if '--help' in words or '--version' in words: return [program, *words]
         if program == 'train_app':
-            if any(w.startswith('dump.') for w in words): words.append('dump.enabled=true')  # the small file has it off
+            if any(w.startswith('dump.') for w in words): words.append('dump.enabled=true')  # the small file has dumps switched off
             if '--verify-resume' in words: words += ['--verify-steps', '1']
             elif '--resume' in words: words += SHORT_RUN + ['output.name=small']
             elif not any(w.startswith('--print') for w in words): words += SHORT_RUN + ['checkpoint.save_top_k=0', f'output.dir=out{number}']
@@ -288,7 +289,7 @@ class AdvisedRuns(ProgramTest):
             if not SIM_NPU and ('sim_npu' in ' '.join(small) or '--check' in small): continue
             jobs.setdefault(re.sub(r'(out|dumps/|written/)\d+', '', ' '.join(small)), (name, small))
 
-        resumed = [j for j in jobs.values() if '--resume' in j[1]]  # one folder, one run at a time
+        resumed = [j for j in jobs.values() if '--resume' in j[1]]  # these use one folder, so they run one at a time
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             told = list(pool.map(lambda j: self.problem(*j), [j for j in jobs.values() if j not in resumed]))
         told += [self.problem(*j) for j in resumed]

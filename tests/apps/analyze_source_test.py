@@ -13,7 +13,7 @@ from peers import MODELS_PYTHON
 from programs import SOURCE, ProgramTest, in_full, main, npu_tool, tree
 from torch_npu_wheel import PYTHON, needs_cann, of_user
 
-# Prints the names that transfer_to_npu does not replace. It patches modules member by member.
+# Program that prints the names that transfer_to_npu does not replace. It patches modules member by member.
 AUTOMATIC = '''
 import inspect, json, operator, sys
 import torch, torch_npu
@@ -24,8 +24,8 @@ def look(name):
 def plain(value): return getattr(value, '__wrapped__', value)
 print(json.dumps([cuda for cuda, npu in json.loads(sys.argv[1]) if look(cuda) is None or (plain(look(cuda)) is not plain(look(npu)) and not inspect.ismodule(look(npu)))]))
 '''
-# Trains the original project on all of its data at once, and prints how far the weights of the given checkpoints are from its own, and in which order a
-# loader of npu_distributed.py reads.
+# Program that trains the original project on all of its data at once. Prints how far the weights of the given checkpoints are from its own,
+# and in which order a loader of npu_distributed.py reads.
 ORIGINAL = '''
 import contextlib, json, runpy, sys
 project, copy, *files = sys.argv[1:]
@@ -116,7 +116,7 @@ class AnalyzeSourceTest(ProgramTest):
         done = subprocess.run([out / 'run_distributed.sh', '--batch-size', '96', '--out', checkpoint], env={**env, 'PYTHON': str(python), 'NPROC': '2', 'OMP_NUM_THREADS': '1'},
                               cwd=self.dir, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
-        self.assertEqual(done.stdout.count('2 devices, batches of 96'), 2)  # ranks may write between a text and its line end
+        self.assertEqual(done.stdout.count('2 devices, batches of 96'), 2)  # a rank may write between another one's text and line end
         self.assertEqual([p.name for p in self.dir.glob('two*')], ['two.pt'])
         return out, checkpoint
 
@@ -129,7 +129,7 @@ class AnalyzeSourceTest(ProgramTest):
     def test_two_ranks_train_as_the_one_process_did(self):
         out, checkpoint = self.train_on_two_ranks(MODELS_PYTHON, {**os.environ, **WITHOUT_NPU})
         found = self.compare_with_original(out, checkpoint)
-        self.assertLess(found['far'][0], 1e-6)  # a rank that averages no gradients, or that reads what the other reads, is 6e-3 away
+        self.assertLess(found['far'][0], 1e-6)  # a rank that averages no gradients, or that reads another rank's data, is 6e-3 away
         for orders in (found['counted'], found['set'][:2]):
             for order in orders: self.assertEqual(sorted(order), list(range(64)))
             self.assertNotEqual(*orders)

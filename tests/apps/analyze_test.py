@@ -10,7 +10,7 @@ from images import png
 from programs import BIN, SOURCE, ProgramTest, in_full, main, npu_tool
 
 USAGE, DATA, DISK, CHECK_FAILED = 2, 3, 6, 7
-# The hours that a migration of each shipped configuration takes, whatever kernels this CPU has for its operators.
+# Hours that a migration of each shipped configuration takes, whatever kernels this CPU has for its operators.
 HOURS = {'bert_tiny': 4.5, 'clip_tiny': 1.0, 'glm_tiny': 5.5, 'gpt2_tiny': 4.5, 'internvl_tiny': 5.5, 'llama_tiny': 4.0, 'quickstart': 0.5, 'qwen2_tiny': 4.0, 'resnet50_cifar10': 0.5,
          'resnet50_cifar10_224': 0.5, 'resnet50_imagefolder': 0.5, 'vit_b16_imagefolder': 2.0, 'vit_tiny_cifar10': 0.5}
 CPUS = {'this one': {}, 'with AVX2': {'ATEN_CPU_CAPABILITY': 'avx2', 'ONEDNN_MAX_CPU_ISA': 'AVX2'},
@@ -29,8 +29,8 @@ class Analyze(ProgramTest):
         self.assertLessEqual({'forward', 'backward', 'unscale', 'optimizer'}, phases)
         self.assertIn('to fp16', {op['autocast'] for op in found['operators']})
         self.assertAlmostEqual(sum(op['share'] for op in found['operators']), 1, delta=1e-6)
-        self.assertNotIn('alignment', {f['kind'] for f in found['findings']})  # ten classes are given by the data set
-        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
+        self.assertNotIn('alignment', {f['kind'] for f in found['findings']})  # the data set gives ten classes
+        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # no file was written
 
     def check_hours(self, names, cpus):
         text, image = self.dir / 'text.txt', '{name: generated, image_size: 224, batch_size: 2}'
@@ -45,7 +45,7 @@ class Analyze(ProgramTest):
                                       env={**os.environ, **CPUS[cpu]})
                     found = json.loads(self.assertDone(result))
                     self.assertEqual(found['hours'], HOURS[name], [(f['kind'], f['subject'], f['hours']) for f in found['findings']])
-                    self.assertNotIn('mkldnn', ''.join(f['detail'] for f in found['findings']))  # kernels of the CPU, which a chip does not call
+                    self.assertNotIn('mkldnn', ''.join(f['detail'] for f in found['findings']))  # these are kernels of the CPU, which a chip does not call
 
     def captions(self):
         """A folder of images with captions."""

@@ -31,7 +31,7 @@ class Average(ProgramTest):
         self.assertMeans(self.averaged(self.run_dir), self.checkpoints)
         self.assertMeans(self.averaged(self.run_dir / 'checkpoints', '--last', 2), self.checkpoints[1:])
         self.assertMeans(self.averaged(self.checkpoints[0], self.checkpoints[2] / 'model.safetensors'), [self.checkpoints[0], self.checkpoints[2]])
-        # the file is one of weights
+        # The file is a weights file.
         self.assertDone(npu_tool('weights', '--from', self.dir / 'mean.safetensors', '--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2', 'model.patch_size=8'))
 
         to = self.dir / 'plain.safetensors'

@@ -214,7 +214,7 @@ class BadInput(ProgramTest):
                 for i in range(3): (self.dir / name / 'train' / kind / f'{i}.jpg').write_bytes(jpeg(256, 10 * k + i))
             return self.dir / name
 
-        self.assertDone(cifar(cifar10(self.dir / 'good'))())  # the data that is damaged below is readable without the damage
+        self.assertDone(cifar(cifar10(self.dir / 'good'))())  # without the damage below, the data are readable
         self.assertDone(folder(images('whole'))())
         half = images('half') / 'train' / 'dog' / '1.jpg'
         half.write_bytes(half.read_bytes()[:half.stat().st_size // 2])
@@ -295,12 +295,12 @@ class BadInput(ProgramTest):
         self.damaged('unknown model', swap('vit_tiny_cifar10', 'vit_tiny_cifar11'), 'config.yaml', **every)
         self.damaged('unknown key', swap('dropout:', 'dropuot:'), 'config.yaml', **every)
         self.damaged('another width', swap('dim: 32', 'dim: 64'), 'config.yaml', **every)
-        self.damaged('another seed', swap('seed: 7', 'seed: 8'), 'config.yaml', **every)  # it is readable, but was changed
+        self.damaged('another seed', swap('seed: 7', 'seed: 8'), 'config.yaml', **every)  # readable, but changed
 
     def test_the_manifest_changed(self):
         def changed(change):
             def damage(folder):
-                # Written as format 1, which has no checksum of the manifest itself.
+                # Writes format 1, which has no checksum of the manifest itself.
                 manifest = json.loads((folder / 'manifest.json').read_text()) | {'format': 1}
                 change(manifest)
                 (folder / 'manifest.json').write_text(json.dumps(manifest))
@@ -440,7 +440,7 @@ class BadInput(ProgramTest):
             'a process': (pickle.dumps(Calls(subprocess.call, ['touch', str(marker)]), protocol=4), 'subprocess'),
         }
         for k, (name, (data, word)) in enumerate(pickles.items()):
-            with self.subTest(name):  # executed by Python in a separate process, the pickle does run its code
+            with self.subTest(name):  # if Python executes the pickle, in a separate process, its code does run
                 subprocess.run([sys.executable, '-c', f'import pickle; pickle.loads({data!r})'], stderr=subprocess.DEVNULL)
                 self.assertTrue(marker.exists())
                 marker.unlink()
@@ -457,7 +457,7 @@ class BadInput(ProgramTest):
         empty = self.dir / 'empty.pth'
         empty.touch()
         old = self.dir / 'old.pth'
-        # The beginning of files before PyTorch 1.6.
+        # These files begin like files before PyTorch 1.6.
         old.write_bytes(pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2) + pickle.dumps(1001, protocol=2))
         endless = pth(self.dir / 'endless.pth', b'\x80\x02' + b'(' * 100)
         other = self.dir / 'other.pth'

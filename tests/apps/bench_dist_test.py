@@ -46,7 +46,7 @@ class BenchDist(ProgramTest):
             name = f'weak, {ranks} ranks x batch 8'
             row, buckets = rows[name], [r for n, r in rows.items() if n.startswith(f'{name}, bucket')]
             self.assertGreater(len(buckets), 3)
-            # Ordered sums move all but 1/N of the padded gradients, twice.
+            # Ordered sums send all but 1/N of the padded gradients, twice.
             padded = row['sent_bytes'] * ranks / (ranks - 1) / 2
             self.assertEqual(padded % (256 * ranks), 0)
             self.assertGreaterEqual(padded, 4 * report['parameters'])
@@ -60,7 +60,7 @@ class BenchDist(ProgramTest):
             self.assertGreater(row['communication_ms'], 0)
             self.assertAlmostEqual(row['efficiency'], row['samples_per_s'] / rows['1 rank x batch 8']['samples_per_s'] / ranks, places=6)
         events = json.loads(trace.read_text())['traceEvents']
-        self.assertEqual({e['pid'] for e in events}, {0, 1, 2})  # the largest world
+        self.assertEqual({e['pid'] for e in events}, {0, 1, 2})  # the ranks of the largest world
         for rank in range(3):
             spans = [e for e in events if e['pid'] == rank and e['ph'] == 'X']
             self.assertIn('backward', {e['name'] for e in spans})
@@ -82,7 +82,7 @@ class BenchDist(ProgramTest):
     def test_ranks_of_another_launcher(self):
         code, out, err = run(BIN / 'npu_tool', 'launch', '--nproc', '2', '--', BIN / 'npu_tool', 'bench', self.config(CONFIG), *FAST, '--json')
         self.assertEqual(code, 0, err)
-        self.assertIn('weak, 2 ranks x batch 8', [row['name'] for row in json.loads(out)['rows']])  # one document
+        self.assertIn('weak, 2 ranks x batch 8', [row['name'] for row in json.loads(out)['rows']])  # a single JSON document
         self.assertFails(run(BIN / 'npu_tool', 'launch', '--nproc', '2', '--', BIN / 'npu_tool', 'bench', self.config(CONFIG), '--what',
                              'dist,step'), USAGE, '--what dist alone')
 
@@ -109,10 +109,11 @@ class BenchDist(ProgramTest):
             for key in ('share_communication', 'share_exposed', 'share_of_products', 'share_of_copies', 'share_of_link', 'memory_bytes'):
                 self.assertGreater(row[key], 0)
             self.assertLess(row['share_exposed'], 1)
-        # Half of the parameters and gradients of ddp, and of the parameters of zero2, are sent; the gradients of the last stage are compressed.
+        # Half of the parameters and gradients are sent with ddp, and half of the parameters with zero2. The gradients of the last stage are
+        # compressed.
         self.assertEqual(rows[0]['sent_bytes'], rows[1]['sent_bytes'])
         self.assertLess(rows[4]['sent_bytes'], rows[3]['sent_bytes'])
-        # Shards do not change a bit; lower precision does.
+        # Shards change no bit; lower precision does.
         self.assertEqual(rows[0]['loss'], rows[1]['loss'])
         self.assertNotEqual(rows[1]['loss'], rows[2]['loss'])
         self.assertIn('Atlas 300I/V Pro', page.read_text())

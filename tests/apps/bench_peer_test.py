@@ -143,9 +143,9 @@ print(json.dumps({{'t': {numbers!r}[before.count({name!r})], **{more!r}}}))
         for times, verdict in (([0.5, 0.6, 0.7, 0.8, 0.9, 0.95], 'below 1'), ([0.5, 0.6, 0.7, 0.8, 0.9, 1.05], 'no difference'),
                                ([1.5, 1.6, 1.7, 1.8, 1.9, 1.1], 'above 1'), ([0.5] * 5, 'too few pairs')):
             self.assertEqual(paired.Ratio.of(times, ones[:len(times)]).verdict(), verdict)
-        # from binomial tables: n coins have k or fewer heads in at most 2.5 % of the cases
+        # Binomial tables: n coins have k or fewer heads in at most 2.5 % of the cases.
         for n, k in ((5, -1), (6, 0), (9, 1), (12, 2), (20, 5), (50, 17), (1, -1)): self.assertEqual(paired.sign_test_rank(n), k)
-        # the ratio of the best results contradicts the pairs
+        # The ratio of the best results contradicts the pairs.
         self.assertEqual(paired.Ratio.of([2, 2, 2, 2, 2, 0.5], [3, 3, 3, 3, 3, 0.6]).verdict(), 'below 1')
         self.assertEqual(paired.Ratio.of([2, 2, 2, 2, 2, 1.0], [3, 3, 3, 3, 1.2, 0.9][::-1]).verdict(), 'no difference')
 

@@ -12,7 +12,7 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to the largest one, of the losses relative to each
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest one; of each loss, relative to it
 SIZES = {'vocab_size': 61, 'context': 23, 'layers': 3, 'heads': 4, 'dim': 24}
 
 
@@ -110,7 +110,7 @@ trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
         self.check_losses(net, model, '{name: classifier}', lambda net, ids, mask, labels: torch.nn.functional.cross_entropy(net(ids, mask, torch.zeros_like(ids)), labels))
 
 
-# An encoder small enough for seconds, with dropout, EMA and loss scaling that overflows at first.
+# An encoder that trains in seconds, with dropout, EMA and a loss scale that overflows at first.
 SMALL = '''
 seed: 7
 device: cpu
@@ -148,16 +148,16 @@ class Runs(ProgramTest):
         self.train_classes('classes', 'trainer.max_epochs=4')
         self.assertGreater(float(rows(self.dir / 'classes', 'val')[-1]['acc1']), 90)
         config = (run_dir(self.dir / 'classes') / 'config.yaml').read_text()
-        self.assertIn('num_classes: 3', config)  # those of the data
-        self.assertIn('seed: 7', (run_dir(self.dir / 'masked') / 'config.yaml').read_text().split('task:')[1])  # that of the run
+        self.assertIn('num_classes: 3', config)  # the number in the data
+        self.assertIn('seed: 7', (run_dir(self.dir / 'masked') / 'config.yaml').read_text().split('task:')[1])  # the seed of the run
 
     def test_low_precisions_learn_and_16_mixed_skips(self):
         self.train('full')
         for precision in ('16-mixed', 'bf16-mixed', 'bf16-true'):
             self.train(precision, precision=precision)
             last = [float(rows(self.dir / name, 'val')[-1]['loss']) for name in (precision, 'full')]
-            self.assertLess(abs(last[0] - last[1]) / last[1], 0.02, precision)  # up to 0.007 with five seeds, through the skipped steps
-            # Up to 0.0005 with five seeds, at this one 0.0001; 0.0014 with a tenth more lr.
+            self.assertLess(abs(last[0] - last[1]) / last[1], 0.02, precision)  # up to 0.007 with five seeds, because of the skipped steps
+            # Up to 0.0005 with five seeds, and 0.0001 with this one; 0.0014 if lr is a tenth larger.
             if precision == '16-mixed': continue
             assert_rounding_apart(self, self.dir / precision, self.dir / 'full', 0.0008)
         skipped = sum(row['skipped'] == '1' for row in rows(self.dir / '16-mixed', 'train'))
@@ -184,7 +184,7 @@ class Runs(ProgramTest):
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self):
-        # Without clipping, since a chip that has no fp64 rounds the norm differently.
+        # Turns clipping off, because a chip without fp64 rounds the norm differently.
         for device in ('cpu', 'sim_npu'):
             self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', 'trainer.gradient_clip_val=0', f'dump.dir={self.dir}/dump_{device}')
         self.assertEqual(checksums(self.dir / 'cpu')['model.safetensors'], checksums(self.dir / 'sim_npu')['model.safetensors'])
@@ -229,7 +229,7 @@ class Runs(ProgramTest):
         model = ('model={name: bert_tiny, vocab_size: 61, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'ema.enabled=false', 'device=sim_npu')
         found = json.loads(self.assertDone(npu_tool('memory', self.text(), *model, '--check', '4,24', '--json', cwd=self.dir)))
         self.assertEqual([row['batch_size'] for row in found], [4, 24])
-        for row in found: self.assertLess(abs(row['error']), 0.001)  # 1e-6
+        for row in found: self.assertLess(abs(row['error']), 0.001)  # measured: 1e-6
 
     def test_the_preset_on_tokenized_documents(self):
         (self.dir / 'a.txt').write_text('The loss is a mean over tokens. ' * 80)
@@ -245,7 +245,7 @@ class Runs(ProgramTest):
 
     def test_mistakes(self):
         fails = lambda code, *words, args=(): self.assertFails(train_app(self.text(), f'output.dir={self.dir}/x', *args), code, *words)
-        fails(2, 'model.num_classes=0', args=())  # the data have classes, which the task does not predict
+        fails(2, 'model.num_classes=0', args=())  # the data have classes, which this task does not predict
         fails(2, 'mask_token is -1', args=('task={name: masked_language_model}',))
         fails(2, 'mask_token is 61; the vocabulary', args=('task.mask_token=61', 'model.num_classes=0'))
         fails(3, 'texts.jsonl, line', 'allowed: at most 8', args=('data.context=8',))

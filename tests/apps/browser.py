@@ -34,15 +34,15 @@ class Browser:
     def __init__(self, timeout=120):
         self.timeout = timeout
         self.problems = []  # errors, warnings and exceptions since the page was opened
-        self.requests = []  # addresses that the page requested
+        self.requests = []  # addresses that the page has requested
         self._received, self._number, self._session = b'', 0, None
         self._profile = tempfile.TemporaryDirectory(prefix='npu_train_browser_', ignore_cleanup_errors=True)
         commands, self._to = os.pipe()
         self._from, answers = os.pipe()
-        # The browser reads from descriptor 3 and writes to 4. The pipes may themselves have these numbers, so a shell moves them.
+        # The browser reads from descriptor 3 and writes to 4. The pipes may have these numbers themselves, so a shell moves them.
         command = [find(), '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
                    '--remote-debugging-pipe', f'--user-data-dir={self._profile.name}', 'about:blank']
-        # It is bash, because other shells support only descriptors of one digit, which the pipes may have.
+        # Needs bash, because other shells support only descriptors of one digit, and the pipes may have more.
         move = f'exec 100<&{commands} 101>&{answers}; exec 3<&100 4>&101 100<&- 101>&-; exec "$@"'
         shell = ['bash', '-c', move, 'bash', *command]
         self._process = subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

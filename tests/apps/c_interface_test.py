@@ -20,16 +20,16 @@ class FromC(ProgramTest):
         lines = dict(line.split(': ', 1) for line in out.splitlines())
         whole, stopped, resumed = json.loads(lines['whole']), json.loads(lines['stopped']), lines['resumed']
         self.assertEqual((whole['global_step'], whole['reason'], len(whole['history'])), (12, 'trainer.max_epochs reached', 3))
-        self.assertEqual(stopped['global_step'], 6)  # an event describes the step before the newest
+        self.assertEqual(stopped['global_step'], 6)  # because an event describes the step before the newest
         self.assertTrue(resumed.endswith('step=6'), resumed)
-        # Tensors and a function of the program are the same data, and a stopped run is the whole run.
+        # Tensors and a function of the program give the same data, and a stopped and resumed run equals the whole run.
         self.assertEqual(whole['final_val'], json.loads(lines['validated']))
         self.assertEqual(whole['final_val']['acc1'], 100)
         self.assertIn('a call on this trainer runs', lines['in an event'])
         self.assertEqual(lines['predictions'], '64 2 equal')
-        # Each step, validation and epoch, and the checkpoints.
+        # Counts each step, validation and epoch, and the checkpoints.
         self.assertGreaterEqual(int(lines['events']), 12 + 3 + 3)
-        self.assertEqual(lines['tensors'], '0')  # all that was given is released
+        self.assertEqual(lines['tensors'], '0')  # everything that was passed was released
         self.assertIn('own/value', (self.dir / 'parts/version_0/metrics.csv').read_text().splitlines()[0])
 
     def test_misuse(self):
@@ -75,7 +75,7 @@ class FromPython(ProgramTest):
         self.assertEqual([(e['train'], e['val']) for e in result['history']], [(e['train'], e['val']) for e in history['epochs']])
         self.assertEqual((document['steps'], document['epochs'], document['validations']), (result['global_step'] + result['skipped_steps'], 3, 3))
         document = self.script('in_parts', config, self.dir / 'parts')
-        self.assertEqual(document['stopped']['global_step'], 26)  # an event describes the step before the newest
+        self.assertEqual(document['stopped']['global_step'], 26)  # because an event describes the step before the newest
         self.assertIn('step=26', document['path'])
         self.assertEqual(contents(self.dir / 'parts'), contents(self.dir / 'app'))
         answers = self.script('predictor', run_dir(self.dir / 'python'))
@@ -128,7 +128,7 @@ class FromPython(ProgramTest):
     def test_an_installed_package(self):
         """Of the build: the library is part of the package."""
         site = self.dir / 'site'
-        shutil.copytree(SOURCE / 'bindings/python', self.dir / 'source')  # pip builds in the folder
+        shutil.copytree(SOURCE / 'bindings/python', self.dir / 'source')  # pip builds inside the folder
         code, out, err = self.python('-m', 'pip', 'install', '--quiet', '--no-build-isolation', '--no-deps', '--no-index', '--target', site,
                                      self.dir / 'source', NPU_TRAIN_BUILD=str(BIN.parent))
         self.assertEqual(code, 0, out + err)

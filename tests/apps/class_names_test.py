@@ -60,7 +60,7 @@ class ClassNames(ProgramTest):
     def test_evaluations_match_classes_by_name(self):
         run = self.trained()
         self.assertEqual(self.eval(run)['acc1'], 100)
-        # Without the first class, the others would have the wrong numbers.
+        # Without its first class, the others would get the wrong numbers.
         found = self.eval(run, self.data('bc', a=None))
         self.assertEqual(found['acc1'], 100)
         self.assertFails(npu_tool('eval', '--checkpoint', run, self.data('acz', b='z')), 3, 'the classes z are not among the 3 of the model: a, b, c')
@@ -130,7 +130,7 @@ output: {{dir: ""}}
         text = npu_tool('predict', '--checkpoint', run, folder / 'a')[1]
         self.assertIn(f'checkpoint {(run / "checkpoints/last").resolve()} (the last of this run; ', text)
         self.assertIn('broken.png\n  cannot be read\n', text)
-        # Weights of a run bring the names of its classes, too.
+        # The weights of a run also bring the names of its classes.
         named = json.loads(self.assertDone(npu_tool('predict', '--model', 'vit', 'model.patch_size=8', 'model.dim=32', 'model.depth=1', 'model.heads=2', 'model.mlp_dim=64', 'model.image_size=32',
                                                     '--num-classes', '3', '--weights', run, '--json', folder / 'a/0.png')))
         self.assertEqual({a['name'] for a in named['predictions'][0]['top']}, set('abc'))
@@ -159,7 +159,7 @@ output: {{dir: ""}}
             self.assertEqual(written, {k: wanted[k] for k in written}, name)
             self.assertEqual(set(written), set(plain))
         self.assertNotEqual(plain['conv_proj.weight'], average['conv_proj.weight'])
-        # The same choice in every command, and in the metrics.
+        # Every command, and the metrics, make the same choice.
         images = sorted((self.dir / 'abc/val').rglob('*.png'))
 
         def logits(*args):

@@ -15,10 +15,10 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-FEATURES, LOSSES = 1e-5, 1e-4  # largest differences: of the features, whose length is 1, and of the losses relative to each
+FEATURES, LOSSES = 1e-5, 1e-4  # largest differences: of features, whose length is 1; of each loss, relative to it
 SIZES = {'image_size': 12, 'patch_size': 4, 'vision_layers': 2, 'vision_heads': 2, 'vision_dim': 16, 'vocab_size': 61, 'context': 14, 'text_layers': 3, 'text_heads': 4,
          'text_dim': 24, 'projection': 10}
-MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of the data set
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # normalisation of the data set
 
 def album(folder, count, side, seed=4):
     """Images of one of 25 colours with a little noise, and texts that name the colour: [(pixels, tokens)]."""
@@ -113,7 +113,7 @@ trainer: {{max_epochs: 3, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
 
 
 class Runs(ModelRuns, ProgramTest):
-    rounding = 0.025  # up to 0.017 with seven seeds, since the logits are products of features times 14; 0.04 with a quarter more lr
+    rounding = 0.025  # up to 0.017 with seven seeds, because logits are products of features times 14; 0.04 if lr is a quarter larger
 
     def setUp(self):
         super().setUp()
@@ -139,7 +139,7 @@ class Runs(ModelRuns, ProgramTest):
         with torch.no_grad(): images, texts, _ = torch.jit.load(str(self.dir / 'm.pt'))(*tensors(pairs, 16))
         products, own = images @ texts.T, torch.arange(20).unsqueeze(1)
         expected = {f'{name}_recall{k}': 100 * (logits.argsort(1, descending=True)[:, :k] == own).any(1).float().mean().item() for name, logits in (('text', products), ('image', products.T)) for k in (1, 5)}
-        self.assertTrue(30 < expected['text_recall5'] < 100, expected)  # and those of batches of 8 are others:
+        self.assertTrue(30 < expected['text_recall5'] < 100, expected)  # the recall in batches of 8 differs:
         for more in ((), ('data.val_batch_size=3',), ('data.val_batch_size=1',)):
             found = json.loads(self.assertDone(npu_tool('eval', '--checkpoint', run_dir(self.dir / 'out'), '--json', *more)))
             for name, value in expected.items(): self.assertAlmostEqual(found[name], value, delta=1e-3, msg=(name, more))

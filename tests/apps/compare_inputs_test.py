@@ -64,7 +64,7 @@ class CompareInputsTest(ProgramTest):
         self.assertIn("trainer.max_epoch: no such key; did you mean 'max_epochs'?", result['notes'][0])
         self.assertIn('no defaults were filled in', result['notes'][0])
 
-    # The options that go with each kind of input; of every other kind they are refused.
+    # Options that each kind of input accepts; every other kind must refuse them.
     OPTIONS = {'--reference': ('dump',), '--proportion': ('dump',), '--steps': ('dump',), '--rank': ('dump',), '--strict': ('dump',),
                '--sample-elements': ('dump',),
                **{name: ('dump', 'checkpoint') for name in ('--atol', '--rtol', '--tolerance', '--exact', '--mapping', '--strict-names', '--sample',
@@ -85,9 +85,9 @@ class CompareInputsTest(ProgramTest):
                   '--columns-b': ['loss=loss'], '--shift': ['0'], '--mean-rtol': ['1'], '--lr-rtol': ['1'], '--rows': ['3'],
                   '--csv': [self.dir / 'x.csv'], '--html': [self.dir / 'x.html'], '--out': [self.dir / 'x.json'], '--json': []}
         of_help = set(re.findall(r'^  (?:-\w,)?(--[a-z-]+)', npu_tool('compare', '--help')[1], re.M)) - {'--help'}
-        self.assertEqual(of_help, {*self.OPTIONS, '--ranks'})  # --ranks has inputs and options of its own: apps.rank_comparison
+        self.assertEqual(of_help, {*self.OPTIONS, '--ranks'})  # apps.rank_comparison tests --ranks, which has inputs and options of its own
         for i, (option, kinds) in enumerate(self.OPTIONS.items()):
-            others = [kind for kind in inputs if kind not in kinds]  # that refuse it, each of them for some option
+            others = [kind for kind in inputs if kind not in kinds]  # the kinds that refuse one of the options
             for kind in inputs if FULL else [*kinds, *others[i % max(len(others), 1):][:1]]:
                 path = inputs[kind]
                 with self.subTest(option=option, kind=kind):
@@ -176,7 +176,7 @@ class CompareInputsTest(ProgramTest):
             with self.subTest(words):
                 result = npu_tool('compare', *words)
                 self.assertFails(result, code, message)
-                self.assertEqual(result[1], '')  # the error is reported before the comparison
+                self.assertEqual(result[1], '')  # the error comes before the comparison
 
     def test_words_of_the_dump_section(self):
         for word, message in (('dump.level=L0', 'the name here is module'), ('dump.level=l1', 'the name here is op'),

@@ -50,7 +50,7 @@ class CompareSample(ProgramTest):
 
     def check(self, name, layer, seeds):
         a, b = self.pair(name)
-        fault = self.changed(a, 'fault', layer, 0, ('output',), 1.02)  # from the same inputs and weights
+        fault = self.changed(a, 'fault', layer, 0, ('output',), 1.02)  # its inputs and weights are the same
         drawn = 0
         for seed in seeds:
             sample = ('--sample', '0.1', '--seed', seed)
@@ -64,7 +64,7 @@ class CompareSample(ProgramTest):
             if layer not in layers: continue
             drawn += 1
             self.assertEqual((found['layer'], found['step'], found['cause']), (layer, 0, 'layer'), f'{name}, seed {seed}: ' + found['sentence'])
-            # the calls that prove it are read with it
+            # The calls that prove it are read together with it.
             self.assertLessEqual({'forward', 'backward', 'parameters_grad'}, {c['direction'] for c in result['steps'][0]['calls'] if c['layer'] == layer})
         self.assertGreater(drawn, 0, 'the layer of the fault was in no sample')
 

@@ -86,7 +86,7 @@ class CompareTest(ProgramTest):
         self.assertEqual(code, 7)
         self.assertFalse(result['complete'])
         only = self.dump('only', 'dump.list=[head]')
-        code, result = self.compare(only, a)  # dump.list requested only these calls
+        code, result = self.compare(only, a)  # dump.list has requested only these calls
         self.assertEqual(code, 0)
         self.assertIn('the rest exists on one side only', result['summary'])
 
@@ -165,7 +165,7 @@ class CompareTest(ProgramTest):
         steps = [int(p.name[4:]) for p in (self.dir / 'killed').iterdir()]
         self.assertGreaterEqual(max(steps), 3)
         for step in steps:
-            self.data(self.dir / 'killed', step)  # fails unless the file is complete JSON
+            self.data(self.dir / 'killed', step)  # raises an error unless the file is complete JSON
         code, result = self.compare(self.dir / 'killed', a, '--steps', '0,1,2')
         self.assertEqual(code, 0, result['summary'])
 
@@ -344,14 +344,14 @@ class CompareTest(ProgramTest):
         self.assertTrue(any('not finite on both sides' in note and 'proves nothing' in note for note in result['notes']), result['notes'])
         self.assertEqual(self.compare(broken, a)[0], 7)
 
-        def other_network(data):  # other names and other classes
+        def other_network(data):  # gives other names and other classes
             return {re.sub(r'^Module\.(.*)\.(\w+)\.(forward|backward|parameters_grad)', r'Module.other_\1.Other\2.\3', k): v
                     for k, v in data.items()}
         other = self.edited(a, 'other', other_network)
         self.assertFails(npu_tool('compare', other, a, '--strict-names'), 3, str(other), str(a), 'of the same network')
         some = self.edited(a, 'some', lambda data: other_network(data) | {k: v for k, v in data.items() if '.head.' in k})
         code, result = self.compare(some, a, '--strict-names')
-        self.assertEqual((code, result['complete']), (7, False))  # layers with parameters that one side lacks
+        self.assertEqual((code, result['complete']), (7, False))  # layers with parameters that one side does not have
         self.assertEqual(result['first_divergence']['cause'], 'model')
         self.assertIn('not in the other', result['first_divergence']['sentence'])
         only_a = [call['a'] for call in result['steps'][0]['calls'] if not call['b']]

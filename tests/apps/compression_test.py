@@ -81,7 +81,7 @@ class CompressionTest(ProgramTest):
                        'lr_scheduler.T_max=240', 'data.train_size=320', 'precision=32-true', 'checkpoint.every_n_epochs=12',
                        'trainer.check_val_every_n_epoch=12')
             losses[method] = json.loads((run_dir(self.dir / name) / 'history.json').read_text())['epochs'][-1]['train']['loss']
-        self.assertLess(losses['none'], 2)  # 2.3 at the start
+        self.assertLess(losses['none'], 2)  # the first loss is 2.3
         for method, most in limits.items(): self.assertLess(abs(losses[method] / losses['none'] - 1), most, losses)
 
     def test_mistakes(self):

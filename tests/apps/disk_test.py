@@ -5,7 +5,7 @@ import tempfile
 
 from programs import ProgramTest, checkpoints, checksums, main, npu_tool, run_dir, train_app, tree
 
-# A checkpoint has about one megabyte, and all checkpoints are kept.
+# A checkpoint has about one megabyte, and all are kept.
 RUN = ['model.dim=64', 'model.depth=2', 'checkpoint.save_top_k=-1', 'output.tensorboard=false', 'trainer.max_epochs=2']
 
 
@@ -44,11 +44,11 @@ class Disk(ProgramTest):
 
     def test_a_disk_that_fills_up_between_checkpoints(self):
         size = self.checkpoint_bytes()
-        disk = self.mounted(size * 5 // 2)  # room for two
+        disk = self.mounted(size * 5 // 2)  # enough for two checkpoints
         self.assertFails(self.train(disk), 6, str(disk), 'No space left', 'free some space')
         self.assertWhole(disk, 2)
 
-        # With enough space the run continues, to the same end as a run without interruption.
+        # With enough space, the run continues and ends like a run without interruption.
         self.assertDone(self.train(self.dir / 'whole'))
         wanted = len(checkpoints(self.dir / 'whole'))
         self.assertGreater(wanted, len(checkpoints(disk)))
@@ -71,7 +71,7 @@ class Disk(ProgramTest):
         self.remount(disk, 'ro')
         self.assertFails(self.train(disk), 6, str(disk), 'Read-only file system')
         self.assertFails(self.train(disk, 'trainer.max_epochs=3', '--resume', 'auto'), 6, str(disk), 'Read-only file system')
-        self.assertWhole(disk, 3)  # reading needs no writing
+        self.assertWhole(disk, 3)  # reading works on a read-only disk
         self.assertEqual(tree(disk), before)
 
     def test_two_files_that_belong_together_appear_both_or_not_at_all(self):

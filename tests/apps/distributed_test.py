@@ -13,7 +13,7 @@ from programs import BIN, FULL, ProgramTest, checkpoints, contents, in_full, mai
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors']
 STRATEGIES = 'zero1', 'zero2', 'zero3'
 
-# 20 global micro-batches of 8 samples an epoch, the last one of 3: no number of ranks divides them, and the last window is never full.
+# An epoch has 20 global micro-batches of 8 samples, and the last has 3. No number of ranks divides them, and the last window is never full.
 TINY = '''
 seed: 7
 device: cpu
@@ -52,9 +52,9 @@ def environment(pid):
 
 
 class Distributed(ProgramTest):
-    references = {}  # ends of one process, by the number of micro-batches and the options; many cases compare with the same one
+    references = {}  # results of one process, by number of micro-batches and options, because many cases compare with the same one
 
-    program = BIN / 'train_app'  # of end_of
+    program = BIN / 'train_app'  # the program that end_of() runs
 
     def end_of(self, name, config, *args, nproc=1):
         out = self.dir / name
@@ -79,12 +79,12 @@ class Distributed(ProgramTest):
             if part in one: self.assertEqual(one[part], many[part], f'{part}: {count} ranks, {args}')
         for a, b in zip(one_log['epochs'], many_log['epochs'], strict=True):
             for key in ('val', 'lr', 'loss_scale', 'skipped', 'global_step'): self.assertEqual(a[key], b[key], key)
-            for key in a['train']:  # each rank adds the losses of its own micro-batches first
+            for key in a['train']:  # each rank first adds the losses of its own micro-batches
                 self.assertAlmostEqual(a['train'][key], b['train'][key], delta=0 if per_rank == 1 else 1e-6 * abs(a['train'][key]), msg=key)
         return one_log
 
     def test_two_three_and_four_ranks(self):
-        for count in (2, 3, 4) if FULL else (3,): self.assertEqualBits(count)  # train.rank_product has all divisions of four
+        for count in (2, 3, 4) if FULL else (3,): self.assertEqualBits(count)  # train.rank_product has every division among four ranks
 
     @in_full
     def test_eight_ranks(self): self.assertEqualBits(8, 'trainer.max_epochs=1')
@@ -104,7 +104,7 @@ class Distributed(ProgramTest):
     def test_the_default_strategy_divides_what_the_device_has_no_memory_for(self):
         if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
         config = self.config(TINY.replace('device: cpu', 'device: sim_npu').replace('dim: 32', 'dim: 128'))
-        # 425,098 parameters are 1.6 MiB; gradients and averages take the same, and the state of AdamW twice as much.
+        # 425,098 parameters take 1.6 MiB; gradients and averages take the same, and the state of AdamW twice as much.
         for hbm, expected in (('32MiB', ''), ('14MiB', 'zero1'), ('9728KiB', 'zero3')):
             out = self.dir / hbm
             result = ranks(2, config, 'trainer.max_steps=2', f'sim_npu.hbm={hbm}', f'output.dir={out}')
@@ -135,7 +135,7 @@ class Distributed(ProgramTest):
         for strategy, (count, words) in pairs_of(STRATEGIES, [*runs, (2, skips)]):
             log = self.assertEqualBits(count, f'trainer.strategy={strategy}', *words)
             if words == skips: self.assertGreater(sum(epoch['skipped'] for epoch in log['epochs']), 1)
-        # Weights that only autocast reads travel in bf16, where no kernel emulates it.
+        # Weights that only autocast reads are sent in bf16, if no kernel emulates it.
         self.assertEqualBits(2, 'trainer.strategy=zero3', 'precision=bf16-mixed', 'cpu_low_precision=native', per_rank=2, reduce='micro_batch')
 
     def test_any_strategy_and_number_of_ranks_reads_the_checkpoints_of_any_other(self):
@@ -151,7 +151,7 @@ class Distributed(ProgramTest):
             self.assertDone(said)
             names = {path.name for path in (run_dir(out) / 'checkpoints/last').iterdir()}
             for part in ('model', 'optimizer', 'ema'):
-                all_ranks = {f'{part}.rank{r:04}.safetensors' for r in range(count)}  # next to them, numbers and buffers
+                all_ranks = {f'{part}.rank{r:04}.safetensors' for r in range(count)}  # besides numbers and buffers
                 slices = {f'{part}.rank{r:04}.safetensors' for r in range(divided_by)}
                 divided = strategy == 'zero3' or part != 'model' and strategy.startswith('zero')
                 self.assertEqual(names & all_ranks, slices if divided else set())
@@ -237,7 +237,7 @@ class Distributed(ProgramTest):
         self.assertDone(ranks(2, config, f'output.dir={out}', *native, 'trainer.max_steps=9', '--resume', 'auto'))
         resumed = contents(out)
         for part in [*PARTS, 'rng.safetensors']: self.assertEqual(whole[part], resumed[part], part)
-        # Another number of ranks: those above 0 start theirs again, and the log reports this.
+        # With another number of ranks, those above 0 start their generators anew, and the log reports this.
         code, _, said = ranks(3, config, f'output.dir={out}', *native, 'trainer.max_steps=10', '--resume', 'auto')
         self.assertEqual(code, 0, said)
         self.assertIn('the checkpoint has the generators of 2 ranks; this run has 3 ranks', said)

@@ -40,7 +40,7 @@ class WithoutLibtorch(ProgramTest):
         """A libtorch that is no longer in the folder of the build."""
         content = (BIN / 'npu_tool_torch').read_bytes()
         self.assertIn(b'torch/lib', content)
-        self.program(content.replace(b'torch/lib', b'torch/xyz'))  # in its run path
+        self.program(content.replace(b'torch/lib', b'torch/xyz'))  # changes its run path
 
     def tool(self, *args, **env):
         return run(self.bin / 'npu_tool', *args, env={**{k: v for k, v in os.environ.items() if k != 'LD_LIBRARY_PATH'}, **env})
@@ -55,7 +55,7 @@ class WithoutLibtorch(ProgramTest):
         for part in parts: self.assertIn(str(part), ' '.join((libtorch['finding'], libtorch['evidence'], libtorch['fix'])))
         self.assertLessEqual({('system', 'operating system'), ('cpu', 'model'), ('cpu', 'cores'), ('memory', 'memory'), ('disk', 'space')}, set(found))
         self.assertEqual(found['hello', 'devices']['verdict'], 'fail')
-        self.assertFalse({('cpu', 'kernels'), ('cpu', 'threads')} & set(found))  # what only libtorch knows
+        self.assertFalse({('cpu', 'kernels'), ('cpu', 'threads')} & set(found))  # only libtorch knows these
         return libtorch
 
     def test_npu_tool_does_not_link_libtorch(self):
@@ -74,7 +74,7 @@ class WithoutLibtorch(ProgramTest):
             result = self.tool(*words)
             self.assertFails(result, DEVICE, '[npu_tool] npu_tool_torch cannot start: libtorch_cpu.so', 'npu_tool doctor checks the rest')
             self.assertEqual(result[1], '')
-        # where LD_LIBRARY_PATH finds it, everything works
+        # If LD_LIBRARY_PATH finds the library, everything works.
         self.assertIn('npu_train ', self.assertDone(self.tool('--version', LD_LIBRARY_PATH=str(self.torch))))
         found = json.loads(self.tool('doctor', '--no-hello', '--json', '--output', self.dir, LD_LIBRARY_PATH=str(self.torch))[1])['findings']
         self.assertIn('kernels', [f['name'] for f in found])
@@ -104,7 +104,7 @@ class WithoutLibtorch(ProgramTest):
         self.assertExplains(self.lib / 'libtorch_cpu.so', 'is damaged', 'truncated: 1000000 bytes', 'install libtorch', LD_LIBRARY_PATH=str(self.lib))
 
     def test_a_libtorch_of_another_version(self):
-        shutil.copy(self.torch / 'libc10.so', self.lib / 'libtorch_cpu.so')  # which has few of the symbols
+        shutil.copy(self.torch / 'libc10.so', self.lib / 'libtorch_cpu.so')  # a library that has few of the symbols
         (self.lib.parent / 'version.py').write_text("__version__ = '2.1.0'\n")
         self.assertExplains('not the version', f'libtorch 2.1.0 was found in {self.lib}', 'it was built with libtorch', 'undefined symbol',
                             LD_LIBRARY_PATH=str(self.lib))
@@ -119,7 +119,7 @@ class WithoutLibtorch(ProgramTest):
     def test_a_device_that_crashes_does_not_end_the_report(self):
         self.program(b'#!/bin/sh\n[ "$1" = --parse-only ] || kill -SEGV $$\n')
         self.assertExplains('ended by signal 11', '--no-hello')
-        self.program(b'#!/bin/sh\n[ "$1" = --parse-only ] || { echo "$0 $*"; exit 5; }\n')  # its output and status are those of npu_tool
+        self.program(b'#!/bin/sh\n[ "$1" = --parse-only ] || { echo "$0 $*"; exit 5; }\n')  # output and status must be those of npu_tool
         self.assertEqual(self.tool('doctor', '--no-hello')[:2], (5, f'{self.bin}/npu_tool_torch doctor --no-hello\n'))
 
 
@@ -140,10 +140,10 @@ class Doctor(ProgramTest):
 
     def test_this_machine_in_words(self):
         result = self.doctor('--device', 'cpu')
-        self.assertIn(result[0], (0, FAILED), result[2])  # a test machine may have its own troubles
+        self.assertIn(result[0], (0, FAILED), result[2])  # the test machine may have problems of its own
         for word in ('system\n', 'cpu\n', 'memory\n', 'disk\n', 'hello\n', 'cores: ', 'write speed: ', ' checks passed', 'cpu bf16: ', 'cpu step 16-mixed: '):
             self.assertIn(word, result[1])
-        self.assertEqual(os.listdir(self.dir), [])  # the measured file is gone
+        self.assertEqual(os.listdir(self.dir), [])  # the file for the measurement was removed
 
     def test_every_finding_is_whole(self):
         for f in self.findings('--no-hello').values():
@@ -161,7 +161,7 @@ class Doctor(ProgramTest):
         found = self.findings('--device', 'sim_npu')
         self.assertEqual(found['hello', 'sim_npu:0 fp32']['verdict'], 'ok')
         self.assertEqual(found['hello', 'sim_npu:0 step bf16-mixed']['verdict'], 'ok')
-        # a chip without bf16
+        # The chip does not support bf16.
         found = self.findings(self.config(), 'device=sim_npu', 'sim_npu.soc=910A', f'output.dir={self.dir}/out', 'precision=16-mixed')
         self.assertEqual(found['hello', 'sim_npu:0 bf16']['verdict'], 'not here')
         self.assertEqual(found['hello', 'sim_npu:0 step bf16-true']['verdict'], 'not here')
@@ -205,7 +205,7 @@ class Doctor(ProgramTest):
             self.assertIn('cores', out)
             self.assertNotIn('AI CPU', out)
         self.assertIn('AI CPU', piped(log)[1])
-        # a pipe that is never closed, with something in it
+        # A pipe that is never closed, and contains a log.
         reader, writer = os.pipe()
         try:
             os.write(writer, log)
@@ -245,7 +245,7 @@ class Doctor(ProgramTest):
                                ('Segmentation fault (core dumped)', 'gdb'), ('my training hangs', 'py-spy'), ('hangs', 'py-spy'), ('OOM', 'data.batch_size'),
                                ('Illegal instruction', 'ATEN_CPU_CAPABILITY')):
             self.assertIn(expected, self.assertDone(npu_tool('doctor', '--explain', word)), word)
-        self.assertIn('data.batch_size', self.assertDone(npu_tool('doctor', '--explain', 'out', 'of', 'memory')))  # without quotes
+        self.assertIn('data.batch_size', self.assertDone(npu_tool('doctor', '--explain', 'out', 'of', 'memory')))  # the words are not quoted
         document = json.loads(self.assertDone(npu_tool('doctor', '--explain', 'error code is 507018', '--json')))
         self.assertEqual(document['found'][0]['name'], '507018')
         for other in (('--device', 'cpu'), ('--write-env', self.dir / 'e.sh'), ('--no-hello',), ('--output', '.'), ('--html', 'p.html')):
@@ -269,7 +269,7 @@ class Doctor(ProgramTest):
     def test_the_steps_of_an_installation(self):
         out = self.assertDone(npu_tool('doctor', '--setup'))
         for word in ('nothing was installed or changed', 'HwHiAiUser', '-npu-driver_', 'Ascend-cann-toolkit_9.1.0_linux-', 'set_env.sh', 'torch-npu=='): self.assertIn(word, out)
-        self.assertLess(out.index('-npu-driver_'), out.index('-npu-firmware_'))  # of a machine without either
+        self.assertLess(out.index('-npu-driver_'), out.index('-npu-firmware_'))  # the machine has neither
         names = [s['name'] for s in json.loads(self.assertDone(npu_tool('doctor', '--setup', '--json')))['steps']]
         self.assertEqual(names[0], 'NPU')
         self.assertEqual(names[-1], 'check')
@@ -297,12 +297,12 @@ class Doctor(ProgramTest):
     def test_logs_of_nothing(self):
         self.assertIn('empty', piped(b'', '--explain', '-')[1])
         self.assertIn('no known code or symptom', piped(b'all is well\n', '--explain', '-')[1])
-        # a log as a file on stdin
+        # Stdin is a log file.
         (self.dir / 'train.log').write_bytes(b'error code is 507018\n')
         with open(self.dir / 'train.log') as log:
             p = subprocess.run([str(BIN / 'npu_tool'), 'doctor'], stdin=log, capture_output=True, text=True)
         self.assertIn('507018', p.stdout)
-        # a pipe without data is not read as a log: the machine is examined
+        # A pipe without data is not read as a log, so the machine is examined.
         reader, writer = os.pipe()
         try:
             p = subprocess.run([str(BIN / 'npu_tool'), 'doctor', '--no-hello', '--output', str(self.dir)], stdin=reader, capture_output=True, text=True, timeout=300)

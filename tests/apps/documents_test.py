@@ -78,7 +78,7 @@ class Documents(ProgramTest):
                     self.assertAlmostEqual(float(row['perplexity']) / math.exp(loss), 1, delta=1e-5)
 
     def test_steps_in_which_nothing_counts_are_skipped_and_counted(self):
-        lines = [{'tokens': [5, 6, 7]}] * 2 + [{'tokens': [0]}] * 2 + [{'tokens': [8, 9]}] * 2  # [0]: only the end_token, which is first and not predicted
+        lines = [{'tokens': [5, 6, 7]}] * 2 + [{'tokens': [0]}] * 2 + [{'tokens': [8, 9]}] * 2  # [0]: only the end_token, which comes first and is not predicted
         for name in ('train.jsonl', 'val.jsonl'): (self.dir / name).write_text(''.join(json.dumps(line) + '\n' for line in lines))
         arguments = ('data.begin_token=-1', 'data.batch_size=2', 'data.shuffle=false', 'trainer.accumulate_grad_batches=1', 'optimizer.lr=0.1')
         for name, more in {'one': (), 'ranks': ('--nproc', '2', 'data.batch_size=1')}.items():

@@ -42,14 +42,14 @@ class EarlierVersion(ProgramTest):
         ended = run / 'checkpoints/last/model.safetensors'
         here, there = (json.loads((folder / 'environment.json').read_text()) for folder in (run, FIXTURE / 'run'))
         same = all(here[key] == there[key] for key in ('cpu', 'cpu_capability', 'libtorch', 'mkl', 'mkldnn.version', 'libc', 'compiler'))
-        # The norm for clipping was a sum in fp32 then.
+        # At that time, the norm for clipping was a sum in fp32.
         self.assertLess(largest_difference(ended, FIXTURE / 'end/model.safetensors'), 1e-6 if same else 1e-2)
         now, then = (json.loads((folder / 'history.json').read_text())['epochs'] for folder in (run, FIXTURE / 'end'))
         self.assertEqual(len(now), 3)
         for a, b in zip(now, then, strict=True):
             self.assertEqual((a['epoch'], a['global_step'], a['skipped'], a['lr']), (b['epoch'], b['global_step'], b['skipped'], b['lr']))
             self.assertAlmostEqual(a['train']['loss'], b['train']['loss'], delta=1e-6 if same else 1e-3)
-            self.assertAlmostEqual(a['val']['loss'], b['val']['loss'], delta=1e-6 if same else 1e-3)  # averages were sums in fp32 then
+            self.assertAlmostEqual(a['val']['loss'], b['val']['loss'], delta=1e-6 if same else 1e-3)  # at that time, averages were sums in fp32
         header, *rows = (run / 'metrics.csv').read_text().splitlines()
         self.assertIn(',samples_per_second,', header)
         self.assertEqual(rows[0].split(',')[:3], ['0', '6', 'val'])
@@ -75,7 +75,7 @@ class EarlierVersion(ProgramTest):
     def test_its_resolved_configuration_trains(self):
         config = self.earlier() / 'config.yaml'
         text = self.assertDone(train_app(config, '--print-config'))
-        self.assertNotIn('dump:', text)  # it was switched off
+        self.assertNotIn('dump:', text)  # the section was switched off
         self.assertDone(train_app(config, '--fast-dev-run', cwd=self.dir))
 
 

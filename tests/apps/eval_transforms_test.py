@@ -11,10 +11,10 @@ from programs import ProgramTest, main, npu_tool, train_app
 PEER = Peer(MODELS_PYTHON, torchvision='import any_torchvision, numpy, PIL.Image, safetensors.torch\nfrom torchvision import transforms', timm='from timm.data import create_transform')
 SCRIPT = pathlib.Path(__file__).with_name('python_transforms.py')
 SIDE = 56
-LIMIT = 1e-3  # of a pixel's level
-ROUNDED_LIMIT = 2.001  # transformers resizes tensors of bytes with torchvision, whose two passes round otherwise than Pillow's
+LIMIT = 1e-3  # in levels of a pixel
+ROUNDED_LIMIT = 2.001  # transformers resizes byte tensors with torchvision, whose two passes round differently from Pillow's
 
-# The network's logits are its input: what predict writes with --logits are the pixels.
+# A network whose logits are its input, so that predict --logits writes the pixels.
 CONFIG = '''
 seed: 1
 device: cpu
@@ -77,7 +77,7 @@ class EvalTransforms(ProgramTest):
         self.assertFails(refused, 6, 'the values of pixels are not divided by 255')
 
     def test_checkpoints_have_the_pixels_of_timm_and_validation_too(self):
-        # timm resizes to floor(56 / 0.9) = 62
+        # timm resizes to floor(56 / 0.9) = 62.
         loss = self.trained('timm', '{name: resize, crop_ratio: 0.9, interpolation: bicubic}')
         self.assertLess(self.largest_difference('timm', 'timm'), LIMIT)
         self.assertAlmostEqual(loss, self.python('loss', self.dir, str(SIDE), 'timm'), delta=1e-4 * abs(loss))
@@ -85,7 +85,7 @@ class EvalTransforms(ProgramTest):
     def test_fast_decoding_differs_as_documented(self):
         exact = self.trained('exact', '{name: resize, size: 64}')
         fast = self.trained('fast', '{name: resize, size: 64}', jpeg='fast')
-        self.assertNotAlmostEqual(exact, fast, delta=1e-4 * abs(exact))  # the validation; predictions stay exact
+        self.assertNotAlmostEqual(exact, fast, delta=1e-4 * abs(exact))  # only the validation changes; predictions stay exact
         for name in ('exact', 'fast'): self.assertLess(self.largest_difference(name, 'torchvision'), LIMIT)
 
 

@@ -9,9 +9,9 @@ from programs import BIN, ProgramTest, SOURCE, contents, main, run, run_dir, tra
 
 class Examples(ProgramTest):
     def test_a_model_of_ones_own_by_its_yaml_name(self):
-        # One thread: on loaded cores the threads of each small loop wait for one another.
+        # Uses one thread, because on busy cores the threads of each small loop wait for one another.
         out = self.assertDone(run(BIN / 'example_own_model', SOURCE / 'examples/own_model.yaml', 'trainer.threads=1', cwd=self.dir))
-        self.assertGreater(float(re.search(r'accuracy ([\d.]+)', out).group(1)), 50)  # of ten classes
+        self.assertGreater(float(re.search(r'accuracy ([\d.]+)', out).group(1)), 50)  # there are ten classes
         self.assertTrue((run_dir(self.dir / 'outputs') / 'checkpoints/best/manifest.json').exists())
 
     def test_every_command_with_a_model_of_ones_own(self):

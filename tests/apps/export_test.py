@@ -9,7 +9,7 @@ from programs import SOURCE, ProgramTest, main, needs_onnxruntime, npu_tool, run
 
 SMALL = ('--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2', 'model.patch_size=8')
 
-# Writes its options as the offline model; those are documented for ATC of CANN 8.0.
+# Stands for ATC: writes its options as the offline model. They are documented for ATC of CANN 8.0.
 ATC = '''#!/usr/bin/env python3
 import json, os, sys
 given = dict(word.split('=', 1) for word in sys.argv[1:])

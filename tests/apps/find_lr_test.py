@@ -14,7 +14,7 @@ class FindLr(ProgramTest):
     def test_the_suggestion_is_lightnings(self):
         document = self.curve('--steps', 60, '--min-lr', 1e-5, '--max-lr', 0.1)
         curve = document['curve']
-        self.assertEqual(len(curve), 60)  # the loss does not grow fourfold
+        self.assertEqual(len(curve), 60)  # all points, because the loss does not grow fourfold
         average = 0
         for i, point in enumerate(curve):
             self.assertAlmostEqual(math.log(point['lr'] / 1e-5), i / 59 * math.log(1e4), delta=1e-9)
@@ -40,7 +40,7 @@ class FindLr(ProgramTest):
         self.assertFails(npu_tool('find-lr', config, *QUICK, '--min-lr', 1, '--max-lr', 0.1), 2, '--min-lr is 1 and --max-lr 0.1')
         self.assertFails(npu_tool('find-lr', config, *QUICK, 'optimizer.lr=0'), 2, 'optimizer.lr is 0; it must be more than 0')
         self.assertFails(npu_tool('find-lr'), 2, 'no configuration')
-        # uphill, the loss grows fourfold before there are enough points
+        # With maximize, the loss grows fourfold before there are enough points.
         self.assertFails(npu_tool('find-lr', config, *QUICK, 'optimizer={name: sgd, lr: 0.1, maximize: true}', '--min-lr', 1, '--max-lr', 10), 7)
 
 

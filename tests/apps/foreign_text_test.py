@@ -7,7 +7,7 @@ import struct
 from programs import ProgramTest, SMALL, main, npu_tool, run_dir, train_app
 
 ESCAPES = '\x1b]0;title\x07\x1b[2J\u009b31m\u202e'
-# What a terminal acts on: control characters but line ends and tabs, and marks of direction.
+# Characters that affect a terminal: control characters except line ends and tabs, and direction marks.
 ACTS = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]')
 
 
@@ -50,7 +50,7 @@ class ForeignText(ProgramTest):
     def test_keys(self):
         self.assertQuiet(train_app(self.config(SMALL.format(precision='32-true', workers=0) + '\n"\\e]0;title\\a\\e[2J": 1\n')), 2)
         self.assertQuiet(train_app(self.config(), f'trainer.{ESCAPES}=3'), 2)
-        self.assertQuiet(train_app(self.config(), f'precision={ESCAPES}'), 2, '\\u009b31m')  # YAML makes blanks of the others
+        self.assertQuiet(train_app(self.config(), f'precision={ESCAPES}'), 2, '\\u009b31m')  # YAML turns the other characters into blanks
         self.assertQuiet(npu_tool('analyze', self.dir, f'--{ESCAPES}'), 2)
 
     def test_names_of_tensors(self):

@@ -15,7 +15,7 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to the largest one, of the losses relative to each
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest one; of each loss, relative to it
 BOS, GMASK, MASK = 96, 95, 94
 SIZES = {'vocab_size': 97, 'context': 29, 'layers': 3, 'heads': 3, 'dim': 24, 'hidden': 40, 'norm_eps': 1e-3, 'bos_token': BOS, 'gmask_token': GMASK, 'mask_token': MASK,
          'tie_embeddings': False}
@@ -31,10 +31,10 @@ def ids(count, seed=5):
     return [source.randrange(MASK) for _ in range(count)]
 
 
-# Batches of texts of one length: without a prefix, with every kind of mask, and mixed.
+# Batches of texts of equal length: without a prefix, with every kind of mask, and mixed.
 BATCHES = [
     [ids(1)], [ids(7), [*ids(3), GMASK, BOS, *ids(2, 6)]], [[BOS]], [[GMASK, BOS]],
-    [ids(13), [*ids(9), GMASK, BOS, 3, 4], [*ids(2), MASK, *ids(5), BOS, 3, 4, 5, 6], [*ids(2), MASK, 8, GMASK, *ids(4), BOS, 3, 4, 5],  # gmask comes before mask
+    [ids(13), [*ids(9), GMASK, BOS, 3, 4], [*ids(2), MASK, *ids(5), BOS, 3, 4, 5, 6], [*ids(2), MASK, 8, GMASK, *ids(4), BOS, 3, 4, 5],  # gmask takes precedence over mask
      [*ids(6), BOS, *ids(6, 7)], [BOS, *ids(12)], [GMASK, *ids(2), GMASK, BOS, 5, GMASK, 6, BOS, 7, MASK, 8, 9], [*ids(11), MASK, BOS],
      [*ids(4), BOS, MASK, GMASK, *ids(6)]],  # masks after bos are ordinary tokens
     [[*ids(20), GMASK, BOS, *ids(7, 8)], ids(29)],
@@ -47,7 +47,7 @@ class AgainstPyTorch(ProgramTest):
         options = SIZES | more
         net = python.make(3, **options)
         state = net.state_dict()
-        for i in range(options['layers']): state[f'transformer.layers.{i}.attention.rotary_emb.inv_freq'] = torch.ones(2)  # as in the published files
+        for i in range(options['layers']): state[f'transformer.layers.{i}.attention.rotary_emb.inv_freq'] = torch.ones(2)  # the published files have these
         torch.save(state, self.dir / 'weights.bin')
         return net, ('--model', 'glm', '--weights', self.dir / 'weights.bin', *(f'model.{key}={json.dumps(value)}' for key, value in options.items()))
 
@@ -101,7 +101,7 @@ class AgainstPyTorch(ProgramTest):
     def check_losses(self, prefix, **more):
         net, _ = self.network(**more)
         steps, batch, length = 10, 4, 17
-        text, source = [1, 2], random.Random(4)  # each token follows from the two before it, most of the time
+        text, source = [1, 2], random.Random(4)  # most of the time, each token follows from the two before it
         inner = length - 2 if prefix else length
         while len(text) < steps * batch * inner + 1: text.append((3 * text[-1] + text[-2]) % 31 if source.random() < 0.8 else source.randrange(MASK))
         (self.dir / 'tokens.bin').write_bytes(struct.pack(f'<{len(text)}H', *text))
@@ -140,7 +140,7 @@ trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
     def test_losses_with_prefixes(self): self.check_losses(6, tie_embeddings=True)
 
 
-# A network small enough for seconds, with prefixes of different lengths, EMA and loss scaling that overflows at first.
+# A network that trains in seconds, with prefixes of different lengths, EMA and a loss scale that overflows at first.
 SMALL = '''
 seed: 7
 device: cpu
@@ -172,8 +172,8 @@ class Runs(ProgramTest):
         for precision in ('16-mixed', 'bf16-mixed', 'bf16-true'):
             self.train(precision, precision=precision)
             found = float(rows(self.dir / precision, 'val')[-1]['loss'])
-            self.assertLess(abs(found - expected) / expected, 0.03, precision)  # up to 0.010 with five seeds, through the skipped steps
-            # Up to 0.0003 with five seeds; 0.018 with a tenth more lr.
+            self.assertLess(abs(found - expected) / expected, 0.03, precision)  # up to 0.010 with five seeds, because of the skipped steps
+            # Up to 0.0003 with five seeds; 0.018 if lr is a tenth larger.
             if precision == '16-mixed': continue
             assert_rounding_apart(self, self.dir / precision, self.dir / 'full', 0.001)
         skipped = sum(row['skipped'] == '1' for row in rows(self.dir / '16-mixed', 'train'))
@@ -212,14 +212,14 @@ class Runs(ProgramTest):
         for checkpointing in ('none', 'blocks'):
             found = json.loads(self.assertDone(npu_tool('memory', self.text(), *model, f'trainer.gradient_checkpointing={checkpointing}', '--check', '4,24', '--json', cwd=self.dir)))
             self.assertEqual([row['batch_size'] for row in found], [4, 24])
-            for row in found: self.assertLess(abs(row['error']), 0.001)  # 1e-6
+            for row in found: self.assertLess(abs(row['error']), 0.001)  # measured: 1e-6
 
     def test_a_trained_run_answers_at_its_prefix(self):
         self.train('out', 'trainer.max_steps=1')
         checkpoint = ('--checkpoint', run_dir(self.dir / 'out'))
         prompt = ','.join(map(str, [*b'the old dog', 254, 255]))
         said = [json.loads(self.assertDone(npu_tool('generate', *checkpoint, '--tokens', prompt, '--max-new-tokens', 40, '--json', *cache)))['tokens'] for cache in ((), ('--no-cache',))]
-        self.assertEqual(len(said[0]), 40)  # beyond the context
+        self.assertEqual(len(said[0]), 40)  # exceeds the context
         self.assertEqual(said[0], said[1])
 
     def test_benchmark_and_summary(self):

@@ -14,7 +14,7 @@ from programs import ProgramTest, SOURCE, main
 def script():
     loader = importlib.machinery.SourceFileLoader('get_headers', str(SOURCE / 'scripts' / 'get_headers'))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    exec(loader.get_source(loader.name), module.__dict__)  # not exec_module, which leaves a __pycache__ next to the script
+    exec(loader.get_source(loader.name), module.__dict__)  # exec_module would leave a __pycache__ next to the script
     return module
 
 

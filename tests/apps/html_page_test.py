@@ -11,13 +11,13 @@ from programs import ProgramTest, main, npu_tool, run, run_dir, train_app
 BUILD = pathlib.Path(os.environ['NPU_TRAIN_BIN']).parent
 WIDTHS = (1280, 800, 400)
 WIDE = 'document.documentElement.scrollWidth'
-# The visible cells of a column of a table.
+# Returns the visible cells in a column of a table.
 COLUMN = '''[...document.querySelectorAll('table')[{table}].rows].slice(1).filter(row => row.getClientRects().length)
             .map(row => row.cells[{column}].textContent)'''
-# Text in plots that is too small to read or outside the page.
+# Finds text in plots that is too small to read or outside the page.
 BAD_TEXT = '''[...document.querySelectorAll('.axes text')].filter(t => { const r = t.getBoundingClientRect();
               return r.height < 11 || r.left < 0 || r.right > innerWidth + 0.5; }).map(t => t.textContent)'''
-# Content that is cut off: it is wider than its box, and neither a visible scrollbar nor a line break shows the rest.
+# Finds content that is cut off: wider than its box, without a visible scrollbar or a line break that shows the rest.
 CUT = '''[...document.querySelectorAll('main *')].filter(e => {
            if (e.closest('svg') || e.scrollWidth <= e.clientWidth + 1 || !e.clientWidth) return false;
            const flow = getComputedStyle(e).overflowX;
@@ -25,15 +25,15 @@ CUT = '''[...document.querySelectorAll('main *')].filter(e => {
                                           !e.closest('.scroll');
            return flow === 'hidden' || flow === 'clip' || innerWidth <= 800 || e.offsetHeight - e.clientHeight < 8;
          }).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 60))'''
-# Words of facts, such as the names of paths, that continue on another line although one line has room for them.
+# Finds words of facts, such as names of paths, that continue on another line although one line has room for them.
 BROKEN = r'''[...document.querySelectorAll('.facts dd')].flatMap(dd => [...dd.childNodes].filter(n => n.nodeType === 3).flatMap(n =>
               [...n.data.matchAll(/[^\/_.\-\s]+/g)].filter(m => { const r = document.createRange(); r.setStart(n, m.index);
               r.setEnd(n, m.index + m[0].length); const rects = [...r.getClientRects()]; return rects.length > 1 &&
               rects.reduce((sum, rect) => sum + rect.width, 0) <= dd.clientWidth; }).map(m => m[0])))'''
-# Tables of at most a hundred rows that hide some behind a scrollbar of their own.
+# Finds tables of at most a hundred rows that hide some behind a scrollbar of their own.
 HIDDEN_ROWS = '''[...document.querySelectorAll('.scroll')].filter(e => e.querySelectorAll('tbody tr').length <= 100 && e.scrollHeight > e.clientHeight + 1)
                 .map(e => e.textContent.slice(0, 60))'''
-# Scrolls to an element; its centre and its size.
+# Scrolls to an element, and returns its centre and its size.
 PLACE = '''(() => {{ const e = document.querySelectorAll('{selector}')[{index}]; e.scrollIntoView({{block: 'center', inline: 'center'}});
           const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2, r.width, r.height]; }})()'''
 
@@ -135,7 +135,7 @@ class HtmlPage(unittest.TestCase):
         for width in WIDTHS:
             self.page.open(self.path, width)
             x, y, w, h = place(self.page, '.data')
-            self.page.move(x + w / 2 - 1, y)  # the last of 48 calls
+            self.page.move(x + w / 2 - 1, y)  # points at the last of 48 calls
             text = self.page.run('document.querySelector(".tip").textContent')
             self.assertRegex(text, r'^(forward|backward)layer8\.2\.conv2 · call 47: \d')
             middle, _, w, _ = place(self.page, '.tip')
@@ -169,14 +169,14 @@ class EveryPage(ProgramTest):
     def check(self, path, *words, verdict=True):
         page = browser.shared()
         check_page(self, page, path)
-        if os.environ.get('NPU_TRAIN_SCREENSHOTS'):  # a folder, to look at them
+        if os.environ.get('NPU_TRAIN_SCREENSHOTS'):  # folder for pictures that a developer can look at
             for width in WIDTHS:
                 page.open(path, width)
                 page.screenshot(pathlib.Path(os.environ['NPU_TRAIN_SCREENSHOTS']) / f'{path.stem}_{width}.png')
         footer = page.run('document.querySelector("footer").innerText')
         self.assertRegex(footer, r'npu_train \d+\.\d+\.\d+ · \d{4}-\d\d-\d\d \d\d:\d\d UTC')
         for word in words: self.assertIn(word, footer)
-        if verdict:  # the first thing under the title is one sentence
+        if verdict:  # directly below the title is one sentence
             first = page.run('document.querySelector("h1").nextElementSibling.tagName + document.querySelector("h1 + p").innerText')
             self.assertRegex(first, r'(?s)^P[A-Z0-9].*\.$')
 
@@ -189,7 +189,7 @@ class EveryPage(ProgramTest):
 
     def test_memory(self):
         text = self.check_page_of('memory', 'memory', self.config(precision='32-true'), 'model.depth=6', '--hbm', '1GiB')
-        self.assertIn('<ol class="rows', text)  # bars with the names of layers
+        self.assertIn('<ol class="rows', text)  # has bars with the names of layers
         self.assertNotIn('class="series', text.split('Activations kept', 1)[1].split('</figure>', 1)[0])
 
     def test_analyze(self): self.check_page_of('analyze', 'analyze', self.config(precision='32-true'), codes=(0, 7))

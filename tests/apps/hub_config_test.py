@@ -19,12 +19,12 @@ except ImportError: torch = None
 
 PEER = Peer(MODELS_PYTHON, transformers='import any_torchvision, numpy\nfrom transformers import MistralForCausalLM')
 SCRIPT = pathlib.Path(__file__).with_name('python_hub.py')
-LIMIT = 1e-5  # of the largest output
+LIMIT = 1e-5  # relative to the largest output
 TEXT = list(range(1, 24))
 DECODERS = ('llama', 'mistral', 'qwen2', 'gpt2')
 IMAGES = ('vit', 'deit', 'deit_one_head', 'resnet')
-NAMES = {'mistral': 'llama', 'bert_classes': 'bert', 'deit': 'vit', 'deit_one_head': 'vit', 'resnet': 'resnet18'}  # the models of ours
-# One of each kind of key, with what happens to it: '' has the outputs of transformers, others are refused with these words.
+NAMES = {'mistral': 'llama', 'bert_classes': 'bert', 'deit': 'vit', 'deit_one_head': 'vit', 'resnet': 'resnet18'}  # our models for these files
+# A change of each kind of key, with the expected result: '' if the outputs are those of transformers, otherwise the words of the refusal.
 SELECTION = {
     'llama': {'rope_parameters_1': '', 'rope_parameters_2': 'rope_type is dynamic', 'rope_parameters_4': '', 'tie_word_embeddings_0': ''},
     'mistral': {'as_it_is': '', 'sliding_window_1': ''},
@@ -172,12 +172,12 @@ class OneFolder(HubTest):
     def test_what_the_user_sets_must_be_that_of_the_file(self):
         self.assertDone(self.logits('model.heads=4', 'model.sliding_window=5', 'model.norm_eps=1e-6'))
         self.assertLess(self.difference('mistral', self.folder, self.dir / 'found'), LIMIT)
-        self.assertDone(self.logits('model.context=23'))  # shorter texts
+        self.assertDone(self.logits('model.context=23'))  # allows shorter texts
         for keys, words in ((('model.heads=2',), 'num_attention_heads is 4, model.heads is 2'), (('model.sliding_window=0',), 'sliding_window is 5, model.sliding_window is 0'),
                             (('model.norm_eps=1e-5',), 'set model.norm_eps=1e-06'), (('model.context=65',), 'max_position_embeddings is 64, model.context is 65'),
                             (('model.rope_scaling={type: linear, factor: 2}',), 'rope_type is none, model.rope_scaling.type is linear'), (('model.dim=64',), 'hidden_size is 32')):
             with self.subTest(keys): self.assertFails(self.logits(*keys), 6, words)
-        self.assertFails(self.logits(name='llama_tiny'), 6, 'vocab_size is 61, model.vocab_size is 256')  # a named size
+        self.assertFails(self.logits(name='llama_tiny'), 6, 'vocab_size is 61, model.vocab_size is 256')  # llama_tiny is a named size
         said = self.logits('model.sliding_window=0', 'model.weights_strict=false')
         self.assertDone(said)
         self.assertIn('sliding_window is 5, model.sliding_window is 0', said[2])

@@ -118,7 +118,7 @@ class ImageData(ProgramTest):
     def test_a_test_set_is_evaluated_by_name(self):
         self.images('train', 6)
         self.images('val', 2)
-        self.images('test', 4, shift=1)  # each image is of another class than its folder says
+        self.images('test', 4, shift=1)  # each image belongs to another class than its folder says
         self.assertDone(train_app(self.yaml))
         for split, correct in (('val', 1), ('test', 0), ('train', 1)):
             answer = self.eval('--split', split)
@@ -199,7 +199,7 @@ class ImageData(ProgramTest):
 
     @unittest.skipUnless(PEER.has('sklearn'), f'{MODELS_PYTHON} has no scikit-learn (scripts/setup --dev installs it)')
     def test_several_classes_from_a_list(self):
-        names = ('blue', 'green', 'red')  # in alphabetical order, as the classes
+        names = ('blue', 'green', 'red')  # alphabetical, like the classes
 
         def tags(red, green, blue):
             bright = [c > 128 for c in (blue, green, red)]
@@ -218,7 +218,7 @@ class ImageData(ProgramTest):
             top = json.loads(line)['top']
             self.assertEqual(sorted(t['name'] for t in top), list(names))
             if own['acc'] == 100: self.assertEqual([int(t['probability'] > 0.5) for t in sorted(top, key=lambda t: t['class'])], target)
-        self.assertNotAlmostEqual(sum(t['probability'] for t in top), 1, delta=1e-3)  # each class for itself
+        self.assertNotAlmostEqual(sum(t['probability'] for t in top), 1, delta=1e-3)  # each class has a probability of its own
         check = json.loads(self.assertDone(npu_tool('data', 'check', *run, '--json')))
         self.assertEqual([c['val'] for c in check['classes']], [sum(t[k] for t in targets) for k in range(3)])
         self.assertFails(train_app(*run, 'task={name: classifier}'), 2, 'classifier needs one class', 'multilabel_classifier')

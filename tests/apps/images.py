@@ -24,9 +24,9 @@ def jpeg(size, seed):
         level = (seed + 37 * k) % 200 - 100
         change, last = level - last, level
         digits = abs(change).bit_length()
-        bits += f'{digits:04b}'  # the table below gives every size of a change the four bits of its number
+        bits += f'{digits:04b}'  # by the table below, the code of a size is the four bits of its number
         if digits: bits += f'{change if change > 0 else change + (1 << digits) - 1:0{digits}b}'
-        bits += '0'  # end of the block
+        bits += '0'  # marks the end of the block
     bits += '1' * (-len(bits) % 8)
     data = int(bits, 2).to_bytes(len(bits) // 8, 'big').replace(b'\xff', b'\xff\x00')
     codes = lambda which, lengths, values: segment(0xc4, bytes([which]) + bytes(lengths) + bytes(values))

@@ -14,11 +14,11 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to the largest one, and of the losses relative to each
-IMAGE, PLACES = 60, 4  # the image token, and how many an image has
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest one; of each loss, relative to it
+IMAGE, PLACES = 60, 4  # the image token, and the number of image tokens per image
 SIZES = {'image_size': 16, 'patch_size': 4, 'vision_layers': 2, 'vision_heads': 2, 'vision_dim': 12, 'image_token': IMAGE,
          'vocab_size': 61, 'context': 24, 'layers': 2, 'heads': 4, 'kv_heads': 2, 'dim': 24, 'hidden': 40, 'rope_theta': 300, 'norm_eps': 1e-3}
-MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of the data set
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # normalisation of the data set
 
 def album(folder, count, side=16, seed=4):
     """Images of one of 9 colours, each with a question of 1 to 5 tokens and an answer that names the colour: [(pixels, question, answer)]."""
@@ -64,7 +64,7 @@ class AgainstPyTorch(ProgramTest):
         keys = [f'model.{key}={value}' for key, value in model.items() if key not in ('name', 'weights')]
         self.assertDone(npu_tool('export', '--model', 'internvl', '--weights', model['weights'], *keys, '--dynamic', 'batch,tokens', '--to', self.dir / 'm.pt', '--check'))
         ours = torch.jit.load(str(self.dir / 'm.pt'))
-        for n, before, after in ((1, 0, 1), (3, 2, 7), (2, 5, 14)):  # image tokens in the middle, and not in one row
+        for n, before, after in ((1, 0, 1), (3, 2, 7), (2, 5, 14)):  # the image tokens are in the middle, and not contiguous
             ids = torch.randint(0, IMAGE, (n, before + PLACES + 1 + after))
             ids[:, [before, before + 1, before + 3, before + 4]] = IMAGE
             images = torch.randn(n, 3, 16, 16)
@@ -95,7 +95,7 @@ trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
             print(more, 'largest relative difference of', steps, 'losses', worst)
             self.assertLess(worst, LOSSES, more)
             self.assertLess(losses[-1], losses[0] - 0.1, 'the network does not learn, so equal losses show nothing')
-        self.assertEqual(*(checksums(self.dir / out)['model.safetensors'] for out in ('out1', 'out3')))  # recomputed blocks change no bit
+        self.assertEqual(*(checksums(self.dir / out)['model.safetensors'] for out in ('out1', 'out3')))  # recomputing blocks changes no bit
 
 
 SMALL = '''
@@ -112,7 +112,7 @@ trainer: {{max_epochs: 4, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
 
 
 class Runs(ModelRuns, ProgramTest):
-    rounding = 0.001  # up to 0.0002 with seven seeds; 0.007 with a tenth more lr
+    rounding = 0.001  # up to 0.0002 with seven seeds; 0.007 if lr is a tenth larger
 
     def setUp(self):
         super().setUp()
@@ -141,13 +141,13 @@ class Runs(ModelRuns, ProgramTest):
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_memory_is_predicted(self):
-        texts = self.dir / 'album/train.jsonl'  # of one length, since a batch is as long as its longest text
+        texts = self.dir / 'album/train.jsonl'  # texts of equal length, because a batch is as long as its longest text
         lines = [json.loads(line) for line in texts.read_text().splitlines()]
         for line in lines: line['question'] += [31] * (8 - len(line['question']) - len(line['answer']))
         texts.write_text('\n'.join(map(json.dumps, lines)))
         found = json.loads(self.assertDone(npu_tool('memory', self.text(), 'device=sim_npu', '--check', '4,9', '--json')))
         self.assertEqual([row['batch_size'] for row in found], [4, 9])
-        for row in found: self.assertLess(abs(row['error']), 0.001)  # 1e-5
+        for row in found: self.assertLess(abs(row['error']), 0.001)  # measured: 1e-5
         print('errors of the predicted memory', [row['error'] for row in found])
 
     @needs_onnxruntime

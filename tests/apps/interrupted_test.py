@@ -9,10 +9,10 @@ import sys
 
 from programs import BIN, OF_PROGRAMS, ProgramTest, checkpoints, main, run_dir, train_app
 
-# Hours of training in steps that take milliseconds.
+# Hours of training, in steps of milliseconds.
 ENDLESS = ['data.train_size=16000', 'trainer.max_epochs=1000', 'lr_scheduler.T_max=2000', 'checkpoint.every_n_epochs=0', 'precision=32-true']
 
-UNSAVED = [*ENDLESS, 'checkpoint.every_n_train_steps=0']  # only a signal makes such a run save a checkpoint
+UNSAVED = [*ENDLESS, 'checkpoint.every_n_train_steps=0']  # such a run saves a checkpoint only at a signal
 
 
 def signals(status, name):
@@ -41,7 +41,7 @@ class Interrupted(ProgramTest):
         first = self.start(*args)
         self.wait_for(first, self.trained(out, 1), 'a first step')
         holder = f'process {first.pid} on host {os.uname().nodename} since '
-        self.assertFails(train_app(*args), 6, 'version_0', 'in use by ' + holder)  # without a checkpoint too
+        self.assertFails(train_app(*args), 6, 'version_0', 'in use by ' + holder)  # also without a checkpoint
         self.wait_for(first, lambda: checkpoints(out), 'a checkpoint')
         for which in ('auto', 'last'):
             self.assertFails(train_app(*args[:-1], which), 6, 'version_0', holder, 'hint: wait')
@@ -50,7 +50,7 @@ class Interrupted(ProgramTest):
         self.assertFails(train_app(*args[:-1], path), 6, holder)
         self.assertEqual(sorted(p.name for p in run_dir(out).parent.iterdir()), ['version_0'])
 
-        # The lock is released when the process ends, for whatever reason.
+        # The lock is released when the process ends, in whatever way.
         self.end(first)
         self.assertTrue((run_dir(out) / 'run.lock').exists())
         self.assertDone(train_app(*args, f'trainer.max_steps={checkpoints(out)[-1]["global_step"] + 3}'))
@@ -93,7 +93,7 @@ class Interrupted(ProgramTest):
             with self.subTest(number): self.saved_by(number)
 
     def test_sigterm_during_a_validation(self):
-        # Ten steps, then a validation of 20,000.
+        # Ten steps, followed by a validation of 20,000 samples.
         out = self.dir / 'out'
         args = [self.config(precision='32-true'), 'data.train_size=10', 'data.batch_size=1', 'data.val_size=20000', 'trainer.num_sanity_val_steps=0',
                 'checkpoint.every_n_train_steps=0', f'output.dir={out}']
@@ -103,7 +103,7 @@ class Interrupted(ProgramTest):
         self.assertEqual(process.wait(timeout=300), 128 + signal.SIGTERM, self.said())
         self.assertEqual([row for row in self.rows(out) if row[2] != 'train'], [])
         self.assertEqual([m['global_step'] for m in checkpoints(out)], [10])
-        # The resumed run first validates and then continues to train.
+        # The resumed run first validates, and then continues to train.
         whole = self.dir / 'whole'
         short = ['data.val_size=100', 'trainer.max_epochs=2']
         self.assertDone(train_app(*args, *short, '--resume', 'auto'))
@@ -136,7 +136,7 @@ class Interrupted(ProgramTest):
     # ---- outputs ----
 
     def test_a_pipe_that_nobody_reads_any_more_ends_a_run_with_a_save(self):
-        for ignored in (False, True):  # some parent processes ignore the signal, which the run inherits
+        for ignored in (False, True):  # some parent processes ignore the signal, and the run inherits that
             with self.subTest(ignored=ignored):
                 out = self.dir / f'out{ignored}'
                 process = subprocess.Popen([BIN / 'train_app', self.config(), *UNSAVED, f'output.dir={out}', 'trainer.log_every_n_steps=1'],
@@ -160,7 +160,8 @@ class Interrupted(ProgramTest):
     # ---- disks ----
 
     def test_logs_that_cannot_grow_do_not_end_a_run(self):
-        # The largest allowed file. The files of a checkpoint are smaller, but each log grows beyond the limit, as on a disk that fills up.
+        # The largest allowed file. The files of a checkpoint are smaller, but each log grows beyond the limit, as on a disk that becomes
+        # full.
         limit = 50000
         out = self.dir / 'out'
         args = [self.config(precision='32-true'), 'model={name: vit_tiny_cifar10, depth: 1, dim: 8, heads: 2, patch_size: 16}',
@@ -180,7 +181,7 @@ class Interrupted(ProgramTest):
         self.assertEqual(len(json.loads((folder / 'history.json').read_text())['epochs']) > 0, True)
         last = json.loads((folder / 'checkpoints' / 'last' / 'manifest.json').read_text())
         self.assertEqual(last['global_step'], 900)
-        # Without the limit the run continues, and so do its logs.
+        # Without the limit, the run and its logs continue.
         self.assertDone(train_app(*args, 'data.train_size=5', 'trainer.max_epochs=182', '--resume', 'auto'))
         self.assertEqual([int(row[1]) for row in self.rows(out) if row[2] == 'train'][-10:], list(range(901, 911)))
 
@@ -212,7 +213,7 @@ class Interrupted(ProgramTest):
             self.wait_for(process, lambda: any(m['global_step'] > least + 3 for m in checkpoints(out)), 'checkpoints')
             self.end(process)
             least = checkpoints(out)[-1]['global_step']
-        # As a kill in the middle of a save, and of a removal, leave a folder.
+        # Like folders that remain if a process is killed during a save, or during a removal.
         for name in ('.epoch=000-step=9999.tmp-abcdef-1-0', '.epoch=000-step=1.tmp-abcdef-1-1'):
             (run_dir(out) / 'checkpoints' / name).mkdir()
             (run_dir(out) / 'checkpoints' / name / 'model.safetensors').write_bytes(bytes(1000))

@@ -21,7 +21,7 @@ except ImportError:
 
 PEER = Peer(MODELS_PYTHON, transformers='import any_torchvision, numpy\nfrom transformers import GPT2LMHeadModel, LlamaForCausalLM')
 SCRIPT = pathlib.Path(__file__).with_name('python_language_models.py')
-LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to the largest one, of the losses relative to each
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest one; of each loss, relative to it
 SIZES = {'vocab_size': 97, 'context': 21, 'layers': 3, 'heads': 4, 'dim': 24}
 LLAMA = SIZES | {'kv_heads': 2, 'hidden': 40, 'rope_theta': 300, 'norm_eps': 1e-3}
 
@@ -67,7 +67,7 @@ class AgainstTransformers(ProgramTest):
 
     def check_losses(self, job, steps=20, batch=4, length=17):
         source = random.Random(4)
-        data = self.dir / 'tokens.bin'  # each token follows from the two before it, most of the time
+        data = self.dir / 'tokens.bin'  # most of the time, each token follows from the two before it
         tokens = [1, 2]
         while len(tokens) < steps * batch * length + 1: tokens.append((3 * tokens[-1] + tokens[-2]) % 31 if source.random() < 0.8 else source.randrange(job['options']['vocab_size']))
         data.write_bytes(struct.pack(f'<{len(tokens)}H', *tokens))
@@ -133,7 +133,7 @@ class AgainstPyTorch(ProgramTest):
         self.assertDone(logits(*keys(norm_eps=2e-3), 'model.weights_strict=false'))
 
 
-# A decoder small enough for seconds, with dropout, EMA and loss scaling that overflows at first.
+# A decoder that trains in seconds, with dropout, EMA and a loss scale that overflows at first.
 SMALL = '''
 seed: 7
 device: cpu
@@ -204,7 +204,7 @@ class Runs(ProgramTest):
         self.assertGreater(sum(row['skipped'] == '1' for row in found), 2)
         self.assertLess(sum(row['skipped'] == '1' for row in found), 15)
         last = [float(rows(self.dir / name, 'val')[-1]['loss']) for name in ('half', 'full')]
-        self.assertLess(abs(last[0] - last[1]) / last[1], 0.03)  # up to 0.009 with five seeds, through the skipped steps
+        self.assertLess(abs(last[0] - last[1]) / last[1], 0.03)  # up to 0.009 with five seeds, because of the skipped steps
 
     def test_two_ranks_with_unequal_tokens_equal_one_process(self):
         """Spaces do not count, so every micro-batch has another number of tokens."""
@@ -221,7 +221,7 @@ class Runs(ProgramTest):
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self):
-        # Without clipping, since a chip that has no fp64 rounds the norm differently.
+        # Turns clipping off, because a chip without fp64 rounds the norm differently.
         for device in ('cpu', 'sim_npu'):
             self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', 'trainer.gradient_clip_val=0', f'dump.dir={self.dir}/dump_{device}')
         self.assertEqual(checksums(self.dir / 'cpu')['model.safetensors'], checksums(self.dir / 'sim_npu')['model.safetensors'])
@@ -265,7 +265,7 @@ class Runs(ProgramTest):
         model = ('model={name: gpt2_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'ema.enabled=false', 'device=sim_npu')
         found = json.loads(self.assertDone(npu_tool('memory', self.text(), *model, '--check', '4,24', '--json', cwd=self.dir)))
         self.assertEqual([row['batch_size'] for row in found], [4, 24])
-        for row in found: self.assertLess(abs(row['error']), 0.001)  # 1e-6
+        for row in found: self.assertLess(abs(row['error']), 0.001)  # measured: 1e-6
 
     def test_tokenize(self):
         (self.dir / 'a.txt').write_bytes('caf\u00e9\n'.encode())
@@ -288,9 +288,9 @@ class Runs(ProgramTest):
         self.assertFails(npu_tool('generate', *checkpoint, '--prompt', 'a', '--weights', 'x.pt'), 2, 'of a checkpoint; allowed: plain, ema')
         self.assertFails(npu_tool('generate', *checkpoint, '--tokens', '1,256'), 2, 'token 1 of the prompt is 256; allowed: 0 to 255')
         self.assertFails(npu_tool('generate', *checkpoint, '--prompt', 'a', '--logits', self.dir / 'l.npy', '--max-new-tokens', '32'), 2, '--logits needs one forward of all tokens: 33, and the model takes 32')
-        said = json.loads(self.assertDone(npu_tool('generate', *checkpoint, '--prompt', 'the dog', '--max-new-tokens', '60', '--json')))  # beyond the context
+        said = json.loads(self.assertDone(npu_tool('generate', *checkpoint, '--prompt', 'the dog', '--max-new-tokens', '60', '--json')))  # exceeds the context
         self.assertEqual(said['prompt_tokens'], 7)
-        # Only the most probable token remains in a draw, which else has 256 nearly equal ones.
+        # Leaves only the most probable token to draw; otherwise 256 are nearly equal.
         start = ('generate', *checkpoint, '--prompt', 'the dog', '--max-new-tokens', '8', '--json')
         drawn = lambda *args: json.loads(self.assertDone(npu_tool(*start, *args)))['tokens']
         likeliest = drawn('--temperature', '0')

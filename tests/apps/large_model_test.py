@@ -45,8 +45,8 @@ def shards(out):
 class LargeModel(ProgramTest):
     def setUp(self):
         super().setUp()
-        # Without the arena, whose address space is as large as the memory of the machine and counts as private; and without
-        # gaps in a heap, which count too.
+        # Counts only the model: without the arena, whose address space is as large as the machine's memory and counts as private, and
+        # without gaps in the heap, which count, too.
         here = unittest.mock.patch.dict(os.environ, {'NPU_TRAIN_ALLOCATOR': 'system', 'MALLOC_MMAP_THRESHOLD_': '65536', 'TMPDIR': str(self.dir)})
         here.start()
         self.addCleanup(here.stop)

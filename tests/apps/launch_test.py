@@ -12,7 +12,7 @@ import unittest
 from programs import BIN, ProgramTest, SOURCE, main, npu_tool, run, train_app
 
 USAGE, DEVICE = 2, 4
-PROBE = BIN.parent / 'tests' / 'launch_probe'  # a rank that meets the others and prints how it was launched
+PROBE = BIN.parent / 'tests' / 'launch_probe'  # a rank that joins the others, and prints how it was launched
 TORCHRUN = [sys.executable, '-m', 'torch.distributed.run']
 HAS_TORCHRUN = subprocess.run([*TORCHRUN, '--help'], capture_output=True).returncode == 0
 LAUNCH_NAMES = ('RANK', 'WORLD_SIZE', 'LOCAL_', 'MASTER_', 'TORCHELASTIC_', 'SLURM_', 'OMPI_', 'PMI', 'MPI_', 'NPU_TRAIN_LAUNCHER')
@@ -112,7 +112,7 @@ class Launch(ProgramTest):
     def test_ctrl_c_on_a_terminal_reaches_each_rank_once(self):
         script = f"trap 'echo got >> {self.dir}/got.$RANK' INT; echo ready; while [ ! -e {self.dir}/go ]; do sleep 0.01; done; exit 130"
         master, terminal = os.openpty()
-        # a session of its own whose terminal this is: Ctrl-C goes to its foreground group, which is the launcher's
+        # Starts a session of its own with this terminal: Ctrl-C goes to the foreground group, which is the launcher's.
         starter = 'import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(1, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])'
         process = subprocess.Popen([sys.executable, '-c', starter, BIN / 'npu_tool', 'launch', '--nproc', '2', 'sh', '-c', script],
                                    stdin=terminal, stdout=terminal, stderr=terminal, env=PLAIN)
@@ -160,7 +160,7 @@ class Launch(ProgramTest):
     @unittest.skipUnless(shutil.which('mpirun'), 'there is no mpirun')
     def test_mpirun(self):
         more = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'MASTER_PORT': str(free_port())}
-        more |= {'OMPI_MCA_rmaps_base_oversubscribe': '1'}  # more ranks than cores
+        more |= {'OMPI_MCA_rmaps_base_oversubscribe': '1'}  # there are more ranks than cores
         out = self.lines(run(*advised('mpirun -np 4'), env=PLAIN | more))
         self.assertIn(out, (met('Open MPI', 4), met('MPI', 4)))
 

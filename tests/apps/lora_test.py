@@ -18,7 +18,7 @@ except ImportError:
 SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
 RANK, ALPHA = 3, 6
 LORA = 'model.lora={rank: 2, alpha: 4, dropout: 0.1, targets: [attention.*, down]}'
-# A Llama small enough for seconds, with EMA, and a loss scale that overflows at first.
+# A Llama that trains in seconds, with EMA and a loss scale that overflows at first.
 SMALL = '''
 seed: 7
 device: cpu
@@ -55,7 +55,7 @@ class AgainstPyTorch(ProgramTest):
         self.weights = reference.base(reference.SIZES, seed=1)
         torch.save(self.weights, self.dir / 'base.bin')
         source = random.Random(4)
-        tokens = [1, 2]  # each follows from the two before it, most of the time
+        tokens = [1, 2]  # most of the time, each token follows from the two before it
         while len(tokens) < self.STEPS * self.BATCH * self.LENGTH + 1: tokens.append((3 * tokens[-1] + tokens[-2]) % 31 if source.random() < 0.8 else source.randrange(61))
         self.tokens = torch.tensor(tokens)
         (self.dir / 'tokens.bin').write_bytes(struct.pack(f'<{len(tokens)}H', *tokens))
@@ -96,13 +96,13 @@ trainer: {{max_epochs: 1, threads: 1, log_every_n_steps: 1}}
         self.assertDone(logits('--checkpoint', run))
         self.near(read(), wanted)
 
-        # Merged weights under the names of Hugging Face, without those of adapters.
+        # Writes merged weights under the names of Hugging Face, without the adapters' names.
         self.assertDone(npu_tool('weights', '--from', run, '--to', self.dir / 'merged.pt', '--as', 'hf'))
         merged = torch.load(self.dir / 'merged.pt', weights_only=True)
         self.assertEqual(set(merged), set(self.weights))
         self.near(reference.logits(merged, {}, 1, reference.SIZES, torch.tensor([list(map(int, text.split(',')))]))[0], wanted)
 
-        # The adapter alone: what Python trained, under the names of PEFT.
+        # Writes only the adapter, under PEFT's names, as Python training does.
         self.assertDone(npu_tool('weights', '--from', run, '--to', self.dir / 'adapter', '--as', 'peft'))
         written = tensors(self.dir / 'adapter' / 'adapter_model.safetensors')
         self.assertEqual(set(written), set(adapter))
@@ -121,7 +121,7 @@ trainer: {{max_epochs: 1, threads: 1, log_every_n_steps: 1}}
         self.assertDone(npu_tool('export', *named, '--weights', self.dir / 'base.bin', f'model.lora.from={self.dir}/adapter', '--to', self.dir / 'named.pt'))
         self.near(torch.jit.load(self.dir / 'named.pt')(torch.tensor([list(map(int, text.split(',')))]))[0], wanted)
 
-        # Exports compute the same, and know nothing of adapters.
+        # Exports compute the same, and contain no adapters.
         for file in ('m.onnx', 'm.pt'):
             with self.subTest(file):
                 if file.endswith('.onnx') and not has_onnxruntime(): self.skipTest(NO_ONNXRUNTIME)
@@ -171,7 +171,7 @@ class Runs(ProgramTest):
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self):
-        # Without clipping, since a chip that has no fp64 rounds the norm differently.
+        # Turns clipping off, because a chip without fp64 rounds the norm differently.
         for device in ('cpu', 'sim_npu'):
             self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', 'trainer.gradient_clip_val=0', f'dump.dir={self.dir}/dump_{device}')
         self.assertEqual(contents(self.dir / 'cpu')['model.safetensors'], contents(self.dir / 'sim_npu')['model.safetensors'])
@@ -188,7 +188,7 @@ class Runs(ProgramTest):
         plain = json.loads(self.assertDone(npu_tool('summary', self.text(), *sizes, '--json')))
         self.assertEqual(found['parameters'], plain['parameters'] + found['trainable_parameters'])
         checked = json.loads(self.assertDone(npu_tool('memory', self.text(), *sizes, lora, 'device=sim_npu', '--check', '4,24', '--json', cwd=self.dir)))
-        for row in checked: self.assertLess(abs(row['error']), 0.001)  # 2e-6
+        for row in checked: self.assertLess(abs(row['error']), 0.001)  # measured: 2e-6
 
     def test_images_with_a_new_head(self):
         small = ('model={name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8, qkv: split}', 'data={name: generated, train_size: 64, val_size: 16, batch_size: 8, num_workers: 0}', 'task={name: classifier}', 'trainer.max_steps=4')

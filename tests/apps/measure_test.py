@@ -15,7 +15,7 @@ from torch_npu_wheel import PACKAGES, PYTHON, needs_cann, needs_wheel, of_user
 USAGE, DATA, DISK, FAILED = 2, 3, 6, 7
 SHORT = ('trainer.max_epochs=1', 'precision=32-true')
 
-# Prints the aclnn functions that each operator launches.
+# Program that prints the aclnn functions that each operator launches.
 LAUNCHES = '''
 import ctypes, json
 import torch, torch_npu
@@ -81,13 +81,13 @@ class Measure(ProgramTest):
         self.assertEqual(recorded['peak_memory_of'], 'process')
         self.assertIn('peak memory of the process', out)
         self.assertIn('libtorch', recorded['environment'])
-        # a repetition has equal losses; its speed is not tested
+        # A repetition has equal losses. Its speed is not tested.
         again = self.json('baseline', config, *SHORT, f'output.dir={self.dir}/b', '--against', file, '--least-speed', '0.01', '--html', page)
         self.assertTrue(again['accuracy_passed'])
         self.assertEqual(again['mean_relative_loss'], 0)
         self.assertTrue((run_dir(self.dir / 'b') / 'baseline.json').exists())
         self.check_pages(page)
-        # another learning rate makes it another training run
+        # With another learning rate, it is another training run.
         worse = npu_tool('baseline', config, *SHORT, 'optimizer.lr=1', 'output.dir=""', '--against', file, '--least-speed', '0.01')
         self.assertEqual(worse[0], FAILED, worse[2])
         for word in ('accuracy: FAILED', 'optimizer.lr'): self.assertIn(word, worse[1])
@@ -99,14 +99,14 @@ class Measure(ProgramTest):
         self.assertFails(npu_tool('baseline', config, '--against', self.dir / 'none.json'), DATA, 'none.json')
         nowhere = npu_tool('baseline', config, '--out', self.dir / 'none' / 'b.json')
         self.assertFails(nowhere, DISK, 'b.json')
-        self.assertNotIn('epoch', nowhere[2])  # before the training
+        self.assertNotIn('epoch', nowhere[2])  # the error comes before the training
         (self.dir / 'x.json').write_text('{"loss": [1]}')
         self.assertFails(npu_tool('baseline', config, '--against', self.dir / 'x.json'), DATA, 'not a baseline', '--out')
         self.assertFails(npu_tool('baseline', config, '--least-speed', '2'), USAGE, '--against')
         self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.max_steps=2', 'output.dir=""', '--json'), USAGE, 'warm-up')
         self.assertFails(npu_tool('baseline', config, *SHORT, 'output.dir=""'), USAGE, '--out')
         self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.fast_dev_run=true', '--json'), USAGE, 'trainer.fast_dev_run=false')
-        # errors are reported before an endless training run
+        # Errors are reported before a training run that would never end.
         file, endless = self.dir / 'b.json', (*SHORT[1:], 'trainer.max_epochs=1000000', 'output.dir=""', '--against', self.dir / 'b.json')
         self.assertDone(npu_tool('baseline', config, *SHORT, 'output.dir=""', '--out', file))
         for option in ('--accuracy-drop', '--loss-rtol', '--least-speed'):
@@ -126,7 +126,7 @@ class Measure(ProgramTest):
         evidence = {item['item']: item['evidence'] for item in json.loads(out)['items']}
         self.assertEqual(evidence['the speed is sufficient'], "2 times the reference's")
         for item in ('losses and accuracy follow the reference', 'the speed is sufficient'): self.assertEqual(states[item], 'done', evidence[item])
-        # how long steps wait for data depends on this machine; this item decides the exit code
+        # How long steps wait for data depends on this machine, and this item decides the exit code.
         waits = states.pop('data loading keeps up with the device')
         self.assertIn(waits, ('done', 'not done'))
         self.assertEqual(code, 0 if waits == 'done' else FAILED, out + err)
@@ -152,12 +152,12 @@ class Measure(ProgramTest):
         self.assertFalse([row for row in document['rows'] if row.get('failure') and row['section'] != 'power'])
         with open(table, newline='') as rows: self.assertIn(['section', 'name', 'number', 'value'], list(csv.reader(rows)))
         self.check_pages(page)
-        # against itself: no difference
+        # A comparison with itself finds no difference.
         same = self.json('bench', '--compare', a, a)
         self.assertTrue(same['passed'])
         verdicts = {row['section']: row['verdict'] for row in same['rows']}
         self.assertEqual(verdicts['step'], 'no difference beyond the scatter')
-        self.assertEqual(verdicts['infer'], 'too few measurements for a verdict')  # of three
+        self.assertEqual(verdicts['infer'], 'too few measurements for a verdict')  # it has only three measurements
         slow = json.loads(a.read_text())
         for row in slow['rows']: row['seconds'] = [100 * s for s in row.get('seconds', [])]
         (self.dir / 'slow.json').write_text(json.dumps(slow))
@@ -172,7 +172,7 @@ class Measure(ProgramTest):
         document = self.json('bench', self.config(precision='32-true'), *what, '--out', a, '--html', page)
         sweep = [row for row in document['rows'] if row['section'] == 'infer-batch']
         self.assertEqual([row['batch'] for row in sweep], [1, 2, 4, 8, 16, 32, 64])
-        for row in sweep: self.assertAlmostEqual(row['latency_ms_p50'] * row['samples_per_s'] / 1e3, row['batch'], places=6)  # of one median
+        for row in sweep: self.assertAlmostEqual(row['latency_ms_p50'] * row['samples_per_s'] / 1e3, row['batch'], places=6)  # both are from one median
         for row in document['rows']:
             if row['section'] == 'loader' and not row.get('failure'): self.assertAlmostEqual(row['ms_per_batch'] * row['samples_per_s'] / 1e3, row['batch'], places=6)
         text = page.read_text()
@@ -193,7 +193,7 @@ class Measure(ProgramTest):
     def test_bench_takes_its_words(self):
         config = self.config(precision='32-true')
         quick = ('--steps', '2', '--warmup', '1', '--no-machine', '--no-phases', '--batch', '2')
-        self.assertIn('step', self.assertDone(npu_tool('bench', '--what', 'step', config, *quick)))  # the config is no section
+        self.assertIn('step', self.assertDone(npu_tool('bench', '--what', 'step', config, *quick)))  # a configuration file is not a section
         for wrong, word in ((('--image', '-5'), '-5'), (('--threads', '0'), '0'), (('--history', 'x.json'), '--html'),
                             (('--fuse',), '--what infer'), (('--activations', '--what', 'infer'), '--what step'),
                             (('--out', 'x', '--csv', './x'), 'two outputs'), (('--compare', 'a', 'b', '--steps', '3'), '--steps')):

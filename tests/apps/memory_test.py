@@ -34,7 +34,7 @@ class Memory(ProgramTest):
         self.assertEqual(sum(found['components'].values()), found['reserved'])
         self.assertEqual(found['largest_multiple_of_8'], found['largest_batch'] // 8 * 8)
         self.assertEqual(found['variants'], [])
-        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
+        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # no file was written
         self.assertEqual(result[2], '')
         again = json.loads(self.memory('--hbm', '256MiB', '--json', '--quick', f"data.batch_size={found['largest_batch']}")[1])
         self.assertTrue(again['fits'])
@@ -62,17 +62,17 @@ class Memory(ProgramTest):
 
     def test_the_largest_batch_is_found_and_proven(self):
         find = lambda *args: npu_tool('find-batch', self.vit(), *args, cwd=self.dir)
-        found = json.loads(self.assertDone(find('device=sim_npu', '--json')))  # with the memory in the file
+        found = json.loads(self.assertDone(find('device=sim_npu', '--json')))  # with the memory that the file gives
         self.assertEqual(found['batch_size'], json.loads(self.memory('--hbm', '96MiB', '--json', '--quick')[1])['largest_batch'])
         self.assertLessEqual(found['measured'], found['limit'])
         self.assertEqual((found['limit'], found['too_large'], found['multiple_of_8'] % 8), (96 << 20, [], 0))
         self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])
-        # the simulated card with this memory is the judge
+        # Judges by a run on the simulated card with this memory.
         train = lambda batch: train_app(self.vit('sim_npu'), f'data.batch_size={batch}', 'trainer.max_steps=2', 'trainer.limit_val_batches=0', f'output.dir={self.dir}/out')
         self.assertDone(train(found['batch_size']))
         self.assertEqual(train(found['batch_size'] * 3 // 2)[0], OUT_OF_MEMORY)
         self.assertRegex(self.assertDone(find('--hbm', '96MiB', 'device=sim_npu')), rf"data\.batch_size={found['batch_size']}, for 96\.0 MiB; tensors: .* predicted, .* measured in two steps")
-        predicted = json.loads(self.assertDone(find('--hbm', '96MiB', '--json')))  # without a card
+        predicted = json.loads(self.assertDone(find('--hbm', '96MiB', '--json')))  # without a card, only by prediction
         self.assertEqual((predicted['batch_size'], predicted['measured']), (found['batch_size'], None))
         self.assertFails(find(), USAGE, 'no card is here', '--hbm 32GiB')
         for card in (['--hbm', '1MiB'], ['device=sim_npu', 'sim_npu.hbm=1MiB']):
@@ -105,7 +105,7 @@ class Memory(ProgramTest):
             self.assertDone(train_app(self.vit('sim_npu'), '--nproc', '4', f'trainer.strategy={strategy}', f'output.dir={out}', *several))
             epoch, = json.loads((run_dir(out) / 'history.json').read_text())['epochs']
             error = found['allocated'] / epoch['peak_memory_bytes'] - 1
-            self.assertLess(abs(error), 0.001 if strategy == 'ddp' else 0.04, (strategy, found, epoch))  # 3e-7, and 0.026 in shards
+            self.assertLess(abs(error), 0.001 if strategy == 'ddp' else 0.04, (strategy, found, epoch))  # measured: 3e-7, and 0.026 in shards
         self.assertLessEqual(allocated['zero2'], allocated['zero1'])
         self.assertLess(allocated['zero1'], 0.9 * allocated['ddp'])
         low = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'precision=bf16-true', *several)))
@@ -129,7 +129,7 @@ class Memory(ProgramTest):
 
     def test_the_cpu_alone(self):
         result = self.memory('--json', '--quick', 'device=cpu')
-        self.assertEqual(result[2], '')  # libtorch complains of no older blocks
+        self.assertEqual(result[2], '')  # libtorch prints no warning about older blocks
         found = json.loads(self.assertDone(result))
         self.assertEqual(found['device'], 'cpu')
         for key in ('hbm', 'fits', 'largest_batch', 'largest_multiple_of_8', 'largest_power_of_two'): self.assertIsNone(found[key], key)

@@ -12,13 +12,13 @@ from programs import SOURCE, ProgramTest, main, npu_tool
 
 PEER = Peer(MODELS_PYTHON, transformers='import any_torchvision, numpy\nfrom transformers import GPT2LMHeadModel, LlamaForCausalLM', timm='import timm', peft='import peft')
 SCRIPT = SOURCE / 'tests/apps/python_sources.py'
-LIMIT = 1e-5  # of the largest logit
-TOKENS = '3,7,1,30,2,9,4,50'  # the text of python_sources.py
+LIMIT = 1e-5  # relative to the largest logit
+TOKENS = '3,7,1,30,2,9,4,50'  # the text that python_sources.py uses
 SIZES = ('model.vocab_size=96', 'model.context=64', 'model.layers=2', 'model.heads=4', 'model.dim=64')
 LLAMA = ('--model', 'llama', *SIZES, 'model.kv_heads=2', 'model.hidden=128', 'model.norm_eps=1e-6')
 GPT2 = ('--model', 'gpt2', *SIZES)
 VIT = ('--model', 'vit', '--num-classes', '10', 'model.image_size=32', 'model.patch_size=8', 'model.dim=32', 'model.depth=2', 'model.heads=2')
-# case of python_sources.py: model, file, further keys
+# case of python_sources.py -> model, file, further keys
 TEXTS = {'llama': (LLAMA, 'llama'), 'attention adapter': (LLAMA, 'llama', 'model.lora.from={dir}/attention'), 'rslora adapter': (LLAMA, 'llama', 'model.lora.from={dir}/rslora'),
          'nanogpt': (GPT2, 'nanogpt.pt'), 'nanogpt without biases': (GPT2, 'unbiased.pt', 'model.bias=false')}
 IMAGES = {'timm.pth.tar ema': (VIT, 'timm.pth.tar'), 'timm.pth.tar plain': (VIT, 'timm.pth.tar', 'model.weights_key=model'), 'old.pth': (VIT, 'old.pth')}
@@ -75,7 +75,7 @@ class ModelSources(ProgramTest):
         # The shapes do not show the number of heads.
         self.assertFails(npu_tool('export', *GPT2, 'model.heads=8', '--weights', self.files / 'nanogpt.pt', '--to', self.dir / 'x.pt'), 6, 'model_args.n_head is 4, model.heads is 8', 'model.heads=4')
         self.assertFails(npu_tool('export', *GPT2, '--weights', self.files / 'unbiased.pt', '--to', self.dir / 'x.pt'), 6, 'model.bias=false')
-        # A summary counts the parameters of the network, and knows the sizes of the model by the same keys.
+        # A summary counts the parameters of the network, and accepts the sizes of the model as the same keys.
         self.assertEqual(json.loads(self.assertDone(npu_tool('summary', 'model={name: llama, ' + ', '.join(k[6:].replace('=', ': ') for k in LLAMA[2:]) + '}', '--json')))['parameters'], made['parameters'])
 
 

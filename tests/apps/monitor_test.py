@@ -134,7 +134,7 @@ class Monitor(ProgramTest):
         for words in ('Norm of all gradients', 'Norms of activations in the last recorded window', 'Gradient norms that left their bands'):
             self.assertIn(words, page.read_text())
         header = (run / 'monitor.csv').read_text().splitlines()[0]
-        for text, words in ((f'{header}\n' + 'x' * 1_000_000, 'no gradients recorded'),  # an incomplete last row is being written
+        for text, words in ((f'{header}\n' + 'x' * 1_000_000, 'no gradients recorded'),  # an incomplete last row is still being written
                             (f'{header}\n' + 'x' * 1_000_000 + '\n', 'monitor.csv, line 2: cannot be read'), ('a,b\n', 'its first line'), ('', 'its first line')):
             (run / 'monitor.csv').write_text(text)
             self.assertIn(words, self.assertDone(npu_tool('report', run)))
@@ -150,7 +150,7 @@ class Monitor(ProgramTest):
         monitor = json.loads(out)['monitor']
         first = next((r, s) for r, s in zip(rows(a), rows(b)) if r != s)
         self.assertEqual((monitor['first_unequal']['what'], monitor['first_unequal']['name']), (first[0]['what'], first[0]['name']))
-        self.assertEqual((monitor['first_unequal']['attempt'], monitor['first_unequal']['what']), (3, 'weights'))  # the first after an update
+        self.assertEqual((monitor['first_unequal']['attempt'], monitor['first_unequal']['what']), (3, 'weights'))  # the first attempt after an update
         self.assertEqual(monitor['windows'], 3)
         table = self.dir / 'table.csv'
         self.assertDone(npu_tool('compare', a / 'monitor.csv', b / 'monitor.csv', '--csv', table))

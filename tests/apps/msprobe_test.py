@@ -80,7 +80,7 @@ class Msprobe(ProgramTest):
 
     def test_our_comparison_reads_their_dumps(self):
         (self.dir / 'train.py').write_text(TRAIN)
-        # msprobe takes checksums in threads of its own, so of operators that work in place (L1) they may be of the value afterwards
+        # msprobe computes checksums in threads of its own. For operators that work in place (L1), they may be of the later value.
         for task, level, summary in (('statistics', 'L1', 'statistics'), ('tensor', 'mix', 'statistics'), ('statistics', 'L0', 'md5')):
             dumps = [self.dir / f'{task}_{level}_{summary}_{name}' for name in ('a', 'b')]
             for dump in dumps:
@@ -114,7 +114,7 @@ class Msprobe(ProgramTest):
                 self.assertEqual(code, 0, result['summary'] + json.dumps(result['first_divergence']) + error)
                 calls = result['steps'][0]['calls']
                 self.assertEqual([i for c in calls for i in c['items'] if 'differs' in i['verdict']], [])
-                # the gradients that the layers give to their inputs, of which a value that feeds several has one from each
+                # Gradients that the layers pass to their inputs. A value that feeds several layers has one from each.
                 given = [i for c in calls if c['direction'] == 'backward' for i in c['items'] if i['side'] == 'output' and i['verdict'] in ('agrees', 'rounding')]
                 self.assertGreater(len(given), gradients)
                 both = [c['layer'] for c in calls if c['a'] and c['b'] and c['direction'] == 'forward']

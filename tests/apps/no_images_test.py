@@ -28,7 +28,7 @@ class NoImages(ProgramTest):
         self.assertGreater(self.data('memory', '--quick')['allocated'], 0)
         self.assertTrue(self.data('analyze', '--try', 'cpu')['passed'])
         self.assertGreater(self.data('summary')['parameters'], 0)
-        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
+        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # no file was written
 
     def test_bench_opens_the_data_only_for_sections_that_read_it(self):
         found = self.data('bench', '--what', 'step,infer', '--batch', '2', '--steps', '1', '--warmup', '1', '--infer-steps', '1', '--no-machine')

@@ -48,7 +48,7 @@ class NpuRanks(ProgramTest):
         self.assertIn('data parallel over HCCL, native sums', result[1] + result[2])
         self.assertEqual(self.rows(one), self.rows(many))
         self.assertGreater(len(set(self.rows(one))), 3)
-        if strategy != 'zero3':  # whose weights are in a file of each rank
+        if strategy != 'zero3':  # zero3 saves its weights in a file per rank
             weights = [contents(self.dir / name)['model.safetensors'] for name in (one, many)]
             self.assertEqual(*(hashlib.sha256(repr(of).encode()).hexdigest() for of in weights))
         return self.rows(many)
@@ -80,14 +80,14 @@ class NpuRanks(ProgramTest):
         words = ('dist.reduction=ordered', 'trainer.gradient_clip_val=0.5')
         for transport in ('gloo', 'hccl'): calls = self.over(transport, 'ordered', *words)
         self.same_bits('ordered', 'model.safetensors', 'optimizer.safetensors')
-        # Several buckets in each of 3 steps, on two ranks.
+        # There are several buckets in each of 3 steps, on two ranks.
         exchanges = calls['HcclAlltoAll'] + calls['HcclAlltoAllV']
         self.assertEqual((exchanges, exchanges % 6, calls['HcclAllReduce']), (calls['HcclAllGather'], 0, 0), calls)
         self.assertGreater(exchanges, 6)
 
     @in_full
     def test_sums_of_the_transport_are_the_default_and_ordered_ones_are_where_their_bits_are_needed(self):
-        self.assertEqual(set(self.over('hccl', 'native')), {'HcclAllReduce', 'HcclBroadcast'})  # weights at the start
+        self.assertEqual(set(self.over('hccl', 'native')), {'HcclAllReduce', 'HcclBroadcast'})  # the broadcast sends the initial weights
         groups = self.train('groups', 'dist.preset=communication', 'dist.group_size=2', 'dist.check_every=1', nproc=4, SIM_CANN_CALLS=str(self.dir / 'calls'))
         self.assertDone(groups)
         self.assertIn('2 groups of 2 ranks add inside', groups[1] + groups[2])
@@ -199,7 +199,7 @@ class NpuRanks(ProgramTest):
         self.assertIn(code, (3, 4, 9), out + err)
         self.assertRegex(err, 'rank 1 of 2 .*ended with exit code 3|rank 1 has ended|rank 0 of 2 .*lost contact')
 
-    @in_full  # the launcher waits before it kills the rank that hangs
+    @in_full  # slow: the launcher waits before it kills the rank that hangs
     def test_a_collective_that_hangs_ends_with_the_timeout(self):
         self.assertFails(self.fault('hang'), 4, 'HcclAllReduce: rank 0 waited 4 s for rank 1', 'ACL stream synchronize failed')
 

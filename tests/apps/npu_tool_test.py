@@ -17,7 +17,7 @@ class NpuTool(ProgramTest):
         self.assertEqual(self.json('summary', '--model', 'vit_b16')['parameters'], 86567656)
         self.assertIn('layer4', self.assertDone(npu_tool('summary', '--model', 'resnet18')))
         small = self.json('summary', '--model', 'resnet50', '--image', '64')
-        classifier = 2 * 2048 * 1000  # the only layer whose work does not grow with the image
+        classifier = 2 * 2048 * 1000  # the classifier is the only layer whose work does not grow with the image
         self.assertEqual(resnet['flops_per_image'] - classifier, (224 / 64)**2 * (small['flops_per_image'] - classifier))
         self.assertFails(npu_tool('summary', '--model', 'resnet51'), 2, 'resnet50')
 
@@ -88,7 +88,7 @@ class NpuTool(ProgramTest):
             self.assertIn('a vit with the names of', predict(made, self.dir / 'b.npy'))
             self.assertEqual((self.dir / 'a.npy').read_bytes(), (self.dir / 'b.npy').read_bytes(), naming)
             source, trained = made, naming
-        # Another image size: twice as many patches in each direction.
+        # Loads for another image size, with twice as many patches in each direction.
         document = self.json('weights', '--from', self.dir / 'timm.pt', *vit, 'model.patch_size=8', 'model.image_size=64', '--to', self.dir / '64.safetensors')
         self.assertTrue(document['fits'])
         self.assertEqual(self.json('weights', '--from', self.dir / '64.safetensors')['elements'] - self.json('weights', '--from', made)['elements'], 48 * 32)
@@ -129,7 +129,7 @@ class NpuTool(ProgramTest):
         self.assertEqual((document['steps'], document['different_when_repeated'], document['different_with_other_workers']), (2, [], []))
         self.assertRegex(document['digest'], '^[0-9a-f]{16}$')
         self.assertEqual(self.json(*run, 'data.mixup_alpha=0.4', '--other-workers', '0')['digest'], document['digest'])
-        for other in ('seed=8', 'data.mixup_alpha=0'):  # the digest is of this run and of no other
+        for other in ('seed=8', 'data.mixup_alpha=0'):  # the digest belongs only to this run
             self.assertNotEqual(self.json(*run, 'data.mixup_alpha=0.4', other)['digest'], document['digest'], other)
         said = self.assertDone(npu_tool(*run))
         self.assertIn('determinism verified: two runs of 2 steps and one with different loader workers are equal', said)

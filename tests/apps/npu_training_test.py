@@ -8,7 +8,8 @@ from torch_npu_wheel import needs_cann, of_user
 
 SHORT = ('data.train_size=160', 'data.val_size=32', 'data.batch_size=16', 'data.num_workers=0', 'trainer.max_epochs=-1', 'trainer.max_steps=20',
          'trainer.threads=1', 'trainer.log_every_n_steps=1', 'trainer.num_sanity_val_steps=0', 'rng=portable', 'deterministic=true', 'lr_scheduler={}')
-# The shipped configurations, smaller. A BatchNorm over few samples and Adam's first steps enlarge a rounding, so ResNet trains with SGD.
+# The shipped configurations, made smaller. A BatchNorm over few samples and the first steps of Adam enlarge a rounding, so ResNet trains
+# with SGD.
 CONFIGS = {
     'resnet': ('quickstart', 'model={name: resnet18, stem: small}', 'data.image_size=16', 'optimizer={name: sgd, lr: 0.002}', 'model.fused_kernels=false'),
     'vit': ('vit_tiny_cifar10', 'data={name: generated}', 'model.depth=2', 'model.dim=48', 'model.fused_kernels=false'),
@@ -16,7 +17,7 @@ CONFIGS = {
     'bert': ('bert_tiny', 'data.context=32', 'optimizer.lr=0.001'),
     'clip': ('clip_tiny', 'data.context=32'),
 }
-# Every fourth scale overflows, far from the largest one that does not: no rounding decides.
+# Every fourth scale overflows, and is far from the largest one that does not, so that rounding does not decide.
 OVERFLOWS = 'grad_scaler={init_scale: 16777216, growth_interval: 3, growth_factor: 4096, backoff_factor: 0.000244140625}'
 
 
@@ -45,7 +46,7 @@ class NpuTraining(ProgramTest):
             self.assertAlmostEqual(a[1], b[1], delta=tolerance, msg=f'{network} {precision} {a[0]}')
         return npu
 
-    @in_full  # tests/apps/torch_npu_test.py has a short one
+    @in_full  # tests/apps/torch_npu_test.py has a short form
     def test_fp32_has_the_losses_of_the_cpu(self):
         for network in CONFIGS:
             with self.subTest(network): self.compare(network, '32-true', 1e-5)
@@ -95,7 +96,7 @@ class NpuTraining(ProgramTest):
     @in_full
     def test_clipping_averages_and_accumulation_are_those_of_the_cpu(self):
         self.compare('vit', '32-true', 1e-5, 'trainer.gradient_clip_val=0.5', 'ema={enabled: true, decay: 0.9}', 'trainer.accumulate_grad_batches=2')
-        for part in ('model', 'ema'):  # validations are of the averages
+        for part in ('model', 'ema'):  # validations use the averages
             self.assertTrue((run_dir(self.dir / 'vit_32-true_npu_') / f'checkpoints/last/{part}.safetensors').exists())
 
     @in_full

@@ -13,7 +13,7 @@ EMPTY = BIN.parent / 'tests' / 'unfit_libraries' / 'empty.so'
 NOTHING_LEFT = 'left: 0 models, 0 descriptions, 0 data sets, 0 buffers, 0 blocks, 0 contexts, 0 devices'
 SIZE = 32
 
-# Writes the description of an offline model from what ATC gets.
+# Stands for ATC: writes the description of an offline model from the arguments.
 ATC = '''#!/usr/bin/env python3
 import re, sys
 given = dict(word.split('=', 1) for word in sys.argv[1:])
@@ -88,17 +88,17 @@ class OfflineModels(ProgramTest):
         wanted = [expected(c, mean, std) for c in ((10, 100, 200), (255, 0, 7), (90, 91, 92))]
         om = self.dir / 'm.om'
         self.assertIn('aipp', om.read_text())
-        # With the bytes of the images, in batches of 2 and 1.
+        # Reads the images as bytes, in batches of 2 and 1.
         self.assertClose(self.logits('--om', om, *self.images), wanted)
         calls = self.trace.read_text()
         self.assertEqual([line.split()[1] for line in calls.splitlines() if line.startswith('aclmdlSetDynamicBatchSize')], ['2', '1'])
         self.assertEqual(calls.splitlines()[-1], NOTHING_LEFT)
-        # The same by the normalisation of the transforms: without AIPP, in fp32 and fp16.
+        # Gives the same without AIPP, with the normalisation of the transforms, in fp32 and fp16.
         for kind, delta in ((0, 2e-5), (1, 4e-3)):
             (self.dir / 'm.om').write_text(f'input input {kind} -1 3 {SIZE} {SIZE}\noutput output 0 -1 10\nbatches 1 2\n')
             for row, other in zip(self.logits('--om', om, *self.images), wanted):
                 for a, b in zip(row, other): self.assertAlmostEqual(a, b, delta=delta * max(1, abs(b)))
-        # Names and numbers from the checkpoint instead of the file next to the model.
+        # Takes names and numbers from the checkpoint instead of the file next to the model.
         (self.dir / 'm.onnx').rename(self.dir / 'elsewhere.onnx')
         document = json.loads(self.assertDone(self.predict('--om', om, '--checkpoint', run, '--json', '--top', '3', self.images[0])))
         top = document['predictions'][0]['top']
@@ -118,7 +118,7 @@ class OfflineModels(ProgramTest):
         om = self.dir / 'm.om'
         rows = self.logits('--om', om, large, self.images[0])
         self.assertClose(rows[:1], rows[1:])
-        # A gradient shows the interpolation: that of predict --checkpoint, which reads the same pixels.
+        # A gradient shows the interpolation, which must be that of predict --checkpoint, which reads the same pixels.
         pixels = bytes(v for y in range(48) for x in range(48) for v in (5 * x, 5 * y, 255 - 2 * x - 2 * y))
         (self.dir / 'ramp.png').write_bytes(png_of(48, pixels))
         by_metadata = self.logits('--om', om, self.dir / 'ramp.png')
@@ -126,12 +126,12 @@ class OfflineModels(ProgramTest):
         self.assertClose(self.logits('--om', om, '--checkpoint', run, self.dir / 'ramp.png'), by_metadata)
 
     def test_options_in_place_of_files(self):
-        om = self.om(f'input input 0 2 3 {SIZE} {SIZE}\noutput output 1 2 10\n')  # outputs in fp16
+        om = self.om(f'input input 0 2 3 {SIZE} {SIZE}\noutput output 1 2 10\n')  # the outputs are fp16
         mean, std = [0.5, 0.25, 0.125], [0.5, 0.25, 1]
         names = self.dir / 'names.txt'
         names.write_text(''.join(f'kind {k}\r\n' for k in range(10)))
         options = ('--mean', '0.5,0.25,0.125', '--std', '0.5,0.25,1')
-        rows = self.logits('--om', om, *options, *self.images)  # 3 images in batches of 2
+        rows = self.logits('--om', om, *options, *self.images)  # 3 images, in batches of 2
         for row, colour in zip(rows, ((10, 100, 200), (255, 0, 7), (90, 91, 92))):
             for a, b in zip(row, expected(colour, mean, std)): self.assertAlmostEqual(a, b, delta=5e-3)
         self.assertEqual(len(rows), 3)

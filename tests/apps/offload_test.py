@@ -7,7 +7,7 @@ from programs import BIN, FULL, ProgramTest, contents, main, npu_tool, run_dir, 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors']
 OFFLOAD = 'dist.offload=optimizer'
 
-# 9 steps of 2 micro-batches of 8 samples, the last one of an epoch of 8 and 3: with two ranks a rank has a short one.
+# 9 steps of 2 micro-batches of 8 samples, of which the last one in an epoch has 8 and 3: with two ranks, one rank has a short micro-batch.
 TINY = '''
 seed: 7
 device: sim_npu
@@ -48,7 +48,7 @@ class Offload(ProgramTest):
         offloaded = self.train('single', OFFLOAD)
         self.assertIn('the optimizer computes on the host', offloaded[3])
         self.assertEqualRuns(whole, offloaded, 'single')
-        for strategy in ('ddp', 'zero1', 'zero2', 'zero3') if FULL else ('ddp', 'zero3'):  # the other cases have the others
+        for strategy in ('ddp', 'zero1', 'zero2', 'zero3') if FULL else ('ddp', 'zero3'):  # other cases cover the other strategies
             self.assertEqualRuns(whole, self.train(strategy, OFFLOAD, f'trainer.strategy={strategy}', nproc=2), strategy)
 
     def test_low_precisions_with_skipped_steps_also_interrupted(self):

@@ -5,7 +5,7 @@ import unittest
 
 from programs import BIN, FULL, ONNX_PYTHON, ProgramTest, main, npu_tool, run
 
-# Prints {model: largest difference relative to the largest output, or an error} as JSON.
+# Program that prints {model: largest difference relative to the largest output, or an error} as JSON.
 JUDGE = '''
 import json, pathlib, sys
 import numpy, onnx, onnxruntime
@@ -65,11 +65,11 @@ class Onnx(ProgramTest):
                    'internvl': [*decoder, 'model.kv_heads=1', 'model.hidden=96', 'model.vision_layers=2', 'model.vision_dim=32', 'model.vision_heads=2', 'model.image_size=56', 'model.image_token=5'],
                    'glm': [*decoder, 'model.bos_token=5', 'model.gmask_token=4', 'model.mask_token=3'], 'llama': [*decoder, 'model.kv_heads=1', 'model.hidden=96'], 'qwen': [*decoder, 'model.kv_heads=1', 'model.hidden=96']}
         keys = lambda name: smaller[name if name in smaller else name.split('_')[0].rstrip('0123456789')]
-        models = [name for name in registered_models() if name != 'torchscript']  # it has the network of a file
-        alike = ('resnet34', 'resnet101', 'resnet152', 'vit', 'vit_b16_ascend', 'vit_b32', 'vit_l16', 'vit_small', 'vit_tiny')  # the same layers as others, in other numbers and sizes
+        models = [name for name in registered_models() if name != 'torchscript']  # its network comes from a file
+        alike = ('resnet34', 'resnet101', 'resnet152', 'vit', 'vit_b16_ascend', 'vit_b32', 'vit_l16', 'vit_small', 'vit_tiny')  # these have the same layers as others, in other numbers and sizes
         if not FULL: models = [name for name in models if name not in alike]
         self.assertGreater(len(models), 10)
-        # The operators of a family are the same: the large ones of it at one opset.
+        # Networks of a family have the same operators, so the large ones are tested at one opset.
         everywhere = [('fp32', 15, 1e-5), ('fp32', 17, 1e-5), ('fp32', 20, 1e-5), ('fp16', 17, 2e-3)]
         for name in models:
             for dtype, opset, tolerance in everywhere if name in ('resnet18', 'vit_tiny_cifar10') else everywhere[1:2]:

@@ -26,7 +26,7 @@ GROUPS = 'no_decay: true, layer_decay: 0.75, groups: [{match: heads, lr_mult: 2}
 ELEMENTWISE = {'sgd': 'dampening: 0.5, weight_decay: 0.1', 'adam': 'amsgrad: true', 'adamw': 'amsgrad: true', 'rmsprop': 'momentum: 0.9, centered: true', 'adagrad': 'lr_decay: 0.1',
                'adadelta': 'weight_decay: 0.1', 'lion': 'weight_decay: 0.1'}
 WHOLE = {'adafactor': 'weight_decay: 0.1', 'muon': 'adamw: [conv_proj, heads]'}
-FOLLOWS = '{name: plateau, monitor: train/loss, mode: max, patience: 0}'  # the loss falls, so the rate does, too
+FOLLOWS = '{name: plateau, monitor: train/loss, mode: max, patience: 0}'  # the loss falls, and therefore the rate, too
 
 
 class Optimizers(ProgramTest):
@@ -58,7 +58,7 @@ class Optimizers(ProgramTest):
                              f'[{name}] needs complete parameters', 'allowed with it: trainer.strategy=single or ddp')
 
     def test_each_resumes_to_the_bit(self):
-        # 3 steps an epoch: the plateau has counted before the checkpoint, and lowers the rate after it
+        # An epoch has 3 steps: the plateau has counted before the checkpoint, and lowers the rate after it.
         everything = ELEMENTWISE | WHOLE
         for name, options in (everything if FULL else {'muon': WHOLE['muon']}).items():
             with self.subTest(name):

@@ -9,7 +9,7 @@ from peers import Peer, python_of
 from programs import BIN, SOURCE, ProgramTest, in_full, main, npu_tool, run
 from torch_npu_wheel import PYTHON, needs_cann, of_user
 
-PEERS = next(iter((SOURCE / '.venv/models/lib').glob('python*/site-packages')), None)  # timm and transformers
+PEERS = next(iter((SOURCE / '.venv/models/lib').glob('python*/site-packages')), None)  # folder of timm and transformers
 PROBE = next(iter((SOURCE / '.venv/msprobe/lib').glob('python*/site-packages')), None)
 OWN = BIN.parent / 'tests/own_networks'
 PACKAGES = {'msprobe': 'import msprobe.pytorch', 'torchvision': 'import any_torchvision, numpy, PIL.Image\nfrom torchvision import models',
@@ -34,7 +34,8 @@ MODELS = {'residual': '{{name: residual, weights: {0}/weights.pth}}',
           'resnet18': '{{name: resnet18, num_classes: 2, fused_kernels: false, weights: {0}/weights.pth}}',
           'vit': '{{name: vit_tiny_cifar10, dim: 64, depth: 2, heads: 2, patch_size: 8, num_classes: 2, weights: {0}/weights.pth}}',
           'gpt2': '{{name: gpt2_tiny, vocab_size: 48, context: 16, layers: 2, heads: 2, dim: 64, weights: {0}/weights}}'}
-# Step, cause and words of the finding; its layer is the fault's place in python_dumps.py, unless another one is given for a network.
+# Step, cause and words of the finding. The layer is the one that has the fault in python_dumps.py, unless another one is given for a
+# network.
 FINDINGS = {'eps': (0, 'layer', 'eps'), 'weight': (0, 'weights', 'initial weights or checkpoints'), 'momentum': (1, 'optimizer', 'different momentum'),
             'padding': (0, 'layer', 'produces outputs'), 'dropout': (0, 'before', 'dropout'), 'lr': (0, 'optimizer', r'learning rates: A.s updates are 0\.(49|50?)\d* times B.s'),
             'buffer': (0, 'layer', 'running statistics'), 'input': (0, 'input', 'begin with different data'), 'bf16': (0, 'layer', 'bf16'),
@@ -46,7 +47,7 @@ OF_GRADIENTS = (1, 'gradient', 'zero_grad')
 @unittest.skipUnless(PEER.has('msprobe', 'torchvision', 'timm', 'transformers'),
                      'msprobe, torchvision, timm or transformers is not installed (scripts/setup --dev)')
 class PeerDumps(ProgramTest):
-    peer, device, env = PEER, 'sim_npu', None  # a device that computes elsewhere than PyTorch, so that rounding differs
+    peer, device, env = PEER, 'sim_npu', None  # this device computes in another way than PyTorch, so that rounding differs
 
     def python(self, *args):
         code, said, error = self.peer.run(SCRIPT, *args, cwd=self.dir)
@@ -71,7 +72,7 @@ class PeerDumps(ProgramTest):
         faults = [f for f in places if faults is None or f in faults]
         whole = {'statistics': ['none', *(f for f in faults if f != 'input')], 'tensor': ['none', *(f for f in faults if f == 'input')]}
         for task, list_of in whole.items():
-            if task == 'tensor' and len(list_of) == 1: continue  # an exchange of inputs leaves their statistics
+            if task == 'tensor' and len(list_of) == 1: continue  # exchanged inputs have the same statistics
             self.python('dump', network, network, task, *list_of)
             for form in forms:
                 ours = self.ours(network, form, task)
@@ -106,8 +107,8 @@ class PeerDumps(ProgramTest):
         ours, theirs = self.ours('residual', 'nn', 'debug'), {fault: self.dir / f'residual/theirs_debug_{fault}' for fault in ('none', 'eps')}
         code, out, error = npu_tool('compare', ours, theirs['none'], '--steps', '0,1', '--json')
         self.assertEqual(code, 0, out + error)
-        self.assertEqual([len(step['calls']) for step in json.loads(out)['steps']], [4, 4])  # two values and their gradients
-        code, out, error = npu_tool('compare', ours, theirs['eps'], '--json')  # in a batch norm between the two
+        self.assertEqual([len(step['calls']) for step in json.loads(out)['steps']], [4, 4])  # two values, each with its gradient
+        code, out, error = npu_tool('compare', ours, theirs['eps'], '--json')  # a fault in the batch norm between the two
         found = json.loads(out)['first_divergence']
         self.assertEqual((code, found['step'], found['layer']), (7, 0, 'pooled'), out + error)
         (folder,) = (theirs['none'] / 'step0').iterdir()
@@ -145,9 +146,9 @@ class PeerDumpsOfNpus(PeerDumps):
     peer = Peer(PYTHON, env=of_user(PYTHONPATH=f'{PEERS}:{PROBE}', PEER_DEVICE='npu'), torch_npu='import torch_npu', **PACKAGES)
     device, env = 'npu', of_user()
 
-    def test_tensors_of_an_npu(self): self.check('residual', ('nn',), ('eps', 'input'))  # an exchange of inputs is found in tensors alone
+    def test_tensors_of_an_npu(self): self.check('residual', ('nn',), ('eps', 'input'))  # only tensors show exchanged inputs
 
-    # The GELU of transformers, a formula, and torch_npu's operator differ by 8e-5, which is reported in place of smaller faults.
+    # The GELU of transformers, which is a formula, differs by 8e-5 from torch_npu's operator. That is reported in place of smaller faults.
     test_gpt2_of_transformers = test_every_fault_in_gpt2_of_transformers = None
 
 

@@ -4,7 +4,7 @@ import json
 from programs import BIN, SOURCE, ProgramTest, main, npu_tool
 
 USAGE, DATA, CHECK_FAILED = 2, 3, 7
-POINTS = SOURCE / 'tests' / 'fixtures' / 'plan_points.csv'  # of benchmarks/plan_points.py, with MEASURED, on 2 cores
+POINTS = SOURCE / 'tests' / 'fixtures' / 'plan_points.csv'  # written by benchmarks/plan_points.py with MEASURED, on 2 cores
 MEASURED = '''
 device: cpu
 precision: 32-true
@@ -48,7 +48,7 @@ class Plan(ProgramTest):
         # Forward and backward passes have three times the FLOPs of a forward pass, at 40 % of the peak.
         computed = 3 * found['flops_per_sample'] * 16 / (0.4 * 10e12)
         self.assertGreater(alone['compute_s'], computed)
-        self.assertLess(alone['compute_s'], computed + 1e-4)  # the optimizer
+        self.assertLess(alone['compute_s'], computed + 1e-4)  # the rest is the optimizer
         for n in (1, 2, 8):
             self.assertEqual(sum(s['best'] for s in found['steps'] if s['ranks'] == n), 1)
         for s in found['steps']:
@@ -67,7 +67,7 @@ class Plan(ProgramTest):
         slower = self.planned('--ranks', '8', '--link', '1GB/s,5us', *GIVEN[4:], '--no-memory')
         self.assertEqual({s['memory'] for s in slower['steps']}, {0})
         self.assertGreater(at(slower['steps'], 8, 'ddp')['step_s'], at(found['steps'], 8, 'ddp')['step_s'])
-        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
+        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # no file was written
 
     def test_text(self):
         result = self.plan('--ranks', '8', *GIVEN[2:], '--memory', '64GB')
@@ -99,7 +99,7 @@ class Plan(ProgramTest):
                         min(s['step_s'] for s in without['steps'] if s['ranks'] == 64))
         for value, size in (('4', 4), ('auto', 8)):
             self.assertEqual({s['group_size'] for s in self.planned(*given, f'dist.group_size={value}')['steps']}, {size})
-        # With the memory of a rank.
+        # Adds the memory of a rank.
         fits = self.planned('--ranks', '4', *GIVEN[2:], '--memory', '64GB', 'dist.preset=communication', 'dist.group_size=2')
         self.assertEqual([s['strategy'] for s in fits['steps']], ['ddp', 'zero1', 'zero2'])
         for s in fits['steps']: self.assertGreater(s['memory'], 1 << 20)
@@ -129,7 +129,7 @@ class Plan(ProgramTest):
         fit = found['fit']
         self.assertEqual([s['fitted'] for s in fit['steps']], [True, True, True, False, False])
         for s in fit['steps']: self.assertAlmostEqual(s['error'], s['predicted_s'] / s['measured_s'] - 1, places=9)
-        for s in fit['steps'][:3]: self.assertLess(abs(s['error']), 0.005)  # 0.001: as many rates as steps
+        for s in fit['steps'][:3]: self.assertLess(abs(s['error']), 0.005)  # measured: 0.001; there are as many rates as steps
         unfitted = [abs(s['error']) for s in fit['steps'][3:]]
         self.assertAlmostEqual(fit['mean_error'], sum(unfitted) / 2, places=9)
         self.assertAlmostEqual(fit['largest_error'], max(unfitted), places=9)
@@ -145,12 +145,12 @@ class Plan(ProgramTest):
         fit = json.loads(result[1])['fit']
         errors = [abs(s['error']) for s in fit['steps'] if not s['fitted']]
         self.assertEqual((len(fit['steps']), len(errors)), (58, 49))
-        self.assertLess(fit['mean_error'], 0.075)  # 0.057
-        self.assertGreaterEqual(sum(e < 0.15 for e in errors), 46)  # 47
+        self.assertLess(fit['mean_error'], 0.075)  # measured: 0.057
+        self.assertGreaterEqual(sum(e < 0.15 for e in errors), 46)  # measured: 47
         of_groups = [abs(s['error']) for s in fit['steps'] if 'group_size' in s['step']]
         self.assertEqual(len(of_groups), 12)
-        self.assertLess(sum(of_groups) / 12, 0.06)  # 0.038, fitted to steps without groups
-        self.assertLess(max(of_groups), 0.15)  # 0.115
+        self.assertLess(sum(of_groups) / 12, 0.06)  # measured: 0.038; fitted to steps without groups
+        self.assertLess(max(of_groups), 0.15)  # measured: 0.115
 
     def test_mistakes(self):
         for args, words in (((), 'nothing to plan'),

@@ -14,7 +14,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ['NPU_TRAIN_BIN'])
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-# Signals that the programs handle, and those that decide how they wait for their children.
+# Signals that the programs handle, and signals that decide how they wait for their children.
 OF_PROGRAMS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGCHLD)
 
 
@@ -30,7 +30,7 @@ def keep_inherited_signals():
 
 keep_inherited_signals()  # every driver imports this file before it starts a process
 
-# A network small enough for seconds, with every kind of state: dropout, EMA, loss scaling that overflows at first.
+# A network that trains in seconds, with every kind of state: dropout, EMA, a loss scale that overflows at first.
 SMALL = '''
 seed: 7
 device: cpu
@@ -46,7 +46,7 @@ checkpoint: {{every_n_train_steps: 4, save_top_k: 1}}
 '''
 
 
-# A small network whose ranks have several buckets; a test adds its section `trainer`.
+# A small network whose ranks have several buckets. A test adds the section `trainer`.
 NPU_RANKS = '''
 seed: 7
 device: npu
@@ -72,7 +72,7 @@ def train_app(*args, **kw): return run(BIN / 'train_app', *args, **kw)
 def npu_tool(*args, **kw): return run(BIN / 'npu_tool', *args, **kw)
 
 
-# The Python with onnxruntime, which npu_tool runs too: NPU_TRAIN_ONNX_PYTHON, .venv/onnx (scripts/setup --dev), or this one.
+# The Python with onnxruntime that npu_tool runs, too: NPU_TRAIN_ONNX_PYTHON, .venv/onnx (scripts/setup --dev), or this one.
 OWN_ONNX = SOURCE / '.venv/onnx/bin/python'
 ONNX_PYTHON = os.environ.get('NPU_TRAIN_ONNX_PYTHON') or (str(OWN_ONNX) if OWN_ONNX.exists() else sys.executable)
 os.environ['NPU_TRAIN_ONNX_PYTHON'] = ONNX_PYTHON
@@ -180,7 +180,7 @@ def row_major(memory, sizes, strides):
     if own == strides or not memory: return memory
     out = bytearray(memory)
     source, to = (memoryview(m).cast({1: 'B', 2: 'H', 4: 'I', 8: 'Q'}[len(memory) // math.prod(sizes)]) for m in (memory, out))
-    longest = sizes.index(max(sizes))  # its elements are copied at once
+    longest = sizes.index(max(sizes))  # copied all at once
     places = [(0, 0)]
     for d, extent in enumerate(sizes):
         if d != longest: places = [(a + i * strides[d], b + i * own[d]) for a, b in places for i in range(extent)]
@@ -194,7 +194,7 @@ def checkpoints(out):
     found = []
     for path in pathlib.Path(out).glob('*/version_0/checkpoints/epoch=*/manifest.json'):
         try: found.append(json.loads(path.read_text()) | {'folder': path.parent.name})
-        except FileNotFoundError: pass  # a running program has just removed it
+        except FileNotFoundError: pass  # a running program has removed it just now
     return sorted(found, key=lambda m: m['batches_seen'])
 
 

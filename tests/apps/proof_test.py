@@ -36,7 +36,7 @@ class Budget(ProgramTest):
         self.ran({'io.npy': 40.0, 'apps.long': 200.0, 'apps.grown': 90.0, 'io.short': 0.4})
         self.assertDone(self.budget('--record'))
         self.assertNotIn('io.short', (self.dir / '.ci/budget.tsv').read_text())
-        # Everything takes twice as long, and one test ten times.
+        # Everything takes twice as long, and one test takes ten times as long.
         (self.dir / 'build/Testing/phases.tsv').write_text('install\t100\nbuild\t1400\ntests\t1800\n')
         self.ran({'io.npy': 80.0, 'apps.long': 400.0, 'apps.grown': 900.0})
         code, out, err = self.budget('--limit', '3000')
@@ -89,7 +89,7 @@ class Prove(ProgramTest):
         self.assertIn('compiler.aarch64: good', self.assertDone(self.prove(*only)))
         self.assertRegex(self.page(), r'\| `compiler.aarch64` \| .* \| the kernels compile and produce the same bits \| \d+ \| `\w{7}` \| \d+ cores, .* \|\n')
         (self.dir / 'other.md').write_text('1')
-        self.commit()  # of a file on which the proof does not depend, and of the page itself
+        self.commit()  # changes only a file on which the proof does not depend, and the page itself
         self.assertDone(self.prove(*only))
         self.assertEqual(self.calls(), 1)
         self.assertDone(self.prove(*only, '--again'))

@@ -11,7 +11,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 TOKENS = {'bos_token': '<s>', 'eos_token': '</s>', 'pad_token': '<pad>'}
 CHATML = '''{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}{% endif %}{{
 '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}'''
-# Newer ChatML: white space control, slices, tests, a namespace, tools, and the search for the last question.
+# Newer ChatML: white space control, slices, tests, a namespace, tools, and a search for the last question.
 QWEN3 = '''{%- if tools %}
     {{- '<|im_start|>system\\n# Tools\\n' }}
     {%- for tool in tools %}
@@ -147,7 +147,7 @@ MISTRAL = '''{%- if messages[0]["role"] == "system" %}
 GEMMA = '''{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}{% for message in messages %}{% if (message['role'] == 'assistant') %}{%
 set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}{%
 if add_generation_prompt %}{{'<start_of_turn>model\\n'}}{% endif %}'''
-# The language itself.
+# Unusual forms of the language itself.
 ODD = '''{#- a comment -#}
   {% if true %}
     indented
@@ -177,7 +177,7 @@ CHATS = [
 
 def rendered(template, chat, prompt):
     try:
-        # As apply_chat_template() does it.
+        # Renders as apply_chat_template() does.
         return render_jinja_template(conversations=[chat], chat_template=template, add_generation_prompt=prompt, **TOKENS)[0][0]
     except Exception as e:
         print(type(e).__name__, e, file=sys.stderr)

@@ -22,7 +22,7 @@ DEVICE = os.environ.get('PEER_DEVICE', 'cpu')
 if DEVICE == 'npu': import torch_npu  # noqa: E402, F401
 
 BATCH, BATCHES, SIDE, CLASSES, CONTEXT, TOKENS = 8, 3, 32, 2, 16, 48
-STEPS = {'momentum': 3}  # two for the others
+STEPS = {'momentum': 3}  # number of steps; two for the other faults
 RATE = {'gpt2': 0.01, 'vit': 0.01}
 
 
@@ -81,7 +81,7 @@ def network(name):
     torch.manual_seed(0)
     net = NETWORKS[name]()
     for p in net.parameters():
-        if p.dim() == 1: p.data.add_(torch.randn_like(p) * 0.1)  # no two layers alike
+        if p.dim() == 1: p.data.add_(torch.randn_like(p) * 0.1)  # so that no two layers are equal
     if name == 'vit': nn.init.normal_(net.head.weight, std=0.02)
     return net.train()
 
@@ -144,7 +144,7 @@ def plant(net, name, fault):
     if fault == 'padding': layer.padding, layer.padding_mode = ((1, 1), 'zeros') if name == 'vit' else (layer.padding, 'replicate')
     if fault == 'padding' and name != 'vit': layer._reversed_padding_repeated_twice = [1, 1, 1, 1]
     if fault == 'dropout': layer.register_forward_pre_hook(lambda _, args: (F.dropout(args[0], 0.1),))
-    if fault == 'buffer' and layer is not None: layer.eval()  # normalises with its running statistics
+    if fault == 'buffer' and layer is not None: layer.eval()  # lets the layer normalise with its running statistics
     if fault == 'bf16': in_bf16(layer)
     if fault == 'tied': net.lm_head.weight = nn.Parameter(net.lm_head.weight.detach().clone())
     if fault == 'mask':
@@ -186,7 +186,7 @@ def dump(name, folder, task, fault):
     data = batches(name, folder)
     for step in range(STEPS.get(fault, 2)):
         x, y = data[step]
-        if fault == 'input': x = x.flip(1)  # red and blue, or the order of the tokens
+        if fault == 'input': x = x.flip(1)  # exchanges red and blue, or the order of the tokens
         x, y = x.to(DEVICE), y.to(DEVICE)
         debugger.start(model=net)
         loss = loss_of(net, name, x, y, fault)
@@ -204,7 +204,7 @@ def main():
     import msprobe.pytorch  # noqa: F401  once for all
     network(name)
     task, *faults = rest
-    for fault in faults:  # msprobe keeps one debugger per process
+    for fault in faults:  # one fault after the other, because msprobe keeps one debugger per process
         child = os.fork()
         if child == 0:
             code = 1

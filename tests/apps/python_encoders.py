@@ -34,7 +34,7 @@ class Bert(nn.Module):
         self.tokens, self.positions, self.types = nn.Embedding(vocab_size, dim), nn.Embedding(context, dim), nn.Embedding(2, dim)
         self.norm = nn.LayerNorm(dim, eps=1e-12)
         self.layers = nn.ModuleList(layer(dim, heads, False, 'gelu', 1e-12) for _ in range(layers))
-        self.transform = nn.Linear(dim, dim)  # or the pooler
+        self.transform = nn.Linear(dim, dim)  # also serves as the pooler
         if num_classes: self.classifier = nn.Linear(dim, num_classes)
         else: self.transform_norm, self.bias = nn.LayerNorm(dim, eps=1e-12), nn.Parameter(torch.zeros(vocab_size))
 

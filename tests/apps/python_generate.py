@@ -61,7 +61,7 @@ def examples(net, tokenizer):
         plain = continued(ids, ['--prompt', prompt])
         yield plain
         yield continued(ids, ['--prompt', prompt, '--repetition-penalty', '1.7'], repetition_penalty=1.7)
-        # A text in the middle of the continuation, from whole characters.
+        # A text from the middle of the continuation, with whole characters.
         middle = tokenizer.decode(plain['tokens'][6:9])
         if '\ufffd' not in middle and middle in plain['text']:
             stop = continued(ids, ['--prompt', prompt, '--stop', 'never there', '--stop', middle], stop_strings=[middle], tokenizer=tokenizer)

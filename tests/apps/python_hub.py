@@ -19,13 +19,13 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 TEXT = list(range(1, 24))
-IMAGES = (torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(7)) * 255).round() / 255  # as files of images have them
-MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])  # of npu_tool predict
+IMAGES = (torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(7)) * 255).round() / 255  # values that image files can have
+MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])  # as in npu_tool predict
 DECODER = dict(vocab_size=61, hidden_size=32, intermediate_size=52, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
                bos_token_id=1, eos_token_id=2, pad_token_id=0)
 ENCODER = dict(vocab_size=61, hidden_size=32, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=40)
 VISION = dict(hidden_size=32, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8)
-# The networks that npu_train has, and some of those whose tensors have the same names.
+# Networks that npu_train has, and some others whose tensors have the same names.
 OURS = {
     'llama': ('LlamaForCausalLM', DECODER),
     'mistral': ('MistralForCausalLM', DECODER | {'sliding_window': 5}),
@@ -39,14 +39,14 @@ OURS = {
     'resnet': ('ResNetForImageClassification', dict(depths=[2, 2, 2, 2], layer_type='basic', hidden_sizes=[64, 128, 256, 512], num_labels=5)),
     'clip': ('CLIPModel', dict(text_config=ENCODER | {'max_position_embeddings': 30, 'eos_token_id': 9}, vision_config=VISION, projection_dim=16)),
 }
-TYPES = {'deit_one_head': 'deit', 'bert_classes': 'bert'}  # two networks of one model_type
+TYPES = {'deit_one_head': 'deit', 'bert_classes': 'bert'}  # names for two networks of one model_type
 OTHERS = {name: ('AutoModelForCausalLM', DECODER) for name in (
     'gemma', 'gemma2', 'granite', 'helium', 'smollm3', 'qwen3', 'phi3', 'olmo', 'olmo2', 'cohere', 'stablelm', 'starcoder2', 'glm', 'glm4', 'exaone4', 'seed_oss',
     'arcee', 'nemotron', 'ernie4_5', 'diffllama', 'apertus')}
 OTHERS |= {name: ('AutoModelForMaskedLM', ENCODER) for name in ('electra', 'roberta', 'ernie', 'megatron-bert', 'roformer', 'data2vec-text')}
 OTHERS |= {name: ('AutoModelForImageClassification', VISION) for name in ('vit_msn', 'ijepa')}
 OTHERS |= {'regnet': ('AutoModelForImageClassification', {}), 'metaclip_2': ('AutoModel', OURS['clip'][1]), 'clipseg': ('AutoModel', OURS['clip'][1])}
-# No part of the arithmetic, or the shape of another network.
+# Keys that are not part of the arithmetic, or that give another network's shape.
 IGNORED = {'transformers_version', 'architectures', 'model_type', '_name_or_path', 'id2label', 'label2id', 'problem_type', 'torch_dtype', 'dtype', 'output_hidden_states',
            'output_attentions', 'return_dict', 'vocab_size', 'hidden_size', 'embedding_size', 'hidden_sizes', 'depths', 'layer_type', 'image_size', 'num_channels', 'stage_names',
            'out_features', 'out_indices', 'projection_dim', 'n_embd', 'n_layer', 'n_positions', 'num_hidden_layers', 'max_position_embeddings', 'type_vocab_size'}
@@ -121,7 +121,7 @@ def make(job):
             torch.manual_seed(3)
             net = randomise(cls.from_config(config) if classes.startswith('Auto') else cls(config), seed=5)
             expected = outputs(net, model_type) if model_type in OURS else None
-        except Exception as e:  # what transformers itself refuses
+        except Exception as e:  # transformers itself refuses the change
             if not field and model_type in OURS: raise
             print(model_type, name, type(e).__name__, str(e)[:200].replace('\n', ' '), file=sys.stderr)
             continue

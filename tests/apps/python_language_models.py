@@ -72,7 +72,7 @@ def load(job):
     else:
         net = network(job)
         missing, unexpected = net.load_state_dict(torch.load(job['file'], weights_only=True), strict=False)
-        assert missing in ([], ['lm_head.weight']) and not unexpected, (missing, unexpected)  # which is the token embedding
+        assert missing in ([], ['lm_head.weight']) and not unexpected, (missing, unexpected)  # the head is the token embedding
         found = logits(net.eval(), job['texts'])
     assert [f.shape for f in found] == [e.shape for e in expected]
     return max(map(difference, found, expected))

@@ -108,7 +108,7 @@ def make(network, jobs):
         net = randomise(network(job['network']))
         torch.save(logits(net, job['images'], from_hub='hub' in job['files'].values()), job['logits'])
         for path, kind in job['files'].items(): write(net, pathlib.Path(path), kind)
-        for resized in job.get('resized', []):  # as timm does it
+        for resized in job.get('resized', []):  # as timm resizes
             from timm.models.vision_transformer import checkpoint_filter_fn
             other = network(job['network'], resized['image'], resized['patch'])
             other.load_state_dict(checkpoint_filter_fn(net.state_dict(), other))

@@ -73,8 +73,8 @@ def own_data():
     flipped = inputs.numpy()[:, :, :, ::-1]
     assert numpy.array_equal(trainer.predict(flipped).numpy(), trainer.predict(flipped.copy()).numpy())
     assert numpy.array_equal(trainer.predict(inputs[:2].tolist()).numpy(), trainer.predict(inputs[:2]).numpy())
-    trainer.predict(inputs).__dlpack__()  # a capsule without a consumer is released
-    outputs[0] -= 0  # may be changed
+    trainer.predict(inputs).__dlpack__()  # releases a capsule that has no consumer
+    outputs[0] -= 0  # the outputs can be changed
     read_only = inputs.numpy().copy()
     read_only.flags.writeable = False
     last = trainer.predict(read_only)

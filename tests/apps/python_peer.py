@@ -48,7 +48,7 @@ def main():
                 code = become(script, folder, out, error)
                 sys.stdout.flush()
                 sys.stderr.flush()
-                os._exit(code)  # a regular end, which frees all that was imported, takes a second
+                os._exit(code)  # a regular end would take a second to free all imports
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             said = [file.seek(0) or file.read().decode(errors='replace') for file in (out, error)]
         print(json.dumps([code, *said]), file=answers, flush=True)

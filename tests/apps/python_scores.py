@@ -7,7 +7,7 @@ from sklearn import metrics
 
 logits = numpy.load(sys.argv[1]).astype(numpy.float64)
 with open(sys.argv[2]) as file: labels = numpy.array(json.load(file))
-if sys.argv[3:] == ['several']:  # classes of a sample
+if sys.argv[3:] == ['several']:  # several classes per sample
     decided, probabilities = (logits > 0).astype(int), 1 / (1 + numpy.exp(-logits))
     print(json.dumps({'acc': metrics.accuracy_score(labels.ravel(), decided.ravel()) * 100,
                       'map': metrics.average_precision_score(labels, logits, average='macro'),

@@ -89,7 +89,7 @@ def make(folder, _):
     out['nanogpt'] = text_logits(net)
     torch.save({'model': nano(net), 'optimizer': {'state': {0: {'step': torch.tensor(1.)}}}, 'model_args': {'n_head': 4, 'n_layer': 2, 'n_embd': 64, 'block_size': 64, 'bias': True, 'vocab_size': 96},
                 'iter_num': 3, 'best_val_loss': torch.tensor(4.)}, folder / 'nanogpt.pt')
-    with torch.no_grad():  # biases of 0 compute what a network without biases does
+    with torch.no_grad():  # with biases of 0, it computes what a network without biases does
         for name, value in net.named_parameters():
             if name.endswith('.bias'): value.zero_()
     out['nanogpt without biases'] = text_logits(net)
@@ -97,7 +97,7 @@ def make(folder, _):
     plain, average = vit(), vit()
     torch.save({'epoch': 2, 'arch': 'vit', 'state_dict': plain.state_dict(), 'state_dict_ema': average.state_dict()}, folder / 'timm.pth.tar')
     torch.save(plain.state_dict(), folder / 'old.pth', _use_new_zipfile_serialization=False)
-    # As timm chooses.
+    # Chooses as timm does.
     import timm
     from timm.models import load_state_dict
     for ema in (True, False):
@@ -119,7 +119,7 @@ def compare(folder, jobs):
     for job in jobs:
         path = job['file']
         if path.endswith('.npy'): found = torch.from_numpy(numpy.load(path))
-        elif path.endswith('.safetensors'):  # of a llama, with the names of transformers
+        elif path.endswith('.safetensors'):  # weights of a llama, with the names of transformers
             from safetensors.torch import load_file
             net = llama()
             net.load_state_dict(load_file(path), strict=True)

@@ -94,7 +94,7 @@ def bert(texts, **options):
 def llama2(texts):
     out = Tokenizer(models.BPE(unk_token='<unk>', fuse_unk=True, byte_fallback=True))
     out.normalizer = normalizers.Sequence([normalizers.Prepend('▁'), normalizers.Replace(' ', '▁')])
-    out.pre_tokenizer = pre_tokenizers.Split('▁', 'merged_with_next')  # only for the training
+    out.pre_tokenizer = pre_tokenizers.Split('▁', 'merged_with_next')  # needed only for the training
     out.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=1500, show_progress=False, special_tokens=['<unk>', '<s>', '</s>', *(f'<0x{i:02X}>' for i in range(256))]))
     out.decoder = decoders.Sequence([decoders.Replace('▁', ' '), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(' ', 1, 0)])
     out.post_processor = processors.TemplateProcessing(single='<s> $A', pair='<s> $A <s>:1 $B:1', special_tokens=[('<s>', 1)])

@@ -79,7 +79,8 @@ def transform_of(name, side):
     from torchvision import transforms as t
     if name != 'torchvision':
         processor = processors(side)[name]
-        # Of an odd margin, transformers crops the larger half on the right and at the bottom, torchvision (and npu_train) the half that rounds to even.
+        # If the margin is odd, transformers crops the larger half on the right and at the bottom; torchvision (and npu_train) crop the half
+        # that rounds to even.
         if not getattr(processor, 'do_center_crop', False): return lambda image: processor(image, return_tensors='pt')['pixel_values'][0]
         return lambda image: t.CenterCrop(side)(processor(image, do_center_crop=False, return_tensors='pt')['pixel_values'][0])
     return t.Compose([t.Resize(side * 256 // 224), t.CenterCrop(side), t.ToTensor(), t.Normalize(MEAN, STD)])

@@ -12,7 +12,7 @@ from programs import FULL, SOURCE, ProgramTest, main, npu_tool, run_dir, train_a
 PEER = Peer(MODELS_PYTHON, torchvision='import any_torchvision, numpy\nfrom torchvision import models', timm='import timm',
             transformers='from transformers import ResNetForImageClassification, ViTForImageClassification')
 SCRIPT = pathlib.Path(__file__).with_name('python_models.py')
-LIMIT = 1e-5  # of the largest logit
+LIMIT = 1e-5  # relative to the largest logit
 NORMALISE = '[{name: center_crop, size: 32}, {name: normalize, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}]'
 VIT = ('--model', 'vit', '--num-classes', '10', 'model.dim=32', 'model.depth=2', 'model.heads=2')
 
@@ -85,7 +85,7 @@ class PythonWeights(ProgramTest):
     @unittest.skipUnless(PEER.has('timm'), 'timm is not installed (pip install --no-deps timm; NPU_TRAIN_MODELS_PYTHON)')
     def test_timm(self):
         vit = self.network('vit', {'vit.ckpt': 'lightning', 'vit.pth': 'state_dict'}, 32, 'timm')
-        # Positions of other image sizes and patches of other sizes, as timm resizes them.
+        # Adds position embeddings for other image sizes, and patches of other sizes, as timm resizes them.
         vit['resized'] = [{'image': image, 'patch': patch, 'logits': str(self.dir / f'{image}_{patch}.pt'), 'images': [str(i.with_suffix('.rgb')) for i in self.images(image)]}
                           for image, patch in ((48, 8), (24, 8), (64, 16), (32, 4), (48, 6))]
         networks = [vit, self.network('resnet50', {'resnet50.pth': 'state_dict'}, 64, 'timm')]
@@ -110,7 +110,7 @@ class PythonWeights(ProgramTest):
             keys = tuple(f'model.{key}' for key in options[name])
             self.predict(job['model'] + keys, file, 32, f'{file}.npy')
             jobs.append({'name': f'predict {name}', 'predicted': f'{file}.npy', 'logits': job['logits']})
-            back = self.dir / f'{name}_back.pt'  # by our names
+            back = self.dir / f'{name}_back.pt'  # translated back to our names
             self.assertDone(npu_tool('weights', '--from', file, '--to', self.dir / 'ours.safetensors', '--as', 'torchvision'))
             self.assertDone(npu_tool('weights', '--from', self.dir / 'ours.safetensors', '--to', back, '--as', 'timm'))
             jobs.append({'name': f'load {name}', 'file': str(back)} | {key: job[key] for key in ('network', 'logits', 'images')})

@@ -46,7 +46,7 @@ class RankGroupsTest(ProgramTest):
             self.assertEqual(whole, resumed, name)
             files = {path.name for path in (run_dir(self.dir / name) / 'checkpoints/last').glob('compression.rank*')}
             self.assertEqual(files, {'compression.rank0000.safetensors', 'compression.rank0002.safetensors'})
-        self.train('int8', 'dist.compression=int8', 'trainer.max_steps=9', '--resume', 'auto', nproc=2)  # without groups
+        self.train('int8', 'dist.compression=int8', 'trainer.max_steps=9', '--resume', 'auto', nproc=2)  # continues without groups
 
     def test_the_preset_sets_what_is_not_given_and_the_end_reports_the_overlap(self):
         _, said = self.train('preset', 'dist.preset=communication', 'dist.group_size=2', 'dist.check_every=3')
@@ -83,7 +83,7 @@ class RankGroupsTest(ProgramTest):
 
     def test_mistakes(self):
         config, out = self.config(TINY), f'output.dir={self.dir}/none'
-        for nproc, given in ((1, slice(None)), (2, slice(1))):  # ranks refuse the same
+        for nproc, given in ((1, slice(None)), (2, slice(1))):  # ranks refuse the same options; one is enough
             for args, message in [(['dist.group_size=2', 'dist.reduction=ordered'], 'allowed with dist.reduction=ordered: none; with groups: auto, native'),
                                   (['dist.group_size=0'], "'0'; allowed: none, auto, or the number of ranks in a group"),
                                   (['dist.group_size=2', 'dist.compression=bf16'], 'allowed between groups: none, int8, topk:SHARE'),

@@ -8,8 +8,8 @@ from programs import ProgramTest, checksums, checkpoints, main, npu_tool, run_di
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors', 'rng.safetensors']
 
-# Long enough that no kill comes too late. The loss scale grows every 5 steps and overflows again, so that steps are skipped throughout.
-WINDOWS = 300  # of an epoch
+# So long that no kill comes too late. The loss scale grows every 5 steps and overflows again, so that steps are skipped throughout.
+WINDOWS = 300  # windows of an epoch
 LONG = [f'data.train_size={16 * WINDOWS}', 'trainer.max_epochs=1000', 'lr_scheduler.T_max=2000', 'checkpoint.every_n_epochs=0']
 
 
@@ -50,18 +50,18 @@ class Resume(ProgramTest):
         self.assertEqual(end['global_step'], steps)
 
         at = {'global_step': 0}
-        for _ in range(2):  # the second time in a run that was itself resumed
+        for _ in range(2):  # the second time, it kills a run that was itself resumed
             least = at['global_step'] + 10
             process = self.start(*long, f'output.dir={parts}', 'checkpoint.every_n_train_steps=7', '--resume', 'auto')
             self.wait_for(process, lambda: any(m['global_step'] >= least for m in checkpoints(parts)), f'a checkpoint at step {least}')
             process.kill()
-            self.assertEqual(process.wait(), -signal.SIGKILL)  # the process was running until then
+            self.assertEqual(process.wait(), -signal.SIGKILL)  # the process ran until then
             at = checkpoints(parts)[-1]
             self.assertLess(at['global_step'], steps)
             self.assertNotEqual(at['batches_seen'] % WINDOWS, 0)
-            self.assertGreater(at['batches_seen'], at['global_step'])  # steps were skipped before ...
+            self.assertGreater(at['batches_seen'], at['global_step'])  # steps were skipped before the checkpoint ...
         skipped_after = (end['batches_seen'] - end['global_step']) - (at['batches_seen'] - at['global_step'])
-        self.assertGreater(skipped_after, 0)  # ... and after
+        self.assertGreater(skipped_after, 0)  # ... and after it
 
         result = train_app(*long, f'output.dir={parts}', 'checkpoint.every_n_train_steps=7', '--resume', 'auto')
         self.assertDone(result)
@@ -70,7 +70,7 @@ class Resume(ProgramTest):
         self.assertSameEnd(whole, parts)
         with open(run_dir(parts) / 'metrics.csv') as file:
             rows = [int(r['step']) for r in csv.DictReader(file) if r['phase'] == 'train' and r['skipped'] == '0']
-        self.assertEqual(rows, sorted(set(rows)))  # the steps after the checkpoint are not written twice
+        self.assertEqual(rows, sorted(set(rows)))  # steps after the checkpoint are not written twice
         self.assertTensorBoardReads(parts)
 
     def stopped_by(self, number):

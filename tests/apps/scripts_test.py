@@ -30,7 +30,7 @@ class Scripts(ProgramTest):
         for name in ('clang-format', 'clang-format-14'):
             self.program(name, '#!/bin/sh\necho "clang-format version 14.0.6"\necho "${0##*/} $*" >> "$CALLS"\n')
 
-    # Outside the copy, in a folder of the test: a script that falls back to the current directory reaches nothing else.
+    # Runs a script in a folder outside the copy: a script that falls back to the current directory then reaches nothing else.
     def script(self, name, *args, **env): return run(self.root / 'scripts' / name, *args, cwd=self.dir, env=self.env | env)
 
     def called(self): return self.calls.read_text().splitlines() if self.calls.exists() else []
@@ -122,7 +122,7 @@ class Scripts(ProgramTest):
                               (['my.yml'], ['my.yml']), (['--help'], ['--help']), (['--list', 'models'], ['--list', 'models'])):
             with self.subTest(given):
                 code, out, err = self.script('train', *given)
-                self.assertEqual(code, 7, err)  # the exit status of the program
+                self.assertEqual(code, 7, err)  # exits with the status of the program
                 note, *rest = out.splitlines()
                 self.assertIn('npu_tool and the libraries for your own programs are not built yet: scripts/setup builds them', note)
                 self.assertEqual(rest, handed)
@@ -167,7 +167,7 @@ class Scripts(ProgramTest):
             if path.suffix != '.md': continue
             for line, _ in advice.paragraphs(path):
                 match = re.fullmatch(r'\s*((?:[A-Za-z_]+=\S+ )*)scripts/([a-z_]+)((?: .*)?)', line)
-                # Without arguments these are names, not commands.
+                # Without arguments, these are names and not commands.
                 if match is None or (match[2] in ('build_offline', 'launch', 'sanitize') and not match[3]): continue
                 yield path.name, dict(pair.split('=', 1) for pair in match[1].split()), match[2], shlex.split(match[3])
 

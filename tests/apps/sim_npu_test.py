@@ -5,7 +5,7 @@ import os
 from programs import BIN, FULL, ProgramTest, checksums, main, npu_tool, run, run_dir, train_app
 
 DEVICE, MEMORY = 4, 8
-# Small enough that parameters and a batch of 8 fit into 2 MiB with room to spare, while a batch of 160 does not.
+# Memory into which the parameters and a batch of 8 fit easily, but a batch of 160 does not.
 TIGHT = ['device=sim_npu', 'sim_npu.hbm=2MiB', 'trainer.max_steps=1', 'data.val_batch_size=8']
 
 
@@ -41,7 +41,7 @@ class SimNpu(ProgramTest):
         self.assertFails(result, MEMORY, 'NPU out of memory', '2097152 bytes', 'fragmentation', f'would fit is {fits}')
         self.assertEqual(self.written('out'), {'config.yaml', 'environment.json', 'train.log', 'metrics.csv', 'events.out'})
         self.assertDone(self.train('advised', *TIGHT, *fits.split()))
-        # the files of the failed run do not prevent another run
+        # The files of the failed run do not prevent another run.
         self.assertDone(self.train('out', *TIGHT, 'data.batch_size=8', '--resume', 'auto'))
         self.assertTrue((next((self.dir / 'out').glob('*/version_1')) / 'checkpoints' / 'last' / 'manifest.json').exists())
 

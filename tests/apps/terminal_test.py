@@ -50,7 +50,7 @@ def screen(text):
     for part in re.split(r'(\n|\r|\x1b\[K)', text):
         if part == '\n': out.append('')
         elif part == '\r': out[-1] = ''
-        elif part == '\x1b[K': pass  # always follows a carriage return
+        elif part == '\x1b[K': pass  # erases to the end of the line; always follows a carriage return
         elif part: out[-1] += part
     return out
 
@@ -75,7 +75,7 @@ class Terminals(ProgramTest):
                 self.assertIn(code, codes, text + errors)
                 self.assertGreater(len(text), 20)
                 self.assertFits(columns, text)
-                self.assertNotRegex(text, r'\w\.\.\.\w')  # nothing is shortened in the middle
+                self.assertNotRegex(text, r'\w\.\.\.\w')  # no word is shortened in the middle
                 if first: self.assertRegex(text.split('\n')[0], first)
 
     def test_one_line_of_progress(self):

@@ -2,7 +2,7 @@
 from model_runs import assert_rounding_apart, early_difference, rows
 from programs import SOURCE, ProgramTest, checksums, in_full, main, npu_tool, train_app
 
-NEAR = 0.02  # between the losses of bf16-mixed and fp32
+NEAR = 0.02  # largest relative difference of the losses of bf16-mixed and fp32
 
 SMALL = '''
 seed: 7
@@ -43,13 +43,13 @@ class Texts(ProgramTest):
     @in_full
     def test_bf16_reaches_the_loss_of_fp32_on_three_seeds(self):
         data = self.documentation()
-        # At the configuration's rate of 0.003 a change of the rate by 0.01 % decides when the loss leaves its plateau of 3.3.
+        # At the configuration's rate of 0.003, a change of the rate by 0.01 % decides when the loss leaves its plateau of 3.3.
         pairs = [[self.loss_of(data, precision, seed, 'lr_scheduler.max_lr=0.001') for precision in ('bf16-mixed', '32-true')] for seed in (1, 2, 3)]
         print('bf16-mixed and 32-true:', pairs)
         for low, full in pairs:
             self.assertLess(max(low, full), 3.3, 'the network learns too little, so equal losses show nothing')  # ln(256) is 5.5
             self.assertLess(abs(low / full - 1), 0.01)  # up to 0.002 with seven pairs
-            self.assertNotEqual(low, full)  # it is another precision
+            self.assertNotEqual(low, full)  # shows that the precisions differ
 
     def test_a_step_has_at_least_so_many_tokens(self):
         said = train_app(self.config(SMALL), f'output.dir={self.dir}/tokens', 'data.batch_tokens=900')

@@ -13,7 +13,7 @@ from torch_npu_wheel import CANN, PACKAGES, PYTHON, needs_cann, needs_wheel, of_
 
 GUEST = BIN.parent / 'tests/npu_guest'
 EMPTY = BIN.resolve().parent / 'tests/unfit_libraries/empty.so'
-# What a user's Python executes at its start: a function for the end of the process that used torch_npu.
+# Code that a user's Python executes at its start: a function for the end of the process that has used torch_npu.
 AT_END = '''
 import atexit, sys
 def end():

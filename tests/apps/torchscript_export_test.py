@@ -45,7 +45,7 @@ class TorchScriptExport(ProgramTest):
         mean, std = (torch.tensor([float(v) for v in entries[f'npu_train.{key}'].decode().split(',')]).view(3, 1, 1) for key in ('mean', 'std'))
         x = torch.stack([torch.tensor(list(p)).reshape(32, 32, 3).permute(2, 0, 1) / 255 for p in images])
         self.assertLess((net((x - mean) / std) - expected).abs().max().item(), 1e-5 * expected.abs().max().item())
-        # The state_dict is that of the weights in torchvision's names.
+        # The state_dict equals the weights in torchvision's names.
         self.assertDone(npu_tool('weights', '--from', run, '--to', self.dir / 'w.pth'))
         state = torch.load(self.dir / 'w.pth', weights_only=True)
         self.assertEqual(set(net.state_dict()), set(state))

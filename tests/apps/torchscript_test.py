@@ -81,7 +81,7 @@ class TorchScript(ProgramTest):
         expected = torch.from_numpy(numpy.load(self.dir / 'l.npy'))
         self.assertLess((net(x) - expected).abs().max().item(), 1e-5 * expected.abs().max().item())
         self.assertGreater((net(x) - torch.jit.load(self.dir / 'm.pt').eval()(x)).abs().max().item(), 1e-3)
-        # Training continues from it, and in Python from its optimizer too.
+        # Training can continue from the file, in Python also with its optimizer's state.
         self.assertDone(self.train(f'model.path={trained}', 'model.allow_code=true', 'trainer.max_epochs=1'))
         self.assertDone(npu_tool('weights', '--from', last, '--to', self.dir / 'torch', '--as', 'training', 'model.allow_code=true'))
         saved = torch.load(self.dir / 'torch' / 'best_model_epoch_2.pth', weights_only=True)
@@ -97,7 +97,7 @@ class TorchScript(ProgramTest):
     def test_code_runs_only_with_permission(self):
         self.assertFails(self.train(), 2, 'm.pt', 'contains code', 'model.allow_code=true')
         self.assertDone(self.train('model.allow_code=true', 'trainer.max_epochs=1'))
-        # The permission is not in the checkpoint: it was that of another user.
+        # The permission is not in the checkpoint, because another user gave it.
         run = run_dir(self.dir / '32-true')
         (self.dir / 'a.png').write_bytes(png_of(32, bytes(3072)))
         for command in (('predict', '--checkpoint', run, self.dir / 'a.png'), ('eval', '--checkpoint', run),
@@ -105,7 +105,7 @@ class TorchScript(ProgramTest):
             self.assertFails(npu_tool(*command), 2, 'model.allow_code=true')
         self.assertDone(npu_tool('eval', '--checkpoint', run, 'model.allow_code=true'))
         self.assertFalse((self.dir / 'x.pt').exists())
-        # As a file of weights it is refused without a question.
+        # As a weights file, it is refused without a question.
         self.assertFails(train_app(self.config(), f'model.weights={self.module()}'), 6, 'TorchScript')
 
     def test_what_cannot_be_trained(self):

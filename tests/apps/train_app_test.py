@@ -156,7 +156,7 @@ class TrainApp(ProgramTest):
     def test_the_first_overflow_is_explained_when_asked_for(self):
         run = ('trainer.max_steps=1', 'trainer.limit_val_batches=0')
         code, out, err = train_app(self.config(), '--detect-anomaly', f'output.dir={self.dir}/out', *run)
-        self.assertEqual(code, 0, out + err)  # a dynamic scale falls until it fits
+        self.assertEqual(code, 0, out + err)  # a dynamic scale falls until the gradients fit
         self.assertIn('overflow explained (attempt 0): backward', err)
         report, text = self.explained('out')
         self.assertEqual((report['attempt'], report['skip_streak'], report['precision'], report['loss_scale']), (0, 1, '16-mixed', 2.0**24))
@@ -165,7 +165,7 @@ class TrainApp(ProgramTest):
         self.assertIn('heads.head.weight', report['parameters'])
         self.assertIn('loss scale of 1.68e+07 is too large', report['advice'][0])
         for part in ('source: backward', 'heads.head', *report['advice']): self.assertIn(part, text)
-        # else a scale that begins high is given sixteen steps to fall
+        # A scale that starts high is given sixteen steps to fall.
         self.assertDone(train_app(self.config(), f'output.dir={self.dir}/quiet', *run))
         self.assertFalse((run_dir(self.dir / 'quiet') / 'overflow_report.json').exists())
 
@@ -220,7 +220,7 @@ class TrainApp(ProgramTest):
         self.assertEqual(self.completed('train_app', 'optimi'), ['optimizer.'])
         self.assertEqual(sorted(self.completed('npu_tool', 'find')), ['find-batch', 'find-lr'])
         self.assertEqual(self.completed('npu_tool', 'compare', '--sample'), ['--sample', '--sample-elements'])
-        self.assertEqual(self.completed('npu_tool', 'compare', 'a/', 'trainer.'), [])  # takes no configuration: files
+        self.assertEqual(self.completed('npu_tool', 'compare', 'a/', 'trainer.'), [])  # takes files, not a configuration
         self.assertIn('trainer.max_steps=', self.completed('npu_tool', 'memory', 'trainer.max'))
         self.assertIn('bashcompinit', self.assertDone(train_app('--completion', 'zsh')))
         self.assertFails(train_app('--completion', 'fish'), 2, "'fish'", 'bash, zsh')

@@ -116,11 +116,11 @@ class UnequalRanks(ProgramTest):
         self.config(NET.format(data=GENERATED))
         result = self.launch('[ $RANK = 0 ] || kill -KILL $$; exec $TRAIN dist.timeout=86400')
         self.assertFails(result, PEER, 'ended while the ranks met', 'rank 1 of 2', 'was killed by signal 9')
-        self.assertNotIn('of the ranks still run', result[2])  # after the grace of a minute
+        self.assertNotIn('of the ranks still run', result[2])  # comes after the grace period of a minute
 
     def test_one_signal_ends_a_rank_that_waits_for_others(self):
         config = self.config(NET.format(data=GENERATED))
-        silent = socket.create_server(('127.0.0.1', 0))  # no program reads from its connections
+        silent = socket.create_server(('127.0.0.1', 0))  # accepts connections, from which no program reads
         self.addCleanup(silent.close)
         for serves in (False, True):
             with socket.socket() as free:
@@ -132,7 +132,7 @@ class UnequalRanks(ProgramTest):
                                            stdout=said, stderr=said)
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
-            connected = f':{port:04X} 01 '  # an established connection to the port, in the table of the process
+            connected = f':{port:04X} 01 '  # an established connection to the port, in the process's table
 
             def waits():
                 table = ''.join(pathlib.Path(f'/proc/{process.pid}/net/{kind}').read_text() for kind in ('tcp', 'tcp6'))

@@ -72,7 +72,7 @@ class Validate(ProgramTest):
         few = ('--forms-batch', '2', '--forms-pairs', '6', '--forms-epochs', '2', '--forms-batches', '1', '--json')
         document = json.loads(self.assertDone(self.validate(*resnet, *few, '--forms-image', '40', '--forms-lr', '1e-30')))
         self.assertEqual(document['input'], [2, 3, 40, 40])
-        self.assertEqual(*document['epochs'])  # so small a step changes no weight
+        self.assertEqual(*document['epochs'])  # the step is so small that no weight changes
 
     def test_one_key_of_one_side(self):
         document = self.passed('--device', 'cpu', '--b', 'model.fused_kernels=false', '--samples', '8', '--train-steps', '1')
@@ -117,7 +117,7 @@ class Validate(ProgramTest):
         self.assertFalse(document['all_passed'])
         self.assertEqual(document['pass_rate'], 0)
         self.assertEqual((document['first_flagged'], document['tolerance']['rtol']), ('conv_proj', 0))
-        # A layer is flagged if it differs by more than the given difference, here by more than half of the layers do.
+        # A layer is flagged if it differs by more than the given difference, which here is the median of the layers.
         given = sorted(row['max_diff'] for row in document['layers'])[len(document['layers']) // 2]
         again = json.loads(self.validate(*strict, '--flag-above', repr(given), '--train-steps', '1', '--json')[1])
         for row, before in zip(again['layers'], document['layers'], strict=True):
@@ -137,7 +137,7 @@ class Validate(ProgramTest):
         for name in ('conv2d', 'linear', 'layer_norm', 'gelu', 'scaled_dot_product_attention'):
             self.assertEqual((rows[name]['verdict'], rows[name]['error'] <= rows[name]['allowed']), ('agrees', True), rows[name])
             self.assertIn(f'>{name}<', page.read_text())
-        self.assertGreater(rows['linear']['cpu_error'], 1e-8)  # an fp64 judge finds rounding
+        self.assertGreater(rows['linear']['cpu_error'], 1e-8)  # shows that an fp64 judge finds rounding
         self.assertIn(f'operators of a step, each alone on sim_npu:0 in 32-true: {found["agree"]} agree, 0 are wrong', self.assertDone(self.validate('--device', 'sim_npu', '--operators')))
         self.assertFails(self.validate('--device', 'cpu', '--operators'), USAGE, 'which is the reference')
         for other in ('--forms',), ('--against', 'npu'), ('--rtol', '1'), ('--samples', '3'), ('--b', 'seed=1'):

@@ -31,7 +31,7 @@ class VerifyResume(ProgramTest):
             with self.subTest(part):
                 code, out, err = self.verify(*augmented(), '--leave-out', part)
                 self.assertEqual(code, 7, out + err)
-                self.assertIn(f'\n  not restored from the checkpoint: {part}\n', out)  # this one and no other
+                self.assertIn(f'\n  not restored from the checkpoint: {part}\n', out)  # only this part
                 drifted = re.search(r'different 3 steps after the resume: (.*)', out)
                 self.assertTrue(drifted, out)
                 self.assertLessEqual(DRIFTS[part], set(drifted[1].split(', ')))
@@ -43,14 +43,14 @@ class VerifyResume(ProgramTest):
         self.assertFails(self.verify('--verify-steps', '40', 'trainer.max_epochs=1'), 2, 'verify-steps')
 
     def test_augmentation_and_mixing_resume_too(self):
-        # 6 batches per epoch: the checkpoint is inside the first epoch, and the steps after it reach into the second
+        # An epoch has 6 batches, so the checkpoint is inside the first epoch, and the steps after it reach into the second.
         digests = {}
         for without in (None, 'mixup', 'cutmix', 'augment', 'erase'):
             with self.subTest(without=without):
                 out = self.assertDone(self.verify('--verify-steps', '4', 'data.train_size=96', 'trainer.max_epochs=9', *augmented(without)))
                 self.assertIn('bit for bit', out)
                 digests[without] = re.search(r'weights ([0-9a-f]+)', out)[1]
-        self.assertEqual(len(set(digests.values())), 5, digests)  # each of them had an effect
+        self.assertEqual(len(set(digests.values())), 5, digests)  # so each of them had an effect
 
 
 if __name__ == '__main__': main()

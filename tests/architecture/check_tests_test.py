@@ -10,7 +10,8 @@ check_tests = importlib.util.module_from_spec(importlib.util.spec_from_loader("c
 sys.dont_write_bytecode = True
 LOADER.exec_module(check_tests)
 
-# Part of the message -> tests in which it must be found. HEAD, the beginning of each C++ file, holds what every file may use.
+# HEAD, the beginning of each C++ file, has the declarations that every file may use. Below: part of a message -> tests in which it must be
+# found.
 HEAD = """#include "doctest.h"
 Error error_of(Fn fn) { try { fn(); } catch (const Error& e) { return e; } FAIL("none"); return Error(); }
 void check_both(int a) { CHECK(a == 1); }

@@ -16,10 +16,10 @@ OF_GLIBC = ("gnu/", "execinfo.h", "mcheck.h", "obstack.h", "argp.h", "fts.h", "e
 # Headers for single source files only: a user of the library must not need them.
 PRIVATE = ("yaml-cpp/", "spdlog/", "hwy/", "nlohmann/", "CLI/", "jpeglib.h", "pcre2.h", "spng.h", "utf8proc.h", "xxhash.h", "zlib.h")
 OF_LIBTORCH = ("ATen/", "c10/", "caffe2/", "torch/")
-# What reads or writes numbers by the locale of the program, and the files that may: they know what they do.
+# Functions that read or write numbers in the program's locale, and the files that may use them.
 BY_LOCALE = re.compile(r"\b(?:c10::str|v?snprintf|sscanf|strto(?:d|f|ld)|sto(?:d|f|ld)|atof)\(")
 KNOWS_LOCALES = ("src/core/text.cpp", "src/data/jpeg.cpp")
-# A source that a page of docs/ names.
+# Name of a source in a page of docs/.
 NAMED = re.compile(r"(?<![\w./-])((?:apps|include|src)/[a-z0-9_/]+\.[ch]pp)\b")
 
 
@@ -98,12 +98,12 @@ def check(root):
                 problems.append(f"{path}: a public header includes {target}, which is not installed")
             if target.startswith(OF_LIBTORCH) and (room if public else "/".join(path.parts[1:-1])) in plain and room != "io":
                 problems.append(f"{path}: includes {target}; {room} is compiled without libtorch")
-    for file in sorted((root / "tests").rglob("*.[ch]pp")):  # a test of the library links no tool
+    for file in sorted((root / "tests").rglob("*.[ch]pp")):  # no test of the library may link a tool
         room = first_room(str(file.relative_to(root / "tests").parent))
         if room in table and not room.startswith("tools/"):
             problems += [f"{file.relative_to(root)}: a test of the room {room} includes {target}" for _, target in INCLUDE.findall(file.read_text(errors="replace"))
                          if target.startswith("npu_train/tools/")]
-    for file in sorted((root / "examples").rglob("*.[ch]pp")):  # compiled with our folders, as programs of users are not
+    for file in sorted((root / "examples").rglob("*.[ch]pp")):  # our build gives them include folders that a user's program does not have
         problems += [f"{file.relative_to(root)}: an example includes {target}, which is not installed"
                      for kind, target in INCLUDE.findall(file.read_text()) if kind == '"' and not (file.parent / target).is_file()]
     problems += [f"{page.relative_to(root)}: names {path}, which does not exist" for page in sorted((root / "docs").rglob("*.md"))

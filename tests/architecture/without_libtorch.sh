@@ -1,6 +1,7 @@
 #!/bin/sh
-# without_libtorch.sh PROGRAM LIBRARY LINKED...: fails if PROGRAM or LIBRARY uses libtorch, or if LINKED, what users of LIBRARY link, names it.
-#   The same three again, of a program and a library with libtorch, must be found.
+# without_libtorch.sh PROGRAM LIBRARY LINKED...: fails if PROGRAM or LIBRARY uses libtorch, or if LINKED, the libraries that its users link,
+# names it.
+#   Then the same three for a program and a library with libtorch, which the check must find.
 uses() { # PROGRAM LIBRARY LINKED: prints every trace of libtorch
   ldd "$1" | grep -E 'libtorch|libc10'
   nm -uC "$2" 2> /dev/null | grep -E '\b(c10|at|torch|caffe2)::' | head -n 5

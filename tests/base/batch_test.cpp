@@ -16,7 +16,7 @@ TEST_CASE("the usual batch counts its samples") {
   CHECK(batch.input().dim() == 4);
   CHECK((batch.target().scalar_type() == at::kLong));
   CHECK(batch.nbytes() == 4 * 12 * 4 + 4 * 8);
-  CHECK_FALSE(Batch(at::ones({4}), {}).has("target"));  // for prediction
+  CHECK_FALSE(Batch(at::ones({4}), {}).has("target"));  // a batch for prediction has no target
   CHECK_THROWS_AS(Batch(at::Tensor(), {}), Error);
   CHECK_THROWS_AS(Batch(at::ones({}), {}), Error);
 }
@@ -67,7 +67,7 @@ TEST_CASE("rows of a batch, with those that are padding") {
   CHECK(middle.target()[0].item<int64_t>() == 3);
   CHECK(middle.at("scale").dim() == 0);
   CHECK(middle.at("mask").size(0) == 3);
-  CHECK(middle.input().data_ptr() == batch.input()[3].data_ptr());  // the same memory
+  CHECK(middle.input().data_ptr() == batch.input()[3].data_ptr());  // shares the memory
   CHECK(batch.narrow(6, 1).size == 0);
   CHECK(error_of([&] { batch.narrow(5, 3); }).kind() == ErrorKind::Usage);
 }
@@ -87,7 +87,7 @@ TEST_CASE("what is pending is done in order, once, and before rows are taken") {
   CHECK(done.input()[3].item<float>() == 16);
   CHECK(done.finished().input().is_same(done.input()));
   CHECK(batch.input().sum().item<float>() == 4);
-  const auto last = batch.narrow(3, 1);  // of the sums of the complete batch
+  const auto last = batch.narrow(3, 1);  // the sums are those of the complete batch
   CHECK(last.pending.empty());
   CHECK(last.input().item<float>() == 8);
 }

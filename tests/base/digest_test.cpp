@@ -26,7 +26,7 @@ TEST_CASE("a digest sees values, shape and dtype, not strides") {
   auto minus_zero = at::zeros({1});
   const auto zero = digest(minus_zero);
   minus_zero.neg_();
-  CHECK(digest(minus_zero) != zero);  // bit for bit
+  CHECK(digest(minus_zero) != zero);  // compares bit for bit
   CHECK(digest(at::zeros({0, 3})) != digest(at::zeros({0, 4})));
   CHECK(digest(at::Tensor()) != digest(at::zeros({0})));
   CHECK_THROWS_AS(digest(at::zeros({2, 2}).to_sparse()), Error);

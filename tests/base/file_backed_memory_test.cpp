@@ -28,7 +28,7 @@ constexpr int64_t kMiB = 1 << 20;
 
 at::Tensor of_bytes(int64_t n) { return at::empty({n}, at::kByte); }
 
-// The line of the mapping with this address: "7f1c00000000-7f1c00200000 rw-s 00000000 fe:00 42   /tmp/x (deleted)".
+// Returns the line of the mapping at this address: "7f1c00000000-7f1c00200000 rw-s 00000000 fe:00 42   /tmp/x (deleted)".
 std::string mapping_at(const void* address) {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   std::ifstream maps("/proc/self/maps");
@@ -118,7 +118,7 @@ TEST_CASE("memory is used as long as enough of it stays free") {
     CHECK_FALSE(in_file(tensor, dir.path()));
     CHECK(has(mapping_at(address), " rw-p "));
     tensor.reset();
-    CHECK(mapping_at(address) == "");  // its pages are the system's again
+    CHECK(mapping_at(address) == "");  // its pages were returned to the system
     CHECK(files.taken() == 0);
     CHECK(FileBackedMemory::in_use() == 0);
     CHECK(files.room() > FileBackedMemory(dir.path()).room());
@@ -156,7 +156,7 @@ TEST_CASE("tensors without content share some pages, whatever their size") {
   const auto before = at::full({kMiB}, 1.0F);
   {
     const FileBackedMemory nothing{FileBackedMemory::SharedPages()};
-    const auto huge = of_bytes(int64_t{1} << 38);  // more than any machine that runs this test has
+    const auto huge = of_bytes(int64_t{1} << 38);  // exceeds every machine that runs this test
     huge.narrow(0, huge.numel() - kMiB, kMiB).fill_(7);
     const auto other = at::empty({kMiB}, at::kByte);
     CHECK(at::equal(other, at::full({kMiB}, 7, at::kByte)));

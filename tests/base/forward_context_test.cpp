@@ -33,7 +33,7 @@ TEST_CASE("values that are put hide fields of the batch, for all copies, and lea
 
 TEST_CASE("each network of a pass has its own values and outputs, the latter while they exist") {
   const ForwardContext context(batch_of(2), /*draw_key=*/7);
-  context.give("ignored", at::full({1}, 1.0));  // by a block that runs outside of a network
+  context.give("ignored", at::full({1}, 1.0));  // ignored, because the block runs outside of a network
   auto outputs = std::make_shared<std::vector<Outputs::Field>>();
   const auto network = context.of_network(outputs);
   CHECK(network.draw_key() == 7);

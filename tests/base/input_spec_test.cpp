@@ -28,7 +28,7 @@ TEST_CASE("an example of images, of the usual size or another one") {
   CHECK(batch.input().sizes().vec() == std::vector<int64_t>{5, 3, 32, 32});
   CHECK(batch.size == 5);
   CHECK(batch.weight == 5);
-  CHECK(batch.input().abs().max().item<float>() > 1);  // of the normal distribution
+  CHECK(batch.input().abs().max().item<float>() > 1);  // drawn from the normal distribution
   const auto larger = example_batch({spec}, {.sizes = {{"height", 64}, {"width", 48}}, .zeros = true});
   CHECK(larger.input().sizes().vec() == std::vector<int64_t>{1, 3, 64, 48});
   CHECK(larger.input().abs().max().item<float>() == 0);

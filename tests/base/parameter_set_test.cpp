@@ -72,7 +72,7 @@ TEST_CASE("a tensor under a second name is an alias, not another parameter") {
   CHECK(set.aliases() == std::vector<std::pair<std::string, std::string>>{{"tied", "a"}});
   CHECK(set.find("tied") == nullptr);
   CHECK(error_of([&] { set.add({"tied", at::ones({1})}); }).kind() == ErrorKind::Usage);
-  set.add({"equal", set[0].value.detach().clone()});  // equal numbers are not one tensor
+  set.add({"equal", set[0].value.detach().clone()});  // equal numbers do not make it the same tensor
   CHECK(set.size() == 4);
   CHECK(set.filter([](const Parameter& p) { return p.name == "a"; }).aliases().size() == 1);
   CHECK(set.filter([](const Parameter& p) { return p.name != "a"; }).aliases().empty());
@@ -99,7 +99,7 @@ TEST_CASE("a slice shares the memory of its parameter, in the order in which tha
   CHECK(slice.value.is_alias_of(p.value));
   const auto in_memory = value.permute({0, 2, 3, 1}).flatten();
   CHECK(at::equal(slice.value.detach(), in_memory.narrow(0, 5, 9)));
-  // Of another layout and dtype: the elements that are in the slice's places.
+  // Accepts another layout and dtype, and returns the elements at the slice's positions.
   CHECK(at::equal(slice.part_of(value.contiguous().to(at::kDouble)), in_memory.narrow(0, 5, 9).to(at::kDouble)));
   CHECK(slice.is_same_part(p.slice(5, 9)));
   CHECK_FALSE(slice.is_same_part(p.slice(4, 9)));
@@ -109,7 +109,7 @@ TEST_CASE("a slice shares the memory of its parameter, in the order in which tha
   CHECK(p.part_of(value).is_same(value));
   ParameterSet set;
   set.add(slice);
-  CHECK(set.numel() == 24);  // of the parameter
+  CHECK(set.numel() == 24);  // counts the complete parameter
   for (const auto& [begin, numel] : std::vector<std::pair<int64_t, int64_t>>{{-1, 3}, {0, 25}, {20, 5}, {0, -1}})
     CHECK(has(error_of([&, begin = begin, numel = numel] { p.slice(begin, numel); }).what(), "allowed: slices of complete parameters"));
   CHECK(has(error_of([&] { slice.slice(0, 1); }).what(), "allowed: slices of complete parameters"));

@@ -10,7 +10,7 @@ using namespace npu_train;
 
 namespace {
 
-// The smallest optimizer that keeps the contract: w -= grad * inv_scale, unless something was found.
+// The smallest optimizer that fulfils the contract: w -= grad * inv_scale, unless found_inf is set.
 class Descent final : public SkippableStep {
  public:
   explicit Descent(ParameterSet parameters) : parameters_(std::move(parameters)) {}

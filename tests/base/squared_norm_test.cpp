@@ -15,7 +15,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Positive numbers between 2^low and 2^high.
+/// Returns random positive numbers between 2^low and 2^high.
 std::vector<double> drawn(size_t n, int low, int high) {
   Philox draw(5);
   std::vector<double> out(n);
@@ -32,7 +32,7 @@ ExactSum sum_of(const std::vector<double>& values) {
   return sum;
 }
 
-/// The digits after all carries of parts().
+/// Returns the digits of parts() with all carries done.
 ExactSum::Limbs carried(const at::Tensor& parts) {
   ExactSum::Limbs limbs;
   std::copy_n(parts.const_data_ptr<int64_t>(), limbs.size(), limbs.begin());
@@ -53,7 +53,7 @@ TEST_CASE("the norm is the root of the sum, in the dtype that is requested") {
 }
 
 TEST_CASE("operators on a device give the exact sum that the host gives") {
-  const auto fp32 = drawn(3000, -246, 262), fp64 = drawn(3000, -939, 1000);  // with 53 bits each: none is dropped
+  const auto fp32 = drawn(3000, -246, 262), fp64 = drawn(3000, -939, 1000);  // 53 bits each, all of which must count
   CHECK(carried(parts_of(tensor_of(fp32), false)) == sum_of(fp32).limbs());
   CHECK(carried(parts_of(tensor_of(fp32), true)) == sum_of(fp32).limbs());
   CHECK(carried(parts_of(tensor_of(fp64), true)) == sum_of(fp64).limbs());

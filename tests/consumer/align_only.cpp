@@ -1,4 +1,4 @@
-// A program of its own loop with npu_train::align alone: two dumps of a network, and the first layer in which they differ.
+// Uses only npu_train::align in a loop of its own: makes two dumps of a network, and finds the first layer in which they differ.
 #include <torch/nn.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@ int main() try {
     dumper.step();
     net->zero_grad();
     const torch::NoGradGuard no_grad;
-    net->parameters().back().add_(1);  // the bias of the last layer, before the second dump
+    net->parameters().back().add_(1);  // changes the last layer's bias before the second dump
   }
   const auto result = npu_train::compare_dumps("net_a", "net_b");
   std::printf("the first difference is in layer %s\n", result.first.layer.c_str());

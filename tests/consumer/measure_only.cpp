@@ -1,4 +1,4 @@
-// A program with npu_train::measure alone: the memory of a training step by batch, and the faster of two forms of a product.
+// Uses only npu_train::measure: the memory of a training step by batch, and the faster of two forms of a product.
 #include <torch/types.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// A program with npu_train::migrate alone: scans a project, and writes its copy for NPUs.
+// Uses only npu_train::migrate: scans a project, and writes a copy for NPUs.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

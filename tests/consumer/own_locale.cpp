@@ -1,6 +1,6 @@
-// A program with a locale of its own, in which 1003 is "1.003" and 0.5 is "0,5": the files of a run are those that any other program reads.
+// Sets a locale in which 1003 is "1.003" and 0.5 is "0,5". The files of a run must nevertheless be as usual.
 #include <npu_train/trainer.hpp>
-using namespace npu_train;  // before libtorch's headers, which name types of their own without their namespace
+using namespace npu_train;  // precedes libtorch's headers, which use names of their own types without a namespace
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -24,7 +24,7 @@ std::vector<std::string> fields_of(const std::string& line) {
   return out;
 }
 
-// The number of rows, or -1 for a file with a row that is not one.
+// Returns the number of rows; -1 if a row of the file is invalid.
 int rows_of(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::string line;
@@ -44,7 +44,7 @@ int rows_of(const std::filesystem::path& file) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc > 1) std::locale::global(std::locale(argv[1]));  // of C too
+  if (argc > 1) std::locale::global(std::locale(argv[1]));  // also sets the locale of C
   std::ostringstream here;
   here << 1003 << " " << 0.5;
   std::printf("this program writes 1003 and 0.5 as %s\n", here.str().c_str());

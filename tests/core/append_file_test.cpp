@@ -22,7 +22,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-/// No file may grow beyond so many bytes: a write then fails as on a full disk, in the middle of a piece.
+/// Limits the size of files: a write beyond it fails in the middle of a piece, as on a full disk.
 class SizeLimit {
  public:
   explicit SizeLimit(rlim_t bytes) {
@@ -44,7 +44,7 @@ TEST_CASE("pieces are appended to the existing content") {
   for (int run = 0; run < 2; ++run) {
     AppendFile file(path);
     file.write("one\n");
-    CHECK(text_of(path) == (run == 0 ? "one\n" : "one\ntwo\none\n"));  // at once
+    CHECK(text_of(path) == (run == 0 ? "one\n" : "one\ntwo\none\n"));  // without buffering
     file.write("two\n");
   }
   CHECK(error_of([&] { AppendFile((dir / "no/such.log").string()); }).kind() == ErrorKind::Checkpoint);
@@ -56,7 +56,7 @@ TEST_CASE("a piece that the disk accepts only in part is not written at all, and
   AppendFile file(path);
   file.write("12345678\n");
   {
-    const SizeLimit limit(15);  // a signal would end the process
+    const SizeLimit limit(15);  // a write beyond it would raise a signal that ends the process
     CHECK(error_of([&] { file.write("too long for it\n"); }).kind() == ErrorKind::Checkpoint);
     CHECK(text_of(path) == "12345678\n");
     file.write("short\n");

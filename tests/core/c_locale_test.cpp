@@ -55,7 +55,7 @@ TEST_CASE("new streams write plain numbers in the scope, and those of the progra
     return out.str();
   };
   {
-    const PlainStreams scope;  // nothing to do
+    const PlainStreams scope;  // has no effect here
     CHECK(written() == "1003 0.5");
   }
   const OtherLocale other;

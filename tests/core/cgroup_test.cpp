@@ -17,7 +17,7 @@ CgroupLimits limits_in(const Tree& tree) {
   });
 }
 
-/// A pod of Kubernetes under version 2: the container's group below the pod's below the node's.
+/// A Kubernetes pod under version 2: the group of the container is below that of the pod, which is below that of the node.
 Tree pod() {
   return {{"/proc/self/cgroup", "0::/kubepods/pod1/box\n"},
           {"/sys/fs/cgroup/kubepods/pod1/box/cpu.max", "max 100000\n"},
@@ -81,7 +81,7 @@ TEST_CASE("version 1: quota, set of processors and memory, in a container that d
   CHECK(limits_in(tree).usable_cpus(64) == 3);
   CHECK(limits_in(tree).memory == int64_t{1} << 30);
   CHECK(limits_in(tree).memory_used == 500'000'000);
-  tree["/sys/fs/cgroup/cpu,cpuacct/docker/12ab/cpu.cfs_quota_us"] = "120000\n";  // on the host, which sees it
+  tree["/sys/fs/cgroup/cpu,cpuacct/docker/12ab/cpu.cfs_quota_us"] = "120000\n";  // the host sees this group
   tree["/sys/fs/cgroup/cpu,cpuacct/docker/12ab/cpu.cfs_period_us"] = "100000\n";
   CHECK(limits_in(tree).cpus == 1.2);
   CHECK(limits_in(tree).usable_cpus(64) == 2);

@@ -76,14 +76,14 @@ TEST_CASE("aliases that multiply, depth and size are bounded") {
     bomb += "]\n";
   }
   CHECK(has(message_of(bomb), "100,000"));
-  // Few nodes, much text.
+  // An alias that repeats few nodes with much text.
   std::string text = "a: &a " + std::string(1'000'000, 'x') + "\nb: [";
   for (int k = 0; k < 1000; ++k) text += k > 0 ? ", *a" : "*a";
   CHECK(has(message_of(text + "]\n"), "16 MiB"));
   CHECK(has(message_of(std::string(70, '[') + std::string(70, ']')), "64 levels"));
   CHECK(has(message_of(std::string(100'000, '[')), "x.yaml"));
   CHECK_NOTHROW(parse_yaml(std::string(60, '[') + std::string(60, ']'), "x"));
-  // A sound alias is the value itself.
+  // A valid alias has the value itself.
   const auto node = parse_yaml("a: &a {x: 1}\nb: *a\n", "x");
   CHECK(*node.find("a") == *node.find("b"));
 }
@@ -160,7 +160,7 @@ TEST_CASE("YAML text reads back as an equal node") {
 
 TEST_CASE("YAML and JSON text contain no terminal controls") {
   const std::string given =
-      "a\x1b[2J\r\x07\xc2\x9b"  // also a control character beyond ASCII, a mark of direction, a byte that is no UTF-8
+      "a\x1b[2J\r\x07\xc2\x9b"  // with a control character beyond ASCII, a direction mark, and a byte that is not UTF-8
       "31m\xe2\x80\xae\xff\xc3\xa9";
   const ConfigNode node{{"dir", given}, {given, 1}};
   const std::string escaped = R"("a\u001b[2J\u000d\u0007\u009b31m\u202e\ufffd)"

@@ -73,7 +73,7 @@ TEST_CASE("defaults, values and sections") {
   CHECK(b.path == "007");
   CHECK(b.names == std::vector<std::string>{"a", "1", "2"});
   CHECK(b.betas == std::vector<double>{0.5, 1});
-  CHECK(b.trainer.max_epochs == 10);  // decimal, even with leading zeros
+  CHECK(b.trainer.max_epochs == 10);  // decimal, in spite of leading zeros
   CHECK(b.trainer.flag);
   CHECK(b.trainer.steps.empty());
   CHECK(b.trainer.clip == 0);

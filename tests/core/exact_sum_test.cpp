@@ -20,7 +20,8 @@ ExactSum sum_of(const std::vector<double>& values) {
   return sum;
 }
 
-/// The correctly rounded sum by another way: numbers that do not overlap and have the sum of all (Shewchuk 1997), as in Python's math.fsum.
+/// Computes the correctly rounded sum in another way: by numbers that do not overlap and have the same sum (Shewchuk 1997), as Python's
+/// math.fsum.
 double reference(const std::vector<double>& values) {
   std::vector<double> parts;
   for (double x : values) {
@@ -41,14 +42,14 @@ double reference(const std::vector<double>& values) {
     high = x + y;
     low = y - (high - x);
   }
-  if (!parts.empty() && (low < 0) == (parts.back() < 0)) {  // half a unit, and more of its sign below
+  if (!parts.empty() && (low < 0) == (parts.back() < 0)) {  // half a unit, and a rest of the same sign below it
     const double twice = low * 2, rounded = high + twice;
     if (twice == rounded - high) high = rounded;
   }
   return high;
 }
 
-/// Numbers of both signs between 2^-span and 2^span.
+/// Returns numbers of both signs between 2^-span and 2^span.
 std::vector<double> numbers(size_t n, uint64_t seed, int span) {
   Philox draw(seed);
   std::vector<double> out(n);
@@ -65,11 +66,11 @@ TEST_CASE("sums are rounded once") {
   CHECK(ExactSum().value() == 0);
   CHECK(sum_of({1e308, 1.0, -1e308}).value() == 1.0);
   CHECK(sum_of({0x1p53, 1.0}).value() == 0x1p53);      // a tie goes to the even neighbour
-  CHECK(sum_of({0x1p53, 3.0}).value() == 0x1p53 + 4);  // up
+  CHECK(sum_of({0x1p53, 3.0}).value() == 0x1p53 + 4);  // this tie goes up
   CHECK(sum_of({0x1p53, 1.0, 1e-300}).value() == 0x1p53 + 2);
   CHECK(sum_of({-0x1p53, -1.0, -1e-300}).value() == -0x1p53 - 2);
   CHECK(sum_of({0x1p53, 1.0, -1e-300}).value() == 0x1p53);
-  CHECK(sum_of({kLargest, 0x1p970}).value() == kInf);  // half of the last place: rounded up
+  CHECK(sum_of({kLargest, 0x1p970}).value() == kInf);  // half of the last place is rounded up
   CHECK(sum_of({kLargest, 0x1p969}).value() == kLargest);
   CHECK(sum_of({kLargest, kLargest, -kLargest}).value() == kLargest);
   for (const int span : {3, 40, 900})
@@ -86,7 +87,7 @@ TEST_CASE("subnormal numbers, and sums that become subnormal") {
   CHECK(sum_of({kSmallest, -kSmallest}).value() == 0);
   CHECK(sum_of({0x1p-1022, -kSmallest}).value() == 0x1p-1022 - kSmallest);
   ExactSum half, more;
-  half.add(1, -1075);  // half of the smallest number: even is 0
+  half.add(1, -1075);  // half of the smallest number goes to 0, which is even
   CHECK(half.value() == 0);
   more.add(1, -1075);
   more.add(1, -2000);
@@ -115,7 +116,7 @@ TEST_CASE("many numbers at once give the sum of them one by one") {
     all.add(std::span<const double>(values));
     CHECK(all.limbs() == sum_of(values).limbs());
   };
-  for (const int span : {2, 16, 40, 900})  // within the limit, at it, beyond it
+  for (const int span : {2, 16, 40, 900})  // below the limit, at it, and beyond it
     for (uint64_t seed = 0; seed < 20; ++seed)
       for (const size_t n : {255, 256, 1000, 4096}) check_span(numbers(n, seed, span));
   for (const double x : {1e300, kLargest, 1e-260, kSmallest, 0.0, 0.75}) check_span(std::vector<double>(512, x));
@@ -155,7 +156,7 @@ TEST_CASE("ten million numbers, more carries than digits wait for") {
   ExactSum sum;
   Philox draw(4);
   double in_fp64 = 0;
-  int64_t units = 0;  // of 2^-24
+  int64_t units = 0;  // units of 2^-24
   for (int i = 0; i < kCount; ++i) {
     const float x = draw.uniform();
     sum.add(static_cast<double>(x));
@@ -163,7 +164,7 @@ TEST_CASE("ten million numbers, more carries than digits wait for") {
     units += static_cast<int64_t>(x * 0x1p24F);
   }
   CHECK(sum.value() == static_cast<double>(units) * 0x1p-24);
-  CHECK(in_fp64 == sum.value());  // 48 bits
+  CHECK(in_fp64 == sum.value());  // needs only 48 bits
   ExactSum large;
   for (int i = 0; i < kCount; ++i) large.add(kLargest);
   CHECK(large.value() == kInf);

@@ -5,7 +5,7 @@
 using namespace npu_train;
 
 TEST_CASE("XXH3 of known texts") {
-  CHECK(hash64("") == 0x2d06800538d394c2u);  // XXH3_64bits of nothing, from its specification
+  CHECK(hash64("") == 0x2d06800538d394c2u);  // XXH3_64bits of an empty input, from its specification
   CHECK(hash64("a") != hash64("b"));
   CHECK(hash64("a", 1, 0) != hash64("a", 1, 1));
   CHECK(hash64(nullptr, 0) == hash64(""));

@@ -14,7 +14,7 @@ using namespace npu_train;
 
 namespace {
 
-/// Of a write to a socket whose other side is closed.
+/// Returns the error of a write to a socket whose other side is closed.
 int error_of_write() {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);

@@ -23,7 +23,7 @@ int64_t free_in(const std::map<std::string, std::string>& tree) {
   });
 }
 
-/// The private memory of this process, which are terabytes under a sanitizer.
+/// Returns the private memory of this process, which is terabytes under a sanitizer.
 int64_t has_already() {
   int64_t kib = 0;
   std::ifstream lines("/proc/self/status");
@@ -69,7 +69,7 @@ TEST_CASE("the limit of private memory counts, less the bytes that the process h
 TEST_CASE("a limit that was set on this process is seen") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_DATA, &before) == 0);
-  // More than the process has: below it, a sanitizer could get nothing more for itself and would end the process.
+  // The limit exceeds the memory that the process has: below that, a sanitizer could allocate nothing and would end the process.
   const auto limited = rlimit{static_cast<rlim_t>(has_already() + kGiB), before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_DATA, &limited) == 0);
   const auto bytes = free_host_bytes();

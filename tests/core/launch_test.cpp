@@ -15,7 +15,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// The variables of a launch and no others of one.
+/// Sets the variables of one launch, and unsets those of all others.
 class Environment {
  public:
   Environment(std::initializer_list<std::pair<const char*, std::string>> variables) {
@@ -69,7 +69,7 @@ TEST_CASE("a process that was started alone") {
   CHECK(alone.launcher.empty());
   CHECK(alone.generation == 0);
   CHECK(launch_in({{"WORLD_SIZE", "1"}}).launcher.empty());
-  CHECK(launch_in({{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "none"}}).host.empty());  // of no consequence for one process
+  CHECK(launch_in({{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "none"}}).host.empty());  // ignored for a single process
 }
 
 TEST_CASE("torchrun: the agent serves the store") {
@@ -199,7 +199,7 @@ TEST_CASE("Open MPI: loopback on one host, MASTER_ADDR for several") {
                                    {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                                    {"PMIX_NAMESPACE", "1215430657"},
-                                   // mpirun inside of an allocation: these describe its daemon
+                                   // set inside an allocation, where these variables describe mpirun's daemon
                                    {"SLURM_STEP_ID", "0"},
                                    {"SLURM_PROCID", "0"},
                                    {"SLURM_NTASKS", "1"}});

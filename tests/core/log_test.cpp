@@ -55,7 +55,7 @@ TEST_CASE("a sink may throw, log, or take itself away") {
   {
     const ScopedLogSink sink([&](LogLevel, std::string_view) {
       ++calls;
-      log_info("again");  // dropped, not endless
+      log_info("again");  // dropped, so that it does not recurse without end
       throw std::runtime_error("broken sink");
     });
     log_info("x");
@@ -96,7 +96,7 @@ TEST_CASE("a file sink appends time-stamped lines and leaves out what is below i
   const auto all = text.str();
   CHECK(all.find("quiet") == std::string::npos);
   const auto first = all.find("warning: careful\n");
-  REQUIRE(first == 24);  // "2026-01-02 03:04:05.678 "
+  REQUIRE(first == 24);  // length of "2026-01-02 03:04:05.678 "
   CHECK(all.find("warning: careful\n", first + 1) != std::string::npos);
   const auto e = error_of([&] { make_file_sink((dir / "no/such/run.log").string()); });
   CHECK(e.kind() == ErrorKind::Checkpoint);
@@ -105,14 +105,14 @@ TEST_CASE("a file sink appends time-stamped lines and leaves out what is below i
 TEST_CASE("a file sink begins a new file where the next line would exceed max_bytes, and keeps so many older ones") {
   const TempDir dir;
   const auto sink = make_file_sink((dir / "run.log").string(), LogLevel::Info, {.max_bytes = 200, .older_files = 2});
-  for (int i = 10; i < 50; ++i) sink(LogLevel::Info, "line " + std::to_string(i));  // 32 bytes each, with the time
+  for (int i = 10; i < 50; ++i) sink(LogLevel::Info, "line " + std::to_string(i));  // 32 bytes each, including the time
   std::vector<std::string> kept;
   for (const char* name : {"run.2.log", "run.1.log", "run.log"}) {
     CHECK(std::filesystem::file_size(dir / name) <= 200);
     std::ifstream file(dir / name);
     for (std::string line; std::getline(file, line);) kept.push_back(line.substr(24));
   }
-  REQUIRE(kept.size() == 16);  // 6 in each full file, 4 in the newest
+  REQUIRE(kept.size() == 16);  // 6 lines in each full file, 4 in the newest one
   for (size_t i = 0; i < kept.size(); ++i) CHECK(kept[i] == "line " + std::to_string(34 + i));
   CHECK_FALSE(std::filesystem::exists(dir / "run.3.log"));
   const auto e = error_of([&] { make_file_sink((dir / "run.log").string(), LogLevel::Info, {.max_bytes = 0}); });
@@ -172,7 +172,7 @@ TEST_CASE("a tee with the number of a run does not get the messages of other run
       const ScopedLogRun taken_over(run);
       log_info("c");
     }).join();
-    std::thread([] { log_info("d"); }).join();  // of no run
+    std::thread([] { log_info("d"); }).join();  // belongs to no run
   }
   log_info("e");
   CHECK(one == "acde");

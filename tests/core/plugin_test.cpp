@@ -13,7 +13,7 @@ TEST_CASE("a plugin is loaded from the folder that NPU_TRAIN_PLUGIN_DIR names, a
   std::string tried;
   CHECK(open_plugin("libnpu_train_none.so", tried) == nullptr);
   CHECK(has(tried, "npu_train/libnpu_train_none.so"));
-  CHECK(has(tried, "libnpu_train_none.so: cannot open shared object file"));  // the system's loader
+  CHECK(has(tried, "libnpu_train_none.so: cannot open shared object file"));  // the reason of the system's loader
 
   const TempDir dir;
   const auto library = std::filesystem::path(NPU_TRAIN_BINARY_DIR) / "tests/unfit_libraries/empty.so";

@@ -25,8 +25,8 @@ TEST_CASE("commands: what they say, how they end") {
   CHECK(run_command({"true"}).ok());
   CHECK((run_command({"no-such-command-anywhere"}).end == CommandResult::End::NotFound));
   CHECK((run_command({}).end == CommandResult::End::NotFound));
-  CHECK(run_command({"echo", "$HOME; rm x"}).output == "$HOME; rm x\n");  // no shell
-  CHECK(run_command({"cat"}).ok());                                       // stdin is empty
+  CHECK(run_command({"echo", "$HOME; rm x"}).output == "$HOME; rm x\n");  // no shell interprets it
+  CHECK(run_command({"cat"}).ok());                                       // ends, because stdin is empty
   const auto killed = run_command({"sh", "-c", "kill -9 $$"});
   CHECK((killed.end == CommandResult::End::Signalled));
   CHECK(killed.status == 9);
@@ -45,10 +45,11 @@ TEST_CASE("a command that hangs is ended, with what it started") {
     stat >> number >> name >> state;
     return state;
   };
-  // It was sent a signal; when it goes is the scheduler's business. A child that was forgotten lives until the time limit of the test.
+  // Waits until the child has ended: it was sent a signal, and the scheduler decides when it goes. A child that was not killed lives until
+  // the test's time limit.
   for (auto state = state_of_child(); state != "gone" && state != "Z" && state != "X"; state = state_of_child())
     std::this_thread::sleep_for(1ms);
-  // one that closes its output and hangs too
+  // also ends a child that closes its output and hangs
   CHECK((run_command({"sh", "-c", "exec >&- 2>&-; sleep 100"}, {.deadline = 300ms}).end == CommandResult::End::TimedOut));
 }
 
@@ -86,7 +87,7 @@ TEST_CASE("a process that ends has written all and called what was given to at_q
   const auto child = ::fork();
   if (child == 0) {
     std::freopen((dir / "stdio").c_str(), "w", stdout);
-    static std::ofstream in_a_buffer;  // std::cout is one where it was given a buffer of its own
+    static std::ofstream in_a_buffer;  // stands for std::cout, which is also a file stream if it has a buffer of its own
     in_a_buffer.open(dir / "iostream");
     std::cout.rdbuf(in_a_buffer.rdbuf());
     std::at_quick_exit([] { std::ofstream(called) << "yes"; });

@@ -25,7 +25,7 @@ TEST_CASE("the generator has the numbers of libtorch's Philox4x32-10, which give
       for (uint64_t counter = 0; counter < 100; ++counter)
         for (const uint32_t number : block(key, stream, counter)) CHECK(random() == number);
     }
-  // Known answers of the authors' library.
+  // Known answers from the authors' library.
   CHECK(block(0, 0, 0) == Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(block(~0ull, ~0ull, ~0ull) == Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(block(0x299f31d0'a4093822, 0x03707344'13198a2e, 0x85a308d3'243f6a88) == Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
@@ -37,7 +37,7 @@ TEST_CASE("the generator walks through its blocks") {
   CHECK(random() == 0xe169c58d);
   CHECK(random() == 0xbc57ac4c);
   CHECK(random() == 0x9b00dbd8);
-  // Pinned: all 64 bits of seed and stream count, block by block. A change here would change every run of everybody.
+  // Recorded values. All 64 bits of seed and stream count, block by block. A change here would change every run of every user.
   Philox far(0x0123456789abcdef, 0xfedcba9876543210);
   std::vector<uint32_t> drawn(100'000);
   for (auto& number : drawn) number = far();
@@ -79,7 +79,7 @@ TEST_CASE("seeds of different purposes, epochs and indices differ") {
     }
   }
   CHECK(seen.size() == 3 * 4 * 100);
-  // Pinned: a change here would change every run of everybody.
+  // Recorded values: a change here would change every run of every user.
   CHECK(derive_seed(42, "shuffle", 1, 2) == 0x95845487435ad6e1);
   CHECK(derive_seed(42, "shuffle", 1, 2) != derive_seed(42, "shuffle", 2, 1));
 }

@@ -8,7 +8,7 @@ TEST_CASE("a sentence is broken at blanks, with a prefix before its lines") {
   CHECK(wrapped("one two three four", "- ", "  ", 11) == "- one two\n  three\n  four\n");
   CHECK(wrapped("one two", "", "", 0) == "one two\n");
   CHECK(wrapped("a /a/path/that/is/too/long b", "", " ", 10) == "a\n /a/path/that/is/too/long\n b\n");
-  CHECK(wrapped("größe größe", "", "", 11) == "größe größe\n");  // columns, not bytes
+  CHECK(wrapped("größe größe", "", "", 11) == "größe größe\n");  // the width counts columns, not bytes
   CHECK(wrapped("\x1b[31m", "", "", 0) == "\\x1b[31m\n");
 }
 

@@ -56,7 +56,7 @@ TEST_CASE("a device that does not exist is a device error with a remedy") {
   CHECK(resolve_device("cpu") == Device{});
   for (const auto* backend : all_backends()) {
     CAPTURE(backend->name());
-    if (backend->name() == "sim_npu" || backend->name() == "npu") continue;  // loaded when they are named: they have tests of their own
+    if (backend->name() == "sim_npu" || backend->name() == "npu") continue;  // loaded only when named; they have tests of their own
     if (backend->is_available()) {
       if (backend->name() == "cpu") continue;
       CHECK(error_of([&] { resolve_device(backend->name() + ":127"); }).kind() == ErrorKind::Device);

@@ -11,7 +11,7 @@ using npu_train::testing::error_of;
 
 namespace {
 
-/// A device type that this process has no part of.
+/// A backend for a device type of which this process has no part.
 struct Absent final : GenericBackend {
   Absent() : GenericBackend("absent", c10::DeviceType::HPU) {}
   std::string why_not() const override { return "there is no absent device"; }

@@ -32,7 +32,7 @@ TEST_CASE("the heap fits blocks into the smallest gap and joins neighbours") {
   CHECK(c == b + kPage);
   heap.release(a);
   heap.release(c);
-  CHECK(heap.allocate(2 * kPage) == c);  // the gap of 3, not that of 10 nor the rest
+  CHECK(heap.allocate(2 * kPage) == c);  // takes the gap of 3, not the gap of 10 or the rest
   CHECK(heap.allocate(kPage) == c + 2 * kPage);
   heap.release(b);  // joins the gap before it
   CHECK(heap.allocate(11 * kPage) == a);
@@ -143,7 +143,7 @@ TEST_CASE("a child of a fork can make tensors, whatever another thread was at") 
   for (int i = 0; i < 50 && good == i; ++i) {
     const auto child = ::fork();
     if (child == 0) {
-      ::alarm(20);  // ends a child that waits endlessly
+      ::alarm(20);  // ends a child that waits without end
       at::empty({50000});
       ::_exit(0);
     }

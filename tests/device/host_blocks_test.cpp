@@ -28,7 +28,7 @@ struct Watcher final : HostBlockWatcher {
   int64_t refused = 0;
 };
 
-// What this process writes to stderr meanwhile; libtorch's log goes there and nowhere else.
+// Returns what this process writes to stderr while `fn` runs; libtorch's log goes there.
 std::string on_stderr(const std::function<void()>& fn) {
   std::fflush(stderr);
   const int before = ::dup(STDERR_FILENO);
@@ -68,7 +68,7 @@ TEST_CASE("blocks are reported to the watcher of their thread, and to no other")
     CHECK_THROWS(at::empty({int64_t{1} << 60}, at::kByte));
     CHECK(watcher->refused == int64_t{1} << 60);
   }
-  of_scope.reset();  // no watcher
+  of_scope.reset();  // has no watcher now
   CHECK(watcher->seen.size() == 3);
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("memory in files is reported like other memory, and its scopes, those 
   const auto in_arena = at::zeros({1 << 20});
   CHECK(live->now() == (8 << 20) + 64);
   {
-    const FileBackedMemory again(dir.path());  // under the reports, which outlive the first scope
+    const FileBackedMemory again(dir.path());  // below the reporting allocator, which outlives the first scope
     const auto other = at::zeros({1 << 20});
     small = at::zeros({32});
     CHECK(live->now() == (12 << 20) + 128);

@@ -53,10 +53,10 @@ TEST_CASE("blocks of the arena count too, and the backward pass") {
   const HostArena arena;
   at::Tensor x = at::ones({kMiB / 4}).requires_grad_(true);
   const LiveBytes live;
-  const at::Tensor y = x.exp();  // kept for its own backward
+  const at::Tensor y = x.exp();  // exp() saves it for its own backward
   CHECK(live.now() == kMiB);
   y.sum().backward();
-  CHECK(live.now() >= 2 * kMiB);  // and the gradient
+  CHECK(live.now() >= 2 * kMiB);  // the gradient, too
   CHECK(live.now() < 2 * kMiB + 4096);
   CHECK(live.peak() >= live.now());
 }

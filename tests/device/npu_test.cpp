@@ -1,4 +1,5 @@
-// The `npu` device: without torch_npu, what is missing; as device.npu.on_npu with its wheel on sim_cann, on chips of both kinds.
+// The `npu` device. Without torch_npu, the tests check the message about what is missing; as device.npu.on_npu they run its wheel on
+// sim_cann, on chips of both kinds.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>
@@ -46,7 +47,7 @@ std::string refusal(const fs::path& library) {
 }
 fs::path unfit(const char* file) { return fs::path(NPU_TRAIN_BINARY_DIR) / "tests/unfit_libraries" / file; }
 
-// The wheel's device of this process, which is started at the first use.
+// Returns the wheel's device of this process, which starts at the first use.
 const DeviceBackend& torch_npu() { return backend_of(resolve_device("npu")); }
 
 bool has_torch_npu() {

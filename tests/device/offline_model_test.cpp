@@ -15,7 +15,7 @@ using namespace npu_train;
 using namespace npu_train::testing;
 namespace fs = std::filesystem;
 
-// The stand-in of tests/fake_ascendcl: output [n, k] is the mean of channel k % 3 of image n, plus k.
+// Uses tests/fake_ascendcl, in which output [n, k] is the mean of channel k % 3 of image n, plus k.
 namespace {
 
 const fs::path kFakeAscendCl = fs::path(NPU_TRAIN_BINARY_DIR) / "tests/fake_ascendcl";
@@ -66,7 +66,7 @@ TEST_CASE("a model of one batch size: outputs, calls in order, and everything is
     const auto y = model.run({x});
     REQUIRE(y.size() == 1);
     CHECK(at::allclose(y[0].to(at::kDouble), means(x, 5), 1e-6, 1e-6));
-    // channels_last is the same image
+    // The same image in channels_last gives the same result.
     CHECK(at::equal(model.run({x.contiguous(at::MemoryFormat::ChannelsLast)})[0], y[0]));
   }
   const auto calls = npu.calls();

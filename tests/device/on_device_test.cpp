@@ -1,4 +1,4 @@
-// The requirements for every device through its backend: run on the CPU, on the simulated NPU and, if present, on a GPU.
+// Requirements that every device must fulfil through its backend: run on the CPU, on the simulated NPU and, if present, on a GPU.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>
@@ -53,7 +53,7 @@ TEST_CASE("batches go there and back unchanged, pinned or not") {
       const auto there = to_device(pinned ? pin(batch) : batch, device_under_test());
       CHECK(there.input().device() == device_under_test().c10());
       CHECK((there.target().scalar_type() == at::kLong));
-      CHECK(at::equal((there.input() * 2).cpu(), batch.input() * 2));  // later work waits for the copy by itself
+      CHECK(at::equal((there.input() * 2).cpu(), batch.input() * 2));  // later work waits for the copy automatically
       CHECK(at::equal(there.target().cpu(), batch.target()));
     }
   }

@@ -26,7 +26,7 @@ TEST_CASE("operators of every kind of support") {
   is("no_such_operator", "", OperatorSupport::Unknown);
   CHECK((table.find("torchvision", "nms", "").support == OperatorSupport::Custom));
   CHECK((table.find("npu_train", "batch_norm_act", "").support == OperatorSupport::Composite));
-  for (const auto* name : {"_linear_pointwise", "_reorder_linear_weight", "_convolution_pointwise"})  // of oneDNN, for CPUs alone
+  for (const auto* name : {"_linear_pointwise", "_reorder_linear_weight", "_convolution_pointwise"})  // operators of oneDNN, for CPUs only
     CHECK((table.find("mkldnn", name, "").support == OperatorSupport::Composite));
   CHECK((table.find("mkl", "_mkl_linear", "").support == OperatorSupport::Composite));
   is("_scaled_dot_product_flash_attention_for_cpu", "", OperatorSupport::Native);
@@ -101,7 +101,7 @@ TEST_CASE("limits by series hold for composite operators too, and a kernel outwe
   CHECK(limited.composite);
   CHECK(has(limited.limits, "series"));
   CHECK((a2.find("aten", "batch_norm", "").support == OperatorSupport::Limited));
-  // listed as unsupported; one has a kernel, the other has none
+  // Both are listed as unsupported, but one has a kernel.
   const auto pool = a2.find("aten", "adaptive_max_pool2d", "");
   CHECK((pool.support == OperatorSupport::Limited));
   CHECK(has(pool.limits, "a kernel is registered"));

@@ -95,7 +95,7 @@ TEST_CASE("its place travels with the states of the generators") {
   }
   CHECK(state.tensors.count("portable") == 1);
   CHECK(rng_state().tensors.count("portable") == 0);
-  set_rng_state(state);  // nothing to set here
+  set_rng_state(state);  // contains nothing to set here
   CHECK_FALSE(PortableRandom::is_on());
   const PortableRandom random(9);
   set_rng_state(state);

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A program that prints `text` in place of an interpreter, and ends with `code`.
+// Writes a program in place of an interpreter, which prints `text` and ends with `code`.
 std::string interpreter(const fs::path& path, const std::string& text, int code = 0) {
   fs::create_directories(path.parent_path());
   std::ofstream(path) << "#!/bin/sh\ncat << 'END'\n" << text << "\nEND\nexit " << code << "\n";

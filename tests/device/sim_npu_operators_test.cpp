@@ -1,5 +1,5 @@
-// Complete operators on the simulated NPU, forward and backward, compared with the CPU: those that libtorch treats differently on a device
-// other than the host.
+// Complete operators on the simulated NPU, forward and backward, compared with the CPU. Covers operators that libtorch treats differently
+// on a device other than the host.
 #include "testing.hpp"
 
 #include <torch/csrc/autograd/autograd.h>
@@ -24,7 +24,7 @@ at::Device started_npu() {
   return Device{"sim_npu", 0}.c10();
 }
 
-// `fn` of leaves on a device; its result and the gradients of the leaves, on the host.
+// Runs `fn` of leaves on a device. Returns its result and the gradients of the leaves, on the host.
 std::vector<at::Tensor> run(const std::vector<at::Tensor>& leaves, at::Device device,
                             const std::function<at::Tensor(const std::vector<at::Tensor>&)>& fn) {
   std::vector<at::Tensor> there;
@@ -47,7 +47,7 @@ void check_same(const std::vector<at::Tensor>& leaves, const std::function<at::T
   }
 }
 
-// Training steps of a module; the parameters after them, on the host.
+// Runs training steps of a module. Returns the parameters after them, on the host.
 template <class Module>
 std::vector<at::Tensor> trained(Module module, at::Device device, const std::function<at::Tensor(Module&, at::Device)>& loss) {
   module->to(device);
@@ -177,7 +177,7 @@ TEST_CASE("sparse embeddings train as on the host") {
       [](torch::nn::Embedding& m, at::Device d) {
         const at::Tensor rows = torch::tensor({4, 1, 1, 0, 2, 3}).to(d);
         const at::Tensor loss = m->forward(rows).square().sum();
-        (m->forward(rows.slice(0, 2)).pow(3).sum()).backward();  // a second gradient is added to the first
+        (m->forward(rows.slice(0, 2)).pow(3).sum()).backward();  // adds a second gradient to the first
         return loss;
       });
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 3).sparse(true));

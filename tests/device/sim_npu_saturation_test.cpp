@@ -45,7 +45,7 @@ TEST_CASE("an overflow gives the largest number, NaN gives 0, and the device's f
   CHECK((big * -big).cpu()[0].item<float>() == -65504.F);
   CHECK(backend.overflow_flag(d));
   CHECK((big + big).cpu()[0].item<float>() == 600.F);
-  CHECK(backend.overflow_flag(d));  // sticky
+  CHECK(backend.overflow_flag(d));  // the flag is sticky
   CHECK_FALSE(backend.overflow_flag({"sim_npu", 1}));
   backend.clear_overflow_flag(d);
   CHECK_FALSE(backend.overflow_flag(d));

@@ -26,7 +26,7 @@ namespace {
 
 const SimNpuOptions kOptions{.soc = "910B1", .devices = 2, .hbm = "64MiB"};
 
-// Started at the first use: one simulator a process, and each file of tests is a process.
+// Returns a device, and starts the simulator at the first use. There is one simulator per process, and each test file runs in a process.
 at::Device npu(int index = 0) {
   start_sim_npu(kOptions);
   return Device{"sim_npu", index}.c10();
@@ -34,7 +34,7 @@ at::Device npu(int index = 0) {
 
 at::Tensor on(const at::Tensor& t, int index = 0) { return t.to(npu(index)); }
 
-// Whether reading the byte at `p` kills a process.
+// Returns whether reading the byte at `p` kills a process.
 bool faults(const void* p) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -59,7 +59,7 @@ TEST_CASE("it is not available until it is named, and auto never takes it") {
   CHECK(resolve_device("sim_npu:1").str() == "sim_npu:1");
   CHECK((error_of([] { resolve_device("sim_npu:2"); }).kind() == ErrorKind::Device));
   CHECK(device_of(npu(1)).str() == "sim_npu:1");
-  start_sim_npu(kOptions);  // equal options: nothing to do
+  start_sim_npu(kOptions);  // no effect, because the options are equal
   CHECK(has(error_of([] { start_sim_npu({.soc = "910A"}); }).what(), "other options"));
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("an operator refuses tensors of the host or of another device together
   CHECK_THROWS_WITH(at::batch_norm(t.view({1, 3}), on(at::ones({3}), 1), {}, {}, {}, true, 0.1, 1e-5, false),
                     doctest::Contains("same device"));
   CHECK(at::equal((t + 1).cpu(), at::full({3}, 2.F)));
-  CHECK(at::equal((t + at::scalar_tensor(1.F)).cpu(), at::full({3}, 2.F)));  // a number that is a tensor
+  CHECK(at::equal((t + at::scalar_tensor(1.F)).cpu(), at::full({3}, 2.F)));  // a number as a tensor
   CHECK(at::equal(on(t, 1).cpu(), at::ones({3})));
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("memory has a capacity, statistics, and an out-of-memory error that le
   {
     const at::Tensor t = on(at::ones({1 << 20}), 1);
     CHECK(backend.memory(d).allocated == start + (4 << 20));
-    const at::Tensor u = t + 1;  // what a kernel of the host allocated counts too
+    const at::Tensor u = t + 1;  // also counts memory that a kernel of the host has allocated
     CHECK(backend.memory(d).allocated == start + (8 << 20));
     CHECK_THROWS_AS(at::empty({16 << 20}, t.options()), c10::OutOfMemoryError);
     CHECK_THROWS_AS(at::cat(std::vector<at::Tensor>(15, t)), c10::OutOfMemoryError);
@@ -155,7 +155,7 @@ TEST_CASE("generators: each device has its own, seeds repeat, states travel") {
   const at::Tensor host = at::rand({4});
   seed_everything(5);
   at::dropout(at::ones({100}, options), 0.5, true);
-  CHECK(at::equal(at::rand({4}), host));  // the device drew from its own
+  CHECK(at::equal(at::rand({4}), host));  // the device has drawn from its own generator
 }
 
 TEST_CASE("streams, events and pinned memory") {

@@ -17,14 +17,14 @@
 
 namespace npu_train::testing {
 
-// Numbers of any size and sign, the same for equal arguments.
+// Returns numbers of any size and sign, the same for equal arguments.
 inline at::Tensor drawn(at::IntArrayRef sizes, int64_t seed) {
   const auto n = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
   const auto x = at::arange(n, at::kDouble) * 0.7391 + 13.7 * static_cast<double>(seed);
   return (x.sin() * (3.1 * (x * 1.7).cos()).exp()).to(at::kFloat).reshape(sizes);
 }
 
-// One parameter whose bucket has no padding, for up to 4 ranks.
+// Size of a parameter whose bucket has no padding, for up to 4 ranks.
 inline constexpr int64_t kElements = 64 * 12 * 5;
 inline ParameterSet one_vector() {
   ParameterSet out;
@@ -48,9 +48,9 @@ inline at::Tensor plain_gradient(const Parameter& p, int rank, int64_t window) {
   return drawn(p.value.sizes(), 100 * window + 10 * rank + static_cast<int64_t>(p.name.size())).to(p.value.scalar_type());
 }
 
-// What a rank sees of a window.
+// The results of one rank in a window.
 struct Seen {
-  std::vector<at::Tensor> sums{};  // of each parameter, or of its slice; undefined where no rank has a gradient
+  std::vector<at::Tensor> sums{};  // for each parameter, or for this rank's slice of it; undefined if no rank has a gradient
   int64_t bytes = 0, counted = 0;
 };
 
@@ -104,7 +104,7 @@ struct Setting {
   int64_t compression_start = 0;
 };
 
-// What `body` returns on each rank.
+// Returns what `body` returns on each rank.
 template <class Result, class Fn>
 std::vector<Result> of_ranks(const Setting& setting, Fn body, std::shared_ptr<Network> network = nullptr) {
   if (network == nullptr) network = std::make_shared<Network>(setting.ranks);
@@ -132,12 +132,12 @@ inline std::vector<std::vector<Seen>> windows_of_ranks(const Setting& setting, i
 inline const std::vector<std::string> kCarrying{"int8",           "topk:0.05",  "topk:0.05+int8", "topk:0.05+bf16",
                                                 "topk:0.05+fp16", "ratio:0.05", "ratio:0.2",      "powersgd:2"};
 
-// The errors of all ranks, as a checkpoint has them: rows and sums joined.
+// Joins the errors of all ranks, as a checkpoint has them: rows and sums.
 inline State joined(const std::vector<CompressionState>& of_ranks) {
   State out = of_ranks[0].shared;
   for (const auto& rank : of_ranks)
     for (const auto& p : rank.slices) {
-      if (p.value.numel() == 0) continue;  // not written
+      if (p.value.numel() == 0) continue;  // not written to checkpoints
       auto& to = out.tensors["error/" + p.name];
       if (!to.defined()) to = at::full(p.whole().sizes(), kNaN, at::kFloat);
       to.view({-1}).narrow(0, p.begin, p.value.numel()).copy_(p.value);

@@ -1,4 +1,4 @@
-// Compressed gradients of ranks that are threads, against plain computations with libtorch.
+// Compressed gradients of ranks that are threads, compared with plain computations by libtorch.
 #include "npu_train/dist/compression.hpp"
 
 #include "testing.hpp"
@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// The scale for these numbers: with fewer than 8 bits, of the largest one and three smaller ones, that which loses least.
+// Returns the scale for these numbers. With fewer than 8 bits, it is the best of the scale of the largest number and three smaller ones.
 float scale_of(const float* x, size_t n, int bits) {
   const auto largest = static_cast<float>((1 << (bits - 1)) - 1);
   const auto loss = [&](float scale) {
@@ -35,7 +35,7 @@ float scale_of(const float* x, size_t n, int bits) {
   return best;
 }
 
-// Plain integers of so many bits with a scale for each 256 numbers of a part; returns what is read, `x` keeps what is lost.
+// Codes as integers of `bits` bits, with a scale for each 256 numbers of a part. Returns the decoded numbers, and leaves the errors in `x`.
 std::vector<float> coded(std::vector<float>& x, int bits) {
   std::vector<float> read(x.size());
   for (size_t begin = 0; begin < x.size(); begin += 256) {
@@ -56,7 +56,7 @@ void add_to(std::vector<float>& to, const std::vector<float>& x) {
   for (size_t i = 0; i < to.size(); ++i) to[i] += x[i];
 }
 
-// `sizes`, at least a twentieth of the largest of 256; 1 where all are 0.
+// Returns `sizes`, but at least a twentieth of the largest of 256; 1 where all are 0.
 std::vector<float> units_of(const std::vector<float>& sizes) {
   std::vector<float> out(sizes.size(), 1);
   for (size_t begin = 0; begin < out.size(); begin += 256) {
@@ -68,7 +68,7 @@ std::vector<float> units_of(const std::vector<float>& sizes) {
   return out;
 }
 
-// The same as coded(), of numbers in units of their own.
+// Like coded(), but with numbers in units of their own.
 std::vector<float> coded_in(const std::vector<float>& units, std::vector<float>& x, int bits) {
   auto y = x;
   for (size_t i = 0; i < x.size(); ++i) y[i] /= units[i];
@@ -215,7 +215,7 @@ TEST_CASE("ratio: at most that share of the bytes that fp32 sends, places includ
               .bytes;
         };
         const auto all = static_cast<double>(bytes("none"));
-        for (const double ratio : {0.05, 0.1}) {  // without a code: lists, and integers of 3 bits
+        for (const double ratio : {0.05, 0.1}) {  // without a code, lists are sent; with one, integers of 3 bits
           CAPTURE(ratio);
           const auto sent = static_cast<double>(bytes("ratio:" + std::to_string(ratio) + code));
           CHECK(sent <= ratio * all);
@@ -226,7 +226,7 @@ TEST_CASE("ratio: at most that share of the bytes that fp32 sends, places includ
 
 TEST_CASE("powersgd: the sums of a computation in fp64 with QR, over three windows with errors and the factors of the window before") {
   constexpr int kRanks = 3;
-  std::map<std::string, at::Tensor> factors;  // at the start
+  std::map<std::string, at::Tensor> factors;  // initial factors
   const Setting setting{.ranks = kRanks, .compression = "powersgd:3"};
   const auto seen = of_ranks<std::vector<Seen>>(setting, [&](CompressedRank& rank) {
     if (rank.number() == 0)
@@ -267,7 +267,7 @@ TEST_CASE("powersgd: the sums of a computation in fp64 with QR, over three windo
       }
     }
   }
-  // Three columns of (16 + 72), (61 + 33) and (30 + 40), seven biases, and what is fp64 as it is: 65 numbers, padded.
+  // Sends three columns of (16 + 72), (61 + 33) and (30 + 40), and seven biases; fp64 is sent unchanged: 65 numbers, padded.
   const int64_t first = 3 * (16 + 61 + 30) + 7, second = 3 * (72 + 33 + 40);
   for (const auto n : {first, second}) bytes += (n + kRanks - 1) / kRanks * 4 * 2 * (kRanks - 1);
   CHECK(seen[0][0].bytes == bytes + 2 * (64 * kRanks) / kRanks * (kRanks - 1) * 8);
@@ -310,7 +310,7 @@ TEST_CASE("ranks that compress differently get an error, and a process alone com
 
 TEST_CASE("a later start: sums as without compression, then those of a run that begins to compress; skipped steps do not count") {
   constexpr int64_t kStart = 2, kWindows = 4;
-  constexpr int64_t kSkipped = 1;  // its window comes again
+  constexpr int64_t kSkipped = 1;  // this window is run again
   for (const auto& compression : kCarrying)
     for (const auto sharding : {Sharding::None, Sharding::Gradients})
       for (const char* group_size : {"none", "2"}) {

@@ -1,4 +1,4 @@
-// The strategy of ranks in processes of their own; its reduction is tested with the reducer, its agreements with the group.
+// The strategy of ranks in processes of their own. Its reduction is tested with the reducer, its agreements with the group.
 #include "npu_train/dist/data_parallel.hpp"
 
 #include "testing.hpp"
@@ -15,7 +15,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Two parameters that the model has in bf16, with fp32 masters, and a norm in fp32 between them.
+// Two parameters in bf16 with fp32 masters, and between them a norm in fp32.
 struct WithMasters {
   ParameterSet trained;
 
@@ -51,7 +51,7 @@ void descend_by(const at::Tensor& value, const at::Tensor& gradient) {
   value.sub_(gradient, 0.05);
 }
 
-// One process with the gradients of all ranks, added in fp32 in their order; the tensors of the model are rounded after each step.
+// Trains in one process with the gradients of all ranks, added in fp32 in rank order. The tensors of the model are rounded after each step.
 WithMasters in_one_process(int ranks, int steps) {
   const at::NoGradGuard no_grad;
   WithMasters out;
@@ -161,7 +161,7 @@ TEST_CASE("masters are divided as the optimizer's state is, and the tensors of t
         masters += p.value.numel() * 4;
         slices += static_cast<int64_t>(own[i].value.storage().nbytes());
       }
-      CHECK(slices <= masters / division.shards + 2 * 64 * kRanks * 4);  // two buckets, whose parts are of blocks of 64
+      CHECK(slices <= masters / division.shards + 2 * 64 * kRanks * 4);  // two buckets, whose parts have blocks of 64
       if (division.sharding == Sharding::Gradients) CHECK(live.now() < in_model + masters / division.shards + 4096);
       for (int step = 0; step < kSteps; ++step) {
         const auto before = group->counts().bytes;
@@ -173,7 +173,7 @@ TEST_CASE("masters are divided as the optimizer's state is, and the tensors of t
       std::vector<at::Tensor> whole;
       for (const auto& p : net.trained) whole.push_back(at::empty(p.value.sizes()));
       strategy.gather_slices(own.values(), whole);
-      own = strategy.setup(net.trained);  // as when other parameters are trained from now on
+      own = strategy.setup(net.trained);  // as if other parameters were trained from now on
       for (size_t i = 0; i < own.size(); ++i) {
         CAPTURE(net.trained[i].name);
         const auto& of_one = expected.trained[i];
@@ -215,7 +215,7 @@ TEST_CASE("dist.check_every finds one changed bit, at its next comparison, and n
     CHECK_FALSE(has(rank.output, "step 4\n"));
     CHECK(has(rank.output, "after 4 steps bias of rank 1 differs from that of rank 0"));
   }
-  // With shards before the step that would gather the parameters.
+  // With shards, the error comes before the step that would gather the parameters.
   for (const auto& rank : run_ranks(2, {kRankProgram, "changed_weight", "sharding=optimizer"})) {
     CHECK(rank.status == 7);
     CHECK(has(rank.output, "step 3\n"));
@@ -253,7 +253,7 @@ TEST_CASE("dist.check_every names the first operator of a rank that computes dif
   const auto found = warnings({"rank=2"});
   CHECK(has(found, "dist.check_every: in step 2 operator "));
   CHECK(has(found, " of forward and backward is aten::exp on rank 2 and aten::ones_like on rank 0; the ranks compute differently"));
-  CHECK(found.find("dist.check_every", found.find("dist.check_every") + 1) == std::string::npos);  // said once, by one rank
+  CHECK(found.find("dist.check_every", found.find("dist.check_every") + 1) == std::string::npos);  // reported once, by one rank
   CHECK_FALSE(has(warnings({}), "dist.check_every"));
   CHECK_FALSE(has(warnings({"late=1"}), "dist.check_every"));
   CHECK_FALSE(has(warnings({"rank=2", "samples=1"}), "dist.check_every"));  // another batch may need other operators

@@ -1,4 +1,4 @@
-// Reductions between devices, by a stand-in for NCCL and HCCL: ranks are threads, and each records what it calls.
+// Reductions between devices, with a stand-in for NCCL and HCCL: ranks are threads, and each records its calls.
 #include "npu_train/dist/gradient_reducer.hpp"
 
 #include "testing.hpp"
@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Where `hurries` is false, what arrives is noticed only when it is waited for, as on a rank whose device is late.
+// A collective that, unless it `hurries`, is noticed only when it is waited for, as on a rank whose device is late.
 struct LateCollective final : Collective {
   LateCollective(std::unique_ptr<Collective> sent, bool hurries) : sent(std::move(sent)), hurries(hurries) {}
   bool done() override { return hurries && sent->done(); }
@@ -21,7 +21,7 @@ struct LateCollective final : Collective {
   bool hurries;
 };
 
-// All collectives of a device are one sequence, of all groups.
+// A group whose collectives are one sequence per device, over all groups.
 class DeviceGroup final : public ProcessGroup {
  public:
   using Calls = std::shared_ptr<std::vector<std::string>>;
@@ -68,7 +68,7 @@ struct DeviceCase {
   const char* name;
   Sharding sharding;
   DistOptions options;
-  std::vector<std::string> calls;  // that occur
+  std::vector<std::string> calls;  // the calls that must occur
 };
 
 const DeviceCase kDeviceCases[] = {
@@ -86,12 +86,12 @@ const DeviceCase kDeviceCases[] = {
     {"zero3, HSDP", Sharding::Parameters, {.shard_size = "2", .bucket_mib = 0.001}, {"all/0 reduce_scatter", "all/1 all_reduce"}},
 };
 
-// Integers, whose sums are exact in every order.
+// Returns integers, whose sums are exact in every order.
 at::Tensor device_factor(int64_t numel, int rank, int window, int round) {
   return (at::arange(numel, at::kFloat) * (rank + 1)).remainder(7 + window) - round;
 }
 
-// The sums of a rank's slices after each window of two micro-batches, next to what they must be.
+// Compares the sums of a rank's slices after each window of two micro-batches with the expected ones.
 void check_sums(const DeviceCase& c, const std::shared_ptr<ProcessGroup>& group) {
   ParameterSet all;
   for (const int64_t numel : {700, 65, 300, 128}) {

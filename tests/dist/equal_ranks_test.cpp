@@ -1,4 +1,4 @@
-// What ranks compare before they reduce, and gradients and parameters that a loop of one's own may leave behind. Ranks are threads.
+// The comparisons of ranks before a reduction, and gradients and parameters that a custom loop may leave behind. Ranks are threads.
 #include "npu_train/dist/gradient_reducer.hpp"
 
 #include "testing.hpp"
@@ -23,14 +23,14 @@ ParameterSet two_vectors(double first = 0) {
   return out;
 }
 
-// What each rank gets when it makes a reducer; rank 2 by `other`.
+// Returns each rank's error when it makes a reducer; rank 2 makes it differently.
 template <class Fn>
 std::vector<std::optional<Error>> errors_of(Fn make) {
   const auto network = std::make_shared<Network>(kEqualRanks);
   return errors_of_ranks(network->agreements, [&](int rank) { make(std::make_shared<InProcessGroup>(network, rank), rank == 2); });
 }
 
-// Gradients of ranks whose losses are sums of a, and of a row of b, with a factor of their own.
+// Returns a rank's loss: the sum of a and of a row of b, times a factor of its own.
 at::Tensor loss_of_rank(const ParameterSet& p, int rank, int64_t window) {
   return (p[0].value * static_cast<double>(rank + 1 + window)).sum() + (p[1].value.narrow(0, 10 * rank, 10) * 3).sum();
 }

@@ -1,4 +1,4 @@
-// Gradients of ranks in processes of their own, over Gloo, against one process that accumulates all micro-batches.
+// Gradients of ranks in processes of their own, over Gloo, compared with one process that accumulates all micro-batches.
 #include "npu_train/dist/gradient_reducer.hpp"
 
 #include "testing.hpp"
@@ -27,7 +27,8 @@ std::vector<CommandResult> gradients(int ranks, Words arguments) {
   return run_ranks(ranks, arguments);
 }
 
-// The outputs of a scenario by variant and rank. The processes are started once for all variants, each of which has a group of its own.
+// Returns the outputs of a scenario by variant and rank. The processes are started once for all variants; each variant has a group of its
+// own.
 std::vector<Words> outputs(int ranks, const std::string& scenario, const std::vector<Words>& variants) {
   Words command{kRankProgram, scenario};
   for (size_t v = 0; v < variants.size(); ++v) {
@@ -47,7 +48,7 @@ std::vector<Words> outputs(int ranks, const std::string& scenario, const std::ve
   return out;
 }
 
-// Without the lines that only ranks print.
+// Returns the output without the lines that only ranks print.
 std::string gradients_of(const std::string& output) {
   std::string out;
   for (size_t begin = 0; begin < output.size();) {
@@ -60,7 +61,7 @@ std::string gradients_of(const std::string& output) {
 }
 
 const std::string& of_one_process(int micro_batches, const std::string& integers = "integers=0") {
-  static std::map<std::pair<int, std::string>, std::string> known;  // many cases compare with the same one
+  static std::map<std::pair<int, std::string>, std::string> known;  // kept, because many cases compare with the same one
   auto& output = known[{micro_batches, integers}];
   if (output.empty()) {
     const auto one = run_alone({"one_process", "micro_batches=" + std::to_string(micro_batches), integers});
@@ -70,7 +71,7 @@ const std::string& of_one_process(int micro_batches, const std::string& integers
   return output;
 }
 
-// Every rank has these gradients, with every variant.
+// Checks that every rank has these gradients, with every variant.
 void check_gradients(int ranks, const std::vector<Words>& variants, const std::string& expected) {
   const auto all = outputs(ranks, "gradients", variants);
   for (size_t v = 0; v < variants.size(); ++v)
@@ -137,7 +138,7 @@ TEST_CASE("each rank has a slice of each parameter, of blocks of 64 elements, th
     CAPTURE(ranks);
     const auto all = run_ranks(ranks, {kRankProgram, "shards"});
     for (const auto& rank : all) CHECK_MESSAGE(rank.ok(), rank.output);
-    // The parts are nearly equal, and together they are all elements.
+    // The parts are nearly equal, and together contain all elements.
     std::vector<int64_t> elements;
     for (const auto& rank : all) elements.push_back(std::stoll(rank.output.substr(rank.output.rfind("elements ") + 9)));
     const auto sum = std::accumulate(elements.begin(), elements.end(), int64_t{0});
@@ -169,7 +170,7 @@ TEST_CASE("16 bits: fp32 gradients are rounded before and after their sum, which
 }
 
 TEST_CASE("a rank with fewer micro-batches, or none, takes part") {
-  for (const int micro_batches : {1, 2})  // the last one is of rank 1
+  for (const int micro_batches : {1, 2})  // the last micro-batch is rank 1's
     check_gradients(2, {{"reduce=micro_batch", "short=1", "micro_batches=" + std::to_string(micro_batches)}},
                     of_one_process(2 * micro_batches - 1));
 }
@@ -240,7 +241,7 @@ TEST_CASE("a program that was started alone runs the same code") {
 }
 
 TEST_CASE("options that contradict each other are refused before anything is sent") {
-  const auto group = ProcessGroup::from_environment();  // of this process alone
+  const auto group = ProcessGroup::from_environment();  // only this process
   const auto refused = [&](const DistOptions& options) {
     const auto e = error_of([&] { GradientReducer({}, group, options); });
     CHECK((e.kind() == ErrorKind::Usage));

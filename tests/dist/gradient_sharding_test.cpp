@@ -1,4 +1,4 @@
-// Complete parameters divided among ranks that are threads, against torch::optim in one process.
+// Complete parameters, divided among ranks that are threads, compared with torch::optim in one process.
 #include "npu_train/dist/gradient_sharding.hpp"
 
 #include "testing.hpp"
@@ -36,7 +36,7 @@ std::vector<std::string> names_of(const ShardedNet& net) {
   return out;
 }
 
-// Two groups with options of their own.
+// Returns an optimizer with two groups that have options of their own.
 std::unique_ptr<torch::optim::Adam> adam(const ShardedNet& net) {
   std::vector<at::Tensor> decayed, others;
   for (const auto& p : net.parameters()) (p.dim() > 1 ? decayed : others).push_back(p);
@@ -55,7 +55,7 @@ TEST_CASE("layer: parameters of a layer are together and layers go around the sh
   for (const auto& [layer, shard] : expected)
     for (const char* kind : {".weight", ".bias"}) CHECK(sharding.get_shard_for_param(layer + kind) == shard);
   CHECK(GradientSharding(net).num_shards() == 8);
-  // By names of children every parameter would be unknown, and on shard 0.
+  // With the names of children, every parameter would be unknown, and on shard 0.
   for (const char* unknown : {"body", "body.0", "head", ""}) {
     const auto e = error_of([&] { sharding.get_shard_for_param(unknown); });
     CHECK((e.kind() == ErrorKind::Usage));
@@ -68,7 +68,7 @@ TEST_CASE("parameter_size: from the largest, each to the smallest shard") {
   const std::vector<std::pair<const char*, int64_t>> sizes{{"a", 3}, {"b", 10}, {"c", 7}, {"d", 6}, {"e", 3}, {"f", 1}};
   for (const auto& [name, n] : sizes) parameters.add({.name = name, .value = torch::zeros({n})});
   parameters.add({.name = "tied", .value = parameters[1].value});
-  // b to 0, c to 1, d to 2 (6), a to 2 (9), e to 1 (10), f to 2 (10)
+  // Expected: b to 0, c to 1, d to 2 (6), a to 2 (9), e to 1 (10), f to 2 (10).
   const GradientSharding sharding(parameters, 3, "parameter_size");
   const std::map<std::string, int> expected{{"b", 0}, {"c", 1}, {"d", 2}, {"a", 2}, {"e", 1}, {"f", 2}, {"tied", 0}};
   for (const auto& entry : expected) CHECK_MESSAGE(sharding.get_shard_for_param(entry.first) == entry.second, entry.first);

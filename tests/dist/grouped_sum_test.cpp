@@ -1,4 +1,4 @@
-// Gradients that are added inside groups of ranks, between the first ranks of the groups, and returned.
+// Gradients that are added inside groups of ranks, then between the first ranks of the groups, and returned.
 #include "testing.hpp"
 
 #include <algorithm>
@@ -16,14 +16,14 @@ struct Groups {
   int ranks;
   std::string size;
 };
-// One that leaves out no rank where the last group is smaller, groups of one rank, and one group.
+// Groups in which the last one is smaller, groups of one rank, and a single group.
 const std::vector<Groups> kGroups{{3, "2"}, {4, "2"}, {5, "2"}, {5, "3"}, {7, "3"}, {3, "1"}, {3, "8"}, {4, "auto"}};
 
 at::Tensor whole_number(const Parameter& p, int rank, int64_t window) {
   return (plain_gradient(p, rank, window) * 3).round_().clamp_(-1000, 1000);
 }
 
-// Of all ranks, in fp64.
+// Returns the sum of all ranks, in fp64.
 at::Tensor total(const Parameter& p, int ranks, int64_t window, const Gradient& gradient) {
   auto sum = at::zeros(p.value.sizes(), at::kDouble);
   for (int r = 0; r < ranks; ++r) sum += gradient(p, r, window).to(at::kDouble);
@@ -100,7 +100,7 @@ TEST_CASE("between groups only their first ranks send: what the times of a windo
             return 0;
           },
           network);
-      std::map<int, int64_t> between;  // by who sends
+      std::map<int, int64_t> between;  // bytes between groups, by sender
       for (const auto& [ends, bytes] : network->traffic->sent()) {
         const int from = ends.first, to = ends.second;
         if (from / size == to / size) continue;
@@ -179,7 +179,7 @@ TEST_CASE("the errors of the first ranks are saved, and continue to the bit; oth
       for (size_t i = 0; i < rank.sums.size(); ++i) CHECK(at::equal(rank.sums[i], expected[0][2].sums[i]));
   }
   CHECK_FALSE(of_ranks<bool>({.ranks = 2, .compression = "int8", .group_size = "2"}, [](CompressedRank& rank) {
-    return rank.reducer.has_error_feedback();  // between groups only, of which there is one
+    return rank.reducer.has_error_feedback();  // only between groups, and there is one group
   })[0]);
 }
 

@@ -1,5 +1,5 @@
-// HCCL of a torch_npu without Python, which needs a plugin: what a process reports that has none. With the wheel:
-// tests/apps/npu_ranks_test.py.
+// HCCL of a torch_npu without Python, which needs a plugin: the report of a process that has none. tests/apps/npu_ranks_test.py tests the
+// wheel.
 #include "testing.hpp"
 
 #include <filesystem>

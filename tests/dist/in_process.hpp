@@ -16,7 +16,7 @@
 
 namespace npu_train::testing {
 
-/// What the threads ask of each other between steps.
+/// The communication of the threads between steps.
 class ThreadRanks final : public Ranks {
  public:
   ThreadRanks(std::shared_ptr<Exchange> exchange, int rank) : exchange_(std::move(exchange)), rank_(rank) {}
@@ -60,7 +60,7 @@ class ThreadRanks final : public Ranks {
   int rank_;
 };
 
-/// Every rank has all parameters and all gradients, as with DistributedDataParallel. Sums are computed in the order of ranks.
+/// A rank with all parameters and all gradients, as with DistributedDataParallel. Sums are computed in rank order.
 class ReplicatedRank : public Strategy {
  public:
   ReplicatedRank(std::shared_ptr<Exchange> exchange, int rank) : exchange_(exchange), rank_(rank), ranks_(std::move(exchange), rank) {}
@@ -140,7 +140,7 @@ class ReplicatedRank : public Strategy {
   unsigned wanted_ = 0, decided_ = 0;
 };
 
-/// Each parameter is updated by one rank, which alone has its gradient and its optimizer state, as in ZeRO.
+/// A rank that updates some of the parameters, as in ZeRO: it alone has their gradients and their optimizer state.
 class ShardedRank final : public ReplicatedRank {
  public:
   using ReplicatedRank::ReplicatedRank;

@@ -17,7 +17,7 @@
 
 namespace npu_train::testing {
 
-/// The tensors of one sequence of collectives, by their number.
+/// The tensors of one sequence of collectives, by the number of the collective.
 class Mailbox {
  public:
   explicit Mailbox(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
@@ -33,7 +33,7 @@ class Mailbox {
     const std::lock_guard<std::mutex> lock(mutex_);
     return slots_[number].posted == ranks_;
   }
-  /// The tensors of all ranks; to be called once by each.
+  /// Returns the tensors of all ranks; each rank must call it once.
   std::vector<at::Tensor> take(int64_t number) {
     std::unique_lock<std::mutex> lock(mutex_);
     const bool came = came_.wait_for(lock, std::chrono::minutes(5), [&] { return slots_[number].posted == ranks_; });
@@ -55,7 +55,7 @@ class Mailbox {
   std::map<int64_t, Slot> slots_;
 };
 
-/// The bytes of tensors that each rank sends to each other one, by their numbers among all ranks.
+/// The bytes of tensors that each rank sends to each other rank, by rank among all ranks.
 class Traffic {
  public:
   void add(int from, int to, int64_t bytes) {
@@ -72,12 +72,12 @@ class Traffic {
   std::map<std::pair<int, int>, int64_t> sent_;
 };
 
-/// What the ranks of one group share.
+/// The objects that the ranks of one group share.
 struct Network {
   explicit Network(int ranks) : agreements(ranks), exchanges(ranks), gathers(ranks) {
     for (int r = 0; r < ranks; ++r) numbers.push_back(r);
   }
-  /// What some of the ranks share; the same object for each of them. `number`: of their calls.
+  /// Returns the network that some of the ranks share, the same object for each of them. `number`: number of their calls.
   std::shared_ptr<Network> part(const std::vector<int>& ranks, size_t number) {
     const std::lock_guard<std::mutex> lock(mutex);
     auto& found = parts[{ranks, number}];
@@ -88,7 +88,7 @@ struct Network {
     }
     return found;
   }
-  std::vector<int> numbers;  ///< of its ranks, among all
+  std::vector<int> numbers;  ///< rank among all ranks, for each of this group
   std::shared_ptr<Traffic> traffic = std::make_shared<Traffic>();
   Exchange agreements;
   Mailbox exchanges, gathers;
@@ -98,7 +98,7 @@ struct Network {
 
 class InProcessGroup final : public ProcessGroup {
  public:
-  /// Calls, and the bytes that this rank sends to others.
+  /// Numbers of calls, and the bytes that this rank sends to others.
   struct Counts {
     int64_t exchanges = 0, gathers = 0, agreements = 0, bytes = 0;
     friend bool operator==(const Counts&, const Counts&) = default;
@@ -121,7 +121,7 @@ class InProcessGroup final : public ProcessGroup {
       for (int r = 0; r < size(); ++r) out.narrow(0, r * n, n).copy_(all[static_cast<size_t>(r)].narrow(0, rank_ * n, n));
     });
   }
-  /// As a ring does it; added in the order of ranks.
+  /// Sends as a ring does, but adds in rank order.
   std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) override {
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     sends((rank_ + 1) % size(), 2 * (bytes - bytes / size()));

@@ -1,4 +1,4 @@
-// Sixty-four ranks, as threads: their messages are those that the algorithm needs, and their gradients those of one process.
+// Sixty-four ranks, as threads: they send only the messages that the algorithm needs, and have the gradients of one process.
 #include "testing.hpp"
 
 #include <numeric>
@@ -62,7 +62,7 @@ TEST_CASE("a step of 64 ranks: two messages a bucket to each other rank, two agr
     DataParallelStrategy strategy(group, options);
     strategy.setup(net.parameters);
     InProcessGroup::Counts before;
-    for (int step = 0; step < 2; ++step) {  // the second one is counted
+    for (int step = 0; step < 2; ++step) {  // counts the second step
       before = group->counts();
       for (const auto& p : net.parameters) p.value.mutable_grad().reset();
       strategy.begin_window(1);
@@ -83,7 +83,7 @@ TEST_CASE("a step of 64 ranks: two messages a bucket to each other rank, two agr
   REQUIRE(layout.size() > 1);
   const auto numel = std::accumulate(layout.begin(), layout.end(), int64_t{0}, [](int64_t sum, const auto& b) { return sum + b.numel; });
   const auto buckets = static_cast<int64_t>(layout.size());
-  // Each bucket leaves a rank twice, but for the part that stays: once in parts for the sums, once as the sum of this rank's part.
+  // Each bucket leaves a rank twice, except the part that stays: once in parts for the sums, once as the sum of this rank's part.
   const InProcessGroup::Counts computed{buckets, buckets, 2, 2 * numel * 4 / kRanks * (kRanks - 1)};
   for (size_t r = 0; r < kRanks; ++r) {
     CAPTURE(r);

@@ -1,4 +1,4 @@
-// The optimizer on the host: copies of what a rank updates, in the place of it. tests/train/offloaded_step_test.cpp has a device.
+// The optimizer on the host: it works on copies of the parameters that a rank updates. tests/train/offloaded_step_test.cpp uses a device.
 #include "npu_train/dist/offload.hpp"
 
 #include <ATen/ATen.h>
@@ -23,14 +23,14 @@ std::vector<at::Tensor> values_before(const ParameterSet& parameters) {
   return out;
 }
 
-// By plain descent, as an optimizer would.
+// Updates by plain gradient descent, in place of an optimizer.
 void descend_on_host(const ParameterSet& updated) {
   const at::NoGradGuard no_grad;
   for (const auto& p : updated)
     if (p.value.grad().defined()) p.value.sub_(p.value.grad() * 0.1);
 }
 
-// Counts the calls that are not answered by OffloadedStrategy itself.
+// Counts the calls that OffloadedStrategy passes on.
 class CountingStrategy final : public Strategy, public Ranks, ErrorFeedback, ShardedUnits {
  public:
   mutable std::map<std::string, int> calls;
@@ -116,7 +116,7 @@ TEST_CASE("the optimizer is given copies; gradients go to them, and what it make
   for (size_t i = 0; i < copies.size(); ++i) CHECK(at::equal(copies[i].value, trained[i].value));
 
   strategy.begin_window(1);
-  strategy.backward(unused.sum(), /*last=*/true);  // of a window that is given up
+  strategy.backward(unused.sum(), /*last=*/true);  // in a window that is abandoned
   strategy.begin_window(1);
   strategy.backward(bias.sum(), /*last=*/true);
   strategy.finish_gradients({});

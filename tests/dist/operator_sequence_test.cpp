@@ -1,4 +1,4 @@
-// The operators that ranks compare, and those that are none of theirs.
+// The operators that ranks compare, and operators that they must ignore.
 #include "dist/operator_sequence.hpp"
 
 #include <ATen/ops/ones.h>

@@ -68,8 +68,8 @@ TEST_CASE("reduce: auto sends once a window, and after each micro-batch where su
   CHECK(reduce("{}", "Gloo", Sharding::Optimizer) == "window");
   CHECK(reduce("{}", "Gloo", Sharding::Gradients) == "micro_batch");
   CHECK(reduce("{reduce: window}", "Gloo", Sharding::Gradients) == "window");
-  CHECK(reduce("{reduction: native}", "NCCL", Sharding::Gradients) == "micro_batch");  // each rank gets its part of the sum alone
-  CHECK_FALSE(bound("{}").resolved("NCCL", Sharding::Gradients).adds_in_order());      // by reduce_scatter, which all products have
+  CHECK(reduce("{reduction: native}", "NCCL", Sharding::Gradients) == "micro_batch");  // each rank gets only its part of the sum
+  CHECK_FALSE(bound("{}").resolved("NCCL", Sharding::Gradients).adds_in_order());      // by reduce_scatter, which all products support
 }
 
 TEST_CASE("group_size selects native sums, once a window, in every strategy and over every transport") {

@@ -1,4 +1,4 @@
-// Parameters in shards: the bits of one process, whatever the ranks have to do, and memory for a unit or two at a time.
+// Parameters in shards: the bits are those of one process, whatever each rank has to compute, and only a unit or two is in memory.
 #include "npu_train/dist/parameter_unit.hpp"
 
 #include "testing.hpp"
@@ -67,7 +67,7 @@ void descend(const ParameterSet& parameters) {
     if (p.value.grad().defined()) p.value.sub_(p.value.grad(), 0.05);
 }
 
-// The micro-batches of each rank in one window; those that are not positive have no loss.
+// Micro-batches of each rank in one window; a number that is not positive has no loss.
 using Window = std::vector<std::vector<int64_t>>;
 
 std::vector<at::Tensor> of_one_process(const std::vector<Window>& windows, size_t left_out_by_last = kLayers) {
@@ -86,7 +86,7 @@ std::vector<at::Tensor> of_one_process(const std::vector<Window>& windows, size_
   return net.parameters.values();
 }
 
-// The parameters of each rank in the end, complete again.
+// Returns the parameters of each rank after training, complete again.
 std::vector<std::vector<at::Tensor>> of_ranks(const std::vector<Window>& windows, const DistOptions& options = {},
                                               size_t left_out_by_last = kLayers) {
   const auto ranks = static_cast<int>(windows[0].size());
@@ -182,7 +182,7 @@ TEST_CASE("ranks with fewer micro-batches, with none, and with some that have no
 
 TEST_CASE("a unit that one rank does not run, and another does") {
   at::set_num_threads(1);
-  for (const size_t left_out : {size_t{1}, kLayers - 2}) {  // the last one has the shape of the output
+  for (const size_t left_out : {size_t{1}, kLayers - 2}) {  // the latter has the shape of the output
     CAPTURE(left_out);
     const std::vector<Window> windows{{{1, 2}, {3, 4}}, {{5}, {6, 7}}};
     check_equal(of_ranks(windows, {}, left_out), of_one_process(windows, left_out));
@@ -212,13 +212,13 @@ TEST_CASE("during a pass the parameters of one unit have memory, between passes 
       y.register_hook([&](const at::Tensor&) { most = std::max(most, net.units_with_memory()); });
       return y;
     });
-    CHECK(most == 1);                     // the next one is on its way, and not in the parameters yet
-    CHECK(net.units_with_memory() == 1);  // the last one, whose backward pass comes first
+    CHECK(most == 1);                     // the next unit is being sent, but is not in the parameters yet
+    CHECK(net.units_with_memory() == 1);  // the last unit, whose backward pass comes first
     reducer.begin_backward(true);
     loss.backward();
     CHECK(most == 1);
     reducer.finish();
-    // Outside of windows, and on a rank that has nothing to compute.
+    // Runs outside of windows, and on a rank that has nothing to compute.
     for (int k = 0; k < 2; ++k) {
       if (rank == 0) {
         const at::NoGradGuard no_grad;
@@ -245,7 +245,7 @@ TEST_CASE("what cannot be done with units is refused by name") {
   const auto forward = [&](const at::Tensor& in) { return net.layers[0]->forward(in); };
   const auto x = at::ones({1, 6});
   CHECK(has(error_of([&] { reducer.run(0, forward, x); }).what(), "layer 0 runs outside of a pass"));
-  CHECK_THROWS_AS(forward(x), c10::Error);  // no crash: its parameters have no memory
+  CHECK_THROWS_AS(forward(x), c10::Error);  // an error, not a crash, because its parameters have no memory
   reducer.begin_forward();
   reducer.run(0, forward, x);
   CHECK(has(error_of([&] { reducer.run(0, forward, x); }).what(), "layer 0 runs twice in a forward pass"));

@@ -1,4 +1,4 @@
-// Groups of processes over Gloo: agreement, and what each rank sees of the failure of another.
+// Groups of processes over Gloo: agreement, and the error of each rank when another one fails.
 #include "npu_train/dist/process_group.hpp"
 
 #include "testing.hpp"
@@ -20,7 +20,7 @@ using namespace npu_train::testing;
 TEST_CASE("agreements: texts of any length, sums in the order of ranks, flags, bits and broadcasts") {
   for (const auto& rank : run_ranks(3, {kRankProgram, "agreement"})) {
     REQUIRE_MESSAGE(rank.ok(), rank.output);
-    // 0 + 1e16 + 1e16 + 1e16 in this order; fp32: (0.1 + 0.2) + 0.3
+    // The sums are in rank order: 0 + 1e16 + 1e16 + 1e16; in fp32 (0.1 + 0.2) + 0.3.
     CHECK(rank.output == "from 0\n0- 700b 1400c \n30000000000000000 3 -30000000000000000\n1 5 0.600000024 5\n42\n");
   }
 }
@@ -77,7 +77,7 @@ TEST_CASE("the threads of a group, of its parts and of its store survive a write
     const auto blocked = std::stoull(text.substr(text.find("SigBlk:") + 7), nullptr, 16);
     CHECK_MESSAGE((blocked >> (SIGPIPE - 1) & 1) == 1, text);
   }
-  CHECK(new_threads >= 12);  // two of each of the six sequences
+  CHECK(new_threads >= 12);  // two threads for each of the six sequences
   sigset_t own{};
   pthread_sigmask(SIG_SETMASK, nullptr, &own);
   CHECK(sigismember(&own, SIGPIPE) == 0);
@@ -94,7 +94,7 @@ TEST_CASE("a rank that is killed or fails: the others end with Error(Peer), and 
         CHECK(ranks[r].status == 9);
         CHECK(has(ranks[r].output, "rank " + std::to_string(r) + " of 3"));
         CHECK(has(ranks[r].output, "lost contact with another rank"));
-        CHECK(has(ranks[r].output, "agreement, parameters"));  // of the recorder
+        CHECK(has(ranks[r].output, "agreement, parameters"));  // from the recorder of calls
         CHECK(has(ranks[r].output, "not finished"));
       }
       if (std::string(how) == "how=throw") CHECK(ranks[static_cast<size_t>(lost)].status == 3);
@@ -104,7 +104,7 @@ TEST_CASE("a rank that is killed or fails: the others end with Error(Peer), and 
 TEST_CASE("a rank that is stopped: the others end at the timeout, and name it") {
   const auto ranks = run_ranks(3, {kRankProgram, "failure", "how=stop", "timeout=3"});
   for (const size_t r : {0, 1}) CHECK(ranks[r].status == 9);
-  const auto all = ranks[0].output + ranks[1].output;  // who times out second may lose the first instead
+  const auto all = ranks[0].output + ranks[1].output;  // the rank that times out second may lose the first one instead
   CHECK(has(all, "lost contact with another rank: "));
   CHECK(has(all, "; rank 2 gives no sign of life, last: "));
   CHECK(!has(all, "rank 0 gives"));
@@ -135,7 +135,7 @@ TEST_CASE("ranks wait for what rank 0 does first, longer than for a collective, 
 TEST_CASE("ranks that never come are named") {
   const auto ranks = run_ranks(4, {kRankProgram, "agreement", "timeout=3"}, 2);
   for (const auto& rank : ranks) CHECK(rank.status == 9);
-  CHECK(has(ranks[0].output, "ranks 2, 3 did not come"));  // the store ends with rank 0, which may be before rank 1 has looked
+  CHECK(has(ranks[0].output, "ranks 2, 3 did not come"));  // the store ends with rank 0, possibly before rank 1 has looked
 }
 
 namespace {
@@ -146,7 +146,7 @@ CommandResult rank_at(int port, const char* rank) {
                      {.deadline = std::chrono::minutes(5)});
 }
 
-// The kernel accepts connections to its port, and no program reads from them.
+// A port to which the kernel accepts connections, although no program reads from them.
 class SilentPort {
  public:
   SilentPort() {

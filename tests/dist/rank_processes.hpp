@@ -15,7 +15,7 @@
 
 namespace npu_train::testing {
 
-/// A port of the loopback interface that no other program gets while this lives: bound, but not listened to, so that a server that sets
+/// A port of the loopback interface that no other program gets in its scope. It is bound, but not listened to, so that a server that sets
 /// SO_REUSEADDR can take it.
 class ReservedPort {
  public:
@@ -42,7 +42,7 @@ class ReservedPort {
 
 inline const std::string kRankProgram = NPU_TRAIN_BINARY_DIR "/tests/dist_rank";
 
-/// Runs `command` as `started` ranks of `ranks`, all at once; the results are in the order of ranks.
+/// Runs `command` as `started` ranks of `ranks`, all at the same time. Returns the results in rank order.
 inline std::vector<CommandResult> run_ranks(int ranks, const std::vector<std::string>& command, int started = -1) {
   const ReservedPort port;
   if (started < 0) started = ranks;

@@ -45,7 +45,7 @@ TEST_CASE("several processes: sums in rank order, the main rank's text, and ever
     CHECK(ranks->size() == 3);
     CHECK(ranks->is_main() == (rank == 0));
     CHECK(ranks->micro_batch_number(2) == 6 + rank);
-    // 1e16 + 1 - 1e16 is 0 in this order, and 1 in another one
+    // In this order, 1e16 + 1 - 1e16 is 0; in another order it is 1.
     sums[i] = ranks->sum(rank == 0 ? 1e16 : rank == 1 ? 1 : -1e16);
     any[i] = static_cast<char>(ranks->any(rank == 2));
     main[i] = static_cast<char>(ranks->of_main(rank == 2));

@@ -12,7 +12,7 @@ TEST_CASE("spans that overlap count once, and what ends after the backward pass 
   CHECK(std::isnan(times.hidden()));
   times.buckets.push_back({.bytes = 100, .exchange = {2, 5}, .gather = {5, 6}});
   times.buckets.push_back({.bytes = 50, .exchange = {4, 8}, .gather = {9, 12}});
-  times.buckets.push_back({.bytes = 7, .exchange = {11, 13}});  // a native sum
+  times.buckets.push_back({.bytes = 7, .exchange = {11, 13}});  // from a native sum
   CHECK(times.bytes() == 157);
   CHECK(times.communication() == 6 + 4);            // 2 to 8 and 9 to 13
   CHECK(times.communication(times.backward) == 7);  // 2 to 8 and 9 to 10

@@ -1,4 +1,4 @@
-// A program's callback with a state of its own, through a Trainer: checkpoints on the disk and runs that are resumed.
+// A program's callback with a state of its own, in a Trainer: checkpoints on the disk and resumed runs.
 #include "testing.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Counts steps, and remembers the last learning rate as a tensor.
+/// Counts steps, and stores the last learning rate as a tensor.
 struct StepCounter final : Callback {
   std::string name() const override { return "step_counter"; }
   State state() const override { return {{{"lr", last_lr}}, {{"steps", steps}}}; }
@@ -35,7 +35,7 @@ struct CountedRuns {
   TempDir dir;
   std::vector<std::string> warnings;
 
-  /// Trains to `epochs` with a callback that is added before or after the resume, or not at all.
+  /// Trains for `epochs` with a callback that is added before or after the resume, or not at all.
   std::shared_ptr<StepCounter> train(int64_t epochs, const std::string& when) {
     const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
       if (level == LogLevel::Warning) warnings.emplace_back(text);

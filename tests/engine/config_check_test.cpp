@@ -1,4 +1,4 @@
-// Options that were filled in code pass the same checks as those of a file.
+// Options that were filled in code must pass the same checks as those of a file.
 #include "testing.hpp"
 
 #include <algorithm>
@@ -140,13 +140,13 @@ TEST_CASE("a falling schedule of a run without an end is refused, one with a len
   CHECK(has(error_of([&] { check_config(c); }).what(), "lr_scheduler: the run has no known length in epochs"));
   c.lr_scheduler.options.set("T_max", 5);
   CHECK_NOTHROW(check_config(c));
-  c.lr_scheduler = {.name = "one_cycle", .options = {{"max_lr", 3}}};  // by step
+  c.lr_scheduler = {.name = "one_cycle", .options = {{"max_lr", 3}}};  // this schedule counts steps
   CHECK(has(error_of([&] { check_config(c); }).what(), "the run has no known length in steps"));
   c.trainer.max_steps = 10;
   int warnings = 0;
   const ScopedLogSink sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::Warning; });
   CHECK_NOTHROW(check_config(c));
-  CHECK(warnings == 0);  // the run gives it, once
+  CHECK(warnings == 0);  // the run itself warns, once
 }
 
 TEST_CASE("an optimizer that a program brings is made with parameters only") {

@@ -17,7 +17,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Every transform that has a form for devices, and both ways to mix.
+/// Returns a run with every transform that has a form for devices, and both ways to mix.
 RunConfig augmented_run(const std::string& where) {
   auto c = short_run();
   c.device = device_under_test().str();

@@ -14,7 +14,7 @@ using npu_train::testing::TempDir;
 
 namespace {
 
-// As transformers 4 and 5 write it.
+// A config.json as transformers 4 and 5 write it.
 constexpr const char* kLlama31 =
     R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "num_key_value_heads": 2,
   "max_position_embeddings": 64, "rms_norm_eps": 1e-05, "hidden_act": "silu", "rope_theta": 500000.0, "head_dim": 16, "hidden_size": 64,
@@ -43,7 +43,7 @@ class Folder {
     CHECK(error.kind() == ErrorKind::Checkpoint);
     for (const auto& text : words) CHECK_MESSAGE(has(error.what(), text), error.what());
   }
-  std::string file() const { return (dir_ / "model.safetensors").string(); }  // need not exist
+  std::string file() const { return (dir_ / "model.safetensors").string(); }  // the file need not exist
 
  private:
   static PartConfig part_of(const std::string& model) {
@@ -59,7 +59,7 @@ TEST_CASE("options that are open have the values of config.json, and each one th
   Folder llama(kLlama31);
   llama.has_options("llama_tiny", {{"rope_theta", "500000"}, {"rope_scaling.type", "llama3"}, {"rope_scaling.factor", "8"}});
   llama.has_options("{name: llama_tiny, rope_theta: 500000, context: 32, rope_scaling: {type: llama3}}",
-                    {{"context", "32"}});  // shorter texts
+                    {{"context", "32"}});  // allows shorter texts
   llama.has_options("llama", {{"heads", "4"}, {"kv_heads", "2"}, {"dim", "64"}, {"context", "64"}, {"norm_eps", "1e-05"}});
   llama.differs("{name: llama_tiny, heads: 2, rope_theta: 10000, context: 128, norm_eps: 1.0e-6, rope_scaling: {type: none}}",
                 {"num_attention_heads is 4, model.heads is 2", "rope_theta is 500000, model.rope_theta is 10000",
@@ -69,7 +69,7 @@ TEST_CASE("options that are open have the values of config.json, and each one th
   llama.differs("{name: llama_tiny, rope_scaling: {type: llama3, factor: 32}}", {"factor is 8, model.rope_scaling.factor is 32"});
   llama.differs("{name: llama_tiny, dim: 128}", {"hidden_size is 64, model.dim is 128", "set model.dim=64"});
   Folder newer(kLlama);
-  newer.has_options("{name: llama_tiny, kv_heads: 0}", {{"kv_heads", "0"}});  // as many as heads
+  newer.has_options("{name: llama_tiny, kv_heads: 0}", {{"kv_heads", "0"}});  // 0: as many as heads
   newer.differs("llama_tiny", {"num_key_value_heads is 4, model.kv_heads is 2"});
   newer.differs("{name: llama_tiny, kv_heads: 4, rope_theta: 300}", {"rope_theta is 10000, model.rope_theta is 300"});
   newer.differs("{name: llama_tiny, kv_heads: 4, rope_scaling: {type: llama3}}", {"rope_type is none, model.rope_scaling.type is llama3"});
@@ -83,7 +83,7 @@ TEST_CASE("GPT-2 and ViT") {
     "architectures": ["ViTForImageClassification"], "id2label": {"0": "a", "1": "b", "2": "c"}})");
   vit.has_options("vit_b16", {{"norm_eps", "1e-12"}, {"gelu", "tanh"}, {"image_size", "384"}, {"num_classes", "3"}});
   vit.has_options("{name: vit_b16, image_size: 224, num_classes: 7}",
-                  {{"image_size", "224"}, {"num_classes", "7"}});  // resized, a new head
+                  {{"image_size", "224"}, {"num_classes", "7"}});  // positions are resized, and the head is new
   vit.differs("{name: vit_b16, norm_eps: 1.0e-6}", {"layer_norm_eps is 1e-12, model.norm_eps is 1e-06", "model.norm_eps=1e-12"});
   vit.differs("{name: vit_b16, gelu: exact}", {"hidden_act is gelu_new, model.gelu is exact"});
 }
@@ -100,7 +100,7 @@ TEST_CASE("a folder describes a model that has no name, and options that are ope
   const auto config = load_config((dir / "c.yaml").string());
   CHECK(config.model.name == "llama");
   CHECK(config.model.options.find("heads")->scalar() == "4");
-  CHECK(config.model.options.find("norm_eps")->scalar() == "0.5");  // reported when the weights are loaded
+  CHECK(config.model.options.find("norm_eps")->scalar() == "0.5");  // the contradiction is reported when the weights are loaded
   for (const char* text : {"{}", "{\"model_type\": \"granite\"}"}) {
     Folder other(text);
     CHECK_MESSAGE(has(error_of([&] { other.complete(""); }).what(), has(text, "granite") ? "model_type is granite" : "no model is named"),

@@ -20,7 +20,7 @@ TEST_CASE("as for ImageNet: the shorter side, the centre, the normalisation; an 
   REQUIRE((bytes.sizes() == at::IntArrayRef({28, 28, 3})));
   for (int64_t y = 0; y < 28; ++y)
     for (int64_t c = 0; c < 3; ++c) CHECK(bytes[y][5][c].item<int>() == rough(28, 28).at(c, y, 5));
-  // 32 x 64 has the shorter side 32 = 28 * 256 / 224 already, so only its centre is cut out.
+  // 32 x 64 already has the shorter side 32 = 28 * 256 / 224, so that only its centre is cropped.
   const auto cut = preparation.read_bytes(wide);
   CHECK(cut[0][0][1].item<int>() == rough(32, 64).at(1, 2, 18));
   for (const auto& path : {small, wide}) {

@@ -1,4 +1,4 @@
-// A program whose locale writes numbers in another way: the files of a run are those of any other program.
+// A program whose locale writes numbers differently: the files of a run must be the same as those of any other program.
 #include "testing.hpp"
 
 #include <algorithm>
@@ -28,12 +28,13 @@ RunConfig run_of(const fs::path& dir, int64_t epochs) {
   return c;
 }
 
-/// The columns of metrics.csv that no time changes, and the names of all files without what names time and process.
+/// Returns the columns of metrics.csv that do not depend on time, and the names of all files without the parts that depend on time and
+/// process.
 std::string written_in(const fs::path& run) {
   std::string out;
   std::ifstream file(run / "metrics.csv");
   for (std::string line; std::getline(file, line);) {
-    for (int column = 0; column < 3; ++column) line.erase(line.rfind(','));  // samples_per_second, data_wait, seconds
+    for (int column = 0; column < 3; ++column) line.erase(line.rfind(','));  // drops samples_per_second, data_wait, seconds
     out += line + "\n";
   }
   std::vector<std::string> names;
@@ -41,12 +42,12 @@ std::string written_in(const fs::path& run) {
     names.push_back(
         std::regex_replace(fs::relative(entry.path(), run).string(), std::regex(R"(tfevents\.\d+\.(.*)\.\d+$)"), "tfevents.T.$1.P"));
   std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());  // two event files in one second or in two
+  names.erase(std::unique(names.begin(), names.end()), names.end());  // the two event files may be from one second or from two
   for (const auto& name : names) out += name + "\n";
   return out;
 }
 
-/// One epoch, and another one by a trainer that resumes: its lines of the log too.
+/// Trains one epoch, and another one by a trainer that resumes; also returns the lines of the log.
 std::string trained(const fs::path& dir) {
   std::string log;
   const ScopedLogSink sink([&](LogLevel, std::string_view text) { log += std::string(text) + "\n"; });

@@ -81,7 +81,7 @@ TEST_CASE(
     CHECK(name.find("embedding") == std::string::npos);
     CHECK(name.find("norm") == std::string::npos);
   }
-  // The block of the head runs the pooler too, which is no part of its module.
+  // The head's block also runs the pooler, which is not part of the head's module.
   const auto without_head = names_of("bert_tiny", {"head"}, {});
   CHECK_FALSE(holds(without_head, "pooler.weight"));
   CHECK_FALSE(holds(without_head, "classifier.weight"));

@@ -36,7 +36,7 @@ at::Tensor named_tensor(const Model& model, const std::string& name) {
   return {};
 }
 
-// A run with averages that differ from the weights; its folder.
+// Trains a run with averages that differ from the weights, and returns its folder.
 std::string averaged_run(const TempDir& dir) {
   auto config = short_run();
   config.ema = {.enabled = true, .decay = 0.9, .warmup = false};

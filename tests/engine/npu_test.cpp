@@ -1,4 +1,4 @@
-// Runs on device npu, with the wheel of torch_npu on sim_cann (engine.npu.on_npu): the parts of a run that torch_npu does not provide.
+// Runs on device npu, with torch_npu's wheel on sim_cann (engine.npu.on_npu). Tests the parts of a run that torch_npu does not provide.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>
@@ -69,7 +69,7 @@ TEST_CASE("a run trains, saves and gives the CPU's weights, but for the order of
   TempDir dir;
   const auto weights_on = [&](const std::string& device) {
     auto config = on(device, dir / device, "32-true");
-    config.optimizer = {.name = "adamw", .options = {{"lr", 0.05}}};  // fused on every chip, as on the CPU
+    config.optimizer = {.name = "adamw", .options = {{"lr", 0.05}}};  // the optimizer is fused on every chip, as on the CPU
     return trained_weights(config);
   };
   const auto ours = weights_on(device_under_test().kind), cpu = weights_on("cpu");

@@ -12,7 +12,7 @@
 using namespace npu_train;
 using namespace npu_train::testing;
 
-// The stand-in of tests/fake_ascendcl: output [n, k] is the mean of channel k % 3 of image n, plus k.
+// Uses tests/fake_ascendcl, in which output [n, k] is the mean of channel k % 3 of image n, plus k.
 TEST_CASE("files in batches, the last one padded; with and without AIPP; what is no classifier") {
   const TempDir dir;
   const EnvironmentVariable library("NPU_TRAIN_ASCENDCL", std::string(NPU_TRAIN_BINARY_DIR) + "/tests/fake_ascendcl");

@@ -1,4 +1,4 @@
-// A forward of a real network that overflows fp16: the step is skipped, and only the scale has changed.
+// The forward of a real network overflows fp16: the step must be skipped, and change only the scale.
 #include "testing.hpp"
 
 #include <cmath>
@@ -19,7 +19,7 @@ RunConfig resnet18_in_fp16() {
   config.data = {.name = "generated", .options = {{"train_size", 16}, {"val_size", 16}, {"batch_size", 8}, {"num_workers", "0"}}};
   config.optimizer = {.name = "sgd", .options = {{"lr", 0.05}, {"momentum", 0.9}}};
   config.trainer.threads = 1;
-  config.grad_scaler.init_scale = 1024;  // the clean steps shall not overflow
+  config.grad_scaler.init_scale = 1024;  // low, so that the clean steps do not overflow
   config.ema.enabled = true;
   config.output.dir = "";
   return config;
@@ -46,7 +46,7 @@ TEST_CASE("ResNet-18: an overflow in the forward skips the step, and evaluation 
 
     const auto skipped = trainer.train_step(huge);
     CHECK_FALSE(skipped.taken);
-    CHECK_FALSE(std::isfinite(scalar_or(skipped.metrics, "loss", 0)));  // it was the forward
+    CHECK_FALSE(std::isfinite(scalar_or(skipped.metrics, "loss", 0)));  // shows that the forward overflowed
     CHECK(skipped.loss_scale == 512);
     CHECK((bits_of(trainer) == before));
     for (const auto& p : trainer.task().parameters()) CHECK_FALSE(p.value.grad().defined());

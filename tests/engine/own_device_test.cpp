@@ -1,4 +1,4 @@
-// A kind of device that a program adds, through the configuration. It owns PrivateUse1 in this process: the simulator under another name.
+// A kind of device that a program adds through the configuration. It owns PrivateUse1 in this process: the simulator under another name.
 #include "testing.hpp"
 
 #include <torch/types.h>
@@ -49,12 +49,12 @@ TEST_CASE("a device of the program's own trains, and takes the place of libtorch
   Trainer reference(on_cpu);
   reference.fit();
   const auto x = torch::ones({2, 3, 32, 32});
-  // The device adds in another order than the CPU, in three steps.
+  // The device adds in another order than the CPU, over three steps.
   CHECK(torch::allclose(trainer.predict(x), reference.predict(x), 1e-3, 1e-3));
 
   const c10::Device abacus(c10::DeviceType::PrivateUse1, 0);
   CHECK(device_of(abacus).kind == "abacus");
-  CHECK_FALSE(has_all_fused_optimizers(abacus));  // a backend that does not mention them
+  CHECK_FALSE(has_all_fused_optimizers(abacus));  // the backend does not set it
   CHECK(has_fused_sgd(abacus));
   CHECK(has_all_fused_optimizers(c10::Device(c10::DeviceType::CPU)));
   const auto second = error_of([] { resolve_device("sim_npu"); });

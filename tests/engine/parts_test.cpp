@@ -40,7 +40,7 @@ struct MarkOptions {
   }
 };
 
-/// Writes its letter at each step, and counts them through checkpoints.
+/// Writes its letter at each step, and counts the steps across checkpoints.
 struct Marker final : Callback {
   Marker(std::string letter, std::string& log) : mark(std::move(letter)), written(log) {}
   std::string name() const override { return "marker_" + mark; }
@@ -55,7 +55,7 @@ struct Marker final : Callback {
   int64_t steps = 0;
 };
 
-/// Every pixel becomes `value`.
+/// Sets every pixel to `value`.
 struct Flood final : Transform {
   explicit Flood(uint8_t v) : value(v) {}
   Image apply(Image image, Philox&) const override {
@@ -142,7 +142,7 @@ TEST_CASE("callbacks of the configuration run in its order, with their options, 
         "bababa"
         "abab");
   CHECK(load_checkpoint(last).at("callbacks.marker_a").integer("steps", "marker_a") == 5);
-  // A program without the callback predicts from such a checkpoint.
+  // A program without the callback can predict from such a checkpoint.
   CHECK(Predictor::from_checkpoint(last, "cpu")(torch::zeros({1, 3, 32, 32})).size(1) == 10);
 
   const auto unknown = error_of([&] { bind_config(parse_yaml("callbacks: [marcer]", "t"), parts); });
@@ -189,7 +189,7 @@ TEST_CASE("metrics by name take the place of the task's, a program's own among t
   trainer.fit();
   const auto values = trainer.validate();
   CHECK(scalar_or(values, "two", -1) == 2);
-  CHECK(scalar_or(values, "acc10", -1) == 100);  // of ten classes
+  CHECK(scalar_or(values, "acc10", -1) == 100);  // there are ten classes
   CHECK(scalar_or(values, "acc1", -1) == -1);
 
   CHECK(has(error_of([&] { bind_config(parse_yaml("task: {name: classifier, metrics: [{name: accuracy, k: 0}]}", "t"), parts); }).what(),

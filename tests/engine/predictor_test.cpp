@@ -35,7 +35,7 @@ TEST_CASE("a checkpoint answers as the trainer did, without its data") {
   CHECK(answers[0].label == expected[0].argmax().item<int64_t>());
   CHECK(answers[0].name == predictor.classes()[static_cast<size_t>(answers[0].label)]);
   CHECK(answers[0].probability >= answers[1].probability);
-  // any image becomes a square of the model's size
+  // Any image becomes a square of the model's size.
   write_bytes((dir / "wide.png").string(), to_png(rough(40, 90)));
   CHECK((predictor.read_image((dir / "wide.png").string()).sizes() == at::IntArrayRef({3, 32, 32})));
   CHECK(error_of([&] { predictor.classify((dir / "none.png").string()); }).kind() == ErrorKind::Data);

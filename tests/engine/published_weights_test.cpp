@@ -43,7 +43,7 @@ TEST_CASE("published weights: a download appears in the cache with the right che
           only_if(has_program("curl") && has_program("sha256sum"), "there is no program curl or sha256sum")) {
   const TempDir dir;
   std::ofstream(dir / "source") << "abc";
-  const npu_train::detail::PublishedWeights abc{"file://" + (dir / "source").string(), "abc.pth", "ba7816bf"};  // the example of FIPS 180-2
+  const npu_train::detail::PublishedWeights abc{"file://" + (dir / "source").string(), "abc.pth", "ba7816bf"};  // the example in FIPS 180-2
   auto wrong = abc;
   wrong.sha256 = "ba7816be";
   const auto cache = dir / "torch/hub";

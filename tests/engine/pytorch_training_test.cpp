@@ -1,4 +1,4 @@
-// Training with the step and the optimizers of this library against plain PyTorch: the losses in tests/fixtures.
+// Training with the step and the optimizers of this library, compared with plain PyTorch: the losses in tests/fixtures.
 #include "testing.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// As many steps as the fixture has losses; `make_optimizer` gets what the precision prepared.
+/// Trains for as many steps as the fixture has losses. `make_optimizer` gets the parameters that the precision has prepared.
 template <class MakeOptimizer>
 void check_training(const Model& model, const nlohmann::json& f, double tolerance, MakeOptimizer make_optimizer) {
   const ThreadCount one(1);

@@ -1,4 +1,4 @@
-// Every registered model, in every precision of every device that is here, against itself on the CPU in fp32.
+// Every registered model, in every precision of every available device, compared with itself on the CPU in fp32.
 #include "testing.hpp"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ struct Numbers {
   std::map<std::string, at::Tensor> gradients;
 };
 
-/// With images of 64x64 (the last maps of a ResNet still have 2x2) and a shallow ViT the largest models take seconds; layers and names are
-/// those of the model.
+/// Reduces a model so that the largest ones take seconds: images of 64x64 (the last maps of a ResNet still have 2x2), and a shallow ViT.
+/// Layers and names are those of the model.
 PartConfig small(const std::string& name, const Parts& parts) {
   PartConfig part{.name = name, .options = {{"num_classes", 10}, {"image_size", 64}}};
   for (const auto& field : parts.models.describe(name))
@@ -33,8 +33,8 @@ PartConfig small(const std::string& name, const Parts& parts) {
   return part;
 }
 
-/// One forward and backward from seeded weights. The last gamma of a residual block is not 0, so that every parameter has a gradient, and
-/// small, so that rounding does not grow from block to block.
+/// Runs one forward and backward from seeded weights. The last gamma of a residual block is not 0, so that every parameter has a gradient,
+/// and is small, so that rounding does not grow from block to block.
 Numbers run(const std::string& name, const Parts& parts, const std::string& mode, const Device& device) {
   torch::manual_seed(5);
   auto model = parts.models.make(small(name, parts), "model");
@@ -63,9 +63,9 @@ Numbers run(const std::string& name, const Parts& parts, const std::string& mode
   return n;
 }
 
-/// What a mode may differ by: relative difference of logits and loss and cosine of all gradients together; for each gradient by itself its
-/// cosine and the factor between the norms. fp32 on the CPU is the same computation, bit for bit; on another device sums are ordered
-/// otherwise and products may be rounded to 10 bits.
+/// Allowed deviations of a mode: relative difference of logits and loss, cosine of all gradients together, and for each single gradient its
+/// cosine and the factor between the norms. fp32 on the CPU is the same computation, bit for bit; on another device, sums are ordered
+/// differently and products may be rounded to 10 bits.
 struct Tolerance {
   double value, cosine, each_cosine, each_norm;
 };
@@ -95,8 +95,8 @@ void check_together(const Numbers& ours, const Numbers& reference, const Toleran
   CHECK(torch::cosine_similarity(torch::cat(a), torch::cat(b), 0).item<double>() > t.cosine);
 }
 
-/// Each gradient by itself: the total hides the small ones. A gradient whose reference has less than a thousandth of the total norm is
-/// excluded: it is the remainder of large terms that cancel, and in a low precision it is mostly their rounding.
+/// Checks each gradient on its own, because the total hides the small ones. Excludes a gradient whose reference has less than a thousandth
+/// of the total norm: it is the rest of large terms that cancel, and in a low precision it is mostly their rounding.
 void check_each(const Numbers& ours, const Numbers& reference, const Tolerance& t, const std::string& what) {
   double squares = 0;
   for (const auto& [key, gradient] : reference.gradients) squares += gradient.square().sum().item<double>();
@@ -129,7 +129,7 @@ TEST_CASE("logits, loss and gradients of every registered model agree with fp32 
   for (const auto* backend : all_backends())
     if (backend->is_available()) devices.push_back(Device{backend->name(), 0});
   for (const auto& name : parts.models.names()) {
-    if (!testing::classifies_images(parts.models, name) || name == "vit_b16_ascend") continue;  // vit_b16 with dropout
+    if (!testing::classifies_images(parts.models, name) || name == "vit_b16_ascend") continue;  // it is vit_b16 with dropout
     ++compared;
     const auto reference = run(name, parts, "32-true", Device{});
     for (const auto& [key, gradient] : reference.gradients) {
@@ -140,10 +140,11 @@ TEST_CASE("logits, loss and gradients of every registered model agree with fp32 
     for (const auto& device : devices) {
       const bool slow = device.is_cpu() && !backend_of(device).capabilities(device).native_bf16;
       for (const std::string mode : {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"}) {
-        // without hardware units the low precisions take minutes on the deep ones: one network of each kind represents them there
+        // Without hardware units, the low precisions take minutes on the deep networks, so one network of each kind represents them.
         if (slow && mode != "32-true" && name != "resnet18" && name != "resnet50" && name != "vit_tiny_cifar10") continue;
         if (slow && mode == "16-mixed" && name == "resnet50") continue;
-        // what a low-precision parameter adds (its cast, its master's gradient) is the same code for every network: two represent all
+        // A low-precision parameter adds only its cast and its master's gradient, the same code for every network, so two networks
+        // represent all.
         if (mode != "32-true" && mode.ends_with("-true") && name != "resnet18" && name != "vit_tiny_cifar10") continue;
         CAPTURE(name);
         CAPTURE(mode);

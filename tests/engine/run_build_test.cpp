@@ -22,7 +22,7 @@ RunConfig generated_run(const fs::path& dir, const std::string& name = "") {
   return c;
 }
 
-// Counts how often it is asked for its parameters.
+// Counts how often its parameters are requested.
 struct Counting final : Task {
   StepOutput training_step(const ForwardContext& context) override { return inner->training_step(context); }
   at::Tensor predict(const at::Tensor& x) override { return inner->predict(x); }
@@ -57,7 +57,7 @@ TEST_CASE("a checkpoint of another run is only read: a new run begins in the fol
 TEST_CASE("last is that of the newest run that has one") {
   TempDir dir;
   const auto first = Trainer(generated_run(dir.path(), "a")).fit();
-  fs::create_directories(dir / "a/version_1/checkpoints/.x");  // killed before its first checkpoint
+  fs::create_directories(dir / "a/version_1/checkpoints/.x");  // a run that was killed before its first checkpoint
   auto config = generated_run(dir.path(), "a");
   config.trainer.max_epochs = 2;
   Trainer trainer(config);
@@ -148,14 +148,14 @@ TEST_CASE("a monitor that the task cannot have is refused before data are opened
   CHECK(has(fit().what(), "does not validate"));
   CHECK(opened == 0);
   config.trainer.check_val_every_n_epoch = 1;
-  for (const char* monitor : {"auto", "val/acc5", "acc1", "train/loss"}) {  // all exist
+  for (const char* monitor : {"auto", "val/acc5", "acc1", "train/loss"}) {  // all of them are metrics
     config.checkpoint.monitor = monitor;
     CHECK(fit().kind() == ErrorKind::Data);
   }
   config.task.name = "regressor";
   config.checkpoint.monitor = "val/mae";
   CHECK(fit().kind() == ErrorKind::Data);
-  // of a task that a program brings the metrics are known when there is one
+  // The metrics of a program's own task are known only after the task was made.
   parts.tasks.add<NoOptions>("mine", "my own", [](const NoOptions&, const Model& model) { return regressor(model); });
   config.task.name = "mine";
   config.checkpoint.monitor = "val/f1";
@@ -168,7 +168,7 @@ TEST_CASE("the last weights have their score, also when their checkpoint came be
   TempDir dir;
   auto config = generated_run(dir.path());
   config.checkpoint.every_n_epochs = 0;
-  config.checkpoint.every_n_train_steps = 2;  // two windows an epoch
+  config.checkpoint.every_n_train_steps = 2;  // an epoch has two windows
   const auto result = Trainer(config).fit();
   CHECK(result.best_checkpoint == result.last_checkpoint);
   CHECK(read_checkpoint_meta(result.last_checkpoint).score == result.best_score);

@@ -128,7 +128,7 @@ TEST_CASE("a section that is given is on, unless it says otherwise, and keys wit
   CHECK(disabled_keys(bound("{ema: {decay: 0.5, enabled: false}, checkpoint: {enabled: false, save_top_k: 3}}")) ==
         std::vector<std::string>{"ema.decay", "checkpoint.save_top_k"});
   CHECK(disabled_keys(bound("ema: {decay: 0.5}")).empty());
-  CHECK(disabled_keys(bound(to_yaml(resolved(RunConfig{})))).empty());  // every key is written, with its default
+  CHECK(disabled_keys(bound(to_yaml(resolved(RunConfig{})))).empty());  // because every key is written with its default
   CHECK_FALSE(bound(to_yaml(resolved(RunConfig{}))).ema.enabled);
   CHECK(error_of([&] { bound("ema: 3"); }).kind() == ErrorKind::Usage);
 }
@@ -253,7 +253,7 @@ TEST_CASE("every name of the table of other programs leads to a key that exists"
   };
   for (const auto& field : fields) {
     known.insert(field.name);
-    known.insert(field.name + ".name");  // of a part
+    known.insert(field.name + ".name");  // name of a part
     add(field.name, field.children);
   }
   for (const auto& name : parts.models.names()) add("model", parts.models.describe(name));

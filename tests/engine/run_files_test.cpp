@@ -37,7 +37,7 @@ TEST_CASE("run folders are numbered, and gaps or foreign names do not disturb") 
 
 namespace {
 
-/// The cells of a column in the rows of `phase`, without empty ones.
+/// Returns the cells of a column in the rows of `phase`, without empty ones.
 std::vector<double> column_of(const fs::path& csv, const std::string& name, const std::string& phase) {
   std::ifstream in(csv);
   std::vector<std::string> header;
@@ -69,7 +69,7 @@ TEST_CASE("metrics.csv has a row for every change of the loss scale, however sel
   config.output.dir = dir.path().string();
   const auto result = Trainer(config).fit();
   const auto csv = fs::path(result.run_dir) / "metrics.csv";
-  CHECK((column_of(csv, "loss_scale", "train") == std::vector<double>{8, 16}));  // 8 steps: after the 3rd and the 6th
+  CHECK((column_of(csv, "loss_scale", "train") == std::vector<double>{8, 16}));  // after the 3rd and the 6th of 8 steps
   CHECK((column_of(csv, "step", "train") == std::vector<double>{3, 6}));
   CHECK((column_of(csv, "skipped", "train") == std::vector<double>{0, 0}));
   CHECK((column_of(csv, "loss_scale", "epoch") == std::vector<double>{16}));
@@ -81,7 +81,7 @@ TEST_CASE("a resumed run continues in metrics.csv where its checkpoint was, skip
   config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
   config.data = {.name = "generated", .options = {{"train_size", 96}, {"val_size", 8}, {"batch_size", 8}, {"num_workers", "0"}}};
   config.trainer = {.max_epochs = 1, .check_val_every_n_epoch = 0, .threads = 1};
-  config.grad_scaler = {.init_scale = 0x1p20, .growth_interval = 1, .max_scale = 0x1p40};  // up to an overflow, and back
+  config.grad_scaler = {.init_scale = 0x1p20, .growth_interval = 1, .max_scale = 0x1p40};  // grows until an overflow, and falls again
   config.checkpoint.every_n_train_steps = 1;
   config.checkpoint.save_top_k = -1;
   config.output.dir = dir.path().string();
@@ -108,7 +108,7 @@ TEST_CASE("a resumed run continues in metrics.csv where its checkpoint was, skip
 
 namespace {
 
-/// Two epochs of four steps with a validation each, and a checkpoint at the last step of an epoch as well as at its end.
+/// Two epochs of four steps, each with a validation, and checkpoints at the last step of an epoch as well as at its end.
 RunConfig short_config(const TempDir& dir) {
   RunConfig config{.device = "cpu", .precision = "32-true"};
   config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
@@ -126,7 +126,7 @@ std::string log_text(const fs::path& path) {
   return text.str();
 }
 
-/// What does not depend on time: epoch, step, phase and loss of every row, and the epochs of history.json.
+/// Returns the logged values that do not depend on time: epoch, step, phase and loss of every row, and the epochs of history.json.
 std::vector<std::string> logged(const fs::path& run_dir) {
   std::vector<std::string> out;
   std::istringstream csv(log_text(run_dir / "metrics.csv"));
@@ -141,7 +141,7 @@ std::vector<std::string> logged(const fs::path& run_dir) {
   return out;
 }
 
-/// Leaves this checkpoint alone, as if the process had been killed before it wrote the next ones.
+/// Leaves only this checkpoint, as if the process had been killed before it wrote the next ones.
 void killed_after(const fs::path& run_dir, const std::string& checkpoint) {
   for (const auto& item : std::vector<fs::directory_entry>(fs::directory_iterator(run_dir / "checkpoints"), {}))
     if (item.path().filename() != checkpoint) fs::remove_all(item.path());
@@ -184,7 +184,7 @@ TEST_CASE("the log of a run in slices has the rows of the run that was not stopp
   }
   CHECK((column_of(run_dir / "metrics.csv", "step", "val") == std::vector<double>{3, 4, 6, 8}));
   REQUIRE(stops.size() == 4);
-  CHECK((stops[0] == stops[1] && stops[2] == stops[3]));  // no step followed the first and the third
+  CHECK((stops[0] == stops[1] && stops[2] == stops[3]));  // no step followed the first and the third stop
   wanted.insert(wanted.end(), {stops[0], stops[2]});
   auto rows = logged(run_dir);
   std::sort(wanted.begin(), wanted.end());
@@ -257,7 +257,7 @@ TEST_CASE("a damaged log is renamed with a warning and does not keep a run from 
     CHECK_MESSAGE(has(said, "line 3 cannot be read; it is kept as " + csv.string() + ".damaged"), said);
     CHECK(log_text(csv.string() + ".damaged") == text);
     auto without = wanted;
-    without.erase(without.begin() + 2);  // that row, no other
+    without.erase(without.begin() + 2);  // only that row is lost
     CHECK((logged(run_dir) == without));
   }
   SUBCASE("metrics.csv without a header") {
@@ -292,7 +292,7 @@ TEST_CASE("a damaged log is renamed with a warning and does not keep a run from 
 }
 
 TEST_CASE("values that a program logs are in metrics.csv and TensorBoard, also after a resume") {
-  // Logs the step from the loss, and a value of each epoch.
+  // Logs a value of each step, derived from the loss, and a value of each epoch.
   struct Logs final : Callback {
     void on_step_end(TrainLoop& loop, const StepReport& report) override {
       loop.log("own/step", static_cast<double>(report.global_step) / 2, report.global_step);
@@ -342,7 +342,7 @@ TEST_CASE("values that a program logs are in metrics.csv and TensorBoard, also a
       for (int i = 0; i < 30; ++i) last.log(str_cat("more/", i), i, 8);
     });
     CHECK_MESSAGE(has(error.what(), "is one name too many: there are 1000"), error.what());
-    last = Trainer(config);  // ends the other one
+    last = Trainer(config);  // destroys the previous trainer
     CHECK((column_of(folder / "metrics.csv", "test/acc", "log") == std::vector<double>{0.5}));
     CHECK((column_of(folder / "metrics.csv", "many/979", "log") == std::vector<double>{979}));
   }
@@ -368,8 +368,8 @@ TEST_CASE("one run at a time writes into a run folder, and the other hears who")
     }
   }));
   const auto result = first.fit();
-  CHECK(refused == 4);  // before the first checkpoint too
-  // Its fit is over: the folder is free, and is locked again when the run itself continues.
+  CHECK(refused == 4);  // also before the first checkpoint
+  // The folder is free after the fit, and is locked again when the run itself continues.
   CHECK_FALSE(fs::exists(fs::path(result.run_dir) / "run.lock"));
   Trainer second(config);
   CHECK_FALSE(second.resume("auto").empty());

@@ -12,19 +12,19 @@ using namespace npu_train::testing;
 namespace {
 
 struct PulseOptions {
-  int64_t every = 10;
+  int64_t stride = 10;
   static const ConfigTable<PulseOptions>& config_table() {
-    static const auto table = ConfigTable<PulseOptions>("pulse").field("every", &PulseOptions::every, "steps between two", at_least(1));
+    static const auto table = ConfigTable<PulseOptions>("pulse").field("stride", &PulseOptions::stride, "steps between two", at_least(1));
     return table;
   }
 };
 
-// The calls of a run to its observer, in order.
+// The calls that an observer gets from its run, in order.
 using Calls = std::shared_ptr<std::vector<std::string>>;
 
 class Pulse final : public RunObserver {
  public:
-  Pulse(int64_t every, Calls calls) : calls_(std::move(calls)) { note("made " + std::to_string(every)); }
+  Pulse(int64_t stride, Calls calls) : calls_(std::move(calls)) { note("made " + std::to_string(stride)); }
   ~Pulse() override { note("gone"); }
   void on_setup(const RunView& run) override {
     note("setup " + run.device.str() + " " + run.precision->name());
@@ -50,8 +50,8 @@ class Pulse final : public RunObserver {
 Parts with_pulse(const Calls& calls) {
   auto parts = builtin_parts();
   parts.observers.add_section<PulseOptions>(
-      "pulse", "notes what a run does", [calls](const PulseOptions& options) { return std::make_unique<Pulse>(options.every, calls); },
-      [](const PulseOptions& options) { check(options.every != 13, ErrorKind::Usage, "pulse.every", "13 brings bad luck"); });
+      "pulse", "notes what a run does", [calls](const PulseOptions& options) { return std::make_unique<Pulse>(options.stride, calls); },
+      [](const PulseOptions& options) { check(options.stride != 13, ErrorKind::Usage, "pulse.stride", "13 brings bad luck"); });
   return parts;
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("a section makes an observer, which sees the run from its setup to its
   {
     auto config = short_run();
     config.trainer.max_steps = 2;
-    config.sections["pulse"] = {{"every", 5}};
+    config.sections["pulse"] = {{"stride", 5}};
     Trainer trainer(config, with_pulse(calls));
     trainer.fit();
   }
@@ -107,37 +107,37 @@ TEST_CASE("an error that an observer explains reaches the caller with the explan
 
 TEST_CASE("a section of a file is enabled if present, unless it is disabled") {
   const auto parts = with_pulse(std::make_shared<std::vector<std::string>>());
-  CHECK(bound("pulse: {every: 3}", parts).sections.at("pulse").find("every")->scalar() == "3");
+  CHECK(bound("pulse: {stride: 3}", parts).sections.at("pulse").find("stride")->scalar() == "3");
   CHECK(bound("pulse:", parts).sections.count("pulse") == 1);
   CHECK(bound("pulse: {enabled: true}", parts).sections.count("pulse") == 1);
-  CHECK(bound("pulse: {enabled: false, every: 3}", parts).sections.empty());
+  CHECK(bound("pulse: {enabled: false, stride: 3}", parts).sections.empty());
   CHECK(bound("seed: 3", parts).sections.empty());
   const auto node = resolved(bound("pulse: {}", parts), parts);
   REQUIRE(node.find("pulse") != nullptr);
-  CHECK(node.find("pulse")->find("every")->scalar() == "10");
+  CHECK(node.find("pulse")->find("stride")->scalar() == "10");
   CHECK(resolved(bound("pulse: {enabled: false}", parts), parts).find("pulse") == nullptr);
   CHECK(resolved(bind_config(node, parts), parts) == node);
 }
 
 TEST_CASE("errors in a section are found with all others, in a file and in code") {
   const auto parts = with_pulse(std::make_shared<std::vector<std::string>>());
-  auto text = refused("pulse: {evry: 3}\nseed: -1", parts);
+  auto text = refused("pulse: {strde: 3}\nseed: -1", parts);
   CHECK_MESSAGE(has(text, "2 errors"), text);
-  CHECK_MESSAGE(has(text, "a.yaml:1:9: pulse.evry: no such key; did you mean 'every'?"), text);
-  text = refused("pulse: {every: 0}", parts);
-  CHECK_MESSAGE(has(text, "pulse.every: '0' is out of range"), text);
-  text = refused("pulse: {every: 13}", parts);
-  CHECK_MESSAGE(has(text, "pulse.every: 13 brings bad luck"), text);
+  CHECK_MESSAGE(has(text, "a.yaml:1:9: pulse.strde: no such key; did you mean 'stride'?"), text);
+  text = refused("pulse: {stride: 0}", parts);
+  CHECK_MESSAGE(has(text, "pulse.stride: '0' is out of range"), text);
+  text = refused("pulse: {stride: 13}", parts);
+  CHECK_MESSAGE(has(text, "pulse.stride: 13 brings bad luck"), text);
   text = refused("pulse: {enabled: maybe}", parts);
   CHECK_MESSAGE(has(text, "pulse.enabled: 'maybe' is not true or false"), text);
-  text = refused("puls: {every: 3}", parts);
+  text = refused("puls: {stride: 3}", parts);
   CHECK_MESSAGE(has(text, "did you mean 'pulse'?"), text);
   auto config = short_run();
-  config.sections["pulse"] = {{"every", 0}};
-  CHECK(has(error_of([&] { Trainer(config, parts); }).what(), "pulse.every: '0' is out of range"));
+  config.sections["pulse"] = {{"stride", 0}};
+  CHECK(has(error_of([&] { Trainer(config, parts); }).what(), "pulse.stride: '0' is out of range"));
   config.sections = {{"plse", ConfigNode::map()}};
   CHECK(has(error_of([&] { Trainer(config, parts); }).what(), "no observer has the section 'plse'"));
-  CHECK(full_key("every", parts) == "pulse.every");
+  CHECK(full_key("stride", parts) == "pulse.stride");
 }
 
 TEST_CASE("a program without the tools says which library has their section, unless it is switched off") {

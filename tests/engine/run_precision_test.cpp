@@ -18,7 +18,7 @@ RunConfig run_in(const std::string& precision, const std::string& model, AmpOpti
   return config;
 }
 
-/// "computes/parameters" of a layer.
+/// Returns "computes/parameters" of a layer.
 std::string layer_in(const PrecisionPolicy& policy, const std::string& name) {
   for (const auto& l : policy.layers)
     if (l.name == name) return l.computes + "/" + l.parameters;
@@ -47,7 +47,7 @@ TEST_CASE("blocks in fp32, and exceptions from them") {
   CHECK(layer_in(low, encoder(0, "mlp.0")) == "fp32/fp32");
   CHECK(layer_in(low, encoder(0, "ln_1")) == "fp32/fp32");
   CHECK(layer_in(low, encoder(1, "mlp.0")) == "bf16/bf16");
-  CHECK(layer_in(low, encoder(1, "ln_1")) == "bf16/fp32");  // the default of a normalisation layer
+  CHECK(layer_in(low, encoder(1, "ln_1")) == "bf16/fp32");  // the default for a normalisation layer
   CHECK(layer_in(low, "heads.head") == "bf16/bf16");
 }
 

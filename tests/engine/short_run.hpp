@@ -1,4 +1,4 @@
-// A training of seconds that the tests of the tools around it share.
+// A training of a few seconds, for the tests of tools around a training.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace npu_train::testing {
 
-/// 12 steps of a transformer of one block on generated images, with a validation, on the CPU; no files.
+/// Returns a run of 12 steps: a transformer of one block on generated images, with a validation, on the CPU and without files.
 inline RunConfig short_run(const std::string& precision = "32-true") {
   RunConfig c{.device = "cpu", .precision = precision};
   c.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};

@@ -89,5 +89,5 @@ TEST_CASE("rng: portable gives the CPU and the device the same weights and the s
     return scalar_or(trainer.train_step(Batch(at::ones({8, 3, 32, 32}), at::arange(8) % 4)).metrics, "loss", -1);
   };
   CHECK(first_loss("sim_npu", "portable") == first_loss("cpu", "portable"));
-  CHECK(first_loss("cpu", "portable") != first_loss("cpu", "native"));  // there are masks
+  CHECK(first_loss("cpu", "portable") != first_loss("cpu", "native"));  // shows that there are dropout masks
 }

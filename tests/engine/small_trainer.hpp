@@ -1,4 +1,4 @@
-// A network and a configuration of seconds for tests of the trainer.
+// A network and a configuration that train in a few seconds, for tests of the trainer.
 #pragma once
 
 #include <torch/nn.h>
@@ -27,7 +27,7 @@ inline std::shared_ptr<Dataset> small_images(int64_t n) {
   return std::make_shared<TensorDataset>(torch::randn({n, 3, 8, 8}), torch::randint(10, {n}), 10);
 }
 
-/// ResNet-18 on a few generated images.
+/// Returns a run of ResNet-18 on a few generated images.
 inline RunConfig resnet_run(const std::filesystem::path& dir) {
   RunConfig c{.device = "cpu", .precision = "32-true"};
   c.model = {.name = "resnet18", .options = {{"stem", "imagenet"}}};

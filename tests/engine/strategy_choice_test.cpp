@@ -1,4 +1,4 @@
-// trainer.strategy=auto: sizes of the state, and the least division that fits.
+// trainer.strategy=auto: sizes of the state, and the least sharding that fits.
 #include "testing.hpp"
 
 #include "engine/strategy_choice.hpp"
@@ -30,7 +30,7 @@ TEST_CASE("the state of a training: what each optimizer, precision and average a
   const auto adamw = state(config_with("adamw"));
   CHECK(adamw.parameters == 4 * kElements);
   CHECK(adamw.gradients == 4 * kElements);
-  CHECK(adamw.optimizer == doctest::Approx(8 * kElements).epsilon(0.05));  // and counters of steps
+  CHECK(adamw.optimizer == doctest::Approx(8 * kElements).epsilon(0.05));  // with counters of steps in addition
   auto sgd = config_with("sgd");
   sgd.optimizer.options.set("momentum", ConfigNode(0.9));
   CHECK(state(sgd).optimizer == doctest::Approx(4 * kElements).epsilon(0.05));
@@ -39,7 +39,7 @@ TEST_CASE("the state of a training: what each optimizer, precision and average a
   CHECK(state(config_with("sgd", "bf16-mixed")).parameters == 4 * kElements);
   CHECK(state_of({}, config_with("adamw"), builtin_parts()).all() == 0);
   CHECK(most_state_of(layers(), config_with("adamw")).all() > adamw.all());
-  const auto low = state(config_with("sgd", "bf16-true"));  // with fp32 masters, which zero1 divides
+  const auto low = state(config_with("sgd", "bf16-true"));  // has fp32 masters, which zero1 divides
   CHECK(low.parameters == 2 * kElements);
   CHECK(low.optimizer == state(config_with("sgd")).optimizer + 4 * kElements);
   CHECK(low.divided(Sharding::Optimizer, 4) == 6 * kElements + low.optimizer / 4);

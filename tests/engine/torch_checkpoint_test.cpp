@@ -21,7 +21,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// A finished run; its folder.
+// Finishes a run and returns its folder.
 std::string run_in(const TempDir& dir, RunConfig config) {
   config.output.dir = dir.path().string();
   return Trainer(config).fit().run_dir;
@@ -47,9 +47,9 @@ TEST_CASE("weights, the optimizer's state by the order of the parameters, and th
   const auto state = load_checkpoint(checkpoint);
   for (const auto& weight : state.at("model").tensors)
     CHECK_MESSAGE(torch::equal(tensors.at("model_state_dict." + weight.first), weight.second), weight.first);
-  // Of the decayed parameters the first is class_token, the second conv_proj.weight; all others come after them.
+  // Of the parameters with weight decay, class_token is the first and conv_proj.weight the second; those without come after all of them.
   const auto of = [&](const std::string& slot) { return state.at("optimizer").tensors.at(slot); };
-  const auto decayed = 2 + 1 + 4 + 1;  // with positions, four matrices of the block and the head's
+  const auto decayed = 2 + 1 + 4 + 1;  // also the positions, four matrices of the block, and the head's
   CHECK(torch::equal(tensors.at("optimizer_state_dict.state.1.exp_avg"), of("exp_avg/conv_proj.weight")));
   CHECK(torch::equal(tensors.at("optimizer_state_dict.state.1.step"), of("step/conv_proj.weight")));
   CHECK(torch::equal(tensors.at("optimizer_state_dict.state." + std::to_string(decayed) + ".exp_avg_sq"), of("exp_avg_sq/conv_proj.bias")));
@@ -67,7 +67,7 @@ TEST_CASE("a run folder gives its best checkpoint, with the history up to it; a 
   config.trainer.max_epochs = 3;
   config.optimizer = {.name = "sgd", .options = {{"lr", 0.05}}};
   config.checkpoint.monitor = "val/loss";
-  config.checkpoint.mode = "max";  // the first epoch
+  config.checkpoint.mode = "max";  // so that the first epoch is the best
   const auto run = std::filesystem::path(run_in(dir, config));
   const auto best = read_checkpoint_meta((run / "checkpoints" / "best").string()).epoch;
   const auto written = save_torch_checkpoint(run.string(), (dir / "out").string());
@@ -107,7 +107,7 @@ TEST_CASE("a ViT with split projections is written as torchvision's, with the st
       CAPTURE(entry.first);
       REQUIRE(of_split.count(entry.first) == 1);
       REQUIRE(of_split.at(entry.first).sizes() == entry.second.sizes());
-      // The gradient of a key's bias is 0 but for rounding, which Adam scales to a full step.
+      // The gradient of a key's bias is 0 except for rounding, which Adam scales to a full step.
       const auto without_key = [&](const at::Tensor& t) {
         return entry.first.ends_with("in_proj_bias") ? at::cat({t.slice(0, 0, 32), t.slice(0, 64)}) : t;
       };

@@ -1,4 +1,4 @@
-// What callbacks may change while a run is under way: the learning rate and which parameters are trained; and parameters with two names.
+// Changes that callbacks may make during a run: the learning rate, and which parameters are trained. Also parameters with two names.
 #include "testing.hpp"
 
 #include <algorithm>
@@ -79,7 +79,7 @@ size_t count_of(const std::vector<std::string>& lines, const std::string& words)
   return static_cast<size_t>(std::count_if(lines.begin(), lines.end(), [&](const auto& line) { return has(line, words); }));
 }
 
-/// torch's own optimizer on the same batches: the backbone joins at epoch `thawed`.
+/// Trains with torch's own optimizer on the same batches; the backbone is trained from epoch `thawed` on.
 std::vector<at::Tensor> reference_weights(int64_t epochs, int64_t thawed) {
   TwoLayers net;
   torch::optim::SGD sgd(net->head->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -100,7 +100,7 @@ std::vector<at::Tensor> reference_weights(int64_t epochs, int64_t thawed) {
   return net->parameters();
 }
 
-/// The largest difference, over the parameters.
+/// Returns the largest difference over all parameters.
 double distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   double out = 0;
   for (size_t i = 0; i < a.size(); ++i) out = std::max(out, (a[i] - b[i]).abs().max().item<double>());
@@ -227,7 +227,7 @@ TEST_CASE("a state from before a thaw freezes again") {
 
 namespace {
 
-/// y = W^T W x, with W under two names, as input and output embeddings of a language model.
+/// Computes y = W^T W x, in which W has two names, as the input and output embeddings of a language model.
 class TiedTask final : public Task {
  public:
   TiedTask() {
@@ -284,7 +284,7 @@ TEST_CASE("a tensor under two names is stepped once, saved with an alias and com
   CHECK(aliases_of(state.at("model")) == std::map<std::string, std::string>{{"head.weight", "embed.weight"}});
   CHECK(state.at("optimizer").tensors.size() == 1);
   const SafetensorsFile file(std::filesystem::path(result.last_checkpoint) / "model.safetensors");
-  CHECK(file.metadata().at("head.weight") == "embed.weight");  // as safetensors.torch.save_model writes it
+  CHECK(file.metadata().at("head.weight") == "embed.weight");  // the format of safetensors.torch.save_model
 
   c.trainer.max_epochs = 3;
   const auto again = std::make_shared<TiedTask>();
@@ -295,7 +295,7 @@ TEST_CASE("a tensor under two names is stepped once, saved with an alias and com
   later.fit();
   CHECK(again->parameters()[0].value.is_same(again->weight));
 
-  UntiedImpl untied;  // another program's network, which has two tensors
+  UntiedImpl untied;  // a network of another program, with two tensors
   const auto report = load_weights(untied, tensors_by_every_name(state.at("model")));
   CHECK(report.complete());
   CHECK(at::equal(untied.head, untied.embed));

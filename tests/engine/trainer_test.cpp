@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A task that notes the shape of every input.
+/// A task that records the shape of every input.
 class Watched final : public Task {
  public:
   explicit Watched(std::shared_ptr<Task> task) : task_(std::move(task)) {}
@@ -73,7 +73,7 @@ TEST_CASE("a configuration trains, and its files are there") {
   const auto config = text_of(fs::path(r.run_dir) / "config.yaml");
   CHECK(config.find("num_classes: 10") != std::string::npos);
   CHECK(text_of(fs::path(r.run_dir) / "metrics.csv").find("epoch,step,phase,loss,acc1,acc5") == 0);
-  // a second run does not touch the first
+  // A second run does not change the first.
   Trainer again(resnet_run(dir.path()));
   CHECK(fs::path(again.fit().run_dir).filename() == "version_1");
 }
@@ -114,7 +114,7 @@ TEST_CASE("a model with two inputs and two outputs predicts from a batch") {
     CHECK_FALSE(out.at(name).requires_grad());
     CHECK(torch::allclose(out.at(name), value, 2e-2, 2e-2));  // inputs, weights and outputs are rounded to bf16, by up to 2^-9
   }
-  CHECK(error_of([&] { trainer.predict(torch::randn({4, 3})); }).kind() == ErrorKind::Usage);  // no field "a"
+  CHECK(error_of([&] { trainer.predict(torch::randn({4, 3})); }).kind() == ErrorKind::Usage);  // the field "a" is missing
 }
 
 TEST_CASE("stop inside an epoch, resume in a new trainer: the weights of one uninterrupted run") {
@@ -179,7 +179,7 @@ TEST_CASE("an exception of the data surfaces as an Error, naming the sample") {
   Trainer trainer({.device = "cpu", .data = {.options = {{"batch_size", 4}, {"num_workers", "2"}}}, .output = {.dir = ""}});
   const auto e = error_of([&] { trainer.fit(classifier(Tiny()), std::make_shared<Broken>()); });
   CHECK(std::string(e.what()) == "[Loader] sample 5: disk on fire");
-  CHECK(e.kind() == ErrorKind::Data);  // and not a defect of the library
+  CHECK(e.kind() == ErrorKind::Data);  // not Internal, which would mean a defect of the library
 }
 
 TEST_CASE("an exception of the model is one of the program") {
@@ -215,7 +215,7 @@ TEST_CASE("a call from a second thread is refused while the first one trains, an
     explicit Asked(Trainer& trainer) : trainer_(trainer) {}
     void on_step_end(TrainLoop&, const StepReport&) override {
       std::thread([&] { message = error_of([&] { trainer_.validate(); }).what(); }).join();
-      trainer_.state();  // of this thread
+      trainer_.state();  // the run's own thread may call it
     }
     std::string message;
 
@@ -227,7 +227,7 @@ TEST_CASE("a call from a second thread is refused while the first one trains, an
   trainer.add_callback(asked);
   CHECK(trainer.fit(classifier(Tiny()), small_images(40)).reason == StopReason::MaxEpochs);
   CHECK_MESSAGE(has(asked->message, "this trainer is in use by another thread"), asked->message);
-  std::thread([&] { CHECK_NOTHROW(trainer.state()); }).join();  // afterwards it is free
+  std::thread([&] { CHECK_NOTHROW(trainer.state()); }).join();  // free after the training
 }
 
 TEST_CASE("two trainers in two threads have a log each") {
@@ -299,13 +299,13 @@ TEST_CASE("two trainers in two threads, and a stop from a third") {
 }
 
 TEST_CASE("two trainers in two threads end with the weights of the same two one after the other") {
-  const ThreadCount one(1);  // of the threads to come as well
+  const ThreadCount one(1);  // also for threads that start later
   const auto data = small_images(40);
   const auto fresh = [] {
     torch::manual_seed(8);
     return classifier(Tiny());
   };
-  // they differ in the order of their batches; nothing else is drawn
+  // The two differ in the order of their batches; nothing else is random.
   const auto train = [&data](int64_t seed, const std::shared_ptr<Task>& task, std::string* error) {
     try {
       Trainer trainer({.seed = seed,
@@ -395,7 +395,7 @@ TEST_CASE("a good guest: the random numbers of the program are its own, and so a
       return digest(task->parameters());
     };
     CHECK(steps(42, true) == steps(42, false));
-    CHECK(steps(42, false) != steps(43, false));  // there is chance in a step
+    CHECK(steps(42, false) != steps(43, false));  // a step depends on random numbers
   }
 }
 
@@ -449,7 +449,7 @@ TEST_CASE("blocks named in amp.fp32_modules keep fp32 parameters and compute in 
       CHECK((p.value.scalar_type() == at::kFloat));
       ++named;
     }
-    CHECK(named == 2 + 3 * 3);  // of fc, and of two convolutions and a projection with their norms
+    CHECK(named == 2 + 3 * 3);  // fc, and two convolutions and a projection, each with its norm
   }
   auto config = resnet_run("");
   config.amp.fp32_modules = {"layer9"};

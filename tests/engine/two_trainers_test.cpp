@@ -13,7 +13,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// The weights before the first step and at the end, of a model with dropout; trained without dropout its masks draw nothing.
+/// Returns digests of the weights before the first step and at the end. With dropout 0, masks draw no numbers.
 std::pair<uint64_t, uint64_t> weights_of(int64_t seed, const std::string& rng, double dropout) {
   auto c = short_run();
   c.seed = seed;

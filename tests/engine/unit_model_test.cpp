@@ -1,4 +1,4 @@
-// Units of networks given in code, as an engine connects them.
+// Units of networks that are given in code, as an engine connects them.
 #include "testing.hpp"
 
 #include "engine/unit_model.hpp"
@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Notes the units that it is given, and those that it runs.
+// Records the units that it is given, and those that it runs.
 class Divided final : public SingleDeviceStrategy, ShardedUnits {
  public:
   Sharding sharding() const override { return Sharding::Parameters; }

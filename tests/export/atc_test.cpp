@@ -8,7 +8,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// As export_onnx describes a classifier of images.
+// Returns the description of an image classifier, as export_onnx gives it.
 OnnxExport classifier_export() {
   OnnxExport out;
   out.inputs = {{.name = "input", .dtype = at::kFloat, .shape = {"batch", 3, 24, 32}}};

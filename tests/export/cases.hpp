@@ -1,4 +1,4 @@
-// What the tests export: single operators, and networks as users write them.
+// Models for the tests of export: single operators, and networks as users write them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -44,7 +44,7 @@ inline Model model_of(const OnnxCase& c) {
   });
 }
 
-/// Rows of the inputs, repeated: the same values at another batch size.
+/// Repeats rows of the inputs: the same values at another batch size.
 inline std::vector<at::Tensor> rows_of(const std::vector<at::Tensor>& tensors, int64_t count) {
   std::vector<at::Tensor> out;
   for (const auto& t : tensors) out.push_back(t.index_select(0, at::arange(count).remainder(t.size(0))));

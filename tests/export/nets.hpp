@@ -1,11 +1,11 @@
-// Networks as users write them, of libtorch's own layers.
+// Networks as users write them, from libtorch's own layers.
 #pragma once
 
 #include "cases.hpp"
 
 namespace npu_train::testing {
 
-/// Convolutions of every kind, groups, norms, a transformer encoder over positions, and a head of Linear and BatchNorm.
+/// A network of convolutions of every kind, groups, norms, a transformer encoder over positions, and a head of Linear and BatchNorm.
 class MixedNetImpl : public torch::nn::Module {
  public:
   MixedNetImpl() {
@@ -41,7 +41,7 @@ class MixedNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(MixedNet);
 
-/// Token ids [batch, tokens] to scores of every token, by recurrent layers of two kinds.
+/// Maps token ids [batch, tokens] to scores of every token, by recurrent layers of two kinds.
 class TaggerImpl : public torch::nn::Module {
  public:
   TaggerImpl() {
@@ -91,7 +91,7 @@ TORCH_MODULE(CausalNet);
 struct NetCase {
   std::string name;
   Model model;
-  std::vector<at::Tensor> inputs;  ///< the field "x"
+  std::vector<at::Tensor> inputs;  ///< values of the field "x"
 };
 
 inline InputSpec token_input(int64_t vocabulary) {
@@ -99,7 +99,7 @@ inline InputSpec token_input(int64_t vocabulary) {
       .name = "x", .dtype = at::kLong, .shape = {"batch", Extent("tokens", 6)}, .range = std::pair(0.0, static_cast<double>(vocabulary))};
 }
 
-/// With weights and statistics as after a training: none is 0 or 1.
+/// Returns networks with weights and statistics as after a training: none is 0 or 1.
 inline std::vector<NetCase> net_cases() {
   std::vector<NetCase> out;
   const auto add = [&](const std::string& name, auto net, const at::Tensor& x, std::vector<InputSpec> inputs) {

@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// A linear layer of one weight, and its file.
+// A linear layer with one weight, and its file.
 struct Exported {
   Exported() {
     layer->weight.data().fill_(2);

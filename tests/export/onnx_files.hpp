@@ -1,4 +1,4 @@
-// Exported files, judged by onnxruntime.
+// Exported files, which onnxruntime runs.
 #pragma once
 
 #include <cstdlib>
@@ -13,7 +13,8 @@ namespace npu_train::testing {
 
 constexpr const char* kNoOnnxruntime = "there is no onnxruntime (scripts/setup --dev, or NPU_TRAIN_ONNX_PYTHON)";
 
-/// For only_if. Selects the Python that scripts/setup --dev installs, unless NPU_TRAIN_ONNX_PYTHON names another one.
+/// Returns whether onnxruntime is installed, for only_if. Selects the Python that scripts/setup --dev installs, unless
+/// NPU_TRAIN_ONNX_PYTHON names another one.
 inline bool has_onnxruntime() {
   static const bool has = [] {
     const auto own = std::filesystem::path(NPU_TRAIN_SOURCE_DIR) / ".venv/onnx/bin/python";
@@ -28,13 +29,13 @@ inline bool has_onnxruntime() {
   return has;
 }
 
-/// Largest difference, relative to the largest element; infinite for other shapes and types.
+/// Returns the largest difference, relative to the largest element; infinite for other shapes and types.
 inline double largest_difference(const at::Tensor& expected, const at::Tensor& given) {
   if (expected.sizes() != given.sizes() || expected.scalar_type() != given.scalar_type()) return kInf;
   return ((expected - given).abs().max() / expected.abs().max().clamp_min(1e-3)).item<double>();
 }
 
-/// The files of a test case. One process runs them all: its start takes longer than most files.
+/// The files of a test case. One process runs them all, because its start takes longer than most files.
 class OnnxFiles {
  public:
   void add(const std::string& name, const std::filesystem::path& file, const Batch& inputs, const Outputs& expected, double tolerance) {
@@ -42,7 +43,7 @@ class OnnxFiles {
     expected_.push_back({name, expected, tolerance});
   }
 
-  /// Each output of each file is near the expected one.
+  /// Checks that each output of each file is near the expected one.
   void check() const {
     const auto results = onnx::run_onnxruntime(runs_);
     REQUIRE(results.files.size() == expected_.size());

@@ -34,7 +34,7 @@ TEST_CASE("files that are no ONNX models") {
 
 TEST_CASE("damaged files have entries or are errors of data, and name no data file but their own") {
   const TempDir dir;
-  torch::nn::Linear layer(64, 4);  // its weight is large enough for the second file
+  torch::nn::Linear layer(64, 4);  // its weight is large enough for a second file
   const auto model = model_of([=](const Batch& batch) mutable { return Outputs(layer(batch.at("x"))); }, layer.ptr());
   const auto path = dir / "m.onnx";
   const auto written = export_onnx(model, batch_of({at::randn({4, 64})}), path, {.external_above = 0, .metadata = {{"key", "value"}}});

@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Exported from one batch, to be run at another one.
+// Exports a case from one batch, to run it with another one.
 void add_case(OnnxFiles& files, const OnnxCase& c, int64_t opset, const std::filesystem::path& file) {
   const auto model = model_of(c);
   const auto unseen = batch_of(rows_of(c.inputs, 5));
@@ -56,7 +56,7 @@ std::string refusal(const std::function<at::Tensor(Xs)>& forward, const OnnxOpti
   const OnnxCase c{"refused", {x}, forward};
   const auto error = error_of([&] { export_onnx(model_of(c), batch_of(c.inputs), dir / "m.onnx", options); });
   CHECK(error.kind() == ErrorKind::Usage);
-  CHECK(std::filesystem::is_empty(dir.path()));  // no partial file
+  CHECK(std::filesystem::is_empty(dir.path()));  // leaves no partial file
   return error.what();
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("fp16: sensitive operators keep fp32" * only_if(has_onnxruntime(), kNo
   layer->weight.data().fill_(1e-4);
   layer->bias.data().zero_();
   const Written w(model, batch, {.dtype = at::kHalf});
-  // 1e-9 is 0 in fp16: the sum with it must not be.
+  // 1e-9 is 0 in fp16, so the sum with it must not be computed in fp16.
   check_file(w.path, batch, model.forward(batch), 2e-3);
 }
 

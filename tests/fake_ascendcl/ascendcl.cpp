@@ -82,7 +82,7 @@ int failed(int code, const std::string& why) {
   return code;
 }
 
-// Every call: traced, planted failures, and the order.
+// Begins a call: writes the trace, fails if a failure is planted, and checks the order of calls.
 int enter(const char* name, bool needs_context, const std::string& detail = "") {
   trace(name + (detail.empty() ? "" : " " + detail));
   const char* fails = std::getenv("FAKE_ASCENDCL_FAILS");
@@ -113,7 +113,7 @@ size_t sample_size(const Tensor& tensor) {
 bool is_image(const Model& model, size_t index) { return index == 0 && !model.aipp.empty(); }
 
 size_t input_bytes(const Model& model, size_t index) {
-  if (index == model.inputs.size()) return 8;  // that of the batch size
+  if (index == model.inputs.size()) return 8;  // the input that selects the batch size
   if (index == 0 && model.bytes != 0) return model.bytes;
   const auto& tensor = model.inputs[index];
   return largest_batch(model, tensor) * sample_size(tensor) * (is_image(model, index) ? 1 : bytes_of(tensor.type));
@@ -124,7 +124,7 @@ size_t output_bytes(const Model& model, size_t index) {
   return largest_batch(model, tensor) * sample_size(tensor) * bytes_of(tensor.type);
 }
 
-// fp16 of normal numbers.
+// Converts fp16 bits of a normal number.
 double from_half(uint16_t bits) {
   const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
   const double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
@@ -204,7 +204,7 @@ int give_dims(const Tensor& tensor, bool bytes, Dims* dims) {
   return 0;
 }
 
-// The buffers of a data set are on the device and have the sizes of the model.
+// Checks that the buffers of a data set are on the device and have the sizes of the model.
 int check_buffers(const Dataset* set, const std::vector<size_t>& sizes) {
   if (datasets.count(set) == 0 || set->buffers.size() != sizes.size()) return failed(kInvalid, "wrong number of buffers");
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -432,7 +432,7 @@ int aclmdlExecute(uint32_t id, const Dataset* in, Dataset* out) {
   if (code != 0) return code;
   const auto batch = model.batches.empty() ? largest_batch(model, model.inputs[0]) : model.selected;
   if (batch == 0) return failed(kBadBatch, "no batch size is set");
-  model.selected = 0;  // it must be set before each call
+  model.selected = 0;  // must be set again before each call
   const auto& result = model.outputs[0];
   const auto sample = inputs[0] / largest_batch(model, model.inputs[0]), classes = sample_size(result);
   const auto channels = static_cast<size_t>(model.inputs[0].sizes[1]);

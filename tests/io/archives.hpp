@@ -1,4 +1,4 @@
-/// Archives and pickles made byte by byte, sound and hostile ones.
+/// Archives and pickles, valid and hostile, made byte by byte.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -17,7 +17,7 @@
 
 namespace npu_train::testing {
 
-/// The same as ramp() of the Python scripts in this folder: 0, 0.25, 0.5, ...
+/// Returns 0, 0.25, 0.5, ..., like ramp() of the Python scripts in this folder.
 inline at::Tensor ramp(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
   int64_t count = 1;
   for (const auto extent : shape) count *= extent;
@@ -31,7 +31,7 @@ std::string raw(T value) {
   return out;
 }
 
-/// `claimed` is written into the headers unless it is negative; method 8 packs the content, unless it is packed already.
+/// An entry. `claimed` is written into the headers unless it is negative; method 8 packs the content, unless it is packed already.
 struct ZipEntry {
   std::string name;
   std::string content;
@@ -40,7 +40,7 @@ struct ZipEntry {
   bool is_packed = false;
 };
 
-/// `content`, `times` times over.
+/// Returns `content`, repeated `times` times and packed.
 inline std::string deflated(const std::string& content, int times = 1) {
   z_stream stream{};
   deflateInit2(&stream, 1, Z_DEFLATED, -MAX_WBITS, 9, Z_DEFAULT_STRATEGY);
@@ -87,7 +87,8 @@ inline std::string text_op(const std::string& text) {
 /// LONG1 of 8 bytes.
 inline std::string integer_op(int64_t value) { return std::string("\x8a\x08") + raw(value); }
 
-/// What a pickle says of one tensor; every part is pickled already, so that it can be anything. As given it is sound with 24 bytes of data.
+/// The description of a tensor in a pickle. Every part is pickled already, so that it can be anything. The defaults are valid for 24 bytes
+/// of data.
 struct TensorClaim {
   std::string offset = std::string("K\0", 2);
   std::string size = "K\x02K\x03\x86";
@@ -104,7 +105,7 @@ struct TensorClaim {
   }
 };
 
-/// A pickle of protocol 2 that leaves what `ops` push.
+/// Returns a pickle of protocol 2 that leaves what `ops` push.
 inline std::string pickle(const std::string& ops) { return "\x80\x02" + ops + "."; }
 
 inline std::string torch_archive(const std::string& pickled, const std::string& data = std::string(24, '\0')) {

@@ -60,7 +60,7 @@ TEST_CASE("every record has valid frame checksums and the scalars are inside") {
 
 TEST_CASE("the start of a resumed session has its step, and its file comes after all others of the folder") {
   testing::TempDir dir;
-  const auto earlier = dir.path() / "events.out.tfevents.9000000000.z.1";  // of a machine whose clock is ahead
+  const auto earlier = dir.path() / "events.out.tfevents.9000000000.z.1";  // like a file of a machine whose clock is ahead
   std::ofstream(earlier) << "";
   std::string path;
   {

@@ -35,7 +35,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 
 void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-// Runs `fn` in a process of its own, which ends without destructors; gives the wait status.
+// Runs `fn` in a child process, which ends without destructors. Returns the wait status.
 int in_child(const std::function<int()>& fn) {
   const auto pid = ::fork();
   if (pid == 0) {
@@ -113,7 +113,7 @@ TEST_CASE("a process that is killed before the rename leaves the old file") {
   REQUIRE(names_in(dir.path()).size() == 2);
   CHECK(is_temporary_name(names_in(dir.path())[0]));
   {
-    AtomicFile mine(dir / "b.bin");  // a temporary of a living process stays
+    AtomicFile mine(dir / "b.bin");  // a temporary file of a living process stays
     CHECK(remove_leftovers(dir.path()) == 1);
     mine.commit();
   }

@@ -28,7 +28,7 @@ std::string lock_text(const TempDir& dir) {
   return text.str();
 }
 
-/// What the file of a lock holds, with some members changed.
+/// Writes a lock's file, with some members changed.
 void write_lock(const TempDir& dir, const std::vector<std::pair<std::string, Json>>& changes) {
   Json holder = [&] {
     const FolderLock lock(dir.path());
@@ -38,7 +38,7 @@ void write_lock(const TempDir& dir, const std::vector<std::pair<std::string, Jso
   std::ofstream(dir / FolderLock::kFile, std::ios::trunc) << holder.dump();
 }
 
-/// A process that does `body` and then stays until it is killed.
+/// A process that runs `body` and then waits until it is killed.
 class Other {
  public:
   template <class Fn>
@@ -128,7 +128,7 @@ TEST_CASE("the lock of the operating system holds whatever the file says, as bef
 
 TEST_CASE("a file that names a living process does not hold the lock, and a longer one is replaced completely") {
   const TempDir dir;
-  write_lock(dir, {{"padding", std::string(1000, 'x')}});  // by this process, which lives
+  write_lock(dir, {{"padding", std::string(1000, 'x')}});  // written by this process, which is alive
   const FolderLock lock(dir.path(), {.shared = false});
   CHECK(load_json(dir / FolderLock::kFile).find("padding") == nullptr);
   refused(dir, "(this process)", {.shared = false});
@@ -163,7 +163,7 @@ TEST_CASE("a child after fork() that lives on does not hold the lock of its pare
   Other parent([&] {
     new FolderLock(dir.path());
     if (::fork() != 0) return;
-    const int self = ::getpid();  // written by the child, when its fork() has returned
+    const int self = ::getpid();  // written by the child, after its fork() has returned
     if (::write(told[1], &self, sizeof self) == sizeof self) ::pause();
     ::_exit(1);
   });
@@ -241,7 +241,7 @@ TEST_CASE("a holder that was stopped while another machine took the lock over no
     const auto mine = "\"process\": " + std::to_string(::getpid()) + ",";
     const char byte = 0;
     if (thread_count() == without_lock || ::write(ready[1], &byte, 1) != 1 || ::raise(SIGSTOP) != 0) ::_exit(1);
-    // The thread that gives signs of life ends, or overwrites the file.
+    // The heartbeat thread either ends, or overwrites the file.
     if (!happens([&] { return thread_count() == without_lock || has(lock_text(dir), mine); }) || has(lock_text(dir), mine)) ::_exit(3);
     const auto error = error_of([&] { lock.check_held(); });
     ::_exit(error.kind() == ErrorKind::Checkpoint && has(error.what(), "was taken over by process") ? 0 : 2);
@@ -252,10 +252,10 @@ TEST_CASE("a holder that was stopped while another machine took the lock over no
   REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
   REQUIRE(WIFSTOPPED(status));
   auto holder = load_json(dir / FolderLock::kFile);
-  holder.set("machine", "another");  // as another machine sees it
+  holder.set("machine", "another");  // as another machine would see it
   std::ofstream(dir / FolderLock::kFile, std::ios::trunc) << holder.dump();
   auto rarely = options;
-  rarely.beat = 3600;  // so that the file shows what the child writes
+  rarely.beat = 3600;  // so that the file still shows what the child writes
   const FolderLock lock(dir.path(), rarely);
   ::kill(child, SIGCONT);
   ::waitpid(child, &status, 0);

@@ -23,7 +23,7 @@ std::set<std::string> entries_of(const fs::path& folder) {
 
 TEST_CASE("leftovers under the caller's names are removed whatever process made them; others only if their process is dead") {
   const TempDir dir;
-  // Of another machine, of process 1 of this one as containers have it, and of this very process.
+  // Temporary files of another machine, of process 1 of this machine (as in containers), and of this process.
   const std::string mine = [&] {
     AtomicFile file(dir / "x");
     for (const auto& item : fs::directory_iterator(dir.path())) return item.path().filename().string();

@@ -1,4 +1,4 @@
-/// What the tests of hostile files expect of the readers.
+/// Requirements on the readers of hostile files.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline void read_tensor_file(const std::filesystem::path& path) {
   if (file.is_dense()) file.read_storage_order(0, file.numel(), out.data());
 }
 
-/// load_pth and TensorFile refuse it with their kind, the path and the same words.
+/// Checks that load_pth and TensorFile refuse the file with their kind of error, the path and the same words.
 inline void check_refused(const std::filesystem::path& path, const std::string& part) {
   const auto loaded = error_of([&] { load_pth(path); });
   CAPTURE(part);

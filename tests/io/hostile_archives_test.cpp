@@ -1,4 +1,4 @@
-// Archives and .npy files with false headers, and every part of a valid one.
+// Archives and .npy files with false headers, and damage to every part of a valid one.
 #include "testing.hpp"
 
 #include <random>
@@ -50,22 +50,22 @@ TEST_CASE("archives with false claims") {
   refuse(with(central + 42, raw<uint32_t>(0xfffffff0)), "outside the file");
   refuse(with(central + 42, raw(static_cast<uint32_t>(central - 4))), "outside the file");
   refuse(with(central + 42, raw(static_cast<uint32_t>(first_central - 4))), "begins outside the file");
-  refuse(with(good.rfind("PK\3\4") + 28, raw<uint16_t>(1)), "reaches outside the file");  // its content would end in the directory
+  refuse(with(good.rfind("PK\3\4") + 28, raw<uint16_t>(1)), "reaches outside the file");  // its content would end inside the directory
   refuse(with(central + 28, raw<uint16_t>(0xffff)), "outside it");
   refuse(with(central + 30, raw<uint16_t>(0xffff)), "outside it");
-  refuse(with(good.rfind("PK\3\4") + 28, raw<uint16_t>(0xffff)), "outside the file");  // the local extra field
-  refuse(with(end + 8, raw<uint16_t>(3) + raw<uint16_t>(3)), "3 entries");             // one entry more than there is
+  refuse(with(good.rfind("PK\3\4") + 28, raw<uint16_t>(0xffff)), "outside the file");  // length of the local extra field
+  refuse(with(end + 8, raw<uint16_t>(3) + raw<uint16_t>(3)), "3 entries");             // one more entry than there are
   refuse(with(end + 10, raw<uint16_t>(0xffff)), "65535 entries");
   refuse(with(end + 4, raw<uint16_t>(1)), "several parts");
   refuse(with(end + 6, raw<uint16_t>(1)), "several parts");
   refuse(good + "PK\5\6", "end of the zip");
   refuse(with(end + 12, raw<uint32_t>(0xffffffff)), "outside the file");
   refuse(with(end + 16, raw(static_cast<uint32_t>(end))), "outside the file");
-  refuse(with(end + 16, raw<uint32_t>(0)), "is damaged");      // the directory begins at the first entry
-  refuse(with(end + 20, raw<uint16_t>(5)), "end of the zip");  // a comment that is missing
+  refuse(with(end + 16, raw<uint32_t>(0)), "is damaged");      // the directory would begin at the first entry
+  refuse(with(end + 20, raw<uint16_t>(5)), "end of the zip");  // a comment that does not exist
   refuse(with(end, "PK\5\5"), "end of the zip");
 
-  // zip64: a locator that leads to itself, behind the file, before it; a record that claims anything.
+  // Locators of zip64 that lead to themselves, behind the file and before it, and records that claim anything.
   const auto locator = [&](uint64_t at) { return "PK\6\7" + raw<uint32_t>(0) + raw(at) + raw<uint32_t>(1); };
   const auto record = [&](uint64_t entries, uint64_t bytes, uint64_t offset) {
     return "PK\6\6" + raw<uint64_t>(44) + raw<uint16_t>(45) + raw<uint16_t>(45) + raw<uint32_t>(0) + raw<uint32_t>(0) + raw(entries) +
@@ -83,7 +83,7 @@ TEST_CASE("archives with false claims") {
   refuse(body + record(2, bytes, begin + 1) + locator(end) + tail, "is damaged");
   for (const size_t at : {20, 24, 42}) refuse(with(central + at, raw<uint32_t>(0xffffffff)), "zip64 field is missing");
 
-  // Extra fields of the last entry, whose sizes and offset refer to a zip64 field if they are `far`.
+  // Returns the archive with extra fields for the last entry, whose sizes and offset refer to a zip64 field if they are `far`.
   const auto with_extra = [&](const std::string& extra, bool far = false) {
     auto entry = good.substr(central, end - central);
     const auto put = [&](size_t at, const std::string& what) { entry.replace(at, what.size(), what); };
@@ -105,7 +105,7 @@ TEST_CASE("archives with false claims") {
   refuse(with_extra(field(1, 24, sizes + raw(offset - 1)), true), "no header at its place");
   refuse(with_extra(field(1, 24, raw<uint64_t>(24) + raw<uint64_t>(25) + raw(offset)), true), "two sizes");
 
-  // Overlapping entries.
+  // Entries overlap.
   auto overlapping = good;
   std::memcpy(overlapping.data() + central + 42, good.data() + first_central + 42, 4);
   refuse(overlapping, "");
@@ -116,7 +116,7 @@ TEST_CASE("archives with false claims") {
   repeated.replace(of_c + 42, 4, repeated.substr(of_b + 42, 4));
   refuse(repeated, "the entries together are larger than the file");
 
-  // What all entries claim to unpack to counts, whether they are read or not.
+  // Counts what all entries claim to unpack to, whether they are read or not.
   const auto claim = [](const char* name) { return ZipEntry{name, "1234", 8, 40 << 20, true}; };
   read_tensor_file(write_bytes(dir / "x.pt", zip({{"a/data.pkl", sound}, {"a/data/0", data}, claim("b")})));
   refuse(zip({{"a/data.pkl", sound}, {"a/data/0", data}, claim("b"), claim("c")}), "unpack to far more");
@@ -135,7 +135,7 @@ TEST_CASE("every beginning of a sound file, and every flipped byte") {
       CHECK(error_of([&] { read_tensor_file(path); }).kind() == ErrorKind::Data);
       if (content != &npy) CHECK(error_of([&] { load_pth(path); }).kind() == ErrorKind::Checkpoint);
     }
-    // A flipped byte gives an Error of this kind, or a tensor; several in a pickle whose checksum is right, too.
+    // Flips bytes: one gives an Error of this kind, or a tensor; so do several in a pickle whose checksum is right.
     std::mt19937 random(5);
     const auto try_one = [&](const std::string& text) {
       const auto path = write_bytes(dir / "x", text);

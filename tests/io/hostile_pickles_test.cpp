@@ -1,4 +1,4 @@
-// Malicious pickles: an Error of the right kind, nothing executed, little memory.
+// Malicious pickles must give an Error of the right kind, execute nothing, and use little memory.
 #include "testing.hpp"
 
 #include <stdexcept>
@@ -119,7 +119,7 @@ TEST_CASE("pickles that are broken") {
       {"\x80\x02\x8a\xffx.", "is truncated"},
       {"\x80\x02\x8b" + raw<uint32_t>(0x7fffffff) + "x.", "is truncated"},  // LONG4
       {"\x80\x02\x8b" + raw<int32_t>(-1) + ".", "is truncated"},
-      {"\x80\x04\x95" + raw(UINT64_MAX), "is truncated"},  // a frame and nothing in it
+      {"\x80\x04\x95" + raw(UINT64_MAX), "is truncated"},  // a frame with no content
       {"\x80\x06N.", "protocol 6"},
       {"\x80\x02"
        "cos",
@@ -198,7 +198,7 @@ TEST_CASE("bombs cost no memory") {
   for (char i = 0; i < 100; ++i) laughs += "e]q"s + i + "(" + ("h"s + i) + ("h"s + i);
   std::string doubling = "]q\0"s;
   for (char i = 1; i < 120; ++i) doubling += "0](h"s + static_cast<char>(i - 1) + "h" + static_cast<char>(i - 1) + "eq" + i;
-  // One tensor of 64 dimensions, or one storage of a long name, and then copies of it for three bytes each.
+  // A tensor of 64 dimensions, or a storage with a long name, followed by copies of it at three bytes each.
   TensorClaim wide;
   wide.size = wide.stride = "(";
   for (int i = 0; i < 64; ++i) wide.size += "K\1", wide.stride += "K\1";
@@ -209,7 +209,7 @@ TEST_CASE("bombs cost no memory") {
   std::string keys =
       "(" + text_op("storage") + "ctorch\nFloatStorage\n" + text_op(std::string(1'000'000, 'k')) + text_op("cpu") + "K\6tq\1Q0";
   for (int i = 0; i < 900'000; ++i) keys += "h\1Q0";
-  // Storages of one long name, by one id and by an id each.
+  // Storages with one long name, under one id and under an id each.
   const auto names = text_op("storage") + "q\1ctorch\nFloatStorage\nq\2" + text_op(std::string(1000, 'k')) + "q\3";
   const std::string pieces = "]" + names + "000";
   std::string storages = pieces + "(h\1h\2h\3h\3K\6tq\4Q0", ids = pieces;
@@ -265,7 +265,7 @@ TEST_CASE("bombs cost no memory") {
         if (e.kind() != ErrorKind::Data) throw std::runtime_error("out of memory");
       }
     }));
-    // load_pth allows for a state_dict's pickle of 64 MiB.
+    // The limit allows for load_pth's 64 MiB for the pickle of a state_dict.
     CHECK(runs_within(350 + row.content.size() / 1'000'000, [&] {
       try {
         load_pth(path);

@@ -132,7 +132,7 @@ TEST_CASE("wherever it is truncated, the result is a part of the document") {
       R"( "b.0": {"list": [[], {}, [[1]], "x", NaN], "Min": Infinity}}, "end": 12})";
   const auto whole = parse_json_prefix(text, "x");
   REQUIRE(whole.complete);
-  // Every member of the part is in the complete value, in the same order, and only the last of a container may be partial itself.
+  // Checks that every member of the part is in the complete value, in the same order, and that only the last one of a container is partial.
   const std::function<bool(const Json&, const Json&)> is_part = [&](const Json& part, const Json& all) {
     if (part.kind() != all.kind()) return false;
     if (part.is_array()) {
@@ -158,7 +158,7 @@ TEST_CASE("wherever it is truncated, the result is a part of the document") {
     const auto part = parse_json_prefix(text.substr(0, length), "x");
     CHECK_FALSE(part.complete);
     CHECK(is_part(part.value, whole.value));
-    CHECK(part.value.dump(0).size() >= longest);  // never less than a shorter text gives
+    CHECK(part.value.dump(0).size() >= longest);  // a longer text never gives less
     longest = part.value.dump(0).size();
   }
 }

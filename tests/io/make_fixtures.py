@@ -45,7 +45,7 @@ def with_pickle(path, data, more=()):
 
 def repack(source, target, method, zip64=False):
     limits = zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT
-    if zip64:  # zipfile then writes the 64-bit records that large archives have
+    if zip64:  # makes zipfile write the 64-bit records that large archives have
         zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT = 0, 0
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", method) as new:
         for info in old.infolist():
@@ -92,7 +92,7 @@ def main():
     with torch.no_grad():
         for value in model.state_dict().values():
             value.copy_(ramp(*value.shape).to(value.dtype))
-    torch.save(model.state_dict(), HERE / "module.pth")  # an OrderedDict with _metadata
+    torch.save(model.state_dict(), HERE / "module.pth")  # state_dict() is an OrderedDict with _metadata
 
     names = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8".split()
     torch.save({n: ramp(2, 3, dtype=getattr(torch, n)) for n in names} | {"bool": torch.tensor([True, False])}, HERE / "dtypes.pth")

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNoChild = "NPU_TRAIN_TEST_OF_ONLY_IF";
 
-// Holds, but not in the processes of the case itself, where it says that it is evaluated.
+// True, except in the child processes of the case, where its message says that it is evaluated.
 bool is_no_child() {
   if (std::getenv(kNoChild) == nullptr) return true;
   std::puts("evaluated");

@@ -23,7 +23,7 @@ fs::path fixture(const std::string& name) { return fs::path(NPU_TRAIN_SOURCE_DIR
 
 std::map<std::string, at::Tensor> by_name(const PthFile& file) { return {file.tensors.begin(), file.tensors.end()}; }
 
-// {"w": a tensor over a FloatStorage of 24 bytes}, with the numbers of the tensor as given.
+// Returns {"w": a tensor over a FloatStorage of 24 bytes}, with the given numbers for the tensor.
 std::string one_tensor(const std::string& offset, const std::string& size, const std::string& stride,
                        const std::string& storage_size = "K\x06", const std::string& storage = "torch\nFloatStorage\n",
                        const std::string& key = "0") {
@@ -285,7 +285,7 @@ TEST_CASE("tensors that share a storage describe it alike, and one without eleme
 
 TEST_CASE("nested bombs, cycles and repeated names") {
   const Archive archive;
-  // d0 = {}, d(n+1) = {a: d(n), b: d(n)}: 2^60 leaves in a few hundred bytes.
+  // d0 = {}, d(n+1) = {a: d(n), b: d(n)}: a few hundred bytes make 2^60 leaves.
   std::string doubling = "\x80\x02}" + text_op("x") + "K\x01s";
   for (char i = 0; i < 60; ++i) doubling += std::string("q") + i + "0}(" + text_op("a") + "h" + i + text_op("b") + "h" + i + "u";
   CHECK(has(refused(archive.with(doubling + ".")), "more than 1000000 values"));
@@ -319,7 +319,7 @@ TEST_CASE("archives with false claims") {
   auto flipped = good;
   flipped[good.find(std::string(24, '\0')) + 3] = 1;
   CHECK(has(refused(archive.write(flipped)), "CRC-32"));
-  // A deflated entry that claims to unpack to gigabytes.
+  // A deflated entry claims to unpack to gigabytes.
   auto bomb = good;
   const auto entry = bomb.rfind("PK\1\2");
   bomb[entry + 10] = 8;
@@ -336,10 +336,10 @@ TEST_CASE("a file of the format before PyTorch 1.6 whose storages are not those 
     const auto said = refused(archive.write(content));
     CHECK_MESSAGE(has(said, part), said);
   };
-  // The storages at the end: 24 and 2 numbers of 4 bytes and one of 8, in an order of the file's own, each after its count.
+  // At the end are the storages: 24 and 2 numbers of 4 bytes and one of 8, in an order of the file's own, each after its count.
   for (const size_t missing : {1, 30, 130}) refuses(good.substr(0, good.size() - missing), "storage");
   auto text = good;
-  const auto last = text.size() - 16;  // the count of some storage begins in these bytes or before
+  const auto last = text.size() - 16;  // the last position at which a storage's count can begin
   std::string count(8, '\0');
   count[0] = 24;
   const auto at = text.rfind(count);
@@ -382,7 +382,7 @@ TEST_CASE("damaged files give an Error or tensors, nothing else") {
     }
   }
   CHECK(refused_ones > 1000);
-  // The checksum of the archive hides most damage from the pickle machine: damage the pickle itself.
+  // Damages the pickle itself, because the archive's checksum hides most damage from the unpickler.
   const std::string pickled = one_tensor("K\0"s, "K\x02K\x03\x86", "K\x03K\x01\x86");
   for (int i = 0; i < 5000; ++i) {
     auto text = pickled;

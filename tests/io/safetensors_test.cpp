@@ -22,7 +22,7 @@ namespace {
 
 NamedTensors sample() {
   NamedTensors out;
-  out.emplace_back("flags", (at::arange(3) % 2).to(at::kBool));  // 3 bytes: what follows would not be aligned
+  out.emplace_back("flags", (at::arange(3) % 2).to(at::kBool));  // 3 bytes, so that the tensors after it would not be aligned
   for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte}) {
     out.emplace_back(std::string("t.") + c10::toString(type), at::arange(6).reshape({2, 3}).to(type));
   }

@@ -31,7 +31,7 @@ const std::vector<std::pair<at::ScalarType, std::string>> kTensorTypes = {
     {at::kDouble, "float64"}, {at::kFloat, "float32"}, {at::kHalf, "float16"}, {at::kBFloat16, "bfloat16"}, {at::kLong, "int64"},
     {at::kInt, "int32"},      {at::kShort, "int16"},   {at::kChar, "int8"},    {at::kByte, "uint8"},        {at::kBool, "bool"}};
 
-// All elements in logical order, `piece` at a time.
+// Reads all elements in logical order, `piece` at a time.
 at::Tensor read_all(const TensorFile& file, int64_t piece) {
   auto out = at::empty(file.sizes(), file.dtype());
   auto* to = static_cast<char*>(out.mutable_data_ptr());
@@ -48,14 +48,14 @@ at::Tensor read_in_order(const TensorFile& file, int64_t piece) {
   return out;
 }
 
-// The exit status of the Python of the development environment, or else of the system; -1 when a signal ended it.
+// Returns the exit status of the Python of the development environment, or else of the system's; -1 if a signal ended it.
 int run_python(const std::string& arguments) {
   const auto own = fs::path(NPU_TRAIN_SOURCE_DIR) / ".venv/bin/python";
   const int status = std::system(("'" + (fs::exists(own) ? own.string() : "python3") + "' " + arguments).c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-bool python_has_torch() {  // looks for the packages without importing them, which takes seconds
+bool python_has_torch() {  // looks for the packages without importing them, which would take seconds
   return run_python("-c 'from importlib.util import find_spec as f; exit(not (f(\"torch\") and f(\"numpy\")))' 2> /dev/null") == 0;
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("two files of one order are read in it, of different orders not") {
     TensorClaim out;
     out.size = "(K\x02K\x03K\x04K\x05t";
     out.stride = stride;
-    out.storage_size = "Kx";  // 120
+    out.storage_size = "Kx";  // size 120
     return pickle(out.ops());
   };
   const std::string nhwc("(K<K\1K\x0fK\3t"), nchw("(K<K\x14K\x05K\x01t");
@@ -184,7 +184,7 @@ TEST_CASE("two files of one order are read in it, of different orders not") {
   CHECK(first.same_order_as(npy));
   save_pt(dir / "other.pt", ramp({2, 3, 20}));
   CHECK_FALSE(first.same_order_as(TensorFile::open(dir / "other.pt")));
-  save_pt(dir / "longer.pt", ramp({3, 3, 4, 5}));  // the same strides
+  save_pt(dir / "longer.pt", ramp({3, 3, 4, 5}));  // has the same strides
   CHECK_FALSE(first.same_order_as(TensorFile::open(dir / "longer.pt")));
 
   // A step of 2 leaves holes; a step of 0 uses elements twice.
@@ -264,7 +264,7 @@ TEST_CASE("a flipped byte is found when all is read at once") {
     const std::string data(24, '\7');
     auto content = zip({{"a/data.pkl", pickle(claim.ops())}, {"a/data/0", data, std::string(name) == "packed" ? 8 : 0}});
     const auto crc = raw(static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(data.data()), 24)));
-    content[content.rfind(crc)] ^= 1;  // in the directory
+    content[content.rfind(crc)] ^= 1;  // the CRC in the directory
     const auto file = TensorFile::open(write_bytes(dir / "a.pt", content));
     float out[6];
     const auto e = error_of([&] { file.read(0, 6, out); });

@@ -17,7 +17,7 @@ namespace {
 using npu_train::detail::PickleValue;
 using npu_train::detail::Unpickler;
 
-/// A value as Python writes it.
+/// Returns a value as Python writes it.
 std::string written(const PickleValue& value) {
   std::string out;
   const auto list = [&](const char* begin, const char* end, size_t step) {
@@ -71,7 +71,7 @@ struct PickledValue {
   std::string value;
 };
 
-/// Each value is read between two others, so that an instruction that takes too few or too many bytes or values is noticed.
+/// Reads each value between two others, to notice an instruction that takes too few or too many bytes or values.
 void check_values(const std::vector<PickledValue>& rows) {
   for (const auto& row : rows) {
     CAPTURE(std::string(row.instruction));
@@ -79,7 +79,7 @@ void check_values(const std::vector<PickledValue>& rows) {
   }
 }
 
-// Longer than a length of fewer bytes can say. Instructions would follow if only the beginning were taken.
+// Texts longer than a shorter length field can say. If only the beginning were taken, instructions would follow.
 const std::string kTwoBytes(0x102, '.'), kThreeBytes(0x10002, '.'), kUnsigned(0x81, '.');
 
 }  // namespace

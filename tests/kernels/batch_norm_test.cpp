@@ -40,11 +40,11 @@ TEST_CASE("training and evaluation give the values of batch norm, sum and ReLU i
   }
 }
 
-// Both layouts; all rows in one chunk and in several, the last of them short.
+// Covers both layouts; all rows in one chunk, and in several of which the last is short.
 TEST_CASE("the gradients are those of batch norm, sum and ReLU in double, rounded once to the dtype of the map") {
   struct Stored {
     at::ScalarType dtype;
-    double unit;  // the largest relative error of one rounding
+    double unit;  // largest relative error of one rounding
   };
   for (const auto& sizes : std::vector<std::vector<int64_t>>{{3, 20, 7, 5}, {5, 1100, 3, 4}}) {
     for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
@@ -64,7 +64,7 @@ TEST_CASE("the gradients are those of batch norm, sum and ReLU in double, rounde
             for (auto& t : in) exact.push_back(t.to(at::kDouble).requires_grad_()), t.requires_grad_();
             at::Tensor want = at::batch_norm(exact[0], exact[1], exact[2], {}, {}, true, 0.1, 1e-5, false);
             if (with_residual) want = want + exact[3];
-            // Next to the kink of the ReLU the rounding of the result decides: no gradient comes from there.
+            // Sets no gradient next to the kink of the ReLU, where the rounding of the result decides.
             const at::Tensor up = drawn() * want.detach().abs().gt(1e-4);
             if (relu) want = at::relu(want);
             detail::train_batch_norm(in[0], bn, with_residual ? in[3] : at::Tensor(), relu).backward(up);

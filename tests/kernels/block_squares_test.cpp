@@ -26,10 +26,10 @@ double square_of(T x) {
   if constexpr (sizeof(T) != 8) return static_cast<double>(widen(x)) * static_cast<double>(widen(x));
 }
 
-// The definition.
+// The sum as the header defines it.
 template <class T>
 double block_sum(const T* x) {
-  volatile double sums[64];  // so that no compiler fuses a square and an addition
+  volatile double sums[64];  // volatile, so that no compiler fuses a square and an addition
   for (int i = 0; i < 64; ++i) sums[i] = square_of(x[i]);
   for (int half = 32; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) sums[i] = sums[i] + sums[i + half];

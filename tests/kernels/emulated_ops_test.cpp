@@ -16,7 +16,7 @@ at::Tensor low(at::IntArrayRef sizes) { return at::randn(sizes).to(at::kBFloat16
 at::Tensor wide(const at::Tensor& t) { return t.detach().to(at::kFloat); }
 std::optional<at::Tensor> present(const at::Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; }
 
-// fn(operands) of the emulated operator in bf16, and reference(operands) of libtorch in fp32: the same value and the same gradients,
+// Compares fn(operands), the emulated operator in bf16, with reference(operands), libtorch in fp32: values and gradients must be equal when
 // rounded once. An operand may be undefined.
 template <class Fn, class Reference>
 void check_rounded_once(std::vector<at::Tensor> operands, const Fn& fn, const Reference& reference) {
@@ -30,7 +30,7 @@ void check_rounded_once(std::vector<at::Tensor> operands, const Fn& fn, const Re
     REQUIRE(got.sizes() == want.sizes());
     return reference::spacings_apart(got.detach(), reference::Array(want.detach()), at::kBFloat16);
   };
-  at::manual_seed(3);  // for dropout
+  at::manual_seed(3);  // seeds dropout
   const at::Tensor y = fn(operands);
   at::manual_seed(3);
   const at::Tensor want = reference(exact);
@@ -108,7 +108,7 @@ TEST_CASE("attention with every option, and its gradients") {
   for (const auto& args : std::vector<detail::AttentionArgs>{
            {.causal = true, .scale = {}}, {.scale = 0.2}, {.dropout = 0.5, .scale = {}}, {.scale = {}, .grouped_heads = true}}) {
     for (const bool masked : {false, true}) {
-      if (masked && args.causal) continue;  // libtorch refuses both
+      if (masked && args.causal) continue;  // libtorch refuses both together
       CAPTURE(args.dropout);
       CAPTURE(args.grouped_heads);
       CAPTURE(masked);

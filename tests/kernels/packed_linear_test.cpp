@@ -51,7 +51,7 @@ TEST_CASE("a packed product gives the value and the gradients of linear in doubl
     y.backward(up);
     want.backward(up.to(at::kDouble));
     CHECK(at::allclose(x.grad().to(at::kDouble), exact[0].grad(), 1e-5, 1e-5));
-    // Sums of 1200 terms, the largest of which is near 100.
+    // The sums have 1200 terms, the largest of which is near 100.
     CHECK(at::allclose(w.grad().to(at::kDouble), exact[1].grad(), 1e-5, 1e-4));
     if (biased) CHECK(at::allclose(b.grad().to(at::kDouble), exact[2].grad(), 1e-5, 1e-4));
   }

@@ -19,7 +19,7 @@ bool same(T got, double expected) {
   return std::isnan(value) ? std::isnan(widen(got)) : std::bit_cast<uint32_t>(widen(got)) == std::bit_cast<uint32_t>(value);
 }
 
-// Wrong roundings of `count` fp32 numbers: any bit pattern, the patterns next to ties, and both signs.
+// Returns the wrong roundings among `count` fp32 numbers: random bit patterns and patterns next to ties, of both signs.
 template <class T>
 int wrong(at::ScalarType dtype, int count) {
   std::mt19937 random(7);
@@ -64,6 +64,6 @@ TEST_CASE("values beyond the largest number are infinite from half a spacing on"
   CHECK(std::isinf(widen(round_to<c10::Half>(65520.0F))));
   CHECK(widen(round_to<c10::Half>(-65520.0F)) == -INFINITY);
   CHECK(widen(round_to<c10::Half>(0x1p-25F)) == 0.0F);        // a tie goes to zero, which is even
-  CHECK(widen(round_to<c10::Half>(0x1.8p-24F)) == 0x1p-23F);  // and this one up
+  CHECK(widen(round_to<c10::Half>(0x1.8p-24F)) == 0x1p-23F);  // this tie goes up
   CHECK(std::isinf(widen(round_to<c10::BFloat16>(std::numeric_limits<float>::max()))));
 }

@@ -21,7 +21,7 @@ TEST_CASE("short means: bf16, four dimensions, few keys, and gradients are requi
   CHECK_FALSE(detail::is_short_attention(many, many, many));
   const auto most = heads(256, at::kBFloat16).requires_grad_(), empty = heads(0, at::kBFloat16).requires_grad_();
   CHECK(detail::is_short_attention(most, most, most));
-  CHECK(detail::is_short_attention(many, frozen, frozen));  // many queries
+  CHECK(detail::is_short_attention(many, frozen, frozen));  // has many queries
   CHECK_FALSE(detail::is_short_attention(empty, empty, empty));
   CHECK_FALSE(detail::is_short_attention(trained, most, frozen));
   const at::Tensor fewer_heads = trained.narrow(1, 0, 1), across = at::ones({2, 3, 8, 65}, at::kBFloat16).transpose(2, 3);
@@ -53,8 +53,9 @@ TEST_CASE("the value is that of libtorch's attention, the gradients are near tho
   CHECK(y.equal(at::scaled_dot_product_attention(in[0], in[1], in[2], {}, 0, true)));
   y.backward(up);
   at::scaled_dot_product_attention(exact[0], exact[1], exact[2], {}, 0, true).backward(up.to(at::kDouble));
-  // The backward pass takes the result, in which libtorch rounded the probabilities and then their products with the values, for the exact
-  // one: that is an error of each probability's gradient. Apart from it, each gradient is rounded once.
+  // Largest error of a gradient. The backward pass takes the result for the exact one, although libtorch rounded the probabilities in it,
+  // and then their products with the values: that gives an error in each probability's gradient. Apart from it, each gradient is rounded
+  // once.
   constexpr double kUnit = 0x1p-8;
   const at::NoGradGuard no_grad;
   const at::Tensor &q = exact[0], &k = exact[1], &v = exact[2], scale = at::full({}, 1 / std::sqrt(8.0), at::kDouble);

@@ -30,7 +30,7 @@ void linear(torch::nn::Module& parent, const std::string& name, int64_t in, int6
   parent.register_module(name, std::make_shared<Linear>(in, out));
 }
 
-// The parameters of a GPT-2 with two blocks; it computes nothing.
+// Returns a module with the parameters of a GPT-2 of two blocks; it computes nothing.
 std::shared_ptr<torch::nn::Module> gpt2_like() {
   auto net = std::make_shared<torch::nn::Module>();
   child(*net, "token_embedding")->register_parameter("weight", torch::empty({7, kDim}));
@@ -82,7 +82,7 @@ TEST_CASE("an adapter has the names of Hugging Face's network, and comes back bi
   CHECK(torch::equal(written.at(std::string(kBlock) + "attn.c_attn.lora_B.weight"),
                      by_name(named_state(*net)).at("blocks.1.attention.qkv.lora_B.weight")));
   CHECK(written.at(std::string(kBlock) + "mlp.c_fc.lora_A.weight").sizes() ==
-        at::IntArrayRef({2, kDim}));  // not transposed, unlike its layer
+        at::IntArrayRef({2, kDim}));  // not transposed, unlike the weight of its layer
   CHECK(written.count("base_model.model.transformer.ln_f.weight") == 1);
   const auto config = config_in(dir);
   CHECK(config.at("peft_type", "").text("") == "LORA");
@@ -94,7 +94,7 @@ TEST_CASE("an adapter has the names of Hugging Face's network, and comes back bi
   CHECK(config.at("fan_in_fan_out", "").boolean(""));
   CHECK(config.at("base_model_name_or_path", "").text("") == "openai-community/gpt2");
   CHECK(words(config.at("modules_to_save", "")) == std::vector<std::string>{"transformer.ln_f"});
-  // c_attn would select these layers, but not c_fc, which both blocks have
+  // Selects complete names, because c_attn and c_proj alone would do, but not c_fc, which both blocks have.
   CHECK(words(config.at("target_modules", "")) == std::vector<std::string>{"transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn",
                                                                            "transformer.h.1.mlp.c_fc", "transformer.h.1.mlp.c_proj"});
 
@@ -103,7 +103,7 @@ TEST_CASE("an adapter has the names of Hugging Face's network, and comes back bi
   CHECK(again.layers == report.layers);
   CHECK(again.options.rank == 2);
   CHECK(again.options.alpha == 3);
-  CHECK(again.options.dropout == 0);  // that of the new training
+  CHECK(again.options.dropout == 0);  // the value of the new training
   CHECK(again.trained == report.trained);
   const auto expected = by_name(named_state(*net));
   int64_t trained = 0;
@@ -225,7 +225,7 @@ TEST_CASE("damaged, foreign and hostile adapters are refused, and the model stay
   with_tensors([](NamedTensors& t) { t[0].second = t[0].second.to(torch::kLong); }), refused("is Long");
   with_tensors([](NamedTensors& t) { t[0].first = "base_model.model.transformer.h.9.attn.c_attn.lora_A.weight"; }),
       refused("of no linear layer");
-  // a head of its own, where ours is the token embedding
+  // The file has a separate head, whereas our head is the token embedding.
   with_tensors([](NamedTensors& t) {
     t.emplace_back("base_model.model.lm_head.weight", torch::zeros({7, kDim}));
   }),

@@ -1,4 +1,4 @@
-// Modules that hold parameters under given paths, as a network with those names would.
+// Modules that hold parameters under given paths, as a network with those names does.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -31,7 +31,7 @@ struct ByPath : torch::nn::Module {
   }
 };
 
-// The parameters of a vit with torchvision's names.
+// Returns the parameters of a vit with torchvision's names.
 inline ByPath::Shapes vit_shapes(int64_t depth = 2, int64_t dim = 4, int64_t tokens = 5, int64_t patch = 2, bool split = false) {
   ByPath::Shapes out = {{"class_token", {1, 1, dim}},
                         {"conv_proj.weight", {dim, 3, patch, patch}},

@@ -1,4 +1,4 @@
-// What activation checkpointing costs and saves on the models that come with the library.
+// Cost and savings of activation checkpointing on the models of the library.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>
@@ -26,7 +26,7 @@ struct Bytes {
   int64_t kept, peak, left;
 };
 
-// Of a second pass: after its forward, at the worst moment, at the end.
+// Runs a second pass. Returns the bytes after its forward, at the peak, and at the end.
 Bytes bytes_of_pass(const Model& model, const at::Tensor& x, bool low) {
   const auto forward = [&] {
     const Autocast autocast(Device{}, at::kBFloat16, low);
@@ -48,7 +48,7 @@ Bytes bytes_of_pass(const Model& model, const at::Tensor& x, bool low) {
 struct Case {
   const char* name;
   int64_t image;
-  double share;  // of what is kept between forward and backward
+  double share;  // upper limit on the bytes kept between forward and backward, relative to the plain model
 };
 
 }  // namespace
@@ -62,7 +62,7 @@ TEST_CASE("each block runs twice a step, no more, and most of the activations ar
       add_builtin_models(registry);
       auto model = registry.make({.name = name, .options = {{"image_size", image}}, .mark = {}}, "model");
       model.module->train();
-      for (auto& p : model.module->parameters())  // whose gradients would be most of the memory at this size
+      for (auto& p : model.module->parameters())  // otherwise their gradients would be most of the memory at this size
         if (p.dim() > 1) p.requires_grad_(false);
       const at::Tensor x = at::rand({4, 3, image, image});
       const Bytes plain = bytes_of_pass(model, x, low);
@@ -73,7 +73,7 @@ TEST_CASE("each block runs twice a step, no more, and most of the activations ar
       const Bytes less = bytes_of_pass(checkpointed, x, low);
       for (size_t i = 0; i + 1 < calls.size(); ++i) {
         CAPTURE(i);
-        CHECK(calls[i] == 4);  // of two steps
+        CHECK(calls[i] == 4);  // twice in each of the two passes
       }
       CHECK(static_cast<double>(less.kept) <= share * static_cast<double>(plain.kept));
       CHECK(less.peak < plain.peak);

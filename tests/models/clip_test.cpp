@@ -22,7 +22,7 @@ namespace {
 
 at::Tensor clip_parameter(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
 
-// Texts of 8 tokens, whose token 5 is the end.
+// Returns texts of 8 tokens, of which token 5 is the end token.
 at::Tensor clip_texts(int64_t batch) {
   at::Tensor out = at::randint(1, 256, {batch, 8}, at::kLong);
   out.select(1, 5).fill_(0);
@@ -89,7 +89,7 @@ TEST_CASE("CLIP: features have length 1, and those of a text are read at its end
   CHECK(outputs.at("scale").item<double>() == doctest::Approx(1 / 0.07));
 
   at::Tensor later = batch.at("tokens").clone();
-  later.narrow(1, 6, 2).fill_(9);  // after the end
+  later.narrow(1, 6, 2).fill_(9);  // changes only tokens after the end
   batch.set("tokens", later);
   CHECK((model.forward(batch).at("text_features") - texts).abs().max().item<double>() < 1e-6);
   batch.set("tokens", later.narrow(1, 0, 6));
@@ -97,7 +97,7 @@ TEST_CASE("CLIP: features have length 1, and those of a text are read at its end
   later.select(1, 2).fill_(9);
   batch.set("tokens", later);
   CHECK((model.forward(batch).at("text_features") - texts).abs().amax(1).min().item<double>() > 1e-4);
-  // Two ends: the first one counts.
+  // Of two end tokens, the first one counts.
   at::Tensor two = batch.at("tokens").clone();
   two.select(1, 7).fill_(0);
   const at::Tensor one = model.forward(batch).at("text_features");
@@ -135,7 +135,7 @@ TEST_CASE("CLIP: a text is read at its largest token without an end_token") {
   Batch batch = clip_pairs(2);
   at::Tensor tokens = batch.at("tokens").clamp_max(200);
   tokens.select(1, 3).fill_(201);
-  tokens.select(1, 6).fill_(201);  // the first one counts
+  tokens.select(1, 6).fill_(201);  // the first end token counts
   batch.set("tokens", tokens);
   const at::Tensor found = by_size.forward(batch).at("text_features");
   at::Tensor ended = tokens.clone();
@@ -186,7 +186,7 @@ TEST_CASE("CLIP: recomputed blocks of both towers change no output and no gradie
   const Batch batch = clip_pairs(3);
   const auto gradients = [&](const Model& m) {
     const auto outputs = m.forward(batch);
-    m.forward(clip_pairs(2));  // other texts, before the backward
+    m.forward(clip_pairs(2));  // a pass with other texts, before the backward
     const auto logits = at::matmul(outputs.at("image_features"), outputs.at("text_features").t()) * outputs.at("scale");
     auto out = torch::autograd::grad({logits.log_softmax(1).diagonal().sum()}, m.module->parameters());
     out.push_back(logits);

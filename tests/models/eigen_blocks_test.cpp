@@ -14,7 +14,7 @@ using namespace npu_train::reference;
 
 namespace {
 
-// A block's tolerance: a dozen layers in a row.
+// Returns a block's tolerance, for a dozen layers one after the other.
 double through_block(double tolerance) { return 10 * tolerance; }
 
 void fill(const Model& model) {
@@ -27,7 +27,7 @@ void fill(const Model& model) {
   }
 }
 
-// Parameters and gradients of one block by their last names.
+// Parameters and gradients of one block, by the last parts of their names.
 class BlockParameters {
  public:
   BlockParameters(const Model& model, const std::string& path) : parameters_(parameters_of(*model.module)), path_(path) {}
@@ -54,7 +54,7 @@ const Block& block_of(const Model& model, const std::string& name) {
   return model.blocks.front();
 }
 
-// Convolution, norm and perhaps ReLU, with what backward needs.
+// A convolution, a norm and possibly a ReLU, with the values that backward needs.
 struct ConvNorm {
   Conv conv;
   BatchNorm norm;
@@ -128,7 +128,7 @@ void check_bottleneck(const Model& model, const Tolerance& tolerance, const std:
   CHECK(apart(x.grad(), dx) < backward);
 }
 
-// [N, T, H * E] <-> [N * H, T, E].
+// Converts [N, T, H * E] to [N * H, T, E], and back.
 Array by_head(const Array& x, int64_t heads) {
   const int64_t n = x.size(0), tokens = x.size(1), e = x.size(2) / heads;
   Array y({n * heads, tokens, e});
@@ -148,7 +148,7 @@ Array from_heads(const Array& y, int64_t heads) {
   return x;
 }
 
-// Part `part` of `parts` equal parts of the last dimension.
+// Returns part `part` of `parts` equal parts of the last dimension.
 Array columns(const Array& x, int64_t part, int64_t parts) {
   auto shape = x.shape;
   const int64_t width = shape.back() /= parts;
@@ -206,7 +206,7 @@ void check_vit_block(const Tolerance& tolerance, const std::string& qkv, const s
     }
     CHECK(p.gradient_apart(att + "q_proj.bias", bias[0]) < backward);
     CHECK(p.gradient_apart(att + "v_proj.bias", bias[2]) < backward);
-    // The same vector on every key shifts all scores of a row, which softmax ignores: the gradient is 0, in the reference too.
+    // A vector that is added to every key shifts all scores of a row, which softmax ignores. So the gradient is 0, in the reference too.
     CHECK(largest(bias[1]) < 1e-12 * largest(bias[2]));
     CHECK(largest(p.gradient(att + "k_proj.bias")) < backward * largest(bias[2]));
   } else {

@@ -26,7 +26,7 @@ constexpr int64_t kBos = 255, kGmask = 254, kMask = 253;
 
 at::Tensor glm_ids(int64_t batch, int64_t length) { return at::randint(0, kMask, {batch, length}, at::kLong); }
 
-// Random tokens; of each sequence [gMASK] and bos are at `prefix` - 1 and `prefix`.
+// Returns random tokens. In each sequence, [gMASK] and bos are at `prefix` - 1 and `prefix`.
 at::Tensor with_gap(int64_t batch, int64_t length, int64_t prefix) {
   at::Tensor out = glm_ids(batch, length);
   out.select(1, prefix - 1).fill_(kGmask);
@@ -42,7 +42,7 @@ Model glm_of(int64_t layers) {
   return glm(options);
 }
 
-// By token, the largest change of its logits if token `place` of the first sequence is another.
+// Returns for each token the largest change of its logits if token `place` of the first sequence changes.
 at::Tensor changes(const Model& model, const at::Tensor& x, int64_t place) {
   at::Tensor other = x.clone();
   other[0][place] = (x[0][place].item<int64_t>() + 1) % kMask;
@@ -92,12 +92,12 @@ TEST_CASE("GLM: the prefix is seen in both directions, what follows only from la
   CHECK(in_prefix.min().item<double>() > 1e-4);
   CHECK(after.narrow(0, 0, 7).max().item<double>() == 0);
   CHECK(after.narrow(0, 7, 4).min().item<double>() > 1e-4);
-  // Without bos all is causal.
+  // Without bos, all attention is causal.
   const at::Tensor plain = glm_ids(1, 11);
   const auto causal = changes(model, plain, 3);
   CHECK(causal.narrow(0, 0, 3).max().item<double>() == 0);
   CHECK(causal.narrow(0, 3, 8).min().item<double>() > 1e-4);
-  // One sequence of a batch does not change the mask of another.
+  // A sequence does not change the mask of another one in the batch.
   const at::Tensor both = model.forward(at::cat({x, plain}));
   CHECK((both[0] - model.forward(x)[0]).abs().max().item<double>() < 1e-5);
   CHECK((both[1] - model.forward(plain)[0]).abs().max().item<double>() < 1e-5);
@@ -106,7 +106,7 @@ TEST_CASE("GLM: the prefix is seen in both directions, what follows only from la
 TEST_CASE("GLM: the order of tokens shows in the prefix and after it, and the place of the mask in what follows") {
   c10::AutoGradMode no_grad(false);
   torch::manual_seed(2);
-  const Model model = glm_of(/*layers=*/1);  // of several, the causal mask alone would show the order
+  const Model model = glm_of(/*layers=*/1);  // with more layers, the causal mask alone would make the order visible
   const auto last = [&](const at::Tensor& x) { return model.forward(x)[0][-1]; };
   const auto swapped = [](const at::Tensor& x, int64_t a, int64_t b) {
     at::Tensor out = x.clone();
@@ -117,7 +117,7 @@ TEST_CASE("GLM: the order of tokens shows in the prefix and after it, and the pl
   const at::Tensor x = with_gap(1, 12, 6);
   CHECK((last(swapped(x, 1, 2)) - last(x)).abs().max().item<double>() > 1e-3);
   CHECK((last(swapped(x, 8, 9)) - last(x)).abs().max().item<double>() > 1e-3);
-  // Two mask tokens in the prefix whose order in the text is the same: only which of them gives the position differs.
+  // Puts two mask tokens into the prefix. Their order in the text is the same; only which of them gives the position differs.
   at::Tensor first = x.clone();
   first[0][2] = kMask;
   at::Tensor second = first.clone();
@@ -132,7 +132,7 @@ TEST_CASE("GLM: a sequence in pieces gives the logits of all tokens up to then")
   for (const int64_t prefix : {0, 1, 4, 9, 20}) {
     CAPTURE(prefix);
     at::Tensor x = prefix > 0 ? with_gap(2, 64, prefix) : glm_ids(2, 64);
-    if (prefix == 9) x[1][9] = 3;  // a sequence without a prefix next to one that has one
+    if (prefix == 9) x[1][9] = 3;  // next to it a sequence that has a prefix
     const auto more = model.start_sequence();
     int64_t first = 0;
     for (const int64_t size : {5, 1, 7, 1, 50}) {
@@ -151,7 +151,7 @@ TEST_CASE("GLM: gradients with checkpointed blocks are equal") {
   const at::Tensor x = at::cat({with_gap(2, 17, 6), glm_ids(1, 17)}), y = glm_ids(3, 17);
   const auto gradients = [&](const Model& m) {
     m.module->zero_grad();
-    // Another pass between forward and backward has other masks.
+    // Runs another pass, with other masks, between forward and backward.
     const at::Tensor loss = at::cross_entropy_loss(m.forward(x).flatten(0, 1), y.flatten());
     m.forward(with_gap(3, 17, 2));
     loss.backward();

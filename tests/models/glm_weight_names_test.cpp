@@ -82,7 +82,7 @@ TEST_CASE("a glm has the names of Hugging Face, and its blocks no other tensors"
   CHECK(report.missing.empty());
   CHECK(report.unexpected == std::vector<std::string>{"transformer.layers.0.attention.rotary_emb.inv_freq"});
   check_same(named_state(*net), tied);
-  file.back() = {"transformer.layers.0.attention.query_key_value.weight_scale", at::ones({12})};  // of a quantised file
+  file.back() = {"transformer.layers.0.attention.query_key_value.weight_scale", at::ones({12})};  // as in a quantised file
   const auto error = error_of([&] { load_weights(*net, file); });
   CHECK(error.kind() == ErrorKind::Checkpoint);
   CHECK_MESSAGE(has_words(error.what(),

@@ -92,7 +92,7 @@ TEST_CASE("GPT-2: a sequence in pieces gives the logits of all tokens at once") 
   model.module->eval();
   const at::Tensor x = tokens(2, 64), expected = model.forward(x);
   const auto more = model.start_sequence(), other = model.start_sequence();
-  other(tokens(1, 3));  // a sequence of its own
+  other(tokens(1, 3));  // starts a sequence of its own
   int64_t first = 0;
   for (const int64_t size : {5, 1, 7, 1, 50}) {
     const at::Tensor logits = more(x.narrow(1, first, size));

@@ -1,4 +1,4 @@
-// Which registered networks classify images.
+// Tells which registered networks classify images.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace npu_train::testing {
 
-// Returns whether the network has classes and a size of images. Text networks and CLIP lack one of them; a TorchScript module is in a file.
+// Returns whether the network has classes and an image size. Text networks and CLIP lack one of them, and a TorchScript module is in a
+// file.
 inline bool classifies_images(const ModelRegistry& models, const std::string& name) {
   const auto fields = models.describe(name);
   const auto has_field = [&](const char* wanted) {

@@ -27,7 +27,7 @@ constexpr int64_t kImagePlace = 255;
 
 at::Tensor internvl_parameter(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
 
-// Texts of 24 tokens, of which 16 from the third on are image tokens.
+// Returns texts of 24 tokens; 16 of them, from the third on, are image tokens.
 Batch internvl_batch(int64_t n) {
   Batch out;
   out.set("input", at::randn({n, 3, 32, 32}));
@@ -78,7 +78,7 @@ TEST_CASE("InternVL: image tokens take the vectors of their own image, in order,
   const auto changed = model.forward(other).first();
   CHECK((changed[0] - logits[0]).abs().max().item<double>() < 1e-5);
   CHECK((changed[1] - logits[1]).abs().max().item<double>() > 1e-4);
-  CHECK((changed[1].narrow(0, 0, 2) - logits[1].narrow(0, 0, 2)).abs().max().item<double>() < 1e-5);  // before the image
+  CHECK((changed[1].narrow(0, 0, 2) - logits[1].narrow(0, 0, 2)).abs().max().item<double>() < 1e-5);  // these tokens precede the image
 }
 
 TEST_CASE("InternVL: every parameter gets a gradient from the tokens after the image") {
@@ -98,7 +98,7 @@ TEST_CASE("InternVL: recomputed blocks of both networks change no gradient") {
   const Batch batch = internvl_batch(2);
   const auto gradients = [&](const Model& m) {
     const auto loss = m.forward(batch).first().pow(2).mean();
-    m.forward(internvl_batch(1));  // other tokens, before the backward
+    m.forward(internvl_batch(1));  // a pass with other tokens, before the backward
     return torch::autograd::grad({loss}, m.module->parameters());
   };
   const auto plain = gradients(model);
@@ -112,7 +112,7 @@ TEST_CASE("InternVL: recomputed blocks of both networks change no gradient") {
   const auto costs = block_costs(
       model, [](int64_t n) { return internvl_batch(n); }, 4);
   REQUIRE(costs.size() == model.blocks.size());
-  for (const auto& cost : costs) CHECK((cost.saved_bytes > 0 || cost.flops > 0));  // the patches keep their input alone
+  for (const auto& cost : costs) CHECK((cost.saved_bytes > 0 || cost.flops > 0));  // the block of the patches keeps only its input
 }
 
 TEST_CASE("InternVL: an answer is generated with the logits of the complete forward") {
@@ -126,7 +126,7 @@ TEST_CASE("InternVL: an answer is generated with the logits of the complete forw
   const auto texts = [](const at::Tensor& logits) { return logits.narrow(2, 0, kImagePlace); };
   const auto expected = texts(model.forward(batch).first());
   CHECK((texts(about.forward(tokens)) - expected).abs().max().item<double>() < 1e-5);
-  CHECK(about.forward(tokens).select(2, kImagePlace).max().item<double>() == -INFINITY);  // a text has no further image
+  CHECK(about.forward(tokens).select(2, kImagePlace).max().item<double>() == -INFINITY);  // so an answer never contains another image token
   const auto more = about.start_sequence();
   const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, 5}, {5, 1}, {6, 14}, {20, 4}};  // of the text, and of the image in it
   for (const auto& piece : pieces) {

@@ -58,7 +58,7 @@ TEST_CASE("Llama: its norms are norm layers, which stay fp32 where other paramet
   const Model model = llama(llama_tiny_options());
   CHECK(norm_parameters_of(*model.module) == std::vector<std::string>{"blocks.0.norm_1.weight", "blocks.0.norm_2.weight",
                                                                       "blocks.1.norm_1.weight", "blocks.1.norm_2.weight", "norm.weight"});
-  // bf16-true: the others are cast, and every layer gives bf16.
+  // In bf16-true, all other parameters are cast, and every layer returns bf16.
   for (const auto& p : parameters_of(*model.module))
     if (p.name.find("norm") == std::string::npos) p.value.set_data(p.value.to(at::kBFloat16));
   CHECK(((model.forward(ids(1, 5)).scalar_type() == at::kBFloat16)));
@@ -78,7 +78,7 @@ TEST_CASE("Llama: logits of a token depend on the order of earlier tokens, not o
   c10::AutoGradMode no_grad(false);
   torch::manual_seed(1);
   auto options = llama_tiny_options();
-  options.layers = 1;  // of several, the causal mask alone would show the order
+  options.layers = 1;  // with more layers, the causal mask alone would make the order visible
   const Model model = llama(options);
   for (const auto& p : parameters_of(*model.module)) p.value.mul_(4);
   const at::Tensor x = ids(2, 9), logits = model.forward(x);
@@ -125,7 +125,7 @@ TEST_CASE("Llama: gradients with checkpointed blocks are equal") {
 }
 
 TEST_CASE("Llama: without fused kernels no layer packs its weights, and the logits are the same but for rounding") {
-  const auto x = ids(16, 64);  // packing pays from 1024 rows
+  const auto x = ids(16, 64);  // packing pays from 1024 rows on
   for (const bool tied : {false, true}) {
     auto options = llama_tiny_options();
     options.tie_embeddings = tied;

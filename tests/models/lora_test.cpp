@@ -43,7 +43,7 @@ at::Tensor value(const torch::nn::Module& module, const std::string& name) {
   return p->value;
 }
 
-// So that B A is not 0.
+// Fills the adapters, so that B A is not 0.
 void fill_adapters(const torch::nn::Module& module) {
   for (const auto& p : parameters_of(module))
     if (has(p.name, "lora_B")) init::normal_(p.value, 0.3);
@@ -81,7 +81,7 @@ TEST_CASE("first values are those of PEFT: A uniform below 1 / sqrt(in), B zero"
   CHECK(a.abs().max().item<double>() <= 0.05);
   CHECK(a.std().item<double>() == doctest::Approx(0.05 / std::sqrt(3.0)).epsilon(0.02));
   CHECK(b.abs().max().item<double>() == 0);
-  // torch::nn::init, as PEFT calls it
+  // Uses torch::nn::init, which PEFT calls.
   const auto reference = torch::empty({64, 400});
   torch::nn::init::kaiming_uniform_(reference, std::sqrt(5.0));
   CHECK(reference.std().item<double>() == doctest::Approx(a.std().item<double>()).epsilon(0.02));
@@ -154,7 +154,7 @@ TEST_CASE("merged weights give the outputs of the adapters, by module and by ten
   CHECK(difference(net.forward(x), expected) < 1e-5);
   REQUIRE(merged.size() == names);
   for (const auto& tensor : merged) CHECK_MESSAGE(torch::equal(tensor.second, value(net, tensor.first)), tensor.first);
-  apply_lora(net, {.rank = 1, .targets = {"block.in"}});  // a second one, on the merged weights
+  apply_lora(net, {.rank = 1, .targets = {"block.in"}});  // another adapter, on the merged weights
   CHECK(difference(net.forward(x), expected) < 1e-5);
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("what cannot be adapted is refused, and the model stays as it is") {
     CHECK_MESSAGE(has(error.what(), words), error.what());
   };
   refused({.targets = {"attention.*"}}, "'attention.*' matches no linear layer of the model; it has block.in, block.out");
-  refused({.targets = {"head"}}, "'head' matches no linear layer");  // torch::nn::Linear
+  refused({.targets = {"head"}}, "'head' matches no linear layer");  // it is a torch::nn::Linear
   refused({.targets = {"block"}, .also_train = {"tail"}}, "'tail' matches no parameter of the model; it has block.in.weight");
   refused({}, "targets is empty");
   refused({.rank = -1, .targets = {"block"}}, "rank -1");

@@ -1,4 +1,5 @@
-// Against plain PyTorch: the numbers in tests/fixtures come from scripts/pytorch_reference.py, weights from a formula on both sides.
+// Comparison with plain PyTorch: scripts/pytorch_reference.py has computed the numbers in tests/fixtures; both sides get their weights from
+// a formula.
 #include "testing.hpp"
 
 #include <ATen/Parallel.h>

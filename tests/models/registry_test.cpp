@@ -43,18 +43,18 @@ TEST_CASE("options by key") {
   CHECK(r.weights_strict);
   CHECK_FALSE(make("vit_tiny_cifar10", {{"weights_strict", false}}).weights_strict);
   CHECK(parameters_of(*r.module).find("conv1.weight")->value.size(2) == 3);
-  // As a YAML file writes it, without quotes.
+  // Accepts the option as a YAML file has it, without quotes.
   CHECK(builtin().make({.name = "resnet18", .options = parse_yaml("{fused_kernels: false}", "test"), .mark = {}}, "model").num_classes ==
         1000);
 
-  // A preset's own defaults, changed one by one.
+  // A preset has its own defaults, each of which can be changed.
   const Model v = make("vit_tiny_cifar10", {{"depth", 2}, {"qkv", "split"}});
   CHECK(v.num_classes == 10);
   CHECK(v.inputs.front().str() == "Float [batch, 3, 32, 32]");
   CHECK(v.blocks.size() == 4);
   CHECK(parameters_of(*v.module).find("encoder.pos_embedding")->value.size(1) == 65);
   const at::Tensor head = parameters_of(*make("vit_b16_ascend", {{"dim", 48}, {"depth", 1}}).module).find("heads.head.weight")->value;
-  const double bound = std::sqrt(6.0 / (48 + 1000));  // Xavier uniform
+  const double bound = std::sqrt(6.0 / (48 + 1000));  // limit of Xavier uniform
   CHECK(head.abs().max().item<double>() <= bound);
   CHECK(head.std().item<double>() == doctest::Approx(bound / std::sqrt(3.0)).epsilon(0.02));
   const Model own =
@@ -78,7 +78,7 @@ TEST_CASE("every built-in network makes a step: finite logits, a gradient for ea
   const auto models = builtin();
   int networks = 0;
   for (const auto& name : models.names()) {
-    if (name == "resnet152" || name == "vit_l16") continue;   // the same code, only larger
+    if (name == "resnet152" || name == "vit_l16") continue;   // the same code as others, only larger
     if (!testing::classifies_images(models, name)) continue;  // gpt2_test.cpp ...: tokens as inputs; torchscript_test.cpp: a file
     ++networks;
     ConfigNode options{{"num_classes", 4}, {"image_size", 32}};

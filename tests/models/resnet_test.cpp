@@ -51,7 +51,7 @@ TEST_CASE("names and shapes are torchvision's") {
   CHECK(s.at("fc.weight") == std::vector<int64_t>{7, 2048});
   CHECK(s.at("fc.bias") == std::vector<int64_t>{7});
 
-  // The order of a state_dict's parameters: a block's shortcut comes last.
+  // Parameters are in the order of a state_dict, in which a block's shortcut comes last.
   const auto names = parameters_of(*r50.module);
   CHECK(names[0].name == "conv1.weight");
   CHECK(names[3].name == "layer1.0.conv1.weight");
@@ -140,7 +140,7 @@ TEST_CASE("channels_last gives the same logits") {
   const at::Tensor plain = model.forward(x);
   for (auto& p : model.module->parameters())
     if (p.dim() == 4) p.set_data(p.contiguous(at::MemoryFormat::ChannelsLast));
-  // fp32 sums of up to 4,608 products in another order, through 50 layers
+  // The tolerance allows for fp32 sums of up to 4,608 products in another order, through 50 layers.
   CHECK(at::allclose(model.forward(x.contiguous(at::MemoryFormat::ChannelsLast)), plain, 1e-3, 1e-3));
 }
 

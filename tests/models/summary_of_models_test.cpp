@@ -1,4 +1,4 @@
-// FLOPs and shapes of the built-in networks, against the numbers that are published for them.
+// FLOPs and shapes of the built-in networks, compared with published numbers.
 #include "testing.hpp"
 
 #include <torch/nn/module.h>

@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// A convolution, batch normalisation and a classifier, as Python would save them.
+// Writes a convolution, batch normalisation and a classifier as Python would save them.
 std::string scripted_net(const std::filesystem::path& path) {
   const auto cu = std::make_shared<torch::jit::CompilationUnit>();
   const auto module = [&](const std::string& type) {
@@ -59,7 +59,7 @@ TEST_CASE("parameters and buffers are those of the script, and it is saved with 
     const torch::NoGradGuard none;
     for (const auto& p : parameters) p.value().add_(0.5);
   }
-  // Training moved the statistics of the script, which are the module's.
+  // Training has updated the script's statistics, which are those of the module.
   CHECK_FALSE(torch::equal(model.module->named_buffers()["bn.running_mean"], torch::ones({4})));
   model.module->eval();
   const auto expected = model.forward(x);

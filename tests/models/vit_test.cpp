@@ -45,7 +45,8 @@ TEST_CASE("parameter counts of torchvision at 1000 classes") {
   CHECK(parameters_of(*vit(vit_tiny_options()).module).numel() == 5717416);
   CHECK(parameters_of(*vit(vit_small_options()).module).numel() == 22050664);
   CHECK(parameters_of(*vit(vit_tiny_cifar10_options()).module).numel() == 5362762);
-  // The large one by formula, without a gigabyte of memory: depth blocks of 12 d^2 + 13 d, patches, positions, class token, norm, head.
+  // Computes the size of vit_l16 by formula, without a gigabyte of memory: depth blocks of 12 d^2 + 13 d, patches, positions, class token,
+  // norm, head.
   const VitOptions l = vit_l16_options();
   const int64_t d = l.dim;
   CHECK(l.depth * (12 * d * d + 13 * d) + 16 * 16 * 3 * d + d + 197 * d + d + 2 * d + 1000 * d + 1000 == 304326632);
@@ -101,7 +102,7 @@ TEST_CASE("split projections with converted weights: logits and gradients") {
     CHECK_MESSAGE((got - p.value.grad()).abs().max().item<double>() < 1e-4 * std::max(1.0, p.value.grad().abs().max().item<double>()),
                   p.name);
   }
-  // And back.
+  // Loads in the other direction, too.
   Model again = vit(little());
   CHECK(load_weights(again, named_state(*split.module)).complete());
   CHECK(at::equal(value(again, "encoder.layers.encoder_layer_0.self_attention.in_proj_weight"),
@@ -151,7 +152,7 @@ TEST_CASE("attention mask") {
   set_attention_mask(model, at::ones({17, 17}, at::kBool));
   CHECK(at::allclose(model.forward(x), open, 1e-5, 1e-5));
 
-  // A class token that sees only itself does not depend on the image.
+  // A class token that attends only to itself does not depend on the image.
   at::Tensor alone = at::ones({17, 17}, at::kBool);
   alone[0].narrow(0, 1, 16).fill_(false);
   set_attention_mask(model, alone);
@@ -159,7 +160,7 @@ TEST_CASE("attention mask") {
   CHECK(at::allclose(masked[0], masked[1], 1e-5, 1e-6));
   CHECK_FALSE(at::allclose(open[0], open[1], 1e-3, 1e-3));
 
-  // The same as scores to add.
+  // The same mask, as numbers that are added to the scores.
   at::Tensor scores = at::full({17, 17}, 0.0);
   scores[0].narrow(0, 1, 16).fill_(-std::numeric_limits<float>::infinity());
   set_attention_mask(model, scores);
@@ -172,7 +173,7 @@ TEST_CASE("attention mask") {
   const Model causal = vit(o);
   testing::fill_by_formula(causal);
   causal.module->eval();
-  CHECK(at::allclose(causal.forward(x), masked, 1e-5, 1e-6));  // the class token is the first
+  CHECK(at::allclose(causal.forward(x), masked, 1e-5, 1e-6));  // the class token is the first token
   CHECK(testing::error_of([] { set_attention_mask(Model{.name = "other"}, {}); }).kind() == ErrorKind::Usage);
 }
 
@@ -206,7 +207,7 @@ TEST_CASE("drop path drops complete samples, rises with depth and keeps the mean
   testing::fill_by_formula(model);
   const at::Tensor tokens = at::rand({400, 17, 32});
   torch::manual_seed(1);
-  // The first block drops nothing; the last drops a branch of a sample with probability 0.4, both with 0.16.
+  // The first block drops nothing. The last one drops a branch of a sample with probability 0.4, and both with 0.16.
   const Model plain = vit(little());
   testing::fill_by_formula(plain);
   CHECK(at::equal(model.blocks[1].forward({}, tokens), plain.blocks[1].forward({}, tokens)));
@@ -260,7 +261,7 @@ TEST_CASE("a vision transformer fuses, and keeps its value for any batch") {
   const at::Tensor x = at::randn({3, 3, 32, 32}), want = model.forward(x).clone();
   const auto fused = fuse(model, any_time);
   CAPTURE(fused.report.str());
-  CHECK(fused.report.kept() == 2);  // the first layers of both MLPs
+  CHECK(fused.report.kept() == 2);  // only the first layers of both MLPs
   for (const auto& p : fused.report.patterns) CHECK(p.pattern == "Linear+GELU");
   CHECK(((fused.model.forward(x) - want).abs().max() / want.abs().max()).item<double>() < 1e-5);
 }

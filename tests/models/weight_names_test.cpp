@@ -24,7 +24,7 @@ std::map<std::string, at::Tensor> tensors_by_name(const NamedTensors& tensors) {
   return out;
 }
 
-// The same names with the same values, in whatever order.
+// Checks that both have the same names with the same values, in any order.
 void check_equal(const NamedTensors& a, const NamedTensors& b) {
   const auto other = tensors_by_name(b);
   CHECK(a.size() == other.size());
@@ -35,7 +35,7 @@ void check_equal(const NamedTensors& a, const NamedTensors& b) {
   }
 }
 
-// Parameters and running statistics of a residual network of two stages with bottlenecks, under torchvision's names.
+// Returns parameters and running statistics of a residual network with two stages of bottlenecks, under torchvision's names.
 NamedTensors resnet_tensors() {
   NamedTensors out;
   const auto norm = [&](const std::string& name) {
@@ -56,7 +56,7 @@ NamedTensors resnet_tensors() {
   return out;
 }
 
-// Parameters of a GPT-2 of two blocks, under our names.
+// Returns the parameters of a GPT-2 with two blocks, under our names.
 NamedTensors gpt2_tensors() {
   NamedTensors out = {{"token_embedding.weight", at::randn({7, 4})}, {"position_embedding.weight", at::randn({5, 4})}};
   const auto layer = [&](const std::string& name, at::IntArrayRef weight) {
@@ -75,7 +75,7 @@ NamedTensors gpt2_tensors() {
   return out;
 }
 
-// Parameters of a BERT of two blocks, under our names; with a head for masked tokens or for classes.
+// Returns the parameters of a BERT with two blocks, under our names, and with a head for masked tokens or for classes.
 NamedTensors bert_tensors(bool classes) {
   NamedTensors out = {{"token_embedding.weight", at::randn({7, 4})},
                       {"position_embedding.weight", at::randn({5, 4})},
@@ -215,7 +215,7 @@ TEST_CASE("a network without a head, and further tensors of a checkpoint") {
   const ByPath net(vit_shapes());
   auto tensors = renamed_weights(named_state(net), "hf4").tensors;
   for (const char* name : {"classifier.weight", "classifier.bias"}) tensors = leaving_out(tensors, name);
-  for (auto& [name, value] : tensors) name = "state_dict.model." + name.substr(4);  // ViTModel's names do not begin with vit.
+  for (auto& [name, value] : tensors) name = "state_dict.model." + name.substr(4);  // The names of ViTModel do not begin with vit.
   tensors.emplace_back("state_dict.model.pooler.dense.weight", at::randn({4, 4}));
   tensors.emplace_back("optimizer.state.0.exp_avg", at::randn({4}));
   const auto timm = renamed_weights(tensors, "timm");
@@ -299,7 +299,7 @@ TEST_CASE("a gpt2 of Hugging Face: masks among the tensors are not weights, a he
     return out;
   };
   auto file = renamed_weights(tensors, "hf").tensors;
-  for (auto& [name, value] : file) name = name.substr(std::string("transformer.").size());  // as the published files
+  for (auto& [name, value] : file) name = name.substr(std::string("transformer.").size());  // as in the published files
   file.emplace_back("h.0.attn.bias", at::ones({1, 1, 5, 5}));
   file.emplace_back("lm_head.weight", tensors.front().second.clone());
   const auto tied = net();
@@ -337,7 +337,7 @@ TEST_CASE("a gpt2 with a head of its own keeps it") {
 
 TEST_CASE("a tensor of a block, or of a part, that ours does not have makes the file one of another network") {
   struct Row {
-    const char* naming;  // of the file
+    const char* naming;  // naming of the file
     NamedTensors network;
     const char* name;
     bool refused;
@@ -402,7 +402,7 @@ TEST_CASE("the parts of later ViTs have the names of timm, and none in libraries
 
 namespace {
 
-// Parameters of a Llama of two blocks with a tied head, under our names.
+// Returns the parameters of a Llama with two blocks and a tied head, under our names.
 NamedTensors llama_tensors() {
   NamedTensors tensors = {{"token_embedding.weight", at::randn({7, 4})}};
   for (const std::string block : {"blocks.0.", "blocks.1."}) {
@@ -463,8 +463,8 @@ TEST_CASE("a llama of Hugging Face: other tensors in its blocks are of another n
     CHECK_MESSAGE(has(error.what(), why), error.what());
   };
   auto file = renamed_weights(tensors, "hf").tensors;
-  file.emplace_back("model.layers.0.self_attn.rotary_emb.inv_freq", at::ones({2}));  // of old files
-  file.emplace_back("lm_head.weight", tensors.front().second.clone());               // as state_dict() has it
+  file.emplace_back("model.layers.0.self_attn.rotary_emb.inv_freq", at::ones({2}));  // old files have it
+  file.emplace_back("lm_head.weight", tensors.front().second.clone());               // state_dict() has it
   const auto tied = net(false);
   const auto report = load_weights(*tied, file);
   CHECK(report.missing.empty());
@@ -472,7 +472,7 @@ TEST_CASE("a llama of Hugging Face: other tensors in its blocks are of another n
   check_equal(named_state(*tied), tensors);
   load_weights(*net(true), file);
 
-  auto with_bias = file;  // Qwen2
+  auto with_bias = file;  // as in Qwen2
   with_bias.emplace_back("model.layers.1.self_attn.q_proj.bias", at::ones({4}));
   refused([&] { load_weights(*net(false), with_bias); },
           "tensors of layers that the model does not have: model.layers.1.self_attn.q_proj.bias");

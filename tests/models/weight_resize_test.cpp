@@ -21,13 +21,13 @@ TEST_CASE("positions: the class token's stays, the others are interpolated as a 
   const auto larger = resize_positions(positions, 26);
   REQUIRE(larger.sizes() == at::IntArrayRef({1, 26, 4}));
   CHECK(at::equal(larger.select(1, 0), positions.select(1, 0)));
-  // What depends on the row of a patch alone does so afterwards, and rises as before.
+  // Values that depend only on the row of a patch do so afterwards, too, and rise as before.
   auto rows = at::zeros({1, 10, 1});
   for (int64_t i = 0; i < 9; ++i) rows[0][1 + i][0] = static_cast<double>(i / 3);
   const auto square = resize_positions(rows, 26).narrow(1, 1, 25).reshape({5, 5});
   CHECK(at::allclose(square, square.select(1, 0).unsqueeze(1).expand({5, 5})));
   CHECK(square.select(1, 0).diff().min().item<double>() > 0.1);
-  // Equal positions stay equal, and so does the middle of an odd square.
+  // Equal positions stay equal, and so does the middle of a square with an odd side.
   CHECK(at::allclose(resize_positions(at::full({1, 17, 2}, 3.0), 5), at::full({1, 5, 2}, 3.0)));
   CHECK(at::allclose(larger.select(1, 13), positions.select(1, 5), 1e-4, 1e-5));
 }

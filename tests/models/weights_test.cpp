@@ -175,7 +175,7 @@ TEST_CASE("a head that is missing completely or partially keeps all its initial 
     CHECK_FALSE(report.complete());
     CHECK(report.fresh_head == "head");
     CHECK(at::equal(net->head->weight, weight));
-    CHECK(testing::error_of([&] { load_weights(*net, tensors); }).kind() == ErrorKind::Checkpoint);  // a module without a known head
+    CHECK(testing::error_of([&] { load_weights(*net, tensors); }).kind() == ErrorKind::Checkpoint);  // the module's head is not known
   }
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("values that are not finite are loaded and reported") {
   CHECK(load_weights(model, tensors).sound());
   set("fc1.weight", std::numeric_limits<double>::quiet_NaN());
   set("bn.running_var", std::numeric_limits<double>::infinity());
-  set("head.bias", 3e38);  // finite, but not twice it
+  set("head.bias", 3e38);  // finite, although twice the value is not
   tensors.emplace_back("unused", at::full({2}, std::numeric_limits<double>::quiet_NaN()));
   const auto report = load_weights(model, tensors);
   CHECK(report.not_finite == std::vector<std::string>{"fc1.weight", "bn.running_var"});
@@ -230,7 +230,7 @@ TEST_CASE("a prefix that the model has itself stays") {
   CHECK(report.complete());
   CHECK(report.removed_prefixes.empty());
   CHECK(at::equal(to.model->head->bias, from.model->head->bias));
-  // Wrapped once more.
+  // Removes a second wrapper, too.
   CHECK(load_weights(to, copy_of(from, "module.")).removed_prefixes == std::vector<std::string>{"module."});
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("a head with a different size keeps all its initial values, and is rep
   auto tensors = copy_of(*net);
   at_name(tensors, "fc1.weight").fill_(4);
   at_name(tensors, "head.weight") = at::ones({10, 3});
-  at_name(tensors, "head.bias") = at::ones({2});  // fits by chance
+  at_name(tensors, "head.bias") = at::ones({2});  // its size fits by chance
   Model model = head_model(net);
   const auto report = load_weights(model, tensors);
   CHECK(report.fresh_head == "head");
@@ -287,7 +287,7 @@ TEST_CASE("fused and split projections") {
   CHECK(at::equal(back.weight, fused.weight));
   CHECK(at::equal(back.bias, fused.bias));
 
-  // If one part is missing, the fused tensor is missing and the other parts are unused.
+  // If one part is missing, the fused tensor is missing, and the other parts are unused.
   auto part = copy_of(split);
   without(part, "k_proj.weight");
   report = load_weights(back, part, {.strict = false});

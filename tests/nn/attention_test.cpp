@@ -20,7 +20,7 @@ TEST_CASE("attention by its parts equals the fused kernel, dropout apart") {
   const at::Tensor q = at::randn({2, 3, 7, 8}), k = at::randn({2, 3, 7, 8}), v = at::randn({2, 3, 7, 8}), mask = at::randn({7, 7});
   const at::Tensor keep = at::ones({7, 7}, at::kBool).tril();
   const auto near = [](const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-4, 1e-5); };
-  const double tiny = 1e-12;  // drops nothing, but takes the parts
+  const double tiny = 1e-12;  // drops nothing, but selects the separate operators
   const PortableRandom random(1);
   CHECK(near(attention(q, k, v, std::nullopt, tiny), attention(q, k, v)));
   CHECK(near(attention(q, k, v, mask, tiny), attention(q, k, v, mask)));
@@ -30,7 +30,7 @@ TEST_CASE("attention by its parts equals the fused kernel, dropout apart") {
 
 namespace {
 
-// Output and the gradients of q, k and v for `dy`, in double.
+// Returns the output, and the gradients of q, k and v for `dy`, in double.
 std::vector<at::Tensor> passed(const std::function<at::Tensor(const std::vector<at::Tensor>&)>& fn, std::vector<at::Tensor> in,
                                const at::Tensor& dy) {
   for (auto& t : in) t = t.detach().clone().requires_grad_();
@@ -51,7 +51,7 @@ TEST_CASE("bf16 on a CPU: the gradients of few keys are computed in fp32 and rou
     CAPTURE(keys);
     CAPTURE(causal);
     std::vector<at::Tensor> in, wide;
-    for (const int64_t length : {queries, keys, keys})  // in the layout of a network: heads next to each other
+    for (const int64_t length : {queries, keys, keys})  // in a network's layout: heads next to each other
       in.push_back(at::randn({3, length, 2, head}).transpose(1, 2).to(at::kBFloat16));
     for (const auto& t : in) wide.push_back(t.to(at::kDouble));
     const at::Tensor dy = at::randn({3, queries, 2, head}).transpose(1, 2).to(at::kBFloat16);

@@ -12,7 +12,7 @@
 namespace npu_train {
 namespace {
 
-// One set of inputs, for the fused operation in fp32 and for ATen's operations in fp64.
+// Inputs for both sides: the fused operation in fp32, and ATen's operations in fp64.
 struct Case {
   at::Tensor x, residual, weight, bias, mean, var;
 
@@ -54,7 +54,7 @@ double error(const at::Tensor& got, const at::Tensor& want) {
   return ((got.to(at::kDouble) - want).abs().max() / want.abs().max().clamp_min(1e-30)).item<double>();
 }
 
-// Values at the kink may fall on either side; keep their gradient out of the comparison.
+// Compares with ATen. Leaves out the gradients of values next to the kink, which may be on either side of it.
 void check_against_aten(at::IntArrayRef sizes, bool with_residual, bool relu, at::MemoryFormat format) {
   CAPTURE(sizes.size());
   CAPTURE(sizes[0]);
@@ -70,7 +70,7 @@ void check_against_aten(at::IntArrayRef sizes, bool with_residual, bool relu, at
   CHECK(error(y, wanted) < 3e-6);
   CHECK(error(ours.mean, want.mean) < 1e-6);
   CHECK(error(ours.var, want.var) < 2e-6);
-  // Rounding may decide which side of the ReLU a value next to 0 is on.
+  // Sets no gradient for a value next to 0: rounding may decide on which side of the ReLU it is.
   const at::Tensor up = torch::randn(sizes) * reference(other, true, false).detach().abs().gt(1e-4).to(at::kFloat);
   y.backward(up);
   wanted.backward(up.to(at::kDouble));
@@ -86,11 +86,11 @@ TEST_CASE("training: values, statistics and gradients are those of ATen in doubl
     for (const bool residual : {false, true})
       for (const bool relu : {false, true}) {
         check_against_aten({4, 16, 6, 5}, residual, relu, format);
-        check_against_aten({3, 13, 7, 7}, residual, relu, format);    // channels not a multiple of the vector
-        check_against_aten({128, 70, 1, 1}, residual, relu, format);  // one pixel
+        check_against_aten({3, 13, 7, 7}, residual, relu, format);    // channels are not a multiple of the vector
+        check_against_aten({128, 70, 1, 1}, residual, relu, format);  // maps of one pixel
         check_against_aten({2, 3, 90, 91}, residual, relu, format);   // planes longer than a piece
         check_against_aten({1, 1, 3, 3}, residual, relu, format);
-        check_against_aten({33, 1100, 3, 2}, residual, relu, format);  // more channels than a tile, and remaining rows
+        check_against_aten({33, 1100, 3, 2}, residual, relu, format);  // more channels than a tile, and a rest of rows
       }
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("operands with different memory layouts are converted to one") {
   c.track();
   want.track();
   const at::Tensor y = batch_norm_act(c.x, c.args(true), c.residual, true), wanted = reference(want, true, true);
-  y.sum({2, 3}).mul(torch::randn({4, 6})).sum().backward();  // an expanded gradient
+  y.sum({2, 3}).mul(torch::randn({4, 6})).sum().backward();  // gives an expanded gradient
   CHECK(error(y, wanted) < 3e-6);
   const Case strided = c.to(at::kFloat);
   const at::Tensor half = strided.x.slice(3, 0, 8, 2), res = strided.residual.slice(3, 0, 8, 2);
@@ -223,7 +223,7 @@ TEST_CASE("without a residual the mask is that of the result, bit for bit") {
   torch::manual_seed(12);
   for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     Case c = Case::random({8, 37, 11, 13}, false, format);
-    c.x = (torch::randint(-2, 3, {8, 37, 11, 13}).to(at::kFloat)).contiguous(format);  // many values at the kink
+    c.x = (torch::randint(-2, 3, {8, 37, 11, 13}).to(at::kFloat)).contiguous(format);  // many values are at the kink
     c.bias = -torch::batch_norm(c.x, c.weight, torch::zeros({37}), {}, {}, true, 0, 1e-5, false).select(3, 0).select(2, 0).select(0, 0);
     c.bias = c.bias.contiguous();
     c.track();
@@ -262,7 +262,7 @@ TEST_CASE("low precision and mixed types take ATen's way") {
   half.residual = half.residual.to(at::kBFloat16);
   const at::Tensor y = batch_norm_act(half.x, half.args(true), half.residual, true);
   CHECK((y.scalar_type() == at::kBFloat16));
-  // x, the residual and y are rounded to bf16, each by up to 2^-9
+  // x, the residual and y are rounded to bf16, each by up to 2^-9.
   CHECK(y.to(at::kFloat).allclose(reference(want, true, true), 0.05, 0.05));
   Case full = c.to(at::kDouble);
   CHECK(batch_norm_act(full.x, full.args(true), full.residual, true).equal(reference(c.to(at::kDouble), true, true)));
@@ -325,7 +325,7 @@ TEST_CASE("stored in bf16 or fp16: computed in fp32 from what is stored, rounded
         const auto low = run(dtype), fp32 = run(at::kFloat);
         CHECK((low[0].scalar_type() == dtype));
         CHECK(low[0].is_contiguous(format));
-        // The mask of the ReLU comes from the rounded result where there is a residual, so gradients of values that round to zero differ.
+        // With a residual, the mask of the ReLU comes from the rounded result, so gradients of values that round to zero differ.
         for (size_t i = 0; i < low.size(); ++i) {
           CAPTURE(i);
           const bool masked = with_residual && (i == 1 || i == 2 || i == 3 || i == 6);

@@ -15,7 +15,7 @@ using Kind = CheckpointPlan::Kind;
 
 namespace {
 
-// Three convolutions with batch norm, the middle one wide, and a head.
+// Returns three convolutions with batch norm, of which the middle one is wide, and a head.
 Model net() {
   namespace nn = torch::nn;
   at::manual_seed(1);
@@ -71,7 +71,7 @@ TEST_CASE("costs are what autograd saves, extrapolated to the batch") {
   CHECK(costs[0].name == "one");
   CHECK(costs[0].input_bytes == 10 * 3 * 64 * 4);
   CHECK(costs[0].flops == 10 * 2 * 27 * 4 * 64);
-  // the convolution's result and the ReLU's, the batch's statistics; running statistics and parameters are not saved
+  // Saved are the results of the convolution and of the ReLU, and the batch's statistics; running statistics and parameters are not.
   CHECK(costs[1].saved_bytes >= 10 * 2 * 16 * 64 * 4);
   CHECK(costs[1].saved_bytes <= 10 * 2 * 16 * 64 * 4 + 1024);
   CHECK(at::equal(model.module->buffers()[0], before));
@@ -84,7 +84,7 @@ TEST_CASE("a budget frees the most bytes a FLOP first, and never the last block"
   CHECK((choose_checkpoints(costs, 600) == std::vector<bool>{false, true, false, false}));
   CHECK(peak_bytes(costs, {false, true, false, false}) == 590);
   CHECK((choose_checkpoints(costs, 1) == std::vector<bool>{true, true, true, false}));
-  CHECK(peak_bytes(costs, {true, true, true, false}) == 430);  // at the backward of c
+  CHECK(peak_bytes(costs, {true, true, true, false}) == 430);  // the peak is in the backward of c
 }
 
 TEST_CASE("a checkpointed model computes the same, in pieces of one block or several") {

@@ -20,7 +20,7 @@ using Tensors = std::vector<at::Tensor>;
 
 namespace {
 
-// A block with everything that must come out equal: dropout, batch statistics, a weight that is used twice.
+// A block with everything that must be reproduced: dropout, batch statistics, a weight that is used twice.
 struct Net : torch::nn::Module {
   torch::nn::Conv2d conv{nullptr}, last{nullptr};
   torch::nn::BatchNorm2d norm{nullptr};
@@ -202,7 +202,7 @@ TEST_CASE("between forward and backward only inputs are kept, in nested pieces t
     for (int i = 0; i < 10; ++i) y = at::sin(y);
     return y;
   };
-  const int64_t small = 64 << 10;  // the generator's state, graph nodes
+  const int64_t small = 64 << 10;  // room for the generator's state and for graph nodes
   CHECK(live_after([&] { return chain(x); }) > 9 * kBytes);
   CHECK(live_after([&] { return checkpoint(chain, x); }) < kBytes + small);
   const auto nested = [&](const at::Tensor& t) { return checkpoint(chain, checkpoint(chain, checkpoint(chain, t))); };
@@ -230,7 +230,7 @@ TEST_CASE("the recomputation stops when it has all required tensors") {
   const at::Tensor y = checkpoint(
       [&](const at::Tensor& t) {
         const at::Tensor h = at::sin(t);
-        ++ends;  // nothing after the sine is saved
+        ++ends;  // not repeated, because nothing after the sine is saved
         return h + 1;
       },
       x);

@@ -32,7 +32,7 @@ LossAndGradient run(const at::Tensor& logits, const Loss& loss) {
   return {y.detach(), x.grad()};
 }
 
-// Largest difference relative to the largest value.
+// Returns the largest difference, relative to the largest value.
 double apart(const at::Tensor& a, const at::Tensor& b) { return ((a - b).abs().max() / b.abs().max()).item<double>(); }
 
 at::Tensor torchs(const at::Tensor& x, const at::Tensor& targets, const CrossEntropyOptions& o) {

@@ -1,4 +1,4 @@
-// Layers on tokens, and the loss, against double-precision references, forward and backward, in fp32 and fp64.
+// Layers on tokens, and the loss, compared with double-precision references, forward and backward, in fp32 and fp64.
 #include "testing.hpp"
 
 #include <ATen/ops/cat.h>
@@ -77,7 +77,7 @@ TEST_CASE("softmax attention, open and masked") {
   for (const auto& tolerance : kTolerances)
     for (const int masked : {0, 1, 2}) {
       const auto d = tolerance.dtype;
-      // Two samples, three heads, seven tokens, eight features; samples and heads fold into the reference's batch.
+      // Two samples, three heads, seven tokens, eight features. Samples and heads are folded into the reference's batch.
       const at::Tensor q = leaf({2, 3, 7, 8}, 1, d), k = leaf({2, 3, 7, 8}, 2, d), v = leaf({2, 3, 7, 8}, 3, d),
                        dy = values({2, 3, 7, 8}, 4, d);
       const auto folded = [](const at::Tensor& t) { return Array(t.detach().reshape({6, 7, 8})); };

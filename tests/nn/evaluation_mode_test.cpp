@@ -11,7 +11,7 @@ using namespace npu_train;
 TEST_CASE("every submodule evaluates for the scope, and gets its own mode back") {
   torch::nn::ModuleList inner(torch::nn::Dropout(0.5));
   torch::nn::ModuleList net(torch::nn::Linear(2, 2), inner, torch::nn::Dropout(0.5));
-  inner->eval();  // a frozen part of a network that trains
+  inner->eval();  // like a frozen part of a network that is trained
   {
     const EvaluationMode evaluation(*net);
     for (const auto& m : net->modules()) CHECK_FALSE(m->is_training());

@@ -1,4 +1,4 @@
-// What the tests of fuse() share: modules with its patterns, and options under which no timing decides.
+// Shared parts of the tests of fuse(): modules with its patterns, and options with which no timing decides.
 #pragma once
 
 #include "npu_train/nn/fuse.hpp"
@@ -13,7 +13,7 @@
 
 namespace npu_train::testing {
 
-// A user's module, of libtorch's own layers, with every pattern; `uses` makes trouble.
+// A user's module, made of libtorch's own layers, with every pattern; `uses` adds a use that must be detected.
 struct EveryPattern : torch::nn::Module {
   explicit EveryPattern(bool reads_twice = false) : reads_twice(reads_twice) {
     bn1->eval();
@@ -58,7 +58,7 @@ inline Model model_of(const std::shared_ptr<EveryPattern>& net) {
           .num_classes = 4};
 }
 
-// Keeps what is right, however slow: what a timing keeps is another matter.
+// Returns options that keep every correct pattern, however slow it is.
 inline FuseOptions whatever_the_time(bool keep_weights = false) {
   return {.min_saving = -std::numeric_limits<double>::infinity(),
           .max_memory_overhead = 1e9,
@@ -84,7 +84,7 @@ inline std::map<std::string, std::string> why_not(const FuseReport& report) {
 
 inline bool reads_as_nan(const at::Tensor& t) { return t.isnan().all().item<bool>(); }
 
-// A module of one function over parameters w [8, 8] and b [8].
+// A module with one function of the parameters w [8, 8] and b [8].
 struct Small : torch::nn::Module {
   at::Tensor w = register_parameter("w", torch::randn({8, 8})), b = register_parameter("b", torch::randn({8}));
 };

@@ -20,7 +20,7 @@ TEST_CASE("fuse finds every pattern in a user's module and keeps its value") {
   const auto fused = fuse(model_of(net), whatever_the_time());
   CAPTURE(fused.report.str());
   const std::map<std::string, std::string> found = {{"conv1", "Conv2d+BatchNorm+ReLU"},
-                                                    {"conv2", "Conv2d+BatchNorm+Add+ReLU"},  // the sum is made in its place
+                                                    {"conv2", "Conv2d+BatchNorm+Add+ReLU"},  // the sum is made in place of the result
                                                     {"conv3", "Conv2d+BatchNorm"},
                                                     {"attention [1, 36, 8]", "Attention"},
                                                     {"norm", "LayerNorm+GELU"},
@@ -50,7 +50,7 @@ TEST_CASE("a forward that branches differently than the example runs the separat
   const at::Tensor x = torch::randn({2, 3, 6, 6}), more = torch::randn({4, 3, 6, 6});
   for (const bool keep : {true, false}) {
     auto net = std::make_shared<EveryPattern>();
-    net->hungry = true;  // reads what conv2 gave, for batches above 2
+    net->hungry = true;  // reads the result of conv2, for batches above 2
     net->eval();
     const at::Tensor want = net->forward(x).clone(), want_more = net->forward(more).clone();
     const auto fused = fuse(model_of(net), whatever_the_time(keep));
@@ -83,7 +83,7 @@ TEST_CASE("each of the three figures refuses a pattern, and its report says whic
   };
   CHECK(refused_for([](FuseOptions& o) { o.min_saving = 1; }).find("at least 100 % is required") != std::string::npos);
   CHECK(refused_for([](FuseOptions& o) { o.max_memory_overhead = 1e-6; }).find("times the memory") != std::string::npos);
-  // Folding rounds: no float result is the very same.
+  // No pattern is exact, because folding rounds.
   auto net = std::make_shared<EveryPattern>();
   auto exact = whatever_the_time();
   exact.max_error = 0;
@@ -170,14 +170,14 @@ TEST_CASE("shapes that the example did not have: nothing in a batch, no batch, a
 TEST_CASE("nothing is kept if the complete forward would be slower") {
   auto net = std::make_shared<EveryPattern>();
   auto model = model_of(net);
-  struct CountedClock final : Clock {  // each look costs a second
+  struct CountedClock final : Clock {  // each reading advances it by a second
     double now() const override { return time += 1; }
     mutable double time = 0;
   };
   const auto clock = std::make_shared<CountedClock>();
   model.forward = [net, clock](const at::Tensor& x) {
     const at::Tensor y = net->bn1(net->conv1(x)), out = torch::relu(y);
-    if (y.stride(0) == 0) clock->time += 30;  // not computed yet: it is being fused
+    if (y.stride(0) == 0) clock->time += 30;  // a stand-in, so this is the fused forward
     return out;
   };
   auto options = whatever_the_time();

@@ -1,4 +1,4 @@
-// The weights of layers that fuse() computes otherwise: given up, kept, and never read unnoticed.
+// Weights of layers that fuse() computes in another form: released or kept, and never read unnoticed.
 #include "testing.hpp"
 
 #include "npu_train/nn/named_state.hpp"
@@ -21,7 +21,7 @@ TEST_CASE("weights of fused layers are given up, or kept") {
     const auto fused = fuse(model_of(net), whatever_the_time(keep));
     CHECK(reads_as_nan(net->conv1->weight) != keep);
     CHECK(reads_as_nan(net->fc1->weight) != keep);
-    CHECK(!reads_as_nan(net->fc3->weight));  // is in no pattern
+    CHECK(!reads_as_nan(net->fc3->weight));  // part of no pattern
     CHECK(net->conv1->weight.sizes() == c10::IntArrayRef{8, 3, 3, 3});
     CHECK(named_state(*net).size() == named_state(EveryPattern()).size());
     CHECK(off(fused.model.forward(x), want) < 1e-5);
@@ -98,7 +98,7 @@ TEST_CASE("a weight that the model cannot do without stays, and the others are g
     const auto forward = [net](const at::Tensor& in) {
       const at::Tensor x = in * 2, w = torch::relu(net->bn1(net->conv1(in)));
       at::Tensor y = net->bn3(net->conv3(x));
-      x.relu_();  // before what is fused has read it
+      x.relu_();  // before the fused conv3 has read it
       y += w;
       y.relu_();
       return torch::relu(net->bn2(net->conv2(y)));
@@ -128,12 +128,12 @@ TEST_CASE("a weight that must stay counts as memory") {
   const auto forward = [net](const at::Tensor& in) {
     at::Tensor x = torch::relu(net->bn1(net->c1(in)));
     const at::Tensor y = net->bn2(net->c2(x));
-    x.zero_();  // before what is fused has read it
+    x.zero_();  // before the fused c2 has read it
     return torch::relu(y);
   };
   auto options = whatever_the_time();
   options.example = torch::randn({1, 32, 2, 2});
-  options.max_memory_overhead = 1.2;  // the folded weights, and little else
+  options.max_memory_overhead = 1.2;  // enough for the folded weights and little else
   const at::Tensor want = forward(options.example).clone();
   const auto fused = fuse({.module = net, .forward = forward}, options);
   CAPTURE(fused.report.str());
@@ -153,7 +153,7 @@ TEST_CASE("a module that is moved or cast after fuse") {
     net->eval();
     const at::Tensor want = net->forward(x).clone();
     const auto fused = fuse(model_of(net), whatever_the_time(keep));
-    net->to(at::kFloat);  // moves nothing
+    net->to(at::kFloat);  // changes no dtype
     CHECK(off(fused.model.forward(x), want) < 1e-5);
     net->to(at::kDouble);
     if (keep) {

@@ -18,7 +18,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Shares of the tokens in many draws.
+// Returns each token's share of many draws.
 std::map<int64_t, double> shares(const at::Tensor& logits, const SamplingOptions& options) {
   constexpr int kDraws = 20000;
   Philox random(1);
@@ -27,7 +27,7 @@ std::map<int64_t, double> shares(const at::Tensor& logits, const SamplingOptions
   return out;
 }
 
-// After a token t the largest logit is that of t + 1, and the logit of the number of tokens that the model sees is the second largest.
+// A model in which, after a token t, token t + 1 has the largest logit. The number of tokens that the model gets has the second largest.
 struct Counting : torch::nn::Module {
   std::vector<int64_t> lengths;
   at::Tensor forward(const at::Tensor& tokens) {
@@ -63,7 +63,7 @@ TEST_CASE("tokens are drawn with their probabilities") {
   near(shares(logits, {.top_p = 0.69}), {{1, 4.0 / 7}, {4, 3.0 / 7}});
   near(shares(logits, {.top_p = 0.71}), {{1, 4.0 / 9}, {2, 2.0 / 9}, {4, 3.0 / 9}});
   near(shares(logits, {.top_p = 0.01}), {{1, 1.0}});
-  near(shares(logits, {.top_k = 2, .top_p = 0.5}), {{1, 1.0}});  // of the two, not of all
+  near(shares(logits, {.top_k = 2, .top_p = 0.5}), {{1, 1.0}});  // a share of these two, not of all
   near(shares(logits, {.temperature = 0}), {{1, 1.0}});
   near(shares(at::zeros({3}), {.temperature = 0}), {{0, 1.0}});
   near(shares(at::zeros({3}), {.top_k = 1}), {{0, 1.0}});
@@ -71,7 +71,7 @@ TEST_CASE("tokens are drawn with their probabilities") {
 
 TEST_CASE("a penalty makes the tokens of the text less probable") {
   CountingModel counting(0);
-  // The logit of token 5 is 3, and that of token 2, the length, is 1.
+  // The logit of token 5 is 3. The logit of token 2, the length, is 1.
   const auto next = [&](double penalty) {
     return generate(counting.model, {5, 4}, {.max_new_tokens = 1, .sampling = {.temperature = 0, .repetition_penalty = penalty}});
   };
@@ -89,7 +89,7 @@ TEST_CASE("each token follows from those before it; the key-value cache is optio
   counting.net->lengths.clear();
   counting.model.start_sequence = [net = counting.net] { return [net](const at::Tensor& x) { return net->forward(x); }; };
   CHECK(generate(counting.model, {3, 4}, {.max_new_tokens = 3, .sampling = {.temperature = 0}}) == std::vector<int64_t>{5, 6, 7});
-  CHECK(counting.net->lengths == std::vector<int64_t>{2, 1, 1});  // only the new tokens
+  CHECK(counting.net->lengths == std::vector<int64_t>{2, 1, 1});  // gets only the new tokens
   counting.net->lengths.clear();
   generate(counting.model, {3, 4}, {.max_new_tokens = 3, .sampling = {.temperature = 0}, .key_value_cache = false});
   CHECK(counting.net->lengths == std::vector<int64_t>{2, 3, 4});

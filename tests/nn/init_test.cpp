@@ -47,7 +47,7 @@ TEST_CASE("truncated normal stays inside and keeps the shape of a normal") {
   const at::Tensor w = at::empty({200000});
   init::trunc_normal_(w, 1.0);
   CHECK(w.abs().max().item<double>() <= 2.0);
-  // A normal cut at two standard deviations has 0.8796 of the spread.
+  // A normal distribution, cut at two standard deviations, has 0.8796 of its spread.
   CHECK(w.std().item<double>() == doctest::Approx(0.8796).epsilon(0.01));
   init::trunc_normal_(w, 0.02);
   CHECK(w.std().item<double>() == doctest::Approx(0.02).epsilon(0.01));

@@ -9,7 +9,7 @@ using namespace npu_train;
 
 namespace {
 
-// Names of the user scopes that RecordFunction shows to all callbacks, as a profiler sees them.
+// Names of the user scopes that RecordFunction shows to all callbacks, and so to a profiler.
 std::vector<std::string> shown;
 
 std::vector<std::string> scopes_of(const std::function<void()>& run) {

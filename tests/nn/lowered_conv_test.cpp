@@ -40,7 +40,7 @@ void check_against_aten(const Sizes& s, at::MemoryFormat format, at::MemoryForma
   w.requires_grad_();
   const at::Tensor y = lowered_conv2d(x, w, s.stride, s.padding), want = in_double(s, x64, w64);
   REQUIRE(y.sizes().equals(want.sizes()));
-  const double rounding = s.c * s.kernel * s.kernel > 2000 ? 6e-6 : 2e-6;  // of a long sum, the library's too
+  const double rounding = s.c * s.kernel * s.kernel > 2000 ? 6e-6 : 2e-6;  // rounding of a long sum, also in the library
   CHECK(largest_error(y, want) < rounding);
   const at::Tensor up = torch::randn(want.sizes());
   y.backward(up);
@@ -57,21 +57,21 @@ TEST_CASE("values and gradients are those of conv2d in double") {
   for (const auto& s : std::vector<Sizes>{
            {3, 20, 9, 8, 12, 1, 1, 0},    // 1x1
            {2, 16, 3, 2, 24, 1, 1, 0},    // 1x1 on a small map
-           {2, 16, 9, 8, 24, 1, 2, 0},    // 1x1, stride that does not divide
+           {2, 16, 9, 8, 24, 1, 2, 0},    // 1x1, with a stride that does not divide the size
            {2, 16, 8, 8, 24, 1, 3, 0},    //
            {2, 5, 4, 4, 6, 1, 1, 1},      // 1x1 with padding
-           {7, 10, 1, 1, 12, 3, 1, 1},    // one pixel
-           {7, 10, 2, 2, 12, 3, 1, 1},    // all pixels see each other
+           {7, 10, 1, 1, 12, 3, 1, 1},    // maps of one pixel
+           {7, 10, 2, 2, 12, 3, 1, 1},    // each pixel sees all others
            {7, 10, 2, 2, 12, 3, 2, 1},    //
-           {7, 10, 1, 4, 12, 3, 1, 1},    // some taps never meet a pixel, some pixels not each other
+           {7, 10, 1, 4, 12, 3, 1, 1},    // some taps never meet a pixel, some pixels do not see each other
            {7, 10, 2, 3, 12, 5, 2, 2},    //
            {7, 10, 2, 2, 12, 3, 5, 3},    // a stride wider than the kernel, padding as wide
            {7, 10, 2, 2, 12, 3, 1, 4},    // padding wider than the kernel
            {3, 4, 8, 1, 5, 3, 1, 1},      //
-           {4, 12, 9, 7, 10, 3, 1, 1},    // patches
+           {4, 12, 9, 7, 10, 3, 1, 1},    // for patches
            {4, 12, 9, 7, 10, 3, 2, 1},    //
            {4, 12, 9, 7, 10, 3, 1, 0},    //
-           {2, 3, 21, 20, 8, 7, 2, 3},    // a stem
+           {2, 3, 21, 20, 8, 7, 2, 3},    // like the stem of a network
            {2, 6, 5, 5, 4, 3, 1, 4},      // padding wider than the kernel
            {3, 128, 40, 40, 8, 3, 1, 1},  // several blocks of patches
            {2, 256, 4, 3, 256, 3, 1, 1},  // many weights for few pixels
@@ -125,7 +125,7 @@ TEST_CASE("a step's gradient is taken over without a copy") {
   const at::Tensor x = torch::randn({4, 24, 6, 6}).contiguous(kLast), w = torch::randn({16, 24, 3, 3}).contiguous(kLast).requires_grad_();
   lowered_conv2d(x, w, 1, 1).sum().backward();
   CHECK(w.grad().is_contiguous(kLast));
-  lowered_conv2d(x, w, 1, 1).sum().backward();  // and the next is added
+  lowered_conv2d(x, w, 1, 1).sum().backward();  // adds the next gradient
   const at::Tensor once = torch::conv2d(x, torch::zeros({16, 24, 3, 3}).requires_grad_(), {}, 1, 1);
   at::Tensor fresh = w.detach().clone().requires_grad_();
   torch::conv2d(x, fresh, {}, 1, 1).sum().backward();
@@ -143,7 +143,7 @@ TEST_CASE("autocast, other types and refusals are the library's") {
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::clear_cache();
   CHECK((low.scalar_type() == at::kBFloat16));
-  // Products of rounded numbers, whose sum of 8 terms is rounded once.
+  // The exact products of rounded numbers; their sum of 8 terms is rounded once.
   const auto rounded = [](const at::Tensor& t) { return t.to(at::kBFloat16).to(at::kDouble); };
   CHECK(reference::spacings_apart(low, reference::Array(torch::conv2d(rounded(x), rounded(w))), at::kBFloat16) <= 0.5001);
 
@@ -186,7 +186,7 @@ TEST_CASE("bf16 by the processor, in a region and in tensors of bf16: products o
       CHECK(largest_error(y.detach(), want) < 0.004);
       const auto got = torch::autograd::grad({y}, {x, w}, {up}), exact = torch::autograd::grad({want}, {x64, w64}, {up.to(at::kDouble)});
       CHECK((got[1].scalar_type() == w.scalar_type()));
-      CHECK(largest_error(got[0], exact[0]) < 0.01);  // libtorch without such units adds taps in bf16
+      CHECK(largest_error(got[0], exact[0]) < 0.01);  // without units for bf16, libtorch adds taps in bf16
       CHECK(largest_error(got[1], exact[1]) < 0.004);
     }
   }
@@ -216,7 +216,7 @@ TEST_CASE("one product for each tap: any shape, in fp32 and bf16") {
   }
 }
 
-// libtorch's bf16 weight gradient of these shapes reads memory that nothing was written to: it is full of NaN here.
+// For these shapes, libtorch's bf16 weight gradient reads memory that nothing has written; here it is full of NaN.
 TEST_CASE("bf16 on maps narrower than the stride: right gradients, lowered or not, with a bias or without") {
   const auto litter = [] {
     for (const int64_t count : {500, 4000, 5000, 20000, 60000, 200000}) torch::full({count}, std::nanf(""));
@@ -263,7 +263,7 @@ TEST_CASE("bf16 on maps narrower than the stride: right gradients, lowered or no
               y.backward(up);
               CHECK(largest_error(y.detach(), want) < 0.01);
               CHECK(largest_error(x.grad(), x64.grad()) < 0.01);
-              REQUIRE(largest_error(conv.weight.grad(), w64.grad()) < 0.01);  // NaN is not less
+              REQUIRE(largest_error(conv.weight.grad(), w64.grad()) < 0.01);  // false for NaN
               CHECK((conv.weight.grad().scalar_type() == conv.weight.scalar_type()));
               if (biased) CHECK(largest_error(conv.bias.grad(), b64.grad()) < 0.01);
             }

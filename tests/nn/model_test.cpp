@@ -21,7 +21,7 @@ Batch batch_of(double scale) {
   return out;
 }
 
-// x times the input "scale", twice; without it, x.
+// Returns a model of two blocks, each of which multiplies x by the input "scale", if there is one.
 Model scaling() {
   const auto block = [](const ForwardContext& context, const at::Tensor& x) {
     const auto scale = context.get("scale");
@@ -42,7 +42,7 @@ TEST_CASE("blocks are chained in order") {
   model = chain_blocks(std::move(model));
   CHECK(model.forward(at::ones({1})).item<float>() == 20);
   CHECK(model.blocks.size() == 2);
-  // The chain is independent of later changes to the list.
+  // Later changes of the list do not affect the chain.
   model.blocks.clear();
   CHECK(model.forward(at::ones({1})).item<float>() == 20);
   CHECK(testing::error_of([] { chain_blocks(Model{}); }).kind() == ErrorKind::Usage);
@@ -81,7 +81,7 @@ TEST_CASE("a block leaves values for the later blocks of its pass, and for their
     const at::Tensor one = at::arange(3, at::kFloat).requires_grad_(true), two = at::full({3}, 5.0).requires_grad_(true);
     const at::Tensor sum = chained.forward(one).sum() + chained.forward(two).sum();
     sum.backward();
-    CHECK(at::equal(one.grad(), 3 * one.detach()));  // d/dx of 3 x first
+    CHECK(at::equal(one.grad(), 3 * one.detach()));  // derivative of 3 x with respect to x comes first
     CHECK(at::equal(two.grad(), 3 * two.detach()));
   }
 }
@@ -132,8 +132,7 @@ TEST_CASE("a block gives outputs of its network, each once, whether it is recomp
   CHECK(gradients[0].abs().min().item<double>() > 0);
 }
 
-// Outputs keep the graph, the graph keeps the recomputation, and the recomputation keeps the context: the context must not keep the
-// outputs.
+// The context must not keep the outputs: outputs keep the graph, the graph keeps the recomputation, and that keeps the context.
 TEST_CASE("the graph of a recomputed block that gives an output is released") {
   Model model{.name = "giving", .module = std::make_shared<torch::nn::Module>()};
   model.inputs = {{.name = "input", .shape = {"batch"}}, {.name = "scale", .shape = {1}}};

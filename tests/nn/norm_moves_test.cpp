@@ -30,7 +30,7 @@ TEST_CASE("the moves of two forwards, applied to the statistics from before, giv
     if (move.running.is_same(mean)) move_norm(own_mean, move.keep, move.added);
     if (move.running.is_same(variance)) move_norm(own_variance, move.keep, move.added);
   }
-  CHECK(at::equal(own_mean, mean));  // npu_train's own kernel: the same bits
+  CHECK(at::equal(own_mean, mean));  // exact bits, because npu_train's own kernel reports them
   CHECK(at::equal(own_variance, variance));
   CHECK(at::allclose(layer_mean, norm->running_mean, 1e-6, 1e-7));
   CHECK(!at::equal(layer_mean, torch::zeros({3})));

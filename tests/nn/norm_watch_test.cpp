@@ -36,7 +36,7 @@ TEST_CASE("every normalisation layer of the thread is shown once, before its sta
       CHECK(watch->norms[0].counter.is_same(own->num_batches_tracked));
       CHECK(watch->norms[0].count.item<int64_t>() == 0);
       CHECK(watch->norms[0].momentum == 0.1);
-      CHECK(!watch->norms[1].momentum);  // npu_train's own kernel
+      CHECK(!watch->norms[1].momentum);  // it is npu_train's own kernel
       CHECK(watch->norms[1].mean.is_same(mean));
       CHECK_FALSE(watch->norms[1].counter.defined());
     }

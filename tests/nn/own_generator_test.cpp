@@ -15,7 +15,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Every way in which models usually draw their initial weights.
+/// Draws in every way in which models usually draw their initial weights.
 std::vector<at::Tensor> drawn() {
   std::vector<at::Tensor> out = {torch::nn::Linear(7, 5)->weight,
                                  torch::nn::Conv2d(2, 3, 3)->bias,

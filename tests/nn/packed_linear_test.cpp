@@ -11,7 +11,7 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kMany = 1100;  // rows that pay for laying out the weights
+constexpr int64_t kMany = 1100;  // enough rows that packing the weights pays
 
 bool is_packed(const at::Tensor& y) { return y.grad_fn() != nullptr && y.grad_fn()->name().find("PackedLinear") != std::string::npos; }
 
@@ -54,7 +54,7 @@ TEST_CASE("values and gradients are those of a linear layer in double") {
   for (const bool with_bias : {false, true}) {
     check_against_double(torch::randn({kMany, 24}), with_bias);
     check_against_double(torch::randn({kMany / 10, 10, 7}), with_bias);
-    check_against_double(torch::randn({11, 24, kMany / 11}).transpose(1, 2), with_bias);  // not contiguous
+    check_against_double(torch::randn({11, 24, kMany / 11}).transpose(1, 2), with_bias);  // input that is not contiguous
     check_against_double(torch::randn({2, 5, kMany / 10, 33}).select(1, 2).repeat({5, 1, 1}), with_bias);
   }
 }
@@ -94,7 +94,7 @@ TEST_CASE("the same bits each time, and of the layer") {
   layer->bias.normal_();
   const at::Tensor first = packed_linear(x, layer->weight, layer->bias);
   for (int i = 0; i < 3; ++i) CHECK(layer->forward(x).equal(first));
-  layer->weight.mul_(2);  // nothing is kept of what the weights were
+  layer->weight.mul_(2);  // the next call must not use a copy of the old weights
   layer->bias.mul_(2);
   CHECK(layer->forward(x).equal(first * 2));
 }

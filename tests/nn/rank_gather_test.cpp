@@ -26,7 +26,7 @@ ForwardContext among(std::function<Numbers(const std::vector<double>&)> gather, 
   return {Batch(), 0, std::make_shared<const ForwardContext::Ranks>(ForwardContext::Ranks{std::move(gather), rank})};
 }
 
-// A loss that compares each row with all of them.
+// A loss that compares each row with all rows.
 at::Tensor compared(const at::Tensor& rows) { return at::matmul(rows, rows.t()).exp().mean(); }
 
 }  // namespace
@@ -39,7 +39,7 @@ TEST_CASE("without other ranks the rows are one's own") {
 }
 
 TEST_CASE("weighted by their rows, the gradients of ranks are that of one loss over all rows") {
-  const std::vector<at::Tensor> parts = {at::randn({3, 4}), at::Tensor(), at::randn({1, 4}), at::randn({2, 4})};  // one has no batch
+  const std::vector<at::Tensor> parts = {at::randn({3, 4}), at::Tensor(), at::randn({1, 4}), at::randn({2, 4})};  // one rank has no batch
   std::vector<at::Tensor> real;
   Numbers numbers;
   for (const auto& part : parts) {

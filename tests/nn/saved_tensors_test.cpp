@@ -13,7 +13,7 @@ using reference::leaf;
 
 namespace {
 
-// Counts what is saved and gives it back.
+// Counts what autograd saves, and returns it unchanged.
 struct Counter {
   int saved = 0, asked = 0;
   SavedTensorHooks::Pack pack() {
@@ -93,7 +93,7 @@ TEST_CASE("the hooks receive whether a tensor is an input or the result of the o
     CHECK_FALSE(t.requires_grad());
     return [t] { return t; };
   });
-  const at::Tensor y = at::sin(at::exp(x)), z = at::gelu(y * 2);  // input of sin, result of exp, input of gelu
+  const at::Tensor y = at::sin(at::exp(x)), z = at::gelu(y * 2);  // saves input of sin, result of exp, input of gelu
   CHECK((results == std::vector<bool>{true, false, false}));
 }
 

@@ -15,7 +15,7 @@ using namespace npu_train;
 
 namespace {
 
-// A user's network of libtorch's own layers.
+// A user's network, made of libtorch's own layers.
 struct SmallImageNet : torch::nn::Module {
   SmallImageNet() {
     namespace nn = torch::nn;

@@ -48,7 +48,7 @@ TEST_CASE("a unit has the parameters of its module, and computes by itself until
     ++runs;
     return forward(in) + 1;
   });
-  CHECK(copy(x).equal(net.first->forward(x) + 1));  // the same unit
+  CHECK(copy(x).equal(net.first->forward(x) + 1));  // the copy is the same unit
   CHECK(runs == 1);
   first.set_runner(nullptr);
   CHECK(copy(x).equal(net.first->forward(x)));

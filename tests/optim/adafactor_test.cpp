@@ -24,5 +24,5 @@ TEST_CASE("the first step is relative to the norm of the parameter") {
   Adafactor o(set, {.lr = 0.01});
   set[0].value.mutable_grad() = at::full({4, 4}, 3.0, at::kDouble);
   o.step();
-  CHECK(set[0].value.sub(10 - 0.01 * 10).abs().max().item<double>() < 1e-9);  // the update itself has a root mean square of 1
+  CHECK(set[0].value.sub(10 - 0.01 * 10).abs().max().item<double>() < 1e-9);  // the update has a root mean square of 1 before it is scaled
 }

@@ -62,7 +62,7 @@ TEST_CASE("parameters given directly, some without a gradient") {
 
 TEST_CASE("norms of low-precision gradients are computed in fp32, mixed dtypes together") {
   auto a = at::ones({100000}, at::kHalf).set_requires_grad(true);
-  a.mutable_grad() = at::full({100000}, 4.0, at::kHalf);  // the sum of squares is 1.6e6, the norm itself fits
+  a.mutable_grad() = at::full({100000}, 4.0, at::kHalf);  // the sum of squares, 1.6e6, exceeds fp16, but the norm fits
   auto b = at::ones({4}).set_requires_grad(true);
   b.mutable_grad() = at::full({4}, 3.0);
   const double expected = std::sqrt(100000 * 16.0 + 36);
@@ -75,7 +75,7 @@ TEST_CASE("the norm of fp64 gradients is fp64, mixed dtypes too, and squares do 
   for (const double norm_type : {2.0, kInf}) {
     auto a = at::ones({3}, at::kDouble).set_requires_grad(true), b = at::ones({2}).set_requires_grad(true);
     a.mutable_grad() = at::tensor({1.0 / 3, 2.0 / 3, -1.0 / 7}, at::kDouble);
-    b.mutable_grad() = at::tensor({0.375f, -0.5f});  // their norm is exact in fp32
+    b.mutable_grad() = at::tensor({0.375f, -0.5f});  // with a norm that is exact in fp32
     const double expected = norm_type == 2 ? std::sqrt(1.0 / 9 + 4.0 / 9 + 1.0 / 49 + 0.390625) : 2.0 / 3;
     const auto norm = clip_grad_norm_({b, a}, 0.1, norm_type);
     CHECK((norm.scalar_type() == at::kDouble));
@@ -185,7 +185,7 @@ TEST_CASE("slices of parameters need the squares of the other ranks") {
   const auto of_two = [](at::Tensor& squares) { squares.mul_(2); };
   CHECK(clip_grad_norm_(slices, 1, 2, of_two).item<double>() == doctest::Approx(std::sqrt(128.0)));
   ParameterSet complete;
-  complete.add(all.slice(0, 128));  // of one rank
+  complete.add(all.slice(0, 128));  // the slices of one rank
   complete[0].value.mutable_grad() = at::ones({128});
   CHECK(clip_grad_norm_(complete, 1).item<double>() == doctest::Approx(std::sqrt(128.0)));
 }

@@ -35,7 +35,7 @@ TEST_CASE("blocks follow the memory of the parameter, whatever the strides of th
   with_gaps.copy_(gradient);
   const auto in_order = sum_of_squares({gradient.flatten()}).limbs();
   const auto in_order_last = sum_of_squares({gradient.permute({0, 2, 3, 1}).flatten()}).limbs();
-  CHECK(in_order != in_order_last);  // the last places of fp64 show which blocks they are
+  CHECK(in_order != in_order_last);  // the last places of fp64 show how the blocks were formed
   for (const auto& g : {gradient, gradient_last, with_gaps}) {
     CHECK(squares_with(parameter, g) == in_order);
     CHECK(squares_with(last, g) == in_order_last);

@@ -1,4 +1,4 @@
-// What tests of optimizers share.
+// Shared parts of the tests of optimizers.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,7 +21,7 @@
 
 namespace npu_train::testing {
 
-// Tiny tensors gain nothing from threads and lose much on a busy machine; bit equality needs a fixed number anyway.
+// Uses one thread: tiny tensors gain nothing from threads and lose much on a busy machine, and bit equality needs a fixed number anyway.
 inline const bool kOneThread = [] {
   at::set_num_threads(1);
   return true;
@@ -69,7 +69,7 @@ inline std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const 
   return registry.make({.name = name, .options = ConfigNode{{"lr", lr}, {"weight_decay", decay}}, .mark = {}}, "optimizer", set);
 }
 
-// Runs one parameter and gradient per step through an optimizer and a reference.
+// Runs one parameter and one gradient per step through an optimizer and a reference.
 template <class Reference>
 double compare_with(Optimizer& optimizer, std::vector<Reference> references, int steps) {
   std::vector<Eigen::ArrayXd> expected;
@@ -95,7 +95,7 @@ inline at::Tensor tensor_of(const nlohmann::json& values, const nlohmann::json& 
   return at::tensor(v, at::kDouble).reshape(shape.get<std::vector<int64_t>>()).to(type);
 }
 
-// The largest distance from what PyTorch computed (in double) over all steps of a case of the fixture.
+// Returns the largest distance from PyTorch's results (in double) over all steps of a case of the fixture.
 inline double distance_from_pytorch(const nlohmann::json& data, const nlohmann::json& c, at::ScalarType type,
                                     const std::function<std::unique_ptr<Optimizer>(const ParameterSet&, const nlohmann::json&)>& make) {
   ParameterSet set;

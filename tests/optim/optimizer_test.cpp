@@ -7,7 +7,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Name, type and bits of everything that a skipped step must not move.
+// Returns a digest of everything that a skipped step must not change: names, types and bits.
 std::pair<uint64_t, uint64_t> bits(const Optimizer& o) { return {digest(o.parameters()), digest(o.state())}; }
 
 }  // namespace
@@ -25,7 +25,7 @@ TEST_CASE("a skipped step moves nothing, as the first step and later, and the ne
           for (const auto& p : with->parameters()) p.value.mutable_grad() = at::full_like(p.value.detach(), kInf);
           with->step(found(1));
           CHECK(bits(*with) == before);
-          with->step(found(3));  // a sum over ranks is no 1
+          with->step(found(3));  // a sum of flags over ranks may exceed 1
           CHECK(bits(*with) == before);
         }
         for (auto* o : {with.get(), without.get()}) random_gradients(o->parameters(), t);
@@ -48,14 +48,14 @@ TEST_CASE("limits hold after each step that is taken, and only for their paramet
     };
     gradients(kInf);
     o->step(found(1));
-    CHECK(set[0].value.eq(5).all().item<bool>());  // a skipped step
+    CHECK(set[0].value.eq(5).all().item<bool>());  // a skipped step does not clamp
     gradients(-1);
     o->step(found(0));
     CHECK(set[0].value.eq(4.5).all().item<bool>());
     CHECK(set[1].value.gt(4.5).all().item<bool>());
     gradients(1);
     o->step();
-    CHECK(set[0].value.lt(4.5).all().item<bool>());  // it comes back at once
+    CHECK(set[0].value.lt(4.5).all().item<bool>());  // leaves the limit at once
   }
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("groups: no decay, and a multiple of the rate") {
     CHECK_FALSE(at::equal(set[2].value, before[2].value));  // fc.weight
     CHECK(at::equal(set[3].value, before[3].value));        // fc.bias
     CHECK(o->parameters()[1].group == 1);
-    CHECK(set[1].group == 0);  // the caller's set is its own
+    CHECK(set[1].group == 0);  // the caller's set is not changed
   }
 }
 

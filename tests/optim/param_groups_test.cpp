@@ -76,7 +76,7 @@ TEST_CASE("no_decay and groups: a bias has no weight decay, whatever its group")
   CHECK(group_of(o, "fc.bias").lr_mult == doctest::Approx(0.1));
   CHECK(group_of(o, "conv.weight").lr_mult == 1);
   CHECK(o.parameters().find("norm.weight")->group == 1);
-  // set again: the earlier rules are gone
+  // Sets groups again, which replaces the earlier rules.
   o.set_groups({.groups = {{.match = "conv.weight", .lr_mult = 2}}});
   CHECK(group_of(o, "conv.weight").lr_mult == 2);
   CHECK(o.parameters().find("fc.weight")->group == 0);
@@ -91,7 +91,7 @@ TEST_CASE("a group that matches nothing, or a parameter matched twice, is an err
   const auto nothing = message(o, {.groups = {{.match = "backbone.*", .lr_mult = 0.1}}});
   CHECK(nothing.find("optimizer.groups") != std::string::npos);
   CHECK(nothing.find("'backbone.*' matches no parameter") != std::string::npos);
-  CHECK(nothing.find("conv.weight") != std::string::npos);  // what there is
+  CHECK(nothing.find("conv.weight") != std::string::npos);  // lists the existing names
   const auto twice = message(o, {.groups = {{.match = "fc"}, {.match = "*.bias", .lr_mult = 2}}});
   CHECK(twice.find("fc.bias matches 'fc' and '*.bias'") != std::string::npos);
   CHECK(message(o, {.groups = {{.match = ""}}}).find("'match'") != std::string::npos);
@@ -110,7 +110,7 @@ TEST_CASE("a group may name parameters that are trained later, which then have i
   o.set_parameters(all);
   CHECK(group_of(o, "fc.weight").lr_mult == 0.5);
   CHECK(group_of(o, "conv.weight").lr_mult == 1);
-  o.set_parameters(o.parameters());  // with the groups that they have
+  o.set_parameters(o.parameters());  // keeps the groups that the parameters have
   CHECK(group_of(o, "fc.weight").lr_mult == 0.5);
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("layers counted from the output, by the names of blocks") {
                                   {"encoder.ln.weight", 1},
                                   {"heads.head.weight", 2}});
   CHECK(layers_from_output(torchvision) == std::vector<int>{3, 2, 1, 1, 0});
-  // a tied head: the last block has the full rate
+  // With a tied head, the last block has the full rate.
   CHECK(layers_from_output(named({{"embed.weight", 2}, {"h.0.w", 2}, {"h.1.w", 2}, {"ln.weight", 1}})) == std::vector<int>{2, 1, 0, 0});
   const auto none = error_of([] { layers_from_output(named({{"w", 2}, {"fc1.weight", 2}})); });
   CHECK(std::string(none.what()).find("no numbered modules") != std::string::npos);

@@ -1,4 +1,4 @@
-// Optimizers written out in double precision with Eigen, from the papers, for the tests to compare with.
+// Reference optimizers, written from the papers in double precision with Eigen.
 #pragma once
 
 #include <Eigen/Dense>

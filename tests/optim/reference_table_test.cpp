@@ -1,4 +1,4 @@
-// Every optimizer and the newer schedules, by name with their keys of a configuration, against torch.optim, timm and transformers:
+// Every optimizer and the newer schedules, made by name with keys of a configuration, compared with torch.optim, timm and transformers.
 // scripts/pytorch_reference.py has written what those compute in double precision.
 #include "testing.hpp"
 
@@ -33,7 +33,7 @@ void set_gradients(const nlohmann::json& data, size_t t, const ParameterSet& set
   for (const auto& p : set) p.value.mutable_grad() = tensor_of(data["gradients"][t][p.name], data["shapes"][p.name], p.value.scalar_type());
 }
 
-// The largest distance over the steps whose values the case has.
+// Returns the largest distance over the steps for which the case has values.
 double distance(const nlohmann::json& data, const nlohmann::json& c, at::ScalarType type) {
   const auto set = start_of(data, type);
   const auto optimizer = optimizer_of(c, set);
@@ -43,7 +43,7 @@ double distance(const nlohmann::json& data, const nlohmann::json& c, at::ScalarT
   for (size_t t = 0, k = 0; t < data["gradients"].size(); ++t) {
     set_gradients(data, t, set);
     optimizer->set_lr(lr * (1 - 0.01 * static_cast<double>(t)));
-    optimizer->step(t % 2 == 0 ? StepDecision() : found(0));  // both ways of a step that is taken
+    optimizer->step(t % 2 == 0 ? StepDecision() : found(0));  // both ways to say that a step is taken
     if (t + 1 != kept[k]) continue;
     for (const auto& p : set)
       worst = std::max(worst, largest_difference(p.value, flat(tensor_of(c["values"][k][p.name], data["shapes"][p.name], at::kDouble))));
@@ -71,7 +71,7 @@ TEST_CASE("each optimizer against torch.optim or timm, 50 steps of a falling rat
     CHECK(distance(data, c, at::kDouble) < 1e-7);  // numbers such as the count of steps are fp32
     CHECK(distance(data, c, at::kFloat) < 2e-5);
   }
-  names.insert("lamb");  // torch and timm have other formulas
+  names.insert("lamb");  // torch and timm use other formulas
   const auto& all = optimizer_names();
   CHECK(names == std::set<std::string>(all.begin(), all.end()));
 }
@@ -82,7 +82,7 @@ TEST_CASE("fp16 and bf16 parameters: each step is that of fp32, rounded once, an
     for (const auto type : {at::kBFloat16, at::kHalf}) {
       CAPTURE(c["name"].get<std::string>());
       CAPTURE(c["options"].dump());
-      if (c["name"] == "sgd" && c["options"].value("dampening", 0.0) == 0) continue;  // keeps its momentum in the dtype of the parameter
+      if (c["name"] == "sgd" && c["options"].value("dampening", 0.0) == 0) continue;  // its momentum has the dtype of the parameter
       if (c["name"] == "adam" || c["name"] == "adamw") continue;                      // their kernels fuse multiplications: adam_test.cpp
       const auto low = start_of(data, type), wide = start_of(data, at::kFloat);
       const auto of_low = optimizer_of(c, low), of_wide = optimizer_of(c, wide);
@@ -134,7 +134,7 @@ TEST_CASE("plateau against ReduceLROnPlateau, also when it is continued from its
       CHECK(0.1 * rule->factor() == doctest::Approx(c["lr"][t].get<double>()).epsilon(1e-9));
       least = std::min(least, rule->factor());
     }
-    CHECK(least < 1);  // it has fallen
+    CHECK(least < 1);  // the rate has fallen
   }
   CHECK(data["plateaus"].size() == 5);
 }

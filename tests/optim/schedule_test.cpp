@@ -52,9 +52,9 @@ TEST_CASE("the curves against PyTorch") {
       whole = make("cosine", "{interval: step, warmup_steps: 4, warmup_start_factor: 0.1, T_max: 12, min_lr: 0.05}", {-1, -1, 1.0});
       f = [&](double t) { return whole->factor(t); };
     }
-    if (!f) continue;  // forms that are not built in
+    if (!f) continue;  // this form is not built in
     ++compared;
-    // past its end PyTorch's recursive cosine rises again; ours stays
+    // After its end, PyTorch's recursive cosine rises again; ours stays.
     const size_t end = name == "warmup_cosine" ? 17 : c["factors"].size();
     for (size_t t = 0; t < end; ++t) {
       CAPTURE(name);

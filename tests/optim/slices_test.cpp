@@ -1,4 +1,4 @@
-// Optimizers over slices of parameters, as ranks that divide them have, against the complete parameters.
+// Optimizers over slices of parameters, as sharding ranks have them, compared with optimizers over complete parameters.
 #include "testing.hpp"
 
 #include <barrier>
@@ -11,14 +11,14 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Of sizes at which vector kernels have blocks and a rest, and of another memory format.
+// Returns parameters of sizes at which vector kernels have blocks and a rest, and one of another memory format.
 ParameterSet sliceable() {
   at::manual_seed(5);
   ParameterSet set;
   set.add({.name = "conv.weight", .value = at::randn({9, 8, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true)});
   set.add({.name = "fc.weight", .value = at::randn({61, 33}).set_requires_grad(true)});
   set.add({.name = "fc.bias", .value = at::randn({61}).set_requires_grad(true)});
-  set.add({.name = "large", .value = at::randn({100003}).set_requires_grad(true)});  // which operators divide among threads
+  set.add({.name = "large", .value = at::randn({100003}).set_requires_grad(true)});  // large enough that operators divide it among threads
   return set;
 }
 
@@ -27,7 +27,7 @@ struct Threads {
   ~Threads() { at::set_num_threads(1); }
 };
 
-// What rank 0 or 1 of two has of it; of the smallest one of them nothing.
+// Returns what rank 0 or 1 of two has of the set; the smallest parameter gives rank 0 an empty slice.
 ParameterSet slices_of(const ParameterSet& set, int rank) {
   ParameterSet out;
   for (const auto& p : set) {

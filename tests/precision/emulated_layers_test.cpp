@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Sizes with ones up front, so that one reference serves 1, 2 and 3 dimensions.
+// Puts sizes of 1 in front, so that one reference serves 1, 2 and 3 dimensions.
 std::vector<int64_t> in_3d(at::IntArrayRef sizes) {
   std::vector<int64_t> out = {sizes[0], sizes[1]};
   out.resize(static_cast<size_t>(7 - sizes.size()), 1);
@@ -23,7 +23,7 @@ std::vector<int64_t> padded(std::vector<int64_t> v, int64_t fill) {
   return v;
 }
 
-// One product of y += x w, and its share of the gradients.
+// One product of y += x w, and its part in the gradients.
 struct Products {
   const Array &x, &w, &dy;
   Array &y, &dx, &dw;
@@ -81,7 +81,7 @@ TEST_CASE("transposed convolutions are convolutions with the roles of input and 
   for (const auto dtype : kLow) {
     for (const auto& c : kConvs) {
       CAPTURE(c.x.size());
-      const std::vector<int64_t> in = [&] {  // what the convolution of the case gives, so that its shape fits backwards
+      const std::vector<int64_t> in = [&] {  // takes the output of the case's convolution, so that its shape fits in reverse
         const at::Tensor x = at::zeros(c.x), w = at::zeros(c.w);
         return at::convolution(x, w, {}, c.stride, c.padding, c.dilation, false, std::vector<int64_t>(c.stride.size(), 0), c.groups)
             .sizes()
@@ -132,7 +132,7 @@ TEST_CASE("attention: scores and softmax in fp32, the output rounded") {
 
 TEST_CASE("attention with dropout drops in the backward pass what the forward dropped, and leaves the generator where it was") {
   const at::Tensor q = leaf({1, 2, 6, 4}, 34, at::kFloat), k = leaf({1, 2, 6, 4}, 35, at::kFloat), eye = at::eye(6).expand({1, 2, 6, 6});
-  const at::Tensor v = eye.clone().requires_grad_(true);  // the output is the matrix of dropped weights itself
+  const at::Tensor v = eye.clone().requires_grad_(true);  // makes the output the matrix of dropped weights
   at::Tensor y;
   {
     const auto region = emulated(at::kBFloat16);
@@ -143,7 +143,7 @@ TEST_CASE("attention with dropout drops in the backward pass what the forward dr
   const auto grads = torch::autograd::grad({y}, {v}, {at::ones_like(y)});
   at::manual_seed(3);
   CHECK((y == 0).any().item<bool>());
-  // dv of a loss sum(y) is the sum of each column of the weights; both are rounded to bf16, by up to 2^-9
+  // dv of a loss sum(y) is the sum of each column of the weights. Both are rounded to bf16, by up to 2^-9.
   CHECK(at::allclose(grads[0].select(3, 0), y.to(at::kFloat).sum(2), 1e-2, 1e-2));
   {
     const auto region = emulated(at::kBFloat16);
@@ -158,8 +158,8 @@ TEST_CASE("masks: bool and additive, with a gradient") {
   const at::Tensor exact = q.detach().clone().requires_grad_(true), bias = mask.detach().clone().requires_grad_(true);
   const at::Tensor y = at::scaled_dot_product_attention(exact, exact, exact, bias);
   const auto g = torch::autograd::grad({y}, {exact, bias}, {values({1, 1, 5, 4}, 99, at::kFloat)});
-  // q, the scores, the weights and the output are rounded to bf16 one after the other, each by up to 2^-9; in the backward pass twice as
-  // many
+  // q, the scores, the weights and the output are rounded to bf16 one after the other, each by up to 2^-9; in the backward pass, twice as
+  // many values are.
   CHECK(at::allclose(r.y.to(at::kFloat), y, 0.02, 0.02));
   CHECK(at::allclose(r.grads[0], g[0], 0.03, 0.03));
   CHECK(at::allclose(r.grads[1], g[1], 0.03, 0.03));

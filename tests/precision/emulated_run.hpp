@@ -1,4 +1,4 @@
-// A forward and backward under emulation, with references in double.
+// Runs a forward and backward under emulation, with references in double.
 #pragma once
 
 #include "testing.hpp"
@@ -22,7 +22,7 @@ using reference::values;
 
 inline const Device kEmulator;
 inline constexpr at::ScalarType kLow[] = {at::kBFloat16, at::kHalf};
-inline constexpr double kOnce = 0.5001;  // spacings: rounded once
+inline constexpr double kOnce = 0.5001;  // in spacings: rounded once
 
 inline Autocast emulated(at::ScalarType dtype) { return Autocast(kEmulator, dtype, true, true, CpuLowPrecision::Emulated); }
 
@@ -34,7 +34,7 @@ struct EmulatedRun {
   Array dy;
 };
 
-// Forward under emulation and the gradients of `leaves` for an incoming gradient that is exact in `dtype`.
+// Runs a forward under emulation, and computes the gradients of `leaves` for an incoming gradient that is exact in `dtype`.
 template <class Fn>
 EmulatedRun run(at::ScalarType dtype, const std::vector<at::Tensor>& leaves, Fn fn) {
   EmulatedRun out;

@@ -35,7 +35,7 @@ Array batch_of(const Array& a, int64_t i) {
   return out;
 }
 
-// The kind of autograd node that made y.
+// Returns the kind of autograd node that made y.
 std::string maker(const at::Tensor& y) { return y.grad_fn()->name(); }
 
 }  // namespace
@@ -230,12 +230,12 @@ TEST_CASE("what the backward pass keeps is in low precision") {
   const at::Tensor x = leaf({2, 8, 16, 16}, 53, at::kFloat), w = leaf({8, 8, 3, 3}, 54, at::kFloat);
   const at::Tensor q = leaf({2, 2, kN, 16}, 55, at::kFloat);
   const auto region = emulated(at::kBFloat16);
-  at::mm(a, b), at::conv2d(x, w), at::scaled_dot_product_attention(q, q, q);  // the cached casts of the leaves are made here
-  const int64_t small = 512;                                                  // strides, shapes
+  at::mm(a, b), at::conv2d(x, w), at::scaled_dot_product_attention(q, q, q);  // makes the cached casts of the leaves
+  const int64_t small = 512;                                                  // the size of strides and shapes
   CHECK(kept_by([&] { return at::mm(a, b); }) <= small);
   CHECK(kept_by([&] { return at::conv2d(x, w); }) <= small);
   CHECK(kept_by([&] { return at::scaled_dot_product_attention(q, q, q); }) <= small);
-  const at::Tensor h = a * 1.5, g = x * 1.5;  // no leaves: cast in the call, not cached
+  const at::Tensor h = a * 1.5, g = x * 1.5;  // not leaves, so they are cast in the call and not cached
   CHECK(kept_by([&] { return at::mm(h, b); }) <= kN * kN * 2 + small);
   CHECK(kept_by([&] { return at::conv2d(g, w); }) <= g.numel() * 2 + small);
 }

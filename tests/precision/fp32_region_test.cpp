@@ -68,7 +68,7 @@ TEST_CASE("an exception from fp32_modules: the longest path that is named decide
   CHECK_FALSE(m.keeps_fp32("layer4.1"));
   CHECK_FALSE(m.keeps_fp32("layer4.1.conv1.weight"));
   CHECK(m.keeps_fp32("layer4.10"));
-  CHECK_FALSE(m.keeps_fp32("layer3.0"));  // both name it
+  CHECK_FALSE(m.keeps_fp32("layer3.0"));  // both lists name it
   CHECK(m.keeps_fp32("layer3.1"));
   CHECK_FALSE(m.keeps_fp32("layer2.1.conv1"));
   CHECK(m.keeps_fp32("layer2.1.deep.weight"));

@@ -22,7 +22,7 @@ using npu_train::testing::kInf;
 
 namespace {
 
-// p -= lr * g, taking a decision; notes how it was called.
+// Computes p -= lr * g, takes a decision, and records how it was called.
 class Plain final : public SkippableStep {
  public:
   explicit Plain(std::vector<at::Tensor> tensors) {
@@ -30,7 +30,7 @@ class Plain final : public SkippableStep {
   }
   void step(const StepDecision& decision) override {
     ++steps;
-    CHECK_FALSE(decision.inv_scale.defined());  // the gradients are unscaled already: never both
+    CHECK_FALSE(decision.inv_scale.defined());  // the gradients are unscaled already, so the decision must not do it again
     const c10::NoGradGuard no_grad;
     for (const auto& p : set_)
       if (p.value.grad().defined()) p.value.sub_(p.value.grad(), 0.1);
@@ -113,7 +113,7 @@ TEST_CASE("the table, by what another rank found") {
     CAPTURE(std::string(c.name));
     size_t at = 0;
     const auto agree = [&](at::Tensor& found) {
-      CHECK(found.item<float>() == 0);  // this rank is well
+      CHECK(found.item<float>() == 0);  // the gradients of this rank are finite
       if (c.rows[at++].overflow) found.fill_(1);
     };
     npu_train::testing::ScalerUnderTest subject(c.options, Device{}, agree, /*another_overflows=*/true);
@@ -142,7 +142,7 @@ TEST_CASE("unscaled gradients can be looked at and changed before the step") {
   CHECK(at::equal(p.grad(), at::full({3}, 2.0)));
   p.mutable_grad().mul_(0.5);
   CHECK(scaler.step(optimizer));
-  CHECK(at::allclose(p, at::full({3}, 0.9)));  // not unscaled a second time
+  CHECK(at::allclose(p, at::full({3}, 0.9)));  // not unscaled again
   scaler.update();
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("sparse gradients are unscaled by their values, as in torch; complex a
 
   torch::optim::Adam adam({table}, torch::optim::AdamOptions(1.0));
   table.mutable_grad() = sparse(8);
-  const auto e = error_of([&] { scaler.step(adam); });  // the message of torch's optimizer
+  const auto e = error_of([&] { scaler.step(adam); });  // contains the message of torch's optimizer
   CHECK_MESSAGE(has(e.what(), "sparse"), e.what());
 
   const auto refused = [](const at::Tensor& gradient, const char* said) {
@@ -227,7 +227,7 @@ TEST_CASE("sparse gradients are unscaled by their values, as in torch; complex a
     const auto e = error_of([&] { own.step(optimizer); });
     CHECK(e.kind() == ErrorKind::Usage);
     CHECK_MESSAGE(has(e.what(), said), e.what());
-    const auto again = error_of([&] { own.unscale_(optimizer); });  // nothing of the attempt is kept
+    const auto again = error_of([&] { own.unscale_(optimizer); });  // the failed attempt leaves no trace
     CHECK_MESSAGE(has(again.what(), said), again.what());
   };
   refused(at::complex(at::ones({2}), at::ones({2})), "real numbers");
@@ -271,21 +271,21 @@ TEST_CASE_TEMPLATE("two scalers on one optimizer are refused: its gradients woul
   first.unscale_(optimizer);
   refused([&] { second.unscale_(optimizer); });
   refused([&] { second.step(optimizer); });
-  CHECK(second.step(other));  // an optimizer of its own
+  CHECK(second.step(other));  // another optimizer
   second.update();
   CHECK(first.step(optimizer));
   refused([&] { second.step(optimizer); });
   first.update();
   a.mutable_grad() = at::Tensor();
   backward(second, a);
-  CHECK(second.step(optimizer));  // in another iteration
+  CHECK(second.step(optimizer));  // it is another iteration
   second.update();
   backward(first, a);
   {
     GradScaler gone({.init_scale = 2});
     gone.unscale_(optimizer);
   }
-  CHECK(first.step(optimizer));  // a scaler that is gone has no iteration
+  CHECK(first.step(optimizer));  // a destroyed scaler has no iteration
   GradScaler moved = std::move(first);
   refused([&] { second.unscale_(optimizer); });
   moved.update();
@@ -401,7 +401,7 @@ TEST_CASE("a scale that is no power of two is undone to rounding") {
 
 namespace {
 
-// Updates slices, as an optimizer does with shards.
+// Updates slices, as an optimizer with shards does.
 struct OfSlices final : SkippableStep {
   explicit OfSlices(ParameterSet slices) : slices_(std::move(slices)) {}
   void step(const StepDecision&) override { ++steps; }
@@ -420,7 +420,7 @@ TEST_CASE("an optimizer of slices is refused without an agreement of the ranks, 
     slices[0].value.mutable_grad() = at::ones({numel});
     OfSlices optimizer(slices);
     GradScaler scaler;
-    if (numel == 128) {  // of one rank
+    if (numel == 128) {  // the slices of one rank
       CHECK(scaler.step(optimizer));
       continue;
     }

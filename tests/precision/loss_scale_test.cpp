@@ -14,7 +14,7 @@ using npu_train::testing::kInf;
 
 namespace {
 
-// The state machine alone.
+// Runs the state machine alone.
 class PureScale {
  public:
   explicit PureScale(const LossScaleOptions& options) : scale_(options) {}
@@ -38,7 +38,7 @@ TEST_CASE("defaults are torch's") {
   CHECK(s.options().growth_factor == 2);
   CHECK(s.options().backoff_factor == 0.5);
   CHECK(s.options().growth_interval == 2000);
-  CHECK(s.options().min_scale == 0x1p-126);  // torch has none; below it the inverse is not finite
+  CHECK(s.options().min_scale == 0x1p-126);  // torch has no floor; below this one the inverse is not finite
   CHECK(s.options().max_scale == kInf);
   CHECK_FALSE(s.at_floor());
 }
@@ -50,7 +50,7 @@ TEST_CASE("the table, by the state machine alone") {
 TEST_CASE("hysteresis of one is torch's scale, bit for bit") {
   LossScale plain({.init_scale = 1000, .growth_interval = 3}), one({.init_scale = 1000, .growth_interval = 3, .hysteresis = 1});
   CHECK(LossScaleOptions().hysteresis == 1);
-  double torch_scale = 1000;  // torch._amp_update_scale_
+  double torch_scale = 1000;  // for torch._amp_update_scale_
   int64_t torch_tracker = 0;
   for (int i = 0; i < 200; ++i) {
     const bool found = i % 7 == 3 || i % 11 == 4;

@@ -52,7 +52,7 @@ TEST_CASE("the policy of each mode") {
     const bool low = std::string(row.computes) != "fp32";
     CHECK(value_of(p, "fp32_ops") == (low ? "[gelu]" : "[]"));
     CHECK(value_of(p, "fp32_modules") == (low ? "[head]" : "[]"));
-    CHECK(make_precision({.mode = row.asked}, Device{})->name() == p.mode);  // one decides for both
+    CHECK(make_precision({.mode = row.asked}, Device{})->name() == p.mode);  // both follow the same decision
   }
 }
 

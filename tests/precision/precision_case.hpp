@@ -1,4 +1,4 @@
-// Precisions and parameters for the tests of their modes.
+// Precisions and parameters for the tests of the modes.
 #pragma once
 
 #include "testing.hpp"

@@ -70,7 +70,7 @@ TEST_CASE("a run says when its dtype is emulated, and warns once where it is slo
   with("native");
   const auto first = warned.size();
   with("native");
-  CHECK(warned.size() == first);  // said already, here or by a test before
+  CHECK(warned.size() == first);  // warned before, here or in an earlier test
   const bool native = backend_of(kCpu).capabilities(kCpu).native_bf16;
   CHECK((native || first <= 1));
   said.clear();

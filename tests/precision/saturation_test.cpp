@@ -1,4 +1,4 @@
-// The scaler on a device whose overflow shows in a flag alone: a simulated Ascend 910A.
+// The scaler on a device where only a flag shows an overflow: a simulated Ascend 910A.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ const Device& npu() {
 
 at::Tensor leaf(double value = 1) { return at::full({3}, value).to(npu().c10()).set_requires_grad(true); }
 
-// An fp16 product that overflows if slope is large; its gradient is still finite: saturated.
+// Returns an fp16 product that overflows if `slope` is large. Its gradient saturates, and so is finite.
 at::Tensor loss_of(const at::Tensor& p, double slope) { return (p.to(at::kHalf) * slope).to(at::kFloat).sum(); }
 
 }  // namespace
@@ -93,7 +93,7 @@ TEST_CASE("GradScaler: growth and backoff follow the flag, and one iteration doe
     scaler.update();
     return taken;
   };
-  (p.detach().to(at::kHalf) * 60000).sum();  // before the first iteration
+  (p.detach().to(at::kHalf) * 60000).sum();  // an overflow before the first iteration
   const struct {
     double slope;
     bool taken;
@@ -143,7 +143,7 @@ TEST_CASE("16-mixed: what overflowed since the start of the step skips it, and n
     return skipped;
   };
   CHECK_FALSE(step(2));
-  (p.detach().to(at::kHalf) * 60000).sum();  // between two steps, as a validation may
+  (p.detach().to(at::kHalf) * 60000).sum();  // an overflow between two steps, for example in a validation
   CHECK_FALSE(step(2));
   CHECK(precision->scale() == 2048);
   CHECK(step(60000));

@@ -1,4 +1,4 @@
-// The table of the dynamic loss scale: the same for the pure state machine, for each way of finding an overflow and for ranks that agree.
+// The table of the dynamic loss scale. It applies to the pure state machine, to each way of finding an overflow, and to ranks that agree.
 #pragma once
 
 #include "testing.hpp"
@@ -18,7 +18,7 @@
 
 namespace npu_train::testing {
 
-/// One attempted step, and what holds after it.
+/// An attempted step, and the state after it.
 struct ScaleRow {
   bool overflow;
   double scale;
@@ -74,7 +74,7 @@ inline const std::vector<ScaleCase>& scale_table() {
   return table;
 }
 
-/// Runs the table: `make(options)` gives an object with attempt(bool overflow) -> taken, scale(), tracker() and streak().
+/// Runs the table: `make(options)` returns an object with attempt(bool overflow) -> taken, scale(), tracker() and streak().
 template <class Make>
 void check_scale_table(Make make) {
   for (const auto& c : scale_table()) {
@@ -92,15 +92,15 @@ void check_scale_table(Make make) {
   }
 }
 
-/// An fp16 computation on a device of either kind. Where overflow gives inf, its gradient is not finite; where overflow saturates, it is.
+/// Computes in fp16 on a device of either kind. If overflow gives inf, the gradient is not finite; if overflow saturates, it is.
 inline at::Tensor fp16_loss(const at::Tensor& p, bool overflow) {
   const bool saturates = !p.is_cpu();
   if (!overflow) return (p.to(at::kHalf) * 2).to(at::kFloat).sum();
-  const at::Tensor h = p.to(at::kHalf) * 60000;  // 2 * 60000 is no fp16 number
+  const at::Tensor h = p.to(at::kHalf) * 60000;  // 2 * 60000 exceeds fp16
   return saturates ? h.to(at::kFloat).sum() : (h * h).to(at::kFloat).sum();
 }
 
-/// GradScaler with torch's SGD. `agree` is what ranks do.
+/// GradScaler with torch's SGD. `agree` acts for the ranks.
 class ScalerUnderTest {
  public:
   ScalerUnderTest(const LossScaleOptions& options, const Device& device, Agree agree = {}, bool another_overflows = false)
@@ -124,10 +124,10 @@ class ScalerUnderTest {
   at::Tensor p_;
   torch::optim::SGD optimizer_;
   GradScaler scaler_;
-  bool another_overflows_;  // another rank
+  bool another_overflows_;  // another rank has an overflow
 };
 
-/// 16-mixed as the trainer's step uses it.
+/// 16-mixed, used like the trainer's step does.
 class PrecisionUnderTest {
  public:
   PrecisionUnderTest(const LossScaleOptions& o, const Device& device)
@@ -158,7 +158,7 @@ class PrecisionUnderTest {
     auto& s = out.grad_scaler;
     s.init_scale = o.init_scale, s.growth_factor = o.growth_factor, s.backoff_factor = o.backoff_factor;
     s.growth_interval = o.growth_interval, s.min_scale = o.min_scale,
-    s.max_scale = std::min(o.max_scale, 1e38);  // a configuration knows no infinity
+    s.max_scale = std::min(o.max_scale, 1e38);  // a configuration cannot contain infinity
     s.dynamic = o.dynamic, s.hysteresis = o.hysteresis;
     return out;
   }

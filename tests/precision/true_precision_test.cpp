@@ -48,8 +48,8 @@ TEST_CASE("true: gradients over micro-batches are summed in fp32 and dropped fro
     p->collect_gradients();
     CHECK_FALSE(w.grad().defined());
   }
-  CHECK(updated[0].value.grad().item<float>() == 2050);  // 2048 in fp16
-  CHECK(updated[1].value.grad().item<float>() == 1);     // a kept parameter accumulates by itself
+  CHECK(updated[0].value.grad().item<float>() == 2050);  // fp16 would give 2048
+  CHECK(updated[1].value.grad().item<float>() == 1);     // autograd adds up the gradient of a kept parameter
   CHECK_FALSE(updated[2].value.grad().defined());
   p->unscale_and_check(1);
   CHECK(updated[0].value.grad().item<float>() == 1025);

@@ -1,4 +1,5 @@
-// Reference of layers on [..., features]: linear, layer normalisation, activations, attention, token embedding, cross entropy.
+// Reference implementations of layers on [..., features]: linear, layer normalisation, activations, attention, token embedding, cross
+// entropy.
 #pragma once
 
 #include "reference/tensor.hpp"
@@ -70,7 +71,7 @@ inline Array relu_backward(Array dy, const Array& y) {
   return dy;
 }
 
-// x Phi(x), by erf or by tanh(sqrt(2 / pi) (x + 0.044715 x^3)).
+// Computes x Phi(x), by erf or by tanh(sqrt(2 / pi) (x + 0.044715 x^3)).
 struct Gelu {
   bool tanh = false;
 
@@ -101,9 +102,9 @@ inline Matrix softmax_rows(Matrix s) {
   return s;
 }
 
-// softmax(q k^T / sqrt(E) + mask) v on [batch, tokens, E]; heads are folded into the batch.
+// Computes softmax(q k^T / sqrt(E) + mask) v on [batch, tokens, E]; heads are folded into the batch.
 struct Attention {
-  Matrix mask{};  // [tokens, tokens] added to the scores; empty: none
+  Matrix mask{};  // [tokens, tokens], added to the scores; empty: no mask
   std::vector<Matrix> weights{};
 
   Array forward(const Array& q, const Array& k, const Array& v) {
@@ -139,7 +140,7 @@ struct Attention {
   static ConstMatrixMap at(const Array& a, int64_t b) { return {a.data() + b * a.size(1) * a.size(2), a.size(1), a.size(2)}; }
 };
 
-// The class token before the patches [N, T, D], and positions [1, T + 1, D] added.
+// Puts the class token before the patches [N, T, D] and adds positions [1, T + 1, D].
 struct TokenEmbedding {
   Array token, positions;
 
@@ -170,7 +171,7 @@ struct TokenEmbedding {
   }
 };
 
-// Mean over samples of -sum_c t_c log p_c, t = (1 - smoothing) one-hot + smoothing / classes.
+// Computes the mean over samples of -sum_c t_c log p_c, with t = (1 - smoothing) one-hot + smoothing / classes.
 struct CrossEntropy {
   double smoothing = 0;
 

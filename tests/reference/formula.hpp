@@ -1,4 +1,4 @@
-// Weights, images and gradient fingerprints as scripts/pytorch_reference.py computes them, and the numbers that it wrote.
+// Weights, images and fingerprints of gradients as scripts/pytorch_reference.py computes them, and the numbers that it has written.
 #pragma once
 
 #include "testing.hpp"
@@ -39,7 +39,7 @@ inline uint64_t mix(uint64_t start, uint64_t index) {
 
 }  // namespace formula_detail
 
-/// Numbers in [-1, 1) for (name, index), 24 bits each, as float64 of the shape.
+/// Returns numbers in [-1, 1) that follow from (name, index), with 24 bits each, as float64 of the shape.
 inline at::Tensor formula(const std::string& name, at::IntArrayRef shape) {
   at::Tensor out = at::empty(shape, at::kDouble);
   const uint64_t start = formula_detail::fnv1a(name);
@@ -49,7 +49,7 @@ inline at::Tensor formula(const std::string& name, at::IntArrayRef shape) {
   return out;
 }
 
-/// The start of a parameter: matrices scaled by their fan-in, norms around 1, the rest small.
+/// Returns initial values of a parameter: matrices scaled by their fan-in, norms around 1, the rest small.
 inline at::Tensor formula_weight(const std::string& name, at::IntArrayRef shape) {
   const at::Tensor u = formula(name, shape);
   if (!name.ends_with("weight")) return u * 0.05;
@@ -58,19 +58,19 @@ inline at::Tensor formula_weight(const std::string& name, at::IntArrayRef shape)
   return u * 0.1 + 1.0;
 }
 
-/// Every parameter by formula; those whose names end with `scaled` times `by`.
+/// Fills every parameter by formula; those whose names end with `scaled` are multiplied by `by`.
 inline void fill_by_formula(const Model& model, const std::string& scaled = "", double by = 1.0) {
   c10::AutoGradMode no_grad(false);
   for (const auto& p : parameters_of(*model.module))
     p.value.copy_(formula_weight(p.name, p.value.sizes()) * (!scaled.empty() && p.name.ends_with(scaled) ? by : 1.0));
 }
 
-/// [batch, 3, side, side] of unit variance.
+/// Returns images [batch, 3, side, side] of unit variance.
 inline at::Tensor formula_images(const std::string& name, int64_t batch, int64_t side) {
   return (formula(name, {batch, 3, side, side}) * std::sqrt(3.0)).to(at::kFloat);
 }
 
-/// Integer classes of step `step`.
+/// Returns integer classes for step `step`.
 inline at::Tensor formula_labels(int64_t batch, int64_t classes, int64_t step) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < batch; ++i) out.push_back((7 * i + 3 + 5 * step) % classes);
@@ -79,7 +79,7 @@ inline at::Tensor formula_labels(int64_t batch, int64_t classes, int64_t step) {
 
 struct Fingerprint {
   double norm = 0;
-  std::array<double, 16> sums{};  ///< random signed sums
+  std::array<double, 16> sums{};  ///< sums with random signs
 };
 inline Fingerprint fingerprint(const std::string& name, const at::Tensor& gradient) {
   const at::Tensor g = gradient.detach().to(at::kDouble).contiguous();
@@ -96,7 +96,8 @@ inline Fingerprint fingerprint(const std::string& name, const at::Tensor& gradie
   return out;
 }
 
-/// Cosine of two gradients by their fingerprints: mean squared difference of the sums estimates the squared distance without bias.
+/// Returns the cosine of two gradients from their fingerprints: the mean squared difference of the sums estimates the squared distance
+/// without bias.
 inline double cosine(const Fingerprint& a, const Fingerprint& b) {
   if (a.norm == 0 || b.norm == 0) return a.norm == b.norm ? 1.0 : 0.0;
   double apart = 0;
@@ -105,7 +106,7 @@ inline double cosine(const Fingerprint& a, const Fingerprint& b) {
   return (a.norm * a.norm + b.norm * b.norm - apart) / (2 * a.norm * b.norm);
 }
 
-/// What plain PyTorch computed: tests/fixtures/<name>_reference.json.
+/// Returns the numbers that plain PyTorch has computed: tests/fixtures/<name>_reference.json.
 inline nlohmann::json fixture(const std::string& name) {
   std::ifstream in(std::string(NPU_TRAIN_SOURCE_DIR) + "/tests/fixtures/" + name + "_reference.json");
   REQUIRE(in.good());

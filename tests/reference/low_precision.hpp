@@ -1,11 +1,11 @@
-// What a unit with exact accumulation and one rounding gives: double arithmetic and explicit rounding to bf16 or fp16.
+// Results of a unit that accumulates exactly and rounds once: double arithmetic with explicit rounding to bf16 or fp16.
 #pragma once
 
 #include "reference/tensor.hpp"
 
 namespace npu_train::reference {
 
-// A binary format: bits of the significand without the leading one, least exponent of a normal number, largest number.
+// A binary format: number of bits of the significand without the leading one, least exponent of a normal number, largest number.
 struct Format {
   int bits, least_exponent;
   double largest;
@@ -14,13 +14,13 @@ inline Format format_of(at::ScalarType dtype) {
   return dtype == at::kHalf ? Format{10, -14, 65504.0} : Format{7, -126, std::ldexp(2.0 - std::ldexp(1.0, -7), 127)};
 }
 
-// The distance between the numbers of the format around x.
+// Returns the distance between the numbers of the format around x.
 inline double spacing(double x, const Format& f) {
   const int exponent = x == 0 ? f.least_exponent : std::max(std::ilogb(x), f.least_exponent);
   return std::ldexp(1.0, exponent - f.bits);
 }
 
-// To the nearest number of the format, ties to even; beyond the largest by half a spacing: inf.
+// Rounds to the nearest number of the format, ties to even; beyond the largest by half a spacing: inf.
 inline double nearest(double x, const Format& f) {
   if (!std::isfinite(x)) return x;
   const double step = spacing(x, f), y = std::nearbyint(x / step) * step;
@@ -32,8 +32,8 @@ inline Array nearest(Array a, at::ScalarType dtype) {
   return a;
 }
 
-// The largest distance of `got` from the exact `expected` in spacings of dtype. A result that was rounded once is within 0.5 plus the error
-// of an fp32 sum.
+// Returns the largest distance of `got` from the exact `expected`, in spacings of dtype. A result that was rounded once is within 0.5 plus
+// the error of an fp32 sum.
 inline double spacings_apart(const at::Tensor& got, const Array& expected, at::ScalarType dtype) {
   const Array g(got);
   if (g.v.size() != expected.v.size()) return INFINITY;
@@ -49,12 +49,12 @@ inline double spacings_apart(const at::Tensor& got, const Array& expected, at::S
   return worst;
 }
 
-// Convolution in three dimensions; with sizes of 1 in one or two. Transposed: x and y change places.
+// A convolution in three dimensions; sizes of 1 make it one of two or one. Transposed: x and y change places.
 struct Conv3d {
   std::vector<int64_t> stride{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1};
   int64_t groups = 1;
 
-  // fn(index of y, index of x, index of w) for every product of y += x w. `x` and `y` are [N, C, ...]; w is [K, C / groups, ...].
+  // Calls fn(index of y, index of x, index of w) for every product of y += x w. `x` and `y` are [N, C, ...]; w is [K, C / groups, ...].
   template <class Fn>
   void for_products(const std::vector<int64_t>& y, const std::vector<int64_t>& x, const std::vector<int64_t>& w, Fn fn) const {
     const int64_t per_group = w[0] / groups;

@@ -1,4 +1,4 @@
-// Reference of layers on [N, C, H, W]: convolution, pooling, batch normalisation.
+// Reference implementations of layers on [N, C, H, W]: convolution, pooling, batch normalisation.
 #pragma once
 
 #include "reference/tensor.hpp"
@@ -61,14 +61,14 @@ struct Conv {
   }
 };
 
-// Batch normalisation over N, H, W. `mean` and `var` are the running statistics; forward in training moves them.
+// Batch normalisation over N, H, W. `mean` and `var` are the running statistics, which forward updates in training.
 struct BatchNorm {
   Array weight, bias, mean, var;
   bool training = true;
   double momentum = 0.1;
   double eps = 1e-5;
 
-  // Kept by forward for backward.
+  // Saved by forward for backward.
   Array x_hat{};
   std::vector<double> inv_std{};
 
@@ -124,7 +124,7 @@ struct BatchNorm {
 
 struct MaxPool {
   int64_t kernel = 3, stride = 2, padding = 1;
-  std::vector<int64_t> source{};  // of each output, in x
+  std::vector<int64_t> source{};  // for each output, its index in x
 
   Array forward(const Array& x) {
     const int64_t oh = out_size(x.size(2), kernel, stride, padding), ow = out_size(x.size(3), kernel, stride, padding);
@@ -145,7 +145,7 @@ struct MaxPool {
   }
 };
 
-// Mean over H and W: [N, C, H, W] -> [N, C].
+// Returns the mean over H and W: [N, C, H, W] -> [N, C].
 inline Array global_average(const Array& x) {
   const int64_t pixels = x.size(2) * x.size(3);
   Array y({x.size(0), x.size(1)});

@@ -1,4 +1,4 @@
-// Double-precision reference of what the networks compute, on Eigen and plain loops: nothing of it goes through ATen.
+// Double-precision reference of the networks' computations, on Eigen and plain loops. Nothing in it uses ATen.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 using MatrixMap = Eigen::Map<Matrix>;
 using ConstMatrixMap = Eigen::Map<const Matrix>;
 
-// How far a result may be from the reference, relative to the reference's largest element.
+// The allowed distance of a result from the reference, relative to the reference's largest element.
 struct Tolerance {
   at::ScalarType dtype;
   double forward;
@@ -28,7 +28,7 @@ inline constexpr Tolerance kTolerances[] = {
     {at::kDouble, 1e-13, 1e-12},
 };
 
-// A dense array, last index fastest.
+// A dense array in which the last index varies fastest.
 struct Array {
   std::vector<int64_t> shape;
   std::vector<double> v;
@@ -46,7 +46,7 @@ struct Array {
   int64_t size(size_t d) const { return shape[d]; }
   double* data() { return v.data(); }
   const double* data() const { return v.data(); }
-  // Rows of the last dimension.
+  // Length of a row, the last dimension.
   int64_t columns() const { return shape.back(); }
   int64_t rows() const { return static_cast<int64_t>(v.size()) / columns(); }
   MatrixMap matrix() { return {data(), rows(), columns()}; }
@@ -58,7 +58,7 @@ inline Array operator+(Array a, const Array& b) {
   return a;
 }
 
-// Largest difference relative to the largest expected element.
+// Returns the largest difference, relative to the largest expected element.
 inline double apart(const at::Tensor& got, const Array& expected) {
   const Array g(got);
   if (g.v.size() != expected.v.size()) return INFINITY;
@@ -71,7 +71,7 @@ inline double apart(const at::Tensor& got, const Array& expected) {
   return largest > 0 ? worst / largest : worst;
 }
 
-// Deterministic values of about unit size, exact in fp32.
+// Returns deterministic values of about unit size, exact in fp32.
 inline at::Tensor values(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype, double scale = 1.0) {
   Array a(shape.vec());
   uint64_t z = seed * 0x9e3779b97f4a7c15ull + 1;

@@ -162,7 +162,7 @@ torch.npu.synchronize()
         self.assertRegex(first[2], r'did not come within 1 s \(HCCL_CONNECT_TIMEOUT\): 1')
 
     def test_dtypes_that_a_chip_does_not_reduce(self):
-        # Without the queue, whose thread may report the error of a call after the next synchronize().
+        # Turns the queue off: its thread may report the error of a call after the next synchronize().
         self.check_fails("dist.all_reduce(torch.ones(2, dtype=torch.int16).npu()); torch.npu.synchronize()", 2, 'Ascend910A has no sum of int16', SIM_CANN_SOC='910A', TASK_QUEUE_ENABLE='0')
         self.check_fails("dist.all_reduce(torch.ones(2, dtype=torch.bfloat16).npu()); torch.npu.synchronize()", 2, 'Ascend910A has no bfloat16', SIM_CANN_SOC='910A', TASK_QUEUE_ENABLE='0')
 

@@ -61,7 +61,7 @@ class Operators(unittest.TestCase):
     def check(self, function, *tensors, tolerance=None, name=''):
         """function(tensors) on the CPU and on the NPU; False if the CPU cannot compute it. Inputs that it changes are compared too."""
         here = [t.clone() if isinstance(t, torch.Tensor) else t for t in tensors]
-        # A copy to the device keeps values and the layout: the base of a view is copied, and the view is made there.
+        # Copies to the device with the same values and layout: the base of a view is copied, and the view is made there.
         there = [torch.as_strided(self.base(t).npu(), t.size(), t.stride(), t.storage_offset()) if isinstance(t, torch.Tensor) else t for t in tensors]
         try:
             expected = function(*here)
@@ -77,7 +77,7 @@ class Operators(unittest.TestCase):
             have = have.cpu()
             self.assertEqual(want.shape, have.shape, name)
             if want.dtype != have.dtype and not all(t.is_floating_point() for t in here if isinstance(t, torch.Tensor)):
-                return False  # torch_npu has its own dtypes for some results of integers
+                return False  # torch_npu has other dtypes for some results of integers
             self.assertEqual(want.dtype, have.dtype, name)
             limit = tolerance or TOLERANCE.get(str(want.dtype)[6:], 0)
             torch.testing.assert_close(have, want, rtol=limit, atol=limit, equal_nan=True, msg=lambda m: f'{name}: {m}')
@@ -417,7 +417,7 @@ class Operators(unittest.TestCase):
         self.assertEqual(sorted(NOT_CALLED - exported()) + sorted(NOT_CALLED & called()), [])
 
 
-# torch_npu asks whether the first is there, and then calls aclnnLogSigmoidForward.
+# torch_npu only asks whether the first exists, and then calls aclnnLogSigmoidForward.
 NOT_CALLED = {'aclnnLogSigmoid'}
 
 

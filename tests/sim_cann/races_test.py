@@ -13,7 +13,7 @@ END = '''
 torch.npu.synchronize()
 print('end')
 '''
-# A program, the line of it that orders its accesses, and the report without that line.
+# Cases: a program, its line that orders the accesses, and the report without that line.
 WAITS = {
     'a read of what another stream writes': ('''
 with torch.npu.stream(side): x.fill_(2)
@@ -69,7 +69,7 @@ del x
 x = torch.ones(1024, device='npu')
 ''', 'x.record_stream(side)', 'aclnnAdds reads .*, and aclnnInplaceOne writes .* which does not wait for it; .*record_stream'),
 }
-# Programs without a fault in which streams use the same memory.
+# Programs without a race, in which streams use the same memory.
 OTHERS = {
     'columns of one tensor': '''
 z = torch.zeros(64, 64, device='npu')

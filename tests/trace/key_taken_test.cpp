@@ -1,4 +1,5 @@
-// Before any other test of this program: ctest runs each file in a process of its own, doctest the files in the order of their names.
+// Must run before any other test of this program. ctest runs each file in a process of its own; doctest runs the files in the order of
+// their names.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>
@@ -44,5 +45,5 @@ TEST_CASE("a dispatch key that another library has taken is an Error that names 
   }
   const npu_train::detail::OpModeGuard guard(mode);
   CHECK((x + x).equal(at::full({2}, 2.0)));
-  CHECK(mode.calls == 3);  // full, add, equal
+  CHECK(mode.calls == 3);  // counts full, add and equal
 }

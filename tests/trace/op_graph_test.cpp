@@ -17,7 +17,7 @@ using namespace npu_train::detail;
 
 namespace {
 
-// A declared layer, as nn/layer_scope.hpp makes it.
+// Declares a layer as nn/layer_scope.hpp does.
 struct Layer : RecordedOp {
   explicit Layer(const std::string& name)
       : RecordedOp(
@@ -40,7 +40,7 @@ TEST_CASE("operators with their options, who gives each value and who reads it")
   CHECK(linear.name() == "linear");
   CHECK(linear.reads.size() == 2);
   CHECK(linear.tensor(1));
-  CHECK_FALSE(linear.tensor(2));  // there is no bias
+  CHECK_FALSE(linear.tensor(2));  // it has no bias
   CHECK(softmax.args[1].toInt() == 1);
   CHECK(softmax.reads == linear.gives);
   const auto& values = graph.values();
@@ -51,7 +51,7 @@ TEST_CASE("operators with their options, who gives each value and who reads it")
   CHECK(graph.is_result(softmax.gives[0]));
   CHECK_FALSE(graph.is_result(linear.gives[0]));
   CHECK(graph.only_reader(0) == 1);
-  CHECK(graph.only_reader(1) == -1);  // the caller reads it
+  CHECK(graph.only_reader(1) == -1);  // -1, because the caller reads it, too
   CHECK(graph.position(1, 0) == 0);
   CHECK(graph.position(0, 1) == -1);
 }
@@ -71,7 +71,7 @@ TEST_CASE("a tensor that is changed in place holds one value after the other, an
   CHECK(graph.values()[relu.gives[0]].storage == graph.values()[neg.gives[0]].storage);
   CHECK((add.reads == std::vector<size_t>{relu.gives[0], relu.gives[0]}));
   CHECK(graph.only_reader(0) == 1);
-  CHECK(graph.only_reader(1) == -1);  // it reads it twice
+  CHECK(graph.only_reader(1) == -1);  // -1, because the operator reads it twice
 }
 
 TEST_CASE("views are aliases and no readers of the memory; tensors of lists are read") {
@@ -103,7 +103,7 @@ TEST_CASE("an operator gives several values, in the order of its outputs and of 
   CHECK_FALSE(graph.is_result(topk.gives[0]));
   CHECK((neg.reads == std::vector<size_t>{chunk.gives[0]}));
   CHECK((add.reads == std::vector<size_t>{chunk.gives[1], neg.gives[0]}));
-  CHECK(graph.only_reader(0) == -1);  // no link of a chain, although one operator reads it
+  CHECK(graph.only_reader(0) == -1);  // -1, although one operator reads it: not a link of a chain
   CHECK(graph.position(1, 0) == -1);
   CHECK(graph.position(2, 1) == -1);
 }
@@ -121,7 +121,7 @@ TEST_CASE("a network with two outputs: results have their order and names, and o
   CHECK(graph.results()[0].tensor.equal(at::softmax(at::linear(x, w), 1)));
   CHECK(graph.results()[1].name == "features");
   CHECK(graph.results()[1].value == graph.ops()[0].gives[0]);
-  CHECK(graph.only_reader(0) == -1);  // the caller reads it as well
+  CHECK(graph.only_reader(0) == -1);  // -1, because the caller reads it, too
 }
 
 TEST_CASE("an input that is returned is a value from outside and a result, once for each time") {

@@ -46,7 +46,7 @@ TEST_CASE("operators come in order with the parameter that identifies their laye
   const auto has_op = [&](const std::string& name) { return std::find(every.begin(), every.end(), name) != every.end(); };
   CHECK(has_op("relu"));
   CHECK(has_op("mean"));
-  CHECK_FALSE(has_op("convolution"));  // inside conv2d
+  CHECK_FALSE(has_op("convolution"));  // not reported, because it runs inside conv2d
   at::autocast::set_autocast_enabled(at::kCPU, true);
   const auto cast = seen_in(net, false);
   at::autocast::set_autocast_enabled(at::kCPU, false);

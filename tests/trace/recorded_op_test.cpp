@@ -30,5 +30,5 @@ TEST_CASE("an operation without a dispatcher is shown with its inputs and output
     twice();
   }
   CHECK(made == 1);
-  CHECK((seen == std::vector<std::string>{"aten::linear"}));  // the product is a part of it
+  CHECK((seen == std::vector<std::string>{"aten::linear"}));  // without the product, which is a part of it
 }

@@ -13,8 +13,8 @@ using npu_train::detail::arguments_of, npu_train::detail::results_of;
 
 namespace {
 
-thread_local std::vector<std::pair<size_t, size_t>> counts;  // of arguments and results, by range
-thread_local std::vector<size_t> open_ranges;                // of `counts`, an operator inside the one that calls it
+thread_local std::vector<std::pair<size_t, size_t>> counts;  // numbers of arguments and results, by range
+thread_local std::vector<size_t> open_ranges;                // indices in `counts` of the ranges that are open
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   open_ranges.push_back(counts.size());
@@ -36,7 +36,7 @@ TEST_CASE("an operator has its own arguments and results, however it is called, 
   at::relu(x);
   const auto plain = counts;
   counts.clear();
-  torch::jit::Stack stack{x, 3, x};  // two values of the program below the argument
+  torch::jit::Stack stack{x, 3, x};  // two values of the program are below the argument
   c10::Dispatcher::singleton().findSchemaOrThrow("aten::relu", "").callBoxed(&stack);
   const auto boxed = counts;
   counts.clear();

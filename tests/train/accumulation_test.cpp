@@ -1,4 +1,5 @@
-// A window of micro-batches against PyTorch's recipe: each loss divided by their number, scaled, and the scale of torch.amp.GradScaler.
+// A window of micro-batches, compared with PyTorch's recipe: each loss is divided by their number and scaled; the scale follows
+// torch.amp.GradScaler.
 #include "testing.hpp"
 
 #include <torch/nn.h>
@@ -20,7 +21,8 @@ namespace {
 
 constexpr int64_t kRows = 8;
 
-// The weight gradient of each micro-batch is 1.5 at most: a scale of 65536 is too much for fp16, a quarter of it is not.
+// A layer in which the weight gradient of each micro-batch is at most 1.5: with a scale of 65536 it overflows fp16, with a quarter of that
+// it does not.
 struct OneLayerImpl : torch::nn::Module {
   OneLayerImpl() {
     fc = register_module("fc", torch::nn::Linear(torch::nn::LinearOptions(6, 4).bias(false)));
@@ -87,7 +89,7 @@ WindowOutcome by_loop(const std::string& mode, int steps, int64_t micro_batches,
   return out;
 }
 
-// The gradient of a window in the loop, by the step of an SGD of rate 1, and in double precision: of the mean over all its samples.
+// The gradient of a window in the loop, read from a step of SGD with rate 1, and in double precision as the mean over all its samples.
 struct Window {
   std::vector<int64_t> rows;
   int64_t accumulate;
@@ -113,7 +115,7 @@ void check_gradient(const Window& w, const std::string& mode, double tolerance) 
   toy.optimizer = std::make_unique<Sgd>(toy.optimizer->parameters(), SgdOptions{.lr = 1, .momentum = 0});
   const auto before = copy_of(toy.optimizer->parameters());
   auto loop = toy.loop({.accumulate_grad_batches = w.accumulate, .gradient_clip_val = 1e6});
-  toy.task->set_training(false);  // BatchNorm would see other batches
+  toy.task->set_training(false);  // otherwise BatchNorm would see other batches
   const auto report = loop->train_step(window);
   REQUIRE(report.taken);
   CHECK(scalar_or(report.metrics, "loss", 0) == doctest::Approx(expected_loss.item<double>()).epsilon(tolerance));
@@ -125,14 +127,14 @@ void check_gradient(const Window& w, const std::string& mode, double tolerance) 
     CHECK((gradient - expected).abs().max().item<double>() < tolerance * expected.abs().max().item<double>() + 1e-6);
     square += expected.square().sum().item<double>();
   }
-  CHECK(report.grad_norm == doctest::Approx(std::sqrt(square)).epsilon(tolerance));  // what clipping sees is the window's mean
+  CHECK(report.grad_norm == doctest::Approx(std::sqrt(square)).epsilon(tolerance));  // clipping sees the mean over the window
 }
 
 }  // namespace
 
 TEST_CASE("accumulation: eight steps of four overflow no earlier than in PyTorch's recipe") {
   const auto expected = by_recipe(8, 4);
-  // the same loop in Python, by torch.amp.GradScaler of PyTorch 2.13, gives these
+  // The same loop in Python, with torch.amp.GradScaler of PyTorch 2.13, gives these values.
   CHECK(expected.taken == std::vector<bool>(8, true));
   CHECK(expected.scale == 262144);
   CHECK(expected.weight[0][0].item<double>() == doctest::Approx(0.00119736325).epsilon(1e-4));
@@ -146,7 +148,7 @@ TEST_CASE("accumulation: eight steps of four overflow no earlier than in PyTorch
       CHECK(got.scale == expected.scale);
       CHECK(at::allclose(got.weight, expected.weight, 1e-3, 1e-6));  // gradients are rounded to fp16, by up to 2^-11
     }
-  const auto alone = by_loop("16-mixed", 8, 1);  // without accumulation the same gradients do overflow, there too
+  const auto alone = by_loop("16-mixed", 8, 1);  // without accumulation the same gradients overflow, also in PyTorch
   CHECK(alone.taken == std::vector<bool>{false, true, true, true, true, false, true, true});
   CHECK(alone.scale == 32768);
 }
@@ -176,15 +178,16 @@ TEST_CASE("accumulation: even, uneven and partial windows give the mean over the
     for (const auto& w : std::vector<Window>{{{8, 8, 8, 8}, 4},
                                              {{8, 8, 8}, 3},
                                              {{8, 3, 8, 5}, 4},
-                                             {{8, 8}, 3},  // the last window of an epoch
-                                             {{5}, 3},     // its last batch
+                                             {{8, 8}, 3},  // like the last window of an epoch
+                                             {{5}, 3},     // also with a single short batch
                                              {{5}, 1},
-                                             {{2, 11}, 1}})  // of a program that owns its loop
+                                             {{2, 11}, 1}})  // from a program that owns its loop
       check_gradient(w, mode, tolerance);
 }
 
 TEST_CASE("accumulation: a partial window is scaled as a full one in every loop") {
-  // PyTorch divides by the number of a full window: so does the last, shorter one, and a fit() and a loop of one's own agree bit for bit
+  // PyTorch divides by the number of micro-batches in a full window. So does the last, shorter window here, and a fit() and a custom loop
+  // agree bit for bit.
   const auto taken = [](std::vector<Batch> window, int64_t accumulate) {
     const auto& device = device_under_test();
     Toy toy;

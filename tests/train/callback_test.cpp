@@ -30,7 +30,7 @@ struct Notes final : Callback {
 
 namespace {
 
-/// Lowers the rate once, after so many epochs, and remembers what it saw.
+/// Lowers the rate once, after a number of epochs, and records what it has seen.
 struct Patient final : Callback {
   std::string name() const override { return "patient"; }
   State state() const override {
@@ -155,7 +155,7 @@ TEST_CASE("callbacks are notified once of each checkpoint that is written while 
   loop->add_callback(paths);
   const auto result = loop->fit();
   CHECK(paths->ended);
-  CHECK(paths->steps == std::vector<int64_t>{2, 4, 5, 6, 8, 10, 10});  // the last one again, with its validation's score
+  CHECK(paths->steps == std::vector<int64_t>{2, 4, 5, 6, 8, 10, 10});  // the last checkpoint again, with the score of its validation
   CHECK(read_checkpoint_meta(result.last_checkpoint).global_step == 10);
 }
 
@@ -199,6 +199,6 @@ TEST_CASE("an exception of a callback ends fit as an Error, and the loop can con
   loop->add_callback(std::make_shared<Bad>());
   const auto e = error_of([&] { loop->fit(); });
   CHECK(std::string(e.what()) == "[Callback] mine");
-  CHECK(e.kind() == ErrorKind::Usage);  // and not a defect of the library
+  CHECK(e.kind() == ErrorKind::Usage);  // not Internal, which would mean a defect of the library
   CHECK(loop->fit().history.size() == 1);
 }

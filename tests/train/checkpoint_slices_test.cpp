@@ -22,13 +22,13 @@ constexpr int kRanks = 3;
 
 at::Tensor counted(at::IntArrayRef sizes) { return torch::arange(c10::multiply_integers(sizes), torch::kFloat).reshape(sizes); }
 
-// A convolution's weight with channels last in memory, and a bias.
+// Returns a convolution's weight, with channels last in memory, and a bias.
 ParameterSet conv_parameters() {
   return ParameterSet({{.name = "conv.weight", .value = counted({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast)},
                        {.name = "conv.bias", .value = counted({5})}});
 }
 
-// The slices of parameters that `rank` of `ranks` has: the last one has the rest.
+// Returns the slices of parameters that `rank` of `ranks` has; the last rank gets the rest.
 ParameterSet own_slices(const ParameterSet& all, int rank, int ranks) {
   ParameterSet out;
   for (const auto& p : all) {
@@ -71,7 +71,7 @@ void check_joined(const RunState& state) {
   CHECK(torch::equal(state.at("model").tensors.at("conv.bias"), counted({5})));
 }
 
-// The manifest of a checkpoint after `change` of its entries of tensors, with a valid checksum.
+// Rewrites the manifest of a checkpoint with `change` applied to its entries of tensors, and a valid checksum.
 void change_tensors(const std::string& path, const std::function<void(Json& entry)>& change) {
   const auto manifest = load_json(path + "/manifest.json");
   Json changed = Json::object(), tensors = Json::array();
@@ -207,7 +207,7 @@ TEST_CASE("a checkpoint that ranks write together, at once or while training con
                  async);
       CHECK(save.under_way());
       if (async)
-        for (auto& [name, slice] : slices["optimizer"]) slice.value.zero_();  // the next step
+        for (auto& [name, slice] : slices["optimizer"]) slice.value.zero_();  // as the next step would do
       if (const auto folder = save.finish()) folder->commit({});
       CHECK_FALSE(save.under_way());
     });
@@ -223,7 +223,7 @@ TEST_CASE("if one rank cannot write its part, every rank reports it and nothing 
     const auto strategy = make_rank(exchange, rank, /*sharded=*/false);
     npu_train::detail::SharedSave save(strategy->ranks());
     auto slices = state_slices(own_slices(conv_parameters(), rank, kRanks));
-    if (rank == 1) slices["optimizer"].begin()->second.value = torch::zeros({16}, torch::kComplexFloat);  // no dtype of safetensors
+    if (rank == 1) slices["optimizer"].begin()->second.value = torch::zeros({16}, torch::kComplexFloat);  // safetensors has no such dtype
     save.begin(rank == 0 ? std::make_unique<CheckpointFolder>((dir / "c").string()) : nullptr, {}, slices, {}, /*async=*/true);
     told[static_cast<size_t>(rank)] = error_of([&] { save.finish(); }).what();
   });

@@ -98,7 +98,7 @@ TEST_CASE("auto ignores damaged checkpoints and takes the newest complete one") 
   const auto second = save(store, 20, 2);
   const auto third = save(store, 30, 3);
   std::ofstream(fs::path(third) / "state.json") << "{}";
-  fs::create_directory(dir / "c/epoch=009-step=99");  // without a manifest, as a killed writer of another tool leaves it
+  fs::create_directory(dir / "c/epoch=009-step=99");  // without a manifest, as another tool leaves it when it is killed
   CHECK(store.resolve("auto") == second);
   fs::remove(fs::path(second) / "manifest.json");
   CHECK(step_of(store.resolve("auto")) == 10);
@@ -108,12 +108,12 @@ TEST_CASE("auto is the one that was written last, also after the run went back t
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
   for (const int step : {10, 20, 30}) save(store, step, 50.0);
-  const auto after = save(store, 15, 40.0);  // from 10 on, another way
+  const auto after = save(store, 15, 40.0);  // continued from 10 in another way
   CHECK(store.last() == after);
   CHECK(store.resolve("auto") == after);
   CHECK(store.newest_valid() == after);
   fs::remove(fs::path(after) / "state.json");
-  CHECK(step_of(store.resolve("auto")) == 30);  // damaged: the newest of the rest
+  CHECK(step_of(store.resolve("auto")) == 30);  // `after` is damaged, so the newest of the others
 }
 
 TEST_CASE("auto is the one that was written last, also when the process died before it moved the links") {
@@ -149,11 +149,11 @@ TEST_CASE("auto passes over a checkpoint whose order of saving was changed, or t
   const auto first = save(store, 10, 1);
   const auto second = save(store, 20, 2);
   const auto third = save(store, 30, 3);
-  replace_in(fs::path(first) / "manifest.json", "\"serial\": 1", "\"serial\": 9");  // one bit: it would be the newest
+  replace_in(fs::path(first) / "manifest.json", "\"serial\": 1", "\"serial\": 9");  // with this changed bit it would be the newest
   CHECK(store.resolve("auto") == third);
   replace_in(fs::path(third) / "manifest.json", "\"name\": \"state.json\"", "\"name\": \"other.json\"");
   CHECK(store.resolve("auto") == second);
-  CHECK(read_checkpoint_meta(save(store, 40, 4)).serial == 3);  // after the known ones
+  CHECK(read_checkpoint_meta(save(store, 40, 4)).serial == 3);  // the known serials go up to 2
 }
 
 TEST_CASE("the largest serial of a manifest without a checksum is counted on from") {
@@ -190,7 +190,7 @@ TEST_CASE("what killed processes left is removed, and nothing else") {
   CHECK(store.remove_leftovers() == 0);
   fs::create_directory(dir / "c/.epoch=000-step=20.tmp-abcdef-1-0");
   fs::create_directory_symlink("epoch=000-step=20", dir / "c/.last.tmp-abcdef-1-1");
-  fs::create_directory_symlink("epoch=000-step=20", dir / "c/.best.4711");  // as older versions named them
+  fs::create_directory_symlink("epoch=000-step=20", dir / "c/.best.4711");  // older versions used such a name
   std::ofstream(dir / "c/.last.bak") << "x";
   std::ofstream(dir / "c/notes.txt") << "x";
   CHECK(store.remove_leftovers() == 3);
@@ -252,15 +252,15 @@ TEST_CASE("a save while training continues has the state of its call") {
     state["model"].tensors["w"] = weight;
     state["model"].tensors["strided"] = at::ones({2, 8, 4, 4}).mul(step).contiguous(at::MemoryFormat::ChannelsLast);
     store.save_later(state, at_step(step), ConfigNode::map());
-    weight.add_(1);  // the next step
+    weight.add_(1);  // as the next step would do
     const auto path = store.finish();
     const auto read = load_checkpoint(path);
     CHECK(at::equal(read.at("model").tensors.at("w"), at::full({1000, 100}, static_cast<double>(step))));
     CHECK(at::equal(read.at("model").tensors.at("strided"), at::full({2, 8, 4, 4}, static_cast<double>(step))));
     CHECK(store.last() == path);
-    CHECK(store.finish().empty());  // reported once
+    CHECK(store.finish().empty());  // reported only once
   }
-  // Another model: nothing of the copy before is left.
+  // Saves another model: nothing of the previous copy may remain.
   auto other = state_of(9);
   other["model"].tensors["w"] = at::zeros({3}, at::kLong);
   store.save_later(other, at_step(9), ConfigNode::map());

@@ -156,7 +156,7 @@ TEST_CASE("a manifest of which any bit changed is refused") {
 
 namespace {
 
-/// The manifest of a checkpoint as version 1 of the format had it, with some members changed.
+/// Writes the manifest of a checkpoint in format 1, with some members changed.
 void write_format_1(const std::string& path, const std::vector<std::pair<std::string, Json>>& changes) {
   const auto file = fs::path(path) / "manifest.json";
   const auto written = load_json(file);
@@ -230,7 +230,7 @@ TEST_CASE("a full disk leaves the older checkpoint intact") {
   const auto path = saved(dir);
   auto big = example();
   big["model"].tensors["big"] = torch::zeros({1 << 20});
-  // a limit on file sizes makes write() fail as a full disk does
+  // Sets a limit on file sizes, so that write() fails as on a full disk.
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, SIG_IGN);

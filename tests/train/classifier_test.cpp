@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// A task whose logits are given.
+/// A model that returns given logits.
 struct Given : torch::nn::Module {
   at::Tensor logits;
   at::Tensor forward(at::Tensor) { return logits; }
@@ -36,8 +36,8 @@ TEST_CASE("loss and accuracies of known logits") {
   const auto [output, sums] = run(logits, targets(torch::tensor({0, 4, 0})));
   CHECK(output.loss.item<double>() == doctest::Approx(torch::cross_entropy_loss(logits, torch::tensor({0, 4, 0})).item<double>()));
   CHECK(output.weight == 3);
-  CHECK(sums[0].item<double>() == 100);  // only the first is right
-  CHECK(sums[1].item<double>() == 100);  // the target of the second has rank 6, that of the third 7
+  CHECK(sums[0].item<double>() == 100);  // only the first sample is right
+  CHECK(sums[1].item<double>() == 100);  // the target of the second sample has rank 6, that of the third 7
   const auto [output2, sums2] = run(logits, targets(torch::tensor({0, 3, 6})));
   CHECK(sums2[0].item<double>() == 200);
   CHECK(sums2[1].item<double>() == 300);

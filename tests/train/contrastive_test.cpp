@@ -10,7 +10,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Features that are given.
+// A model that returns given features.
 struct GivenFeatures : torch::nn::Module {
   at::Tensor images, texts, scale = torch::tensor(10.0f);
   Outputs forward(const Batch&) {
@@ -53,7 +53,7 @@ TEST_CASE("recalls: the share of the images whose text is among the most similar
   auto net = std::make_shared<GivenFeatures>();
   const auto task = contrastive(as_model(net));
   CHECK(task->metric_names() == std::vector<std::string>{"text_recall1", "text_recall5", "image_recall1", "image_recall5"});
-  // Image i is text i, but the texts of images 0 and 1 are exchanged, and all images are a little like text 7.
+  // Image i equals text i, but the texts of images 0 and 1 are exchanged, and all images are slightly similar to text 7.
   const auto like = torch::eye(8);
   net->images = like.clone();
   net->texts = like.index_select(0, torch::tensor({1, 0, 2, 3, 4, 5, 6, 7}));
@@ -61,17 +61,17 @@ TEST_CASE("recalls: the share of the images whose text is among the most similar
   const auto output = task->training_step(batch);
   CHECK(metric(task, output, batch, 0) == 600);
   CHECK(metric(task, output, batch, 2) == 600);
-  CHECK(metric(task, output, batch, 1) == 600);  // ties count against: all others are equally unlike
+  CHECK(metric(task, output, batch, 1) == 600);  // ties count against it: all others are equally dissimilar
   net->texts = torch::ones({8, 8});
   const auto equal = task->training_step(batch);
   CHECK(metric(task, equal, batch, 0) == 0);
-  // Text i is most like image 0, then like image i.
+  // Text i is most similar to image 0, and then to image i.
   net->texts = like * 0.5;
   net->texts.select(1, 0).fill_(1);
   const auto first = task->training_step(batch);
   CHECK(metric(task, first, batch, 2) == 100);
   CHECK(metric(task, first, batch, 3) == 800);
-  CHECK(metric(task, first, batch, 0) == 700);  // image 0 is equally like all texts
+  CHECK(metric(task, first, batch, 0) == 700);  // image 0 is equally similar to all texts
 }
 
 TEST_CASE("across ranks the loss is that of all pairs, and the metrics are of one's own") {

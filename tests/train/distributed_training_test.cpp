@@ -1,4 +1,4 @@
-// A loop of one's own on several ranks, which are threads, against one that accumulates the micro-batches of all.
+// A custom loop on several ranks, which are threads, compared with a loop in one process that accumulates the micro-batches of all.
 #include "npu_train/train/distributed_training.hpp"
 
 #include "testing.hpp"
@@ -17,7 +17,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// With a norm whose buffers belong to the model.
+// Returns a network with a norm, whose buffers belong to the model.
 torch::nn::Sequential own_net(double shift = 0) {
   torch::nn::Sequential net(torch::nn::Linear(6, 40), torch::nn::Tanh(), torch::nn::Linear(40, 3));
   const at::NoGradGuard no_grad;
@@ -44,7 +44,7 @@ struct OwnLoop {
                   .loss_scale = scaled ? std::make_optional(LossScaleOptions{.init_scale = 1024}) : std::nullopt,
                   .units = strategy == "zero3" ? kOwnUnits : std::vector<ParameterUnit>{}}) {}
 
-  // Micro-batch `number` of a step. One element of one parameter overflows in the second step.
+  // Returns the loss of micro-batch `number` of a step. In the second step, one element of one parameter overflows.
   at::Tensor loss(int64_t step, int64_t number, int64_t all) {
     auto x = (torch::arange(24, at::kFloat) * 0.1 + static_cast<float>(7 * step + number)).cos().view({4, 6});
     const auto unit = [&](size_t index, size_t layer, const at::Tensor& in) {
@@ -58,7 +58,7 @@ struct OwnLoop {
     return out;
   }
 
-  // Of the micro-batches `numbers` of `all`.
+  // Runs a step with the micro-batches `numbers` of `all`.
   bool step(int64_t step, const std::vector<int64_t>& numbers, int64_t all) {
     training.begin_window(static_cast<int64_t>(numbers.size()));
     for (const auto number : numbers) training.backward(loss(step, number, all));
@@ -83,7 +83,7 @@ struct OwnLoop {
 
 std::shared_ptr<ProcessGroup> alone() { return std::make_shared<InProcessGroup>(std::make_shared<Network>(1), 0); }
 
-// The numbers of the micro-batches of a rank.
+// Returns the numbers of the micro-batches of a rank.
 std::vector<int64_t> numbers_of(int rank, int ranks, int64_t all) {
   std::vector<int64_t> out;
   for (int64_t k = rank; k < all; k += ranks) out.push_back(k);
@@ -97,7 +97,7 @@ void check_equal_weights(const std::vector<at::Tensor>& a, const std::vector<at:
 
 constexpr int64_t kOwnMicroBatches = 6, kOwnSteps = 4;
 
-// Weights after all steps of one process.
+// Returns the weights after all steps in one process.
 std::vector<at::Tensor> weights_of_one(bool scaled, std::vector<bool>& taken) {
   OwnLoop one(own_net(), alone(), "ddp", scaled);
   for (int64_t step = 0; step < kOwnSteps; ++step) taken.push_back(one.step(step, numbers_of(0, 1, kOwnMicroBatches), kOwnMicroBatches));
@@ -117,7 +117,7 @@ TEST_CASE("an own loop: every strategy has the bits of one process, and an overf
       CAPTURE(strategy);
       const auto network = std::make_shared<Network>(ranks);
       std::vector<torch::nn::Sequential> nets;
-      for (int r = 0; r < ranks; ++r) nets.push_back(own_net(r));  // other weights, which those of rank 0 replace
+      for (int r = 0; r < ranks; ++r) nets.push_back(own_net(r));  // the weights differ, and those of rank 0 replace them
       on_ranks(network->agreements, [&](int rank) {
         OwnLoop loop(nets[static_cast<size_t>(rank)], std::make_shared<InProcessGroup>(network, rank), strategy, /*scaled=*/true);
         std::vector<bool> taken;
@@ -153,7 +153,7 @@ TEST_CASE("an own loop saves in one call, and another strategy and number of ran
     on_ranks(network->agreements, [&](int rank) {
       OwnLoop loop(nets[static_cast<size_t>(rank)], std::make_shared<InProcessGroup>(network, rank), team.strategy, /*scaled=*/true);
       if (step > 0) loop.training.load(path);
-      CHECK(loop.training.global_step() == (step < 2 ? step : step - 1));  // the second one is skipped
+      CHECK(loop.training.global_step() == (step < 2 ? step : step - 1));  // the second step is skipped
       loop.step(step, numbers_of(rank, team.ranks, kOwnMicroBatches), kOwnMicroBatches);
       loop.training.save(path);
       if (step + 1 == kOwnSteps) check_equal_weights(loop.weights(), expected);

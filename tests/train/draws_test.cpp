@@ -1,4 +1,4 @@
-// Portable random numbers of a training: those of two ranks are the numbers of one process that runs the micro-batches of both.
+// Portable random numbers of a training: two ranks draw the numbers of one process that runs the micro-batches of both.
 #include "testing.hpp"
 
 #include <atomic>
@@ -19,7 +19,7 @@ constexpr uint64_t kDrawSeed = 21;
 
 using DrawnNumbers = std::vector<std::vector<float>>;
 
-/// Keeps what it draws in each step.
+/// Records what it draws in each step.
 class DrawingTask final : public Task {
  public:
   StepOutput training_step(const ForwardContext& context) override {
@@ -41,7 +41,7 @@ class DrawingTask final : public Task {
   void to(c10::Device) override {}
 
   DrawnNumbers drawn;
-  int fails = -1;  // after that many steps
+  int fails = -1;  // number of steps after which it fails
 
  private:
   void draw() {
@@ -51,7 +51,7 @@ class DrawingTask final : public Task {
   at::Tensor w_ = at::ones({1}).set_requires_grad(true);
 };
 
-/// Such a task, with all that its steps need.
+/// Such a task, with everything that its steps need.
 struct Drawing {
   explicit Drawing(std::shared_ptr<Strategy> ranks = std::make_shared<SingleDeviceStrategy>()) : strategy(std::move(ranks)) {
     strategy->setup(task.parameters());
@@ -82,12 +82,12 @@ DrawnNumbers of_one_process(size_t windows, size_t micro_batches) {
 }
 
 struct TrainedRank {
-  std::vector<uint64_t> weights;  // after each window
+  std::vector<uint64_t> weights;  // digests of the weights after each window
   std::vector<at::Tensor> packed;
   std::vector<bool> taken;
 };
 
-/// Windows with one micro-batch for each of two ranks; the input of one overflows fp16.
+/// Returns windows with one micro-batch for each of two ranks; the input of one micro-batch overflows fp16.
 std::vector<std::vector<Batch>> windows_of_two() {
   std::vector<std::vector<Batch>> out;
   for (uint64_t w = 0; w < 5; ++w) out.push_back({toy_batch(8, 10 * w), toy_batch(5, 10 * w + 1)});

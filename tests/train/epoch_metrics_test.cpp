@@ -10,7 +10,7 @@ using namespace npu_train;
 
 namespace {
 
-// Of `from`, the percentage of the rows whose partner is among the k most similar rows of `to`, by sorting.
+// Returns the percentage of the rows of `from` whose partner is among the k most similar rows of `to`, computed by sorting.
 double share_found(const at::Tensor& from, const at::Tensor& to, int64_t k) {
   const auto order = torch::matmul(from, to.t()).argsort(1, /*descending=*/true);
   const auto own = torch::arange(from.size(0)).unsqueeze(1);
@@ -25,7 +25,7 @@ TEST_CASE("recalls over all pairs are those of a sort, however the pairs are div
   const auto* metrics = dynamic_cast<const EpochMetrics*>(task.get());
   REQUIRE(metrics != nullptr);
   CHECK(metrics->epoch_metric_names() == task->metric_names());
-  constexpr int64_t kPairs = 700;  // several blocks
+  constexpr int64_t kPairs = 700;  // needs several blocks
   const auto images = torch::randn({kPairs, 8}), texts = images + 0.7 * torch::randn({kPairs, 8});
   const auto rows = torch::cat({images, texts}, 1);
   const std::vector<double> expected = {share_found(images, texts, 1), share_found(images, texts, 5), share_found(texts, images, 1),

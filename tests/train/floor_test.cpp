@@ -1,4 +1,4 @@
-// The end of a run whose loss scale can fall no further.
+// The end of a run whose loss scale cannot fall further.
 #include "testing.hpp"
 
 #include "npu_train/train/loop.hpp"
@@ -10,7 +10,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Images whose forward overflows with any loss scale.
+/// Replaces the images by such whose forward overflows with any loss scale.
 void overflow_always(Toy& toy) {
   torch::manual_seed(3);
   toy.train = std::make_shared<TensorDataset>(torch::randn({400, 6}) * 1e7, torch::zeros({400}, torch::kLong), 4);
@@ -62,7 +62,7 @@ TEST_CASE("the run ends at the overflow that is one too many, and names it") {
   struct HugeAtFirst final : Dataset {
     int64_t size() const override { return 80; }
     Sample get(int64_t index) const override {
-      const double factor = calls++ < 24 ? 1e7 : 1;  // three batches
+      const double factor = calls++ < 24 ? 1e7 : 1;  // overflows in three batches
       return {{{"input", at::arange(6, at::kFloat) * factor}, {"target", at::scalar_tensor(index % 4, at::kLong)}}, index};
     }
     mutable int calls = 0;
@@ -94,5 +94,5 @@ TEST_CASE("hysteresis puts off the floor, not the end") {
   std::vector<OverflowReport> reports;
   CHECK(end_of({.init_scale = 4, .hysteresis = 6}, 5, &reports).kind() == ErrorKind::Diverged);
   REQUIRE(reports.size() == 1);
-  CHECK(reports[0].skip_streak >= 7);  // five do not suffice: 5 leave the scale alone, the 6th and 7th bring it to 1
+  CHECK(reports[0].skip_streak >= 7);  // five are not enough: the first 5 keep the scale, the 6th and 7th bring it to 1
 }

@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// A task whose logits are given.
+/// A model that returns given logits.
 struct GivenLogits : torch::nn::Module {
   at::Tensor logits;
   at::Tensor forward(at::Tensor) { return logits; }
@@ -32,7 +32,7 @@ TEST_CASE("loss, weight and accuracy are of the tokens that count") {
   const auto logits = torch::randn({2, 3, 5});
   logits[0][0][1] = 9, logits[1][2][4] = 9;
   const auto target = torch::tensor({{1, -100, 0}, {-100, -100, 4}});
-  logits[0][2][3] = 9;  // so target 0 is wrong
+  logits[0][2][3] = 9;  // makes target 0 wrong
   const auto task = given(logits);
   auto batch = next_tokens(target);
   const auto output = task->training_step(batch);
@@ -40,7 +40,7 @@ TEST_CASE("loss, weight and accuracy are of the tokens that count") {
   const auto each = torch::log_softmax(logits, 2);
   CHECK(output.loss.item<double>() == doctest::Approx(-(each[0][0][1] + each[0][2][0] + each[1][2][4]).item<double>() / 3));
   CHECK(task->metric_names() == std::vector<std::string>{"acc"});
-  CHECK(at::equal(task->metric_sums(output, batch), torch::tensor({{200.F}, {3.F}})));  // two of three tokens
+  CHECK(at::equal(task->metric_sums(output, batch), torch::tensor({{200.F}, {3.F}})));  // two of three tokens are right
 
   batch.set("mask", torch::tensor({1., 0.}));
   const auto masked = task->training_step(batch);

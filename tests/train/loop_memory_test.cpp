@@ -1,4 +1,4 @@
-// trainer.on_oom, and what a report of the end of memory is made from.
+// trainer.on_oom, and the data for a report when memory runs out.
 #include "testing.hpp"
 
 #include "npu_train/train/loop.hpp"
@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// A task around another, for what differs at sizes above `most`.
+// Wraps another task, for behaviour that differs at sizes above `most`.
 class Around : public Task {
  public:
   Around(std::shared_ptr<Task> task, int64_t most) : task_(std::move(task)), most_(most) {}
@@ -30,7 +30,7 @@ class Around : public Task {
   int64_t most_;
 };
 
-// Runs out of memory at the end of a forward with more than `most` samples: statistics and random numbers have moved by then.
+// Runs out of memory at the end of a forward with more than `most` samples: statistics and random numbers have changed by then.
 class Narrow final : public Around {
  public:
   using Around::Around;
@@ -52,7 +52,7 @@ std::vector<uint64_t> everything(const Toy& toy, const TrainLoop& loop) {
   return out;
 }
 
-// Has no memory for validations and predictions of more than `most` samples.
+// Has too little memory for validations and predictions of more than `most` samples.
 class NarrowForward final : public Around {
  public:
   using Around::Around;
@@ -144,7 +144,7 @@ TEST_CASE("where one sample does not fit the run ends, and nothing of the window
   for (const auto& p : toy.task->parameters()) CHECK_FALSE(p.value.grad().defined());
   const auto failed = loop->take_failed_window();
   REQUIRE(failed);
-  CHECK(failed->batches.size() == 4);  // of two: BatchNorm1d takes no single one, and its complaint is not what ended the run
+  CHECK(failed->batches.size() == 4);  // two samples each: BatchNorm1d rejects a single one, and that error did not end the run
   CHECK(loop->micro_batch_limit() == 0);
   CHECK((failed->phase == Phase::Forward));
   CHECK_FALSE(loop->take_failed_window());

@@ -1,4 +1,4 @@
-// The order in which the parts of the loop act, as src/train/loop_jobs.hpp and docs/rooms/train.md have it.
+// The order in which the jobs of the loop act, as in src/train/loop_jobs.hpp and docs/rooms/train.md.
 #include "testing.hpp"
 
 #include <cmath>
@@ -15,7 +15,7 @@ double saved(const RunState& state, const std::string& key) {
   return std::holds_alternative<double>(value) ? std::get<double>(value) : static_cast<double>(std::get<int64_t>(value));
 }
 
-/// What a callback sees of the other parts in its turn: a letter for the place, then those that have acted.
+/// Records which other parts have acted when its turn comes: a letter for the place, then those parts.
 struct Turn final : Callback {
   std::string text;
   int64_t steps = 0, epochs = 0;
@@ -34,7 +34,7 @@ struct Turn final : Callback {
   }
   void on_step_end(TrainLoop& loop, const StepReport& report) override {
     ++steps;
-    CHECK(saved(loop.state(), "epoch/samples") == 8 * (report.attempt % 5 + 1));  // the sums have it
+    CHECK(saved(loop.state(), "epoch/samples") == 8 * (report.attempt % 5 + 1));  // the sums include this step
   }
   void on_validation_end(TrainLoop& loop, const Scalars&) override { note(loop, "val:"); }
   void on_epoch_end(TrainLoop& loop, const EpochReport&) override {
@@ -109,7 +109,7 @@ TEST_CASE("the numbers of a step are reported before it is saved: each checkpoin
   loop->add_callback(steps);
   loop->fit();
   CHECK(steps->steps == 7);
-  CHECK(steps->checkpoints == 4);  // 2, 4, 6 and the end
+  CHECK(steps->checkpoints == 4);  // at steps 2, 4, 6 and the end
 }
 
 TEST_CASE("a step that diverged is reported, and then nothing of it is saved as a checkpoint") {
@@ -131,7 +131,7 @@ TEST_CASE("a step that diverged is reported, and then nothing of it is saved as 
   loop->add_callback(poisons);
   const auto e = error_of([&] { loop->fit(); });
   CHECK(e.kind() == ErrorKind::Diverged);
-  CHECK(has(e.what(), "the loss is nan at step 3"));  // the saving of that step would say: a parameter is not finite
+  CHECK(has(e.what(), "the loss is nan at step 3"));  // saving that step would instead report a parameter that is not finite
   CHECK(poisons->reported == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(store.last() == "");
 }

@@ -1,4 +1,4 @@
-// The state that a loop saves and resumes from: checkpoints, divergence, rollback.
+// The state that a loop saves and from which it resumes: checkpoints, divergence, rollback.
 #include "testing.hpp"
 
 #include "npu_train/train/loop.hpp"
@@ -13,7 +13,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Spoils the weights when epoch `at` begins, at most `times`.
+/// Spoils the weights when epoch `at` begins, at most `times` times.
 struct Poison final : Callback {
   Toy* toy = nullptr;
   int64_t at = 0;
@@ -34,7 +34,7 @@ struct Poison final : Callback {
 
 TEST_CASE("N steps, state, N steps equal 2N steps, bit for bit") {
   for (const char* mode : {"32-true", "16-mixed"}) {
-    for (const int64_t at : {3, 5, 7}) {  // inside an epoch, at its end, inside the next
+    for (const int64_t at : {3, 5, 7}) {  // inside an epoch, at its end, inside the next one
       CAPTURE(mode);
       CAPTURE(at);
       const auto options = [](int64_t steps) { return TrainerOptions{.max_epochs = -1, .max_steps = steps, .check_val_every_n_epoch = 0}; };
@@ -70,7 +70,7 @@ TEST_CASE("a checkpoint of another precision can be resumed") {
   Toy low("bf16-true");
   auto to = low.loop({.max_epochs = 2});
   to->load_state(snapshot(*from), {"scaler"});
-  CHECK(weights(low) == weights(full));  // masters are fp32 and equal
+  CHECK(weights(low) == weights(full));  // the masters are fp32 and equal
   CHECK(torch::equal(low.net->head->weight, full.net->head->weight.to(at::kBFloat16)));
   CHECK(to->fit().history.size() == 1);
 }
@@ -88,12 +88,12 @@ TEST_CASE("a checkpoint of any mixed or full precision can be resumed in any oth
       CAPTURE(to);
       Toy resumed(to, "adamw", 0, {.init_scale = 1024});
       auto after = resumed.loop({.max_epochs = 2});
-      after->load_state(load_checkpoint(store.last()));  // all of it
+      after->load_state(load_checkpoint(store.last()));  // loads all of it
       for (const auto& p : resumed.optimizer->parameters()) CHECK((p.value.scalar_type() == at::kFloat));
       CHECK(weights(resumed) == weights(saved));
       CHECK(digest(resumed.optimizer->state()) == digest(saved.optimizer->state()));
       CHECK(torch::equal(resumed.net->norm->running_mean, saved.net->norm->running_mean));
-      // a saved scale is restored; without one the initial scale stays
+      // A saved scale is restored; without one, the scale keeps its initial value.
       CHECK(resumed.precision->scale() == (to != "16-mixed" ? 1 : from == "16-mixed" ? 512 : 1024));
       CHECK(after->global_step() == before->global_step());
       const auto report = after->train_step({toy_batch()});
@@ -207,7 +207,7 @@ TEST_CASE("rollback gives up after the second, or when there is nothing to go ba
     CHECK(std::get<int64_t>(value("rollbacks")) == 0);
     CHECK(store.last() == "");
   }
-  CHECK_FALSE(poison->kept_early);  // only when there is no way back
+  CHECK_FALSE(poison->kept_early);  // kept only if the run cannot go back
   CHECK(std::filesystem::exists(broken));
 }
 

@@ -95,7 +95,7 @@ TEST_CASE("limits: steps, time, batches, request, fast_dev_run") {
 
 TEST_CASE("accumulation: the last window of an epoch may be partial") {
   Toy toy;
-  auto loop = toy.loop({.max_epochs = 1, .accumulate_grad_batches = 2});  // 5 batches
+  auto loop = toy.loop({.max_epochs = 1, .accumulate_grad_batches = 2});  // has 5 batches
   CHECK(loop->windows_per_epoch() == 3);
   const auto r = loop->fit();
   CHECK(r.global_step == 3);
@@ -125,12 +125,12 @@ TEST_CASE("validation data that cannot be read are found before the first step")
     return loop->global_step();
   };
   CHECK(fit(2) == 0);
-  CHECK(fit(0) == 5);  // without the check an epoch is lost
+  CHECK(fit(0) == 5);  // without the check, an epoch is lost
 }
 
 TEST_CASE("early stopping counts validations without improvement") {
   Toy toy;
-  toy.schedule = LrSchedule([](double) { return 0.0; }, true);  // nothing moves, so nothing improves
+  toy.schedule = LrSchedule([](double) { return 0.0; }, true);  // no weight changes, so nothing improves
   auto loop = toy.loop({.max_epochs = 50}, {}, nullptr, {.enabled = true, .monitor = "val/loss", .patience = 3, .min_delta = 1e3});
   const auto r = loop->fit();
   CHECK(r.reason == StopReason::EarlyStopping);
@@ -175,7 +175,7 @@ TEST_CASE("train_epoch and train_step serve a program that owns its loop") {
 }
 
 TEST_CASE("train_step over the loader's own batches gives the weights of fit, bit for bit") {
-  for (const int64_t k : {1, 2}) {  // 5 batches: with 2 of them in a window the last one is partial
+  for (const int64_t k : {1, 2}) {  // 5 batches, so with 2 in a window the last window is partial
     CAPTURE(k);
     Toy fitted, owned;
     auto fit = fitted.loop({.max_epochs = 1, .accumulate_grad_batches = k});
@@ -214,7 +214,7 @@ TEST_CASE("a program that owns its loop says which epoch it is") {
 
 TEST_CASE("the loss of an epoch is weighted as it was trained on") {
   Toy toy;
-  // losses 1, 2, 3 ... with weights 1, 2, 3 ...
+  // Returns losses 1, 2, 3 ... with weights 1, 2, 3 ...
   struct Counted final : Task {
     explicit Counted(Task& task) : inner(task) {}
     StepOutput training_step(const ForwardContext& context) override {
@@ -260,7 +260,7 @@ TEST_CASE("a task must give one number for each of its metrics, in training and 
     CHECK(has(e.what(), " 7 "));
     CHECK(has(e.what(), " " + given + " "));
   };
-  for (const int64_t given : {0, 3, 9}) {  // 0: an undefined tensor
+  for (const int64_t given : {0, 3, 9}) {  // 0 stands for an undefined tensor
     CAPTURE(given);
     miscounted.sums = given == 0 ? at::Tensor() : torch::ones({given});
     told(error_of([&] { loop.train_step({toy_batch()}); }), std::to_string(given));
@@ -291,7 +291,7 @@ TEST_CASE("train_epoch continues after a stop") {
 
 namespace {
 
-/// Requests a stop when the validation has run so many batches.
+/// Requests a stop when the validation has run a number of batches.
 struct StopsInValidation final : Task {
   StopsInValidation(std::shared_ptr<Task> task, int after_batches) : inner(std::move(task)), after(after_batches) {}
   StepOutput training_step(const ForwardContext& context) override { return inner->training_step(context); }
@@ -331,11 +331,11 @@ struct StoppedRun {
 TEST_CASE("a stop that is requested during a validation ends it, and the continued run repeats it from its start") {
   Toy whole;
   const auto wanted = whole.loop({.max_epochs = 2, .num_sanity_val_steps = 0})->fit();
-  StoppedRun run(1);  // the first of three batches
+  StoppedRun run(1);  // stops in the first of three batches
   auto r = run.loop->fit();
   CHECK(r.reason == StopReason::Requested);
   CHECK(run.task->batches == 1);
-  CHECK(r.global_step == 5);  // all steps of the epoch, without its end
+  CHECK(r.global_step == 5);  // runs all steps of the epoch, but not its end
   CHECK(run.loop->epoch() == 0);
   CHECK(r.history.empty());
   CHECK(run.loop->validated_step() == -1);
@@ -378,20 +378,20 @@ TEST_CASE("a window that threw leaves no gradient behind") {
   auto loop = toy.loop({});
   CHECK(error_of([&] { loop->train_step({toy_batch(8, 1), bad}); }).kind() == ErrorKind::Usage);
   loop->train_step({toy_batch(8, 2)});
-  // the forward that came through has moved the statistics of BatchNorm, which training does not read: the weights must agree
+  // The forward that succeeded has changed the statistics of BatchNorm, which training does not read, so the weights must be equal.
   clean.loop({})->train_step({toy_batch(8, 2)});
   CHECK(weights(toy) == weights(clean));
 }
 
 namespace {
 
-/// The toy's task, without a target that counts in the micro-batches of these numbers.
+/// The toy's task, in which no target counts in the micro-batches with these numbers.
 struct Uncounted final : Task {
   Uncounted(std::shared_ptr<Task> task, std::vector<int64_t> numbers) : inner(std::move(task)), without(std::move(numbers)) {}
   StepOutput training_step(const ForwardContext& context) override {
     auto out = inner->training_step(context);
     const bool counts = std::find(without.begin(), without.end(), seen++) == without.end();
-    if (!counts) out.loss = out.loss * kNaN, out.weight = 0;  // the mean over nothing
+    if (!counts) out.loss = out.loss * kNaN, out.weight = 0;  // a mean over nothing
     return out;
   }
   StepOutput validation_step(const ForwardContext& context) override { return inner->validation_step(context); }
@@ -433,7 +433,7 @@ TEST_CASE("a window in which no target counts is skipped and counted, and moves 
       CHECK(reports->all[i].taken == !reports->all[i].empty);
       CHECK(std::isnan(scalar_or(reports->all[i].metrics, "loss", 0)) == reports->all[i].empty);
     }
-    // the same weights as without those windows
+    // The weights are those of a run without these windows.
     Toy clean(mode, "adamw");
     clean.with_ema();
     auto kept = clean.loop({.max_epochs = 1, .gradient_clip_val = 1, .num_sanity_val_steps = 0});

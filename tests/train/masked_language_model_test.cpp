@@ -34,7 +34,7 @@ Batch batch_of(const at::Tensor& tokens, int64_t epoch = 0, int64_t index = 0) {
   return out;
 }
 
-// What the model saw, and the targets.
+// A model that records its input and the targets.
 struct Seen : torch::nn::Module {
   at::Tensor input, logits;
   Outputs forward(const Batch& batch) {
@@ -67,7 +67,7 @@ TEST_CASE("15 % of the tokens are chosen; of those 80 % are hidden, 10 % are ran
   CHECK(share(random, chosen) == doctest::Approx(0.1).epsilon(0.05));
   CHECK(masked.target.eq(tokens).logical_or(chosen.logical_not()).all().item<bool>());
   CHECK(masked.input.eq(tokens).logical_or(chosen).all().item<bool>());
-  // Random tokens are of the entire vocabulary.
+  // Random tokens come from the entire vocabulary.
   const auto drawn = masked.input.masked_select(random).to(at::kDouble);
   CHECK(drawn.mean().item<double>() == doctest::Approx(499.5).epsilon(0.03));
   CHECK(drawn.min().item<double>() < 10);
@@ -82,7 +82,7 @@ TEST_CASE("tokens that may not be chosen never are, and every sequence has one t
   CHECK_FALSE(chosen.logical_and(maskable.logical_not()).any().item<bool>());
   CHECK(masked.input.eq(tokens).logical_or(maskable).all().item<bool>());
   CHECK(at::equal(chosen.any(1), maskable.any(1)));
-  CHECK_FALSE(maskable.any(1).all().item<bool>());  // some have none
+  CHECK_FALSE(maskable.any(1).all().item<bool>());  // some sequences have no maskable token
 }
 
 TEST_CASE("special tokens, padding and padded samples are not hidden; the weight is the number of hidden tokens") {

@@ -16,7 +16,7 @@ TEST_CASE("a weighted mean") {
   again.restore(m.sum(), m.weight());
   again.add(0, 4);
   CHECK(again.value() == doctest::Approx(13.0 / 8));
-  again.add(std::nan(""), 0);  // of nothing
+  again.add(std::nan(""), 0);  // weight 0 is ignored
   CHECK(again.value() == doctest::Approx(13.0 / 8));
 }
 

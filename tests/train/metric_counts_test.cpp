@@ -1,4 +1,5 @@
-// Metrics with counts of their own against a plain count over all data, for batches, accumulation and ranks that divide them unevenly.
+// Metrics with counts of their own, compared with a plain count over all data, for batches, accumulation and ranks that divide the data
+// unevenly.
 #include "testing.hpp"
 
 #include "dist/in_process.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int64_t kSymbols = 5, kPlaces = 7;
 
-// Sequences of which the first ones have many tokens that count, the others one.
+// Returns sequences: the first ones have many tokens that count, the others one.
 std::shared_ptr<TensorDataset> sequences(int64_t count, uint64_t seed) {
   torch::manual_seed(seed);
   const auto ids = torch::randint(kSymbols, {count, kPlaces}, torch::kLong);
@@ -22,7 +23,7 @@ std::shared_ptr<TensorDataset> sequences(int64_t count, uint64_t seed) {
   return std::make_shared<TensorDataset>(ids, targets);
 }
 
-// The share of the tokens that the table has right, in percent.
+// Returns the percentage of the tokens that the table predicts correctly.
 double plain_count(const TensorDataset& data, const at::Tensor& table) {
   int64_t right = 0, all = 0;
   for (int64_t i = 0; i < data.size(); ++i) {
@@ -43,7 +44,7 @@ struct CountedRank {
   std::unique_ptr<TrainLoop> loop;
   RunResult result;
 
-  // The weights stay: the rate is 0.
+  // Keeps the weights, because the learning rate is 0.
   CountedRank(const std::shared_ptr<Exchange>& exchange, int rank, int64_t accumulate, const std::vector<Metric>& metrics) {
     torch::manual_seed(2);
     net = torch::nn::Embedding(kSymbols, kSymbols);

@@ -81,5 +81,5 @@ TEST_CASE("statistics that stay as they are need no buffer; those of npu_train's
   CHECK(warnings(false).empty());
   const auto moved = warnings(true);
   REQUIRE(moved.size() == 1);
-  CHECK(has(moved[0], "1 normalisation layer has"));  // both use the same tensors
+  CHECK(has(moved[0], "1 normalisation layer has"));  // both norms have the same tensors
 }

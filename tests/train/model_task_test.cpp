@@ -13,7 +13,7 @@ using npu_train::testing::has;
 
 namespace {
 
-// Two inputs, two outputs, and statistics that belong to the model.
+// A network with two inputs, two outputs, and statistics that belong to the model.
 struct TwoTowersImpl : torch::nn::Module {
   TwoTowersImpl()
       : left(register_module("left", torch::nn::Linear(3, 2))),
@@ -62,7 +62,7 @@ TEST_CASE("a task of a model with two inputs and two outputs, any loss and own m
   out.loss.backward();
   CHECK(net->left->weight.grad().defined());
 
-  // what belongs to the model without a word of ours
+  // The task gets everything that belongs to the model automatically.
   CHECK(built->buffers().size() == 3);
   CHECK(built->norm_parameters() == std::vector<std::string>{"norm.weight", "norm.bias"});
   CHECK(built->module_types().at("left") == "Linear");

@@ -1,5 +1,5 @@
-// Steps whose optimizer is on the host, next to the same steps on the device: a simulated Ascend 910A, where an overflow shows in a flag
-// of the device alone.
+// Steps whose optimizer is on the host, compared with the same steps on the device: a simulated Ascend 910A, where only a flag of the
+// device shows an overflow.
 #include "testing.hpp"
 
 #include "npu_train/dist/offload.hpp"
@@ -101,7 +101,7 @@ TEST_CASE("an overflow that shows in the device's flag alone is seen, in forward
     REQUIRE(run.reports.size() == 1);
     CHECK(run.reports[0].source.layer == "first");
     CHECK(step.run({toy_batch(16, 6)}).taken);
-    (at::full({1}, 3e38F).to(device_under_test().c10()) * 10).cpu();  // between steps
+    (at::full({1}, 3e38F).to(device_under_test().c10()) * 10).cpu();  // an overflow between steps
     CHECK(step.run({toy_batch(16, 6)}).taken);
 
     Offloaded large(offloads, "16-mixed", {.init_scale = 0x1p24});

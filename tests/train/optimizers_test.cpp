@@ -1,5 +1,5 @@
-// Every optimizer in every dtype, on every device, against its formula in double precision. The sizes are below, at and beyond the width
-// of a vector unit.
+// Every optimizer in every dtype, on every device, compared with its formula in double precision. The sizes are below, at and above the
+// width of a vector unit.
 #include "testing.hpp"
 
 #include <torch/types.h>
@@ -26,9 +26,9 @@ constexpr double kLr = 0.125, kDecay = 0.0625, kBeta1 = 0.75, kBeta2 = 0.875, kE
 
 at::Tensor in_double(const at::Tensor& t) { return t.detach().cpu().to(at::kDouble); }
 
-// A parameter with its state before a step, and after it by the formula.
+// A parameter with its state, before a step and after it by the formula.
 struct Formula {
-  at::Tensor p, g, first, second;  // the slots are momentum, or mean and mean of squares
+  at::Tensor p, g, first, second;  // the slots: momentum, or mean and mean of squares
   double step = 0;
 
   void sgd(double momentum, double decay, bool nesterov) {
@@ -94,8 +94,8 @@ std::vector<OptimizerCase> cases() {
   return out;
 }
 
-// The largest distance between what is stored and what should be, as a share of what is allowed: half a unit in the last place of what is
-// stored, and the rounding of the arithmetic, which is in fp32 at least, on numbers of the size of `operands`.
+// Returns the largest difference between the stored and the expected values, as a share of the allowed one: half a unit in the last place
+// of what is stored, plus the rounding of the arithmetic, which is at least in fp32, on numbers of the size of `operands`.
 double distance(const at::Tensor& stored, const at::Tensor& expected, const at::Tensor& operands) {
   const auto type = stored.scalar_type();
   const double stored_to = type == at::kHalf       ? 0x1.04p-11
@@ -118,7 +118,7 @@ TEST_CASE("every optimizer, dtype and size gives its formula, rounded once") {
   const auto& device = device_under_test();
   at::set_num_threads(1);
   for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
-    if (type == at::kDouble && device.c10().is_privateuseone()) continue;  // it has no units for it
+    if (type == at::kDouble && device.c10().is_privateuseone()) continue;  // the device has no fp64
     for (const auto& c : cases())
       for (const int64_t size : {8, 16, 33, 1000}) {
         CAPTURE(std::string(c.name));
@@ -140,7 +140,7 @@ TEST_CASE("every optimizer, dtype and size gives its formula, rounded once") {
           const at::Tensor first_before = first.defined() ? f.first.abs() : before, second_before = second.defined() ? f.second : before;
           c.apply(f);
           o->step();
-          // on an NPU sgd without momentum and adam add their decay to the gradient first, which rounds it
+          // On an NPU, sgd without momentum and adam first add their decay to the gradient, which rounds it.
           const bool rounds_twice = device.c10().is_privateuseone() && (o->name() == "adam" || (sgd && !first.defined()));
           const double again = rounds_twice && type == at::kBFloat16 ? 1e4 : rounds_twice && type == at::kHalf ? 1e3 : 0;
           CHECK(distance(w, f.p, before + 1 + again * kLr * (gradient + 1)) < 1);
@@ -191,7 +191,8 @@ TEST_CASE("a step by gradients whose squares fp16 cannot hold is as large as any
       for (int t = 1; t <= 10; ++t) {
         w.mutable_grad() = torch::full_like(w.detach(), 1e-5);
         o->step();
-        // the mean of the gradients over the root of that of their squares is 1, in each step; so is lamb's trust times it
+        // In each step, the mean of the gradients divided by the root of the mean of their squares is 1; lamb multiplies it by its trust
+        // ratio.
         const double expected = name == "lamb" ? std::pow(0.99, t) : 1 - 0.01 * t;
         CHECK((in_double(w) - expected).abs().max().item<double>() < (type == at::kHalf ? 0x1p-11 : 0x1p-8) * t + 2e-4 * t);
       }

@@ -17,13 +17,13 @@ using namespace npu_train::testing;
 
 namespace {
 
-// While it lives, torch::empty returns NaN, as it may by chance: deterministic algorithms fill what they reserve.
+// In its scope, torch::empty returns NaN, as it may by chance: deterministic algorithms fill the memory that they reserve.
 struct ReservedMemoryIsNan {
   ReservedMemoryIsNan() { at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false); }
   ~ReservedMemoryIsNan() { at::globalContext().setDeterministicAlgorithms(false, false); }
 };
 
-// Divides by its input in the backward pass without changing the forward: 1 + (sqrt(x^2) - |x|) has an infinite slope at 0.
+// A layer that divides by its input in the backward pass without changing the forward: 1 + (sqrt(x^2) - |x|) has an infinite slope at 0.
 struct ProneImpl : torch::nn::Module {
   explicit ProneImpl(const std::string& where) : where(where) {
     first = register_module("first", torch::nn::Linear(6, 16));
@@ -41,7 +41,7 @@ struct ProneImpl : torch::nn::Module {
       CHECK(reserved.isnan().all().item<bool>());
       h = h + reserved.zero_().select(1, 0).unsqueeze(1);
     }
-    if (where == "parameter") h = h * (1 + torch::sqrt(gain - 1));  // the slope of sqrt at 0
+    if (where == "parameter") h = h * (1 + torch::sqrt(gain - 1));  // infinite slope of sqrt at 0
     if (where == "backward") h = h + torch::sqrt(torch::relu(h - 1e4)) * 0.1;
     return head(torch::dropout(h, 0.1, is_training()));
   }
@@ -71,7 +71,7 @@ struct Case {
     CHECK(task->parameters().grads().empty());
     return report;
   }
-  // What the generator would give next, without taking it.
+  // Returns the next number of the generator without advancing it.
   static at::Tensor RandomTaste() {
     const RandomState state({c10::Device(c10::kCPU)});
     const RandomState::Scope same(state);
@@ -111,7 +111,7 @@ TEST_CASE("an overflow in the forward names the layer, its range in fp32, and th
   CHECK(std::isfinite(r.layers[0].largest_fp32));
   CHECK(has(advice_of(r), "the block of first in fp32: amp.fp32_modules"));
   CHECK(has(advice_of(r), "bf16-mixed"));
-  CHECK(r.samples.empty());  // most of them overflow
+  CHECK(r.samples.empty());  // empty, because most of them overflow
 }
 
 TEST_CASE("an operator without parameters is named by the layer before it") {

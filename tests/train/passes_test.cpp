@@ -15,7 +15,7 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   return out;
 }
 
-// The gradients that a step unscales.
+// Records the gradients that a step unscales.
 struct BeforeUnscale final : StepObserver {
   explicit BeforeUnscale(const Toy& toy) : toy(toy) {}
   void phase_begin(Phase phase, int64_t, int) override {
@@ -33,7 +33,7 @@ struct Phases final : StepObserver {
 }  // namespace
 
 TEST_CASE("passes: a window without an update has the gradients and buffers of a step, in every precision") {
-  const std::vector<Batch> window{toy_batch(8, 5), toy_batch(4, 6)};  // of different weights
+  const std::vector<Batch> window{toy_batch(8, 5), toy_batch(4, 6)};  // the batches have different weights
   for (const std::string mode : {"32-true", "16-mixed", "bf16-true"}) {
     CAPTURE(mode);
     Toy stepped(mode), passed(mode);

@@ -1,4 +1,4 @@
-// What loops of several ranks decide together: two ranks whose data, requests and faults differ.
+// Decisions that loops of several ranks make together: two ranks have different data, requests and faults.
 #include "testing.hpp"
 
 #include <cmath>
@@ -13,7 +13,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Two loops that are ranks of one training; the main one alone has a store.
+/// Two loops that are ranks of one training; only the main one has a store.
 struct Pair {
   TempDir dir;
   std::shared_ptr<Exchange> exchange = std::make_shared<Exchange>(2);
@@ -120,8 +120,8 @@ TEST_CASE("ranks: an epoch ends when the last of them has no more data") {
   pair.build({.max_epochs = 2});
   pair.fit();
   pair.check_equal();
-  CHECK(pair.results[0].global_step == 10);  // five windows an epoch, two of them without a batch of the second rank
-  for (const auto& result : pair.results) CHECK(result.batches_seen == 16);  // of both
+  CHECK(pair.results[0].global_step == 10);  // five windows per epoch, two of them without a batch of the second rank
+  for (const auto& result : pair.results) CHECK(result.batches_seen == 16);  // batches of both ranks
   CHECK(read_checkpoint_meta(pair.results[0].last_checkpoint).global_step == 10);
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("ranks: a parameter that is not finite on one keeps the checkpoint of 
   Pair pair(/*sharded=*/true);
   pair.build({.max_epochs = 1, .check_val_every_n_epoch = 0});
   pair.loops[1]->add_callback(std::make_shared<At>([&](TrainLoop&, const StepReport& report) {
-    if (report.attempt != 4) return;  // the last one: no later step reports it
+    if (report.attempt != 4) return;  // the last step, so that no later step reports it
     const torch::NoGradGuard no_grad;
     pair.toys[1]->optimizer->parameters()[0].value.detach().fill_(NAN);
   }));
@@ -247,7 +247,7 @@ TEST_CASE("ranks: each takes its own generators from a checkpoint of as many ran
   CHECK_FALSE(of_main.equal(own));
   CHECK_FALSE(of_main.equal(of_rank_1));
   CHECK(draws_after(1).equal(of_rank_1));
-  saved["rng"].tensors["rank2/cpu"] = saved["rng"].tensors["rank1/cpu"];  // three ranks
+  saved["rng"].tensors["rank2/cpu"] = saved["rng"].tensors["rank1/cpu"];  // now the state is that of three ranks
   CHECK(draws_after(0).equal(of_main));
   CHECK(draws_after(1).equal(own));
 }
@@ -256,7 +256,7 @@ TEST_CASE("ranks: a request that does not reach the other rank ends with the fit
   Pair pair;
   pair.build({.max_epochs = 1, .check_val_every_n_epoch = 0});
   pair.loops[1]->add_callback(std::make_shared<At>([](TrainLoop& loop, const StepReport& report) {
-    if (report.attempt == 4) loop.request_stop();  // read after the last step: no agreement follows
+    if (report.attempt == 4) loop.request_stop();  // after the last step, so no agreement follows
   }));
   pair.fit();
   CHECK((pair.results[0].reason == StopReason::MaxEpochs));

@@ -1,4 +1,4 @@
-// Loops of several ranks, with the loaders of each, against the loop of one process that accumulates the micro-batches of all.
+// Loops of several ranks, each with its loader, compared with the loop of one process that accumulates the micro-batches of all.
 #include "testing.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Two layers, without buffers that each rank would fill from its own batches.
+/// A network of two layers without buffers, which each rank would fill from its own batches.
 struct TwoLayersImpl : torch::nn::Module {
   TwoLayersImpl() {
     first = register_module("first", torch::nn::Linear(6, 16));
@@ -22,7 +22,7 @@ struct TwoLayersImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoLayers);
 
-/// Keeps the samples of each micro-batch that it is trained on.
+/// Records the samples of each micro-batch on which it is trained.
 struct Recorded final : Task {
   explicit Recorded(std::shared_ptr<Task> task) : task_(std::move(task)) {}
   StepOutput training_step(const ForwardContext& context) override {
@@ -57,7 +57,7 @@ struct Data {
   LoaderOptions loader{.batch_size = 8, .shuffle = true, .seed = 7};
 };
 
-/// One loop for each rank; one rank is a process alone.
+/// A loop for each rank; a team of one rank is a single process.
 struct Team {
   Team(int ranks, const Data& data, TrainerOptions options)
       : exchange(std::make_shared<Exchange>(ranks)), results(static_cast<size_t>(ranks)) {
@@ -104,7 +104,7 @@ struct Team {
   std::vector<RunResult> results;
 };
 
-/// All that a step reports but its times.
+/// Compares everything that a step reports except its times.
 void check_same_step(const StepReport& a, const StepReport& b) {
   CHECK(a.attempt == b.attempt);
   CHECK(a.global_step == b.global_step);
@@ -162,7 +162,7 @@ TEST_CASE("rank data: uneven epochs of N ranks have the bits of one process that
 }
 
 TEST_CASE("rank data: fewer micro-batches than ranks, in training and in validation") {
-  const Data data{toy_data(20), toy_data(13, 4)};  // three, and two
+  const Data data{toy_data(20), toy_data(13, 4)};  // three batches, and two
   Team one(1, data, {.max_epochs = 2, .accumulate_grad_batches = 4});
   Team all(4, data, {.max_epochs = 2});
   check_same_run(all.fit(), one.fit());
@@ -180,7 +180,7 @@ TEST_CASE("rank data: a validation has each sample once") {
 }
 
 TEST_CASE("rank data: with accumulation, every rank takes the same steps on all samples") {
-  const Data data{toy_data(75), toy_data(20, 4)};  // 10 micro-batches: windows of 6 and of 4 over three ranks
+  const Data data{toy_data(75), toy_data(20, 4)};  // 10 micro-batches: over three ranks, windows of 6 and of 4
   Team one(1, data, {.max_epochs = 2, .accumulate_grad_batches = 6});
   Team all(3, data, {.max_epochs = 2, .accumulate_grad_batches = 2});
   one.fit();
@@ -190,7 +190,7 @@ TEST_CASE("rank data: with accumulation, every rank takes the same steps on all 
     CHECK(all.results[rank].attempts == 4);
     CHECK(all.results[rank].batches_seen == 20);
     CHECK(weights(*all.toys[rank]) == weights(*all.toys[0]));
-    for (const auto& p : one.toys[0]->task->parameters())  // (a + d) + (b + e) instead of ((a + b) + d) + e: roundings apart
+    for (const auto& p : one.toys[0]->task->parameters())  // (a + d) + (b + e) instead of ((a + b) + d) + e: differs by roundings
       CHECK(at::allclose(all.toys[rank]->task->parameters().find(p.name)->value, p.value, 1e-5, 1e-7));
   }
 }
@@ -241,7 +241,7 @@ TEST_CASE("rank data: a run continues on other numbers of ranks with exactly the
     for (const auto& loop : team.loops) loop->set_max_steps(ranks == 3 ? -1 : loop->global_step() + 1);
     team.fit();
     for (const auto id : team.seen()) seen.push_back(id);
-    batches_seen += ranks == 3 ? 3 : ranks;  // of the ten, three remain for the last
+    batches_seen += ranks == 3 ? 3 : ranks;  // three of the ten remain for the last window
     for (size_t rank = 0; rank < team.loops.size(); ++rank) {
       CHECK(team.results[rank].batches_seen == batches_seen);
       const auto of_rank = team.loops[rank]->state();
@@ -292,7 +292,7 @@ TEST_CASE("rank data: batches without a readable sample are missing in the same 
   check_same_run(all.fit(), one.fit());
   CHECK(one.results[0].attempts == 8);  // the window of batches 6 and 7 is omitted
   CHECK(one.results[0].batches_seen == 14);
-  for (const int ranks : {1, 2}) {  // from the window after an omitted batch on
+  for (const int ranks : {1, 2}) {  // ranks agree from the window after an omitted batch on
     const TrainerOptions options{.max_epochs = 2, .accumulate_grad_batches = 2 / ranks};
     Team first(ranks, data, options), rest(ranks, data, options);
     for (const auto& loop : first.loops) loop->set_max_steps(2);

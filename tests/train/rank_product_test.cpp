@@ -1,5 +1,5 @@
-// Steps of four ranks against those of one process that accumulates the micro-batches of all: every normalisation, strategy, division of
-// the batches and precision.
+// Steps of four ranks, compared with those of one process that accumulates the micro-batches of all: every normalisation, strategy,
+// division of the batches and precision.
 #include "testing.hpp"
 
 #include <ATen/ops/cat.h>
@@ -22,7 +22,8 @@ constexpr int kProductRanks = 4;
 const std::vector<ParameterUnit> kProductUnits{{"first", {"first.weight", "first.bias", "norm.weight", "norm.bias"}},
                                                {"head", {"head.weight", "head.bias"}}};
 
-// Two units, with or without a norm between them, and a parameter of no unit that only micro-batches of an even number of rows use.
+// A network of two units, with or without a norm between them, and a parameter outside of units that only micro-batches with an even number
+// of rows use.
 struct ProductNetImpl : torch::nn::Module {
   explicit ProductNetImpl(bool normalised) {
     first = register_module("first", torch::nn::Linear(6, 16));
@@ -72,7 +73,7 @@ const ProductStrategy kProductStrategies[] = {
     {"zero3, HSDP", Sharding::Parameters, "2"},
 };
 
-// Rows of the micro-batches of a window, by round and rank; 0: the rank has none.
+// Rows of the micro-batches in a window, by round and rank; 0: the rank has none.
 using Rows = std::vector<std::vector<int64_t>>;
 const std::map<std::string, Rows> kDivisions{
     {"equal", {{4, 5, 4, 3}, {3, 4, 6, 5}}},
@@ -80,9 +81,9 @@ const std::map<std::string, Rows> kDivisions{
     {"idle", {{4, 3, 0, 0}}},
     {"idle in both rounds", {{4, 0, 0, 0}, {3, 0, 0, 0}}},
 };
-constexpr size_t kProductWindows = 4, kOverflows = 2;  // the number of the window whose last micro-batch overflows in 16 bits
+constexpr size_t kProductWindows = 4, kOverflows = 2;  // number of the window whose last micro-batch overflows in 16 bits
 
-// Of the ranks from `first` to `last`, as one process has them.
+// Returns the windows of the ranks from `first` to `last`, as one process gets them.
 std::vector<std::vector<Batch>> product_windows(const Rows& rows, int first, int last, bool overflows) {
   std::vector<std::vector<Batch>> out(kProductWindows);
   for (size_t w = 0; w < kProductWindows; ++w)
@@ -107,7 +108,7 @@ struct ProductCase {
   Rows rows;
 };
 
-// Threads share one generator: nets are drawn one after the other.
+// Draws the weights of the nets one after the other, because threads share one generator.
 ProductNet drawn_net(const ProductCase& c) {
   torch::manual_seed(11);
   return ProductNet(c.norm != "none");
@@ -178,14 +179,14 @@ TEST_CASE(
       for (const auto& [division, rows] : kDivisions) {
         const ProductCase c{.norm = norm, .precision = precision, .rows = rows};
         const bool overflows = precision == "16-mixed";
-        std::optional<ProductEnd> expected;  // of SyncBatchNorm, whose norms are those of all ranks, the end of the first strategy
+        std::optional<ProductEnd> expected;  // with SyncBatchNorm, whose norms are over all ranks: the result of the first strategy
         if (norm != "SyncBatchNorm") {
           expected = product_end(c, drawn_net(c), std::make_shared<SingleDeviceStrategy>(),
                                  product_windows(rows, 0, kProductRanks - 1, overflows));
           CHECK(expected->taken == std::vector<bool>{true, true, !overflows, true});
         }
         for (const auto& s : kProductStrategies) {
-          if (norm == "SyncBatchNorm" && s.sharding == Sharding::Parameters) continue;  // refused by name
+          if (norm == "SyncBatchNorm" && s.sharding == Sharding::Parameters) continue;  // refused with an error that names it
           CAPTURE(norm);
           CAPTURE(precision);
           CAPTURE(division);

@@ -1,4 +1,4 @@
-// Running statistics of BatchNorm on two ranks, against one process that accumulates the micro-batches of both.
+// Running statistics of BatchNorm on two ranks, compared with one process that accumulates the micro-batches of both.
 #include "train/running_statistics.hpp"
 
 #include "testing.hpp"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kTwoRanks = 2;
 
-// Its norm runs twice in a forward, with npu_train's own kernel or with libtorch's.
+// A network whose norm runs twice in a forward, with npu_train's own kernel or with libtorch's.
 struct NormNetImpl : torch::nn::Module {
   explicit NormNetImpl(bool own) : own_(own) {
     first = register_module("first", torch::nn::Linear(6, 16));
@@ -33,7 +33,7 @@ struct NormNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(NormNet);
 
-// Lists one of the two statistics of its norm.
+// Lists only one of the two statistics of its norm.
 class VarianceAlone final : public Task {
  public:
   explicit VarianceAlone(std::shared_ptr<Task> task) : task_(std::move(task)) {}
@@ -66,7 +66,7 @@ struct NormRun {
     for (const auto& [name, buffer] : task->buffers()) out.push_back(buffer.clone());
     return out;
   }
-  // The buffers after each window.
+  // Returns the buffers after each window.
   std::vector<std::vector<at::Tensor>> train(const std::vector<std::vector<Batch>>& windows, bool synced = false) {
     TrainStep step(*task, *precision, *optimizer, nullptr, *strategy, observers, {.sync_batchnorm = synced});
     std::vector<std::vector<at::Tensor>> out;
@@ -86,7 +86,7 @@ struct NormRun {
   std::vector<bool> taken;
 };
 
-// Rows of the micro-batches by window, round and rank; 0: the rank has none. The last but one overflows.
+// Rows of the micro-batches by window, round and rank; 0: the rank has none. The last window but one overflows.
 const std::vector<std::vector<std::vector<int64_t>>> kRows = {{{8, 5}}, {{8, 8}, {4, 7}}, {{3, 6}, {5, 0}}, {{7, 8}}, {{2, 0}}};
 
 std::vector<std::vector<Batch>> windows_of(size_t first_rank, size_t last_rank, double factor = 1e30) {
@@ -104,7 +104,7 @@ std::vector<std::vector<Batch>> windows_of(size_t first_rank, size_t last_rank, 
   return out;
 }
 
-// Each round of micro-batches as one.
+// Joins each round of micro-batches into one.
 std::vector<std::vector<Batch>> joined_windows() {
   std::vector<std::vector<Batch>> out;
   const auto batches = windows_of(0, 1, 1);
@@ -142,7 +142,7 @@ void check_ranks(bool own) {
       CAPTURE(w);
       CAPTURE(i);
       CHECK(at::equal(seen[0][w][i], seen[1][w][i]));
-      // Parameters differ by roundings where a rank has several micro-batches, so the statistics of later windows do too.
+      // Parameters differ by roundings if a rank has several micro-batches, so the statistics of later windows differ, too.
       if (own && w == 0) CHECK(at::equal(seen[0][w][i], expected[w][i]));
       CHECK(at::allclose(seen[0][w][i], expected[w][i], 1e-5, 1e-6));
     }
@@ -201,7 +201,7 @@ TEST_CASE("sync_batchnorm: ranks train and move statistics as one process whose 
         CHECK(at::equal(of_rank(0), of_rank(1)));
         alike = alike && at::allclose(of_rank(0), parameters[i].value, 1e-4, 1e-5);
       }
-      CHECK(alike == synced);  // without it, every micro-batch is normalised by itself
+      CHECK(alike == synced);  // without it, every micro-batch is normalised on its own
     }
   }
 }

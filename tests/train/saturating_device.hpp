@@ -7,7 +7,7 @@
 
 namespace npu_train::testing {
 
-/// Toys of this process are on the device.
+/// Puts the Toy objects of this process on the device.
 inline void use_910a() {
   ::setenv("NPU_TRAIN_TEST_DEVICE", "sim_npu", 1);
   start_sim_npu({.soc = "910A"});

@@ -1,4 +1,4 @@
-// Overflow reports where no value is inf: a simulated Ascend 910A, which gives the largest number and raises a flag.
+// Overflow reports on a device where no value becomes inf: a simulated Ascend 910A, which gives the largest number and raises a flag.
 #include "testing.hpp"
 
 #include "npu_train/train/overflow_report.hpp"
@@ -29,7 +29,7 @@ TEST_CASE("in the forward: layer and bad sample, by the flag and the largest num
   auto batch = toy_batch(16, 6);
   REQUIRE(step.run({batch}).taken);
   auto input = batch.input().cpu();
-  input[5] *= 1e4;  // itself within fp16
+  input[5] *= 1e4;  // the input itself is within fp16
   batch.set("input", input.to(batch.input().device()));
   CHECK_FALSE(step.run({batch}).taken);
   REQUIRE(w.reports.size() == 1);

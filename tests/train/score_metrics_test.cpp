@@ -30,7 +30,7 @@ at::Tensor logits() {
 
 }  // namespace
 
-// The expected values are those of scikit-learn 1.7 for the same numbers; tests/apps/image_data_test.py compares whole trainings.
+// The expected values are from scikit-learn 1.7 for the same numbers; tests/apps/image_data_test.py compares whole trainings.
 TEST_CASE("scores of a classification are those of scikit-learn") {
   const auto target = at::tensor({0, 1, 1, 2, 2, 0}, at::kLong);
   CHECK(value_of(class_score(ClassScore::Precision), logits(), target) == doctest::Approx((2. / 3 + 0.5 + 1) / 3));

@@ -1,4 +1,4 @@
-// A run in slices, each stopped inside an epoch by max_steps or max_time and resumed from its checkpoint, against the run that nothing
+// A run in slices, each stopped inside an epoch by max_steps or max_time and resumed from its checkpoint, compared with a run that nothing
 // stops: weights, counters, early stopping, ranking, and the states of callbacks.
 #include "testing.hpp"
 
@@ -9,7 +9,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Counts its calls, keeps a sum that begins with each epoch, and lowers the rate after validations, as ReduceLROnPlateau does.
+/// Counts its calls, keeps a sum that starts with each epoch, and lowers the rate after validations, as ReduceLROnPlateau does.
 struct Watcher final : Callback {
   std::string name() const override { return "watcher"; }
   State state() const override {
@@ -49,7 +49,7 @@ struct SliceEnd {
   int64_t reported = 0;
 };
 
-// From `checkpoint`, unless it is empty, to the limits of `options`.
+// Runs from `checkpoint`, unless it is empty, to the limits of `options`.
 SliceEnd run_slice(CheckpointStore& store, const std::string& checkpoint, TrainerOptions options, const std::string& monitor) {
   Toy toy("32-true", "sgd", 0.1);
   const auto clock = std::make_shared<ManualClock>();
@@ -69,7 +69,7 @@ SliceEnd run_slice(CheckpointStore& store, const std::string& checkpoint, Traine
   return out;
 }
 
-// Names of the values that the two do not share.
+// Returns the names of the values that differ.
 std::string other_values(const State& a, const State& b) {
   std::string out;
   for (const auto& [from, to] : {std::pair(&a, &b), std::pair(&b, &a)})
@@ -82,7 +82,7 @@ std::string other_values(const State& a, const State& b) {
 
 TEST_CASE("a run in slices of 3, 4 and 7 steps has the states of the run that is not stopped, whatever a stop adds") {
   constexpr int64_t kEpochs = 4, kSteps = 20;
-  int64_t reported = 0;  // validations that stops added
+  int64_t reported = 0;  // number of validations that stops have added
   for (const char* monitor : {"val/loss", "train/loss"})
     for (const char* interval : {"1.0", "2", "0.4"}) {
       TempDir dir;

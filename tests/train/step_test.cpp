@@ -15,7 +15,7 @@ namespace {
 
 double loss_of(const StepResult& r) { return r.packed[0].item<double>() / r.loss_weight; }
 
-/// A batch whose forward overflows fp16 but not fp32.
+/// Returns a batch whose forward overflows fp16 but not fp32.
 Batch huge_batch() {
   auto b = toy_batch(8, 6);
   b.set("input", b.input() * 1e6);
@@ -50,7 +50,7 @@ TEST_CASE("one batch in 32-true equals a plain libtorch step") {
 }
 
 TEST_CASE("a window equals one large batch if no batch statistics are involved") {
-  // evaluation mode freezes BatchNorm, so that splitting a batch only changes the order of sums
+  // Evaluation mode freezes BatchNorm, so that splitting a batch changes only the order of sums.
   const auto whole = toy_batch(12);
   const auto run = [&](const std::vector<Batch>& window) {
     Toy toy;
@@ -133,7 +133,7 @@ TEST_CASE("an overflow in one micro-batch skips the complete window") {
 
 namespace {
 
-/// Notes whether a step reaches its kernels, and whether with a flag.
+/// Records whether a step reaches its kernels, and whether it has a flag.
 class Probe final : public Optimizer {
  public:
   explicit Probe(ParameterSet parameters) : Optimizer(std::move(parameters), 0.1, {{}, {}}) {}
@@ -166,7 +166,7 @@ TEST_CASE("kernels get found_inf where those of the device take it; elsewhere th
 }
 
 TEST_CASE("clipping sees unscaled gradients") {
-  // with a scale of 65536 a norm taken before unscaling would be 65536 times too large, and the update 65536 times too small
+  // With a scale of 65536, a norm taken before unscaling would be 65536 times too large, and the update 65536 times too small.
   const auto update = [](const std::string& mode) {
     Toy toy(mode);
     const auto before = copy_of(toy.optimizer->parameters());
@@ -211,7 +211,7 @@ TEST_CASE("low-precision parameters accumulate gradients in fp32 over a window")
     toy.step().run(window);
     return gradients.seen;
   };
-  // A micro-batch has half the weight of the window, and halves are exact in bf16: only the sum is rounded.
+  // A micro-batch has half the weight of the window, and halves are exact in bf16, so only the sum is rounded.
   const auto both = gradients_of(batches), first = gradients_of({batches[0]}), second = gradients_of({batches[1]});
   bool rounds = false;
   for (size_t i = 0; i < both.size(); ++i) {
@@ -220,7 +220,7 @@ TEST_CASE("low-precision parameters accumulate gradients in fp32 over a window")
     CHECK(at::equal(both[i], sum));
     rounds |= !at::equal(sum, sum.to(at::kBFloat16).to(at::kFloat));
   }
-  CHECK(rounds);  // sums in bf16 would be others
+  CHECK(rounds);  // sums in bf16 would differ
 }
 
 TEST_CASE("misuse is reported") {
@@ -229,7 +229,7 @@ TEST_CASE("misuse is reported") {
   CHECK(error_of([&] { step.run({}); }).kind() == ErrorKind::Usage);
   auto empty = toy_batch();
   empty.weight = 0;
-  const auto result = step.run({empty});  // nothing counts: no update, and no error
+  const auto result = step.run({empty});  // nothing counts, so there is no update, and no error
   CHECK(result.empty);
   CHECK_FALSE(result.taken);
 }

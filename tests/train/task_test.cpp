@@ -9,7 +9,8 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// A task written from scratch: two parameters, no module, two inputs, a metric of its own, a weight that is not the batch size.
+/// A task written from scratch, with two parameters, no module, two inputs, a metric of its own, and a weight that differs from the batch
+/// size.
 class Line final : public Task {
  public:
   StepOutput training_step(const ForwardContext& context) override {

@@ -24,7 +24,7 @@
 
 namespace npu_train::testing {
 
-/// Linear, BatchNorm, Dropout, Linear: parameters, buffers and chance.
+/// Linear, BatchNorm, Dropout, Linear: a network with parameters, buffers and random numbers.
 struct ToyNetImpl : torch::nn::Module {
   explicit ToyNetImpl(double p = 0) : dropout(p) {
     first = register_module("first", torch::nn::Linear(6, 16));
@@ -37,7 +37,7 @@ struct ToyNetImpl : torch::nn::Module {
     return recompute ? checkpoint(rest, h) : rest(h);
   }
   double dropout;
-  bool recompute = false;  // the dropout and what follows it, in the backward pass
+  bool recompute = false;  // recomputes the dropout and what follows it in the backward pass
   torch::nn::Linear first{nullptr}, head{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
 };
@@ -60,7 +60,7 @@ struct Toy {
   explicit Toy(const std::string& mode = "32-true", const std::string& optimizer_name = "sgd", double dropout = 0,
                GradScalerOptions scaler = {}) {
     at::set_num_threads(1);
-    const auto& device = device_under_test();  // started before its generator is seeded
+    const auto& device = device_under_test();  // must start before its generator is seeded
     seed_everything(11);                       // torch::manual_seed() does not reach every device
     net = ToyNet(dropout);
     task = classifier(net);
@@ -108,12 +108,12 @@ struct Toy {
   std::shared_ptr<Strategy> strategy = std::make_shared<SingleDeviceStrategy>();
   Observers observers;
   LrSchedule schedule{[](double) { return 1.0; }, true};
-  LoaderOptions data{.batch_size = 8, .shuffle = true, .seed = 7};  // of the training; the validation data are divided among the same ranks
+  LoaderOptions data{.batch_size = 8, .shuffle = true, .seed = 7};  // for the training data; the same ranks share the validation data
   std::shared_ptr<Dataset> train = toy_data(), val = toy_data(20, 4);
   std::unique_ptr<Loader> train_loader, val_loader;
 };
 
-/// A copy that later steps do not touch.
+/// Copies parameters, so that later steps do not change them.
 inline std::map<std::string, at::Tensor> copy_of(const ParameterSet& parameters) {
   std::map<std::string, at::Tensor> out;
   for (const auto& p : parameters) out[p.name] = p.value.detach().clone();

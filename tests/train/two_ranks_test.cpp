@@ -1,4 +1,4 @@
-// Two ranks, each with a model, an optimizer and a loss scale of its own, against one process that accumulates the micro-batches of both.
+// Two ranks, each with its own model, optimizer and loss scale, compared with one process that accumulates the micro-batches of both.
 #include "testing.hpp"
 
 #include <filesystem>
@@ -30,13 +30,13 @@ struct Share {
   bool overflows = false;  // in the forward of the last rank
 };
 
-// Uneven windows, of which all but one weigh less than a full one.
+// Returns uneven windows, all but one of which weigh less than a full one.
 const std::vector<Share>& windows() {
   static const std::vector<Share> all = {{{{5}, {3}}, 16}, {{{8}, {8}}, 16}, {{{2}, {7}}, 16}, {{{8, 4}, {3}}, 32}, {{{6}, {5}}, 16}};
   return all;
 }
 
-// What a step reports, and what it leaves behind.
+// The reports of a step, and the state after it.
 struct RanksSeen {
   std::vector<float> packed;
   double loss_weight = 0, weight = 0, samples = 0, scale = 0;
@@ -97,12 +97,12 @@ RankRun one_process(const Setting& setting, const std::vector<Share>& shares) {
   return out;
 }
 
-// `before(toy, window, rank)` runs in the rank's thread before each step.
+// Calls `before(toy, window, rank)` in the rank's thread before each step.
 std::vector<RankRun> two_ranks(const Setting& setting, const std::vector<Share>& shares,
                                const std::function<void(Toy&, size_t window, size_t rank)>& before = {}) {
   const auto exchange = std::make_shared<Exchange>(static_cast<int>(kRanks));
   std::vector<RankRun> out(kRanks);
-  std::vector<std::vector<std::vector<Batch>>> batches(kRanks);  // made here: both would draw from one generator
+  std::vector<std::vector<std::vector<Batch>>> batches(kRanks);  // made in advance, because both ranks would draw from one generator
   for (size_t rank = 0; rank < kRanks; ++rank) {
     out[rank].toy = toy_of(setting, make_rank(exchange, static_cast<int>(rank), setting.sharded));
     for (size_t w = 0; w < shares.size(); ++w) batches[rank].push_back(of_rank(shares, w, rank));
@@ -119,7 +119,7 @@ std::vector<RankRun> two_ranks(const Setting& setting, const std::vector<Share>&
   return out;
 }
 
-// Running statistics that libtorch's kernels move agree with those of one process except for roundings (running_statistics_test.cpp).
+// Drops the running statistics. libtorch's kernels give those of one process only up to roundings (running_statistics_test.cpp).
 RanksSeen without_buffers(RanksSeen s) {
   s.buffers = 0;
   return s;
@@ -154,7 +154,7 @@ void check_close(const RankRun& rank, const RankRun& one, double relative) {
 }  // namespace
 
 TEST_CASE("two ranks: uneven windows give the bits of one process that accumulates them") {
-  // Bits: the second rank has one micro-batch in each window, so both add the same numbers in the same order.
+  // The bits are equal: the second rank has one micro-batch in each window, so both sides add the same numbers in the same order.
   for (const char* mode : {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"})
     for (const bool sharded : {false, true}) check_bits({.mode = mode, .sharded = sharded}, windows());
   for (const bool sharded : {false, true}) check_bits({.optimizer = "adamw", .sharded = sharded}, windows());
@@ -163,7 +163,7 @@ TEST_CASE("two ranks: uneven windows give the bits of one process that accumulat
 }
 
 TEST_CASE("two ranks: several micro-batches on each") {
-  // (a + b) + (c + d) instead of ((a + b) + c) + d: a few roundings of fp32 apart, where a wrong weight is 1e-2 apart.
+  // (a + b) + (c + d) instead of ((a + b) + c) + d differs by a few roundings of fp32; a wrong weight would differ by 1e-2.
   for (const bool sharded : {false, true}) {
     const Setting setting{.sharded = sharded};
     const std::vector<Share> shares = {{{{8, 5}, {8, 3}}, 32}, {{{8, 8}, {8, 8}}, 32}};
@@ -218,7 +218,7 @@ TEST_CASE("two ranks: an overflow on one skips the step on both, and both scales
 }
 
 TEST_CASE("two ranks: an overflow in the gradients that one rank has skips the step on both") {
-  for (const char* name : {"head.weight", "head.bias"}) {  // one of each rank
+  for (const char* name : {"head.weight", "head.bias"}) {  // one parameter of each rank
     CAPTURE(name);
     const auto& shares = windows();
     unsigned hook = 0;

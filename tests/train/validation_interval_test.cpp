@@ -1,4 +1,4 @@
-// trainer.val_check_interval: validations inside an epoch, and what follows from them.
+// trainer.val_check_interval: validations inside an epoch, and their consequences.
 #include "testing.hpp"
 
 #include "dist/in_process.hpp"
@@ -9,7 +9,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Windows of the epoch after which the run validated.
+/// Records the windows of the epoch after which the run has validated.
 struct ValidatedAt final : Callback {
   std::vector<int64_t> windows;
   void on_validation_end(TrainLoop& loop, const Scalars&) override { windows.push_back(loop.windows_done()); }
@@ -84,7 +84,7 @@ TEST_CASE("the best checkpoint of one epoch is that of its best validation, and 
   CHECK(result.global_step == 8);
   CHECK(result.best_checkpoint.ends_with("step=4"));
   CHECK(read_checkpoint_meta(result.best_checkpoint).score == result.best_score);
-  // a resumed run has stopped already
+  // A resumed run has stopped already.
   Toy again;
   again.train = toy.train;
   auto resumed = again.loop({.max_epochs = 3, .val_check_interval = "2", .num_sanity_val_steps = 0}, {.monitor = "val/loss"}, &store,

@@ -1,4 +1,4 @@
-// How often the host waits for the device in a step. Only a step that may be skipped has to: it must know whether there was an overflow.
+// How often the host waits for the device in a step. Only a step that may be skipped must wait, to know whether there was an overflow.
 #include "testing.hpp"
 
 #include <dlfcn.h>
@@ -16,11 +16,11 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// libtorch's switch of what happens when the host waits for CUDA (torch.cuda.set_sync_debug_mode: 0 nothing, 1 a warning, 2 an error),
-/// found by name: its header needs the CUDA toolkit. Null without CUDA.
+/// Returns libtorch's switch for the effect of the host's waiting for CUDA (torch.cuda.set_sync_debug_mode: 0 nothing, 1 a warning, 2 an
+/// error). Found by name, because its header needs the CUDA toolkit. Null without CUDA.
 int* cuda_sync_debug_mode() { return static_cast<int*>(::dlsym(RTLD_DEFAULT, "_ZZN3c104cuda13warning_stateEvE14warning_state_")); }
 
-/// How often the host waited for an NPU of the simulated CANN.
+/// Returns how often the host has waited for an NPU of the simulated CANN.
 uint64_t waits_of_sim_cann() {
   void* library = ::dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
   const auto calls = reinterpret_cast<const char* (*)()>(library == nullptr ? nullptr : ::dlsym(library, "sim_cann_calls"));
@@ -33,7 +33,7 @@ uint64_t waits_of_sim_cann() {
   return out;
 }
 
-/// While it lives, waiting for a GPU is an error; on simulated NPUs waits are counted.
+/// In its scope, waiting for a GPU is an error, and waits for simulated NPUs are counted.
 class NoWaiting {
  public:
   NoWaiting() : reads_(host_reads()) { set(2); }
@@ -68,7 +68,7 @@ TEST_CASE("a step that cannot be skipped is queued without waiting") {
       toy.with_ema();
       auto step = toy.step({.clip_value = 1.0});
       const auto batch = toy_batch();
-      step.run({batch});  // the first step sets up
+      step.run({batch});  // the first step initialises
       {
         const NoWaiting no_waiting;
         for (int i = 0; i < 3; ++i) CHECK(step.run({batch, batch}).taken);
@@ -96,13 +96,13 @@ TEST_CASE("in the loop a step reads the numbers of the one before, and waits for
   Toy toy("bf16-mixed", "adamw");
   toy.train = toy_data(80);
   const auto& kind = device_under_test().kind;
-  if (kind == "npu") toy.data.finish = [](Batch batch) { return pin(batch); };  // a copy of other memory is a wait
+  if (kind == "npu") toy.data.finish = [](Batch batch) { return pin(batch); };  // pinned, because a copy from other memory waits
   const auto watch = std::make_shared<Watch>();
   auto loop = toy.loop({.max_epochs = 1, .gradient_clip_val = 1.0});
   loop->add_callback(watch);
   loop->fit();
   CHECK(watch->steps == 10);
-  // sim_npu counts copies, queued ones too; sim_cann the event of the numbers, which is long reached.
+  // sim_npu counts all copies, also queued ones; sim_cann counts waits for the event of the numbers, which has passed long before.
   CHECK(watch->waits == (kind.ends_with("npu") ? 7 : 0));
 }
 

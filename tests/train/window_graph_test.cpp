@@ -17,7 +17,7 @@ using npu_train::testing::Toy;
 
 namespace {
 
-// The device of these tests unless another is given.
+// Returns the device of these tests, unless another one is given.
 const Device& simulator() {
   static const Device device = [] {
     setenv("NPU_TRAIN_TEST_DEVICE", "sim_npu", /*overwrite=*/0);
@@ -33,12 +33,12 @@ struct Run {
   size_t micro_batches = 1;
   double init_scale = 1024;
   double clip = 0;
-  std::vector<int64_t> rows = {8, 8, 8, 8, 8, 8, 5, 8, 8};  // of each window's micro-batches; one with a different shape between the others
-  std::function<void(Toy&, size_t window)> before{};        // before each window
+  std::vector<int64_t> rows = {8, 8, 8, 8, 8, 8, 5, 8, 8};  // rows of each window's micro-batches; one window differs in shape
+  std::function<void(Toy&, size_t window)> before{};        // called before each window
   size_t captures = 1;
 };
 
-// What was logged about graphs since then.
+// Collects what is logged about graphs from now on.
 class Said {
  public:
   size_t lines() const { return lines_.size(); }
@@ -95,7 +95,7 @@ void check_equal(const Run& run) {
   CHECK(eager.skipped == graphed.skipped);
 }
 
-// The weights of a network of one layer after a step of each batch.
+// Returns a digest of the weights of a one-layer network after a step on each batch.
 uint64_t trained(Model model, const std::vector<Batch>& batches, bool graphs) {
   auto task = classifier(std::move(model));
   task->to(simulator().c10());
@@ -109,7 +109,7 @@ uint64_t trained(Model model, const std::vector<Batch>& batches, bool graphs) {
 }
 
 std::vector<Batch> seven_batches() {
-  simulator();  // toy_batch() is on it then
+  simulator();  // toy_batch() is then on this device
   std::vector<Batch> out;
   for (uint64_t i = 0; i < 7; ++i) out.push_back(npu_train::testing::toy_batch(8, i));
   return out;
@@ -134,7 +134,7 @@ TEST_CASE("window_graph: a step that cannot be captured runs operator by operato
     torch::nn::Linear fc{register_module("fc", torch::nn::Linear(6, 4))};
     at::Tensor forward(const at::Tensor& x) {
       const auto y = fc(x);
-      return y.sum().item<float>() > 1e9 ? y * 2 : y;  // the host decides
+      return y.sum().item<float>() > 1e9 ? y * 2 : y;  // the host makes a decision
     }
   };
   const Said said;
@@ -154,7 +154,7 @@ TEST_CASE("window_graph: a capture that fails draws no random numbers") {
     torch::nn::Linear fc{register_module("fc", torch::nn::Linear(6, 4))};
     bool portable = false;
     at::Tensor forward(const at::Tensor& x) {
-      const auto y = at::dropout(fc(x), 0.3, true);  // by the device's generator
+      const auto y = at::dropout(fc(x), 0.3, true);  // drawn by the device's generator
       return y * (portable ? PortableRandom::uniform({4}, x.device()) : at::rand({4}).to(x.device()));
     }
   };
@@ -178,7 +178,7 @@ TEST_CASE("window_graph: a capture that fails draws no random numbers") {
 TEST_CASE("window_graph: the shape that comes most is captured, not the short window that a run began with") {
   check_equal({.rows = {5, 8, 8, 8, 8, 8, 5, 8}});
   check_equal({.rows = {5, 8, 8, 5, 8, 8, 5, 8, 8, 5, 8, 8, 8}});
-  check_equal({.rows = {8, 8, 8, 8, 5, 5, 5, 5, 5, 5, 8}});  // what is captured stays
+  check_equal({.rows = {8, 8, 8, 8, 5, 5, 5, 5, 5, 5, 8}});  // the captured shape stays
   check_equal({.rows = {5, 8, 5, 8, 5, 8, 5, 8, 5, 8}, .captures = 0});
 }
 
@@ -239,7 +239,7 @@ TEST_CASE("window_graph: a loop captures what it is asked to, and says why not")
     return said;
   };
   CHECK(has(said_by({.cuda_graphs = "true"}), "forward and backward of a window are captured"));
-  CHECK_FALSE(has(said_by({}), "cuda_graphs"));  // a simulated device is none that would be faster
+  CHECK_FALSE(has(said_by({}), "cuda_graphs"));  // a simulated device gains no speed
   {
     const PortableRandom numbers(1);
     const auto said = said_by({.cuda_graphs = "true"});

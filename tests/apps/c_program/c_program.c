@@ -1,4 +1,4 @@
-/* A program in C that trains, stops, resumes and predicts: c_program FOLDER. Prints what c_interface_test.py checks. */
+/* A program in C that trains, stops, resumes and predicts: c_program FOLDER. Prints the values that c_interface_test.py checks. */
 #include <ATen/dlpack.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void release(DLManagedTensor* tensor) {
   free(tensor->manager_ctx);
 }
 
-/* A tensor with memory of its own; `bits` 32 of fp32, 64 of integers. */
+/* Returns a tensor with memory of its own; `bits`: 32 for fp32, 64 for integers. */
 static DLManagedTensor* new_tensor(int ndim, const int64_t* shape, int bits) {
   struct owner* owner = calloc(1, sizeof *owner);
   int64_t count = 1;
@@ -52,7 +52,7 @@ static DLManagedTensor* new_tensor(int ndim, const int64_t* shape, int bits) {
   return &owner->tensor;
 }
 
-/* Sample i: bright or dark, class i % 2. */
+/* Fills sample i: bright or dark, class i % 2. */
 static void fill(float* pixels, int64_t index) {
   for (int k = 0; k < kPixels; ++k) pixels[k] = (index % 2 != 0 ? 1.0F : -1.0F) + (float)((index * 31 + k) % 7) / 10.0F;
 }
@@ -74,7 +74,7 @@ static DLManagedTensor* all_inputs(void) {
   return out;
 }
 
-/* All samples, with a stride of the last dimension that no tensor of libtorch has. */
+/* Returns all samples, with a stride of the last dimension that libtorch does not support. */
 static DLManagedTensor* with_stride(int64_t stride) {
   static int64_t strides[4] = {kPixels, 32 * 32, 32, 0};
   DLManagedTensor* out = all_inputs();

@@ -1,5 +1,5 @@
-// A program that embeds npu_train and returns normally from main, and the same as a library that a Python process loads. It uses device npu
-// and reports what of the process differs afterwards. For torch_npu_test.py.
+// A program that embeds npu_train and returns normally from main, and the same code as a library that a Python process loads. It uses
+// device npu, and reports which state of the process differs afterwards. For torch_npu_test.py.
 //
 //   npu_guest           starts device npu in one thread, computes on it in another, catches an exception, forks
 //   npu_guest --twice   does so after a first call that must fail
@@ -28,7 +28,7 @@ using namespace npu_train;
 
 namespace {
 
-// The state of the process that belongs to its program.
+// Returns the state of the process that belongs to its program.
 std::map<std::string, std::string> state_of_process() {
   std::map<std::string, std::string> out;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -36,7 +36,7 @@ std::map<std::string, std::string> state_of_process() {
     out["variable " + text.substr(0, text.find('='))] = text;
   }
   for (int number = 1; number < NSIG; ++number) {
-    if (number == SIGSEGV || number == SIGBUS) continue;  // a CANN of the host reports faults
+    if (number == SIGSEGV || number == SIGBUS) continue;  // the host's CANN handles these to report faults
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) == 0)
       out["signal " + std::to_string(number)] = action.sa_handler == SIG_DFL   ? "default"
@@ -66,7 +66,7 @@ double sum_on(const c10::Device& device) {
   return sum;
 }
 
-// A child process computes on the CPU.
+// Returns whether a child process can compute on the CPU.
 bool child_computes() {
   const pid_t child = fork();
   if (child == 0) _exit(resolve_device("cpu").is_cpu() && at::ones({3}).sum().item<double>() == 3 ? 0 : 1);
@@ -90,7 +90,7 @@ extern "C" __attribute__((visibility("default"))) int npu_guest(int twice) {
   c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
   const auto before = state_of_process();
   std::string first;
-  std::thread([&] { first = refusal("npu"); }).join();  // the interpreter starts in a thread that ends
+  std::thread([&] { first = refusal("npu"); }).join();  // the interpreter starts in a thread that then ends
   if (twice != 0 || !first.empty()) {
     std::printf("first: %s\n", first.c_str());
     std::printf("second: %s\n", refusal("npu").c_str());

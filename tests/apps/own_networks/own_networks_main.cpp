@@ -1,4 +1,4 @@
-// train_app with a network of a user, which python_dumps.py has in PyTorch, for peer_dumps_test.py.
+// train_app with a user's network, for peer_dumps_test.py; python_dumps.py has the same network in PyTorch.
 #include <torch/nn.h>
 
 #include <string>

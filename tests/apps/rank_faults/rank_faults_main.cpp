@@ -1,4 +1,4 @@
-// train_app with a section `a_fault`: one rank does something else than the others, at one step. The name comes before `dump`, so that the
+// train_app with a section `a_fault`: at one step, one rank behaves differently from the others. The name precedes `dump`, so that the
 // fault is planted before the dump sees it.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
@@ -29,7 +29,7 @@ struct FaultOptions {
   int64_t step = 0;
   int64_t rank = 1;
   int64_t parameter = 0;
-  int64_t bit = 0;  // of the first element
+  int64_t bit = 0;  // bit of the first element
   static const ConfigTable<FaultOptions>& config_table() {
     using T = FaultOptions;
     static const auto table = ConfigTable<T>("a_fault")
@@ -74,7 +74,7 @@ class Fault final : public RunObserver, public StepObserver {
     if (phase == Phase::Reduce && kind == "gradient") flip(optimized().grad(), options_.bit);
     if (phase == Phase::Reduce && kind == "all gradients")
       for (const auto& g : run_->optimizer->parameters().grads()) g.mul_(0.5);
-    if (phase == Phase::Reduce && kind == "native seed") {  // that of rank 0
+    if (phase == Phase::Reduce && kind == "native seed") {  // gives this rank the seed of rank 0
       auto generator = at::detail::getDefaultCPUGenerator();
       generator.set_current_seed(static_cast<uint64_t>(run_->config.seed));
     }

@@ -1,5 +1,5 @@
 // One rank of a test: dist_rank SCENARIO [key=value ...] [/ [key=value ...] ...]. Prints lines that the test compares; an Error is printed
-// and is the exit status. What follows a slash is a variant, for which the scenario runs once more, after a line with the slash.
+// and is the exit status. Each slash begins a variant: the scenario runs again with its values, after a line with the slash.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -40,7 +40,7 @@ at::Tensor draw(at::IntArrayRef sizes, uint64_t seed) {
   return at::randn(sizes, generator) * at::randn(sizes, generator).exp();
 }
 
-// Of several sizes, dtypes and memory formats; larger ones need several buckets of the tests.
+// Returns parameters of several sizes, dtypes and memory formats; the larger ones need several of the tests' buckets.
 ParameterSet parameters() {
   ParameterSet out;
   const auto add = [&](const char* name, at::Tensor value) { out.add({.name = name, .value = value.requires_grad_(true)}); };
@@ -57,9 +57,9 @@ ParameterSet parameters() {
   return out;
 }
 
-bool integers = false;  // gradients are small ones, whose sums are exact in every order
+bool integers = false;  // gradients are small integers, whose sums are exact in every order
 
-// The loss of global micro-batch `j` of window `w`, whose gradients are numbers of any size and sign, zeros of both signs among them.
+// Returns the loss of global micro-batch `j` of window `w`. Its gradients are numbers of any size and sign, among them zeros of both signs.
 at::Tensor loss_of(const ParameterSet& parameters, int64_t w, int64_t j) {
   at::Tensor loss;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -98,7 +98,7 @@ DistOptions options_of(const Arguments& args) {
 
 std::shared_ptr<ProcessGroup> join(const Arguments& args) { return ProcessGroup::from_environment(options_of(args)); }
 
-// `ranks` of one process, one after the other, without a group.
+// Computes for `ranks` ranks in one process, one after the other, without a group.
 void one_process(const Arguments& args) {
   const auto all = parameters();
   const auto micro_batches = number(args, "micro_batches", 1) * number(args, "ranks", 1);
@@ -109,7 +109,8 @@ void one_process(const Arguments& args) {
   }
 }
 
-// What ranks with one micro-batch each get whose fp32 gradients travel in `values`, of 16 bits: rounded before and after the sum.
+// Computes the result of ranks with one micro-batch each whose fp32 gradients are sent as 16-bit `values`: rounded before and after the
+// sum.
 void one_process_in_16_bits(const Arguments& args) {
   const auto dtype = text(args, "values", "bf16") == "fp16" ? at::kHalf : at::kBFloat16;
   const auto all = parameters();
@@ -138,7 +139,7 @@ Sharding sharding_of(const Arguments& args) {
   return name == "optimizer" ? Sharding::Optimizer : name == "gradients" ? Sharding::Gradients : Sharding::None;
 }
 
-// Each parameter gets the gradient of which the ranks have slices.
+// Gives each parameter the complete gradient, of which the ranks have slices.
 void gather_gradients(GradientReducer& reducer, const ParameterSet& all) {
   std::vector<at::Tensor> slices, whole;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -151,7 +152,7 @@ void gather_gradients(GradientReducer& reducer, const ParameterSet& all) {
   for (size_t i = 0; i < all.size(); ++i) all[i].value.mutable_grad() = whole[i];
 }
 
-// A rank with fewer micro-batches than others where short=RANK names it.
+// Reduces gradients. With short=RANK, that rank has fewer micro-batches than the others.
 void gradients(const Arguments& args) {
   const auto group = join(args);
   const auto all = parameters();
@@ -174,7 +175,7 @@ void gradients(const Arguments& args) {
   }
 }
 
-// Prints what rank 0 checks: each rank adds its rank and the place of an element to its own slices, and gathers.
+// Each rank adds its rank and the index of an element to its own slices, and gathers. Rank 0 prints the result, which the test checks.
 void shards(const Arguments& args) {
   const at::NoGradGuard no_grad;
   const auto group = join(args);
@@ -230,7 +231,7 @@ void agreement(const Arguments& args) {
   strategy.ranks().barrier();
 }
 
-// All at once: two exchanges and a gather of tensors that no buffer of a socket holds.
+// Makes two exchanges and a gather at once, of tensors that exceed every socket's buffer.
 void large_messages(const Arguments& args) {
   const auto group = join(args);
   const int64_t part = number(args, "part", 1 << 20), ranks = group->size(), rank = group->rank();
@@ -275,7 +276,7 @@ void other_calls(const Arguments& args) {
     strategy.ranks().from_main("text");
 }
 
-// Without shards a rank fills a model from its averages alone, as for a prediction of one rank.
+// Without shards, a rank fills a model from its averages on its own, as for a prediction of one rank.
 void alone(const Arguments& args) {
   const auto group = join(args);
   DataParallelStrategy strategy(group, options_of(args));
@@ -291,7 +292,7 @@ void alone(const Arguments& args) {
   std::printf("both are done\n");
 }
 
-// Rank 0 serves the store. The other rank is at its next group when rank 0 still has the last one.
+// Rank 0 serves the store. The other rank is at its next group while rank 0 still has the last one.
 void several_groups(const Arguments& args) {
   for (int k = 0; k < 4; ++k) {
     const auto group = join(args);
@@ -309,7 +310,7 @@ void other_sizes(const Arguments& args) {
   group->all_to_all(out, in)->wait();
 }
 
-// The weights of one rank change outside the training, by one bit.
+// Changes the weights of one rank outside of the training, by one bit.
 void changed_weight(const Arguments& args) {
   const auto group = join(args);
   auto options = options_of(args);
@@ -321,7 +322,7 @@ void changed_weight(const Arguments& args) {
     strategy.begin_window(1);
     strategy.backward(loss_of(all, 0, group->rank()), true);
     strategy.finish_gradients({.loss = 1, .samples = 1});
-    if (strategy.shards()) strategy.finish_step();  // then nothing is gathered over the change
+    if (strategy.shards()) strategy.finish_step();  // comes before the change, so that no gather overwrites it
     if (step == 3 && group->rank() == 1) {
       const at::NoGradGuard no_grad;
       all.find("bias")->value.detach().narrow(0, 5, 1).view(at::kInt).bitwise_xor_(1);
@@ -331,7 +332,7 @@ void changed_weight(const Arguments& args) {
   }
 }
 
-// Rank `rank` has an operator that the others do not have, in the second of four steps; `samples` more samples than they have.
+// Gives rank `rank` an operator that the others do not have, in the second of four steps, and `samples` more samples.
 void other_operators(const Arguments& args) {
   const auto group = join(args);
   auto options = options_of(args);
@@ -343,7 +344,7 @@ void other_operators(const Arguments& args) {
     strategy.begin_window(1);
     auto loss = loss_of(all, 0, 0);
     if (differs && step == 2) loss = loss.exp();
-    if (late) ::usleep(200000);  // what the others sent has arrived, so that this rank alone adds while its backward pass runs
+    if (late) ::usleep(200000);  // until the others' numbers have arrived, so that this rank alone adds them during its backward pass
     strategy.backward(loss, true);
     strategy.finish_gradients({.loss = 1, .samples = differs ? 1.0 + static_cast<double>(number(args, "samples", 0)) : 1.0});
     strategy.finish_step();
@@ -351,7 +352,7 @@ void other_operators(const Arguments& args) {
   std::printf("four steps\n");
 }
 
-// Until rank 0, which serves the store, has ended.
+// Waits until rank 0, which serves the store, has ended.
 void wait_for_end_of_store() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -365,7 +366,7 @@ void wait_for_end_of_store() {
   }
 }
 
-// Rank 0 works longer than a collective may wait, or fails.
+// Lets rank 0 work longer than a collective may wait, or fail.
 void main_first(const Arguments& args) {
   const auto group = join(args);
   const auto how = text(args, "how", "work");
@@ -381,7 +382,7 @@ void main_first(const Arguments& args) {
   std::printf("all are done\n");
 }
 
-// A child wakes this process up, so that no test leaves it behind.
+// Stops this process. A child wakes it up, so that no test leaves it behind.
 void stop_until_the_end_of_the_store() {
   const auto self = ::getpid();
   if (::fork() == 0) {
@@ -392,7 +393,7 @@ void stop_until_the_end_of_the_store() {
   ::raise(SIGSTOP);
 }
 
-// One rank ends or hangs in the middle of a reduction, as `how` says.
+// Ends or blocks one rank in the middle of a reduction, as `how` says.
 void failure(const Arguments& args) {
   const auto group = join(args);
   DataParallelStrategy strategy(group, options_of(args));

@@ -1,5 +1,5 @@
-// Writes exported models with inputs and outputs, for tests/apps/onnx_test.py: onnx_samples DIR
-// DIR/NAME-OPSET-DTYPE.onnx, with NAME-OPSET-DTYPE.in0.npy ... and .out.npy: a batch that was not recorded.
+// Writes exported models with inputs and outputs for tests/apps/onnx_test.py: onnx_samples DIR writes DIR/NAME-OPSET-DTYPE.onnx, with
+// NAME-OPSET-DTYPE.in0.npy ... and .out.npy of a batch that the export did not record.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -39,7 +39,7 @@ int main(int argc, char** argv) try {
     for (const auto opset : kOpsets)
       for (const auto dtype : {at::kFloat, at::kHalf}) {
         auto unseen = rows_of(net.inputs, 5);
-        if (!net.model.inputs.empty()) unseen[0] = at::cat({unseen[0], unseen[0].slice(1, 0, 3)}, 1);  // more tokens too
+        if (!net.model.inputs.empty()) unseen[0] = at::cat({unseen[0], unseen[0].slice(1, 0, 3)}, 1);  // also more tokens
         write(dir, net.name, net.model, net.inputs, unseen, opset, dtype);
       }
   return 0;

@@ -1,4 +1,4 @@
-/// Digests of the sums over blocks on fixed numbers: of the widening, of one tensor's sums, of a pair's.
+/// Digests of the block kernels' results on fixed numbers: of the widened values, of one tensor's sums, and of a pair's sums.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -16,7 +16,7 @@
 
 namespace npu_train::testing {
 
-/// Lengths next to multiples of the numbers of lanes.
+/// Lengths around multiples of the numbers of lanes.
 inline std::vector<int64_t> block_lengths() {
   std::vector<int64_t> out;
   for (int64_t n = 1; n <= 70; ++n) out.push_back(n);
@@ -24,7 +24,7 @@ inline std::vector<int64_t> block_lengths() {
   return out;
 }
 
-/// A value of the dtype S. No NaN: how one is widened differs between machines.
+/// Draws a value of the dtype S. It is never NaN, whose widening differs between machines.
 template <class S>
 S draw_one(Numbers& numbers) {
   uint64_t bits = numbers.bits();
@@ -88,7 +88,8 @@ uint64_t widened_digest(const detail::BlockKernels<T>& k) {
   return digest.value();
 }
 
-/// With `special` values, max and min alone are added: sums are NaN, whose bits differ between machines, or infinite.
+/// Adds the sums to the digest; with `special` values only max and min, since sums are then infinite, or NaN, whose bits differ between
+/// machines.
 template <class T>
 void add_values(Digest& digest, const detail::BlockKernels<T>& k, const std::vector<T>& x, bool special) {
   const auto sums = k.values(x.data(), static_cast<int64_t>(x.size()));
@@ -106,7 +107,7 @@ uint64_t values_digest(const detail::BlockKernels<T>& k) {
     auto x = draw_values<T>(numbers, n);
     add_values(digest, k, x, false);
     for (auto& value : x) value = value < 0 ? T{-0.0} : T{0};
-    add_values(digest, k, x, false);  // which zero is the first
+    add_values(digest, k, x, false);  // shows which of the zeros max and min take
     x = draw_values<T>(numbers, n);
     for (auto& value : x)
       if (const uint32_t kind = numbers.bits() % 16; kind < 4) value = kind == 0 ? kInf : kind == 1 ? -kInf : kNaN;
@@ -124,7 +125,7 @@ uint64_t errors_digest(const detail::BlockKernels<T>& k) {
       Numbers numbers(static_cast<uint64_t>(n) * 100 + static_cast<uint64_t>(grid));
       const auto a = draw_values<T>(numbers, n);
       auto b = a;
-      for (auto& x : b) {  // most of them near, some equal, some 0
+      for (auto& x : b) {  // near for most elements, equal for some, 0 for some
         const uint32_t kind = numbers.bits() % 16;
         const auto factor = static_cast<T>(1 + 0x1p-20 * static_cast<double>(numbers.bits() % 10000U)),
                    other = static_cast<T>(numbers.next());
@@ -137,7 +138,7 @@ uint64_t errors_digest(const detail::BlockKernels<T>& k) {
   return digest.value();
 }
 
-/// Recorded with loops that GCC 12 had made vectors of: comparisons of earlier versions repeat.
+/// The constants were recorded with an earlier version's loops, which GCC 12 vectorized: its comparisons give the same bits.
 inline bool has_recorded_bits(const detail::BlockKernels<float>& k) {
   return widened_digest(k) == 0x7db9ec8ee70d529dULL && values_digest(k) == 0x451b3ca274f0a000ULL &&
          errors_digest(k) == 0x1857e581e89cfe39ULL;

@@ -51,7 +51,7 @@ DumpComparison compared(const NamedTensors& a, const NamedTensors& b, const Comp
   return compare_checkpoints(dir / "a.safetensors", dir / "b.safetensors", options);
 }
 
-// Of small_net and what `change` makes of it.
+// Compares small_net with a copy that `change` has changed.
 template <class Change>
 DumpComparison changed(Change&& change) {
   auto b = small_net();
@@ -205,7 +205,7 @@ TEST_CASE("checkpoint_diff: names, prefixes and mappings") {
   CHECK(compared(renamed(small_net(), "module."), renamed(small_net(), "model._orig_mod.")).agrees);
   CHECK(compared(renamed(small_net(), "state_dict.module."), small_net()).steps[0].compared == 11);
 
-  // another program's names: matched by shape and order, and reported
+  // names of another program are matched by shape and order, and this is reported
   auto other = small_net();
   for (auto& [name, tensor] : other)
     if (name.starts_with("layer1.fc1")) name.replace(0, 10, "blocks.0.mlp");
@@ -295,7 +295,7 @@ TEST_CASE("checkpoint_diff: checkpoints of ours have an optimizer and an average
   CHECK(has(later.first.likely.at(0), "different steps: 5 and 9"));
   CHECK(some_has(later.notes, "only A contains the part ema"));
 
-  // with a file of weights alone the models are compared
+  // only the models are compared with a file of weights alone
   save_safetensors(dir / "w.safetensors", small_net());
   const auto weights = compare_checkpoints(dir / "b", dir / "w.safetensors");
   CHECK((weights.agrees && weights.steps[0].compared == 11));
@@ -310,7 +310,7 @@ TEST_CASE("checkpoint_diff: files of torch.save") {
                                            {"module.bn.num_batches_tracked", at::ones({}, at::kLong) * 7}});
   const auto same = compare_checkpoints(dir / "a.safetensors", kPthFiles / "state_dict.pth");
   CHECK((same.agrees && same.steps[0].compared == 3 && !same.first.found));
-  // a training script's dict: the optimizer is recognised
+  // the optimizer is recognised in a training script's dict
   save_safetensors(dir / "w.safetensors", {{"w", ramp({3}, 3)}});
   const auto script = compare_checkpoints(kPthFiles / "checkpoint.pth", dir / "w.safetensors");
   CHECK((script.agrees && script.steps[0].compared == 1 && script.steps[0].one_sided == 0));
@@ -321,7 +321,7 @@ TEST_CASE("checkpoint_diff: files of torch.save") {
 
 TEST_CASE("checkpoint_diff: names that share one tensor on one side only are reported") {
   const TempDir dir;
-  auto tensors = load_pth(kPthFiles / "views.pth").tensors;  // transposed is a view of base
+  auto tensors = load_pth(kPthFiles / "views.pth").tensors;  // `transposed` is a view of `base`
   for (auto& [name, tensor] : tensors) tensor = tensor.clone();
   save_safetensors(dir / "own.safetensors", tensors);
   std::erase_if(tensors, [](const auto& t) { return t.first == "transposed"; });

@@ -14,7 +14,7 @@ DumpItem item(const std::string& name, double max) {
   return out;
 }
 
-// Two values of one layer: one that agrees, one that does not; and one that only A has.
+// Two values of one layer, one of which agrees while the other does not, and one value that only A has.
 DumpComparison sample(ItemComparison::Kind kind, const std::string& layer = "conv1") {
   const auto name = "Module." + layer + ".Conv2d.forward.0";
   CallComparison call{.a = name, .b = name, .layer = layer, .type = "Conv2d", .direction = "forward"};
@@ -93,7 +93,7 @@ TEST_CASE("the CSV has msprobe's columns for each kind of dump") {
 
 namespace {
 
-// The cell of a row in a comparison of one call, of which `change` makes what is asked.
+// Returns a cell of the CSV file for a comparison of one call, whose input and output `change` alters.
 template <class Change>
 std::string csv_cell(ItemComparison::Kind kind, const char* column, size_t row, Change&& change) {
   auto comparison = sample(kind);
@@ -120,7 +120,7 @@ TEST_CASE("Result follows msprobe's rules") {
     CHECK(result(kind, [](auto&, auto& out) { out.item_b.dtype = "torch.float16"; }) == "error");
     CHECK(result(kind, [](auto&, auto& out) { out.item_b.shape = {3, 2}; }) == "error");
   }
-  // of values: outputs against inputs
+  // compared values: outputs are judged relative to inputs
   CHECK(result(Kind::Tensor, [](auto&, auto& out) { out.metrics.one_thousandth = 0.05; }) == "error");
   CHECK(result(Kind::Tensor, [](auto&, auto& out) {
           out.metrics.one_thousandth = 0.05;
@@ -129,12 +129,12 @@ TEST_CASE("Result follows msprobe's rules") {
   CHECK(result(Kind::Tensor, [](auto& in, auto& out) { in.metrics.one_thousandth = out.metrics.one_thousandth = 0.05; }) == "pass");
   CHECK(result(Kind::Tensor, [](auto&, auto& out) { out.metrics.cosine = 0.85; }) == "warning");
   CHECK(result(Kind::Tensor, [](auto& in, auto& out) { in.metrics.cosine = out.metrics.cosine = 0.5; }) == "pass");
-  // of statistics
+  // compared statistics
   CHECK(result(Kind::Statistics, [](auto&, auto& out) { out.item_a.norm = 4; }) == "error");
   CHECK(result(Kind::Statistics, [](auto& in, auto& out) { in.item_a.norm = out.item_a.norm = 4; }) == "pass");
   CHECK(result(Kind::Statistics, [](auto& in, auto& out) { in.item_a.norm = 2.04, out.item_a.norm = 2.6; }) == "warning");
   CHECK(csv_cell(Kind::Statistics, "NormRelativeErr", 1, [](auto&, auto& out) { out.item_a.norm = 3; }) == "50%");
-  // of operators whose memory is not written yet nothing is said
+  // no verdict on operators like empty(), whose memory is not written yet
   const auto of_empty = [](auto& in, auto& out) {
     in.a = "Torch.empty.0.forward.input.0", out.a = "Torch.empty.0.forward.output.0";
     out.item_a.max = npu_train::testing::kNaN;
@@ -226,7 +226,7 @@ TEST_CASE("on a narrow terminal the verdict comes first, names are complete, and
   size_t begin = text.find("\nverdict");
   for (size_t end; (end = text.find('\n', begin + 1)) != std::string::npos; begin = end)
     CHECK(end - begin - 1 <= (has(text.substr(begin, end - begin), "Module.") ? 120 : 80));
-  CHECK(has(to_text(comparison, 200), "Module." + layer + ".Conv2d.forward.0.output.1  differs by 3"));  // with room: one line
+  CHECK(has(to_text(comparison, 200), "Module." + layer + ".Conv2d.forward.0.output.1  differs by 3"));  // one line, as there is room
 }
 
 TEST_CASE("the verdict is one plain sentence that says how much exceeds the tolerance, and why") {
@@ -249,7 +249,7 @@ TEST_CASE("the verdict is one plain sentence that says how much exceeds the tole
 
 TEST_CASE("the page has a bar with its name for each layer") {
   const auto page = to_html(sample(ItemComparison::Kind::Tensor));
-  CHECK_FALSE(has(page, "Error by layer"));  // no error, no bars
+  CHECK_FALSE(has(page, "Error by layer"));  // no bars without an error
   auto comparison = sample(ItemComparison::Kind::Tensor);
   comparison.steps[0].calls[0].output_error = 0.25;
   const auto with_error = to_html(comparison);

@@ -180,7 +180,7 @@ TEST_CASE("where runs agree nothing is called likely") {
     net.second->weight.mul_(1 + 1e-6);
   };
   Runs runs;
-  const std::map<std::string, std::string> facts = {{"device", "cpu"}, {"precision", "32-true"}};  // one environment: each bit is reported
+  const std::map<std::string, std::string> facts = {{"device", "cpu"}, {"precision", "32-true"}};  // equal environment: every bit counts
   const auto result = compare_dumps(runs.run("a", {.in_net = nudge, .facts = facts}), runs.run("b", {.facts = facts}), {.rtol = 1e-2});
   CHECK(result.agrees);
   CHECK(result.first.within_tolerance);
@@ -213,7 +213,7 @@ TEST_CASE("a mapping and order pair other names") {
   const auto a = runs.run("a"), b = runs.run("b");
   const auto path = std::filesystem::path(b) / "step0/rank0/dump.json";
   auto text = read_file(path, 1 << 24);
-  const std::string from = "second.", to = "blocks1.";  // the optimizer's parameters and state too
+  const std::string from = "second.", to = "blocks1.";  // for the optimizer's parameters and state too
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
   write_file_atomic(path, text);
   std::filesystem::remove_all(a + "/step1");

@@ -35,7 +35,7 @@ struct CompareNet : torch::nn::Module {
   }
 };
 
-// What goes wrong in one run.
+// What is changed in one run.
 struct Fault {
   std::function<void(CompareNet&)> in_net{};
   std::function<void(CompareNet&)> in_gradients{};
@@ -74,7 +74,7 @@ class Runs {
   TempDir dir_;
 };
 
-// Facts of another device: rounding is expected.
+// Facts of another device, where rounding is expected.
 inline const std::map<std::string, std::string> kElsewhere = {{"device", "npu:0"}};
 
 inline DumpComparison with_fault(const Fault& fault, const DumpOptions& options = {.task = "tensor"}, const CompareOptions& how = {}) {
@@ -87,7 +87,7 @@ inline const auto kNanWeight = [](CompareNet& net) {
   net.norm->weight.fill_(std::numeric_limits<float>::quiet_NaN());
 };
 
-// "a weight ... zero", "not finite": all that is said of a divergence.
+// Returns all that is said of a divergence, for example "a weight ... zero; not finite".
 inline std::string explained(const DumpComparison& result) {
   auto out = result.first.sentence;
   for (const auto& text : result.first.likely) out += "; " + text;

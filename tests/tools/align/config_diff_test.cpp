@@ -11,7 +11,7 @@ std::vector<ConfigDifference> differences(const std::string& a, const std::strin
   return compare_configs(parse_yaml(a, "a.yaml"), parse_yaml(b, "b.yaml"));
 }
 
-// "path: a | b", those without effect on numbers in brackets.
+// Returns "path: a | b" for each difference, in brackets those without effect on numbers.
 std::vector<std::string> shown_differences(const std::string& a, const std::string& b) {
   std::vector<std::string> out;
   for (const auto& d : differences(a, b)) {
@@ -41,7 +41,7 @@ TEST_CASE("config_diff: differences have their path and both values") {
   CHECK((shown_differences("ema: {decay: 0.9, on: true}", "{}") == Lines{"ema.decay: 0.9 | (not given)", "ema.on: true | (not given)"}));
   CHECK((shown_differences("a: {b: {}}", "a: {b: 3}") == Lines{"a.b: {} | 3"}));
   CHECK((shown_differences("a: null", "{}") == Lines{"a: null | (not given)"}));
-  // as doubles these seeds are equal
+  // these seeds are equal as doubles
   CHECK((shown_differences("seed: 9007199254740993", "seed: 9007199254740992") == Lines{"seed: 9007199254740993 | 9007199254740992"}));
 }
 

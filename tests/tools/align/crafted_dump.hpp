@@ -1,4 +1,4 @@
-// Hand-written dumps: a dump.json of given calls, with files of values next to it.
+// Writes dumps by hand: a dump.json of given calls, with files of values next to it.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,32 +18,32 @@ class CraftedDump {
     make_folder(step_ / "dump_tensor_data");
   }
 
-  // A value as dump.json describes it. `more`: further members, with a comma in front.
+  // Describes a value as dump.json does. `more` holds further members and begins with a comma.
   static std::string tensor(const std::string& shape, double max = 1, const std::string& dtype = "float32", const std::string& more = "") {
     const auto number = std::to_string(max);
     return R"({"type": "torch.Tensor", "dtype": "torch.)" + dtype + R"(", "shape": )" + shape + R"(, "Max": )" + number +
            R"(, "Min": 0, "Mean": 0.5, "Norm": )" + number + more + "}";
   }
-  // The same with values, which are saved.
+  // Saves the values too.
   std::string tensor(const std::string& file, const at::Tensor& values, const std::string& shape, const std::string& more = "") const {
     save_pt(step_ / "dump_tensor_data" / file, values);
     return tensor(shape, 1, "float32", R"(, "data_name": ")" + file + "\"" + more);
   }
 
-  // A call that takes `input` and gives `output`.
+  // Adds a call that takes `input` and gives `output`.
   void add(const std::string& name, const std::string& output, const std::string& input = "") {
     calls_ += (calls_.empty() ? "\"" : ",\n\"") + name + R"(": {"input_args": [)" + input + R"(], "output": [)" + output + "]}";
   }
-  // The same with a weight.
+  // Adds a call that also has a weight.
   void add_layer(const std::string& name, const std::string& output, const std::string& input, const std::string& weight) {
     add(name, output, input);
     calls_.insert(calls_.size() - 1, R"(, "parameters": {"weight": )" + weight + "}");
   }
-  // A call of any content, as JSON.
+  // Adds a call with any content, as JSON.
   void add_call(const std::string& name, const std::string& content) {
     calls_ += (calls_.empty() ? "\"" : ",\n\"") + name + "\": " + content;
   }
-  // A call whose input's gradient is `gradient`.
+  // Adds a backward call in which the input has this gradient.
   void add_backward(const std::string& name, const std::string& gradient) {
     calls_ += (calls_.empty() ? "\"" : ",\n\"") + name + R"(": {"input": [], "output": [)" + gradient + "]}";
   }

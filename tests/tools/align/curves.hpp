@@ -11,7 +11,7 @@
 
 namespace npu_train::testing {
 
-// A run of `n` steps: loss and rate by step.
+// Returns a run of `n` steps from its loss and rate at each step.
 inline History curve(int64_t n, const std::function<double(int64_t)>& loss, const std::function<double(int64_t)>& lr = nullptr) {
   History out;
   out.source = "curve";
@@ -23,7 +23,7 @@ inline History curve(int64_t n, const std::function<double(int64_t)>& loss, cons
   return out;
 }
 
-// A loss as of a classifier of ten classes, with the scatter of its batches.
+// A loss like that of a classifier with ten classes, with scatter like that between batches.
 inline double falling(int64_t i) {
   return 0.3 + 2.0 * std::exp(-0.03 * static_cast<double>(i)) + 0.05 * std::sin(static_cast<double>(i * i));
 }

@@ -32,9 +32,9 @@ struct ConvNet : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return fc(torch::relu(bn2(conv2(torch::relu(bn1(conv1(x)))))).mean({2, 3})); }
 };
 
-// What one run does otherwise.
+// What one run does differently.
 struct Deed {
-  double rounding = 0;  // relative noise of the images, as from other kernels
+  double rounding = 0;  // relative noise of the images, like that of other kernels
   double smoothing = 0, weight_decay = 0, momentum_of_norm = 0.1;
   std::function<void(ConvNet&)> before_forward{}, after_backward{};
   std::function<void(ConvNet&, int)> after_update{};
@@ -80,7 +80,7 @@ class TwoRuns {
   TempDir dir_;
 };
 
-// Facts of another device: rounding is expected, and there is some.
+// Gives a run the facts of another device, for which rounding is expected, and some rounding.
 Deed elsewhere(Deed deed = {}) {
   deed.facts["device"] = "npu:0";
   deed.rounding = 2e-7;
@@ -164,7 +164,7 @@ TEST_CASE("divergence_walk: a gradient that one side lacks is named") {
 
 namespace {
 
-// One operator takes both parameters and is known by the first, as the projection of attention is.
+// A network in which one operator takes both parameters and is known by the first, like the projection in attention.
 struct ProjectionNet : torch::nn::Module {
   at::Tensor in_weight = register_parameter("in_weight", at::randn({12, 6})), in_bias = register_parameter("in_bias", at::randn({12}));
   torch::nn::Linear out{register_module("out", torch::nn::Linear(12, 3))};
@@ -199,7 +199,7 @@ TEST_CASE("divergence_walk: facts that change kernels are no equal environment")
     auto other = elsewhere();
     other.facts = {{"device", "cpu"}, {"precision", "32-true"}, {fact, "one"}};
     auto same = Deed{.facts = other.facts};
-    CHECK(TwoRuns().compare(other, same).first.found);  // equal: every bit counts
+    CHECK(TwoRuns().compare(other, same).first.found);  // equal environments: every bit counts
     same.facts[fact] = "another";
     CHECK_FALSE(TwoRuns().compare(other, same).first.found);
   }
@@ -207,13 +207,13 @@ TEST_CASE("divergence_walk: facts that change kernels are no equal environment")
 
 namespace {
 
-// The output of a norm: with negative values, or after ReLU.
+// The output of a norm, either with negative values or after ReLU.
 std::string norm_output(double max, double min) {
   return R"({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8, 8], "Max": )" + std::to_string(max) + R"(, "Min": )" +
          std::to_string(min) + R"(, "Mean": 0.5, "Norm": )" + std::to_string(4 * max - min) + "}";
 }
 
-// A norm, and a layer after it whose input is equal on both sides.
+// Dumps a norm, and after it a layer whose input is equal on both sides.
 std::filesystem::path norm_dump(const std::filesystem::path& folder, const std::string& type, double min, const std::string& facts) {
   CraftedDump dump(folder, facts);
   dump.add("Module.bn1." + type + ".forward.0", norm_output(min < 0 ? 2 : 1, min), norm_output(1, -1));
@@ -230,7 +230,7 @@ TEST_CASE("divergence_walk: an output that does not propagate is tolerated only 
     return compare_dumps(norm_dump(dir / "a", type, min, facts(fused_a)), norm_dump(dir / "b", type, 0, facts(fused_b))).agrees;
   };
   CHECK(agrees("BatchNorm2d", -1, "false", "auto"));
-  CHECK_FALSE(agrees("BatchNorm2d", -1, "auto", "false"));  // the side that fuses has no negative values
+  CHECK_FALSE(agrees("BatchNorm2d", -1, "auto", "false"));  // the fused side has no negative values
   CHECK_FALSE(agrees("BatchNorm2d", -1, "auto", "auto"));
   CHECK_FALSE(agrees("Conv2d", -1, "false", "auto"));
 }
@@ -251,8 +251,8 @@ TEST_CASE("divergence_walk: weights whose norm was summed in another order are n
   };
   const auto b = dump("b", 32.017330, 0, R"("device": "cpu", "fused_kernels": "auto")");
   const std::string sim = R"("device": "sim_npu:0", "fused_kernels": "false")";
-  CHECK(compare_dumps(dump("a", 32.018413, -1, sim), b).agrees);       // 3.4e-5, as the simulator sums 2.4 million squares
-  const auto other = compare_dumps(dump("other", 32.03, -1, sim), b);  // 4e-4 is another weight
+  CHECK(compare_dumps(dump("a", 32.018413, -1, sim), b).agrees);       // 3.4e-5: the simulator sums 2.4 million squares
+  const auto other = compare_dumps(dump("other", 32.03, -1, sim), b);  // 4e-4: another weight
   CHECK_FALSE(other.agrees);
   CHECK((other.first.cause == Cause::Weights));
 }
@@ -289,7 +289,7 @@ TEST_CASE("divergence_walk: a fused norm that a part cannot prove is reported an
   const auto strict = compare_dumps(a, b, {.layers = "bn1", .strict = true});
   CHECK_FALSE(strict.agrees);
   CHECK(has(strict.first.sentence, "no later layer is compared that would prove it"));
-  CHECK(compare_dumps(a, b).steps[0].unproven_places.empty());  // the layer after it proves it
+  CHECK(compare_dumps(a, b).steps[0].unproven_places.empty());  // the next layer proves it
   const auto both = norm_dump(dir / "c", "BatchNorm2d", 0, plain);
   CHECK_FALSE(
       compare_dumps(norm_dump(dir / "d", "BatchNorm2d", -1, plain), norm_dump(dir / "e", "BatchNorm2d", 0, plain), {.layers = "bn1"})
@@ -318,7 +318,7 @@ TEST_CASE("divergence_walk: a part that has the backward of a fused norm alone, 
 
 namespace {
 
-// A run whose forward is off by `forward` and a gradient by `gradient`, in a precision.
+// Dumps a run in a precision, whose forward is off by `forward` and one gradient by `gradient`.
 std::filesystem::path precise_dump(const std::filesystem::path& folder, const std::string& precision, const std::string& dtype,
                                    double forward, double gradient) {
   CraftedDump dump(folder, R"("device": "cpu", "precision": ")" + precision + "\"");
@@ -338,7 +338,7 @@ TEST_CASE("divergence_walk: gradients of bf16 are allowed what kinks make of bf1
   };
   CHECK(agrees("bf16-mixed", "bfloat16", 0.01, 0.4));
   CHECK_FALSE(agrees("bf16-mixed", "bfloat16", 0.01, 5));
-  CHECK_FALSE(agrees("bf16-mixed", "bfloat16", 1e-4, 0.4));  // an error of the forward that does not explain it
+  CHECK_FALSE(agrees("bf16-mixed", "bfloat16", 1e-4, 0.4));  // the forward's error is too small to explain it
   CHECK(agrees("32-mixed", "float32", 1e-5, 0.02));
   CHECK_FALSE(agrees("32-mixed", "float32", 9e-4, 0.4));
 }
@@ -359,7 +359,7 @@ TEST_CASE("divergence_walk: a run in fp32 that is there is the reference that is
 
 TEST_CASE("divergence_walk: the optimizer's step in a part that leaves gradients out") {
   const TempDir dir;
-  // One side fuses a norm. The gradient of conv2 is compared, that of fc is not; the optimizer's mean of it is off by `update`.
+  // One side fuses a norm. The gradient of conv2 is compared, that of fc is not; the optimizer's mean of fc's gradient is off by `update`.
   const auto dump = [&](const char* name, bool fuses, const std::string& part, double update = 0, double rate = 0.1) {
     CraftedDump out(dir / name, R"("device": "cpu", "fused_kernels": ")" + std::string(fuses ? "auto" : "false") + "\"" + part);
     const auto value = CraftedDump::tensor("[8, 8]");
@@ -373,7 +373,7 @@ TEST_CASE("divergence_walk: the optimizer's step in a part that leaves gradients
   };
   const std::string part = R"(, "part": "list: conv2")";
   const auto b = dump("b", true, part);
-  const auto unproven = compare_dumps(dump("a", false, part, 9e-4), b);  // as a kink makes a gradient of rounding
+  const auto unproven = compare_dumps(dump("a", false, part, 9e-4), b);  // a kink can do this to a gradient
   CAPTURE(to_text(unproven));
   CHECK(unproven.agrees);
   CHECK(unproven.steps[0].unproven_update);
@@ -384,6 +384,6 @@ TEST_CASE("divergence_walk: the optimizer's step in a part that leaves gradients
   CHECK_FALSE(rounding.steps[0].unproven_update);
   CHECK((compare_dumps(dump("d", false, part, 0.2), b).first.cause == Cause::Optimizer));
   CHECK((compare_dumps(dump("e", false, part, 0, 0.2), b).first.cause == Cause::Optimizer));
-  // complete dumps have every gradient, and none explains the step
+  // complete dumps contain every gradient, and none of them explains the difference
   CHECK((compare_dumps(dump("f", false, "", 9e-4), dump("g", true, "")).first.cause == Cause::Optimizer));
 }

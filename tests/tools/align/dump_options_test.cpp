@@ -34,7 +34,7 @@ TEST_CASE("patterns of calls mean the layer's path too, with or without the pref
     for (const char* pattern : {"layer3.*", "conv1*", "layer4.1*", "Module.conv1*"})
       CHECK_FALSE_MESSAGE(call_matches(name, pattern), pattern);
   }
-  CHECK_FALSE(call_matches("Functional.relu.0.forward", "relu*"));  // no layer
+  CHECK_FALSE(call_matches("Functional.relu.0.forward", "relu*"));  // names no layer
   CHECK(call_matches("Functional.relu.0.forward", "*relu*"));
 }
 

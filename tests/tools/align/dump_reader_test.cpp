@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// As msprobe 26 writes it, with Python's words for what is not finite.
+// A dump as msprobe 26 writes it, with Python's words for numbers that are not finite.
 const char* const kMsprobe = R"({
  "task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": "/elsewhere/dump_tensor_data",
  "data": {
@@ -175,7 +175,7 @@ TEST_CASE("a small file cannot make itself large in memory") {
   };
   CHECK(
       has(refused(R"("a": {"output": )" + nulls(600'000) + R"(}, "b": {"output": )" + nulls(400'000) + "}"), "more than 1,000,000 calls"));
-  // each value has its call's name in its own
+  // limited since the name of each value contains that of its call
   CHECK(has(refused("\"" + std::string(1'000'000, 'x') + R"(": {"output": )" + nulls(1000) + "}"), "names of more than 128"));
   write(dir / "step0/rank/dump.json", R"({"data": {"a": {"output": )" + nulls(100'000) + "}}}");
   CHECK(read_only_step(dir).calls.at(0).items.size() == 100'000);
@@ -193,7 +193,7 @@ TEST_CASE("no link leads out of the dump, and a folder may end with a slash") {
   CHECK(dump_around(dir / "dump/step3/rank0/stack.json") == dir / "dump/step3/rank0");
   CHECK(dump_around(dir / "dump/step3/stack.json").empty());
   fs::create_directory_symlink(dir / "dump", dir / "link");
-  CHECK(Dump::open(dir / "link").places().at(0).step == 3);  // what is given may be one
+  CHECK(Dump::open(dir / "link").places().at(0).step == 3);  // the given path itself may be a link
   fs::create_directory_symlink("step3", dir / "dump/step4");
   CHECK(Dump::open(dir / "dump").places().size() == 2);
   fs::create_directory_symlink(dir / "elsewhere", dir / "dump/step5");

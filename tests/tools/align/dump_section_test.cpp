@@ -84,14 +84,14 @@ TEST_CASE("the config.json of msprobe selects what it selects there") {
   CHECK_FALSE(has(text, "linear"));
   CHECK(has(text, "\"md5\""));
 
-  // keys that are given decide, also with the value of a default
+  // given keys have priority, even with the default value
   write_file_atomic(file, R"({"level": "L1", "task": "tensor", "step": null, "statistics": null, "tensor": {"list": null}})");
   CHECK(has(refused("dump: {level: module, config: " + file.string() + "}"), "level: the section dump of the configuration has another"));
   CHECK(has(refused("dump: {task: statistics, config: " + file.string() + "}"), "task: the section dump"));
   CHECK_NOTHROW(bind_config(parse_yaml("dump: {level: op, steps: [1], list: [a], config: " + file.string() + "}", "a.yaml"), with_dump()));
   write_file_atomic(file, R"({"level": null})");
   CHECK_NOTHROW(bind_config(parse_yaml("dump: {level: module, config: " + file.string() + "}", "a.yaml"), with_dump()));
-  // the file of earlier releases
+  // files of earlier releases
   for (const auto* task : {"statistics", "tensor", "overflow_check"}) {
     write_file_atomic(file, R"({"task": ")" + std::string(task) + R"(", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1",
       "enable_dataloader": false,

@@ -34,7 +34,7 @@ struct DumperNet : torch::nn::Module {
   }
 };
 
-// One step of a dump in a folder of its own.
+// Dumps one step into a folder of its own.
 struct OneStep {
   TempDir dir;
   DumperNet net;
@@ -95,7 +95,7 @@ TEST_CASE("tensors are those of the moment, also where the next operator changes
   CHECK(at::equal(at::relu(norm), block));
   CHECK(at::equal(step.file("Module.conv.Conv2d.forward.0.input.0.pt"), step.x));
   CHECK(at::equal(step.file("Module.head.Linear.parameters_grad.0.weight.pt"), step.net.head->weight.grad()));
-  // gradients: that of the output before relu_ equals that after it where the value is positive
+  // the gradient of the output before relu_ equals the one after it where the value is positive
   const auto behind = step.file("Module.block.Layer.backward.0.input.0.pt");
   const auto before = step.file("Module.norm.BatchNorm2d.backward.0.input.0.pt");
   CHECK(at::equal(behind * norm.gt(0), before));
@@ -139,7 +139,7 @@ TEST_CASE("a sample of elements is the same for equal sizes and in order") {
   const auto kept = step.file("Module.conv.Conv2d.forward.0.input.0.pt");
   CHECK(kept.numel() == 15);
   const at::Tensor flat = step.x.reshape({-1});
-  int64_t at = 0;  // each is found behind the one before
+  int64_t at = 0;  // each element is found after the one before
   for (int64_t i = 0; i < kept.numel(); ++i) {
     while (at < flat.numel() && !at::equal(flat[at], kept[i])) ++at;
     CHECK(at < flat.numel());
@@ -199,7 +199,7 @@ TEST_CASE("level debug: a name twice, a second backward, a tensor that changes u
     loss.backward();
     const auto weight = at::zeros({2});
     dumper.save("weight", weight);
-    std::fill_n(weight.mutable_data_ptr<float>(), 2, 1.0F);  // as a fused optimizer does: without a new version
+    std::fill_n(weight.mutable_data_ptr<float>(), 2, 1.0F);  // does not change the version, like a fused optimizer
     dumper.save("weight", weight);
     dumper.save("features_grad", weight);
     dumper.step();
@@ -313,7 +313,7 @@ TEST_CASE("a layer that runs twice has two calls, and statistics of each") {
 TEST_CASE("steps that an earlier, longer run left are gone") {
   TempDir dir;
   DumperNet net;
-  const auto kept = fs::path(dir.path()) / "step1_kept/rank0";  // a copy that someone made
+  const auto kept = fs::path(dir.path()) / "step1_kept/rank0";  // a copy made by the user
   for (const int steps : {3, 1}) {
     Dumper dumper({.dir = dir.path()}, dumped_model(net));
     for (int i = 0; i < steps; ++i) {
@@ -403,7 +403,7 @@ TEST_CASE("an empty dump is reported") {
 
 namespace {
 
-// Uses its parameters and its buffer through casts and views, as models do that run under autocast.
+// A network that uses its parameters and its buffer through casts and views, like models that run under autocast.
 struct CastingNet : torch::nn::Module {
   torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 2).stride(2)))};
   at::Tensor token = register_parameter("token", at::randn({1, 1, 4}));
@@ -469,7 +469,7 @@ TEST_CASE("a layer has the same calls, inputs and parameters in every precision"
 
 namespace {
 
-// One value that feeds two layers of a declared one, and a shortcut around it; the declared one has a parameter of its own.
+// A network in which one value feeds two layers of a declared one, and a shortcut around it; the declared one has a parameter of its own.
 struct ForkNet : torch::nn::Module {
   struct Fork : torch::nn::Module {
     torch::nn::Linear left{register_module("left", torch::nn::Linear(4, 4))}, right{register_module("right", torch::nn::Linear(4, 4))};
@@ -513,8 +513,8 @@ TEST_CASE("the gradient of an input is the call's own share, as msprobe shows it
   };
   const at::Tensor of_fork = file(declared("backward") + ".output.0"), behind = file(declared("backward") + ".input.0");
   CHECK(at::allclose(of_fork, left + right, 1e-5, 1e-6));
-  CHECK(at::allclose(file("Module.first.Linear.backward.0.input.0"), of_fork + behind, 1e-5, 1e-6));  // the shortcut's share is the rest
-  // parameters that a declared layer owns itself are in its entry, and so are their gradients
+  CHECK(at::allclose(file("Module.first.Linear.backward.0.input.0"), of_fork + behind, 1e-5, 1e-6));  // the rest belongs to the shortcut
+  // the entries of a declared layer contain its own parameters and their gradients
   CHECK(at::equal(file(declared("forward") + ".parameters.scale"), net.fork->scale));
   CHECK(at::equal(file(declared("parameters_grad") + ".scale"), net.fork->scale.grad()));
 }

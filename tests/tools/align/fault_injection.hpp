@@ -1,6 +1,6 @@
 // Plants a fault in one layer of an unchanged network: a kernel above all others intercepts aten::conv2d, linear, layer_norm and
-// batch_norm, and changes the arguments or the result of the call that uses a chosen parameter. Recorders of operators are above it and see
-// the original arguments; autograd runs below it.
+// batch_norm, and changes the arguments or the result of the call that uses a chosen parameter. Recorders of operators are above that
+// kernel and see the original arguments; autograd runs below it.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -40,12 +40,12 @@ inline const char* name_of(FaultKind kind) {
   return "missing bias";
 }
 
-// Whether the fault is in the result of an operator, so that FaultInjector plants it.
+// Returns whether the fault changes an operator, so that FaultInjector plants it.
 inline bool in_operator(FaultKind kind) {
   return kind == FaultKind::Precision || kind == FaultKind::Eps || kind == FaultKind::Saturation || kind == FaultKind::Bias;
 }
 
-// While it lives, the operators of this thread that use `parameter` are wrong. One at a time in a process.
+// Makes the operators of this thread that use `parameter` wrong as long as it exists. A process can have one at a time.
 class FaultInjector {
  public:
   FaultInjector(FaultKind kind, const at::Tensor& parameter)
@@ -57,7 +57,7 @@ class FaultInjector {
     included_ = std::make_unique<c10::impl::IncludeDispatchKeyGuard>(kKey);
   }
 
-  // Calls that were changed.
+  // Returns the number of calls that were changed.
   int64_t hits() const { return *hits_; }
 
  private:

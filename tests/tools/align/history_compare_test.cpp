@@ -30,7 +30,7 @@ TEST_CASE("history: what is not finite on both sides proves nothing") {
 TEST_CASE("history: a learning rate alone decides, beyond rounding") {
   const auto rate = [](double at_30) { return curve(40, falling, [at_30](int64_t i) { return i == 30 ? at_30 : 0.1; }); };
   CHECK(compare_histories(rate(0.1 * (1 + 5e-7)), rate(0.1)).agrees);
-  CHECK(compare_histories(rate(kNaN), rate(0.1)).agrees);  // not logged there
+  CHECK(compare_histories(rate(kNaN), rate(0.1)).agrees);  // not logged at that step
   CHECK(compare_histories(rate(0.11), rate(0.1), {.lr_rtol = 0.2}).agrees);
   for (const double other : {0.1 * (1 + 5e-6), 0.0, -0.1, kInf}) {
     const auto c = compare_histories(rate(other), rate(0.1));
@@ -51,7 +51,7 @@ TEST_CASE("history: few common steps are reported, and the comparison is incompl
   CHECK((c.agrees && !c.complete));
   CHECK(has(c.sentences.at(0), "10 of 1,990 steps are common"));
   CHECK(compare_histories(a, a).complete);
-  // as B counts
+  // the notes use B's numbers of steps
   const auto moved = compare_histories(flat(curve(20, falling)), flat(curve(30, falling)), {.shift = -5});
   CHECK(any_has(moved.notes, "B continues to step 29, A ends at step 24"));
   CHECK(any_has(moved.notes, "5 steps are logged by B only"));

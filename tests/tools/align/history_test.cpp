@@ -96,7 +96,7 @@ TEST_CASE("history: batch numbers that restart in each epoch are continued") {
   CHECK((h.step == Steps{0, 50, 51, 101, 102}));
   CHECK((h.loss == Values{4, 3, 2, 1, 0.5}));
   CHECK(any_has(h.notes, "2 times"));
-  // a resumed run goes back within an epoch: its steps are repeated
+  // a resumed run goes back within an epoch and repeats steps
   CHECK((history_of("epoch,step,loss\n0,1,4\n0,2,3\n0,2,2\n1,3,1\n").loss == Values{4, 2, 1}));
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("history: complete epochs of our metrics.csv") {
   const auto steps = read_history(dir / "metrics.csv"), epochs = read_history(dir / "metrics.csv", {}, HistoryRows::Epochs);
   CHECK((steps.loss == Values{3, 1} && !steps.of_epochs));
   CHECK((epochs.loss == Values{2} && epochs.step == Steps{2} && epochs.of_epochs));
-  CHECK((history_of("step,phase,loss\n2,epoch,2\n2,val,9\n").loss == Values{2}));  // steps were logged too rarely
+  CHECK((history_of("step,phase,loss\n2,epoch,2\n2,val,9\n").loss == Values{2}));  // the steps of training were logged too rarely
 }
 
 TEST_CASE("history: a truncated file is read up to its end") {
@@ -176,7 +176,7 @@ TEST_CASE("history: a truncated file is read up to its end") {
   CHECK((json.loss == Values{2}));
   CHECK(any_has(json.notes, "truncated"));
   CHECK((history_of(std::string("step,loss\n0,2\n") + std::string(100, '\0')).loss == Values{2}));
-  // at any place: read or refused, never more
+  // a file truncated anywhere is read or refused, and never gives more rows
   const std::string whole = R"([{"step": 0, "loss": 2.0, "lr": 0.1}, {"step": 1, "loss": 1.0, "lr": 0.1}])";
   for (size_t length = 0; length < whole.size(); ++length) {
     try {
@@ -248,7 +248,7 @@ TEST_CASE("history: numbers of a comparison") {
   CHECK(c.rows[1].step == 3);
   CHECK(c.rows[1].absolute == doctest::Approx(0.1));
   CHECK(c.rows[1].relative == doctest::Approx(0.1));
-  // 0.01 of the level of B, whose first loss and median are 1: what is nearly 0 counts as that
+  // B's level is 1, its first loss and its median; a smaller value counts as 0.01 of that
   CHECK(c.rows[2].relative == doctest::Approx(0.999 / 0.01));
   CHECK(c.mean_relative == doctest::Approx((0 + 0.1 + 99.9) / 3));
   CHECK(c.last_quarter_relative == doctest::Approx(99.9));
@@ -266,12 +266,12 @@ TEST_CASE("history: the rule of 2 % of the mean") {
   CHECK(compare_histories(by(0.019), b).agrees);
   CHECK_FALSE(compare_histories(by(0.021), b).agrees);
   CHECK(compare_histories(by(0.021), b, {.mean_rtol = 0.03}).agrees);
-  // within 2 % over the complete run, but not at its end
+  // within 2 % in the mean over the complete run, but not at its end
   const auto late = curve(200, [](int64_t i) { return falling(i) * (i < 170 ? 1 : 1.1); });
   const auto c = compare_histories(late, b);
   CHECK(c.mean_relative < 0.02);
   CHECK_FALSE(c.agrees);
-  // one batch alone decides nothing, and is reported
+  // one batch decides nothing alone, and is reported
   const auto spike = compare_histories(curve(200, [](int64_t i) { return falling(i) * (i == 90 ? 1.5 : 1); }), b);
   CHECK(spike.agrees);
   CHECK((spike.first_beyond == 90 && spike.max_step == 90 && !spike.diverged));

@@ -16,7 +16,7 @@ namespace {
 
 const std::string kLayer = "Module.fc.Linear.forward.0";
 
-// The output of the only call, of the dumps that `a` and `b` describe.
+// Judges the output of the only call in two dumps, which `a` and `b` describe.
 template <class Describe>
 ItemComparison judged(Describe&& a, Describe&& b, const std::string& facts_a = "", const std::string& facts_b = "",
                       const CompareOptions& how = {}) {
@@ -40,8 +40,8 @@ Describe saved(const at::Tensor& values, const std::string& shape, const std::st
 TEST_CASE("item_judge: a file whose shape differs from dump.json is not compared") {
   const auto w = at::arange(6, at::kFloat).reshape({2, 3});
   CHECK_FALSE(judged(saved(w, "[2, 3]"), saved(w, "[2, 3]")).failed);
-  CHECK_FALSE(judged(saved(w.t().contiguous().t(), "[2, 3]"), saved(w, "[2, 3]")).failed);  // other strides are no other shape
-  // a transposed file with the same elements in memory, and one seen in another shape
+  CHECK_FALSE(judged(saved(w.t().contiguous().t(), "[2, 3]"), saved(w, "[2, 3]")).failed);  // equal shapes with other strides
+  // one file is transposed, with the same elements in memory, the other has another shape
   for (const auto& other : {w.reshape({3, 2}), w.reshape({6})}) {
     const auto item = judged(saved(other, "[2, 3]"), saved(w, "[2, 3]"));
     CHECK(item.failed);
@@ -58,7 +58,7 @@ TEST_CASE("item_judge: a sample of elements has a shape of its own, and one seed
   CHECK_FALSE(judged(saved(some, "[4, 5]", sample), saved(some, "[4, 5]", sample)).failed);
   CHECK(has(judged(saved(some.reshape({1, 3}), "[4, 5]", sample), saved(some, "[4, 5]", sample)).message,
             "that in dump.json is [3] (a sample)"));
-  // other elements were kept: the statistics are of all
+  // these samples have other elements, but their statistics are of all
   const auto other = saved(some + 1, "[4, 5]", sample), less = saved(at::arange(2, at::kFloat), "[4, 5]", R"(, "sampled": 2)");
   for (const auto& item :
        {judged(saved(some, "[4, 5]", sample), Describe(other), R"("seed": 1)", R"("seed": 2)"),
@@ -81,13 +81,13 @@ TEST_CASE("item_judge: some of the elements are judged by the largest of all, an
     const auto part = [&](const at::Tensor& a, double max = 10) {
       return judged(of(a, max), of(b, 10), "", "", {.sample_elements = 0.1, .seed = seed});
     };
-    const auto close = part(b + 5e-3);  // within 1e-3 of 10, not of the 0.5 that the sample has
+    const auto close = part(b + 5e-3);  // within 1e-3 of 10, not of the sample's 0.5
     CHECK((close.partial && !close.failed));
     CHECK(close.metrics.elements == doctest::Approx(20000).epsilon(0.01));
     const auto apart = part(b + 0.02);
-    CHECK((apart.failed && !apart.partial));  // what a sample shows is compared completely
+    CHECK((apart.failed && !apart.partial));  // a difference in the sample decides
     auto a = b.clone();
-    a[150001] = 12.0;  // hardly in a sample, but in the statistics
+    a[150001] = 12.0;  // rarely in a sample, always in the statistics
     CHECK(has(part(a, 12).message, "differs by 11.5"));
   }
   const auto few = at::ones({4096});
@@ -123,7 +123,7 @@ TEST_CASE("item_judge: dtypes whose files are not read are compared by statistic
     const auto crc = judged(described(dtype, 1, R"(, "md5": "00000001")"), described(dtype, 1, R"(, "md5": "00000002")"));
     CHECK(((crc.kind == ItemKind::Checksum) && crc.failed));
   }
-  CHECK(judged(described("float32", 1), described("float32", 1)).failed);  // should be there, and is not
+  CHECK(judged(described("float32", 1), described("float32", 1)).failed);  // the file is missing
 }
 
 TEST_CASE("item_judge: statistics on one side and a checksum on the other have no common form") {
@@ -149,7 +149,7 @@ TEST_CASE("item_judge: sums over integers are rounded on every device, the integ
 
 TEST_CASE("item_judge: unknown words and missing numbers do no harm") {
   const auto described = [](const std::string& text) -> Describe { return [=](const CraftedDump&) { return text; }; };
-  // a dtype of two letters, and Max without Min, where the layer is what differs
+  // a dtype of two letters, and Max without Min, in the layer that differs
   const auto half = described(R"({"type": "torch.Tensor", "dtype": "f2", "shape": [4], "Max": 65504, "Norm": 1})");
   const auto full = described(R"({"type": "torch.Tensor", "dtype": "f4", "shape": [4], "Max": 70000, "Norm": 9})");
   CHECK(judged(half, full).failed);

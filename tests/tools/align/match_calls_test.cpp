@@ -24,7 +24,7 @@ TEST_CASE("match_calls: class and order pair calls with matching shapes, and thi
   const auto a = step_with(dir / "a", {{"one", "[2, 3]"}, {"two", "[2, 4]"}, {"three", "[2, 5]"}});
   const auto b = step_with(dir / "b", {{"x", "[2, 3]"}, {"y", "[4, 2]"}, {"z", ""}});
   const auto match = npu_train::detail::match_calls(a, b, {});
-  CHECK((match.pairs == npu_train::detail::CallPairs{{0, 0}, {-1, 1}, {1, -1}, {2, 2}}));  // of z no shape is known
+  CHECK((match.pairs == npu_train::detail::CallPairs{{0, 0}, {-1, 1}, {1, -1}, {2, 2}}));  // z has no known shape
   REQUIRE(match.notes.size() == 1);
   CHECK(
       has(match.notes[0], "2 calls were paired only by class and order, as in Module.one.Linear.forward.0 with Module.x.Linear.forward.0"));
@@ -37,7 +37,7 @@ TEST_CASE("match_calls: a mapping pairs calls with any shapes, and unknown names
   const auto a = step_with(dir / "a", {{"one", "[2, 3]"}}), b = step_with(dir / "b", {{"x", "[4]"}});
   const auto match =
       npu_train::detail::match_calls(a, b, {.mapping = {{"one", "x"}, {"oen", "x"}, {"Module.one.Linear.forward.0", "why"}}});
-  CHECK((match.pairs == npu_train::detail::CallPairs{{-1, 0}, {0, -1}}));  // the call's own name goes before that of its layer
+  CHECK((match.pairs == npu_train::detail::CallPairs{{-1, 0}, {0, -1}}));  // the call's own name has priority over its layer's
   CHECK((match.unknown == std::set<std::string>{"oen, which does not exist in A", "why, which does not exist in B"}));
   CHECK((npu_train::detail::match_calls(a, b, {.mapping = {{"one", "x"}}}).pairs == npu_train::detail::CallPairs{{0, 0}}));
 }
@@ -52,6 +52,6 @@ TEST_CASE("match_calls: operators that the sides call another number of times go
   };
   const auto a = step("a", {"[]", "[]", "[]"}), b = step("b", {"[]", "[]", "[8, 4]", "[]", "[8, 4]"});
   CHECK((npu_train::detail::match_calls(a, b, {}).pairs == npu_train::detail::CallPairs{{0, 0}, {1, 1}, {-1, 2}, {2, 3}, {-1, 4}}));
-  const auto other = step("c", {"[]", "[]", "[2]"});  // as many: a shape that differs is a difference
+  const auto other = step("c", {"[]", "[]", "[2]"});  // equally many calls: the other shape is a difference
   CHECK((npu_train::detail::match_calls(a, other, {}).pairs == npu_train::detail::CallPairs{{0, 0}, {1, 1}, {2, 2}}));
 }

@@ -18,7 +18,7 @@ struct Layer {
   std::string name, type, output, weight, gradient = "weight";
 };
 
-// Forward, backward and gradients of each layer.
+// Dumps the forward, the backward and the gradients of each layer.
 std::filesystem::path dump_of(const std::filesystem::path& folder, const std::vector<Layer>& layers, double times = 1) {
   CraftedDump dump(folder);
   const auto tensor = [&](const std::string& shape, double max) { return CraftedDump::tensor(shape, max); };

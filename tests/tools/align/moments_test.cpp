@@ -29,7 +29,7 @@ bool close_to(double got, double wanted, double relative = 1e-12) {
   return std::abs(got - wanted) <= relative * std::max(std::abs(wanted), 1.0);
 }
 
-// The definitions, by torch in fp64.
+// Compares with the definitions, computed by torch in fp64.
 void expect_as_torch(const at::Tensor& t, const Moments& got, double relative = 1e-12) {
   CAPTURE(t.toString());
   CAPTURE(t.numel());
@@ -138,7 +138,7 @@ TEST_CASE("a row of a device is read as the same statistics, to the precision of
   };
   for (const double value : {1.0, 0.1, -3e4, 0.0}) CHECK(row_of(at::full({1000, 33}, value, at::kFloat)).deviation() == 0);
   CHECK(std::isnan(row_of(at::empty({0})).norm()));
-  for (const auto dtype : {at::kFloat, at::kBFloat16}) {  // the mean is not a number of bf16
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {  // bf16 cannot represent the mean
     const auto narrow = (at::arange(4096) % 4 == 0).to(at::kFloat).mul(1.0 / 128).add(1).to(dtype);
     CHECK(row_of(narrow).deviation() == doctest::Approx(std::sqrt(3.0) / 4 / 128).epsilon(1e-4));
   }

@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Three windows of two layers; `change` may change a row.
+// Writes three windows of two layers, in which `change` may change each row.
 void write_monitor(const std::filesystem::path& path, const std::function<void(MonitorRow&)>& change) {
   auto text = monitor_header();
   for (const int64_t attempt : {0, 9, 19})
@@ -69,7 +69,7 @@ TEST_CASE("the first difference is that of the earliest window, then of the firs
   const auto c = Pair().compared([](MonitorRow& row) {
     if (row.attempt == 9 && row.what == "gradients") row.norm *= 1.5;                              // fc comes before conv
     if (row.attempt == 19 && row.what == "weights") row.norm *= 3;                                 // later
-    if (row.attempt == 0 && row.name == "fc" && row.what == "activations") row.mean *= 1 + 1e-15;  // one digit
+    if (row.attempt == 0 && row.name == "fc" && row.what == "activations") row.mean *= 1 + 1e-15;  // in the last digit
   });
   CHECK(is_at(c.first_unequal, 0, "activations", "fc"));
   CHECK(is_at(c.first_beyond, 9, "gradients", "fc"));

@@ -60,7 +60,7 @@ TEST_CASE("a file is cut before a window, and other files are refused") {
     CHECK(error_of([&] { rows_in(path); }).kind() == ErrorKind::Data);
   }
   CHECK_FALSE(is_monitor(dir / "none.csv"));
-  for (const auto* row : {"\"a,1\n", "0,1,0,weights,\"a\",3\n"}) {  // quoted
+  for (const auto* row : {"\"a,1\n", "0,1,0,weights,\"a\",3\n"}) {  // the first one is quoted
     write_file_atomic(path, monitor_header() + to_csv(row_at(0, 1)) + row);
     const std::string said = error_of([&] { rows_in(path); }).what();
     CHECK_MESSAGE(has(said, path.string() + ", line 3: cannot be read"), said);
@@ -76,7 +76,7 @@ TEST_CASE("a norm leaves its band by a factor, or by its scatter if that is wide
   NormBand band(4);
   for (const double norm : {1.0, 1.1, 0.9, 1.05}) {
     CHECK(band.contains(norm));
-    CHECK(band.contains(1e6));  // too few records
+    CHECK(band.contains(1e6));  // too few records to judge by
     band.add(norm);
   }
   band.add(1);
@@ -91,7 +91,7 @@ TEST_CASE("a norm leaves its band by a factor, or by its scatter if that is wide
   NormBand wide(4);  // logarithms -2, -1, 0, 1, 2: MAD 1
   for (const double log : {-2.0, -1.0, 0.0, 1.0, 2.0}) wide.add(std::exp(log));
   CHECK(std::log(wide.limits()->high) == doctest::Approx(3.5 / 0.6745));
-  for (int i = 0; i < 40; ++i) wide.add(7);  // the last 20 records alone
+  for (int i = 0; i < 40; ++i) wide.add(7);  // more than the last 20 records, which alone count
   CHECK(wide.limits()->high == doctest::Approx(28));
 }
 

@@ -60,7 +60,7 @@ TEST_CASE("weights, gradients and optimizer state are those of the dump of the s
   TempDir dir;
   auto config = monitored(dir, {{"every", 3}, {"what", ConfigNode::list({"weights", "gradients", "optimizer"})}});
   config.trainer.max_steps = 7;
-  config.trainer.gradient_clip_val = 1e-3;  // after the gradients were recorded
+  config.trainer.gradient_clip_val = 1e-3;  // clips after the gradients are recorded
   config.sections["dump"] = {{"dir", (dir / "dump").string()}, {"data_mode", ConfigNode::list({"parameters_grad", "optimizer"})}};
   Trainer trainer(config, with_monitor());
   auto initial = trainer.state().at("model").tensors;
@@ -120,7 +120,7 @@ TEST_CASE("an activation is the output of a layer over all micro-batches, and ro
   CHECK(kinds ==
         std::vector<std::string>{"weights", "activations", "gradients", "optimizer", "weights", "activations", "gradients", "optimizer"});
   REQUIRE(gradients.size() > 4);
-  CHECK(has(gradients.front(), "head"));  // from the loss backwards
+  CHECK(has(gradients.front(), "head"));  // gradients begin at the loss
 }
 
 TEST_CASE("the statistics do not change the training, and a resumed run continues the file") {
@@ -133,7 +133,7 @@ TEST_CASE("the statistics do not change the training, and a resumed run continue
   part.trainer.max_steps = 5;
   part.output.dir = dir.path().string();
   const auto first = Trainer(part, with_monitor()).fit();
-  // a run that was killed later: rows beyond the checkpoint, and a part of one
+  // a resumed run whose file has rows beyond the checkpoint, and a part of one
   const auto file = parts / "monitor.csv";
   MonitorRow lost{.attempt = 7, .step = 8, .what = "weights", .name = "x"};
   write_file_atomic(file, read_file(file, 1 << 20) + to_csv(lost) + "9,1");

@@ -17,7 +17,7 @@ using Cause = Divergence::Cause;
 
 namespace {
 
-// A bias in front of a norm over the batch: its true gradient is zero.
+// A bias before a norm over the batch, so that its true gradient is zero.
 struct BiasNet : torch::nn::Module {
   torch::nn::Linear first{register_module("first", torch::nn::Linear(12, 16))};
   torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(16).track_running_stats(false)))};
@@ -59,7 +59,7 @@ TEST_CASE("noise_steps: steps that Adam makes from rounding are reported and do 
     CHECK_FALSE(result.first.found);
     const auto& step = result.steps.at(0);
     CHECK((step.noise_weights > 0 && step.noise_state > 0));
-    // the notes of all steps are one, with the least and the most of the weights
+    // one note covers all steps, with the smallest and the largest number of weights
     for (const auto& part : {std::to_string(step.noise_weights) + " ", std::string(" elements of weights"),
                              std::to_string(step.noise_state) + " of the optimizer"})
       CHECK_MESSAGE(has(to_text(result), part), part);

@@ -34,8 +34,8 @@ TEST_CASE("NaN on both sides proves nothing; on one side it is found, with its o
     CHECK(one.first.layer == "norm");
     CHECK(has(explained(one), "not finite in A only"));
     CHECK_FALSE(has(explained(one), "shape"));
-    CHECK_FALSE(has(explained(one), "zero on one side"));  // the biases are zero; NaN is not a magnitude
-    // an all-zero weight against NaN
+    CHECK_FALSE(has(explained(one), "zero on one side"));  // although the biases are zero: NaN has no magnitude
+    // a weight of zeros compared with NaN
     Runs runs;
     const auto zero = [](CompareNet& net) {
       const at::NoGradGuard no_grad;
@@ -79,6 +79,6 @@ TEST_CASE("masks of -inf, NaN that is masked, and steps that the loss scale skip
   CAPTURE(to_text(fine));
   CHECK(fine.agrees);
   CHECK(has(to_text(fine), "do not reach the loss"));
-  CHECK_FALSE(compare_dumps(run(dir / "c", 0.5, ""), run(dir / "d", 0.5, "")).agrees);  // no scaler skips these gradients
+  CHECK_FALSE(compare_dumps(run(dir / "c", 0.5, ""), run(dir / "d", 0.5, "")).agrees);  // without a scaler these gradients are not skipped
   CHECK_FALSE(compare_dumps(run(dir / "e", NAN, scaled), run(dir / "f", NAN, scaled)).agrees);
 }

@@ -21,7 +21,7 @@ using Cause = Divergence::Cause;
 
 namespace {
 
-// How a program differs.
+// Properties in which programs differ.
 struct Program {
   int depth = 2;
   int micro_batches = 1;
@@ -41,7 +41,7 @@ struct Tower : torch::nn::Module {
   explicit Tower(const Program& program) : dropout(program.dropout), head(register_module(program.head, torch::nn::Linear(8, 4))) {
     for (int i = 0; i < program.depth; ++i) blocks.push_back(register_module("blocks_" + std::to_string(i), std::make_shared<Block>()));
     at::NoGradGuard no_grad;
-    at::manual_seed(1);  // equal weights, whatever else there is
+    at::manual_seed(1);  // equal weights in all programs
     for (const auto& item : named_parameters()) item.value().copy_(at::randn_like(item.value()) * 0.3);
   }
   at::Tensor forward(at::Tensor x) {
@@ -186,7 +186,7 @@ TEST_CASE("other_structure: a call without its outputs or weights is not an agre
 
 namespace {
 
-// A block of attention and a norm, as one of our dumps and as msprobe shows them of a program in Python.
+// Dumps a block of attention and a norm: as our dump shows it, or as msprobe's of a program in Python.
 std::filesystem::path attention_dump(const std::filesystem::path& folder, bool ours, bool norm_has_gradient = true) {
   npu_train::testing::CraftedDump dump(folder);
   const auto x = npu_train::testing::CraftedDump::tensor("[4, 2]"), weight = npu_train::testing::CraftedDump::tensor("[6, 2]");
@@ -200,7 +200,7 @@ std::filesystem::path attention_dump(const std::filesystem::path& folder, bool o
   if (ours) dump.add_call("Module.attn.out_proj.Linear.forward.0", call(x, plain));
   dump.add_call(attention + "forward.0", call(ours ? x : x + ", " + x + ", " + x, in_proj));
   dump.add_call("Module.norm.BatchNorm2d.forward.0", call(x, plain));
-  if (ours) dump.add_backward("Module.norm.BatchNorm2d.backward.0", x);  // hidden from hooks where a ReLU works in place
+  if (ours) dump.add_backward("Module.norm.BatchNorm2d.backward.0", x);  // hooks cannot see it before a ReLU in place
   const auto share = npu_train::testing::CraftedDump::tensor("[4, 2]", 0.3);
   dump.add_backward(attention + "backward.0", ours ? x : share + ", " + share + ", " + share);
   dump.add_call("Module.attn." + std::string(ours ? "SelfAttention" : "MultiheadAttention") + ".parameters_grad.0",

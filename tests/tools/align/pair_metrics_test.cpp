@@ -36,7 +36,7 @@ std::vector<double> doubles(const at::Tensor& t) {
   return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
 }
 
-// Every finite number of a 16-bit dtype and the infinities in order, -0 and 0 being one.
+// Returns every finite number of a 16-bit dtype and the infinities in order, with one entry for -0 and 0.
 std::vector<double> numbers_of(at::ScalarType type) {
   auto all = doubles(at::arange(-32768, 32768).to(at::kShort).view(type));
   std::erase_if(all, [](double x) { return std::isnan(x); });
@@ -45,7 +45,7 @@ std::vector<double> numbers_of(at::ScalarType type) {
   return all;
 }
 
-// Distances by search in the list of all numbers of the dtype.
+// Counts distances by a search in the list of all numbers of the dtype.
 std::vector<double> ulp_distances(const at::Tensor& a, const at::Tensor& b, at::ScalarType grid) {
   const auto numbers = numbers_of(grid);
   const auto x = doubles(a.to(at::kFloat).to(grid)), y = doubles(b.to(at::kFloat).to(grid));
@@ -102,7 +102,7 @@ bool agrees(double got, double wanted, double relative = 1e-10) {
 }
 
 void expect_side(const at::Tensor& t, double max, double min, double mean, int64_t nan, int64_t inf) {
-  const auto wanted = statistics_of(t.to(at::kDouble));  // tested for itself
+  const auto wanted = statistics_of(t.to(at::kDouble));  // has a test of its own
   CHECK(agrees(max, *wanted.max, 0));
   CHECK(agrees(min, *wanted.min, 0));
   CHECK((agrees(mean, *wanted.mean) || std::fabs(mean - *wanted.mean) <= 1e-12 * (*wanted.max - *wanted.min)));
@@ -140,7 +140,7 @@ double epsilon_of(at::ScalarType a, at::ScalarType b) {
   return 0x1p-52;
 }
 
-// A pair as of two runs: zeros, a long equal stretch, errors of all sizes.
+// Returns a pair like that of two runs, with zeros, a long equal stretch and errors of all sizes.
 std::pair<at::Tensor, at::Tensor> two_runs(int64_t n) {
   const auto a = at::where(at::rand({n}) < 0.2, at::zeros({n}), at::randn({n}) * 3);
   auto b = a * (1 + at::randn({n}) * at::rand({n}).pow(4) * 0.1) + (at::rand({n}) < 0.01) * 1e-3;
@@ -172,7 +172,7 @@ TEST_CASE("any two dtypes against a straightforward reference") {
                                              at::kShort, at::kChar,     at::kByte, at::kBool,   at::kUInt16};
   for (const auto type_a : types)
     for (const auto type_b : types) {
-      // Unsigned ones get no negative values: what those become is undefined.
+      // Unsigned dtypes get no negative values, since the result of that cast is undefined.
       const bool positive = type_a == at::kByte || type_b == at::kByte || type_a == at::kUInt16 || type_b == at::kUInt16;
       const auto x = (positive ? a.abs() : a).to(type_a), y = (positive ? b.abs() : b).to(type_b);
       const auto got = compare_tensors(x, y);
@@ -187,7 +187,7 @@ TEST_CASE("every length around the borders of lanes, blocks and chunks, in piece
   for (const int64_t n : {1, 2, 15, 16, 17, 2047, 2048, 2049, 65535, 65536, 65537, 140'001}) {
     const auto [a, b] = two_runs(n);
     const auto bf16 = b.to(at::kBFloat16);
-    const auto x = at::where(a == 0, at::ones_like(a), a);  // no norm of 0, however few they are
+    const auto x = at::where(a == 0, at::ones_like(a), a);  // the norm is never 0, even for one element
     for (const int64_t piece : {int64_t{1} << 40, int64_t{50'000}, int64_t{777}}) {
       expect_metrics(in_pieces(x, b + 1, piece), x, b + 1, 0x1p-23);
       expect_metrics(in_pieces(x, bf16 + 1, piece), x, bf16 + 1, 0x1p-7);
@@ -212,7 +212,7 @@ TEST_CASE("NaN and inf") {
       }
       CHECK(compare_tensors(x.to(type_a), y.to(type_b)).nonfinite_mismatch == 20);
     }
-  // Equal in every bit.
+  // every bit is equal
   auto x = a.clone();
   x[5] = nan;
   x[6] = -inf;
@@ -220,7 +220,7 @@ TEST_CASE("NaN and inf") {
   CHECK((same.identical && same.nonfinite_mismatch == 0 && same.nan_b == 1 && same.inf_b == 1 && same.one_thousandth == 1));
   CHECK((same.euclidean == 0 && agrees(same.cosine, 1) && std::isnan(same.max_a)));
   CHECK(agrees(same.norm_a, reference_metrics(x, x, 1).norm_a));
-  // Nothing left to compare.
+  // no element is left to compare
   const auto none = of_floats({nan, inf}, {1, -inf});
   CHECK((none.nonfinite_mismatch == 2 && none.mean_abs == 0 && none.rmse == 0 && none.one_thousandth == 0 && none.cosine == 1));
 }
@@ -332,7 +332,7 @@ TEST_CASE("what is merged counts as added behind") {
   whole.merge(parts[2]);
   expect_metrics(whole.result(), a, b, 0x1p-23);
   CHECK((whole.result().crc_a == crc32_of(a) && whole.result().crc_b == crc32_of(b)));
-  // Another order is another tensor, but for sums.
+  // the order decides the checksum of the tensor, and nothing in the sums
   parts[2].merge(parts[1]);
   PairAccumulator behind(at::kFloat, at::kFloat, true);
   behind.add(x + 50'000, y + 50'000, 100'000);

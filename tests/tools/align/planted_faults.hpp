@@ -31,7 +31,7 @@
 
 namespace npu_train::testing {
 
-// How the second run differs in rounding alone. Channels-last images run other kernels, in a fused network matrix products.
+// What makes the second run round differently. Channels-last images run other kernels, a fused network runs matrix products.
 enum class Noise { None, Threads, NativeKernels, ChannelsLast, Fused };
 inline const char* name_of(Noise noise) {
   constexpr const char* names[] = {"none", "threads", "native kernels", "channels last", "fused kernels"};
@@ -41,13 +41,13 @@ inline const char* name_of(Noise noise) {
 struct FaultPlan {
   std::string network;               // vit_tiny | resnet50 | resnet50_fused
   uint64_t seed = 0;                 // of weights and images
-  std::optional<FaultKind> kind{};   // none: a pair without a fault
-  std::string parameter{}, layer{};  // the place of the fault; the layer as a dump calls it, "" for the complete batch
+  std::optional<FaultKind> kind{};   // none for a pair without a fault
+  std::string parameter{}, layer{};  // where the fault is; `layer` as a dump names it, "" for the complete batch
   Noise noise = Noise::None;
   int steps = 1;
 };
 
-// What is trained.
+// The network that is trained.
 class PlantedNet {
  public:
   static constexpr int64_t kSide = 64, kBatch = 8, kImages = 64, kClasses = 100;
@@ -71,7 +71,7 @@ class PlantedNet {
   bool fused() const { return fused_; }
   const ParameterSet& parameters() const { return parameters_; }
 
-  // As a dump calls the layer of a parameter: by the parameter itself where the layer has others below.
+  // Returns the name that a dump gives to a parameter's layer: the parameter's own where that layer has others below it.
   std::string owner_of(const std::string& parameter) const {
     const auto layer = layer_of(parameter);
     const bool leaf = !layer.empty() && std::none_of(parameters_.begin(), parameters_.end(),
@@ -79,13 +79,13 @@ class PlantedNet {
     return leaf ? layer : parameter;
   }
 
-  // The name under which a dump has its gradient: the layer, or the parameter if it belongs to the model itself.
+  // Returns the name under which a dump has the gradient: the layer's, or the parameter's if it belongs to the model itself.
   static std::string graded_owner_of(const std::string& parameter) {
     const auto layer = layer_of(parameter);
     return layer.empty() ? parameter : layer;
   }
 
-  // Whether a fault of this kind can be planted at this parameter. FaultInjector does not intercept a fused norm.
+  // Returns whether a fault of this kind can be planted at this parameter. FaultInjector does not intercept a fused norm.
   bool can_have(FaultKind kind, const Parameter& p) const {
     if (kind == FaultKind::Gradient) return true;
     const auto& w = p.value;
@@ -99,7 +99,7 @@ class PlantedNet {
   }
 
  private:
-  // Initial weights hide faults: omitting a bias of 0 changes nothing.
+  // Replaces initial weights that would hide a fault: omitting a bias of 0 changes nothing.
   void make_lively() {
     for (const auto& p : parameters_) {
       if (p.value.dim() == 1 && p.name.ends_with("weight"))
@@ -114,7 +114,7 @@ class PlantedNet {
   bool fused_;
 };
 
-// The `index`-th fault that follows from `seed`; every second one between runs that differ in rounding too.
+// Draws the `index`-th fault of `seed`. The runs of every second one differ in rounding too.
 inline FaultPlan draw_fault(uint64_t seed, uint64_t index) {
   Philox random(derive_seed(seed, "planted fault", index));
   const Noise noises[] = {Noise::NativeKernels, Noise::ChannelsLast};
@@ -137,7 +137,7 @@ inline FaultPlan draw_fault(uint64_t seed, uint64_t index) {
   }
 }
 
-// The same for pairs without a fault: every second one equal, the others with the kinds of noise alternately.
+// Draws a pair without a fault: every second pair is equal, and the others take turns with the kinds of noise.
 inline FaultPlan draw_pair(uint64_t seed, uint64_t index) {
   Philox random(derive_seed(seed, "planted pair", index));
   const char* networks[] = {"vit_tiny", "resnet50", "resnet50_fused"};
@@ -145,12 +145,12 @@ inline FaultPlan draw_pair(uint64_t seed, uint64_t index) {
   FaultPlan plan{.network = networks[random.below(3)], .seed = derive_seed(seed, "planted pair state", index)};
   if (index % 2 == 1) plan.noise = noises[index / 2 % std::size(noises)];
   if (plan.noise == Noise::Fused) plan.network = "resnet50";
-  // behind an update weights differ by what the kinks of ReLU did to the gradients, and no longer by rounding alone
+  // one step with noise: after an update, the weights also differ by what ReLU's kinks did to the gradients
   plan.steps = plan.noise == Noise::None ? 2 : 1;
   return plan;
 }
 
-// One of the two runs of a plan: `faulty` has the fault, the other the noise.
+// One of the two runs of a plan: `faulty` has the fault, and the other one has the noise.
 class PlantedRun {
  public:
   PlantedRun(const FaultPlan& plan, bool faulty)
@@ -188,7 +188,7 @@ class PlantedRun {
   }
 
  private:
-  // Of the process, while it lives.
+  // Settings of the process, restored at the end.
   class Settings {
    public:
     explicit Settings(Noise noise) : threads_(at::get_num_threads()) {
@@ -244,7 +244,7 @@ inline DumpComparison compare_runs(const FaultPlan& plan, const std::filesystem:
   return compare_dumps(dir / "a", dir / "b");
 }
 
-// Whether the comparison names what was planted.
+// Returns whether the comparison names what was planted.
 inline bool is_right(const FaultPlan& plan, const Divergence& first) {
   if (!first.found) return false;
   if (plan.kind == FaultKind::Shuffle)
@@ -252,7 +252,7 @@ inline bool is_right(const FaultPlan& plan, const Divergence& first) {
   return first.layer == plan.layer && (plan.kind != FaultKind::Gradient || first.cause == Divergence::Cause::Gradient);
 }
 
-// No false alarm: the runs agree, and are equal where nothing differs.
+// Returns whether there is no false alarm: the runs agree, and are equal where nothing differs.
 inline bool is_quiet(const FaultPlan& plan, const DumpComparison& result) {
   return result.agrees && (plan.noise != Noise::None || !result.first.found);
 }

@@ -7,7 +7,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// All that a failed check must say.
+// Describes the plan and the result for a failed check.
 std::string told(const FaultPlan& plan, const DumpComparison& result) {
   return std::string(plan.network) + ", " + (plan.kind ? name_of(*plan.kind) : "no fault") + " at " + plan.parameter + ", noise " +
          name_of(plan.noise) + ": " + (result.first.found ? result.first.sentence : "nothing found");
@@ -15,7 +15,7 @@ std::string told(const FaultPlan& plan, const DumpComparison& result) {
 
 }  // namespace
 
-// The complete experiment is benchmarks/planted_faults.cpp.
+// benchmarks/planted_faults.cpp is the complete experiment.
 TEST_CASE("an error planted anywhere in ResNet-50 or ViT-tiny is found at its layer") {
   const TempDir dir;
   constexpr uint64_t kSeed = 3;
@@ -45,14 +45,14 @@ TEST_CASE("runs without an error raise no alarm") {
                        {.network = "resnet50", .seed = 8, .noise = Noise::NativeKernels},
                        {.network = "resnet50", .seed = 9, .noise = Noise::Fused}};
   for (const auto& plan : plans) {
-    // Equal runs have equal statistics too, which are a thousandth of the data.
+    // Equal runs have equal statistics too, which have only a thousandth of the data.
     const auto result = compare_runs(plan, dir.path(), plan.network == "resnet50_fused" ? "statistics" : "tensor");
     CAPTURE(told(plan, result));
     CHECK(is_quiet(plan, result));
     const auto sample = compare_dumps(dir.path() / "a", dir.path() / "b", {.sample_elements = 0.1, .seed = 1});
     CAPTURE(told(plan, sample));
     CHECK(is_quiet(plan, sample));
-    CHECK(compare_dumps(dir.path() / "a", dir.path() / "b", {.rtol = 1e-3}).agrees == (plan.network != "resnet50"));  // at its word
+    CHECK(compare_dumps(dir.path() / "a", dir.path() / "b", {.rtol = 1e-3}).agrees == (plan.network != "resnet50"));  // literally
   }
 }
 

@@ -19,7 +19,7 @@ Json spread(int64_t count, double mean, double variance) {
   return Json::object({{"count", count}, {"mean", mean}, {"variance", variance}});
 }
 
-// Hand-written notes of ranks: two parameters, one micro-batch of four samples in each step.
+// Records of ranks, written by hand: two parameters, and one micro-batch of four samples in each step.
 struct RankDumps {
   TempDir dir;
   int ranks;
@@ -84,7 +84,7 @@ struct RankDumps {
     make_folder(file(step, rank).parent_path());
     std::ofstream(file(step, rank)) << notes.dump(0);
   }
-  // One member of a rank's notes; `parameter`: of that parameter, by number.
+  // Changes one member of a rank's record, or of the parameter with the number `parameter` in it.
   void change(int step, int rank, const std::string& key, const Json& value, int parameter = -1) const {
     auto notes = load_json(file(step, rank));
     if (parameter < 0) {
@@ -102,7 +102,7 @@ struct RankDumps {
     change(step, rank, "batches", Json::array({batch}));
   }
   RankComparison compare() const { return compare_ranks(dir.path()); }
-  // The first fault, of which there must be one.
+  // Returns the first fault; the test fails without one.
   RankFault first() const {
     const auto result = compare();
     REQUIRE(!result.agrees());
@@ -231,7 +231,7 @@ TEST_CASE("of effects that follow from each other the cause is first, and later 
   CHECK(result.faults[0].text.find("no majority") != std::string::npos);
 }
 
-// Draws of a normal distribution, by a fixed seed.
+// The values are drawn from a normal distribution with a fixed seed.
 TEST_CASE("statistics: seventy-five healthy runs raise no alarm, and each shifted one does") {
   std::mt19937 engine(11);
   std::normal_distribution<double> normal;

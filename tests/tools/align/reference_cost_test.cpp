@@ -26,7 +26,7 @@ TEST_CASE("a reference of another network or with NaN is refused, by name") {
 
 TEST_CASE("with a reference only errors out of proportion fail") {
   Runs runs;
-  // B rounds its input a little, A rounds as much elsewhere: neither is at fault
+  // A and B round their inputs equally much in opposite directions, so neither is at fault
   const auto reference = runs.run("r");
   const auto b = runs.run("b", {.input = 1.01, .facts = kElsewhere});
   const auto a = runs.run("a", {.input = 0.99, .facts = kElsewhere});

@@ -44,7 +44,7 @@ Wanted straightforward(const at::Tensor& t) {
   const auto values = t.to(at::kDouble).contiguous();
   Wanted out;
   long double sum = 0, squares = 0;
-  double special = 0;  // apart: NaN in a long double takes most machines long
+  double special = 0;  // separate, since NaN in a long double is slow on most machines
   for (int64_t i = 0; i < values.numel(); ++i) {
     const double x = values.const_data_ptr<double>()[i];
     out.nan += std::isnan(x);
@@ -70,7 +70,7 @@ bool near(std::optional<double> got, double wanted, double relative, double scal
   return std::fabs(*got - wanted) <= relative * std::max(std::fabs(wanted), scale);
 }
 
-// The mean is a small difference of large sums: its error is measured by the values.
+// Compares with straightforward sums. The mean is a small difference of large sums, so its error is relative to the values.
 void expect_straightforward(const at::Tensor& t, double relative = 1e-12) {
   const auto got = statistics_of(t);
   const auto wanted = straightforward(t);
@@ -156,7 +156,7 @@ TEST_CASE("any layout") {
   expect_straightforward(t.slice(0, 0, 1).expand({5, 6, 33, 35}));
   expect_straightforward(t.as_strided({10, 8}, {4, 1}));
   CHECK(same_bits(statistics_of(t.to_sparse()), wanted));
-  expect_straightforward(at::imag(at::complex(t, t).conj()));  // a view that negates as it is read
+  expect_straightforward(at::imag(at::complex(t, t).conj()));  // a view that negates on reading
   const auto quantised = at::quantize_per_tensor(t, 0.1, 3, at::kQInt8);
   CHECK(same_bits(statistics_of(quantised), statistics_of(quantised.dequantize())));
   auto parameter = t.clone().set_requires_grad(true);

@@ -21,7 +21,7 @@ DumpItem weight(double mean, double norm) {
           .norm = norm};
 }
 
-// Layers whose weights have these means, in A and B; their gradients differ by `gradient`.
+// Returns a step of layers with these means of the weights in A and B, whose gradients differ by `gradient`.
 StepComparison step_of(int64_t number, const std::vector<std::pair<double, double>>& means, double gradient = 1e-5) {
   StepComparison step{.step = number, .rank = "rank0"};
   for (size_t i = 0; i < means.size(); ++i) {
@@ -68,7 +68,7 @@ TEST_CASE("another learning rate is found with its factor, and fails the weights
   CHECK(has(second.update.sentence, "the optimizer's update after step 0 differs"));
   CHECK(has(second.update.likely.at(0), "A's updates are 0.5 times B's"));
   CHECK(second.failed == 3);
-  // updates that differ in other ways
+  // updates that differ in another way
   UpdateCheck other;
   first = step_of(0, {{0.1, 0.1}, {0.2, 0.2}, {0.3, 0.3}}), second = step_of(1, {{0.2, 0.3}, {0.1, 0.15}, {0.4, 0.33}});
   other.judge(first);
@@ -90,5 +90,5 @@ TEST_CASE("gradients that differ, a single parameter and steps that are not cons
   CHECK_FALSE(found(1, {{0.1, 0.1}, {0.2, 0.2}, {0.3, 0.3}}, {{0.2, 0.21}, {0.1, 0.09}, {0.4, 0.41}}, 1e-2));
   CHECK_FALSE(found(1, {{0.1, 0.1}}, {{0.2, 0.3}}, 1e-6));
   CHECK_FALSE(found(2, {{0.1, 0.1}, {0.2, 0.2}, {0.3, 0.3}}, {{0.2, 0.3}, {0.1, 0.0}, {0.4, 0.5}}, 1e-6));
-  CHECK_FALSE(found(1, {{0.1, 0.1}, {0.2, 0.2}, {0.3, 0.3}}, {{0.2, 0.2}, {0.1, 0.1}, {0.4, 0.6}}, 1e-6));  // one of three
+  CHECK_FALSE(found(1, {{0.1, 0.1}, {0.2, 0.2}, {0.3, 0.3}}, {{0.2, 0.2}, {0.1, 0.1}, {0.4, 0.6}}, 1e-6));  // one parameter of three
 }

@@ -18,7 +18,7 @@ using npu_train::testing::error_of, npu_train::testing::has;
 
 namespace {
 
-// Holds what a migration stumbles over.
+// A network that contains the difficulties of a migration.
 struct Troubled : torch::nn::Module {
   torch::nn::Linear body{register_module("body", torch::nn::Linear(12, 40))};
   torch::nn::Linear head{register_module("head", torch::nn::Linear(40, 16))};
@@ -130,7 +130,7 @@ TEST_CASE("sums in fp16 and atomic additions are named") {
   for (const auto* result : {&half, &single}) {
     REQUIRE(finding(*result, "atomics") != nullptr);
     CHECK(finding(*result, "atomics")->subject == "index_add_");
-    CHECK(finding(*result, "atomics")->calls == 1);  // not that of whole numbers, which give the same in any order
+    CHECK(finding(*result, "atomics")->calls == 1);  // integers do not count: their sums are equal in any order
   }
 }
 

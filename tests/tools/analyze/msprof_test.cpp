@@ -63,7 +63,7 @@ TEST_CASE("op_summary: launches are summed by type, function and core") {
   CHECK(first.count == 2);
   CHECK(first.seconds == doctest::Approx(500e-6));
   CHECK(table.kernels[1].core == "AI_CPU");
-  CHECK(table.kernels[3].type == "hcom_allReduce__1_1");  // a row without a type
+  CHECK(table.kernels[3].type == "hcom_allReduce__1_1");  // the row has no type
   CHECK(table.kernels[3].seconds == 0);
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("operators and kernels are merged by operator, and what has no counter
   CHECK(report.at("rows", "t").items("t").size() == 5);
   const auto text = merged_report(profile_of({{"conv2d", 0.003}}), "profile.json", read_msprof(dir / "op_summary_1.csv")).text();
   CHECK(has(text, "40 % of the device's time is on the AI CPU"));
-  // the function that launched a kernel says more than the kernel's type
+  // the name of the launching function has priority over the kernel's type
   write(dir / "op_summary_2.csv",
         "Op Name,OP Type,Task Type,Task Duration(us)\naclnnMatmul_Transpose_TransposeBatchMatMul,TransposeBatchMatMul,AI_CORE,7\n");
   const auto product = merged_report(profile_of({{"linear", 1}}), "profile.json", read_msprof(dir / "op_summary_2.csv")).json();

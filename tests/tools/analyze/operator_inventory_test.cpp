@@ -75,7 +75,7 @@ TEST_CASE("casts and the promotion of types are not autocast's doing") {
     const at::Tensor y = at::linear(at::ones({2, 3}), weight);  // bf16
     y.to(at::kFloat);
     at::add(y, at::ones({2, 4}));     // promoted to fp32
-    at::linear(y, at::ones({2, 4}));  // of inputs in two dtypes
+    at::linear(y, at::ones({2, 4}));  // inputs of two dtypes
     at::cat({y, at::ones({2, 4})});
   }
   inventory.phase_end(Phase::Forward, 0, 0);

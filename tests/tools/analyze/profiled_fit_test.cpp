@@ -40,7 +40,7 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-// First: a process that has seen a backward pass takes no further kind of device.
+// This case comes first: a process that has run a backward pass accepts no further kind of device.
 TEST_CASE("chrome on a device sees the operators of backward passes, which run in a thread of autograd's own") {
   TempDir dir;
   auto config = profiled_run(dir.path(), "chrome");

@@ -60,7 +60,7 @@ TEST_CASE("phases are summed over all windows but the first") {
   TinyStep tiny;
   tiny.phase(Phase::Validation, 0, [&] { tiny.clock->advance(50); });  // before the first window
   for (int64_t k = 0; k < 4; ++k) {
-    if (k == 0) tiny.clock->advance(100);  // nothing of what is counted
+    if (k == 0) tiny.clock->advance(100);  // not counted
     tiny.window(k);
   }
   tiny.phase(Phase::DataWait, 4, [] {});  // finds no more data: no window
@@ -74,7 +74,7 @@ TEST_CASE("phases are summed over all windows but the first") {
   CHECK(time_of(profile, Phase::Backward)->seconds == 3 * 4);
   CHECK(time_of(profile, Phase::Validation) == nullptr);
   REQUIRE(profile.phases.size() == 3);
-  CHECK(profile.phases[0].phase == Phase::DataWait);  // the longest first
+  CHECK(profile.phases[0].phase == Phase::DataWait);  // the longest comes first
   CHECK(profile.phases[1].phase == Phase::Backward);
   CHECK(profile.first.value() == 15);
   CHECK(profile.seconds == 3 * 15);
@@ -87,7 +87,7 @@ TEST_CASE("a run with one window is reported, and so is one without any") {
   TinyStep tiny;
   CHECK(tiny.profiler.profile().windows == 0);
   CHECK(has(to_text(tiny.profiler.profile()), "0 windows"));
-  tiny.window(7);  // resumed: attempts do not begin at 0
+  tiny.window(7);  // a resumed run's attempts do not begin at 0
   const auto profile = tiny.profiler.profile();
   CHECK(profile.windows == 1);
   CHECK(!profile.first.has_value());
@@ -133,7 +133,7 @@ TEST_CASE("a trace holds operators and layers with their memory, and is what tra
   std::ostringstream out;
   write_chrome_trace(profile, out);
   const auto trace = parse_json(out.str(), "trace");
-  std::vector<double> ends;  // of the operators' lane: stretches must not overlap
+  std::vector<double> ends;  // of the operators in their lane, where none may overlap
   size_t stretches = 0, counters = 0;
   for (const auto& event : trace.at("traceEvents", "trace").items("trace")) {
     const auto kind = event.at("ph", "event").text("ph");

@@ -1,4 +1,4 @@
-// The marks that the device's own profiler receives, seen by functions that the test registers in libtorch's place.
+// Checks the marks that the device's own profiler receives, by functions that the test registers instead of libtorch's.
 #include "testing.hpp"
 
 #include <torch/csrc/profiler/stubs/base.h>
@@ -31,7 +31,7 @@ struct SeenMarks : torch::profiler::impl::ProfilerStubs {
 TEST_CASE("ranges reach the marks of the device's kind, once there are some") {
   const RangeMarks before({"npu", 0});
   before.push("forward");
-  before.pop();  // nothing registered: nothing happens, whereas libtorch's own placeholder would throw
+  before.pop();  // does nothing, as none is registered; libtorch's own placeholder would throw
   static SeenMarks marks;
   torch::profiler::impl::registerPrivateUse1Methods(&marks);
   for (const char* kind : {"npu", "cuda", "cpu"}) {

@@ -16,7 +16,7 @@ using npu_train::testing::error_of, npu_train::testing::has;
 
 namespace {
 
-// A network that does something else on a device.
+// A network that computes something else on a device.
 struct Elsewhere : torch::nn::Module {
   using Twist = std::function<at::Tensor(const at::Tensor&)>;
   explicit Elsewhere(Twist on_device, int64_t width = 8)
@@ -71,8 +71,8 @@ TEST_CASE("a plain model passes every trial") {
   CAPTURE(to_text(report));
   CHECK(report.passed());
   for (const auto& t : report.trials) CHECK((t.verdict == (t.name == "speed" ? Trial::Verdict::NotJudged : Trial::Verdict::Passed)));
-  CHECK(report.max_error == 0);  // the simulator computes as the host does
-  CHECK(report.speed_up == -1);  // on the same processor: noise
+  CHECK(report.max_error == 0);  // the simulator computes on the host
+  CHECK(report.speed_up == -1);  // the same processor: only noise
   CHECK(has(trial(report, "speed").detail, "computes on this CPU"));
   CHECK(has(trial(report, "training").detail, "(in fp32, with SGD)"));
   CHECK(has(to_text(report), "the model runs and trains"));
@@ -107,7 +107,7 @@ TEST_CASE("what stays behind, comes back to the host or learns nothing is seen w
   struct Forgetful : Elsewhere {
     using Elsewhere::Elsewhere;
     void to(c10::Device device, bool non_blocking) override {
-      body->to(device, non_blocking);  // the head stays
+      body->to(device, non_blocking);  // leaves the head on the host
     }
   };
   start_sim_npu({.hbm = "4MiB", .unsupported_ops = "error"});

@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// A baseline whose curve and times the test chooses.
+/// Returns a baseline whose curve and times the test chooses.
 Baseline made(double loss_factor = 1, double seconds = 0.1, double acc1 = 90) {
   Baseline b{.model = "m", .device = "cpu", .precision = "32-true", .parameters = 10, .effective_batch = 8};
   for (int64_t i = 1; i <= 40; ++i) {
@@ -29,7 +29,7 @@ Baseline made(double loss_factor = 1, double seconds = 0.1, double acc1 = 90) {
 TEST_CASE("a baseline holds what a run did, and comes back from its file as it was") {
   const auto b = record_baseline(short_run());
   CHECK(b.steps.size() == 12);
-  CHECK(b.step_seconds.size() == 10);  // without two of warm-up
+  CHECK(b.step_seconds.size() == 10);  // without two steps of warm-up
   CHECK(b.device == "cpu");
   CHECK(b.effective_batch == 8);
   CHECK(b.samples_per_second() > 0);
@@ -86,7 +86,7 @@ TEST_CASE("memory is labelled, and that of a process is not compared with that o
   CHECK(has(to_text(unlike), "peak memory of the process"));
   CHECK(has(to_text(unlike), "memory is not compared: it is that of the tensors here, and that of the process on the other side"));
   CHECK(to_json(unlike).at("memory", "json").is_null());
-  auto older = to_json(reference).dump();  // files of before have no such key
+  auto older = to_json(reference).dump();  // older files do not have this key
   older.replace(older.find("peak_memory_of"), std::string("peak_memory_of").size(), "another");
   TempDir dir;
   std::ofstream(dir / "older.json") << older;
@@ -104,7 +104,7 @@ TEST_CASE("accuracy: losses of the steps and metrics of the validation, each wit
   const auto worse = compare_baselines(made(1, 0.1, 89.4), made());
   CHECK(!worse.accuracy_passed());
   CHECK(worse.history.agrees);
-  CHECK(compare_baselines(made(1, 0.1, 95), made()).accuracy_passed());  // better is no failure
+  CHECK(compare_baselines(made(1, 0.1, 95), made()).accuracy_passed());  // a better one is no failure
   CHECK(compare_baselines(made(1, 0.1, 89.4), made(), {.metric_points = 1}).accuracy_passed());
   CHECK(!compare_baselines(made(1, 0.1, kNaN), made()).accuracy_passed());
   auto without = made();

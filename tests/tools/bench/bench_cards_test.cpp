@@ -53,7 +53,7 @@ TEST_CASE("figures from elsewhere are labelled so, and relative to the first car
 
 TEST_CASE("a report's own row next to them") {
   auto cards = card_rows(report_from("npu:0", 100), "mine.json");
-  REQUIRE(cards.size() == 1);  // the step, not the sweep; what failed is none
+  REQUIRE(cards.size() == 1);  // only the step: neither the sweep nor what failed
   CHECK(cards[0].device == "npu:0 (Card 9000)");
   CHECK(cards[0].cann == "9.1.0");
   CHECK(cards[0].seconds_per_step == doctest::Approx(0.32));

@@ -69,7 +69,7 @@ TEST_CASE("reports are compared row by row, with a verdict only beyond the scatt
   CHECK(has(to_text(slower), "A IS SLOWER"));
   CHECK((compare_bench_reports(report_made(0.05), report_made(0.1)).rows[0].verdict == SpeedRatio::Verdict::Faster));
   auto busy = report_made(0.2);
-  busy.gemm_flops = 4e10;  // the machine was 2.5 times slower meanwhile
+  busy.gemm_flops = 4e10;  // the machine was 2.5 times slower in this report
   CHECK(compare_bench_reports(busy, report_made(0.1)).passed());
   CHECK(has(to_text(compare_bench_reports(busy, report_made(0.1))), "the speed of the machine"));
 }
@@ -144,7 +144,7 @@ TEST_CASE("a history marks the run that became slower") {
 
 TEST_CASE("a history judges the row that it shows, and takes reports of other work and of other rows") {
   auto worse_elsewhere = report_made(0.1);
-  for (auto& s : worse_elsewhere.rows[1].samples.seconds) s *= 3;  // batch 1 alone
+  for (auto& s : worse_elsewhere.rows[1].samples.seconds) s *= 3;  // slows batch 1 alone
   CHECK(!has(report_of(worse_elsewhere, {report_made(0.1)}).html(), "slower: a regression"));
   auto other_batch = report_made(0.1);
   other_batch.rows.resize(1);

@@ -44,7 +44,7 @@ TEST_CASE("a peak below the start, as approximate counts of the system can give 
   CHECK(unknown.numbers.empty());
 }
 
-// First: a process that has seen a backward pass takes no further kind of device.
+// This case comes first: a process that has run a backward pass accepts no further kind of device.
 TEST_CASE("a size that does not fit is recorded, and the sweep continues") {
   auto config = short_run();
   config.device = "sim_npu";
@@ -64,7 +64,7 @@ TEST_CASE("a size that does not fit is recorded, and the sweep continues") {
 
 TEST_CASE("every section gives its rows") {
   auto what = bench_sections();
-  std::erase(what, "scaling");  // below
+  std::erase(what, "scaling");  // has tests below
   std::erase(what, "null");
   const auto report = run_bench(short_run(), quick(what));
   CHECK(report.model == "vit_tiny_cifar10");
@@ -97,7 +97,7 @@ TEST_CASE("every section gives its rows") {
   CHECK(infer->number("activations_bytes") < amp->number("activations_bytes"));
   CHECK(amp->number("activations_bytes") > 0);
   CHECK(amp->number("activations_32_true_bytes") > 0);
-  for (const char* section : {"amp", "checkpointing"}) CHECK(report.row(section)->samples.size() == 2);  // to be compared
+  for (const char* section : {"amp", "checkpointing"}) CHECK(report.row(section)->samples.size() == 2);  // two to compare
   for (const char* batch : {"batch 1", "batch 2", "batch 64"}) CHECK(report.row("batch", batch)->failure.empty());
   CHECK(report.row("batch", "batch 64")->number("activations_bytes") > 8 * report.row("batch", "batch 2")->number("activations_bytes"));
   CHECK(report.row("loader", "as configured")->number("batch") == 8);
@@ -140,14 +140,14 @@ TEST_CASE("every section measures the model that a training would take") {
   auto config = short_run();
   config.model = {.name = "resnet18", .options = {{"stem", "small"}}};
   const auto report = run_bench(config, quick({"step", "train", "infer"}));
-  CHECK(report.input == "3x32x32, 10 classes");  // the data's; the model's own are 224 and 1000
+  CHECK(report.input == "3x32x32, 10 classes");  // from the data; the model's defaults are 224 and 1000
   CHECK(report.data == "generated, 96 samples");
   CHECK(report.parameters == 11'173'962);
   CHECK(has(to_text(report), "3x32x32, 10 classes"));
   auto missing = config;
   missing.data = {.name = "cifar10", .options = {{"root", "/nowhere"}}};
   const auto without = run_bench(missing, quick({"infer"}));
-  CHECK(without.input == "3x32x32, 10 classes");  // what the data would say: it is not opened
+  CHECK(without.input == "3x32x32, 10 classes");  // as the data set would say, which is not opened
   CHECK(without.data == "cifar10, 50,000 samples");
   auto small = quick({"step", "train"});  // images of 224
   small.batch = small.steps = 1;
@@ -162,7 +162,7 @@ TEST_CASE("an impossible size or section is recorded, and the others continue") 
   config.model = {.name = "resnet18", .options = {{"image_size", 16}}};  // one value per channel at batch 1
   auto options = quick({"batch", "checkpoint", "threads"});
   options.sweep_steps = 1;
-  const EnvironmentVariable nowhere("TMPDIR", "/nowhere");  // no room for a checkpoint
+  const EnvironmentVariable nowhere("TMPDIR", "/nowhere");  // no space for a checkpoint
   const auto report = run_bench(config, options);
   CHECK(has(report.row("batch", "batch 1")->failure, "more than one value per channel"));
   CHECK(report.row("batch", "batch 2")->failure.empty());
@@ -179,7 +179,7 @@ TEST_CASE("a benchmark that is stopped reports what is done") {
     auto options = quick({"step", last});
     int64_t asked = 0;
     options.stopped = [&] { return ++asked > 10; };
-    options.steps = 100'000'000;  // without an end
+    options.steps = 100'000'000;  // never reached
     options.infer_steps = options.sweep_steps = options.pairs = options.steps;
     if (std::string(last) != "train") options.what = {last};
     const auto report = run_bench(short_run(), options);
@@ -275,7 +275,7 @@ TEST_CASE("scaling: each sweep has its sizes, its exponent and its sentence; a s
     CHECK(has(to_html(report), "Scaling: " + report.row(section, name)->numbers[1].first));
   }
   CHECK(has(report.row("scaling image", "pixels of an image 1296")->failure, "patch"));
-  // what tensors take is exact: a fixed part, and one that grows with the batch
+  // the memory of tensors is exact: one part is fixed, the other grows with the batch
   const double memory = report.row("scaling memory", "growth")->number("exponent");
   CHECK(memory > 0.3);
   CHECK(memory < kLinearGrowth);

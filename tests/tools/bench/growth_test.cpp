@@ -9,7 +9,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Costs size^exponent plus a fixed cost, each known within `scatter`.
+// Returns costs of size^exponent plus a fixed cost, each known within `scatter`.
 std::vector<GrowthPoint> points_of(double exponent, double scatter = 0.01, double fixed = 0) {
   std::vector<GrowthPoint> out;
   for (const double size : {8.0, 16.0, 32.0, 64.0}) {
@@ -40,7 +40,7 @@ TEST_CASE("the exponent of a power law comes back, with what the intervals allow
   const auto exact = growth_of({GrowthPoint::exact(1, 3), GrowthPoint::exact(10, 300)});
   CHECK(exact.exponent == doctest::Approx(2));
   CHECK(exact.low == doctest::Approx(exact.high));
-  // the interval is as wide as the worst case: first size at one end, last size at the other
+  // the interval covers the worst case: one end of the first size, the other end of the last
   const auto two = growth_of({{1, 1, 0.5, 2}, {2, 2, 1, 4}});
   CHECK(two.low == doctest::Approx(-1));
   CHECK(two.high == doctest::Approx(3));
@@ -56,7 +56,7 @@ TEST_CASE("worse than linear is reported, with the reason if it is known, and on
   CHECK(has(said(kImage, points_of(1.4)), "WORSE THAN LINEAR: attention"));
   CHECK(has(said({.section = "s", .cost = "c", .size = "n"}, points_of(1.4)), "no reason is known"));
   CHECK(has(said(kImage, points_of(1.2, 0.2)), "not worse than linear"));  // within the scatter
-  // a fixed cost hides the growth of small sizes; the larger half shows it
+  // a fixed cost hides the growth at small sizes; the larger half shows it
   const auto hidden = points_of(2, 0.01, 1000);
   CHECK(growth_of(hidden).exponent < 1);
   CHECK(has(said(kImage, hidden), "WORSE THAN LINEAR"));

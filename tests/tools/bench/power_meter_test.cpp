@@ -29,7 +29,7 @@ struct Server : FakeHost {
   }
 };
 
-/// A meter of a device whose tool is queried constantly, and a clock that is stopped meanwhile.
+/// A meter that queries a device's tool constantly, with a clock that stands still meanwhile.
 struct MeteredDevice {
   std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
   std::atomic<int> asked = 0;
@@ -47,7 +47,7 @@ struct MeteredDevice {
 
   EnergyReading of_work(double seconds) {
     meter.start();
-    for (const int before = asked; asked < before + 3;) std::this_thread::sleep_for(1ms);  // two answers at least are noted
+    for (const int before = asked; asked < before + 3;) std::this_thread::sleep_for(1ms);  // at least two answers were recorded
     clock->advance(seconds);
     return meter.stop();
   }
@@ -71,7 +71,7 @@ TEST_CASE("packages and their memory are summed, what they contain is not, and a
   CHECK(*reading.host_joules == doctest::Approx(4.0));
   CHECK(!reading.device_joules.has_value());
   CHECK(reading.seconds == 3);
-  // again, from where it is, over the end of the counter's range
+  // measures again from there, beyond the end of the counter's range
   add_zone(host, "0", "package-0", "262143328000");
   meter.start();
   add_zone(host, "0", "package-0", "999150");
@@ -81,7 +81,7 @@ TEST_CASE("packages and their memory are summed, what they contain is not, and a
 
 TEST_CASE("a counter is followed while the work runs") {
   Server host;
-  std::atomic<int> looks = 0;  // the GPU's tool is asked after each look at the counters
+  std::atomic<int> looks = 0;  // counts queries of the GPU's tool, one after each reading of the counters
   auto view = host.view();
   view.run = [&looks](const std::vector<std::string>&) {
     ++looks;
@@ -89,7 +89,7 @@ TEST_CASE("a counter is followed while the work runs") {
   };
   PowerMeter meter(std::move(view), Device{.kind = "cuda", .index = 0}, 1ms);
   meter.start();
-  for (const char* energy : {"200000000000", "150000000000", "100000000000"}) {  // twice around its range
+  for (const char* energy : {"200000000000", "150000000000", "100000000000"}) {  // passes the end of its range twice
     add_zone(host, "0", "package-0", energy);
     for (const int seen = looks; looks < seen + 2;) std::this_thread::sleep_for(1ms);
   }
@@ -110,7 +110,7 @@ TEST_CASE("why the host's energy is not known") {
   CHECK(has(meter.host_why(), "chmod a+r"));
   meter.start();
   CHECK(!meter.stop().host_joules.has_value());
-  // it goes away between start and stop
+  // the counter disappears between start and stop
   Server gone;
   PowerMeter lost(gone.view(), Device{});
   lost.start();

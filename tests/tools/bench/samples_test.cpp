@@ -10,7 +10,7 @@ using RatioVerdict = SpeedRatio::Verdict;
 
 namespace {
 
-/// Times of a machine whose speed wanders by a third while single runs scatter by a few percent.
+/// Times of a machine whose speed drifts by up to a third, while single runs scatter by a few percent.
 struct DriftingMachine {
   std::mt19937_64 random;
   double speed = 1;

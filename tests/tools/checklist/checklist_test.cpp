@@ -25,7 +25,7 @@ ItemState state_of(const Checklist& list, const std::string& item) { return item
 
 }  // namespace
 
-// First: a process that has seen a backward pass takes no further kind of device.
+// This case comes first: a process that has run a backward pass accepts no further kind of device.
 TEST_CASE("a complete list on the simulated NPU") {
   resolve_device("sim_npu");
   TempDir dir;
@@ -34,7 +34,7 @@ TEST_CASE("a complete list on the simulated NPU") {
   const auto file = (dir / "cpu.json").string();
   const auto list =
       migration_checklist(short_run(), {.device = "sim_npu", .source = dir.path().string(), .reference = file, .baseline = file});
-  CHECK((state_of(list, "the machine is set up") == ItemState::NotChecked));  // no driver and no CANN here
+  CHECK((state_of(list, "the machine is set up") == ItemState::NotChecked));  // this machine has no driver and no CANN
   for (const char* item :
        {"environment variables are right", "the device is available", "the device computes", "every operator",
         "times are those of the device", "the model trains on the device", "steps agree with the CPU", "edge cases", "losses and accuracy",
@@ -48,9 +48,9 @@ TEST_CASE("a complete list on the simulated NPU") {
   CHECK(has(item_of(list, "samples of the reference").evidence,
             "an update has 8 samples (data.batch_size 8, trainer.accumulate_grad_batches 1)"));
   CHECK(has(item_of(list, "continues on the CPU").evidence, "a checkpoint after 3 steps in 32-true has the same weights on the CPU"));
-  CHECK((state_of(list, "several devices") == ItemState::NotChecked));  // there is one
+  CHECK((state_of(list, "several devices") == ItemState::NotChecked));  // only one exists
   CHECK(has(item_of(list, "several devices").next, "npu_tool doctor --dist, then train_app CONFIG device=sim_npu --nproc 2"));
-  CHECK((state_of(list, "is monitored") == ItemState::NotDone));  // its output.dir is empty
+  CHECK((state_of(list, "is monitored") == ItemState::NotDone));  // output.dir is empty
   CHECK((state_of(list, "sources") == ItemState::NotDone));
   CHECK((state_of(list, "weights were delivered") == ItemState::ByHand));
   std::vector<std::string> stages;

@@ -24,7 +24,7 @@ Words rank_words(Words words) {
   return out;
 }
 
-/// The exit code of a child that runs `body` with a destructor and a function of atexit(), which leave files in `dir`.
+/// Returns the exit code of a child that runs `body`. A destructor and a function of atexit() leave files in `dir` if they run.
 int code_of_child(const std::filesystem::path& dir, const std::function<void()>& body) {
   static std::filesystem::path at_exit;
   at_exit = dir / "atexit";

@@ -57,7 +57,7 @@ TEST_CASE("both programs know a model that the caller added") {
   CHECK(fs::exists(runs / "checkpoints/last"));
   CHECK(fs::exists(runs / "dump/step0"));
   CHECK(run(tool_main, {"tool", "eval", "--checkpoint", runs.string(), "--json"}, parts) == 0);
-  CHECK(run(tool_main, {"tool", "summary", "--model", "my_net"}, parts) == static_cast<int>(ErrorKind::Usage));  // of no known input
+  CHECK(run(tool_main, {"tool", "summary", "--model", "my_net"}, parts) == static_cast<int>(ErrorKind::Usage));  // its input is unknown
 }
 
 TEST_CASE("errors end with the status of a usage error, also where the model is not added") {

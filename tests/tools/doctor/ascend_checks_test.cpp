@@ -81,7 +81,7 @@ TEST_CASE("npu-smi: missing, hanging, without rights, failing, of an unknown for
   AscendBox m;
   m.host.commands.clear();
   CHECK(warns(m.at("npu-smi"), "not installed", "-v /usr/local/bin/npu-smi"));
-  CHECK(m.host.asked.size() >= 3);  // its usual folders were searched
+  CHECK(m.host.asked.size() >= 3);  // searches its usual folders
   m.npu_smi({CommandResult::End::TimedOut, 0, "+---"});
   CHECK(fails(m.at("npu-smi"), "does not respond", "reset"));
   m.npu_smi(says("DrvMngGetConsoleLogLevel failed. (ret=4)\ndcmi module initialize failed. ret is -8005\n", 255));
@@ -108,7 +108,7 @@ TEST_CASE("a device that another process holds: by npu-smi, by its open files, b
                            "| 0       0                 | 48988         | python                   | 13330                   |\n"
                            "| 0       0                 | 4711          | npu_tool                 | 100                     |\n"
                            "| 0       0                 | 907864        |                          | 134                     |\n")));
-  CHECK(warns(m.at("processes"), "2 other processes hold", "kill PID"));  // this process itself does not count
+  CHECK(warns(m.at("processes"), "2 other processes hold", "kill PID"));  // does not count this process itself
   CHECK(has(m.at("processes").evidence, "pid 48988 python on NPU 0, 13330 MB"));
   m.npu_smi(says(smi_table(chips, "")));
   m.host.write("/proc/555/comm", "train_app\n");
@@ -136,7 +136,7 @@ TEST_CASE("chips: Atlas A3, the first generation, unknown ones, several kinds") 
   m.chip("910ProB");
   CHECK(has(m.at("chip").finding, "no bf16"));
   CHECK(has(m.at("overflow mode").finding, "sets a flag"));
-  m.chip("910B");  // without a digit: of the first generation
+  m.chip("910B");  // no digit: the first generation
   CHECK(has(m.at("chip").finding, "first generation"));
   m.chip("1234X");
   CHECK(warns(m.at("chip"), "'1234X' is unknown", "Ascend910B (Atlas A2)"));
@@ -235,7 +235,7 @@ TEST_CASE("torch_npu: not found, of another version, architecture or ABI, no lib
   m.host.remove(file);
   CHECK(fails(m.at("torch_npu"), "not found", "NPU_TRAIN_TORCH_NPU"));
   CHECK(has(m.at("torch_npu").evidence, file));
-  // without the variable it is searched next to torch and in the loader's folders
+  // searches next to torch and in the loader's folders if the variable is not set
   m.host.environment.erase("NPU_TRAIN_TORCH_NPU");
   m.process.torch_folder = "/site/torch/lib";
   m.host.write("/site/torch_npu/lib/libtorch_npu.so", FakeLibrary{{}}.bytes());

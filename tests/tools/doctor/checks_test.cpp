@@ -28,7 +28,7 @@ TEST_CASE("a laptop has no GPU and no NPU: reported in one line each, not counte
   CHECK((finding_of(check_ascend(m.host.view(), m.process), "Ascend NPU").verdict == Verdict::NotHere));
   CHECK(report.count(Verdict::NotHere) == 2);
   CHECK(report.total() == report.findings.size() - 2);
-  CHECK(m.host.asked.empty());  // nothing is run where nothing is
+  CHECK(m.host.asked.empty());  // no command was run
 }
 
 TEST_CASE("every check has a name of its own in its area, a finding and evidence; what is not OK has a fix") {

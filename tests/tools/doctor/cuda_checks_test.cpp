@@ -28,7 +28,7 @@ TEST_CASE("GPUs with what they can") {
   CHECK((cuda(m, "gpu 1").verdict == Verdict::Ok));
   m.process.cuda_runtime = 13000;
   CHECK((cuda(m, "gpu 1").verdict == Verdict::Fail));
-  // a row without a result fails nothing
+  // a row of the version table that is not verified never fails a GPU
   m.nvidia_smi(says("0, Tesla K10, 570.1, 4000, 4, 3.0\n"));
   m.process.cuda_runtime = 11080;
   CHECK((cuda(m, "gpu 0").verdict == Verdict::Warn));
@@ -62,7 +62,7 @@ TEST_CASE("a card without its driver fails only where libtorch could use it") {
   m.process.cuda_runtime = 12080;
   CHECK((cuda(m, "driver").verdict == Verdict::Fail));
   CHECK((cuda(m, "libtorch").verdict == Verdict::Fail));
-  // a sound card of the same maker is none
+  // a sound card of the same vendor is no GPU
   m.host.write("/sys/bus/pci/devices/0000:01:00.0/class", "0x040300\n");
   CHECK((cuda(m, "NVIDIA GPU").verdict == Verdict::NotHere));
 }

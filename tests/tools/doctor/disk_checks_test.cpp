@@ -49,7 +49,7 @@ TEST_CASE("kinds of file systems") {
   CHECK((with("/dev/sdc /srv xfs ro,relatime 0 0").verdict == Verdict::Fail));
   CHECK(has(with("/dev/sdc /srv xfs ro,relatime 0 0").finding, "read-only"));
   CHECK(has(with("overlay /srv overlay rw 0 0").finding, "container"));
-  CHECK(has(with("/dev/sdc /sr xfs ro 0 0").evidence, "/ is"));  // no part of a name
+  CHECK(has(with("/dev/sdc /sr xfs ro 0 0").evidence, "/ is"));  // /sr is no parent folder of /srv
   m.host.remove("/proc/self/mounts");
   CHECK((disk(m, "file system").verdict == Verdict::Ok));
 }

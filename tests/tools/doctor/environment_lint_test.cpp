@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// The findings for an NPU server, made once, with more variables.
+// Returns the findings for an NPU server, which is made once, with more variables.
 std::vector<Finding> lint_all(const std::map<std::string, std::string>& variables) {
   static Machine m;
   if (m.host.environment.empty()) make_ascend_box(m);
@@ -141,7 +141,7 @@ TEST_CASE("the wanted environment of an NPU server") {
   CHECK(has(text, "export OMP_NUM_THREADS='32'\n"));  // 64 processors, 2 NPUs
   CHECK(has(text, "export HCCL_CONNECT_TIMEOUT='600'\n"));
   CHECK(!has(text, "\nsource"));
-  CHECK(!has(text, "LD_LIBRARY_PATH"));  // it is right already
+  CHECK(!has(text, "LD_LIBRARY_PATH"));  // is already right
   SUBCASE("CANN's script where its variables are not set, and the driver's folders") {
     m.host.environment.clear();
     m.host.folder("/usr/local/Ascend/driver/lib64");

@@ -22,7 +22,7 @@ LogReport scan(const std::string& text) {
   return explain_log(in);
 }
 
-// A stream of `size` bytes that are made as they are read.
+// A stream of `size` bytes, each of which is made when it is read.
 class Endless : public std::streambuf {
  public:
   Endless(uint64_t size, std::function<std::string(uint64_t)> line) : left_(size), line_(std::move(line)) {}
@@ -74,7 +74,7 @@ TEST_CASE("codes, however they are written") {
   CHECK(name_of("507044") == "507042-507045");
   CHECK(name_of("507000") == "507000-507008");
   CHECK(name_of("ERR00100") == "ERR00100");
-  // several at once: what names the cause first
+  // the one that names the cause comes first of several
   const auto both = explain("ERR00100 PTA call acl api failed, error code is 507015");
   REQUIRE(both.size() == 2);
   CHECK(both[0].name == "507015");
@@ -180,7 +180,7 @@ TEST_CASE("symptoms as guides for Ascend name them, in Chinese") {
   for (const char* question : {"loss differs between cards", "多卡训练loss不一致"})
     for (const char* command : {"npu_tool compare --ranks", "npu_tool doctor --dist", "dist.check_every"})
       CHECK(explain(question)[0].fix.find(command) != std::string::npos);
-  CHECK(name_of("速度特别慢") == "slow");  // in other words: by its characters
+  CHECK(name_of("速度特别慢") == "slow");  // other words are matched by their characters
   CHECK(name_of("特定的层没有输出") == "a layer gives no output");
   CHECK(scan("2023-11-02 错误：训练中途OOM\n").sightings.at(0).problem.name == "out of memory");
   CHECK((error_of([] { explain("紫色的大象"); }).kind() == ErrorKind::Usage));
@@ -200,7 +200,7 @@ TEST_CASE("symptoms in words that no log shows") {
   CHECK(has(text("文件对比耗时过长"), "parallel"));
 }
 
-// Texts of the guides and error tables for Ascend, of other trainers, and of people. "": unknown, since a wrong answer is worse than none.
+// Texts from guides and error tables for Ascend, from other trainers, and from users. "" means that none is known: a wrong answer is worse.
 TEST_CASE("each text has its answer, or none") {
   const std::pair<const char*, const char*> asked[] = {
       {"迁移失败", "migration failed"},
@@ -359,7 +359,7 @@ TEST_CASE("sentences about something else, and negations, are unknown") {
     }
     CHECK(found == "");
   }
-  CHECK(name_of("有没有溢出") == "gradient overflow");  // a question, no negation
+  CHECK(name_of("有没有溢出") == "gradient overflow");  // a question, not a negation
   CHECK(scan("no out of memory so far\n没有溢出\n").sightings.empty());
   CHECK(scan("no. out of memory\n").sightings.size() == 1);
 }

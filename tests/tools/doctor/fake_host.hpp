@@ -1,4 +1,4 @@
-// Machines made of files: a laptop, a GPU server and a server with Ascend NPUs, intact or broken in some way.
+// Machines made of files: a laptop, a GPU server and a server with Ascend NPUs, intact or with some fault.
 #pragma once
 
 #include <elf.h>
@@ -20,7 +20,7 @@ inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 class FakeHost {
  public:
-  // At once, as a file of /sys changes: who reads it meanwhile never finds it empty.
+  // Writes a file at once, as files of /sys change, so that no reader ever finds it empty.
   void write(const std::string& path, const std::string& text) {
     const auto file = dir_ / path.substr(1), next = dir_ / ".written";
     std::filesystem::create_directories(file.parent_path());
@@ -29,7 +29,7 @@ class FakeHost {
   }
   void folder(const std::string& path) { std::filesystem::create_directories(dir_ / path.substr(1)); }
   void remove(const std::string& path) { std::filesystem::remove_all(dir_ / path.substr(1)); }
-  // A link at `path`, relative so that it stays inside, or dangling as those of /proc/PID/fd.
+  // Makes a link at `path`, which is relative, so that it stays inside, or dangling like those of /proc/PID/fd.
   void link(const std::string& path, const std::string& to) {
     const auto file = dir_ / path.substr(1);
     std::filesystem::create_directories(file.parent_path());
@@ -40,7 +40,7 @@ class FakeHost {
     std::ifstream in(dir_ / path.substr(1), std::ios::binary);
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
-  // Replaces the first occurrence in a file; the file must have it.
+  // Replaces the first occurrence in a file, which must contain it.
   void edit(const std::string& path, const std::string& from, const std::string& to) {
     auto all = text(path);
     const auto at = all.find(from);
@@ -52,7 +52,7 @@ class FakeHost {
     HostView out{.root = dir_.path(), .environment = environment, .run = {}, .space = {}, .may_use = {}};
     out.run = [this](const std::vector<std::string>& words) {
       asked.push_back(words);
-      // the answer of the longest command that these words begin with
+      // answers as the longest command in `commands` with which these words begin
       std::string line;
       CommandResult best;
       for (const auto& word : words) {
@@ -74,10 +74,10 @@ class FakeHost {
   std::filesystem::path root() const { return dir_.path(); }
 
   std::map<std::string, std::string> environment;
-  std::map<std::string, CommandResult> commands;  // "npu-smi info"
-  std::map<std::string, FileSystemSpace> spaces;  // of places other than `disk`
+  std::map<std::string, CommandResult> commands;  // for example "npu-smi info"
+  std::map<std::string, FileSystemSpace> spaces;  // for places other than `disk`
   std::optional<FileSystemSpace> disk = FileSystemSpace{500 * kGiB, 300 * kGiB, 1'000'000};
-  std::set<std::string> closed;  // nodes that this user may not use
+  std::set<std::string> closed;  // device nodes that this user may not use
   mutable std::vector<std::vector<std::string>> asked;
 
  private:
@@ -86,7 +86,7 @@ class FakeHost {
 
 inline CommandResult says(const std::string& output, int status = 0) { return {CommandResult::End::Exited, status, output}; }
 
-// A shared library that has only a dynamic section.
+// A shared library that consists of a dynamic section only.
 struct FakeLibrary {
   std::vector<std::string> needed;
   std::string runpath{}, rpath{}, names = "_ZNSt7__cxx1112basic_stringIcE";
@@ -113,7 +113,7 @@ struct FakeLibrary {
       dynamic.push_back(entry);
     };
     const uint64_t head = sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Phdr), table = (dynamic.size() + 3) * sizeof(Elf64_Dyn);
-    constexpr uint64_t kBase = 0x10000;  // addresses are not places in the file
+    constexpr uint64_t kBase = 0x10000;  // differs from the place in the file
     put(DT_STRTAB, kBase + head + table);
     put(DT_STRSZ, strings.size());
     put(DT_NULL, 0);
@@ -150,7 +150,7 @@ inline std::string cpuinfo(int cores, const std::string& head, const std::string
   return out;
 }
 
-// What every Linux has.
+// Adds what every Linux has.
 inline void add_linux(FakeHost& host, int cores, uint64_t memory) {
   const auto last = std::to_string(cores - 1);
   host.write("/proc/self/status", "Name:\tnpu_tool\nUid:\t1000\t1000\t1000\t1000\nGroups:\t1000 1001 \nCpus_allowed_list:\t0-" + last +
@@ -191,7 +191,7 @@ inline ProcessFacts process_on(const std::string& machine, int threads) {
           .pid = 4711};
 }
 
-// A machine with what its process knows.
+// A machine, and what the process on it knows.
 struct Machine {
   FakeHost host;
   ProcessFacts process;
@@ -216,14 +216,14 @@ inline void make_cuda_box(Machine& m) {
                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:19:32 UTC 2025\nGCC version: 12.2.0\n");
   for (const char* node : {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"}) m.host.write(node, "");
   m.host.commands[kNvidiaQuery] = says("0, NVIDIA H200, 570.133.20, 143771, 512, 9.0\n1, NVIDIA H200, 570.133.20, 143771, 4, 9.0\n");
-  // the query is followed by its format
+  // the doctor's query continues with the format
   m.process = process_on("x86_64", 16);
   m.process.cpu_capability = "AVX512";
   m.process.cuda_runtime = 12080;
   m.process.cuda_devices = 2;
 }
 
-// A chip's two rows of npu-smi info.
+// Returns a chip's two rows of npu-smi info.
 inline std::string smi_chip(int npu, const std::string& name, const std::string& health, const std::string& memory) {
   const auto padded = [](std::string text, size_t width) { return text + std::string(width > text.size() ? width - text.size() : 0, ' '); };
   return "| " + padded(std::to_string(npu) + "     " + name, 26) + "| " + padded(health, 14) +
@@ -281,7 +281,7 @@ inline void make_ascend_box(Machine& m) {
   m.process = process_on("aarch64", 64);
 }
 
-// The finding of that name; the test fails without one.
+// Returns the finding with that name; the test fails without one.
 inline Finding finding_of(const std::vector<Finding>& findings, const std::string& name) {
   for (const auto& f : findings)
     if (f.name == name) return f;
@@ -289,7 +289,7 @@ inline Finding finding_of(const std::vector<Finding>& findings, const std::strin
   return {};
 }
 
-// "WARN threads, FAIL chip" of what is not OK.
+// Returns the findings that are not OK, like "WARN threads [...] FAIL chip [...]".
 inline std::string not_ok(const std::vector<Finding>& findings) {
   std::string out;
   for (const auto& f : findings)

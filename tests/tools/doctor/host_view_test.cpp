@@ -21,7 +21,7 @@ TEST_CASE("files are read up to a bound; folders, pipes and what is missing are 
   CHECK(view.read("/etc/a") == "hello");
   CHECK(view.read("/etc/a", 3) == "hel");
   CHECK(!view.read("/etc/folder"));
-  CHECK(!view.read("/pipe"));  // and does not wait for a writer
+  CHECK(!view.read("/pipe"));  // also does not wait for a writer
   CHECK(!view.read("/none"));
   CHECK(view.exists("/etc/a"));
   CHECK(!view.is_folder("/etc/a"));

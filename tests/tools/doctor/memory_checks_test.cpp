@@ -88,14 +88,14 @@ TEST_CASE("ulimits that are in the way") {
   CHECK(has(with("Max file size", "1000000000").finding, "SIGXFSZ"));
   CHECK(has(with("Max cpu time", "3600").finding, "SIGXCPU"));
   CHECK((with("Max processes", "100").verdict == Verdict::Warn));
-  // a user raises a limit up to the hard one
+  // a user can raise a limit up to the hard one
   CHECK(with("Max file size", "1000000000").fix == "ulimit -f unlimited");
   CHECK(with("Max open files", "256", "4096").fix == "ulimit -n 4096");
-  CHECK(with("Max file size", "1073741824", "17179869184").fix == "ulimit -f 16777216");  // it counts in KiB
+  CHECK(with("Max file size", "1073741824", "17179869184").fix == "ulimit -f 16777216");  // ulimit counts in KiB
   const auto stuck = with("Max file size", "1073741824", "1073741824");
   CHECK(has(stuck.finding, "is 1.0 GiB"));
   CHECK(has(stuck.fix, "its hard limit is 1.0 GiB, which only root can raise"));
-  // locked memory matters where there is RDMA
+  // locked memory matters on machines with RDMA
   CHECK((with("Max locked memory", "65536").verdict == Verdict::Ok));
   m.host.edit("/proc/self/limits", "Max locked memory         unlimited", "Max locked memory         65536");
   m.host.write("/dev/infiniband/uverbs0", "");

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kProgram = "/opt/npu/bin/npu_tool_torch";
 constexpr const char* kLoader = "/opt/npu/bin/npu_tool_torch: ";
 
-// A program that is installed with its libtorch, and that ends as the loader does.
+// A program that is installed with its libtorch, and whose start fails with the loader's exit status.
 struct Installed {
   FakeHost host;
 
@@ -64,7 +64,7 @@ TEST_CASE("a libtorch that is not there: its libraries, the places, the version 
   for (const char* part : {"install libtorch 2.13.0", "pip install torch==2.13.0", "LD_LIBRARY_PATH=", "scripts/setup"})
     CHECK(has(f.fix, part));
   CHECK(!finds_its_libraries(m.host.view(), kProgram));
-  // in a folder that LD_LIBRARY_PATH names, it is found
+  // libraries in a folder of LD_LIBRARY_PATH are found
   m.host.write("/usr/local/Ascend/lib64/libtorch_cpu.so", FakeLibrary{{}}.bytes());
   CHECK(m.finding().finding == "npu_tool_torch cannot start: libc10.so not found");
 }
@@ -105,7 +105,7 @@ TEST_CASE("a libtorch of another version is named by the symbol that it lacks, w
 TEST_CASE("a system that is older than the program, and an end by a signal") {
   Installed m;
   m.ends(CommandResult::End::Exited, 1, std::string(kLoader) + "/lib/libc.so.6: version `GLIBC_2.38' not found (required by x)\n");
-  CHECK(!check_program_start(m.host.view(), kProgram, "2.13.0"));  // the loader's exit status is 127
+  CHECK(!check_program_start(m.host.view(), kProgram, "2.13.0"));  // the loader's exit status is 127, not 1
   m.ends(CommandResult::End::Exited, 127, std::string(kLoader) + "/lib/libc.so.6: version `GLIBC_2.38' not found (required by x)\n");
   CHECK(has(m.finding().finding, "GLIBC_2.38"));
   CHECK(has(m.finding().fix, "build npu_train on this machine"));
@@ -117,7 +117,7 @@ TEST_CASE("a system that is older than the program, and an end by a signal") {
 TEST_CASE("the program itself is missing or damaged") {
   Installed m;
   m.host.write(kProgram, m.host.text(kProgram).substr(0, 200));
-  m.ends(CommandResult::End::Exited, 2, "sh: syntax error");  // a shell was given the file
+  m.ends(CommandResult::End::Exited, 2, "sh: syntax error");  // a shell received the file
   CHECK(has(m.finding().finding, std::string(kProgram) + " is damaged"));
   CHECK(!finds_its_libraries(m.host.view(), kProgram));
   m.host.remove(kProgram);

@@ -29,7 +29,7 @@ std::string commands_of(const Machine& m) {
   return out;
 }
 
-// A server with everything that the steps install.
+// Makes a server with everything that the steps install.
 void make_complete(Machine& m) {
   make_ascend_box(m);
   m.host.write("/etc/group", "root:x:0:\nHwHiAiUser:x:1001:me\n");
@@ -48,7 +48,7 @@ TEST_CASE("a complete server: only what no one can see is left") {
     CHECK((s.state == (unseen ? State::Unknown : State::Done)));
     CHECK(s.commands.empty() != unseen);
   }
-  for (const auto& words : m.host.asked) CHECK(has(words[0], "npu-smi"));  // nothing else was executed
+  for (const auto& words : m.host.asked) CHECK(has(words[0], "npu-smi"));  // no other command was executed
 }
 
 TEST_CASE("a server without software: the packages of its chip, driver before firmware before CANN") {
@@ -116,7 +116,7 @@ TEST_CASE("CANN and torch_npu of other versions, and a shell without the environ
   CHECK(has(step(m, "torch_npu").commands.at(0), "'torch-npu=="));
   m.host.environment.erase("ASCEND_HOME_PATH");
   CHECK(step(m, "environment of CANN").commands == std::vector<std::string>{"source /usr/local/Ascend/cann/set_env.sh"});
-  m.process.torch_headers = "2.99.0";  // a libtorch that the table does not have
+  m.process.torch_headers = "2.99.0";  // the table does not have this libtorch
   CHECK(has(step(m, "CANN").needed, "the table of 20"));
   CHECK(has(step(m, "CANN").needed, "COMPATIBILITY.md"));
 }

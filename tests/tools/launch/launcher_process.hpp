@@ -1,4 +1,4 @@
-// A launcher as a process, and what it leaves behind.
+// A launcher as a process of its own, and what it leaves behind.
 #pragma once
 
 #include "testing.hpp"
@@ -31,7 +31,7 @@ inline std::string content_of(const std::filesystem::path& file) {
 
 inline pid_t pid_in(const std::filesystem::path& file) { return static_cast<pid_t>(std::stol("0" + content_of(file))); }
 
-/// Processes whose parent is `parent`.
+/// Returns the processes whose parent is `parent`.
 inline std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> out;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -46,8 +46,8 @@ inline std::vector<pid_t> children_of(pid_t parent) {
   return out;
 }
 
-/// launch_ranks() in a child, as it runs in train_app. Processes that it leaves behind become children of the test. Signals have their
-/// default action there, whatever the test inherits: nohup ignores SIGHUP, and a script ignores SIGINT in what it starts with `&`.
+/// Runs launch_ranks() in a child, as train_app does. Processes that the child leaves behind become children of the test. Signals have
+/// their default action in it, whatever the test inherits: nohup ignores SIGHUP, and a script ignores SIGINT in what it starts with `&`.
 class LauncherProcess {
  public:
   explicit LauncherProcess(
@@ -68,7 +68,7 @@ class LauncherProcess {
   ~LauncherProcess() {
     ::kill(pid_, SIGKILL);
     ::close(pipe_[0]);
-    while (::waitpid(-1, nullptr, WNOHANG) >= 0)  // until there is no child
+    while (::waitpid(-1, nullptr, WNOHANG) >= 0)  // until no child is left
       for (const pid_t child : children_of(::getpid())) ::kill(child, SIGKILL);
   }
   LauncherProcess(const LauncherProcess&) = delete;
@@ -77,13 +77,13 @@ class LauncherProcess {
   pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
 
-  /// Whether it has ended, or said how it ends.
+  /// Returns whether the launcher has ended, or has said how it ends.
   bool has_result() const {
     pollfd ready{pipe_[0], POLLIN, 0};
     return ::poll(&ready, 1, 0) == 1;
   }
 
-  /// Waits for its end. An Error is returned as its text, with its exit code plus 1000.
+  /// Waits for the launcher's end. An Error is returned as its text, with its exit code plus 1000.
   LaunchResult result() {
     std::string text;
     std::array<char, 4096> part{};
@@ -99,7 +99,7 @@ class LauncherProcess {
     return {std::stoi(text), text.substr(line + 1)};
   }
 
-  /// Whether every process that the launcher started is gone, and the launcher too.
+  /// Returns whether the launcher and every process that it started are gone.
   bool nothing_is_left() {
     return happens([&] {
       int status = 0;
@@ -108,7 +108,7 @@ class LauncherProcess {
       return ended < 0;
     });
   }
-  /// How those ended that it left behind, after nothing_is_left().
+  /// Returns how the processes that the launcher left behind ended; valid after nothing_is_left().
   const std::vector<int>& adopted() const { return adopted_; }
 
  private:

@@ -13,12 +13,12 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Ranks are shell scripts that share a folder.
+/// Ranks that are shell scripts and share a folder.
 struct Scripts {
   TempDir dir;
   EnvironmentVariable folder{"DIR", dir.path().string()}, probe{"PROBE", LAUNCH_PROBE};
 
-  /// `here` names a rank's process in a file; `gone RANK` waits until it does not exist any more, as a zombie neither.
+  /// Defines `here`, which writes a rank's process ID to a file, and `gone RANK`, which waits until that process is gone, even as a zombie.
   static std::vector<std::string> command(const std::string& text, const std::string& word = "") {
     return {
         "sh", "-c",
@@ -136,7 +136,7 @@ TEST_CASE("ranks and store die with a launcher that is killed") {
   REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.1"); }));
   const auto children = children_of(launcher.pid());
   CHECK(children.size() == 3);
-  // The command by which a shell wrote its file has ended.
+  // The shells' commands that wrote these files have ended.
   REQUIRE(happens([&] { return std::all_of(children.begin(), children.end(), [](const auto& c) { return children_of(c).empty(); }); }));
   launcher.send(SIGKILL);
   CHECK(launcher.nothing_is_left());
@@ -167,7 +167,7 @@ TEST_CASE("a signal reaches each rank once, and the launcher waits for them") {
 TEST_CASE("a second signal, a second later, kills the ranks; what follows sooner is the same request") {
   const Scripts scripts;
   auto options = Scripts::options("trap 'echo got >> $DIR/got.$RANK' TERM; here; while :; do sleep 0.01; done");
-  // The test sends one signal after the other, the last of which may come when the launcher does not wait for signals any more.
+  // The test sends one signal after the other, and the last one may arrive when the launcher no longer waits for signals.
   LauncherProcess launcher(options, [] { std::signal(SIGTERM, [](int) {}); });
   REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.1"); }));
   const auto first = std::chrono::steady_clock::now();
@@ -185,11 +185,11 @@ TEST_CASE("a second signal, a second later, kills the ranks; what follows sooner
 
 TEST_CASE("a rank that is stopped before its program runs does not keep the launcher from starting the others, and from ending") {
   const Scripts scripts;
-  static int forks = 0;  // the store, and the ranks
+  static int forks = 0;  // counts the store and the ranks
   LauncherProcess launcher(Scripts::options("trap 'exit 143' TERM; here; while :; do sleep 0.01; done", 3), [] {
     ::pthread_atfork([] { ++forks; }, nullptr,
                      [] {
-                       if (forks == 3) ::raise(SIGSTOP);  // rank 1
+                       if (forks == 3) ::raise(SIGSTOP);  // stops rank 1
                      });
   });
   REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.2"); }));

@@ -57,7 +57,7 @@ TEST_CASE("the code is the first one that is not a victim's") {
        "rank 1 of 4 on host node1 was killed by signal 6 (SIGABRT); rank 0 of 4 on host node1 ended with exit code 1",
        2,
        true},
-      {{exited(1, 139)}, 139, "rank 1 of 4 on host node1 ended with exit code 139", 1, true},  // of a shell whose program crashed
+      {{exited(1, 139)}, 139, "rank 1 of 4 on host node1 ended with exit code 139", 1, true},  // from a shell whose program crashed
       {{killed(1, 63)}, 9, "rank 1 of 4 on host node1 was killed by signal 63", 1, true},
   };
   for (const auto& row : rows) {

@@ -21,12 +21,12 @@ TEST_CASE("small blocks share 2 MiB, middle ones 20 MiB, large ones have their o
   CHECK(a.reserved() == 22 * kMega);
   a.take(9 * kMega);
   CHECK(a.reserved() == 22 * kMega);
-  a.take(10 * kMega);  // the rest of the 20 is too small, and this size is not a medium one
+  a.take(10 * kMega);  // the rest of the 20 MiB is too small, and this size counts as large
   CHECK(a.reserved() == 32 * kMega);
-  a.take(11 * kMega);  // in steps of 2
+  a.take(11 * kMega);  // rounded up to a multiple of 2 MiB
   CHECK(a.reserved() == 44 * kMega);
   a.give_back(one);
-  CHECK(a.reserved() == 44 * kMega);  // kept
+  CHECK(a.reserved() == 44 * kMega);  // kept for reuse
   CHECK(a.take(700) >= 0);
   CHECK(a.reserved() == 44 * kMega);
 }
@@ -36,7 +36,7 @@ TEST_CASE("free neighbours join, and the smallest that is large enough is taken"
   const auto x = a.take(4 * kMega), y = a.take(4 * kMega), z = a.take(4 * kMega);
   a.give_back(x);
   a.give_back(y);
-  CHECK(a.take(8 * kMega) >= 0);  // where x and y were, not the 8 MiB behind z: the same size, an earlier place
+  CHECK(a.take(8 * kMega) >= 0);  // in the place of x and y; the 8 MiB after z have the same size and come later
   CHECK(a.reserved() == 20 * kMega);
   a.give_back(z);
   CHECK(a.take(9 * kMega) >= 0);

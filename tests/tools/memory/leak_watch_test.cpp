@@ -37,7 +37,7 @@ LeakRow row_of(const std::function<double(double)>& f) {
   return out;
 }
 
-// 220 steps with `each` after every one; what was warned of.
+// Trains 220 steps with `each` after every one, and returns the warnings about leaks.
 std::string watched(const std::function<void(TrainLoop&)>& each, const std::string& device = "cpu") {
   struct Plant final : Callback {
     explicit Plant(std::function<void(TrainLoop&)> f) : each(std::move(f)) {}
@@ -82,7 +82,7 @@ TEST_CASE("what warms up, jumps, swings or hardly grows is none") {
 }
 
 TEST_CASE("planted leaks are named with what they grow by") {
-  start_sim_npu({});  // autograd counts devices at the first backward pass
+  start_sim_npu({});  // must exist before the first backward pass, at which autograd counts devices
   SUBCASE("none") {
     CHECK(watched([](TrainLoop&) {}) == "");
   }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// A batch, an activation of `each` bytes a sample, a gradient of `weights`, and workspace.
+// Returns a trace of a batch, activations of `each` bytes a sample and of `weights` bytes, workspace, and a gradient of `weights` bytes.
 MemoryTrace trace_of(int64_t batch, int64_t each, int64_t weights) {
   MemoryTrace t;
   t.layers = {"conv"};
@@ -39,9 +39,9 @@ TEST_CASE("gaps of a caching allocator, planned from the blocks that are live") 
   MemoryTrace trace;
   trace.blocks = {{12 * kOneMiB, MemoryUse::Activations}, {12 * kOneMiB, MemoryUse::Workspace}};
   trace.events = {{0, false}, {1, false}, {1, true}};
-  CHECK(planned_gaps(resident, trace, 0).reserved == 20 * kOneMiB);  // a segment of that size for the small one
+  CHECK(planned_gaps(resident, trace, 0).reserved == 20 * kOneMiB);  // one segment, for the small block
   CHECK(planned_gaps(resident, trace, 0).gaps == 17 * kOneMiB);
-  CHECK(planned_gaps(resident, trace, 2).reserved == 32 * kOneMiB);  // one of 12 MiB goes into it, the other has its own
+  CHECK(planned_gaps(resident, trace, 2).reserved == 32 * kOneMiB);  // one 12 MiB block fits into it, the other needs its own
   CHECK(planned_gaps(resident, trace, 2).gaps == 5 * kOneMiB);
   CHECK(planned_gaps(resident, trace, 2).largest == 5 * kOneMiB);
   CHECK(planned_gaps(resident, trace, 3).gaps == 17 * kOneMiB);
@@ -56,7 +56,7 @@ TEST_CASE("each block is a straight line over the batch") {
   CHECK(peak.phase == "backward");
   CHECK(peak.layer == "conv");
   CHECK(peak.uses[static_cast<size_t>(MemoryUse::Activations)] == 50 * 5000);
-  CHECK(peak.uses[static_cast<size_t>(MemoryUse::Fixed)] == 700);  // whatever the batch is
+  CHECK(peak.uses[static_cast<size_t>(MemoryUse::Fixed)] == 700);  // independent of the batch
   REQUIRE(peak.activations.size() == 1);
   CHECK(peak.activations[0] == std::pair<std::string, int64_t>{"conv", 50 * 5000});
   CHECK(model.largest_batch(peak.allocated, true) == 50);
@@ -65,7 +65,7 @@ TEST_CASE("each block is a straight line over the batch") {
 }
 
 TEST_CASE("the caching allocator takes complete segments") {
-  // 3 MiB blocks share segments of 20 MiB, 30 MiB have their own; small ones share 2 MiB.
+  // Blocks of 3 MiB share segments of 20 MiB, those of 30 MiB have their own; small ones share 2 MiB.
   const MemoryModel model(resident(1000), trace_of(2, kMiB, 700), 2, trace_of(3, kMiB, 700), 3);
   CHECK(model.peak(3).reserved == 2 * kMiB + 20 * kMiB);
   CHECK(model.peak(30).reserved == 2 * kMiB + 30 * kMiB + 30 * kMiB);

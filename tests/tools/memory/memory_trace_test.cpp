@@ -35,7 +35,7 @@ TEST_CASE("blocks of a step: what they are for, in which phase and layer") {
   MemoryByUse all{};
   for (const auto& b : trace.blocks) all[static_cast<size_t>(b.use)] += b.bytes;
   CHECK(of(all, MemoryUse::Activations) >= 32 * 256 * 4);                      // the input of the second layer
-  CHECK(of(all, MemoryUse::Gradients) == (64 * 256 + 256 + 256 * 8 + 8) * 4);  // bytes of the parameters
+  CHECK(of(all, MemoryUse::Gradients) == (64 * 256 + 256 + 256 * 8 + 8) * 4);  // the size of the parameters
   const auto peak = trace.live_after(trace.peak_event() + 1);
   CHECK(std::accumulate(peak.begin(), peak.end(), int64_t{0}) > 32 * 256 * 4);
   CHECK(std::find(trace.layers.begin(), trace.layers.end(), "0") != trace.layers.end());

@@ -46,7 +46,7 @@ Parts with_report() {
   return parts;
 }
 
-// Leaves so much of the device that windows of two micro-batches of `micro` fit, and one of twice the size does not.
+// Fills the device so far that windows of two micro-batches of `micro` fit, and one micro-batch of twice the size does not.
 at::Tensor filler(const std::string& model, int64_t micro) {
   const auto in_two = measure_memory(limited_run(model, micro, 2)).peak(micro).allocated;
   const auto whole = measure_memory(limited_run(model, micro)).peak(2 * micro).allocated;
@@ -64,7 +64,7 @@ uint64_t trained_state(Trainer& trainer) {
   return digest(out);
 }
 
-// y = x w, of inputs that outweigh all that is computed from them: 1 MiB a sample.
+// Computes y = x w from inputs that outweigh everything else: 1 MiB a sample.
 class WideTask final : public Task {
  public:
   StepOutput training_step(const ForwardContext& context) override {
@@ -85,7 +85,7 @@ class WideTask final : public Task {
   at::Tensor weight_ = at::full({kWide}, 0.01).requires_grad_();
 };
 
-// So many samples on the device leave no room for more than `free` bytes.
+// Fills the device so far that only `free` bytes are left.
 at::Tensor all_but(int64_t free) {
   const auto allocated = backend_of({"sim_npu", 0}).memory({"sim_npu", 0}).allocated;
   return at::empty({(kCapacity - allocated - free) / 4}, at::TensorOptions(Device{"sim_npu", 0}.c10()));
@@ -101,7 +101,7 @@ std::string said_by(const std::function<void()>& fn) {
 }  // namespace
 
 TEST_CASE("retry: from too large a batch the run is bit for bit the one that begins with smaller micro-batches") {
-  for (const std::string model : {"vit_tiny", "resnet18"}) {  // the one with dropout, the other with BatchNorm
+  for (const std::string model : {"vit_tiny", "resnet18"}) {  // one has dropout, the other BatchNorm
     CAPTURE(model);
     const int64_t micro = 16;
     const auto full = filler(model, micro);
@@ -238,7 +238,7 @@ TEST_CASE("a batch that cannot be copied to the device: with retry it is copied 
   };
   const int64_t mib = int64_t{1} << 20;
   std::string said;
-  CHECK(run(4, 4, "retry", 12 * mib, &said) == run(4, 4, "stop", 0, nullptr));  // one at a time they fit as they are
+  CHECK(run(4, 4, "retry", 12 * mib, &said) == run(4, 4, "stop", 0, nullptr));  // they fit unchanged, one at a time
   CHECK_MESSAGE(has(said, "in the copy of micro-batch 3 of 4 to the device: trainer.on_oom=retry leaves windows on the host"), said);
   CHECK(run(16, 1, "retry", 12 * mib, &said) == run(8, 2, "stop", 0, nullptr));
   CHECK_MESSAGE(has(said, "out of memory in the copy to the device of micro-batch 1 of 1"), said);
@@ -273,7 +273,7 @@ TEST_CASE("validation: the report names its batch, and the advice is the validat
   config.data.options.set("val_size", ConfigNode(int64_t{256}));
   config.data.options.set("val_batch_size", ConfigNode(int64_t{256}));
   config.trainer.max_steps = 1;
-  Trainer(limited_run("vit_tiny", 4)).setup();  // from now on the device has this capacity
+  Trainer(limited_run("vit_tiny", 4)).setup();  // sets the device's capacity
   const auto full = all_but(int64_t{64} << 20);
   for (const bool sanity : {true, false}) {
     CAPTURE(sanity);
@@ -312,7 +312,7 @@ TEST_CASE("a sanity validation: what only postpones the failure to the training 
     CHECK_MESSAGE(has(text, "hint: no change is known to fit, since the training step that follows: not even 1 sample fits"), text);
     for (const char* none : {"num_sanity_val_steps", "val_batch_size", "limit_val_batches"}) CHECK_MESSAGE(!has(text, none), text);
   }
-  const auto full = filler("vit_tiny", 16);  // the training fits in two micro-batches
+  const auto full = filler("vit_tiny", 16);  // training fits in two micro-batches
   const std::string text = error_of([&] { Trainer(config, with_report()).fit(); }).what();
   const std::string key = "the cheapest change that would fit is data.val_batch_size=",
                     step = " data.batch_size=16 trainer.accumulate_grad_batches=2";

@@ -79,7 +79,7 @@ TEST_CASE("components, layers and the place of the peak") {
   bool has_block = false;
   for (const auto& [layer, bytes] : p.peak.activations) kept += bytes, has_block |= layer.starts_with("encoder.layers.encoder_layer_1");
   CHECK(has_block);
-  CHECK(kept >= of(MemoryUse::Activations));  // at the peak some are used up
+  CHECK(kept >= of(MemoryUse::Activations));  // at the peak some are freed
   CHECK(p.largest > 16);
   CHECK(p.fits());
   const auto text = to_text(p);
@@ -143,7 +143,7 @@ TEST_CASE("overrides under which a training fits: smaller micro-batches, then ch
   config.model.options = {{"depth", 6}, {"dim", 96}, {"image_size", 32}, {"patch_size", 2}};  // one sample outweighs the parameters
   auto in_two = config;
   in_two.trainer.accumulate_grad_batches = 2;
-  const auto limit = measure_memory(in_two).peak(1).allocated - 1;  // not even one sample
+  const auto limit = measure_memory(in_two).peak(1).allocated - 1;  // too little for even one sample
   in_two.trainer.gradient_checkpointing = "blocks";
   REQUIRE(measure_memory(in_two).fits(1, limit));
   const auto both = fitting_overrides(config, limit);

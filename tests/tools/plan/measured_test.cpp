@@ -44,7 +44,7 @@ TEST_CASE("a file of measured steps") {
   const auto& s = steps[1];
   CHECK(s.placement == Placement{.strategy = "zero1", .ranks = 4, .shard_size = 2});
   CHECK(s.link.bytes_per_second == 125e6);
-  CHECK(s.seconds == 0.7);  // the shortest of those that are alike
+  CHECK(s.seconds == 0.7);  // the shortest of the equal rows
   CHECK(s.is_check);
   CHECK(s.load == 2);
   const auto work = s.work_of(work_of_ten_layers());
@@ -116,7 +116,7 @@ TEST_CASE("rates are found again from steps with one and two ranks, and predict 
   CHECK(by_parts.by_parts);
   CHECK(by_parts.largest_error() < 0.1);
   for (const auto& s : by_parts.steps) CHECK_FALSE(s.was_fitted);
-  // A step that took twice as long as the others say is not predicted.
+  // A step that took twice as long as the others suggest is not predicted.
   steps[3].seconds *= 2;
   CHECK(std::abs(fit_rates(work, steps, start).steps[3].error()) > 0.3);
 }

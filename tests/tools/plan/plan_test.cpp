@@ -29,7 +29,7 @@ PlanOptions many_ranks() {
   return {.ranks = {64, 1, 8}, .cluster = {.link = {.bytes_per_second = 10e9, .latency = 5e-6}}, .rates = {.flops = 1e14, .memory = 1e30}};
 }
 
-// 16 GB that no strategy divides, and 48 GB that each strategy divides more of.
+// Returns the memory of a rank: 16 GB that no strategy divides, and 48 GB of which zero1, zero2 and zero3 divide ever more.
 int64_t memory_of(const Placement& p) {
   const int64_t gb = 1'000'000'000;
   const int64_t divided = p.strategy == "zero3" ? 48 : p.strategy == "zero2" ? 32 : p.strategy == "zero1" ? 24 : 0;
@@ -121,7 +121,7 @@ TEST_CASE("groups of ranks where many messages are slow") {
   CHECK(has(to_text(plan), "best with 64 ranks: ddp, groups of 16"));
   CHECK(to_json(plan).at("steps", "plan").items("steps")[4].at("group_size", "step").number("group_size") == 16);
 
-  // What contradicts groups excludes them, and a configured size is taken as it is.
+  // Groups are excluded by options that contradict them; a configured size is kept.
   for (const auto& dist :
        std::vector<DistOptions>{{.reduction = "ordered"}, {.reduce = "micro_batch"}, {.reduce_dtype = "bf16"}, {.compression = "fp16"}}) {
     work.dist = dist;
@@ -154,7 +154,7 @@ TEST_CASE("a chip whose machines are two rings: numbers of ranks and sizes that 
       for (const int size : {step.placement.shard_size, step.placement.group_size}) out.insert(size);
     return out;
   };
-  options.cluster.link.latency = 1e-2;  // so that groups and shards within a machine are best
+  options.cluster.link.latency = 1e-2;  // makes groups and shards within a machine best
   CHECK(sizes().contains(8));
   work.in_rings = true;
   CHECK(sizes().contains(8));

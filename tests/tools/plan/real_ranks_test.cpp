@@ -1,4 +1,4 @@
-// Four real processes over Gloo make the calls of the plan. Each is this program with its second test case.
+// Checks that four real processes over Gloo make the calls of the plan. Each of them is this program with its second test case.
 #include "testing.hpp"
 
 #include <cstdio>
@@ -33,7 +33,7 @@ const std::vector<RealCase> kRealCases = {
     {"ddp", 1, {{"group_size", "1"}, {"compression", "powersgd:2"}}},
 };
 
-// Passes everything on.
+// Records the calls and passes them on.
 class WitnessGroup final : public ProcessGroup {
  public:
   WitnessGroup(std::shared_ptr<ProcessGroup> real, std::shared_ptr<Recorded> seen) : real_(std::move(real)), seen_(std::move(seen)) {}

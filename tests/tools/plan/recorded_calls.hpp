@@ -18,7 +18,7 @@
 
 namespace npu_train::testing {
 
-/// By kind, bytes and number of ranks; and how many small gathers.
+/// Numbers of calls by kind, bytes and number of ranks, and the number of small gathers.
 struct Recorded {
   std::map<std::tuple<StepCall::Kind, int64_t, int>, int> calls;
   int64_t agreements = 0;
@@ -41,7 +41,7 @@ struct Recorded {
 
 using Options = std::vector<std::pair<std::string, std::string>>;
 
-/// `options`: of section dist, and `precision`.
+/// Returns a run with `options`: keys of the section dist, and `precision`.
 inline RunConfig run_of(const std::string& strategy, int64_t micro_batches, const Options& options) {
   RunConfig c{.device = "cpu", .precision = "32-true"};
   c.model = {.name = "vit_tiny", .options = {{"depth", 3}, {"image_size", 32}, {"patch_size", 8}, {"dim", 48}, {"heads", 3}}};
@@ -62,7 +62,7 @@ inline RunConfig run_of(const std::string& strategy, int64_t micro_batches, cons
   return c;
 }
 
-/// Of the second step of a run whose process group, of `group`, notes what it sees.
+/// Records the second step of a run whose process group `group` makes.
 inline Recorded recorded(const RunConfig& config,
                          const std::function<std::shared_ptr<ProcessGroup>(std::shared_ptr<Recorded>, const DistOptions&)>& group) {
   auto seen = std::make_shared<Recorded>();
@@ -78,7 +78,7 @@ inline Recorded recorded(const RunConfig& config,
   return *seen;
 }
 
-/// What the plan expects of a rank.
+/// Returns the calls that the plan expects of a rank.
 inline Recorded planned(const RunConfig& config, const Placement& placement, int rank) {
   const auto work = step_work(config);
   const auto calls = step_calls(work, placement);

@@ -18,7 +18,7 @@ struct Ended final : Collective {
   void wait() override {}
 };
 
-// One of several ranks, the others of which send what it sends.
+// One of several ranks; the others send the same as this one.
 class RecordingGroup final : public ProcessGroup {
  public:
   RecordingGroup(int rank, int size, std::shared_ptr<Recorded> seen) : rank_(rank), size_(size), seen_(std::move(seen)) {}

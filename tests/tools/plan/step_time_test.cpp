@@ -8,8 +8,8 @@ using doctest::Approx;
 
 namespace {
 
-// A forward pass of 1 s and a backward pass of 2 s; two blocks with 512,000 bytes of parameters each, in a bucket each. The link needs
-// 0.5 s for an exchange or a gather of one of them between two ranks.
+// A forward pass of 1 s and a backward pass of 2 s, with two blocks of 512,000 bytes of parameters, each in a bucket of its own. Between
+// two ranks the link needs 0.5 s to exchange or gather one of them.
 StepWork two_blocks() {
   StepWork out{.flops = 1e9,
                .parameters = {{.elements = 128'000, .ready = 1, .unit = 1}, {.elements = 128'000, .ready = 0.5, .unit = 2}},
@@ -30,12 +30,14 @@ double seconds(const StepWork& work, const Placement& placement, const Cluster& 
 TEST_CASE("steps that were calculated by hand") {
   auto work = two_blocks();
   CHECK(seconds(work, {}) == Approx(3));
-  // Backward from 1 to 3. Exchange at 2, gather at 2.5; exchange at 3, gather until 4.
+  // The backward pass runs from 1 to 3. The first exchange begins at 2 and its gather at 2.5; the second exchange begins at 3, and its
+  // gather ends at 4.
   CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(4));
-  // Both exchanges are over at 3.5; parameters are gathered after the step.
+  // Both exchanges have ended at 3.5; parameters are gathered after the step.
   CHECK(seconds(work, {.strategy = "zero1", .ranks = 2}) == Approx(4.5));
   CHECK(seconds(work, {.strategy = "zero2", .ranks = 2}) == Approx(4.5));
-  // Forward from 0.5, when the first block is here, to 1.5; the first block comes again meanwhile; exchanges at 2.5 and 3.5.
+  // The forward pass runs from 0.5, when the first block has arrived, to 1.5; the first block is gathered again meanwhile; exchanges begin
+  // at 2.5 and 3.5.
   CHECK(seconds(work, {.strategy = "zero3", .ranks = 2}) == Approx(4));
   const auto time = step_time(work, {.strategy = "ddp", .ranks = 2}, kSlowLink, kExact);
   CHECK(time.compute == Approx(3));
@@ -53,7 +55,8 @@ TEST_CASE("what checkpointing computes again takes its time in the backward pass
   auto work = two_blocks();
   work.recomputed = 0.5;  // the first of two equal blocks
   CHECK(seconds(work, {}) == Approx(3.5));
-  // Backward from 1 to 3.5. Exchange at 2.25, gather at 2.75; exchange at 3.5, gather until 4.5.
+  // The backward pass runs from 1 to 3.5. The first exchange begins at 2.25 and its gather at 2.75; the second begins at 3.5, and its
+  // gather ends at 4.5.
   CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(4.5));
   CHECK(step_time(work, {.strategy = "zero3", .ranks = 2}, kSlowLink, kExact).compute == Approx(3.5));
 }
@@ -62,10 +65,10 @@ TEST_CASE("between devices shards are scattered sums, and agreements take the ti
   auto work = two_blocks();
   work.between_devices = true;
   const auto time = [&](const Placement& placement) { return step_time(work, placement, kSlowLink, kExact); };
-  // 512,000 bytes a block: half of it scattered in each of two ranks, and gathered twice, the last block once, with zero3.
+  // Each block has 512,000 bytes. Each of two ranks scatters half of it and gathers it twice; with zero3 it gathers the last block once.
   CHECK(time({.strategy = "zero2", .ranks = 2}).sent_bytes == Approx(2 * 256'000 + 2 * 256'000));
   CHECK(time({.strategy = "zero3", .ranks = 2}).sent_bytes == Approx(2 * 256'000 + 3 * 256'000));
-  // Of groups of two shards each part is then added by the two ranks that have it.
+  // In groups of two shards, the two ranks that have the same part then add it.
   CHECK(time({.strategy = "zero2", .ranks = 4, .shard_size = 2}).sent_bytes == Approx(2 * 256'000 + 2 * 256'000 + 2 * 256'000));
   work.parameters.clear();
   work.units.clear();
@@ -81,16 +84,17 @@ TEST_CASE("windows of several micro-batches") {
   CHECK(seconds(work, {}) == Approx(6));
   CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(7));
   CHECK(seconds(work, {.strategy = "zero1", .ranks = 2}) == Approx(7.5));
-  CHECK(seconds(work, {.strategy = "zero2", .ranks = 2}) == Approx(7.5));  // what the first one sends is hidden
+  CHECK(seconds(work, {.strategy = "zero2", .ranks = 2}) == Approx(7.5));  // the first micro-batch's is hidden
   CHECK(step_time(work, {.strategy = "zero2", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx(3 * 512'000));
   CHECK(step_time(work, {.strategy = "zero3", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx(2 * 5 * 256'000));
-  work.dist.reduction = "native";  // which sends once in a window
+  work.dist.reduction = "native";  // sends once in a window
   CHECK(step_time(work, {.strategy = "zero3", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx((2 * 3 + 2 * 2) * 256'000));
 }
 
 TEST_CASE("shards within groups") {
   const auto work = two_blocks();
-  // Gathers of blocks between two ranks as before; exchanges among four take 0.75 s, from 2.5 and 3.5, and the sums of each shard 0.25 s.
+  // Gathers of blocks between two ranks take as long as before. Exchanges among four take 0.75 s, from 2.5 and 3.5, and the sums of each
+  // shard 0.25 s.
   CHECK(seconds(work, {.strategy = "zero3", .ranks = 4, .shard_size = 2}) == Approx(4.75));
   auto cluster = kSlowLink;
   cluster.per_machine = 2;
@@ -107,25 +111,26 @@ TEST_CASE("shards within groups") {
 TEST_CASE("groups of ranks") {
   const auto work = two_blocks();
   const Placement by_two{.strategy = "ddp", .ranks = 4, .group_size = 2};
-  // Gloo, with links alike: a reduction inside takes 1 s, in the second half of which the first rank only receives, the sum between 1 s,
-  // and the way back 1 s, in which it only sends. The first bucket is added inside from 2 to 3, the second until 4; between, the first
-  // until 5 and the second until 6, whose last half second only receives; the way back is from 5.5 to 6.5 and to 7.5.
+  // Gloo with equal links: a reduction inside takes 1 s, and the first rank only receives in its second half; the sum between groups takes
+  // 1 s; the way back takes 1 s, in which the first rank only sends. The first bucket is added inside from 2 to 3, the second one until 4;
+  // between groups, the first one until 5 and the second one until 6, with only receiving in the last half second; the way back runs from
+  // 5.5 to 6.5 and then to 7.5.
   CHECK(seconds(work, by_two) == Approx(7.5));
   const auto time = step_time(work, by_two, kSlowLink, kExact);
   CHECK(time.sent_bytes == Approx(2 * (256'000 + 512'000 + 512'000)));
   CHECK(time.between_bytes == Approx(2 * 512'000));
   CHECK(time.communication == Approx(5.5));
-  // A faster link inside is another one, so only the sums between machines count, from 2.5 and 3.5.
+  // A faster link inside is separate from that between machines, so only the sums between machines count, from 2.5 and 3.5.
   auto cluster = kSlowLink;
   cluster.per_machine = 2;
   cluster.local = {.bytes_per_second = 512e6};
   CHECK(seconds(work, by_two, cluster) == Approx(4.002));
-  // Groups of one rank are a sum of all, and so is one group.
+  // Groups of one rank, and one group of all, are the sum over all ranks.
   auto native = work;
   native.dist.reduction = "native";
   for (const int size : {1, 4})
     CHECK(seconds(work, {.strategy = "ddp", .ranks = 4, .group_size = size}) == Approx(seconds(native, {.strategy = "ddp", .ranks = 4})));
-  // Between devices sums wait for the end of the backward pass, so the second bucket's way between machines begins after that of the first.
+  // Between devices, sums wait for the end of the backward pass, so the second bucket's way between machines begins after the first one's.
   auto devices = work;
   devices.between_devices = true;
   CHECK(seconds(devices, by_two, cluster) == Approx(5.001 + 2 * 3 * 30e-6));  // with two agreements of four ranks over TCP
@@ -147,7 +152,8 @@ TEST_CASE("the calls of groups") {
   CHECK(time(inside, true) == Approx(7 * 0.001 + 0.1));
   CHECK(time(back, true) == Approx(7 * 0.001 + 0.1));
   CHECK(time(between, false) == Approx(14 * 0.01 + 2 * 7.0 / 8));
-  // Machines of 4 ranks divide the groups; of those of 12 the second group is on two; of those of 16 every other first rank is elsewhere.
+  // Machines of 4 ranks divide the groups. With machines of 12, the second group is on two of them. Machines of 16 contain two groups
+  // each, so every other first rank is on another machine.
   for (const int per_machine : {4, 12}) {
     cluster.per_machine = per_machine;
     CHECK(time(back, false) == Approx(3 * 0.01 + 3));
@@ -163,7 +169,7 @@ TEST_CASE("messages, the optimizer, busy cores and what a link reaches") {
   auto work = two_blocks();
   const Placement ddp{.strategy = "ddp", .ranks = 2};
   Cluster cluster{.link = {.bytes_per_second = 1e30, .latency = 0.001}};
-  // The last bucket's exchange and gather are not hidden, and two agreements.
+  // The last bucket's exchange and gather, and two agreements, are not hidden.
   CHECK(seconds(work, ddp, cluster) == Approx(3.004));
   auto rates = kExact;
   rates.message = 0.001;

@@ -27,7 +27,7 @@ TEST_CASE("a configuration without data is a usage error") {
 
 namespace {
 
-/// 20 samples, one of which cannot be read.
+/// A stream of 20 samples, one of which cannot be read.
 class BrokenStream final : public IterableDataset {
  public:
   explicit BrokenStream(int64_t broken) : broken_(broken) {}

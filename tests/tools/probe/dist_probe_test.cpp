@@ -14,7 +14,7 @@ struct Done final : Collective {
   void wait() override {}
 };
 
-// A rank alone, whose transport changes one element of one dtype and refuses another dtype.
+// A single rank whose transport changes one element of one dtype and refuses another dtype.
 class FaultyGroup final : public ProcessGroup {
  public:
   explicit FaultyGroup(at::ScalarType wrong, at::ScalarType refused) : wrong_(wrong), refused_(refused) {}

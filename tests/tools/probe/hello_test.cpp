@@ -13,12 +13,12 @@ TEST_CASE("products on the CPU are right in every dtype, and the same each time"
     const auto result = hello_matmul(Device{}, dtype, 200, 2);
     CHECK(result.finite);
     CHECK(result.relative_error <= hello_tolerance(dtype));
-    CHECK(result.norm == doctest::Approx(std::sqrt(200.0 * 200 * 200 / 9)).epsilon(0.02));  // uniform in [-1, 1)
+    CHECK(result.norm == doctest::Approx(std::sqrt(200.0 * 200 * 200 / 9)).epsilon(0.02));  // for uniform numbers in [-1, 1)
     CHECK(result.milliseconds > 0);
     CHECK(hello_matmul(Device{}, dtype, 200, 1).norm == result.norm);
     CHECK((judge_matmul(Device{}, dtype, result).verdict == Verdict::Ok));
   }
-  CHECK(hello_matmul(Device{}, at::kBFloat16, 200, 1).relative_error > 1e-4);  // rounding is seen
+  CHECK(hello_matmul(Device{}, at::kBFloat16, 200, 1).relative_error > 1e-4);  // rounding is visible
 }
 
 TEST_CASE("a wrong product fails: too far, not finite, TF32") {
@@ -51,7 +51,7 @@ TEST_CASE("a device that vanishes is a finding, and the others continue") {
   };
   const auto findings = check_hello({Device{"cuda", 99}, Device{}}, options);
   CHECK(findings.size() == 2 * (3 + 2));
-  // there is no such GPU: every sum of it fails, in words
+  // this GPU does not exist: each of its sums fails, with a message
   CHECK((findings[0].verdict == Verdict::Fail));
   CHECK(!findings[0].evidence.empty());
   for (size_t i = 5; i < 8; ++i) CHECK((findings[i].verdict == Verdict::Ok));

@@ -278,7 +278,7 @@ TEST_CASE("the example of the documentation") {
   const TempDir dir;
   const auto folder = dir.path();
   write_file_atomic(folder / "history.csv", "step,loss,val_loss\n1,2.30,\n2,2.11,2.4\n");
-  const auto log = npu_train::read_csv(folder / "history.csv");  // checked as it is read; an error names the line
+  const auto log = npu_train::read_csv(folder / "history.csv");  // read_csv() checks it; an error names the line
   npu_train::LinePlot plot{.title = "Loss", .x_label = "step", .y_label = "cross entropy"};
   for (const auto* name : {"loss", "val_loss"}) plot.series.push_back({name, log.numbers("step"), log.numbers(name)});
   npu_train::HtmlPage page("A short run");

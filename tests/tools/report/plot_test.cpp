@@ -16,11 +16,11 @@ using npu_train::testing::kNaN;
 namespace {
 
 struct Drawn {
-  bool begins = false;  // a new piece of the curve
+  bool begins = false;  // of a new piece of the curve
   double x = 0, y = 0;  // in units of the box, y downwards
 };
 
-// The text between each `before` and the next `after`.
+// Returns the text between each `before` and the next `after`.
 std::vector<std::string> all(const std::string& html, const std::string& before, const std::string& after = "\"") {
   std::vector<std::string> out;
   for (size_t at = html.find(before); at != std::string::npos; at = html.find(before, at + 1)) {
@@ -35,7 +35,7 @@ size_t gaps(const std::string& html) { return all(html, "class=\"gap\" d=\"").si
 std::vector<std::string> lines(const std::string& html) { return all(html, "class=\"line\" d=\""); }
 std::vector<std::string> bars(const std::string& html) { return all(html, "<rect class=\"bar\" ", " data-t"); }
 
-// Every length in percent.
+// Returns every length in percent.
 std::vector<double> percents(const std::string& html) {
   std::vector<double> out;
   for (size_t at = html.find("%\""); at != std::string::npos; at = html.find("%\"", at + 1)) {
@@ -45,7 +45,7 @@ std::vector<double> percents(const std::string& html) {
   return out;
 }
 
-// The points of a curve.
+// Returns the points of a curve.
 std::vector<Drawn> curve(const std::string& html, size_t series = 0) {
   const auto paths = lines(html);
   REQUIRE(series < paths.size());
@@ -147,7 +147,7 @@ TEST_CASE("long series keep their extremes, ends and gaps") {
   CHECK(std::count_if(points.begin(), points.end(), [](const Drawn& p) { return p.begins; }) == 2);
   CHECK(std::is_sorted(points.begin(), points.end(), [](const Drawn& a, const Drawn& b) { return a.x < b.x; }));
   CHECK(all(html, "data-t=\"")[0].size() < 100'000);
-  // In every run of ten the largest and the smallest stay: the curve fills the same band everywhere.
+  // Every ten points keep their largest and their smallest, so the curve fills the same band everywhere.
   for (size_t begin = 0; begin + 200 <= points.size(); begin += 200) {
     const auto [low, high] =
         std::minmax_element(points.begin() + static_cast<std::ptrdiff_t>(begin), points.begin() + static_cast<std::ptrdiff_t>(begin) + 200,
@@ -230,7 +230,7 @@ TEST_CASE("histogram") {
   const auto html = to_html({"Sizes", "size", {0, 1, 2, 4}, {10, 0, 1'000'000}, false});
   const auto drawn = bars(html);
   REQUIRE(drawn.size() == 2);
-  CHECK(has(drawn[0], "x=\"0\" y=\"994\" width=\"250\" height=\"6\""));  // seen, though 100,000 times smaller
+  CHECK(has(drawn[0], "x=\"0\" y=\"994\" width=\"250\" height=\"6\""));  // visible, though 100,000 times smaller
   CHECK(has(drawn[1], "x=\"500\" y=\"0\" width=\"500\" height=\"1000\""));
   CHECK(has(html, "2 to 4: 1,000,000"));
   CHECK(has(html, "histogram of 1,000,010 values from 0 to 4"));

@@ -74,7 +74,7 @@ TEST_CASE("a width breaks the widest text, and nothing is omitted") {
   for (size_t width = 10 + 2 + 10 + 2 + 15; width <= 73; ++width) {
     const auto text = table.str(width);
     CHECK(longest_line(text) <= width);
-    CHECK(has(text, "123456789012345\n"));  // no number is broken
+    CHECK(has(text, "123456789012345\n"));  // numbers are not broken
   }
   CHECK(table.str(50) ==
         "layer               kind                 max error\n"

@@ -8,7 +8,7 @@ using namespace npu_train;
 
 namespace {
 
-/// A transformer with dropout (so that the generators matter), EMA and loss scaling (so that every part has a state).
+/// Configures a transformer with dropout, so that the generators matter, and with EMA and loss scaling, so that every part has a state.
 RunConfig config() {
   RunConfig c{.device = "cpu", .precision = "16-mixed"};
   c.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}, {"dropout", 0.2}}};

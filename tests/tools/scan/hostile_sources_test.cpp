@@ -1,4 +1,4 @@
-// Malicious sources: the work grows in proportion to their size, whatever they repeat.
+// Checks with malicious sources that the work grows in proportion to their size, whatever they repeat.
 #include "testing.hpp"
 
 #include "npu_train/tools/scan/source_scan.hpp"
@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-constexpr size_t kBytes = size_t{1} << 20;  // an eighth of what a file may have; work that grows by the square takes minutes
+constexpr size_t kBytes = size_t{1} << 20;  // an eighth of the largest file; quadratic work would take minutes
 
 std::string repeated(const std::string& part, size_t bytes = kBytes) {
   std::string out;
@@ -20,7 +20,7 @@ std::string repeated(const std::string& part, size_t bytes = kBytes) {
   return out;
 }
 
-// "x,x0,x1,..."
+// Returns "x,x0,x1,..." with this separator.
 std::string many_names(const std::string& separator, size_t bytes) {
   std::string out = "x";
   for (size_t i = 0; out.size() < bytes; ++i) out += separator + "x" + std::to_string(i);

@@ -7,13 +7,14 @@
 
 namespace npu_train::testing {
 
-/// Projects as people write them; NAME.expected lists every place that has to be found: file:line, rule, text, what a rewrite puts there.
+/// Returns the path of a project written as people write them. NAME.expected lists every place that must be found: file:line, rule, text,
+/// and the replacement by a rewrite.
 inline std::filesystem::path project(const std::string& name) {
   return std::filesystem::path(NPU_TRAIN_SOURCE_DIR) / "tests/tools/scan/projects" / name;
 }
 inline constexpr const char* kProjects[] = {"resnet_ddp", "detector", "llm_finetune", "cpp_classifier", "image_dp", "plain"};
 
-/// Writes a file and the folders above it.
+/// Writes a file, and makes the folders above it.
 inline void put(const std::filesystem::path& path, const std::string& content) {
   std::filesystem::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary) << content;

@@ -26,7 +26,7 @@ namespace {
 
 std::string content_of(const fs::path& path) { return read_file(path, 1 << 26); }
 
-// What every file, folder and link of a tree holds, with modes; with `times` also when they were changed.
+// Returns the content and mode of every file, folder and link in a tree, and with `times` also the time of the last change.
 std::map<std::string, std::string> tree(const fs::path& root, bool times = false) {
   std::map<std::string, std::string> out;
   for (fs::recursive_directory_iterator it(root), end; it != end; ++it) {
@@ -56,7 +56,7 @@ std::string after(const std::string& name, const std::string& content, bool dist
   return content_of(dir / "out" / name);
 }
 
-// Like after(), for one process for each NPU.
+// Like after(), but with one process for each NPU.
 std::string on_ranks(const std::string& content) { return after("a.py", content, true); }
 
 // Runs `patch` in `folder`.
@@ -93,7 +93,7 @@ TEST_CASE("the diff makes the copy out of the original" * only_if(has_program("p
     CAPTURE(name);
     const TempDir dir;
     fs::copy(project(name), dir / "in", fs::copy_options::recursive);
-    put(dir / "in/odd names/a b\"\xC3\xA9.py", "import torch\nx.cuda()");  // no line end at the end
+    put(dir / "in/odd names/a b\"\xC3\xA9.py", "import torch\nx.cuda()");  // no newline at the end
     put(dir / "in/crlf.py", "import torch\r\n\r\nx.cuda()\r\n");
     std::string far = "import torch\n";
     for (int i = 0; i < 60; ++i) far += i % 20 == 0 ? "x.cuda()\n" : "y = " + std::to_string(i) + "\n";
@@ -132,7 +132,7 @@ TEST_CASE("import torch_npu is placed where it runs, before code that needs it")
   CHECK(after("a.py", "import typing\nif typing.TYPE_CHECKING:\n    import torch.nn\nimport torch\nx.cuda()\n") ==
         "import typing\nif typing.TYPE_CHECKING:\n    import torch.nn\nimport torch\nimport torch_npu\nx.npu()\n");
   CHECK(after("a.py", "if x: import torch\nx.cuda()\n") == "import torch_npu\nif x: import torch\nx.npu()\n");
-  // in a function, and used outside of it; behind documentation and __future__
+  // an import in a function, with uses outside it; after documentation and __future__
   CHECK(
       after(
           "a.py",
@@ -145,7 +145,7 @@ TEST_CASE("import torch_npu is placed where it runs, before code that needs it")
         "'d'\r\nimport torch_npu\r\ndef f():\r\n  import torch\r\nx.npu()\r\n");
   CHECK(after("a.py", "'d'; a = 1\ndef f():\n  import torch\nx.cuda()\n") ==
         "'d'; import torch_npu; a = 1\ndef f():\n  import torch\nx.npu()\n");
-  // where a missing package is caught, and in a function that holds every use
+  // an import in `try`, and in a function that contains every use
   CHECK(after("a.py", "try:\n    import torch\nexcept ImportError:\n    torch = None\nx.cuda()\n") ==
         "try:\n    import torch\n    import torch_npu\nexcept ImportError:\n    torch = None\nx.npu()\n");
   CHECK(after("a.py", "def f():\n    import torch\n    if a:\n        x.cuda()\n\ndef g():\n    pass\n") ==
@@ -174,10 +174,10 @@ TEST_CASE("one process for each NPU replaces DataParallel, by names of a module 
         "import torch.nn as nn\nimport npu_distributed\nif isinstance(m, npu_distributed.DataParallel): m = m.module\n");
   CHECK(on_ranks("import torch\nn = torch.cuda.device_count()\ntorch.cuda.set_device(0)\ntorch.cuda.synchronize()\n") ==
         both + "n = npu_distributed.world_size()\nnpu_distributed.set_device(0)\ntorch.npu.synchronize()\n");
-  // the first device becomes that of the rank; another one, and a key, stay
+  // the first device becomes the rank's; other devices, and keys, do not change
   CHECK(on_ranks("import torch\na = 'cuda:0' if b else 'cuda'\nc = f'cuda:{i}', 'cuda:1', {'cuda:0': 1}\n") ==
         both + "a = npu_distributed.device() if b else 'npu'\nc = f'npu:{i}', 'npu:1', {'cuda:0': 1}\n");
-  // over several lines, a person makes the change
+  // a use over several lines is left to a person
   CHECK(on_ranks("import torch\nm = torch.nn. \\\n  DataParallel(m)\n") == "import torch\nm = torch.nn. \\\n  DataParallel(m)\n");
 }
 
@@ -272,7 +272,7 @@ TEST_CASE("the first device stays a text where only a literal is valid") {
 
 TEST_CASE("places that ranks need are listed with their lines in the copy") {
   const TempDir dir;
-  // by_hand of a file, without the file's name
+  // Returns the entries of by_hand for one file, without explanations.
   const auto places = [&](const std::string& content) {
     fs::remove_all(dir / "in"), fs::remove_all(dir / "out");
     put(dir / "in/a.py", content);
@@ -289,7 +289,7 @@ TEST_CASE("places that ranks need are listed with their lines in the copy") {
     return out;
   };
   const std::string head = "import torch, shutil, os\nfrom torch.utils.data import DataLoader as L\n";
-  // rank 1 would copy a file that is not complete
+  // rank 1 would copy an incomplete file
   CHECK(places(head + "torch.save(s, f)\nif best: shutil.copyfile(f, 'best')\nos.makedirs('a')\ntorch.load(f)\n") ==
         "a.py:5: shutil.copyfile\na.py:6: os.makedirs\na.py:7: torch.load\n");
   CHECK(places(head + "from os import replace\nreplace(a, b)\nos.rename(a, b)\nos.remove(a)\nshutil.move(a, b)\ntorch.save(s, f)\n") ==
@@ -324,7 +324,7 @@ TEST_CASE("projects whose ranks are not ours to start") {
   CHECK(reason(parallel + "torch.distributed.init_process_group('nccl')\n") == "the project starts its own processes (a.py:3)");
   CHECK(reason(parallel + "from accelerate import Accelerator\na = Accelerator()\n") == "the project starts its own processes (a.py:4)");
   CHECK(reason("import torch\nm.cuda()\n") == "no Python file uses torch.nn.DataParallel");
-  // the ranks of a type test start nothing
+  // a check of a type starts no ranks
   CHECK(reason(parallel + "isinstance(m, torch.nn.parallel.DistributedDataParallel)\n").empty());
   // a file that would be overwritten, and a program that is not obvious
   put(dir / "in/run_distributed.sh", "mine");
@@ -387,7 +387,7 @@ TEST_CASE("modes, empty folders, links and files of any kind are kept; what lead
   CHECK(((fs::status(dir / "out/run.py").permissions() & fs::perms::all) == fs::perms(0750)));
   CHECK(((fs::status(dir / "out/locked").permissions() & fs::perms::all) == fs::perms(0555)));
   CHECK(content_of(dir / "out/data.bin") == std::string("cuda\0cuda", 9));
-  CHECK(content_of(dir / "out/build/gen.py") == "x.cuda()\n");  // built, not written: copied as it is
+  CHECK(content_of(dir / "out/build/gen.py") == "x.cuda()\n");  // a build folder is copied as it is
   CHECK(fs::is_directory(dir / "out/empty"));
   CHECK(fs::read_symlink(dir / "out/inside.py") == "run.py");
   CHECK(fs::read_symlink(dir / "out/dangling") == "nothing");
@@ -420,7 +420,7 @@ TEST_CASE("the log reports every change, the list the remaining manual changes")
   }
   CHECK(seen);
   const auto todo = content_of(dir / "out/npu_migration/todo.md");
-  CHECK(has(todo, "- [ ] `main.py:73` `nn.DataParallel`"));  // by the lines of the copy
+  CHECK(has(todo, "- [ ] `main.py:73` `nn.DataParallel`"));  // line numbers are those of the copy
   CHECK_FALSE(has(todo, "device-string"));
   CHECK(has(to_text(result), "changes in 5 files of 9"));
   CHECK(to_json(result).at("changes", "json").integer("json") == result.changes);
@@ -434,7 +434,7 @@ TEST_CASE("reports of a rewrite are neither scanned nor copied") {
   CHECK(scan_source(dir / "out").places == 1);
   rewrite_source(dir / "out", dir / "again");
   CHECK_FALSE(fs::exists(dir / "again/npu_migration/extra.py"));
-  // A folder of the project that only has the name is read, and never written over.
+  // A project's own folder with that name is scanned, and never overwritten.
   put(dir / "in/npu_migration/mine.py", "x.cuda()\n");
   CHECK(scan_source(dir / "in").places == 4);
   const auto error = error_of([&] { rewrite_source(dir / "in", dir / "third"); });
@@ -467,7 +467,7 @@ TEST_CASE("a rewrite that fails leaves nothing behind") {
   put(dir / "in/b.py", "x.cuda()\n");
   CHECK((error_of([&] { rewrite_source(dir / "in", dir / "out", {.scan = {.max_files = 1}}); }).kind() == ErrorKind::Data));
   put(dir / "none/a.png", "");
-  CHECK((error_of([&] { rewrite_source(dir / "none", dir / "out"); }).kind() == ErrorKind::Data));  // found after the copy was made
+  CHECK((error_of([&] { rewrite_source(dir / "none", dir / "out"); }).kind() == ErrorKind::Data));  // fails after the copy was made
   std::vector<std::string> left;
   for (const auto& entry : fs::directory_iterator(dir.path())) left.push_back(entry.path().filename().string());
   CHECK(left.size() == 2);

@@ -57,7 +57,7 @@ TEST_CASE("the table of unsupported operators has each once, with its places") {
                                                  "Replace it with supported operators.", "hand", "3"}));
   CHECK((csv.rows[1] ==
          std::vector<std::string>{"inverse", "cpu_fallback", "2", "a.py:3, b.py:2", "Do it on the CPU on purpose.", "hand", "1"}));
-  // all places are counted, of which a scan keeps 50 in each file
+  // all places are counted, although a scan keeps only 50 per file
   std::ofstream many(dir / "c.py");
   many << "import torch\n";
   for (int i = 0; i < 120; ++i) many << "torch.inverse(x)\n";

@@ -16,7 +16,7 @@ using npu_train::testing::TempDir;
 
 namespace {
 
-// A loader as libraries write it that run on both.
+// A loader as written by libraries that run on both kinds of device.
 constexpr const char* kLoader = R"(import torch
 
 class Prefetch:
@@ -62,7 +62,7 @@ else:
     DEFAULT = 'cpu'
 )";
 
-// Of an example that names no device at all.
+// An example that does not name any device.
 constexpr const char* kMnist = R"(import argparse
 import torch
 import torch.nn as nn
@@ -129,7 +129,7 @@ TEST_CASE("adjacent code without NPU support is still rewritten") {
   const Rewritten made("a.py", std::string(kBackends) + "\ndef train(model):\n    model.cuda()\n    return torch.device('cuda')\n");
   CHECK(has(made.text, "model.npu()\n    return torch.device('npu')\n"));
   CHECK(has(made.text, "\"cuda\": \"nccl\",\n    \"npu\": \"hccl\""));
-  CHECK(made.report.changes == 3);  // and the import of torch_npu
+  CHECK(made.report.changes == 3);  // including the import of torch_npu
 }
 
 TEST_CASE("attributes of a tensor and of the project") {
@@ -163,7 +163,7 @@ TEST_CASE("a list of kinds of accelerators is for a person") {
 }
 
 TEST_CASE("code of a library that serves every accelerator by names of its own is left") {
-  // As Hugging Face's accelerate and OpenMMLab's mmengine write it.
+  // Code as in Hugging Face's accelerate and OpenMMLab's mmengine.
   constexpr const char* kLibrary = R"(import os
 from typing import Literal
 import torch
@@ -223,7 +223,7 @@ def choose(env, ids):
 }
 
 TEST_CASE("what only looks like the code of such a library is rewritten") {
-  // no function for NPUs has its name, the class has no member for them, and the variable has none of theirs next to it
+  // there is no function for NPUs with such a name, no member for them in the class, and no variable for them next to this one
   const Rewritten made("a.py", R"(import os
 import torch
 
@@ -284,7 +284,7 @@ TEST_CASE("a project that serves NPUs has met the limits of operators; another o
   CHECK(hours_of(operators + "def g(x):\n    return F.interpolate(x, size=5)\n") == once);  // the same operator again
   CHECK(hours_of(operators + "def g(x):\n    return F.grid_sample(x, x)\n") > once);
   CHECK(hours_of(operators + "def g(x):\n    return torch.npu.is_available()\n") == 0);
-  // what ties it to CUDA still counts
+  // places that tie it to CUDA still count
   CHECK(hours_of(operators + "def g(x):\n    return torch.npu.is_available()\ndef h(x):\n    return x.cuda()\n") > 0);
 }
 

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// "file:line<tab>rule<tab>text -> replacement", as the files *.expected list what has to be found.
+// Returns "file:line<tab>rule<tab>text -> replacement" for each finding, the form in which files *.expected list them.
 std::vector<std::string> lines_of_findings(const SourceScan& scan) {
   std::vector<std::string> out;
   for (const auto& f : scan.findings)
@@ -36,7 +36,7 @@ std::vector<std::string> lines_of_file(const fs::path& path) {
   return out;
 }
 
-// The rules that one file raises, in order, as "1:rule 2:rule"; a mechanical one with its replacement: "1:rule=text".
+// Returns the rules that one file raises, in order, as "1:rule 2:rule"; a mechanical one has its replacement: "1:rule=text".
 std::string found(const std::string& name, const std::string& content) {
   const TempDir dir;
   put(dir / name, content);
@@ -78,7 +78,7 @@ TEST_CASE("the verdict follows the worst rule") {
   CHECK((scan_source(project("cpp_classifier")).verdict == Feasibility::Blocked));
   const TempDir dir;
   put(dir / "a.py", "import deepspeed\nimport torch\ntorch.backends.cudnn.benchmark = True\n");
-  CHECK((scan_source(dir.path()).verdict == Feasibility::Ready));  // notes only
+  CHECK((scan_source(dir.path()).verdict == Feasibility::Ready));  // only notes
   put(dir / "b.py", "import bmtrain\n");
   CHECK((scan_source(dir.path()).verdict == Feasibility::Blocked));
 }
@@ -199,7 +199,7 @@ TEST_CASE("C++: names, methods, headers, kernels") {
         "1:cuda-header 2:cuda-header");
   CHECK(found("a.cpp", "#define T cudaStream_t\nvoid f() { cudaFree(p); ncclSend(p); cublasSgemm(h); }\n") ==
         "1:cuda-runtime 2:cuda-runtime 2:nccl-api 2:cuda-library");
-  CHECK(found("a.cpp", "auto d = torch::\n  kCUDA;\n") == "1:cuda-enum");  // a person has to do it
+  CHECK(found("a.cpp", "auto d = torch::\n  kCUDA;\n") == "1:cuda-enum");  // left to a person
   CHECK(found("a.cpp", "std::cout <<x; using A = B<C<D<int>>>; bool operator<<<T>(A);\n").empty());
   CHECK(found("a.cpp", "TORCH_LIBRARY_IMPL(ops, CUDA, m) {}\nTORCH_LIBRARY_IMPL(ops, CPU, m) {}\n") == "1:cuda-cpp-api");
   CHECK(found("a.cpp", "using namespace at;\nint mode = 0; auto h = at::heaviside(a, b);\n") == "2:unsupported-api");

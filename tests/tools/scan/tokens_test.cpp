@@ -1,4 +1,4 @@
-// The tokenizer of Python compared with Python's own.
+// Compares our tokenizer of Python with Python's own.
 #include "testing.hpp"
 
 #include "tools/scan/tokens.hpp"
@@ -37,7 +37,7 @@ for number, path in enumerate(sys.argv[1:]):
         elif kind in ('NAME', 'STRING') and not nested: print(number, kind[0].replace('S', 'T'), at(t.start), at(t.end))
 )PY";
 
-// What is easy to read wrongly.
+// Code that is easily misread.
 constexpr const char* kHard = R"PY(x = 'a' "b\"c" r'\'' u"d" b'\'' Rb"e" f'{g!r:>{h}}' rF"{i:'>10}{j['k']}" F"""{
 l} ' 'm' \"""" + """n'" \""" "" """ ''
 o = 0x1F + 1_000.5e-3j + 1e+5 + 0b1_0 + .5 + 1.
@@ -54,7 +54,7 @@ global g2; nonlocal h2;print(i2 , end = '' )
 
 using Lines = std::vector<std::string>;
 
-// The same lines as kPythonsOwn prints; tokens of an f-string's fields follow it and lie inside.
+// Adds the same lines as kPythonsOwn prints. Tokens of an f-string's fields come after its own and are inside it, so they are skipped.
 void add_tokens(size_t number, const std::string& text, Lines& out) {
   const auto tokens = detail::scan::python_tokens(text);
   uint32_t end_of_text = 0;

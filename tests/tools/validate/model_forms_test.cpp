@@ -50,7 +50,7 @@ TEST_CASE("a fused and a split projection are one model: converted weights, equa
   const auto report = PrecisionValidator(quick()).compare_forms(form, original, on_cpu());
   INFO(to_text(report));
   CHECK(report.passed());
-  CHECK(report.converted.size() == 2 * 6);  // of two blocks: weights and biases of q, k and v
+  CHECK(report.converted.size() == 2 * 6);  // two blocks with weights and biases of q, k and v
   CHECK(report.max_diff < 1e-4);
   CHECK(report.mean_diff <= report.max_diff);
   CHECK(report.reference_max > 0);
@@ -58,11 +58,11 @@ TEST_CASE("a fused and a split projection are one model: converted weights, equa
   CHECK(report.form_ms > 0);
   CHECK(report.original_ms > 0);
   REQUIRE(report.epochs.size() == 3);
-  CHECK(report.epochs[2].original < report.epochs[0].original);  // it learns
+  CHECK(report.epochs[2].original < report.epochs[0].original);  // training has an effect
   CHECK(report.epochs[2].form < report.epochs[0].form);
   CHECK(!report.layers.empty());
-  CHECK(same(before, values_of(original)));  // restored
-  // the form has the original's weights, put together
+  CHECK(same(before, values_of(original)));  // restored after the check
+  // the form has the original's weights, joined
   const at::NoGradGuard no_grad;
   form.module->eval(), original.module->eval();
   const auto x = at::ones({1, 3, 32, 32});
@@ -120,14 +120,14 @@ TEST_CASE("two C++ models with equal names, one of them wrong after its layers")
   CHECK(good.layers.size() == 1);
   const auto bad = PrecisionValidator(options).compare_forms(one_net(true), one_net(), on_cpu());
   CHECK(!bad.outputs_agree);
-  CHECK(bad.layers_agree);  // the fault is behind the layer
+  CHECK(bad.layers_agree);  // the fault comes after the layer
 }
 
 TEST_CASE("without options: batch 8 at 224 x 224, a limit of 1e-4, three epochs of AdamW at 1e-4") {
   auto net = torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 2, 16).stride(16));
   auto model = as_model(net);
   model.inputs = {image_input(3, 224)}, model.num_classes = 2;
-  std::vector<at::Tensor> weights;  // of each forward pass of the training
+  std::vector<at::Tensor> weights;  // at each forward pass of the training
   model.forward = [net, &weights](const at::Tensor& x) mutable {
     if (at::GradMode::is_enabled()) weights.push_back(net->weight.detach().clone());
     return net->forward(x).mean({2, 3});
@@ -137,14 +137,14 @@ TEST_CASE("without options: batch 8 at 224 x 224, a limit of 1e-4, three epochs 
   const auto plain = original.forward;
   original.forward = [plain](const at::Tensor& x) { return plain(x).mean({2, 3}); };
   PrecisionValidatorOptions options;
-  options.forms.pairs = 1;  // only time
+  options.forms.pairs = 1;  // saves time
   const auto report = PrecisionValidator(options).compare_forms(model, original, on_cpu());
   INFO(to_text(report));
   CHECK(report.input == std::vector<int64_t>{8, 3, 224, 224});
   CHECK(report.limit == 1e-4);
   CHECK(report.epochs.size() == 3);
   REQUIRE(weights.size() >= 2);
-  // Adam's first step changes every weight by the learning rate, in the direction of its gradient; decay adds a hundredth of it at most.
+  // Adam's first step changes every weight by the learning rate, against the sign of its gradient; decay adds at most a hundredth of it.
   const auto moved = (weights[1] - weights[0]).abs();
   CHECK(moved.min().item<float>() > 0.9e-4f);
   CHECK(moved.max().item<float>() < 1.1e-4f);

@@ -1,4 +1,4 @@
-// The requirements for every device that trains: run on the CPU, on the simulated NPU and, if present, on a GPU.
+// Requirements for every device that trains: run on the CPU, on the simulated NPU and, if present, on a GPU.
 #include "testing.hpp"
 
 #include <cmath>
@@ -23,7 +23,8 @@ namespace {
 const std::vector<std::string> kEachMode{"32-true", "bf16-mixed", "16-mixed"};
 const std::vector<std::string> kEachModel{"resnet18", "vit_tiny_cifar10"};
 
-/// Convolutions and batch statistics, or attention and dropout; momentum or moments; an average; a learning rate that moves each step.
+/// Small runs that differ in many parts: convolutions and batch statistics, or attention and dropout; momentum or moments; both with an
+/// average and a learning rate that changes at each step.
 RunConfig small_run(const std::string& model, const std::string& precision) {
   RunConfig c{.deterministic = "true", .device = device_under_test().str(), .precision = precision};
   c.model.name = model;
@@ -36,7 +37,7 @@ RunConfig small_run(const std::string& model, const std::string& precision) {
   }
   c.data = {.name = "generated", .options = {{"train_size", 32}, {"val_size", 16}, {"batch_size", 8}, {"num_workers", "2"}}};
   c.lr_scheduler = {.name = "cosine", .options = {{"interval", "step"}}};
-  c.grad_scaler.init_scale = 1024;  // clean steps shall not overflow
+  c.grad_scaler.init_scale = 1024;  // small enough that clean steps do not overflow
   c.trainer = {.max_epochs = 2, .gradient_clip_val = 1.0, .threads = 1};
   c.ema.enabled = true;
   c.output.dir = "";
@@ -180,7 +181,7 @@ TEST_CASE("a checkpoint of the device is read on the CPU: equal weights, near pr
   const auto near = here.predict(x), far = there.predict(x);
   CHECK(far.device().is_cpu());
   CHECK((far.scalar_type() == at::kFloat));
-  CHECK(at::allclose(near, far, 0.05, 0.05));  // far: 20 layers in bf16, each rounded by up to 2^-9
+  CHECK(at::allclose(near, far, 0.05, 0.05));  // wide: 20 layers in bf16, each rounded by up to 2^-9
   CHECK(here.fit().global_step == 12);
 }
 

@@ -20,11 +20,11 @@ namespace {
 
 using Verdict = CheckedOperator::Verdict;
 
-/// While it lives, an operator of this thread, and of its backward passes, is wrong where a tensor is not on the CPU.
+/// Makes an operator wrong, as long as it exists, where a tensor is not on the CPU: in this thread and in its backward passes.
 class DeviceFault {
  public:
   using Change = std::function<void(std::span<c10::IValue> values)>;
-  /// `arguments` changes what the operator gets, `results` what it gives.
+  /// `arguments` changes the operator's arguments, `results` its results.
   DeviceFault(const char* op, const Change& arguments, const Change& results)
       : all_(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__),
         aten_(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__),
@@ -77,8 +77,8 @@ RunConfig run_of(const std::string& model, const std::string& precision) {
 
 bool is_npu() { return device().starts_with("npu"); }
 
-/// torch_npu computes gelu by erf, whatever its argument `approximate` says (op-plugin, GeluOutKernelNpuOpApi.cpp), and GPT-2 has the form
-/// with tanh; in lower precisions the difference is below their rounding.
+/// torch_npu computes gelu by erf, whatever its argument `approximate` says (op-plugin, GeluOutKernelNpuOpApi.cpp), but GPT-2 uses the form
+/// with tanh. In lower precisions the difference is below their rounding.
 std::set<std::string> wrong_without_a_fault(const std::string& model, const std::string& precision) {
   return is_npu() && model == "gpt2_tiny" && precision == "32-true" ? std::set<std::string>{"gelu"} : std::set<std::string>{};
 }
@@ -111,7 +111,7 @@ TEST_CASE("operators: a sound device agrees in every operator of a step, in each
 TEST_CASE("operators: each planted fault is found in its operator, and in no other") {
   using Values = std::span<c10::IValue>;
   struct Planted {
-    const char *model, *precision, *op, *in;  // the operator with the fault, and the one of the forward pass that contains it
+    const char *model, *precision, *op, *in;  // `op` has the fault, `in` is the operator of the forward pass that contains it
     DeviceFault::Change arguments, results;
   };
   const auto rounded = [](Values v) {
@@ -143,7 +143,7 @@ TEST_CASE("operators: each planted fault is found in its operator, and in no oth
     CAPTURE(fault.model);
     CAPTURE(fault.precision);
     CAPTURE(fault.op);
-    if (is_npu() && fault.model == std::string("vit_tiny_cifar10") && fault.op == std::string("gelu")) continue;  // it has no effect there
+    if (is_npu() && fault.model == std::string("vit_tiny_cifar10") && fault.op == std::string("gelu")) continue;  // no effect on an NPU
     const DeviceFault planted(fault.op, fault.arguments, fault.results);
     const auto check = check_operators(run_of(fault.model, fault.precision));
     CHECK_FALSE(check.passed());

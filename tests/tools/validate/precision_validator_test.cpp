@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kBatch = 8;
 
-/// A network of a convolution and two linear layers that does one thing wrong if an option requests it.
+/// Options of a network with a convolution and two linear layers, which does one thing wrong if an option requests it.
 struct FaultyOptions {
   std::string fault;
   static const ConfigTable<FaultyOptions>& config_table() {
@@ -24,7 +24,7 @@ struct FaultyOptions {
   }
 };
 
-/// The input itself, whose gradient comes back a little larger.
+/// Returns its input, with a gradient that is a little too large.
 struct WrongBackward : torch::autograd::Function<WrongBackward> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*, torch::autograd::tensor_list gradients) {
@@ -43,7 +43,7 @@ struct FaultyImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     const bool is_large = x.abs().max().item<float>() > 1000, is_zero = x.abs().max().item<float>() == 0;
     auto y = conv(fault == "large" && is_large ? x.clamp(-1000, 1000) : x);
-    if (fault == "layer") y = y * 1.01;  // behind the convolution: the next layer is the first that shows it
+    if (fault == "layer") y = y * 1.01;  // after the convolution, so the next layer is the first to show it
     if (fault == "gradient") y = WrongBackward::apply(y);
     y = at::relu(norm(fault == "statistics" && is_training() ? y * 1.01 : y)).flatten(1);
     y = head(at::relu(hidden(y)));
@@ -68,7 +68,7 @@ Parts with_faults() {
   return parts;
 }
 
-/// 28 images to validate on: three full batches and half of one.
+/// Has 28 images to validate on: three full batches and half of one.
 RunConfig small(const std::string& model, const std::string& device = "cpu", const std::string& precision = "32-true") {
   RunConfig c{.device = device, .precision = precision};
   c.model.name = model;
@@ -135,7 +135,7 @@ TEST_CASE("sound devices and precisions agree, in every check") {
     check({model, "sim_npu", "16-mixed", "16-mixed"});
   }
   const auto report = check({"vit_tiny_cifar10", "sim_npu", "32-true", "32-true"});
-  CHECK(report.max_max_diff == 0);  // the simulator runs the host's kernels; and masks are the same
+  CHECK(report.max_max_diff == 0);  // the simulator runs the host's kernels with the same masks
 }
 
 TEST_CASE("masters, no masters and averages") {
@@ -195,8 +195,8 @@ TEST_CASE("each kind of fault shows in the check that is made for it, and in no 
   const auto names = failed(gradient);
   REQUIRE(!names.empty());
   CHECK(names.front() == "gradients");
-  CHECK(std::find(names.begin(), names.end(), "optimizer step") == names.end());  // it had the reference's gradients
-  // that of the bias is 0 but for rounding: the normalisation takes it away
+  CHECK(std::find(names.begin(), names.end(), "optimizer step") == names.end());  // it used the reference's gradients
+  // the bias's gradient is 0 except for rounding, since the normalisation removes it
   for (const auto& g : gradient.gradients) CHECK_MESSAGE(g.flagged == (g.name == "conv.weight"), g.name);
   const auto statistics = against_a_sound_one("statistics", {.train_steps = 0});
   CHECK_FALSE(row(statistics, "running statistics").passed);
@@ -259,7 +259,7 @@ TEST_CASE("what makes no sense is refused") {
   auto other = config;
   other.device = "cpu";
   other.precision = "O0";
-  CHECK(has(validate(other, config).what(), "there is nothing to compare"));  // another word for the same
+  CHECK(has(validate(other, config).what(), "there is nothing to compare"));  // another name of the same precision
   other.precision = "bf16-mixed";
   CHECK(has(validate(other, config, {.layer_types = {"Lineer"}}).what(), "Linear"));
   other.model.options.set("depth", ConfigNode(1));

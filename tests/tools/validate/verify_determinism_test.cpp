@@ -24,7 +24,7 @@ RunConfig small() {
   return c;
 }
 
-// The built-in parts with a model whose numbers no seed repeats.
+// Returns the built-in parts with a model whose numbers no seed repeats.
 Parts with_noise() {
   auto parts = builtin_parts();
   parts.models.add<ResNetOptions>("noisy", "another result at each call", [](const ResNetOptions& options) {

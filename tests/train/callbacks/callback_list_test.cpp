@@ -56,7 +56,7 @@ TEST_CASE("state by name: each named callback has a part of the checkpoint, with
   CHECK(saved.at("callbacks.a").integer("count", "a") == 3);
   CHECK(saved.at("callbacks.without_state").empty());
   const auto b = std::make_shared<Counter>("b.2-x"), a = std::make_shared<Counter>("a");
-  resumed.add(b);  // the order need not be the same
+  resumed.add(b);  // in another order
   resumed.add(a);
   resumed.load(saved, {});
   CHECK(a->count == 3);
@@ -98,7 +98,7 @@ TEST_CASE("the state of a missing callback is kept, reported once, and given to 
   RunState saved;
   saved["callbacks.absent"] = {{{"total", tensor}}, {{"count", int64_t{7}}}};
   list.load(saved, {});
-  tensor.zero_();  // the owner changes it
+  tensor.zero_();  // the owner changes its tensor
   for (int epoch = 0; epoch < 2; ++epoch) list.check_states();
   REQUIRE(warnings.size() == 1);
   CHECK(has(warnings[0], "'absent'"));

@@ -21,8 +21,8 @@ TEST_CASE("early stopping is due after as many epochs without improvement as its
   };
   CHECK_FALSE(due_after(1.0));
   CHECK_FALSE(due_after(1.5));
-  CHECK_FALSE(due_after(0.5));  // the count begins again
-  CHECK_FALSE(due_after(0.5));  // equal is no improvement
+  CHECK_FALSE(due_after(0.5));  // counts from 0 again
+  CHECK_FALSE(due_after(0.5));  // an equal value is no improvement
   CHECK(due_after(kNaN));
 }
 

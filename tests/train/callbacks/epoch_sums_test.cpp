@@ -47,10 +47,10 @@ TEST_CASE("metrics that change inside an epoch are reported by name") {
   const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
     if (level == LogLevel::Warning) warnings.emplace_back(text);
   });
-  Toy toy;  // acc1 and acc5
+  Toy toy;  // has the metrics acc1 and acc5
   EpochSums sums(*toy.task);
   auto state = sums.state();
-  sums.report_other_names(state);  // of no epoch
+  sums.report_other_names(state);  // a state without sums of an epoch
   for (const char* name : {"loss", "acc1", "acc5"}) state.values["epoch/sum/" + std::string(name)] = 1.0;
   sums.report_other_names(state);
   CHECK(warnings.empty());
@@ -66,7 +66,7 @@ TEST_CASE("an epoch that is resumed inside has the averages of the complete one,
   Toy toy;
   EpochSums whole(*toy.task), half(*toy.task), rest(*toy.task);
   for (auto* sums : {&whole, &half}) sums->add(step_of(1, 50, 8, 8));
-  rest.add(step_of(9, 9, 9, 9));  // replaced
+  rest.add(step_of(9, 9, 9, 9));  // replaced by the loaded state
   rest.load_state(half.state());
   for (auto* sums : {&whole, &rest}) sums->add(step_of(3, 75, 4, 4));
   CHECK(rest.train() == whole.train());

@@ -12,7 +12,7 @@ namespace {
 
 struct Evaluated {
   Toy toy;
-  Loader loader{toy.val, Pipeline(), LoaderOptions{.batch_size = 8}};  // 3 batches
+  Loader loader{toy.val, Pipeline(), LoaderOptions{.batch_size = 8}};  // gives 3 batches
   std::atomic<bool> stop = false;
   std::optional<FailedWindow> failed;
   Evaluation evaluation{{.task = *toy.task,

@@ -17,7 +17,7 @@ TEST_CASE("the rate is the schedule's in its unit, times the factor") {
   steps.set(1, 3);
   CHECK(toy.optimizer->lr() == 0.2);
   steps.set_factor(0.5);
-  CHECK(toy.optimizer->lr() == 0.2);  // from the next step on
+  CHECK(toy.optimizer->lr() == 0.2);  // applies from the next step on
   steps.set(1, 3);
   CHECK(toy.optimizer->lr() == 0.1);
   for (const double bad : {-1.0, kNaN, kInf}) CHECK(error_of([&] { steps.set_factor(bad); }).kind() == ErrorKind::Usage);
@@ -46,7 +46,7 @@ TEST_CASE("a resumed run whose schedule has another rate there reports it, and o
   CHECK(has(warnings[0], "and was 0.6 in the run of the checkpoint"));
   lower.load_state(first.state());
   CHECK(warnings.size() == 2);
-  same.load_state({{}, {{"lr_factor", 1.0}}});  // of an older version
+  same.load_state({{}, {{"lr_factor", 1.0}}});  // a state of an older version
   CHECK(warnings.size() == 2);
   CHECK(same.state().values.count("lr_there") == 0);
 }

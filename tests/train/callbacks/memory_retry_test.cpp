@@ -10,7 +10,7 @@ using npu_train::detail::MemoryRetry;
 
 namespace {
 
-/// Runs out of memory in the forward of micro-batches above `most`.
+/// Runs out of memory in the forward of micro-batches larger than `most`.
 class RunsOut final : public StepObserver {
  public:
   void phase_begin(Phase phase, int64_t, int) override {
@@ -61,7 +61,7 @@ TEST_CASE("each failure halves the micro-batches, of this window and of later on
   Retried resumed(true);
   resumed.memory->load_state(run.memory->state());
   CHECK(resumed.memory->limit() == 2);
-  resumed.memory->load_state({});  // of a version that did not know it
+  resumed.memory->load_state({});  // a state of a version without this feature
   CHECK(resumed.memory->limit() == 0);
 }
 

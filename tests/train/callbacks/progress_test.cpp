@@ -50,7 +50,7 @@ TEST_CASE("a bar replaces its line, is never longer than the terminal, and is go
 }
 
 TEST_CASE("the time that a run still takes, by epochs, steps and the limit of its time") {
-  /// Each window takes two seconds.
+  /// Makes each window take two seconds.
   struct TwoSeconds final : Callback {
     explicit TwoSeconds(std::shared_ptr<ManualClock> c) : clock(std::move(c)) {}
     void on_step_end(TrainLoop&, const StepReport&) override { clock->advance(2); }
@@ -68,7 +68,7 @@ TEST_CASE("the time that a run still takes, by epochs, steps and the limit of it
     const auto begin = text.find("step 3/5  eta ") + 14;
     return text.substr(begin, text.find(' ', begin) - begin);
   };
-  CHECK(at_third_step({.max_epochs = 100}) == "16:34");  // 497 of 500 windows are left
+  CHECK(at_third_step({.max_epochs = 100}) == "16:34");  // for 497 of 500 windows
   CHECK(at_third_step({.max_epochs = 100, .max_steps = 13}) == "00:20");
   CHECK(at_third_step({.max_epochs = 100, .max_time = 60}) == "00:54");
   CHECK(at_third_step({.max_epochs = -1, .max_steps = 4}) == "00:02");

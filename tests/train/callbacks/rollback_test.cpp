@@ -22,7 +22,7 @@ struct Diverging {
     state["loop"].values = rollback.state().values;
     store.save(state, {}, {});
   }
-  /// What fit() does with a run that diverges; false: it ends.
+  /// Does what fit() does with a run that diverges. Returns false if the run ends.
   bool goes_on(Rollback& rollback) {
     const auto e = error_of([&] {
       rollback.diverged({"a cause", "a remedy"}, &store, [&] {
@@ -47,7 +47,7 @@ TEST_CASE("a run goes back twice, with a tenth of the rate each time, and then e
   run.save(rollback);
   CHECK(run.goes_on(rollback));
   CHECK(run.rate.factor() == doctest::Approx(0.1));
-  CHECK(run.goes_on(rollback));  // though the checkpoint counts none
+  CHECK(run.goes_on(rollback));  // counts, although the checkpoint has no rollback
   CHECK(run.rate.factor() == doctest::Approx(0.01));
   CHECK(run.kept == 0);
   CHECK_FALSE(run.goes_on(rollback));

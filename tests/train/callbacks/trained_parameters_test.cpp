@@ -32,7 +32,7 @@ TEST_CASE("the names of trained parameters are in the checkpoint once they were 
   resumed.trained.load_state(run.trained.state());
   CHECK_FALSE(resumed.trains("first.weight"));
   CHECK_FALSE(resumed.toy.net->first->weight.requires_grad());
-  resumed.trained.load_state({});  // of before the change: those that the run was set up with
+  resumed.trained.load_state({});  // an older state: the parameters with which the run was set up
   CHECK(resumed.trains("first.weight"));
 }
 

@@ -12,12 +12,12 @@ using npu_train::detail::WindowSource;
 namespace {
 
 struct Windows {
-  std::vector<size_t> sizes;                  // in micro-batches of this rank
-  std::vector<int64_t> positions;             // after each
-  std::vector<std::vector<int64_t>> batches;  // their numbers in the epoch
+  std::vector<size_t> sizes;                  // number of micro-batches of this rank in each window
+  std::vector<int64_t> positions;             // position after each window
+  std::vector<std::vector<int64_t>> batches;  // numbers of the micro-batches in the epoch
 };
 
-// Samples 8 to 15 cannot be read.
+// A data set in which samples 8 to 15 cannot be read.
 struct WithBadBatch final : Dataset {
   explicit WithBadBatch(std::shared_ptr<Dataset> all) : all_(std::move(all)) {}
   int64_t size() const override { return all_->size(); }
@@ -35,7 +35,7 @@ struct Epoch {
   bool skip_bad_samples = false;
 };
 
-/// The windows of an epoch of 5 micro-batches on one rank, without any other.
+/// Returns the windows of an epoch of 5 micro-batches, on one rank without others.
 Windows windows_of(const Epoch& epoch) {
   Toy toy;
   if (epoch.skip_bad_samples) toy.train = std::make_shared<WithBadBatch>(toy.train);
@@ -72,8 +72,8 @@ Windows windows_of(const Epoch& epoch) {
   auto done = source.windows_done(position);
   auto before = position;
   for (; const auto window = source.next(position, data_wait); before = position) {
-    REQUIRE(position > before);                                                 // or the epoch would not end
-    done += epoch.skip_bad_samples ? source.windows_done(position) - done : 1;  // a window without a sample is not given
+    REQUIRE(position > before);                                                 // otherwise the epoch would not end
+    done += epoch.skip_bad_samples ? source.windows_done(position) - done : 1;  // a window without a sample is skipped
     CHECK(source.windows_done(position) == done);
     for (const auto& batch : *window) CHECK((batch.input().device() == device_under_test().c10()));
     out.sizes.push_back(window->size());
