@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Records with label i % classes and pixels (i + position) % 251.
+/// Returns records with label i % classes and pixels (i + position) % 251.
 std::vector<uint8_t> records(int count, int label_bytes, int classes = 10) {
   std::vector<uint8_t> out;
   for (int i = 0; i < count; ++i) {

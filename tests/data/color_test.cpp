@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 namespace {
 
 struct Hsv {
-  double h, s, v;  // h in turns
+  double h, s, v;  // h is in turns: 1 is a full circle
 };
 
 Hsv to_hsv(double r, double g, double b) {

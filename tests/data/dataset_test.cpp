@@ -34,7 +34,7 @@ TEST_CASE("labels outside the classes are refused with the sample") {
   CHECK(error.kind() == ErrorKind::Data);
   CHECK(std::string(error.what()).find("target 1 is 5; classes are 0 to 3") != std::string::npos);
   CHECK(error_of([] { TensorDataset(at::ones({2, 2}), at::tensor({0, -1}, at::kLong), 4); }).kind() == ErrorKind::Data);
-  CHECK(TensorDataset(at::ones({2, 2}), at::tensor({1, -1}, at::kLong)).info().num_classes == 0);  // no class numbers
+  CHECK(TensorDataset(at::ones({2, 2}), at::tensor({1, -1}, at::kLong)).info().num_classes == 0);  // -1 is not a class number
 }
 
 TEST_CASE("floating targets are no classes") { CHECK(TensorDataset(at::ones({4, 2}), at::ones({4, 1})).info().num_classes == 0); }

@@ -82,7 +82,7 @@ TEST_CASE("an image folder by name, with and without validation") {
   CHECK(batch.input().sizes() == at::IntArrayRef({1, 3, 32, 32}));
   CHECK(batch.target()[0].item<int64_t>() == 1);
 
-  // Half an image: the error of the loader names the file.
+  // Truncates an image to half: the error of the loader names the file.
   auto cut = to_jpeg(rough(64, 64));
   cut.resize(cut.size() / 2);
   add("train/ant/a.jpg", cut);
@@ -223,7 +223,7 @@ TEST_CASE("classes may be folders of the root, from which val_split or a fold ho
   CHECK(has(error_of([&] { folder(dir.path(), "fold: 6/5"); }).what(), "'6/5'"));
   CHECK(error_of([&] { folder(dir.path(), "val_split: 0.95"); }).kind() == ErrorKind::Usage);
 
-  add_image(dir / "val/a/1.png");  // now the root has the folders of a division, and train is missing
+  add_image(dir / "val/a/1.png");  // now the root has the folders of a split, but train is missing
   CHECK(error_of([&] { folder(dir.path()); }).kind() == ErrorKind::Data);
   add_image(dir / "train/a/1.png");
   CHECK(folder(dir.path()).summary() == "1 + 1 images, 1 classes");
@@ -289,7 +289,7 @@ TEST_CASE("a sample that cannot be read ends the epoch, or is omitted and counte
     CHECK(e.kind() == ErrorKind::Data);
     CHECK(has(e.what(), "1.png"));
   }
-  std::vector<std::vector<int64_t>> expected = {{0}, {2, 3}, {6, 7}, {8}};  // 4 and 5 were a batch
+  std::vector<std::vector<int64_t>> expected = {{0}, {2, 3}, {6, 7}, {8}};  // 4 and 5, both bad, were a batch
   const auto whole = [&] {
     const TempDir good;
     for (int i = 0; i < 9; ++i) add_image(good / ("train/a/" + std::to_string(i) + ".png"));

@@ -27,7 +27,7 @@ DatasetInfo info_of(const std::string& name, int64_t classes, std::vector<int64_
   return out;
 }
 
-/// 11 images; every second one is smooth, the others are noise; the last is white.
+/// Returns 11 images; every second one is smooth, the others are noise, and the last is white.
 std::shared_ptr<MemoryImages> some_images(int64_t channels = 3, int64_t h = 20, int64_t w = 26) {
   Philox rng(5);
   std::vector<uint8_t> pixels;
@@ -44,7 +44,7 @@ Pipeline chain_of(const std::vector<PartConfig>& parts) {
   return Pipeline::from_config(parts, "chain", {.image_size = 16, .mean = {0.4, 0.5, 0.6}, .std = {0.2, 0.25, 0.3}});
 }
 
-/// Batches of two epochs; finished here.
+/// Returns the batches of two epochs, with pending changes applied.
 std::vector<Batch> batches(const std::shared_ptr<const Dataset>& data, const Pipeline& pipeline, LoaderOptions options) {
   options.batch_size = 4;
   options.shuffle = true;
@@ -61,7 +61,7 @@ std::vector<Batch> batches(const std::shared_ptr<const Dataset>& data, const Pip
   return out;
 }
 
-/// Every field of every batch in the same bits, from a chain done on the host and from one done in the batch.
+/// Checks that a chain on the host and one in the batch give the same bits for every field of every batch.
 void check_equal(const std::shared_ptr<const Dataset>& data, const std::vector<PartConfig>& parts, LoaderOptions options = {.seed = 3}) {
   std::vector<std::string> names;
   for (const auto& p : parts) names.push_back(p.name);
@@ -137,11 +137,11 @@ TEST_CASE("steps that size images run on the host, with the steps before them, a
   check_equal(some_images(), tail({part("horizontal_flip"), part("resize", {{"size", 14}})}));
   check_equal(some_images(3, 16, 16), tail({part("rand_augment"), part("random_resized_crop")}));
   const auto pipeline = chain_of(tail({part("rand_augment"), part("random_resized_crop")}));
-  const auto split = split_for_device(pipeline, 3, {16, 16});  // the size stays, but it is drawn
+  const auto split = split_for_device(pipeline, 3, {16, 16});  // the size does not change, but the crop is drawn
   CHECK(split.host_steps == 2);
   CHECK(where_it_runs(pipeline, split) ==
         "on the host: rand_augment, random_resized_crop; on the device: horizontal_flip, color_jitter, normalize");
-  // A resize to the size that is there already is nothing.
+  // A resize to the existing size does nothing.
   CHECK(split_for_device(chain_of({part("horizontal_flip"), part("resize"), part("normalize")}), 3, {16, 16}).host_steps == 0);
   CHECK(split_for_device(chain_of({part("horizontal_flip"), part("resize"), part("normalize")}), 3, {20, 20}).host_steps == 2);
   CHECK(split_for_device(chain_of({part("resize", {{"size", 20}}), part("center_crop")}), 3, {-1, -1}).host_steps == 2);
@@ -236,7 +236,7 @@ TEST_CASE("what cannot be is refused by name") {
   CHECK(has(refusal({part("resize", {{"size", 20}}), part("normalize")}, {-1, -1}), "does not give the size of its images"));
   const auto tensors = std::make_shared<TensorDataset>(at::zeros({4, 3, 8, 8}, at::kByte), at::zeros({4}, at::kLong));
   CHECK(has(error_of([&] { Loader(tensors, Pipeline(), {.augment_on_device = true}); }).what(), "provides tensors"));
-  // Before anything is read or made.
+  // The error comes before anything is read or made.
   const auto options = "train_size: 8\nval_size: 8\nbatch_size: 4\naugment_on: device\ntrain_transforms: [rand_augment, normalize]";
   CHECK(has(error_of([&] {
               builtin_datasets().make({"generated", parse_yaml(options, "t"), {}}, "data", builtin_transforms());
@@ -250,7 +250,7 @@ TEST_CASE("what cannot be is refused by name") {
   const DeviceAugment augment({}, {8, 8}, {1, 1, 1, 1}, {});
   CHECK(error_of([&] { augment.finish(Batch(at::zeros({2, 3, 8, 8}), {}), false); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { augment.finish(Batch(at::zeros({2, 3, 8, 9}, at::kByte), {}), false); }).kind() == ErrorKind::Usage);
-  // An image whose size differs from the size that the data set declares.
+  // A data set whose images differ in size from the declared size.
   class Liar final : public ImageDataset {
    public:
     int64_t size() const override { return 1; }

@@ -42,7 +42,7 @@ void fails_with(const Fn& run, ErrorKind kind, const std::string& words) {
   CHECK_MESSAGE(std::string(error.what()).find(words) != std::string::npos, error.what());
 }
 
-// Sequences of 1, 2, ... tokens.
+// A data set of sequences of 1, 2, ... tokens.
 class Staircase final : public SequenceDataset {
  public:
   int64_t size() const override { return 10; }
@@ -62,7 +62,7 @@ TEST_CASE("a document of a token file ends at its end_token, which it keeps, and
   CHECK(input_of(*data, 0) == Ids{1, 2, 0});
   CHECK(input_of(*data, 1) == Ids{3, 0});
   CHECK(input_of(*data, 2) == Ids{4, 5, 6, 0});
-  CHECK(input_of(*data, 3) == Ids{9, 8, 7});  // the file has no end
+  CHECK(input_of(*data, 3) == Ids{9, 8, 7});  // the file has no end token
   CHECK(data->where(2).ends_with("a.bin, tokens 5 to 8"));
   CHECK(data->get(0).fields.size() == 1);
   CHECK(data->info().num_classes == 0);

@@ -15,7 +15,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// An archive with FOLDER/test.bin and FOLDER/train.bin, made by the system's tar.
+/// Makes an archive with FOLDER/test.bin and FOLDER/train.bin, with the system's tar.
 Archive make_archive(const TempDir& dir) {
   const auto folder = dir / "source/cifar-small";
   std::filesystem::create_directories(folder);
@@ -83,7 +83,7 @@ TEST_CASE("a wrong checksum, a missing address and a folder in use leave nothing
 
 TEST_CASE("curl follows https alone, within limits and without the user's settings") {
   const TempDir dir;
-  // Replaces curl: records its arguments, and writes an output of the size that the test sets.
+  // Replaces curl by a program that records its arguments, and writes an output of the size that the test sets.
   const auto programs = dir / "bin", arguments = dir / "arguments";
   std::filesystem::create_directories(programs);
   std::ofstream(programs / "curl") << "#!/bin/sh\nprintf '%s\\n' \"$@\" > '" << arguments.string()
@@ -99,7 +99,7 @@ TEST_CASE("curl follows https alone, within limits and without the user's settin
   CHECK(has(fetch("1000"), "MD5"));
   const auto given = lines_of(arguments);
   REQUIRE(given.size() > 4);
-  CHECK(given[0] == "-q");  // anywhere else it does nothing
+  CHECK(given[0] == "-q");  // must be first: elsewhere curl ignores it
   const auto value = [&](const char* option) {
     const auto found = std::find(given.begin(), given.end(), option);
     return found == given.end() || found + 1 == given.end() ? "" : *(found + 1);
@@ -110,7 +110,7 @@ TEST_CASE("curl follows https alone, within limits and without the user's settin
   CHECK(value("--max-filesize") == "2147483648");
   CHECK(given.back() == archive.url);
   CHECK(given[given.size() - 2] == "--");
-  // What grows beyond that, though its length was not announced, is cut off.
+  // Cuts off an output that grows beyond the limit, although its length was not announced.
   CHECK(has(fetch("2147483648"), "cannot be downloaded"));
   CHECK_FALSE(std::filesystem::exists(dir / "data"));
   for (const char* url : {"http://example.org/a", "ftp://example.org/a", "-o/tmp/x", "HTTPS.example.org"})

@@ -1,4 +1,4 @@
-/// What the loader's tests share: its options, and everything that an epoch gives.
+/// Shared parts of the loader's tests: its options, and the content of an epoch.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace npu_train::testing {
 
-/// What an epoch gives: ids and a digest of every batch.
+/// Content of an epoch: ids and a digest of every batch.
 using Drained = std::vector<std::pair<std::vector<int64_t>, uint64_t>>;
 
 inline Drained drain(Loader& loader) {
@@ -32,7 +32,7 @@ inline Drained epoch_of(Loader& loader, int64_t epoch, int64_t first = 0) {
   return drain(loader);
 }
 
-/// `count` images of 10 x 12 pixels in seven classes.
+/// Returns `count` images of 10 x 12 pixels in seven classes.
 inline std::shared_ptr<const Dataset> byte_images(int64_t count = 50) {
   DatasetInfo info;
   info.name = "test";
@@ -45,7 +45,7 @@ inline std::shared_ptr<const Dataset> byte_images(int64_t count = 50) {
   return std::make_shared<MemoryImages>(pixels, labels, info);
 }
 
-/// Their random transforms, to 8 x 8 pixels.
+/// Returns random transforms for these images, to 8 x 8 pixels.
 inline Pipeline random_chain() {
   return Pipeline(
       {std::make_shared<RandomCrop>(8, 2), std::make_shared<HorizontalFlip>(), std::make_shared<ColorJitter>(0.2, 0.2, 0.2, 0.1)},

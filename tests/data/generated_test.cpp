@@ -27,7 +27,8 @@ Set to_floats(const MemoryImages& images) {
   return out;
 }
 
-/// Softmax regression on the pixels by gradient descent with momentum over mini-batches, until the training loss no longer falls.
+/// A softmax regression on the pixels, trained by gradient descent with momentum over mini-batches, until the training loss no longer
+/// falls.
 class LinearClassifier {
  public:
   void train(const Set& set, int epochs, double rate) {
@@ -103,7 +104,7 @@ TEST_CASE("the shape covers a part of the image in another colour, light on dark
   const auto set = generate_shapes(200, 9, clean);
   int lighter = 0, discs = 0;
   for (int64_t i = 0; i < set.size(); ++i) {
-    if (set.labels()[i] != 0) continue;  // a disc in the middle: centre and corner show its colours
+    if (set.labels()[i] != 0) continue;  // a disc in the middle, so that centre and corner show its colours
     const Image image = set.image(i).pixels;
     const auto brightness = [&](int y, int x) { return 0.299 * image.at(0, y, x) + 0.587 * image.at(1, y, x) + 0.114 * image.at(2, y, x); };
     CHECK(std::abs(brightness(16, 16) - brightness(1, 1)) > 0.3 * 255);
@@ -121,7 +122,7 @@ TEST_CASE("a linear classifier on the pixels stays under 60 %, and learns nothin
   linear.train(train, 12, 2e-4);
   const double seen = linear.accuracy(train), fresh = linear.accuracy(test);
   MESSAGE("linear: " << seen << " on its training images, " << fresh << " on others");
-  CHECK(seen > 0.3);  // it was trained at all
+  CHECK(seen > 0.3);  // shows that it was trained at all
   CHECK(fresh < 0.6);
 
   Philox rng(3);

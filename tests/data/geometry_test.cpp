@@ -42,7 +42,7 @@ TEST_CASE("the random crop reaches every place and refuses what is too small") {
     Philox rng(i);
     const Image out = crop.apply(rough(4, 4), rng);
     CHECK(out.height() == 4);
-    // The new position of the image's pixel (1, 1) shows the position of the crop.
+    // The new position of pixel (1, 1) shows the position of the crop.
     for (int y = 0; y < 3; ++y) {
       for (int x = 0; x < 3; ++x) {
         if (out.at(0, y, x) == rough(4, 4).at(0, 1, 1) && out.at(1, y, x) == rough(4, 4).at(1, 1, 1)) corners.insert(y * 3 + x);

@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Smooth enough that JPEG keeps it within a few steps.
+/// Returns an image so smooth that JPEG changes it only by a few steps.
 Image soft(int64_t h, int64_t w, int64_t channels = 3) {
   Image out = Image::allocate(h, w, channels);
   for (int64_t c = 0; c < channels; ++c) {
@@ -26,7 +26,7 @@ Image soft(int64_t h, int64_t w, int64_t channels = 3) {
   return out;
 }
 
-/// A progressive JPEG of 64 x 64 pixels whose header says otherwise.
+/// Returns a progressive JPEG of 64 x 64 pixels whose header states another size.
 std::vector<uint8_t> claiming(int height, int width) {
   const std::vector<uint8_t> marker = {0xff, 0xc2};
   auto out = to_jpeg(soft(64, 64), {90, 1, true, false});
@@ -83,7 +83,7 @@ TEST_CASE("a part of a JPEG has the pixels of the complete image, for every samp
       REQUIRE(part.y1 - part.y0 == static_cast<double>(box.height));
       REQUIRE(part.x1 - part.x0 == static_cast<double>(box.width));
       const auto got = values(part.image.crop(static_cast<int64_t>(part.y0), static_cast<int64_t>(part.x0), box.height, box.width));
-      // Chroma at the cut is interpolated from one side only.
+      // At the cut, chroma is interpolated from one side only.
       CHECK(largest_difference(got, box_of(whole, box)) <= 3);
       CHECK(mean_difference(got, box_of(whole, box)) <= 0.05);
     }
@@ -134,7 +134,7 @@ TEST_CASE("a PNG that ends early, is damaged or makes false claims about its siz
 TEST_CASE("sizes beyond the limit are refused from the header alone") {
   auto file = to_jpeg(rough(16, 16));
   for (size_t i = 0; i + 8 < file.size(); ++i) {
-    if (file[i] == 0xff && file[i + 1] == 0xc0) {  // the frame header: 65,000 x 65,000
+    if (file[i] == 0xff && file[i + 1] == 0xc0) {  // changes the frame header to 65,000 x 65,000
       file[i + 5] = file[i + 7] = 0xfd;
       file[i + 6] = file[i + 8] = 0xe8;
       break;
@@ -169,10 +169,10 @@ TEST_CASE("a file that is not an image is an error, and arbitrary bytes after a 
 }
 
 TEST_CASE("a progressive JPEG of very many scans is refused") {
-  auto grey = Image::allocate(64, 64, 1);  // without details a scan may come any number of times
+  auto grey = Image::allocate(64, 64, 1);  // a scan without details may occur any number of times
   std::fill_n(grey.mutable_plane(0), 64 * 64, uint8_t{128});
   const auto file = to_jpeg(grey, {90, 1, true, false});
-  const std::vector<uint8_t> table = {0xff, 0xc4};  // begins the last scan
+  const std::vector<uint8_t> table = {0xff, 0xc4};  // marks the beginning of the last scan
   const auto scan = std::find_end(file.begin(), file.end(), table.begin(), table.end());
   REQUIRE((scan != file.end()));
   const auto with_scans = [&](int more) {
@@ -191,7 +191,7 @@ TEST_CASE("a progressive JPEG that claims many pixels is refused before their me
   };
   CHECK(has(refused(claiming(9000, 9000)),
             "large.jpg: decoding this progressive image needs more than 256 MiB; hint: save it smaller, or as a non-progressive image"));
-  CHECK_FALSE(has(refused(claiming(200, 200)), "MiB"));  // its pixels are missing
+  CHECK_FALSE(has(refused(claiming(200, 200)), "MiB"));  // the size is allowed, but pixels are missing
 }
 
 TEST_CASE("the memory that a progressive JPEG claims is not taken" * only_if(kCountsMemory, "sanitizers reserve terabytes of addresses")) {

@@ -1,4 +1,4 @@
-/// Digests of the loops over pixels on fixed rows: of each kind of change, one.
+/// Digests of the loops over pixels on fixed rows, one for each kind of change.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace npu_train::testing {
 
-/// Lengths next to multiples of the numbers of lanes.
+/// Returns lengths next to multiples of the numbers of lanes.
 inline std::vector<int64_t> row_lengths() {
   std::vector<int64_t> out;
   for (int64_t n = 1; n <= 70; ++n) out.push_back(n);
@@ -19,7 +19,7 @@ inline std::vector<int64_t> row_lengths() {
   return out;
 }
 
-/// Bytes of which many are 0 or 255, or repeat the one before.
+/// Returns bytes of which many are 0 or 255, or repeat the one before.
 inline std::vector<uint8_t> draw_bytes(Numbers& numbers, int64_t n) {
   std::vector<uint8_t> out(static_cast<size_t>(n));
   for (size_t i = 0; i < out.size(); ++i) {
@@ -34,7 +34,7 @@ inline float draw_between(Numbers& numbers, float low, float high) {
   return static_cast<float>(double{low} + double{high - low} * double{part});  // the product is exact, so fusing it changes nothing
 }
 
-/// Positive weights whose sum is one, up to rounding.
+/// Returns positive weights whose sum is one, up to rounding.
 inline std::vector<float> draw_weights(Numbers& numbers, int64_t n) {
   std::vector<float> out(static_cast<size_t>(n));
   float sum = 0;
@@ -150,7 +150,8 @@ inline uint64_t map_digest(const detail::ImageKernels& k) {
   return digest.value();
 }
 
-/// Recorded with loops that GCC 12 had made vectors of: augmented images of earlier versions repeat.
+/// Returns whether the kernels have the recorded bits, so that they repeat the augmented images of earlier versions: loops that GCC 12 had
+/// vectorised.
 inline bool has_recorded_bits(const detail::ImageKernels& k) {
   return resize_digest(k) == 0xc56b18a5e8e523b8ULL && normalise_digest(k) == 0xc607aacb2d58e365ULL &&
          color_digest(k) == 0xc884675b35ea74c3ULL && blur_digest(k) == 0xbb76b07c1b7e184aULL && map_digest(k) == 0xac708278bb09ea46ULL;

@@ -23,7 +23,7 @@ TEST_CASE("resizing in fixed point is exact integer arithmetic on every instruct
       for (int64_t x = 0; x < n; ++x) {
         first.push_back(static_cast<int32_t>(2 * x));
         count.push_back(static_cast<int32_t>(1 + numbers.bits() % stride));
-        for (int64_t k = 0; k < stride; ++k)  // up to 1.4 in all, with negative ones, as of a cubic
+        for (int64_t k = 0; k < stride; ++k)  // weights of up to 1.4 in all, some negative, as in a cubic filter
           weights.push_back(static_cast<int32_t>(numbers.bits() % 1400000) - (k % 3 == 2 ? 1000000 : 100000));
       }
       const auto byte_of = [](int64_t sum) { return static_cast<uint8_t>(std::clamp<int64_t>((sum + (1 << 21)) >> 22, 0, 255)); };

@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Antialiased bilinear by its definition, in double precision, on the box given.
+/// Resizes the box with the definition of antialiased bilinear interpolation, in double precision.
 std::vector<double> reference_resize(const Image& image, int64_t h, int64_t w, double y0, double x0, double y1, double x1) {
   const auto weight = [](double begin, double end, int64_t out, int64_t i, int64_t k) {
     const double scale = (end - begin) / static_cast<double>(out);
@@ -50,7 +50,7 @@ double worst(const Image& image, const std::vector<double>& expected) {
 TEST_CASE("a window may reach outside, be mirrored and cut again: the same as doing it pixel by pixel") {
   const Image image = rough(5, 7);
   const Image window = image.crop(-2, 3, 6, 8).mirrored().crop(1, -1, 7, 6);
-  const auto at = [&](int64_t c, int64_t y, int64_t x) -> int {  // through the chain backwards
+  const auto at = [&](int64_t c, int64_t y, int64_t x) -> int {  // follows the chain backwards
     const int64_t y1 = y + 1, x1 = x - 1;
     if (y1 < 0 || y1 >= 6 || x1 < 0 || x1 >= 8) return 0;
     const int64_t y2 = y1 - 2, x2 = 7 - x1 + 3;

@@ -1,4 +1,4 @@
-/// Images by a formula, files made of them, and comparisons.
+/// Images given by a formula, files made of them, and comparisons.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace npu_train::testing {
 
-/// Value (37 x + 61 y + 97 c + 19 (x y mod 7)) mod 256: rough, no symmetry.
+/// Returns an image with the values (37 x + 61 y + 97 c + 19 (x y mod 7)) mod 256: rough and without symmetry.
 inline Image rough(int64_t h, int64_t w, int64_t channels = 3) {
   Image out = Image::allocate(h, w, channels);
   for (int64_t c = 0; c < channels; ++c) {
@@ -27,7 +27,7 @@ inline Image rough(int64_t h, int64_t w, int64_t channels = 3) {
   return out;
 }
 
-/// Value (5 x + 7 y + 31 c) mod 200 + 20.
+/// Returns an image with the values (5 x + 7 y + 31 c) mod 200 + 20.
 inline Image ramp(int64_t h, int64_t w) {
   Image out = Image::allocate(h, w, 3);
   for (int64_t c = 0; c < 3; ++c) {
@@ -38,7 +38,7 @@ inline Image ramp(int64_t h, int64_t w) {
   return out;
 }
 
-/// All values, plane by plane.
+/// Returns all values, plane by plane.
 inline std::vector<int> values(const Image& image) {
   std::vector<int> out;
   for (int64_t c = 0; c < image.channels(); ++c) {
@@ -64,12 +64,12 @@ inline double mean_difference(const std::vector<int>& a, const std::vector<int>&
 
 struct JpegStyle {
   int quality = 90;
-  int sampling = 2;  // of chroma: 2 = 4:2:0, 1 = 4:4:4
+  int sampling = 2;  // chroma subsampling: 2 = 4:2:0, 1 = 4:4:4
   bool progressive = false;
   bool cmyk = false;
 };
 
-/// A JPEG file; one channel gives a grayscale one.
+/// Returns a JPEG file; one channel gives a grayscale one.
 inline std::vector<uint8_t> to_jpeg(const Image& image, const JpegStyle& style = {}) {
   jpeg_compress_struct cinfo{};
   jpeg_error_mgr errors;
@@ -91,7 +91,7 @@ inline std::vector<uint8_t> to_jpeg(const Image& image, const JpegStyle& style =
   for (int64_t y = 0; y < image.height(); ++y) {
     for (int64_t x = 0; x < image.width(); ++x) {
       for (int c = 0; c < cinfo.input_components; ++c) {
-        // CMYK as Adobe stores it: inverted, black = the full value.
+        // Adobe stores CMYK inverted: black is the full value.
         row[x * cinfo.input_components + c] = c == 3 ? 255 : image.at(c, y, x);
       }
     }
@@ -105,7 +105,7 @@ inline std::vector<uint8_t> to_jpeg(const Image& image, const JpegStyle& style =
   return out;
 }
 
-/// A PNG file of 8 or 16 bits; four channels are RGBA.
+/// Returns a PNG file of 8 or 16 bits; four channels are RGBA.
 inline std::vector<uint8_t> to_png(const Image& image, int bits = 8) {
   spng_ctx* context = spng_ctx_new(SPNG_CTX_ENCODER);
   spng_set_option(context, SPNG_ENCODE_TO_BUFFER, 1);

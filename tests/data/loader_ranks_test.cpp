@@ -1,4 +1,4 @@
-// Loaders of several ranks against the loader of one process.
+// Loaders of several ranks, compared with the loader of one process.
 #include "testing.hpp"
 
 #include <ATen/ops/arange.h>
@@ -19,7 +19,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Everything in a batch, before and after its pending changes.
+/// The complete content of a batch, before and after its pending changes.
 struct Content {
   int64_t index = 0, epoch = 0, size = 0;
   double weight = 0;
@@ -56,7 +56,7 @@ struct RankLoaders {
   void begin_epoch(int64_t epoch, int64_t first_batch = 0) {
     for (auto& loader : loaders) loader.begin_epoch(epoch, first_batch);
   }
-  /// The next batch of each rank that has one, in the order of ranks.
+  /// Returns the next batch of each rank that has one, in rank order.
   std::vector<Batch> round() {
     std::vector<Batch> out;
     for (auto& loader : loaders)
@@ -111,7 +111,7 @@ void check_ranks(const RankCase& c, const Pipeline& pipeline) {
   }
 }
 
-/// 0, 1, ... as bytes of an image, without numbers of their own; the place as its state.
+/// A stream that gives 0, 1, ... as bytes of an image; the samples have no numbers, and its state is the position.
 class PartOfStream final : public IterableDataset {
  public:
   explicit PartOfStream(int64_t count) : count_(count) {}
@@ -130,13 +130,13 @@ class PartOfStream final : public IterableDataset {
   int64_t count_, at_ = 0, index_ = 0, step_ = 1;
 };
 
-/// By sample: its number in the loader and its transformed pixels.
+/// Returns for each sample its number in the loader and a digest of its transformed pixels.
 std::map<int64_t, std::pair<int64_t, uint64_t>> samples_of(const std::vector<Batch>& batches) {
   std::map<int64_t, std::pair<int64_t, uint64_t>> out;
   for (const auto& batch : batches)
     for (int64_t i = 0; i < batch.size; ++i) {
       const auto value = batch.target()[i].item<int64_t>();
-      CHECK(out.count(value) == 0);  // no sample twice
+      CHECK(out.count(value) == 0);  // no sample occurs twice
       out[value] = {batch.ids[static_cast<size_t>(i)], digest(batch.input()[i])};
     }
   return out;
@@ -155,7 +155,7 @@ std::vector<Batch> all_rounds(RankLoaders& ranks, int64_t at_most = 1000) {
 }  // namespace
 
 TEST_CASE("ranks: their batches, interleaved, have the bits of one process") {
-  for (const int64_t samples : {9, 50, 67})  // two batches, seven, nine
+  for (const int64_t samples : {9, 50, 67})  // gives two, seven and nine batches
     for (const bool shuffle : {false, true})
       for (const auto last : {LastBatch::Keep, LastBatch::Drop, LastBatch::Pad})
         for (const int64_t workers : {0, 2})
@@ -200,7 +200,7 @@ TEST_CASE("ranks: an epoch continues on other numbers of ranks with exactly the 
       auto with = options(workers, 4);
       with.last_batch = last;
       with.finish = mix_batches({.mixup_alpha = 0.4, .num_classes = 7, .seed = 5});
-      const auto data = [] { return byte_images(57); };  // 15 batches, the last of one sample
+      const auto data = [] { return byte_images(57); };  // 15 batches, of which the last has one sample
       RankLoaders one(data, random_chain(), with, 1);
       one.begin_epoch(3);
       std::vector<Content> seen;
@@ -226,7 +226,7 @@ TEST_CASE("ranks: an epoch continues on other numbers of ranks with exactly the 
         state = ranks.loaders[0].state();
         one.begin_epoch(3);
         for (size_t i = 0; i < seen.size(); ++i) one.loaders[0].next();
-        CHECK(digest(one.loaders[0].state()) == digest(state));  // no number of ranks is in it
+        CHECK(digest(one.loaders[0].state()) == digest(state));  // the state does not depend on the number of ranks
         for (const auto& loader : ranks.loaders) CHECK(digest(loader.state()) == digest(state));
       }
       CHECK((seen == expected));

@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// 0, 1, ... with the place as its state.
+/// A stream that gives 0, 1, ...; its state is the position.
 class Counting : public IterableDataset {
  public:
   explicit Counting(int64_t count) : count_(count) {}

@@ -21,7 +21,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Sample i is the number i; slow ones and a bad one on request.
+/// A data set in which sample i is the number i; some samples are slow or bad on request.
 class NumberSet : public Dataset {
  public:
   explicit NumberSet(int64_t count, int64_t bad = -1) : count_(count), bad_(bad) {}
@@ -137,9 +137,9 @@ TEST_CASE("a state that does not fit is refused and changes nothing") {
   broken.values.erase("seed");
   CHECK(refused(50, options(0), broken) == ErrorKind::Checkpoint);
   loader.begin_epoch(1);
-  Loader other(byte_images(), random_chain(), options(0, 4));  // between epochs another batch size is fine
+  Loader other(byte_images(), random_chain(), options(0, 4));  // another batch size is allowed between epochs
   other.load_state(loader.state());
-  Loader more(byte_images(49), random_chain(), options(0));  // and so is other data
+  Loader more(byte_images(49), random_chain(), options(0));  // and so are other data
   more.load_state(loader.state());
   CHECK(more.epoch() == 1);
 }
@@ -226,7 +226,7 @@ TEST_CASE("a loader may go at any moment, also with errors and full queues") {
     }
     CHECK(batches + errors == round % 5);
     CHECK(errors <= (round % 2 == 0 ? 1 : 0));
-    CHECK(data.use_count() == 1);  // no worker is left that reads it
+    CHECK(data.use_count() == 1);  // no worker reads it any longer
   }
 }
 
@@ -238,7 +238,7 @@ TEST_CASE("the queue is bounded: workers wait for the consumer") {
   Loader loader(data, {}, with);
   data->allow(kAhead * kBatch);
   loader.begin_epoch(0);
-  // Workers that do not wait would read more while this thread waits for the last sample that they may begin.
+  // Workers that did not wait would read more while this thread waits for the last sample that they may begin.
   for (int64_t taken = 1; taken <= 100; ++taken) {
     REQUIRE(happens([&] { return data->all_begun(); }));
     data->allow((kAhead + taken) * kBatch);

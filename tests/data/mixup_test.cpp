@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Four images, number i filled with the value i; labels 0 to 3.
+/// Returns four images, number i filled with the value i; labels 0 to 3.
 Batch four(int64_t index, bool channels_last = false) {
   at::Tensor input = at::zeros({4, 2, 8, 6});
   for (int64_t i = 0; i < 4; ++i) input[i].fill_(static_cast<double>(i));

@@ -20,7 +20,7 @@ using testing::ids_of;
 
 namespace {
 
-// Samples 0 1 2 ... of five tokens each.
+// Returns the samples 0 1 2 ... of five tokens each.
 std::shared_ptr<const Dataset> counting_text(int64_t samples) {
   const at::Tensor all = at::arange(5 * samples + 1);
   return std::make_shared<TensorDataset>(all.narrow(0, 0, 5 * samples).view({samples, 5}),

@@ -30,7 +30,7 @@ std::shared_ptr<MemoryImages> named_images(const RelabelledNames& names) {
   return std::make_shared<MemoryImages>(std::move(pixels), std::move(labels), named_info(names));
 }
 
-// Samples of one kind that the loader does not know: their class names are those given.
+// A data set of a kind that the loader does not know, with the given class names.
 struct NamedSamples : Dataset {
   explicit NamedSamples(RelabelledNames names) : names_(std::move(names)) {}
   int64_t size() const override { return static_cast<int64_t>(names_.size()); }
@@ -51,7 +51,7 @@ TEST_CASE("labels get the numbers that their names have in the other list") {
   CHECK(out.info().num_classes == 3);
   for (const auto& data : {out.train, out.val}) {
     const auto images = std::dynamic_pointer_cast<const ImageDataset>(data);
-    REQUIRE(images != nullptr);  // the loader decodes them
+    REQUIRE(images != nullptr);  // the loader must decode them
     CHECK(images->image(0).label == 2);
     CHECK(images->image(1).label == 0);
     CHECK(images->get(0).fields[1].second.item<int64_t>() == 2);

@@ -77,7 +77,7 @@ TEST_CASE("the micro-batches of N ranks, round by round, are those of one proces
 }
 
 TEST_CASE("a sampler gives each sample once, where one that deals out single samples repeats some") {
-  // torch.utils.data.DistributedSampler gives 4 ranks of 10 samples three each: two of them twice.
+  // torch.utils.data.DistributedSampler gives 4 ranks of 10 samples three each, so two samples occur twice.
   std::vector<int64_t> seen;
   for (int64_t rank = 0; rank < 4; ++rank) {
     DistributedSampler sampler({.size = 10, .shuffle = true, .seed = 1, .rank = rank, .world_size = 4});
@@ -121,7 +121,7 @@ TEST_CASE("weighted draws have the frequencies of their weights, and depend only
     CHECK((i >= 1000 && i < 3000));
     heavy += i < 1500 ? 1 : 0;
   }
-  CHECK(heavy == doctest::Approx(2250).epsilon(0.03));  // 4500 of 6000; the standard deviation is 24
+  CHECK(heavy == doctest::Approx(2250).epsilon(0.03));  // expected: 4500 of 6000; the standard deviation is 24
   CHECK(weighted_draws(7, 0, weights) == draws);
   CHECK(weighted_draws(7, 1, weights) != draws);
   CHECK(weighted_draws(8, 0, weights) != draws);

@@ -41,7 +41,7 @@ TEST_CASE("batches of the shapes that the data set would give, and no file is op
   CHECK(folder.info().num_classes == 7);
   batch = first_batch(folder);
   CHECK((batch.input().sizes() == at::IntArrayRef({2, 3, 224, 224})));
-  CHECK((batch.target().sizes() == at::IntArrayRef({2, 7})));  // mixed: as training has it
+  CHECK((batch.target().sizes() == at::IntArrayRef({2, 7})));  // mixed, as in training
   CHECK(opened("image_folder", {{"root", "/nowhere"}}).info().num_classes == 1000);
 }
 

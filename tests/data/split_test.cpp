@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// 7 samples of class 0, 12 of class 1, 5 of class 2, mixed.
+// Returns 7 labels of class 0, 12 of class 1 and 5 of class 2, mixed.
 std::vector<int64_t> mixed_labels() {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < 12; ++i) {
@@ -31,7 +31,7 @@ std::map<int64_t, int64_t> counts(const std::vector<int64_t>& labels, const std:
   return out;
 }
 
-// Every sample once, each list in ascending order.
+// Checks that every sample occurs once, and that each list is ascending.
 void check_division(const SplitIndices& split, size_t size) {
   CHECK(std::is_sorted(split.train.begin(), split.train.end()));
   CHECK(std::is_sorted(split.val.begin(), split.val.end()));

@@ -140,12 +140,12 @@ TEST_CASE("a file of a pair whose other file was not replaced with it is refused
   pair("abcdefgh", "ijklmnop");
   const auto earlier = read("val.bin");
   CHECK(open({{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", 4}}).val->size() == 1);
-  pair("abcdefghijkl", "mnop");  // the same text, divided in another place
+  pair("abcdefghijkl", "mnop");  // the same text, divided at another place
   put(earlier);
   refused();
   pair("abcdefgh", "ijklmnop");
   CHECK(open({{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", 4}}).val->size() == 1);
-  save_tokens(path("val.bin"), "ijklmnop");  // as earlier versions wrote each of the two
+  save_tokens(path("val.bin"), "ijklmnop");  // each of the two as earlier versions wrote it
   refused();
   save_tokens(path("train.bin"), "abcdefgh");
   CHECK(open({{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", 4}}).val->size() == 1);
@@ -161,7 +161,7 @@ TEST_CASE("invalid files and options are one error each") {
   check_error([&] { TokenFile(folder.write("huge.bin", header(20240520, 1, 2147483647) + ten)); }, ErrorKind::Data, "requires 4294968318");
   check_error([&] { TokenFile(folder.write("negative.bin", header(20240520, 1, -1))); }, ErrorKind::Data, "-1 tokens");
   check_error([&] { TokenFile(folder.write("version.bin", header(20240520, 2, 10) + ten)); }, ErrorKind::Data, "version 2");
-  // headers of other files of this family, and of other formats
+  // Headers of other files of this family, and of other formats.
   for (const int32_t magic : {20240522, 20240326, 20240803, 20251231})
     check_error([&] { TokenFile(folder.write("magic.bin", header(magic, 3, 10) + ten)); }, ErrorKind::Data,
                 "a file with a header (magic " + std::to_string(magic) + ", version 3)");
@@ -169,7 +169,7 @@ TEST_CASE("invalid files and options are one error each") {
               "NumPy file");
   check_error([&] { TokenFile(folder.write("z.bin", std::string("PK\x03\x04\0\0\0\0\x01\0\0\0", 12))); }, ErrorKind::Data, "ZIP archive");
   check_error([&] { TokenFile(folder.write("i.bin", std::string("MMIDIDX\0\0\x01\0\0", 12))); }, ErrorKind::Data, "index of a Megatron");
-  // ids that only resemble a date
+  // Ids that only resemble a date.
   CHECK(TokenFile(folder.write("ids.bin", bytes_of(std::vector<uint16_t>{55449, 308, 50256, 1000, 0, 1}))).size() == 6);
   CHECK(TokenFile(folder.write("day.bin", bytes_of(std::vector<uint32_t>{20241301, 1, 10})), "uint32").size() == 3);
   check_error([&] { TokenFile(train, "int8"); }, ErrorKind::Usage, "allowed: uint16, uint32");
