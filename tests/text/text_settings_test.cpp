@@ -15,7 +15,7 @@ TEST_CASE("settings come from the files of a folder; what is missing is empty") 
   write_file_atomic(dir / "tokenizer_config.json",
                     R"({"bos_token": null, "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": "<p>",
       "chat_template": [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]})");
-  auto settings = read_text_settings(dir / "tokenizer.json");  // a file of the folder, which need not exist
+  auto settings = read_text_settings(dir / "tokenizer.json");  // a file in the folder, which need not exist
   CHECK(settings.end_tokens == std::vector<int64_t>{7});
   CHECK(settings.begin.empty());
   CHECK(settings.end == "</s>");

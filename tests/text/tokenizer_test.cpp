@@ -13,7 +13,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// A tokenizer of single characters, BPE without merges.
+// Returns a tokenizer of single characters: BPE without merges.
 Json simple() {
   return parse_json(R"({"version": "1.0", "truncation": null, "padding": null,
     "added_tokens": [{"id": 5, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
@@ -26,7 +26,7 @@ Json simple() {
 
 using Path = std::vector<std::string>;
 
-// Returns the document with another value at a place; numbers are indices of lists.
+// Returns the document with another value at a place; numbers are indices into lists.
 Json changed(const Json& json, const Path& path, Json value, size_t depth = 0) {
   if (depth == path.size()) return value;
   if (json.is_array()) {
@@ -83,7 +83,7 @@ TEST_CASE("a long word has the tokens of a short one, many times") {
 }
 
 TEST_CASE("a text without words is divided only where no merge crosses") {
-  // "a" and a space are one token here, so the text must not be divided before spaces.
+  // "a" and a space are one token here, so the text must not be split before spaces.
   const auto with_merge = [](const std::string& merge) {
     auto json = changed({"model", "vocab"}, R"({"a": 0, "b": 1, "\u2581": 2, "a\u2581": 3, "\u2581b": 4, "\u2581\u2581": 6})");
     json = changed(json, {"model", "merges"}, Json::array({merge, "\u2581 \u2581", "\u2581 b"}));
@@ -169,7 +169,7 @@ TEST_CASE("a pattern with another meaning in another library is refused") {
   }
   const auto with = [&](const std::string& regex) { return Tokenizer::parse(pattern(regex).dump(), "t.json"); };
   CHECK(with("\\s").encode("a\x20\x62").ids == Ids{0, 2, 1});
-  // Without the end, the pattern tries all divisions of the text.
+  // Without the end, the pattern would try all divisions of the text.
   const auto bomb = with("(a+)+$|(a|b|ab)*c");
   const auto error = error_of([&] { bomb.encode(std::string(60, 'a') + "b"); });
   CHECK(error.kind() == ErrorKind::Data);
@@ -195,7 +195,7 @@ TEST_CASE("a damaged file is an error, whatever it says") {
   CHECK(has(refusal({"added_tokens", "0", "id"}, "4000000000"), "added_tokens[0].id is 4000000000"));
   CHECK(has(refusal({"decoder"}, "[]"), "decoder: an array"));
   CHECK(has(refusal(changed(simple(), {"model", "vocab", std::string(20'000, 'x')}, 7)), "the token 7 has 20000 bytes"));
-  // An empty token is in the vocabulary, and is merged with others without end.
+  // The vocabulary has an empty token, which would be merged with others without end.
   auto empty = changed({"model", "vocab", ""}, "7");
   CHECK(has(refusal(changed(empty, {"model", "merges", "0"}, Json::array({"", "a"}))), "merged with nothing"));
 }

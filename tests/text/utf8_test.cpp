@@ -21,7 +21,7 @@ TEST_CASE("every code point is written and read back") {
 
 TEST_CASE("each maximal part that is not UTF-8 becomes one replacement") {
   const std::string r = "\xEF\xBF\xBD";
-  // The examples of The Unicode Standard 15, tables 3-8 to 3-11.
+  // Examples of The Unicode Standard 15, tables 3-8 to 3-11.
   CHECK(with_replacements("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41") == r + r + r + r + r + r + r + r + "A");
   CHECK(with_replacements("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41") == r + r + r + r + r + r + r + r + "A");
   CHECK(with_replacements("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42") == r + r + r + r + r + "A" + r + r + "B");
