@@ -18,6 +18,7 @@ namespace {
 }  // namespace
 
 std::string normal_form(std::string_view /*text*/, NormalForm /*form*/) { unreachable(); }
+size_t behind_grapheme(std::string_view /*text*/, size_t /*at*/) { unreachable(); }
 void append_lower(std::string& /*out*/, char32_t /*point*/) { unreachable(); }
 bool is_punctuation(char32_t /*c*/) { unreachable(); }
 bool is_mark(char32_t /*c*/) { unreachable(); }

@@ -133,7 +133,7 @@ std::unique_ptr<Normalizer> normalizer_of(const std::string& type, JsonFields& f
   }
   if (type == "Sequence") return read_normalizers(fields);
   refuse_type(fields.where(), type,
-              "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence, Strip, StripAccents");
+              "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Sequence, Strip, StripAccents");
 }
 
 }  // namespace
@@ -142,6 +142,7 @@ std::unique_ptr<Normalizer> read_normalizer(const Json& json, const std::string&
   JsonFields fields(json, where);
   const auto type = fields.text("type");
   if (type == "BertNormalizer") return read_bert_normalizer(json, where);
+  if (type == "Precompiled") return read_precompiled_normalizer(json, where);
   auto out = normalizer_of(type, fields);
   fields.finish();
   return out;

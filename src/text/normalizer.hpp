@@ -17,6 +17,9 @@ class Normalizer {
 /// Error(Data) with the name `where` for a type that is not supported.
 std::unique_ptr<Normalizer> read_normalizer(const Json& json, const std::string& where);
 
+/// SentencePiece's replacements of characters, as the package tokenizers applies them.
+std::unique_ptr<Normalizer> read_precompiled_normalizer(const Json& json, const std::string& where);
+
 /// BERT's cleaning, spaces around Chinese characters, removal of accents and lower case.
 std::unique_ptr<Normalizer> read_bert_normalizer(const Json& json, const std::string& where);
 

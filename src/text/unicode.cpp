@@ -49,6 +49,18 @@ std::string normal_form(std::string_view text, NormalForm form) {
   return out;
 }
 
+size_t behind_grapheme(std::string_view text, size_t at) {
+  size_t end = at;
+  auto before = static_cast<utf8proc_int32_t>(next_point(text, end));
+  utf8proc_int32_t state = 0;
+  for (size_t next = end; next < text.size(); end = next) {
+    const auto point = static_cast<utf8proc_int32_t>(next_point(text, next));
+    if (utf8proc_grapheme_break_stateful(before, point, &state)) return end;
+    before = point;
+  }
+  return end;
+}
+
 void append_lower(std::string& out, char32_t c) {
   if (c == 0x130) {  // the only character whose lower case is several (SpecialCasing.txt)
     out += "i\xCC\x87";

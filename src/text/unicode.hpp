@@ -1,6 +1,7 @@
 // Properties of characters and normal forms, from utf8proc.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -8,11 +9,15 @@ namespace npu_train::detail {
 
 enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
 
-/// Error(Usage) with the name `where` if npu_train was built without the libraries for text (NPU_TRAIN_TEXT).
+/// Error(Device) with the name `where` if npu_train was built without the libraries for text (NPU_TRAIN_TEXT).
 void require_text_libraries(const char* where);
 
 /// Returns valid UTF-8 in a normal form (Unicode Standard Annex 15).
 std::string normal_form(std::string_view text, NormalForm form);
+
+/// Returns the first position after `at`, where a grapheme of valid UTF-8 begins, at which the next one begins (Unicode Standard Annex 29,
+/// extended grapheme clusters).
+size_t behind_grapheme(std::string_view text, size_t at);
 
 /// Appends the lower case of a character, which may be several.
 void append_lower(std::string& out, char32_t point);

@@ -66,7 +66,9 @@ class Tokenizers(ProgramTest):
         (self.dir / 'bytes').write_bytes(b'ab\xff')
         self.assertFails(npu_tool(*tokenize, '--file', self.dir / 'bytes'), 3, 'byte 2 of the text is not UTF-8')
         tokenize = self.simple(normalizer={'type': 'Precompiled', 'precompiled_charsmap': 'AAAA'})
-        self.assertFails(npu_tool(*tokenize, 'a'), 3, "normalizer: the type 'Precompiled' is not supported")
+        self.assertFails(npu_tool(*tokenize, 'a'), 3, 'normalizer.precompiled_charsmap: 3 bytes; allowed: at least 4')
+        tokenize = self.simple(normalizer={'type': 'Nmt'})
+        self.assertFails(npu_tool(*tokenize, 'a'), 3, "normalizer: the type 'Nmt' is not supported")
 
     def test_files_of_tokens(self):
         self.simple()

@@ -142,7 +142,7 @@ TEST_CASE("what is not supported is named, with its place") {
   CHECK(has(refusal({"model", "type"}, "\"Magic\""),
             "model: the type 'Magic' is not supported; allowed: BPE, Unigram, WordLevel, WordPiece"));
   CHECK(has(refusal({"model", "dropout"}, "0.1"), "model.dropout is 0.1"));
-  CHECK(has(refusal({"normalizer"}, R"({"type": "Precompiled", "precompiled_charsmap": ""})"), "normalizer: the type 'Precompiled'"));
+  CHECK(has(refusal({"normalizer"}, R"({"type": "Nmt"})"), "normalizer: the type 'Nmt'"));
   CHECK(has(refusal({"normalizer"}, R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]})"),
             "normalizer.normalizers[1]: the type 'Nmt'"));
   CHECK(has(refusal({"pre_tokenizer"}, R"({"type": "Sequence", "pretokenizers": [{"type": "UnicodeScripts"}]})"),

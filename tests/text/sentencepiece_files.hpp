@@ -1,0 +1,71 @@
+/// Files of SentencePiece, written field by field: its library writes none that are damaged.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace npu_train::testing {
+
+inline std::string little_endian_bytes(uint32_t value) {
+  std::string out;
+  for (int i = 0; i < 4; ++i) out += static_cast<char>(static_cast<unsigned char>(value >> 8 * i & 0xFF));
+  return out;
+}
+
+// ---- precompiled_charsmap ----
+
+inline std::string charsmap_of_units(const std::vector<uint32_t>& units, const std::string& texts) {
+  std::string out = little_endian_bytes(static_cast<uint32_t>(4 * units.size()));
+  for (const auto unit : units) out += little_endian_bytes(unit);
+  return out + texts;
+}
+
+/// The trie of some texts. The children of each beginning of a text are a block of 256 units; the first one is its value.
+inline std::vector<uint32_t> units_of(const std::vector<std::pair<std::string, uint32_t>>& values) {
+  std::map<std::string, uint32_t> blocks{{"", 1}};
+  for (const auto& [text, value] : values)
+    for (size_t size = 1; size <= text.size(); ++size) {
+      const auto next = static_cast<uint32_t>(blocks.size() + 1);
+      blocks.emplace(text.substr(0, size), next);
+    }
+  std::vector<uint32_t> out(256 * (blocks.size() + 1));
+  for (const auto& [text, block] : blocks) {
+    const auto byte = text.empty() ? 0U : static_cast<unsigned char>(text.back());
+    const uint32_t at = text.empty() ? 0U : 256 * blocks.at(text.substr(0, text.size() - 1)) + byte;
+    out[at] = byte | (at ^ 256 * block) << 10;
+  }
+  for (const auto& [text, value] : values) {
+    const auto block = blocks.at(text);
+    out[256 * blocks.at(text.substr(0, text.size() - 1)) + static_cast<unsigned char>(text.back())] |= 1U << 8;
+    out[256 * block] = 1U << 31 | value;
+  }
+  return out;
+}
+
+/// The map that replaces each first text by the second one.
+inline std::string charsmap_of(const std::vector<std::pair<std::string, std::string>>& replacements) {
+  std::string texts;
+  std::vector<std::pair<std::string, uint32_t>> values;
+  for (const auto& [from, to] : replacements) {
+    values.emplace_back(from, static_cast<uint32_t>(texts.size()));
+    texts += to + '\0';
+  }
+  return charsmap_of_units(units_of(values), texts);
+}
+
+inline std::string base64_of(std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t at = 0; at < bytes.size(); at += 3) {
+    uint32_t bits = 0;
+    for (size_t i = 0; i < 3; ++i) bits = bits << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+    for (size_t i = 0; i < 4; ++i) out += at + i <= bytes.size() ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
+  }
+  return out;
+}
+
+}  // namespace npu_train::testing
