@@ -1,4 +1,4 @@
-// Unigram (Kudo, "Subword Regularization", ACL 2018): the tokens of a word whose scores have the largest sum.
+// Unigram of tokenizer.json: the tokens of a word whose scores have the largest sum.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,8 +10,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
-#include "npu_train/text/utf8.hpp"
+#include "text/best_path.hpp"
 #include "text/json_fields.hpp"
 #include "text/token_model.hpp"
 
@@ -61,77 +60,41 @@ class Unigram final : public TokenModel {
       tokens.emplace_back(*vocabulary_.token_of(static_cast<int64_t>(i)), static_cast<int32_t>(i));
     }
     if (fields.find("unk_id") != nullptr)
-      unknown_ = static_cast<int32_t>(fields.integer("unk_id", 0, static_cast<int64_t>(list.size()) - 1));
+      unknown_.id = static_cast<int32_t>(fields.integer("unk_id", 0, static_cast<int64_t>(list.size()) - 1));
     if (fields.flag("byte_fallback", false)) bytes_ = ByteTokens(vocabulary_);
     fields.finish();
-    unknown_score_ = least - kUnknownPenalty;
+    unknown_.score = least - kUnknownPenalty;
     trie_ = TokenTrie(std::move(tokens));
   }
 
   void encode(std::string_view word, std::vector<int32_t>& out) const override {
-    const auto best = best_ends(word);
-    std::vector<Span> spans;
-    for (size_t end = word.size(); end > 0; end = best[end].begin) {
-      const auto& node = best[end];
-      const bool unknown = node.id == unknown_ && unknown_ != kNoToken;
-      // Successive unknown characters are one token.
-      if (unknown && !spans.empty() && spans.back().unknown) {
-        spans.back().begin = node.begin;
+    constexpr auto kNone = std::string_view::npos;
+    size_t unknown = kNone;  // begin of successive unknown characters, which are one token
+    const auto finish = [&](size_t end) {
+      if (unknown != kNone) append_unknown(word.substr(unknown, end - unknown), out);
+      unknown = kNone;
+    };
+    const auto score_of = [&](int32_t id, size_t) { return scores_[static_cast<size_t>(id)]; };
+    best_path<double>(word, trie_, unknown_, score_of, [&](size_t begin, size_t, int32_t id) {
+      if (id == unknown_.id) {
+        unknown = std::min(unknown, begin);
       } else {
-        spans.push_back({node.begin, end, node.id, unknown});
+        finish(begin);
+        out.push_back(id);
       }
-    }
-    for (auto span = spans.rbegin(); span != spans.rend(); ++span)
-      span->unknown ? append_unknown(word.substr(span->begin, span->end - span->begin), out) : out.push_back(span->id);
+    });
+    finish(word.size());
   }
 
  private:
-  struct Span {
-    size_t begin, end;
-    int32_t id;
-    bool unknown;
-  };
-  // The best tokens up to a place.
-  struct Node {
-    double score = 0;
-    size_t begin = 0;  // of the last token
-    int32_t id = kNoToken;
-    bool reached = false;
-  };
-
-  std::vector<Node> best_ends(std::string_view word) const {
-    std::vector<Node> best(word.size() + 1);
-    const auto offer = [&](size_t begin, size_t end, double score, int32_t id) {
-      auto& node = best[end];
-      if (!node.reached || score > node.score) node = {score, begin, id, true};
-    };
-    for (size_t at = 0; at < word.size();) {
-      const double score = best[at].score;
-      const size_t next = behind_point(word, at);
-      bool one_character = false;
-      trie_.each(word, at, [&](size_t end, int32_t id) {
-        offer(at, end, scores_[static_cast<size_t>(id)] + score, id);
-        one_character |= end == next;
-      });
-      if (!one_character) {
-        check(unknown_ != kNoToken, ErrorKind::Data, "tokenizer", "the vocabulary has no token for '",
-              visible_start(word.substr(at, next - at), 4), "', and no unk_id");
-        offer(at, next, unknown_score_ + score, unknown_);
-      }
-      at = next;
-    }
-    return best;
-  }
-
   void append_unknown(std::string_view text, std::vector<int32_t>& out) const {
     const auto id = vocabulary_.id_of(text);
     if (id != kNoToken) return out.push_back(id);
-    if (!bytes_.append(text, out)) out.push_back(unknown_);
+    if (!bytes_.append(text, out)) out.push_back(unknown_.id);
   }
 
   std::vector<double> scores_;
-  double unknown_score_ = 0;
-  int32_t unknown_ = kNoToken;
+  UnknownToken unknown_;
   ByteTokens bytes_;
   TokenTrie trie_;
 };
