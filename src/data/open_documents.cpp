@@ -101,7 +101,8 @@ const ConfigTable<DocumentsOptions>& DocumentsOptions::config_table() {
                  "longer documents; error: the run ends; truncate: the first tokens, then end_token; split: several samples",
                  one_of({"error", "truncate", "split"}))
           .field("tokenizer", &T::tokenizer,
-                 "tokenizer.json of Hugging Face, or its folder, for the texts of .jsonl files; empty: each byte is a token")
+                 "tokenizer.json or tokenizer.model of Hugging Face, or its folder, for the texts of .jsonl files; empty: each byte is a "
+                 "token")
           .field("begin_token", &T::begin_token,
                  "comes before the tokens of each sample, unless a list of tokens begins with it; -1: nothing", between(-1, 1 << 24))
           .field("end_token", &T::end_token,

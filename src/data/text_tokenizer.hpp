@@ -1,4 +1,4 @@
-// A tokenizer of Hugging Face and the files next to it, for data sets of texts.
+// A tokenizer of Hugging Face or SentencePiece and the files next to it, for data sets of texts.
 #pragma once
 
 #include <cstdint>

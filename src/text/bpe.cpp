@@ -58,9 +58,6 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-// What SentencePiece writes for a space. Its words contain whole texts.
-constexpr std::string_view kSpaceSign = "\xE2\x96\x81";
-
 class Bpe final : public TokenModel {
  public:
   Bpe(const Json& json, const std::string& where) : merges_(json.at("merges", where).items(where + ".merges").size()) {

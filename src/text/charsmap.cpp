@@ -1,5 +1,7 @@
 #include "text/charsmap.hpp"
 
+#include <algorithm>
+
 #include "npu_train/core/error.hpp"
 #include "npu_train/text/utf8.hpp"
 
@@ -44,12 +46,14 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& where) {
   }
 }
 
-// Calls `found(bytes, value)` for each text of the trie with which `text` begins, from the shortest one, until it returns false.
+// Calls `found(bytes, value)` for each text of the trie with which `text` begins, from the shortest one, until it returns false. In a trie
+// with cycles a search has no other end than that of the text.
 template <class Found>
 void Charsmap::each(std::string_view text, Found&& found) const {
   if (units_.empty()) return;
+  const size_t size = std::min(text.size(), kLongest);
   uint32_t node = offset_of(units_[0]);
-  for (size_t i = 0; i < text.size() && text[i] != 0; ++i) {
+  for (size_t i = 0; i < size && text[i] != 0; ++i) {
     const uint32_t byte = static_cast<unsigned char>(text[i]);
     node ^= byte;
     if (node >= units_.size() || label_of(units_[node]) != byte) return;

@@ -23,6 +23,8 @@ class Charsmap {
   /// `where`, also for a trie with values that are not replacements: no text can lead out of what was read.
   Charsmap(std::string_view bytes, const std::string& where);
 
+  static constexpr size_t kLongest = 1024;  ///< bytes of a text of the trie; longer ones are not found
+
   /// Returns the shortest, and the longest, text of the trie with which `text` begins.
   Match shortest(std::string_view text) const;
   Match longest(std::string_view text) const;

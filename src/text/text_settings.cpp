@@ -5,9 +5,10 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
+#include "text/settings_file.hpp"
 
 namespace npu_train {
-namespace {
+namespace detail {
 
 std::optional<Json> read_settings_file(const std::filesystem::path& path) {
   std::error_code error;
@@ -15,21 +16,26 @@ std::optional<Json> read_settings_file(const std::filesystem::path& path) {
   return load_json(path);
 }
 
-const Json* given(const Json& object, const char* key) {
+const Json* given_setting(const Json& object, const char* key) {
   const auto* found = object.find(key);
   return found == nullptr || found->is_null() ? nullptr : found;
 }
 
-// A token is its text, or an object with it.
 std::string special_token(const Json& config, const char* key, const std::string& where) {
-  const auto* token = given(config, key);
+  const auto* token = given_setting(config, key);
   if (token == nullptr) return "";
   return token->is_object() ? token->at("content", where + ": " + key).text(where + ": " + key) : token->text(where + ": " + key);
 }
 
+}  // namespace detail
+
+namespace {
+
+using detail::given_setting;
+
 // A template is a text, or one of several with a name.
 std::string chat_template_of(const Json& config, const std::string& where) {
-  const auto* found = given(config, "chat_template");
+  const auto* found = given_setting(config, "chat_template");
   if (found == nullptr) return "";
   if (!found->is_array()) return found->text(where + ": chat_template");
   for (const auto& each : found->items(where))
@@ -38,7 +44,7 @@ std::string chat_template_of(const Json& config, const std::string& where) {
 }
 
 std::vector<int64_t> ids_of_setting(const Json& config, const std::string& where) {
-  const auto* found = given(config, "eos_token_id");
+  const auto* found = given_setting(config, "eos_token_id");
   if (found == nullptr) return {};
   if (!found->is_array()) return {found->integer(where + ": eos_token_id")};
   std::vector<int64_t> out;
@@ -54,14 +60,14 @@ TextSettings read_text_settings(const std::filesystem::path& folder) {
   TextSettings out;
   const auto file = [&](const char* name) { return place / name; };
   for (const char* name : {"generation_config.json", "config.json"}) {
-    const auto config = read_settings_file(file(name));
+    const auto config = detail::read_settings_file(file(name));
     if (config && out.end_tokens.empty()) out.end_tokens = ids_of_setting(*config, file(name).string());
   }
-  if (const auto config = read_settings_file(file("tokenizer_config.json"))) {
+  if (const auto config = detail::read_settings_file(file("tokenizer_config.json"))) {
     const auto where = file("tokenizer_config.json").string();
-    out.begin = special_token(*config, "bos_token", where);
-    out.end = special_token(*config, "eos_token", where);
-    out.padding = special_token(*config, "pad_token", where);
+    out.begin = detail::special_token(*config, "bos_token", where);
+    out.end = detail::special_token(*config, "eos_token", where);
+    out.padding = detail::special_token(*config, "pad_token", where);
     out.chat_template = chat_template_of(*config, where);
     out.file = where;
   }

@@ -12,6 +12,9 @@
 
 namespace npu_train::detail {
 
+/// What SentencePiece writes for a space. Its words contain whole texts.
+inline constexpr std::string_view kSpaceSign = "\xE2\x96\x81";
+
 class TokenModel {
  public:
   virtual ~TokenModel() = default;

@@ -8,14 +8,10 @@
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/text/utf8.hpp"
-#include "text/added_tokens.hpp"
-#include "text/decoder.hpp"
 #include "text/json_fields.hpp"
 #include "text/known_words.hpp"
-#include "text/normalizer.hpp"
-#include "text/post_processor.hpp"
-#include "text/pre_tokenizer.hpp"
-#include "text/token_model.hpp"
+#include "text/sentencepiece.hpp"
+#include "text/tokenizer_parts.hpp"
 #include "text/unicode.hpp"
 
 namespace npu_train {
@@ -27,16 +23,19 @@ using detail::JsonFields;
 constexpr const char* kFile = "tokenizer.json";
 constexpr JsonLimits kLimits{.depth = 64, .values = 20'000'000, .max_bytes = uint64_t{256} << 20};
 
+// Mistral's files have endings such as .model.v3.
+bool is_sentencepiece(const std::filesystem::path& file) { return file.filename().string().find(".model") != std::string::npos; }
+
 }  // namespace
 
-struct Tokenizer::Impl {
-  std::unique_ptr<detail::Normalizer> normalizer;       // may be nullptr
-  std::unique_ptr<detail::PreTokenizer> pre_tokenizer;  // may be nullptr
-  std::unique_ptr<detail::TokenModel> model;
-  AddedTokens added;
+struct Tokenizer::Impl : detail::TokenizerParts {
+  explicit Impl(detail::TokenizerParts parts) : TokenizerParts(std::move(parts)) {
+    for (const auto& token : added.tokens())
+      if (token.special) special.insert(token.content);
+    if (around.single.empty()) around = {{{{}, false, 0}}, {{{}, false, 0}, {{}, true, 1}}};
+  }
+
   std::unordered_set<std::string> special;  // as they are decoded
-  detail::TokenTemplate around;
-  std::unique_ptr<detail::TokenDecoder> decoder;  // may be nullptr
 
   // Appends the ids of a text without added tokens.
   void append(std::string_view text, bool first, detail::KnownWords& words, std::vector<int32_t>& out) const {
@@ -88,10 +87,19 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
+std::optional<std::filesystem::path> tokenizer_file(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const char* name : {kFile, "tokenizer.model", "spiece.model"})
+    if (std::filesystem::is_regular_file(folder / name, error)) return folder / name;
+  return std::nullopt;
+}
+
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   std::error_code error;
-  const auto file = std::filesystem::is_directory(path, error) ? path / kFile : path;
-  return parse(read_file(file, kLimits.max_bytes), file.string());
+  const auto file = std::filesystem::is_directory(path, error) ? tokenizer_file(path).value_or(path / kFile) : path;
+  if (!is_sentencepiece(file)) return parse(read_file(file, kLimits.max_bytes), file.string());
+  detail::require_text_libraries("tokenizer");
+  return Tokenizer(std::make_unique<Impl>(detail::read_sentencepiece(file, kLimits.max_bytes)));
 }
 
 Tokenizer Tokenizer::parse(std::string_view json, const std::string& source) {
@@ -104,20 +112,17 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& source) {
   // Lengths are a matter of the caller, as they are for transformers.
   fields.unused("truncation");
   fields.unused("padding");
-  auto out = std::make_unique<Impl>();
-  if (const auto* part = fields.find("normalizer")) out->normalizer = detail::read_normalizer(*part, place("normalizer"));
-  if (const auto* part = fields.find("pre_tokenizer")) out->pre_tokenizer = detail::read_pre_tokenizer(*part, place("pre_tokenizer"));
-  out->model = detail::read_token_model(fields.at("model"), place("model"));
+  detail::TokenizerParts out;
+  if (const auto* part = fields.find("normalizer")) out.normalizer = detail::read_normalizer(*part, place("normalizer"));
+  if (const auto* part = fields.find("pre_tokenizer")) out.pre_tokenizer = detail::read_pre_tokenizer(*part, place("pre_tokenizer"));
+  out.model = detail::read_token_model(fields.at("model"), place("model"));
   if (const auto* list = fields.find("added_tokens"))
-    out->added = AddedTokens(*list, out->model->vocabulary(), out->normalizer.get(), place("added_tokens"));
-  for (const auto& token : out->added.tokens())
-    if (token.special) out->special.insert(token.content);
+    out.added = AddedTokens(*list, out.model->vocabulary(), out.normalizer.get(), place("added_tokens"));
   if (const auto* part = fields.find("post_processor"))
-    out->around = detail::read_post_processor(*part, place("post_processor"), out->model->vocabulary(), out->added);
-  if (const auto* part = fields.find("decoder")) out->decoder = detail::read_decoder(*part, place("decoder"));
+    out.around = detail::read_post_processor(*part, place("post_processor"), out.model->vocabulary(), out.added);
+  if (const auto* part = fields.find("decoder")) out.decoder = detail::read_decoder(*part, place("decoder"));
   fields.finish();
-  if (out->around.single.empty()) out->around = {{{{}, false, 0}}, {{{}, false, 0}, {{}, true, 1}}};
-  return Tokenizer(std::move(out));
+  return Tokenizer(std::make_unique<Impl>(std::move(out)));
 }
 
 TokenIds Tokenizer::encode(std::string_view text, bool special_tokens) const {
@@ -180,7 +185,9 @@ std::string TextStream::next(int64_t id) {
   auto out = behind_returned();
   // A character that is not complete is U+FFFD until it is.
   if (out.empty() || out.ends_with("\xEF\xBF\xBD")) return "";
-  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(returned_));
+  // Tokens without a text of their own, such as a space at the beginning, do not tell that others precede: those before them stay.
+  std::vector<int64_t> last(ids_.begin() + static_cast<std::ptrdiff_t>(returned_), ids_.end());
+  decode_(last).empty() ? ids_.resize(returned_) : ids_.swap(last);
   returned_ = ids_.size();
   return out;
 }

@@ -1,6 +1,7 @@
 /// Files of SentencePiece, written field by field: its library writes none that are damaged.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -67,5 +68,29 @@ inline std::string base64_of(std::string_view bytes) {
   }
   return out;
 }
+
+// ---- tokenizer.model ----
+
+inline std::string varint(uint64_t value) {
+  std::string out;
+  for (; value > 127; value >>= 7) out += static_cast<char>(static_cast<unsigned char>((value & 127) | 128));
+  return out + static_cast<char>(value);
+}
+
+inline std::string text_field_of(uint64_t number, const std::string& text) { return varint(number << 3 | 2) + varint(text.size()) + text; }
+inline std::string number_field_of(uint64_t number, uint64_t value) { return varint(number << 3) + varint(value); }
+inline std::string float_field_of(uint64_t number, float value) {
+  return varint(number << 3 | 5) + little_endian_bytes(std::bit_cast<uint32_t>(value));
+}
+
+enum PieceKind : uint64_t { kNormalPiece = 1, kUnknownPiece, kControlPiece, kUserPiece, kUnusedPiece, kBytePiece };
+
+inline std::string piece_of(const std::string& text, float score, PieceKind kind = kNormalPiece) {
+  return text_field_of(1, text_field_of(1, text) + float_field_of(2, score) + number_field_of(3, kind));
+}
+
+enum ModelKind : uint64_t { kUnigramModel = 1, kBpeModel };
+
+inline std::string trainer_of(ModelKind kind, const std::string& more = "") { return text_field_of(2, number_field_of(3, kind) + more); }
 
 }  // namespace npu_train::testing

@@ -24,7 +24,8 @@ namespace detail {
 class TextTokenizer;
 }
 
-/// Returns a tokenizer of Hugging Face for DocumentRules::texts. Errors: those of Tokenizer::load() and read_text_settings().
+/// Returns a tokenizer of Hugging Face or SentencePiece for DocumentRules::texts. Errors: those of Tokenizer::load() and
+/// read_text_settings().
 std::shared_ptr<const detail::TextTokenizer> tokenizer_of_texts(const std::string& path);
 
 /// How documents become samples.

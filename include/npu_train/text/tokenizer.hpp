@@ -1,12 +1,12 @@
-/// Texts as token ids, and back: the tokenizers of Hugging Face (tokenizer.json).
+/// Texts as token ids, and back: the tokenizers of Hugging Face (tokenizer.json) and of SentencePiece (tokenizer.model).
 ///
 ///   const auto tokenizer = npu_train::Tokenizer::load("llama-3");        // a folder with tokenizer.json, or the file
 ///   const auto ids = tokenizer.encode("The old dog").ids;
 ///   std::cout << tokenizer.decode(ids);
 ///
 /// Supported are BPE, WordPiece, WordLevel and Unigram with the normalizers, pre-tokenizers, post-processors and decoders of GPT-2, Llama,
-/// Qwen2, BERT, RoBERTa and their relatives; docs/language.md lists them. Ids and texts are those of the Python package tokenizers. What a
-/// file has and this class does not support is an error, with the place in the file.
+/// Qwen2, BERT, RoBERTa and their relatives; docs/language.md lists them. Ids and texts are those of the Python packages tokenizers and
+/// sentencepiece. What a file has and this class does not support is an error, with the place in the file.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,17 @@ struct TokenIds {
   std::vector<int64_t> types;  ///< for each id, the text to which it belongs: 0 or 1 ("token_type_ids")
 };
 
+/// Returns the file of the tokenizer in a folder: `tokenizer.json`, or else `tokenizer.model` or `spiece.model`; nullopt if there is none.
+std::optional<std::filesystem::path> tokenizer_file(const std::filesystem::path& folder);
+
 /// Const functions may be called from several threads.
 class Tokenizer {
  public:
-  /// Reads a file, or `tokenizer.json` of a folder. Error(Data) with the place for a file that is missing, larger than 256 MiB, damaged, or
-  /// has something that is not supported; Error(Usage) if npu_train was built without NPU_TRAIN_TEXT.
+  /// Reads a file, or tokenizer_file() of a folder. A file with ".model" in its name is one of SentencePiece; the tokenizer_config.json,
+  /// added_tokens.json and config.json next to it say which tokens surround a text. Error(Data) with the place for a file that is missing,
+  /// larger than 256 MiB, damaged, or has something that is not supported; Error(Device) if npu_train was built without NPU_TRAIN_TEXT.
   static Tokenizer load(const std::filesystem::path& path);
-  /// Reads the content of such a file; `source` is its name in errors.
+  /// Reads the content of a tokenizer.json; `source` is its name in errors.
   static Tokenizer parse(std::string_view json, const std::string& source);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -79,7 +83,7 @@ class TextStream {
   std::string behind_returned() const;
 
   Decode decode_;
-  std::vector<int64_t> ids_;  // the last ones: some whose text was returned, then those whose text was not
+  std::vector<int64_t> ids_;  // the last ones: some whose text was returned and is not empty, then those whose text was not
   size_t returned_ = 0;       // number of the first kind
 };
 

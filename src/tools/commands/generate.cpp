@@ -202,7 +202,8 @@ void add_generate(CLI::App& app, Command& run) {
   sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
   sub->add_option("--precision", args->precision, "of weights and arithmetic: 32-true, bf16-true")
       ->check(CLI::IsMember({"32-true", "bf16-true"}));
-  sub->add_option("--tokenizer", args->tokenizer, "tokenizer.json of Hugging Face, or its folder (the one next to the weights)");
+  sub->add_option("--tokenizer", args->tokenizer,
+                  "tokenizer.json or tokenizer.model of Hugging Face, or its folder (the one next to the weights)");
   sub->add_option("--prompt", args->prompt, "start of the text");
   sub->add_option("--prompts", args->prompts, "file with a prompt in each line");
   sub->add_option("--messages", args->messages,

@@ -24,7 +24,7 @@ std::string tokenizer_next_to(const std::string& weights) {
   if (weights.empty()) return "";
   const std::filesystem::path path = weights;
   const auto folder = std::filesystem::is_directory(path, error) ? path : path.parent_path();
-  return std::filesystem::is_regular_file(folder / "tokenizer.json", error) ? folder.string() : "";
+  return tokenizer_file(folder) ? folder.string() : "";
 }
 
 TextCodec bytes_codec() {

@@ -232,7 +232,8 @@ void add_tokenize(CLI::App& app, Command& run) {
   sub->add_option("texts", args->texts,
                   "with --to: text files, each of which becomes a document; otherwise one text, whose tokens are printed");
   sub->add_option("--to", args->to, "folder for train.bin and val.bin, in the format of llm.c");
-  sub->add_option("--tokenizer", args->tokenizer, "tokenizer.json of Hugging Face, or its folder; without it, each byte is a token");
+  sub->add_option("--tokenizer", args->tokenizer,
+                  "tokenizer.json or tokenizer.model of Hugging Face, or its folder; without it, each byte is a token");
   sub->add_option("--val-fraction", args->val_fraction, "share of the tokens, at the end, for val.bin (0.1)");
   sub->add_option("--file", args->file, "print the tokens of this file; of a .jsonl file, those of the \"text\" of each line");
   sub->add_option("--messages", args->messages, "print the tokens of a chat: JSON file with its messages, or with a list of chats");

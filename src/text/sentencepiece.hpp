@@ -1,0 +1,64 @@
+// Models of SentencePiece (Kudo and Richardson, "SentencePiece", EMNLP 2018): a file with pieces and their scores, and how a text becomes
+// ids. The reference is the package sentencepiece.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/pre_tokenizer.hpp"
+#include "text/token_model.hpp"
+#include "text/tokenizer_parts.hpp"
+
+namespace npu_train::detail {
+
+/// A piece; its number is its id.
+struct SentencePiece {
+  enum class Type { Normal = 1, Unknown = 2, Control = 3, UserDefined = 4, Unused = 5, Byte = 6 };
+  std::string_view text;
+  float score = 0;
+  Type type = Type::Normal;
+};
+
+/// The parts of a file that decide about ids.
+struct SentencePieceFile {
+  std::vector<SentencePiece> pieces;
+  int32_t unknown = 0;         ///< its id
+  bool bpe = false;            ///< or else Unigram
+  bool byte_fallback = false;  ///< a character without a piece becomes bytes
+  bool space_at_end = false;   ///< the space of dummy_prefix is behind the text
+  bool dummy_prefix = true;    ///< a text gets a space
+  bool remove_spaces = true;   ///< those at the ends of a text, and all but one between words
+  bool escape_spaces = true;   ///< a space becomes kSpaceSign
+  std::string_view charsmap;   ///< what is replaced in a text; may be empty
+};
+
+/// Returns the byte of "<0x41>"; -1 for another text.
+int byte_of_piece(std::string_view text);
+
+/// Reads a file's content, which must outlive the result. Error(Data) with the name `where` if it is damaged, or has something that is not
+/// supported.
+SentencePieceFile read_sentencepiece_file(std::string_view bytes, const std::string& where);
+
+/// Which parts of a text between special tokens get the space of dummy_prefix.
+enum class DummyPrefix {
+  EachPart,   ///< as SentencePiece does
+  FirstPart,  ///< as transformers does with `legacy: false`; other parts keep one space of those with which they begin
+  None,
+};
+
+/// The normalisation of a text, as a pre-tokenizer that passes on one word. Error(Data) with the name `where` for a damaged charsmap.
+std::unique_ptr<PreTokenizer> sentencepiece_text(const SentencePieceFile& file, DummyPrefix prefix, const std::string& where);
+/// The opposite: texts of pieces as a text. Special tokens are not among the pieces, or stay as they are.
+std::unique_ptr<TokenDecoder> sentencepiece_decoder(const SentencePieceFile& file, DummyPrefix prefix);
+
+/// The model of the file. Error(Data) with the name `where` for pieces with the same text.
+std::unique_ptr<TokenModel> sentencepiece_model(const SentencePieceFile& file, const std::string& where);
+
+/// Reads a file and the tokenizer_config.json, added_tokens.json and config.json next to it. Error(Data) with the place.
+TokenizerParts read_sentencepiece(const std::filesystem::path& file, uint64_t max_bytes);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/text/utf8.hpp"
+#include "text/best_path.hpp"
+#include "text/sentencepiece.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+// What both models share: the vocabulary, and what becomes of characters without a piece.
+class PieceModel : public TokenModel {
+ protected:
+  PieceModel(const SentencePieceFile& file, const std::string& where) : unknown_(file.unknown) {
+    types_.reserve(file.pieces.size());
+    for (const auto& piece : file.pieces) {
+      vocabulary_.add(std::string(piece.text), static_cast<int64_t>(types_.size()), where);
+      types_.push_back(piece.type);
+      longest_ = std::max(longest_, piece.text.size());
+    }
+    if (file.byte_fallback) bytes_ = ByteTokens(vocabulary_);
+  }
+
+  // Returns the text of a piece, which lives as long as the model.
+  std::string_view text_of_piece(size_t id) const { return *vocabulary_.token_of(static_cast<int64_t>(id)); }
+  bool is_user_defined(size_t id) const { return types_[id] == SentencePiece::Type::UserDefined; }
+  // Whether a text may become this piece.
+  bool is_usable(size_t id) const { return types_[id] == SentencePiece::Type::Normal || is_user_defined(id); }
+  int32_t usable_id(std::string_view text) const {
+    const auto id = text.size() <= longest_ ? vocabulary_.id_of(text) : kNoToken;
+    return id != kNoToken && is_usable(static_cast<size_t>(id)) ? id : kNoToken;
+  }
+
+  // Successive unknown texts are one piece, unless they become bytes. `unknown`: the last piece was one.
+  void append_unknown(std::string_view text, bool& unknown, std::vector<int32_t>& out) const {
+    if (!bytes_.append(text, out) && !unknown) out.push_back(unknown_);
+    unknown = true;
+  }
+
+  int32_t unknown_;
+  std::vector<SentencePiece::Type> types_;  // by id
+
+ private:
+  size_t longest_ = 0;  // bytes of a piece
+  ByteTokens bytes_;
+};
+
+// Neighbours that together are a piece are joined, those with the largest score first; of equal ones, the left one.
+class PieceBpe final : public PieceModel {
+ public:
+  PieceBpe(const SentencePieceFile& file, const std::string& where) : PieceModel(file, where) {
+    std::vector<std::pair<std::string_view, int32_t>> symbols;
+    for (size_t id = 0; id < file.pieces.size(); ++id) {
+      scores_.push_back(file.pieces[id].score);
+      const auto text = text_of_piece(id);
+      if (is_user_defined(id)) symbols.emplace_back(text, 0);
+      if (is_usable(id)) divides_ = divides_ && !has_inner_space(text);
+    }
+    divides_ = divides_ && usable_id(kSpaceSign) != kNoToken;
+    if (!symbols.empty()) symbols_ = TokenTrie(std::move(symbols));
+  }
+
+  std::string_view divider() const override { return divides_ ? kSpaceSign : std::string_view(); }
+
+  void encode(std::string_view word, std::vector<int32_t>& out) const override {
+    auto parts = characters(word);
+    join(word, parts);
+    bool unknown = false;
+    for (const auto& part : parts) {
+      if (part.size == 0) continue;
+      const auto text = word.substr(part.begin, part.size);
+      const auto id = usable_id(text);
+      if (id == kNoToken) {
+        append_unknown(text, unknown, out);
+      } else {
+        out.push_back(id);
+        unknown = false;
+      }
+    }
+  }
+
+ private:
+  struct Part {
+    size_t begin, size;     // 0 bytes: joined with the one before it
+    size_t before, behind;  // indices of neighbours
+    bool whole;             // a symbol of the user, which is not joined
+  };
+  struct Pair {
+    float score;
+    size_t left, right, size;
+    bool operator<(const Pair& other) const { return score != other.score ? score < other.score : left > other.left; }
+  };
+
+  // Whether another character precedes a space.
+  static bool has_inner_space(std::string_view text) {
+    while (text.starts_with(kSpaceSign)) text.remove_prefix(kSpaceSign.size());
+    return text.find(kSpaceSign) != std::string_view::npos;
+  }
+
+  std::vector<Part> characters(std::string_view word) const {
+    std::vector<Part> out;
+    for (size_t at = 0; at < word.size();) {
+      const auto symbol = symbols_.longest(word, at);
+      const bool whole = symbol.second != kNoToken;
+      const size_t end = whole ? symbol.first : behind_point(word, at);
+      out.push_back({at, end - at, out.size() - 1, out.size() + 1, whole});  // the first one has no index before it
+      at = end;
+    }
+    return out;
+  }
+
+  void join(std::string_view word, std::vector<Part>& parts) const {
+    std::priority_queue<Pair> queue;
+    const auto offer = [&](size_t left, size_t right) {
+      if (left >= parts.size() || right >= parts.size() || parts[left].whole || parts[right].whole) return;
+      const size_t size = parts[left].size + parts[right].size;
+      const auto id = usable_id(word.substr(parts[left].begin, size));
+      if (id != kNoToken) queue.push({scores_[static_cast<size_t>(id)], left, right, size});
+    };
+    for (size_t i = 1; i < parts.size(); ++i) offer(i - 1, i);
+    while (!queue.empty()) {
+      const auto pair = queue.top();
+      queue.pop();
+      auto &left = parts[pair.left], &right = parts[pair.right];
+      // The parts may have changed since.
+      if (left.size == 0 || right.size == 0 || left.size + right.size != pair.size) continue;
+      left.size = pair.size;
+      left.behind = right.behind;
+      if (right.behind < parts.size()) parts[right.behind].before = pair.left;
+      right.size = 0;
+      offer(left.before, pair.left);
+      offer(pair.left, left.behind);
+    }
+  }
+
+  std::vector<float> scores_;  // by id
+  TokenTrie symbols_;          // of the user
+  bool divides_ = true;        // no piece has another character before a space
+};
+
+class PieceUnigram final : public PieceModel {
+ public:
+  PieceUnigram(const SentencePieceFile& file, const std::string& where) : PieceModel(file, where) {
+    float least = std::numeric_limits<float>::max();
+    float most = std::numeric_limits<float>::min();  // the library begins with the smallest number above 0, too
+    std::vector<std::pair<std::string_view, int32_t>> pieces;
+    for (size_t id = 0; id < file.pieces.size(); ++id) {
+      const auto& piece = file.pieces[id];
+      scores_.push_back(piece.score);
+      if (is_usable(id)) pieces.emplace_back(text_of_piece(id), static_cast<int32_t>(id));
+      if (piece.type != SentencePiece::Type::Normal) continue;
+      least = std::min(least, piece.score);
+      most = std::max(most, piece.score);
+    }
+    constexpr float kUnknownPenalty = 10;
+    best_ = most;
+    unknown_token_ = {unknown_, least - kUnknownPenalty};
+    if (!pieces.empty()) trie_ = TokenTrie(std::move(pieces));
+  }
+
+  // Sums are floats, as in the library: in a long text their rounding decides between divisions that are nearly equally good.
+  void encode(std::string_view word, std::vector<int32_t>& out) const override {
+    bool unknown = false;
+    const auto score_of = [&](int32_t id, size_t bytes) {
+      const auto index = static_cast<size_t>(id);
+      return is_user_defined(index) ? static_cast<float>(bytes) * best_ - 0.1F : scores_[index];
+    };
+    best_path<float>(word, trie_, unknown_token_, score_of, [&](size_t begin, size_t end, int32_t id) {
+      if (id == unknown_) {
+        append_unknown(word.substr(begin, end - begin), unknown, out);
+      } else {
+        out.push_back(id);
+        unknown = false;
+      }
+    });
+  }
+
+ private:
+  std::vector<float> scores_;  // by id
+  float best_ = 0;             // the largest score
+  UnknownToken unknown_token_;
+  TokenTrie trie_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenModel> sentencepiece_model(const SentencePieceFile& file, const std::string& where) {
+  if (file.bpe) return std::make_unique<PieceBpe>(file, where);
+  return std::make_unique<PieceUnigram>(file, where);
+}
+
+}  // namespace npu_train::detail

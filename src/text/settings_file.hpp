@@ -1,0 +1,22 @@
+// Files of settings next to a tokenizer.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "npu_train/io/json.hpp"
+
+namespace npu_train::detail {
+
+/// Returns nullopt if there is no such file.
+std::optional<Json> read_settings_file(const std::filesystem::path& path);
+
+/// Returns nullptr for a missing member and for null.
+const Json* given_setting(const Json& object, const char* key);
+
+/// Returns the text of a token such as "bos_token", which is a text or an object with "content"; "" if there is none. Error(Data) with the
+/// name `where`.
+std::string special_token(const Json& config, const char* key, const std::string& where);
+
+}  // namespace npu_train::detail

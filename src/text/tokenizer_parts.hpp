@@ -1,0 +1,24 @@
+// What a tokenizer consists of, whatever file it comes from.
+#pragma once
+
+#include <memory>
+
+#include "text/added_tokens.hpp"
+#include "text/decoder.hpp"
+#include "text/normalizer.hpp"
+#include "text/post_processor.hpp"
+#include "text/pre_tokenizer.hpp"
+#include "text/token_model.hpp"
+
+namespace npu_train::detail {
+
+struct TokenizerParts {
+  std::unique_ptr<Normalizer> normalizer;       ///< may be nullptr
+  std::unique_ptr<PreTokenizer> pre_tokenizer;  ///< may be nullptr
+  std::unique_ptr<TokenModel> model;
+  AddedTokens added;
+  TokenTemplate around;                   ///< empty: nothing
+  std::unique_ptr<TokenDecoder> decoder;  ///< may be nullptr
+};
+
+}  // namespace npu_train::detail
