@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
+import sentencepiece_model
 from model_runs import rows
 from peers import MODELS_PYTHON, Peer
 from programs import BIN, ProgramTest, main, npu_tool, run_dir, train_app
@@ -77,6 +78,21 @@ class HubText(ProgramTest):
         self.assertEqual(tokens('--seed', '3'), tokens('--seed', '3'))
         self.assertNotEqual(tokens('--seed', '3'), tokens('--seed', '4'))
         self.assertEqual(tokens('--top-k', '1', '--seed', '5'), tokens('--temperature', '0'))
+
+    def test_a_folder_with_a_model_of_sentencepiece(self):
+        folder = self.dir / 'llama'
+        folder.mkdir()
+        for path in (self.folder / 'llama_endless').iterdir():
+            if not path.name.startswith(('tokenizer', 'special_tokens_map', 'chat_template')): (folder / path.name).symlink_to(path)
+        (folder / 'tokenizer.model').write_bytes(sentencepiece_model.small('abcdefghijklmnopqrstuvwxyz'))
+        (folder / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': 'LlamaTokenizer'}))
+        generate = lambda *words: json.loads(self.assertDone(npu_tool('generate', '--model', folder, '--device', 'cpu', '--temperature', '0', '--max-new-tokens', '24', *words, '--json')))
+        ids = json.loads(self.assertDone(npu_tool('tokenize', '--tokenizer', folder, 'a dog', '--json')))['ids']
+        self.assertEqual(ids[0], 1)
+        said = generate('--prompt', 'a dog')
+        self.assertEqual(said['tokens'], generate('--tokens', ','.join(map(str, ids)))['tokens'])
+        decoded = npu_tool('tokenize', '--tokenizer', folder, '--decode', ','.join(map(str, said['tokens'])), '--no-special-tokens', '--json')
+        self.assertEqual(said['text'], json.loads(self.assertDone(decoded))['text'])
 
     def test_bf16(self):
         """The first token, whose logit is far from the others, is that of 32-true."""

@@ -173,9 +173,12 @@ def agreed(points):
         if same and (unicodedata.normalize('NFD', c) != c or (not accents.normalize_str(c)) == (of == 'Mn')): yield point
 
 
-def odd_texts(count, source):
+def drawn_points(source):
     assigned = [p for p in range(0x110000) if unicodedata.category(chr(p)) not in ('Cn', 'Cs')]
-    points = [*agreed(sorted({*source.sample(assigned, 20000), *(p for first, last in SCRIPTS for p in range(first, last + 1))}))]
+    return sorted({*source.sample(assigned, 20000), *(p for first, last in SCRIPTS for p in range(first, last + 1))})
+
+
+def odd_texts(count, source, points):
     letters, marks = ([p for p in points if unicodedata.category(chr(p))[0] == kind] for kind in 'LM')
     draw = lambda of, least, most: ''.join(chr(source.choice(of)) for _ in range(source.randint(least, most)))
     pieces = (lambda: draw(points, 1, 5), lambda: draw(letters, 1, 1) + draw(marks, 1, 3), lambda: draw(SPACES, 1, 4), lambda: draw(CONTROLS, 1, 2),
@@ -189,7 +192,7 @@ def odd_texts(count, source):
 
 def main(folder, count, seed):
     source = random.Random(seed)
-    texts = [*odd_texts(count, source), *(x + 3 * y for x in string.ascii_lowercase for y in string.ascii_lowercase if x != y)]
+    texts = [*odd_texts(count, source, [*agreed(drawn_points(source))]), *(x + 3 * y for x in string.ascii_lowercase for y in string.ascii_lowercase if x != y)]
     (folder / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
     names = []
     for name, tokenizer in tokenizers(training_texts(source)):
