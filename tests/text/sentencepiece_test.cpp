@@ -109,6 +109,14 @@ TEST_CASE("unigram takes the best sum; symbols of the user are nearly always par
   CHECK(ids_of(model, "a\u2603\u2603a") == PieceIds{3, 4, 0, 4});
 }
 
+TEST_CASE("sums of scores are floats") {
+  const auto model = kSpecialPieces + piece_of("\u2581", 0) + piece_of("a", -1) + piece_of("b", -1) + piece_of("ab", -2.03F) +
+                     piece_of("x", -1e6F) + trainer_of(kUnigramModel);
+  CHECK(ids_of(model, "ab") == PieceIds{3, 4, 5});
+  // At a million, floats are 1/16 apart: the sums are equal, and the longer piece is offered first.
+  CHECK(ids_of(model, "xab") == PieceIds{3, 7, 6});
+}
+
 TEST_CASE("a character without a piece becomes bytes, and a stream returns it when it is complete") {
   std::string bytes;
   const std::string digits = "0123456789ABCDEF";
