@@ -1,6 +1,5 @@
 #include "text/added_tokens.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -111,7 +110,7 @@ void AddedTokens::divide(std::string_view whole, bool normalized, const std::fun
     const size_t match = at;
     at = end;
     if (!apart) continue;
-    const size_t first = found.lstrip ? std::max(begin, end_of_words(whole.substr(0, match))) : match;
+    const size_t first = found.lstrip && match > begin ? begin + end_of_words(whole.substr(begin, match - begin)) : match;
     const size_t last = found.rstrip ? end + begin_of_words(whole.substr(end)) : end;
     if (first > begin) text(whole.substr(begin, first - begin), begin == 0);
     token(found.id);
