@@ -33,7 +33,7 @@ DatasetPair open_cifar(CifarKind kind, const CifarOptions& options, const Transf
   return pair;
 }
 
-/// Returns "8 of the images in subfolders, 11 files skipped (8 .txt, 3 .webp)", summed over both folders.
+/// Returns "8 of the images in subfolders, 11 files skipped (8 .txt, 3 .gif)", summed over both folders.
 std::string left_out_of(const ImageFolder& train, const ImageFolder* val) {
   auto skipped = train.skipped();
   if (val != nullptr)
@@ -188,18 +188,16 @@ void add_builtin_datasets(DatasetRegistry& registry) {
                                [](const Cifar10Options& o, const TransformRegistry& t) { return open_cifar(CifarKind::Cifar10, o, t); });
   registry.add<Cifar100Options>("cifar100", "CIFAR-100: 50,000 + 10,000 images of 32 x 32, 100 classes",
                                 [](const Cifar100Options& o, const TransformRegistry& t) { return open_cifar(CifarKind::Cifar100, o, t); });
-  registry.add<ImageFolderOptions>("image_folder",
-                                   "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)", open_folder);
-  registry.add<ImageListOptions>("image_list", "JPEG and PNG files that a .csv or .jsonl lists, with a class, several classes, or numbers",
-                                 open_list);
+  registry.add<ImageFolderOptions>("image_folder", "images in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)",
+                                   open_folder);
+  registry.add<ImageListOptions>("image_list", "images that a .csv or .jsonl lists, with a class, several classes, or numbers", open_list);
   registry.add<GeneratedOptions>("generated", "ten classes of coloured shapes, 32 x 32, drawn from a seed; needs no files", open_generated);
   registry.add<TokensOptions>("tokens", "text as token ids, in the files of llm.c and nanoGPT", detail::open_tokens);
   registry.add<DocumentsOptions>("documents", "texts of different lengths, with or without labels: files of tokens, or .jsonl",
                                  detail::open_documents);
-  registry.add<ImageTextOptions>("image_text", "images with captions: JPEG and PNG files in ROOT, and pairs of image and text in a .jsonl",
+  registry.add<ImageTextOptions>("image_text", "images with captions: files in ROOT, and pairs of image and text in a .jsonl",
                                  detail::open_image_text);
-  registry.add<ImageQuestionsOptions>("image_questions",
-                                      "images with questions and answers: JPEG and PNG files in ROOT, and a .jsonl that names them",
+  registry.add<ImageQuestionsOptions>("image_questions", "images with questions and answers: files in ROOT, and a .jsonl that names them",
                                       detail::open_image_questions);
   registry.add<GeneratedQuestionsOptions>("generated_questions",
                                           "coloured shapes of 32 x 32 with questions and answers, drawn from a seed; needs no files",

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <memory>
 
+#include "data/bmp.hpp"
 #include "data/jpeg.hpp"
+#include "data/webp.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -52,7 +54,7 @@ Image decode_png(const std::vector<uint8_t>& file, const std::string& where) {
 }
 
 [[noreturn]] void unknown_format(const std::vector<uint8_t>& file, const std::string& where) {
-  throw Error(ErrorKind::Data, "image", where + ": " + (file.empty() ? "the file is empty" : "neither JPEG nor PNG"),
+  throw Error(ErrorKind::Data, "image", where + ": " + (file.empty() ? "the file is empty" : "none of JPEG, PNG, WebP and BMP"),
               "replace or remove the file");
 }
 
@@ -60,6 +62,8 @@ Image decode_png(const std::vector<uint8_t>& file, const std::string& where) {
 
 ImageHeader read_header(const std::vector<uint8_t>& file, const std::string& where) {
   if (detail::is_jpeg(file)) return detail::jpeg_header(file, where);
+  if (detail::is_webp(file)) return detail::webp_header(file, where);
+  if (detail::is_bmp(file)) return detail::bmp_header(file, where);
   if (!is_png(file)) unknown_format(file, where);
   spng_ihdr header{};
   const PngContext context = open_png(file, where, header);
@@ -67,10 +71,10 @@ ImageHeader read_header(const std::vector<uint8_t>& file, const std::string& whe
 }
 
 Image decode_image(const std::vector<uint8_t>& file, const std::string& where) {
-  if (!detail::is_jpeg(file)) {
-    if (!is_png(file)) unknown_format(file, where);
-    return decode_png(file, where);
-  }
+  if (is_png(file)) return decode_png(file, where);
+  if (detail::is_webp(file)) return detail::decode_webp(file, where);
+  if (detail::is_bmp(file)) return detail::decode_bmp(file, where);
+  if (!detail::is_jpeg(file)) unknown_format(file, where);
   const auto header = detail::jpeg_header(file, where);
   return detail::decode_jpeg(file, where, {0, 0, header.height, header.width}, 1).image;
 }

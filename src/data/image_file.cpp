@@ -13,7 +13,7 @@ constexpr uint64_t kMaxImageFile = uint64_t{512} << 20;
 
 bool is_image_name(const std::filesystem::path& path) {
   const std::string extension = to_lower(path.extension().string());
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp" || extension == ".bmp";
 }
 
 std::vector<uint8_t> read_image_file(const std::filesystem::path& path, const char* from) {
@@ -42,8 +42,8 @@ std::filesystem::path training_folder(const std::filesystem::path& root) {
 
 std::filesystem::path path_of_listed_image(const std::filesystem::path& root, const std::string& name, const std::string& where,
                                            const char* from) {
-  check(is_image_name(name), ErrorKind::Data, from, where, ": the image is '", name,
-        "'; allowed: the path of a .jpg, .jpeg or .png file in data.root");
+  check(is_image_name(name), ErrorKind::Data, from, where, ": the image is '", name, "'; allowed: the path of a ", kImageExtensions,
+        " file in data.root");
   try {
     return safe_join(root, name);
   } catch (const Error&) {

@@ -8,7 +8,10 @@
 
 namespace npu_train::detail {
 
-// True for the extensions .jpg, .jpeg and .png in any case.
+// The extensions of images, for messages.
+inline constexpr const char* kImageExtensions = ".jpg, .jpeg, .png, .webp or .bmp";
+
+// True for these extensions in any case.
 bool is_image_name(const std::filesystem::path& path);
 
 // Returns the folder of the classes for training: ROOT/train, or ROOT itself if it has none of the folders train, val, valid, validation

@@ -52,8 +52,8 @@ ImageFolder::ImageFolder(const std::string& dir, const std::vector<std::string>&
     else
       skip("outside a class folder");
   }
-  check(!folders.empty(), ErrorKind::Data, "ImageFolder", dir,
-        ": contains no class folders; hint: each class is a folder with .jpg, .jpeg or .png files");
+  check(!folders.empty(), ErrorKind::Data, "ImageFolder", dir, ": contains no class folders; hint: each class is a folder with ",
+        detail::kImageExtensions, " files");
   info_.name = "image_folder";
   info_.class_names = class_names.empty() ? folders : class_names;
   info_.num_classes = static_cast<int64_t>(info_.class_names.size());
@@ -88,7 +88,7 @@ void ImageFolder::add_class(const std::string& folder, int32_t label) {
     }
   }
   if (error) throw failed();
-  check(!names.empty(), ErrorKind::Data, "ImageFolder", top.string(), ": contains no .jpg, .jpeg or .png files",
+  check(!names.empty(), ErrorKind::Data, "ImageFolder", top.string(), ": contains no ", detail::kImageExtensions, " files",
         others.empty() ? "" : ", but " + count_of(others), "; hint: ", others.empty() ? "" : "convert them, or ",
         "fill or remove the folder");
   std::sort(names.begin(), names.end());
@@ -124,7 +124,7 @@ std::vector<std::string> image_files(const std::vector<std::string>& paths) {
       }
     }
     check(!error, ErrorKind::Data, "images", path, ": ", error.message());
-    check(!inside.empty(), ErrorKind::Data, "images", path, ": contains no .jpg, .jpeg or .png files");
+    check(!inside.empty(), ErrorKind::Data, "images", path, ": contains no ", detail::kImageExtensions, " files");
     std::sort(inside.begin(), inside.end());
     out.insert(out.end(), inside.begin(), inside.end());
   }

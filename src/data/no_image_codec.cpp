@@ -1,4 +1,4 @@
-// Replaces image_codec.cpp in a library without images, which needs neither libjpeg nor libspng.
+// Replaces image_codec.cpp in a library without images, which needs none of libjpeg, libspng and libwebp.
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/image_codec.hpp"
 

@@ -178,19 +178,19 @@ class BadInput(ProgramTest):
         code, said = check()
         self.assertEqual((code, said['summary']), (0, '16 + 8 images, 2 classes, 24 of the images are in subfolders'))
         self.assertEqual(said['classes'], [{'class': 'cat', 'train': 8, 'val': 4}, {'class': 'dog', 'train': 8, 'val': 4}])
-        (root / 'train' / 'cat' / 'a.webp').write_bytes(b'x')
+        (root / 'train' / 'cat' / 'a.gif').write_bytes(b'x')
         for path in bad: path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
         code, said = check()
         self.assertEqual((code, [b['place'] for b in said['bad']]), (7, [str(p) for p in bad]))
         text = npu_tool('data', 'check', config, data)[1]
-        for words in ('2 of 24 samples cannot be read', str(bad[0]), str(bad[1]), 'data.on_bad_sample=skip', '1 file skipped (1 .webp)'):
+        for words in ('2 of 24 samples cannot be read', str(bad[0]), str(bad[1]), 'data.on_bad_sample=skip', '1 file skipped (1 .gif)'):
             self.assertIn(words, text)
 
         train = [config, data, f'output.dir={self.dir}/out', 'model.num_classes=2', 'model.image_size=32', 'trainer.max_epochs=2']
         self.assertFails(train_app(*train, 'trainer.num_sanity_val_steps=0'), DATA, '3.jpg')
         code, out, log = train_app(*train, 'data.on_bad_sample=skip')
         self.assertEqual(code, 0, log)
-        self.assertIn('data: 16 + 8 images, 2 classes, 24 of the images are in subfolders, 1 file skipped (1 .webp)', log)
+        self.assertIn('data: 16 + 8 images, 2 classes, 24 of the images are in subfolders, 1 file skipped (1 .gif)', log)
         self.assertIn('1 of 16 samples could not be read and were omitted from epoch 1', log)
         self.assertIn('1 of 8 samples could not be read', log)
         self.assertIn('omitted: ', log)

@@ -1,5 +1,5 @@
 """The pixels that validation and `npu_tool predict` give a network, against the evaluation transforms of torchvision and timm, on JPEG files that a
-reduced decoding would change. Skipped without the packages. The Python that has them is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev),
+reduced decoding would change, and on PNG, WebP and BMP files of every kind. Skipped without the packages. The Python that has them is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev),
 or this one."""
 import json
 import pathlib

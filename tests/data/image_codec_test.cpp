@@ -14,19 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Returns an image so smooth that JPEG changes it only by a few steps.
-Image soft(int64_t h, int64_t w, int64_t channels = 3) {
-  Image out = Image::allocate(h, w, channels);
-  for (int64_t c = 0; c < channels; ++c) {
-    for (int64_t y = 0; y < h; ++y) {
-      for (int64_t x = 0; x < w; ++x)
-        out.mutable_plane(c)[y * w + x] = static_cast<uint8_t>(30 + (x + 2 * y * (c + 1)) * 190 / (w + 6 * h));
-    }
-  }
-  return out;
-}
-
-/// Returns a progressive JPEG of 64 x 64 pixels whose header states another size.
+/// A progressive JPEG of 64 x 64 pixels whose header says otherwise.
 std::vector<uint8_t> claiming(int height, int width) {
   const std::vector<uint8_t> marker = {0xff, 0xc2};
   auto out = to_jpeg(soft(64, 64), {90, 1, true, false});

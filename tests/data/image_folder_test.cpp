@@ -81,7 +81,7 @@ TEST_CASE("a file that has gone or is empty is an error with its name") {
 TEST_CASE("what is not read is counted by what it is") {
   const TempDir dir;
   for (const char* name : {"ant/a.png", "ant/b.png", "ant/deep/er/c.png", "bee/d.png"}) add(dir.path(), name, to_png(rough(4, 5)));
-  for (const char* name : {"ant/e.webp", "ant/deep/f.WEBP", "bee/g.gif", "bee/notes.txt", "bee/README", "stray.png", "ant/.DS_Store"})
+  for (const char* name : {"ant/e.tif", "ant/deep/f.TIF", "bee/g.gif", "bee/notes.txt", "bee/README", "stray.png", "ant/.DS_Store"})
     add(dir.path(), name, {'x'});
   const TempDir other;
   add(other.path(), "h.png", to_png(rough(4, 5)));
@@ -91,14 +91,14 @@ TEST_CASE("what is not read is counted by what it is") {
   CHECK(data.in_subfolders() == 1);
   CHECK(data.skipped() ==
         std::map<std::string, int64_t>{
-            {".gif", 1}, {".txt", 1}, {".webp", 2}, {"in a linked folder", 1}, {"outside a class folder", 1}, {"without extension", 1}});
+            {".gif", 1}, {".tif", 2}, {".txt", 1}, {"in a linked folder", 1}, {"outside a class folder", 1}, {"without extension", 1}});
 }
 
 TEST_CASE("a class of other formats is an error that names them") {
   const TempDir dir;
-  add(dir.path(), "ant/a.webp", {'x'});
-  add(dir.path(), "ant/b.webp", {'x'});
+  add(dir.path(), "ant/a.tif", {'x'});
+  add(dir.path(), "ant/b.tif", {'x'});
   const auto e = error_of([&] { ImageFolder(dir.path().string()); });
   CHECK(e.kind() == ErrorKind::Data);
-  CHECK_MESSAGE(has(e.what(), "but 2 .webp; hint: convert them"), e.what());
+  CHECK_MESSAGE(has(e.what(), "but 2 .tif; hint: convert them"), e.what());
 }

@@ -137,7 +137,7 @@ TEST_CASE("bad lines are one error each, or are counted") {
   album.fails("{\"text\": \"a\"}", ErrorKind::Data, "train.jsonl, line 1");
   album.fails("{\"image\": 3, \"text\": \"a\"}", ErrorKind::Data, "line 1: image");
   album.fails("{\"image\": \"a.png\"}", ErrorKind::Data, "line 1: the line has no text");
-  album.fails("{\"image\": \"train.jsonl\", \"text\": \"a\"}", ErrorKind::Data, "a .jpg, .jpeg or .png file");
+  album.fails("{\"image\": \"train.jsonl\", \"text\": \"a\"}", ErrorKind::Data, "a .jpg, .jpeg, .png, .webp or .bmp file");
   album.fails("{\"image\": \"no.png\", \"text\": \"a\"}", ErrorKind::Data, "line 1: there is no file");
   album.fails("{\"image\": \"a.png\", \"text\": \"\"}", ErrorKind::Data, "line 1: the text is empty");
   album.fails("{\"image\": \"a.png\", \"text\": \"abcdef\"}", ErrorKind::Data, "7 tokens; allowed: at most 4", {{"context", 4}});

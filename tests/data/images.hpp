@@ -10,6 +10,7 @@
 
 #include <jpeglib.h>
 #include <spng.h>
+#include <webp/encode.h>
 
 #include "npu_train/data/image.hpp"
 
@@ -38,7 +39,19 @@ inline Image ramp(int64_t h, int64_t w) {
   return out;
 }
 
-/// Returns all values, plane by plane.
+/// Value 30 + 190 (x + 2 y (c + 1)) / (w + 6 h): smooth enough that JPEG keeps it within a few steps.
+inline Image soft(int64_t h, int64_t w, int64_t channels = 3) {
+  Image out = Image::allocate(h, w, channels);
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t y = 0; y < h; ++y) {
+      for (int64_t x = 0; x < w; ++x)
+        out.mutable_plane(c)[y * w + x] = static_cast<uint8_t>(30 + (x + 2 * y * (c + 1)) * 190 / (w + 6 * h));
+    }
+  }
+  return out;
+}
+
+/// All values, plane by plane.
 inline std::vector<int> values(const Image& image) {
   std::vector<int> out;
   for (int64_t c = 0; c < image.channels(); ++c) {
@@ -129,6 +142,29 @@ inline std::vector<uint8_t> to_png(const Image& image, int bits = 8) {
   std::vector<uint8_t> out(bytes, bytes + size);
   std::free(bytes);
   spng_ctx_free(context);
+  return out;
+}
+
+/// A WebP file of three channels, or of four (RGBA).
+inline std::vector<uint8_t> to_webp(const Image& image, bool lossless = true) {
+  std::vector<uint8_t> pixels;
+  for (int64_t y = 0; y < image.height(); ++y) {
+    for (int64_t x = 0; x < image.width(); ++x) {
+      for (int64_t c = 0; c < image.channels(); ++c) pixels.push_back(image.at(c, y, x));
+    }
+  }
+  const auto width = static_cast<int>(image.width()), height = static_cast<int>(image.height());
+  const auto row = width * static_cast<int>(image.channels());
+  uint8_t* bytes = nullptr;
+  size_t size = 0;
+  if (lossless)
+    size = image.channels() == 4 ? WebPEncodeLosslessRGBA(pixels.data(), width, height, row, &bytes)
+                                 : WebPEncodeLosslessRGB(pixels.data(), width, height, row, &bytes);
+  else
+    size = image.channels() == 4 ? WebPEncodeRGBA(pixels.data(), width, height, row, 90, &bytes)
+                                 : WebPEncodeRGB(pixels.data(), width, height, row, 90, &bytes);
+  std::vector<uint8_t> out(bytes, bytes + size);
+  WebPFree(bytes);
   return out;
 }
 

@@ -22,11 +22,11 @@ struct DatasetPair {
   DataOptions options;
   /// Opens the test data; empty if there are none.
   std::function<std::shared_ptr<const Dataset>()> open_test{};
-  std::string left_out{};  ///< skipped entries: "11 files skipped (8 .txt, 3 .webp)"; "" if none
+  std::string left_out{};  ///< skipped entries: "11 files skipped (8 .txt, 3 .gif)"; "" if none
 
   /// Returns the description of the training data.
   DatasetInfo info() const;
-  /// Returns one line: "120 + 30 images, 3 classes, 11 files skipped (8 .txt, 3 .webp)".
+  /// Returns one line: "120 + 30 images, 3 classes, 11 files skipped (8 .txt, 3 .gif)".
   std::string summary() const;
 };
 

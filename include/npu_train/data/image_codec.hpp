@@ -1,4 +1,4 @@
-/// Decoding of JPEG and PNG files. Hostile input causes an Error(Data), never a crash or unbounded memory.
+/// Decoding of JPEG, PNG, WebP and BMP files. Hostile input causes an Error(Data), never a crash or unbounded memory.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace npu_train {
 
 /// The header of a file.
 struct ImageHeader {
-  enum class Format { Jpeg, Png } format;
+  enum class Format { Jpeg, Png, Webp, Bmp } format;
   int64_t height = 0, width = 0;
 };
 
@@ -27,11 +27,11 @@ struct DecodedBox {
   double y0 = 0, x0 = 0, y1 = 0, x1 = 0;
 };
 
-/// Reads the header. Error(Data) if the file is neither JPEG nor PNG, is damaged, or claims more than Image::kMaxPixels.
+/// Reads the header. Error(Data) if the file is of another format, is damaged, or claims more than Image::kMaxPixels.
 ImageHeader read_header(const std::vector<uint8_t>& file, const std::string& where);
 
-/// Decodes the complete image to packed RGB. Grayscale, palette, CMYK, 16 bits and transparency are converted (alpha is dropped).
-/// Error(Data) for a damaged or truncated file.
+/// Decodes the complete image to packed RGB; of an animation, its first frame. Grayscale, palette, CMYK, 16 bits and transparency are
+/// converted (alpha is dropped). Error(Data) for a damaged or truncated file.
 Image decode_image(const std::vector<uint8_t>& file, const std::string& where);
 
 /// Decodes the part needed to resize `box` to about `height` x `width`: only that region of a JPEG, at 1/2, 1/4 or 1/8 if that still has at

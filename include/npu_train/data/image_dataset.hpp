@@ -11,11 +11,11 @@
 
 namespace npu_train {
 
-/// A labelled image before the transforms: pixels, or the bytes of a JPEG or PNG file, which is decoded when the required part and size are
-/// known.
+/// A labelled image before the transforms: pixels, or the bytes of an image file (image_codec.hpp), which is decoded when the required part
+/// and size are known.
 struct LabelledImage {
   Image pixels;                  ///< empty if `encoded` is used
-  std::vector<uint8_t> encoded;  ///< a complete JPEG or PNG file
+  std::vector<uint8_t> encoded;  ///< a complete image file
   int64_t label = 0;
   std::vector<float> targets{};  ///< ImageDataset::targets() numbers in place of the label
 };

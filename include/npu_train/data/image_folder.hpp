@@ -12,8 +12,8 @@
 
 namespace npu_train {
 
-/// Files of .jpg, .jpeg and .png (any case) at any depth below DIR/<class>/ (links to folders are not followed); classes and files in
-/// sorted order, so that labels are the same everywhere.
+/// Files of .jpg, .jpeg, .png, .webp and .bmp (any case) at any depth below DIR/<class>/ (links to folders are not followed); classes and
+/// files in sorted order, so that labels are the same everywhere.
 class ImageFolder final : public ImageDataset {
  public:
   /// Error(Data) if `dir` is not a folder or has no class folders, or if a class has no images. With `class_names`, labels are indices into
@@ -29,7 +29,7 @@ class ImageFolder final : public ImageDataset {
 
   /// Number of images in subfolders of class folders, at any depth; they belong to the class.
   int64_t in_subfolders() const { return in_subfolders_; }
-  /// Files and folders below `dir` that are not read, by kind: {".webp", 3}, {"outside a class folder", 1}, {"in a linked folder", 1}.
+  /// Files and folders below `dir` that are not read, by kind: {".gif", 3}, {"outside a class folder", 1}, {"in a linked folder", 1}.
   /// Hidden ones are not counted.
   const std::map<std::string, int64_t>& skipped() const { return skipped_; }
 
@@ -48,8 +48,8 @@ class ImageFolder final : public ImageDataset {
   DatasetInfo info_;
 };
 
-/// Returns `paths` with each folder replaced by its .jpg, .jpeg and .png files at any depth, sorted, without hidden ones. Error(Data) for a
-/// folder without such files, or one that cannot be read.
+/// Returns `paths` with each folder replaced by its image files (see ImageFolder) at any depth, sorted, without hidden ones. Error(Data)
+/// for a folder without such files, or one that cannot be read.
 std::vector<std::string> image_files(const std::vector<std::string>& paths);
 
 struct ImageFolderOptions : DataOptions, SplitOptions {

@@ -17,7 +17,7 @@ namespace npu_train {
 
 /// The columns of a .csv, or the keys of a .jsonl. One of `label`, `labels` and `values` is given.
 struct ImageListColumns {
-  std::string image = "image";        ///< path of a .jpg, .jpeg or .png file, relative to the root
+  std::string image = "image";        ///< path of an image file (see ImageFolder), relative to the root
   std::string label{};                ///< one class, by name
   std::string labels{};               ///< any number of classes: names joined by `separator`, or a list in a .jsonl
   std::vector<std::string> values{};  ///< numbers: one column for each

@@ -43,7 +43,7 @@ class CaptionedImages : public ImageDataset {
   virtual int64_t longest() const = 0;  ///< tokens of the longest possible text
 };
 
-/// Pairs from a file with one JSON object per line, {"image": "a.jpg", "text": "..."}: the path of an image (.jpg, .jpeg, .png) in `root`,
+/// Pairs from a file with one JSON object per line, {"image": "a.jpg", "text": "..."}: the path of an image file in `root`,
 /// and a text, or "tokens" instead, as in LabelledTexts. An image may have several lines. With `questions` a line is {"image": "a.jpg",
 /// "question": "...", "answer": "..."}; either may be a list of ids. The text is then begin_token, image_tokens times image_token,
 /// question, separator, answer, end_token. Only the answer may be truncated.

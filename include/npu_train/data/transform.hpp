@@ -34,7 +34,7 @@ class Transform {
  public:
   virtual ~Transform() = default;
   virtual Image apply(Image image, Philox& rng) const = 0;
-  /// Like apply(), for a JPEG or PNG file: a transform that needs only a part of it, or a smaller size, decodes less.
+  /// Like apply(), for an image file: a transform that needs only a part of it, or a smaller size, decodes less.
   virtual Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const;
   /// Returns the output size for the input size `in`.
   virtual ImageSize output_size(ImageSize in) const { return in; }

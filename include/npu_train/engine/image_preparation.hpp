@@ -29,7 +29,7 @@ class ImagePreparation {
   static const std::vector<double>& imagenet_mean();
   static const std::vector<double>& imagenet_std();
 
-  /// Returns a JPEG or PNG file as float32 [3, height, width], normalised. Error(Data) if it cannot be read.
+  /// Returns an image file as float32 [3, height, width], normalised. Error(Data) if it cannot be read.
   at::Tensor read(const std::string& path) const;
   /// Returns the image without normalisation: uint8 [height, width, 3], RGB. Error(Data) if it cannot be read.
   at::Tensor read_bytes(const std::string& path) const;

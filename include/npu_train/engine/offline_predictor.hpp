@@ -31,9 +31,9 @@ class OfflinePredictor {
   /// Error(Data) as in images_of().
   OfflinePredictor(OfflineModel model, ImagePreparation preparation);
 
-  /// Returns fp32 logits [images, classes] for JPEG or PNG files. Runs the images in the largest compiled batches that they fill, and pads
-  /// the rest. Error(Data) if a file cannot be read, or if the preparation produces another size than the model's input. With `bad`, calls
-  /// it with the image's number instead; the logits of that image are then NaN.
+  /// Returns fp32 logits [images, classes] of image files. Images are computed in the largest compiled batches that they fill; the
+  /// rest is padded. Error(Data) if a file cannot be read, or the preparation produces another size than the model's input. With `bad`,
+  /// calls it with the image's number instead; the logits are then NaN.
   using OnBadImage = std::function<void(size_t image, const Error& error)>;
   at::Tensor logits(const std::vector<std::string>& paths, const OnBadImage& bad = {});
 

@@ -57,7 +57,7 @@ class Predictor {
 
   /// Returns fp32 logits [N, classes] on the host for a prepared input [N, C, H, W].
   at::Tensor operator()(const at::Tensor& input) const;
-  /// Returns a JPEG or PNG file as the model's input [C, H, W]. An image that already has the crop's size is not resized. Error(Data) if it
+  /// Returns an image file as the model's input [C, H, W]. An image that already has the crop's size is not resized. Error(Data) if it
   /// cannot be read.
   at::Tensor read_image(const std::string& path) const { return preparation_.read(path); }
   /// Returns the `top` most probable classes of an image.

@@ -210,7 +210,7 @@ void add_generate(CLI::App& app, Command& run) {
                   "JSON file with the messages of a chat, for the chat template of the tokenizer: "
                   "[{\"role\": \"user\", \"content\": \"...\"}]");
   sub->add_option("--tokens", args->tokens, "start of the text as token numbers, separated by commas");
-  sub->add_option("--image", args->image, "JPEG or PNG file that the text is about, for internvl; --prompt is then the question");
+  sub->add_option("--image", args->image, "image file that the text is about, for internvl; --prompt is then the question");
   sub->add_option("--max-new-tokens", o.max_new_tokens, "number of tokens to add (100)")->check(zero_or_more());
   sub->add_option("--stop", args->stops, "end the text before this text; may be given several times")->allow_extra_args(false);
   sub->add_option("--temperature", o.sampling.temperature, "the logits are divided by it (1); 0: always the most probable token")

@@ -182,7 +182,7 @@ void add_predict(CLI::App& app, Command& run) {
                   "write the logits of all images to this .npy file; those of an image that cannot be read are NaN");
   sub->add_option("--to", args->to, "write a row for each image to this .csv or .jsonl file; that of an unreadable image has the reason");
   sub->add_option("--list", args->list, "a file with the path of an image or folder a line; - for standard input");
-  sub->add_option("images", args->images, "JPEG or PNG files, folders of them, and model.KEY=VALUE");
+  sub->add_option("images", args->images, "image files, folders of them, and model.KEY=VALUE");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return predict(*args, parts); }; });
 }
