@@ -60,10 +60,12 @@ class WindowSource {
   std::optional<int64_t> windows_between_validations() const;
   std::vector<Batch> take(int64_t& position, double& data_wait);
   std::optional<Batch> next_batch(int64_t begin, int64_t end);
+  void report_unequal_parts() const;
 
   Context run_;
   OverfitBatches overfit_;
-  std::optional<Batch> held_;  // a batch of a later window, read early because the loader omits batches without a readable sample
+  int64_t taken_ = 0;          // batches of this rank since the epoch began or was resumed
+  std::optional<Batch> held_;  // a batch of a later window: the loader omits batches without a readable sample
 };
 
 }  // namespace npu_train::detail
