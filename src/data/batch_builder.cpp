@@ -82,17 +82,20 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
   return options;
 }
 
-BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info)
+BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, bool image_stream, Pipeline pipeline, const LoaderOptions& options,
+                           DatasetInfo info)
     : dataset_(std::move(dataset)),
       images_(dynamic_cast<const ImageDataset*>(dataset_.get())),
       captions_(dynamic_cast<const CaptionedImages*>(dataset_.get())),
       sequences_(dynamic_cast<const SequenceDataset*>(dataset_.get())),
+      decodes_(images_ != nullptr || image_stream),
+      targets_(images_ != nullptr ? images_->targets() : 0),
       pipeline_(std::move(pipeline)),
       options_(options),
       info_(std::move(info)) {
-  check(images_ != nullptr || !options_.augment_on_device, ErrorKind::Usage, "data.augment_on", "device: the data set '", info_.name,
+  check(decodes_ || !options_.augment_on_device, ErrorKind::Usage, "data.augment_on", "device: the data set '", info_.name,
         "' provides tensors, not images of bytes; hint: data.augment_on=host, or derive it from ImageDataset");
-  if (images_ == nullptr) return;
+  if (!decodes_) return;
   check(info_.shape.size() == 3, ErrorKind::Usage, "Loader", "the data set '", info_.name,
         "' provides images but no shape (channels, height, width)");
   channels_ = info_.shape[0];
@@ -113,13 +116,12 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipe
 void BatchBuilder::open(Job& job) const {
   const auto real = static_cast<int64_t>(job.ids.size());
   const int64_t rows = options_.last_batch == LastBatch::Pad ? options_.batch_size : real;
-  if (images_ == nullptr) {
+  if (!decodes_) {
     job.samples.resize(real);
     return;
   }
-  const auto targets = images_->targets();
-  at::Tensor target = targets > 0 ? at::empty({rows, targets}, at::kFloat) : at::empty({rows}, at::kLong);
-  if (targets > 0)
+  at::Tensor target = targets_ > 0 ? at::empty({rows, targets_}, at::kFloat) : at::empty({rows}, at::kLong);
+  if (targets_ > 0)
     job.targets = target.mutable_data_ptr<float>();
   else
     job.labels = target.mutable_data_ptr<int64_t>();
@@ -148,7 +150,7 @@ void BatchBuilder::fill(Job& job, int64_t begin, int64_t end, uint64_t seed) con
     try {
       make_sample(job, i, seed);
     } catch (...) {
-      const auto error = error_of_sample(job.ids[i], where(job.ids[i]));
+      const auto error = error_of_sample(job.ids[i], where(job, i));
       // Only Error(Data) is skipped: any other exception may be a fault of the program.
       if (!options_.skip_bad_samples || translate_current_exception("Loader").kind() != ErrorKind::Data) throw error;
       job.bad[i] = error.what();
@@ -156,11 +158,16 @@ void BatchBuilder::fill(Job& job, int64_t begin, int64_t end, uint64_t seed) con
   }
 }
 
+std::string BatchBuilder::where(const Job& job, int64_t position) const {
+  if (dataset_ != nullptr) return dataset_->where(job.ids[position]);
+  return job.images.empty() ? std::string() : job.images[position].where;
+}
+
 void BatchBuilder::make_sample(Job& job, int64_t position, uint64_t seed) const {
   const int64_t index = job.ids[position];
   Philox rng = sample_rng(seed, job.epoch, index);
-  if (images_ != nullptr) {
-    const LabelledImage image = images_->image(index);
+  if (decodes_) {
+    const LabelledImage image = images_ != nullptr ? images_->image(index) : job.images[position].read();
     write(job, position, image, rng);
     write_target(job, position, image);
     return;
@@ -174,14 +181,13 @@ void BatchBuilder::write_target(Job& job, int64_t position, const LabelledImage&
     job.labels[position] = image.label;
     return;
   }
-  const auto count = images_->targets();
-  check(static_cast<int64_t>(image.targets.size()) == count, ErrorKind::Data, "Loader", "the image has ", image.targets.size(),
-        " targets and its data set says ", count);
-  std::copy(image.targets.begin(), image.targets.end(), job.targets + position * count);
+  check(static_cast<int64_t>(image.targets.size()) == targets_, ErrorKind::Data, "Loader", "the image has ", image.targets.size(),
+        " targets and its data set says ", targets_);
+  std::copy(image.targets.begin(), image.targets.end(), job.targets + position * targets_);
 }
 
 void BatchBuilder::write(Job& job, int64_t position, const LabelledImage& image, Philox& rng) const {
-  const std::string place = image.encoded.empty() ? std::string() : where(job.ids[position]);
+  const std::string place = image.encoded.empty() ? std::string() : where(job, position);
   const int64_t first = position * channels_ * height_ * width_;
   if (augment_ == nullptr) {
     pipeline_.run(image, place, rng, {job.pixels + first, height_, width_, channels_, options_.channels_last});
@@ -289,7 +295,7 @@ void BatchBuilder::collate(Job& job) const {
 
 void BatchBuilder::pad(Job& job) const {
   const auto real = static_cast<int64_t>(job.ids.size());
-  if (images_ != nullptr) {
+  if (decodes_) {
     for (const auto& [name, rows] : job.batch.fields())
       repeat_rows(rows.data_ptr(), static_cast<int64_t>(rows.nbytes()) / options_.batch_size, real, options_.batch_size);
   }
@@ -304,7 +310,7 @@ void BatchBuilder::leave_out_bad(Job& job) const {
     if (job.bad[i].empty()) good.push_back(static_cast<int64_t>(i));
   if (good.size() == job.bad.size()) return;
   const auto kept = static_cast<int64_t>(good.size());
-  if (images_ != nullptr) {
+  if (decodes_) {
     for (const auto& [name, rows] : job.batch.fields()) {
       const auto bytes = static_cast<int64_t>(rows.nbytes()) / rows.size(0);
       auto* data = static_cast<char*>(rows.data_ptr());
@@ -315,17 +321,17 @@ void BatchBuilder::leave_out_bad(Job& job) const {
   for (int64_t k = 0; k < kept; ++k) {
     if (good[k] == k) continue;  // moving a sample onto itself would empty it
     job.ids[k] = job.ids[good[k]];
-    if (images_ == nullptr) job.samples[k] = std::move(job.samples[good[k]]);
+    if (!decodes_) job.samples[k] = std::move(job.samples[good[k]]);
   }
   job.ids.resize(kept);
-  if (images_ == nullptr) job.samples.resize(kept);
+  if (!decodes_) job.samples.resize(kept);
 }
 
 void BatchBuilder::close(Job& job) const {
   leave_out_bad(job);
   if (job.ids.empty()) return;
   if (sequences_ != nullptr) pad_sequences(job);
-  if (images_ == nullptr) collate(job);
+  if (!decodes_) collate(job);
   if (options_.last_batch == LastBatch::Pad) pad(job);
   if (captions_ != nullptr) add_captions(job);
   job.batch.size = static_cast<int64_t>(job.ids.size());

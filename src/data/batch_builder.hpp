@@ -11,6 +11,7 @@
 #include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/documents.hpp"
 #include "npu_train/data/image_dataset.hpp"
+#include "npu_train/data/image_stream.hpp"
 #include "npu_train/data/image_text.hpp"
 #include "npu_train/data/loader.hpp"
 
@@ -18,9 +19,10 @@ namespace npu_train::detail {
 
 struct Job {
   int64_t epoch = 0;
-  int64_t index = 0;            // index of the batch in the epoch
-  std::vector<int64_t> ids;     // indices of the real samples
-  std::vector<Sample> samples;  // samples that are tensors, not images
+  int64_t index = 0;                 // index of the batch in the epoch
+  std::vector<int64_t> ids;          // indices of the real samples
+  std::vector<Sample> samples;       // samples that are tensors, not images
+  std::vector<PendingImage> images;  // images of a stream
   Batch batch;
   // Destinations of images that are decoded directly into the batch:
   float* pixels = nullptr;
@@ -44,7 +46,9 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset);
 /// Makes batches. Const; many threads use it at once.
 class BatchBuilder {
  public:
-  BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info);
+  /// `dataset` is null for a stream; `image_stream`: whether this is one of images.
+  BatchBuilder(std::shared_ptr<const Dataset> dataset, bool image_stream, Pipeline pipeline, const LoaderOptions& options,
+               DatasetInfo info);
 
   /// Allocates the tensors whose shapes are known before the samples.
   void open(Job& job) const;
@@ -63,12 +67,14 @@ class BatchBuilder {
   void pad(Job& job) const;
   void write(Job& job, int64_t position, const LabelledImage& image, Philox& rng) const;
   void write_target(Job& job, int64_t position, const LabelledImage& image) const;
-  std::string where(int64_t index) const { return dataset_ != nullptr ? dataset_->where(index) : std::string(); }
+  std::string where(const Job& job, int64_t position) const;
 
   std::shared_ptr<const Dataset> dataset_;        // null for a stream
   const ImageDataset* images_ = nullptr;          // dataset_ if it has this type, else null
   const CaptionedImages* captions_ = nullptr;     // dataset_ if it has this type, else null
   const SequenceDataset* sequences_ = nullptr;    // dataset_ if it has this type, else null
+  bool decodes_;                                  // images are decoded directly into the batch: of images_, or of a stream
+  int64_t targets_ = 0;                           // of each image; 0: labels
   Pipeline pipeline_;                             // the part on the host
   std::shared_ptr<const DeviceAugment> augment_;  // the part on the device, or null
   LoaderOptions options_;

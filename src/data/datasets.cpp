@@ -7,6 +7,7 @@
 
 #include "data/image_file.hpp"
 #include "data/open_tokens.hpp"
+#include "data/webdataset.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -138,7 +139,7 @@ DatasetInfo DatasetPair::info() const {
 }
 
 std::string DatasetPair::summary() const {
-  const bool images = dynamic_cast<const ImageDataset*>(train.get()) != nullptr;
+  const bool images = dynamic_cast<const ImageDataset*>((train != nullptr ? train : val).get()) != nullptr;
   std::string out = train != nullptr ? with_commas(train->size()) : "a stream";
   if (val != nullptr) out += " + " + with_commas(val->size());
   if (train != nullptr || val != nullptr) out += images ? " images" : " samples";
@@ -191,6 +192,8 @@ void add_builtin_datasets(DatasetRegistry& registry) {
   registry.add<ImageFolderOptions>("image_folder", "images in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)",
                                    open_folder);
   registry.add<ImageListOptions>("image_list", "images that a .csv or .jsonl lists, with a class, several classes, or numbers", open_list);
+  registry.add<detail::WebdatasetOptions>("webdataset", "images and their classes in .tar archives, as WebDataset writes them; a stream",
+                                          detail::open_webdataset);
   registry.add<GeneratedOptions>("generated", "ten classes of coloured shapes, 32 x 32, drawn from a seed; needs no files", open_generated);
   registry.add<TokensOptions>("tokens", "text as token ids, in the files of llm.c and nanoGPT", detail::open_tokens);
   registry.add<DocumentsOptions>("documents", "texts of different lengths, with or without labels: files of tokens, or .jsonl",

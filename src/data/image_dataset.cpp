@@ -8,17 +8,24 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/image_codec.hpp"
+#include "npu_train/data/image_stream.hpp"
 
 namespace npu_train {
 
-Sample ImageDataset::get(int64_t index) const {
-  const LabelledImage source = image(index);
-  const Image pixels = (source.pixels.empty() ? decode_image(source.encoded, where(index)) : source.pixels).dense(PixelOrder::Planar);
+Sample decoded_sample(const LabelledImage& image, const std::string& where, bool targets, int64_t index) {
+  const Image pixels = (image.pixels.empty() ? decode_image(image.encoded, where) : image.pixels).dense(PixelOrder::Planar);
   at::Tensor input = at::empty({pixels.channels(), pixels.height(), pixels.width()}, at::kByte);
   std::memcpy(input.data_ptr(), pixels.plane(0), input.nbytes());
-  return {
-      {{"input", std::move(input)}, {"target", targets() > 0 ? at::tensor(source.targets) : at::scalar_tensor(source.label, at::kLong)}},
-      index};
+  return {{{"input", std::move(input)}, {"target", targets ? at::tensor(image.targets) : at::scalar_tensor(image.label, at::kLong)}},
+          index};
+}
+
+Sample ImageDataset::get(int64_t index) const { return decoded_sample(image(index), where(index), targets() > 0, index); }
+
+std::optional<Sample> ImageStream::next() {
+  const auto image = next_image();
+  if (!image) return std::nullopt;
+  return decoded_sample(image->read(), image->where, /*targets=*/false, -1);
 }
 
 MemoryImages::MemoryImages(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info) {

@@ -5,11 +5,6 @@
 #include "npu_train/io/file.hpp"
 
 namespace npu_train::detail {
-namespace {
-
-constexpr uint64_t kMaxImageFile = uint64_t{512} << 20;
-
-}  // namespace
 
 bool is_image_name(const std::filesystem::path& path) {
   const std::string extension = to_lower(path.extension().string());

@@ -25,7 +25,9 @@ std::string validation_folder(const std::filesystem::path& root);
 std::filesystem::path path_of_listed_image(const std::filesystem::path& root, const std::string& name, const std::string& where,
                                            const char* from);
 
-// Returns the bytes of a file. Error(Data), which begins with `from`, if it is larger than 512 MiB; Error(Data) if it cannot be read.
+inline constexpr uint64_t kMaxImageFile = uint64_t{512} << 20;
+
+// Returns the bytes of a file. Error(Data), which begins with `from`, if it is larger than kMaxImageFile; Error(Data) if it cannot be read.
 std::vector<uint8_t> read_image_file(const std::filesystem::path& path, const char* from);
 
 }  // namespace npu_train::detail

@@ -44,8 +44,8 @@ std::shared_ptr<Job> Loader::Impl::open_next() {
       if (real == 0 || (real < options.batch_size && options.last_batch == LastBatch::Drop)) return nullptr;
     } else {
       job->ids = sampler->indices(next_round);
-      builder.open(*job);
     }
+    builder.open(*job);
     if (options.skip_bad_samples) job->bad.resize(job->ids.size());
   } catch (...) {
     const Error cause = translate_current_exception("Loader", stream != nullptr ? ErrorKind::Data : ErrorKind::Internal);
@@ -61,11 +61,18 @@ std::shared_ptr<Job> Loader::Impl::open_next() {
 
 void Loader::Impl::read_stream(Job& job) {
   while (static_cast<int64_t>(job.ids.size()) < options.batch_size) {
-    auto sample = stream->next();
-    if (!sample.has_value()) break;
-    job.ids.push_back(sample->index >= 0 ? sample->index : next_number);
+    if (images != nullptr) {
+      auto image = images->next_image();
+      if (!image.has_value()) break;
+      job.ids.push_back(next_number);
+      job.images.push_back(std::move(*image));
+    } else {
+      auto sample = stream->next();
+      if (!sample.has_value()) break;
+      job.ids.push_back(sample->index >= 0 ? sample->index : next_number);
+      job.samples.push_back(std::move(*sample));
+    }
     next_number += options.world_size;
-    job.samples.push_back(std::move(*sample));
   }
   job.stream_state = stream->state();
 }
@@ -124,16 +131,24 @@ void Loader::Impl::work() {
   }
 }
 
+/// Passes over the next sample of the stream, without decoding an image; false at the end.
+bool Loader::Impl::pass_sample() const { return images != nullptr ? images->next_image().has_value() : stream->next().has_value(); }
+
 /// Continues the stream from the loaded state if that is this rank's; otherwise reads the stream up to the position.
 void Loader::Impl::start_stream(int64_t of_epoch, int64_t from_batch) {
   const auto own_before = [&](int64_t batches) {  // number of this rank's samples among those of all ranks' first `batches` batches
     return std::max<int64_t>(0, batches * options.batch_size - options.rank + options.world_size - 1) / options.world_size;
   };
+  const bool other_ranks = loaded_ranks > 0 && loaded_ranks != options.world_size;
+  check(!other_ranks || stream->shards_by_sample() || of_epoch != epoch || from_batch == 0, ErrorKind::Checkpoint, "data loader",
+        "the state is inside an epoch that ", loaded_ranks, " ranks read, each its own files, and ", options.world_size,
+        " cannot continue it; hint: resume with ", loaded_ranks, " ranks, or from a checkpoint of the end of an epoch");
+  stream->set_seed(seed);
   stream->begin_epoch(of_epoch);
   const bool there = loaded && of_epoch == epoch && cursor > 0 && cursor <= from_batch;
   if (there) stream->load_state(stream_state);
   const int64_t wanted = own_before(from_batch);
-  for (int64_t i = there ? own_before(cursor) : 0; i < wanted && stream->next().has_value(); ++i) {
+  for (int64_t i = there ? own_before(cursor) : 0; i < wanted && pass_sample(); ++i) {
   }
   next_number = options.rank + wanted * options.world_size;
   stream_state = stream->state();
@@ -170,6 +185,7 @@ void Loader::Impl::start(int64_t of_epoch, int64_t from_batch) {
   cursor = from_batch;
   bad_samples = reported_bad = 0;
   loaded = false;
+  loaded_ranks = 0;
   begun = !error;
   lock.unlock();
   work_there.notify_all();

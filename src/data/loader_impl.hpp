@@ -12,6 +12,7 @@
 
 #include "data/batch_builder.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/data/image_stream.hpp"
 #include "npu_train/data/loader.hpp"
 
 namespace npu_train {
@@ -20,9 +21,10 @@ struct Loader::Impl {
   Impl(std::shared_ptr<const Dataset> d, std::shared_ptr<IterableDataset> s, Pipeline pipeline, LoaderOptions o)
       : dataset(std::move(d)),
         stream(std::move(s)),
+        images(dynamic_cast<ImageStream*>(stream.get())),
         options(std::move(o)),
         info(dataset != nullptr ? dataset->info() : stream->info()),
-        builder(dataset, std::move(pipeline), options, info),
+        builder(dataset, images != nullptr, std::move(pipeline), options, info),
         seed(options.seed) {
     if (dataset != nullptr) sampler.emplace(sampler_of(options.seed));
     chunk = options.num_workers > 0 ? std::clamp<int64_t>(options.batch_size / (2 * options.num_workers), 1, 64) : options.batch_size;
@@ -62,6 +64,7 @@ struct Loader::Impl {
   void start_stream(int64_t of_epoch, int64_t from_batch);
   std::shared_ptr<detail::Job> open_next();
   void read_stream(detail::Job& job);
+  bool pass_sample() const;
   std::shared_ptr<detail::Job> take_ready();
   bool may_open() const {
     return !opening && next_round < end && static_cast<int64_t>(jobs.size()) < options.num_workers * options.prefetch_factor;
@@ -73,6 +76,7 @@ struct Loader::Impl {
 
   const std::shared_ptr<const Dataset> dataset;
   const std::shared_ptr<IterableDataset> stream;
+  ImageStream* const images;  // stream if it has this type, else null
   const LoaderOptions options;
   const DatasetInfo info;
   const detail::BatchBuilder builder;
@@ -85,9 +89,10 @@ struct Loader::Impl {
   bool begun = false;
   int64_t bad_samples = 0;  // in this epoch
   int64_t reported_bad = 0;
-  int64_t named_bad = 0;  // in all epochs
-  State stream_state;     // after the last returned batch
-  bool loaded = false;    // stream_state was loaded from this rank's own state, and no epoch has begun since
+  int64_t named_bad = 0;     // in all epochs
+  State stream_state;        // after the last returned batch
+  bool loaded = false;       // stream_state was loaded from this rank's own state, and no epoch has begun since
+  int64_t loaded_ranks = 0;  // number of ranks of the loaded state, until an epoch begins; 0: none
 
   // State shared with the workers:
   mutable std::mutex mutex;

@@ -83,6 +83,7 @@ void Loader::load_state(const State& state) {
   self.stream_state = std::move(of_stream);
   // Another rank's stream is at another sample, so its state provides only the position.
   self.loaded = rank_of(state) == self.options.rank && world_size_of(state) == self.options.world_size;
+  self.loaded_ranks = world_size_of(state);
   self.begun = false;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "data/image_file.hpp"
+#include "data/webdataset.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/data/cifar.hpp"
 #include "npu_train/data/image_dataset.hpp"
@@ -45,6 +46,9 @@ DatasetPair random_pair(const DataOptions& options, DatasetInfo info, const Tran
   return pair;
 }
 
+/// Returns height and width of the images.
+int64_t side_of(const DataOptions& options) { return options.image_size > 0 ? options.image_size : kImagenetSide; }
+
 /// Returns the number of folders of classes; 0 if they cannot be read.
 int64_t class_folders(const std::string& root) {
   int64_t out = 0;
@@ -58,7 +62,7 @@ int64_t class_folders(const std::string& root) {
 
 DatasetPair random_folder(const ImageFolderOptions& options, int64_t num_classes, const TransformRegistry& transforms) {
   const auto there = class_folders(options.root);
-  const auto side = options.image_size > 0 ? options.image_size : kImagenetSide;
+  const auto side = side_of(options);
   DatasetInfo info{.name = "image_folder",
                    .num_classes = there > 0         ? there
                                   : num_classes > 0 ? num_classes
@@ -84,6 +88,12 @@ DatasetRegistry shapes_only(DatasetRegistry registry, int64_t num_classes) {
       "cifar100", [](const Cifar100Options& o, const TransformRegistry& t) { return random_pair(o, cifar_info(CifarKind::Cifar100), t); });
   replace.operator()<ImageFolderOptions>(
       "image_folder", [num_classes](const ImageFolderOptions& o, const TransformRegistry& t) { return random_folder(o, num_classes, t); });
+  replace.operator()<detail::WebdatasetOptions>("webdataset", [](const detail::WebdatasetOptions& o, const TransformRegistry& t) {
+    auto info = detail::webdataset_info(o);
+    info.class_names.clear();
+    info.shape = {3, side_of(o), side_of(o)};
+    return random_pair(o, std::move(info), t);
+  });
   return registry;
 }
 

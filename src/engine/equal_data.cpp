@@ -14,6 +14,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/visible_text.hpp"
+#include "npu_train/data/image_stream.hpp"
 #include "npu_train/device/random.hpp"
 
 namespace npu_train::detail {
@@ -38,10 +39,12 @@ std::string description(const DatasetPair& data) {
     add_line(out, which + " of " + std::to_string(set->size()) + " samples");
     describe(out, which, set->info());
   };
-  if (data.train_stream != nullptr)
+  if (data.train_stream != nullptr) {
     describe(out, "a stream of training data", data.train_stream->info());
-  else
+    if (const auto* images = dynamic_cast<const ImageStream*>(data.train_stream.get())) add_line(out, "a stream from " + images->source());
+  } else {
     describe_set("training data", data.train.get());
+  }
   describe_set("validation data", data.val.get());
   return out;
 }

@@ -66,6 +66,11 @@ class IterableDataset {
   /// Restricts the stream to every `count`-th sample, from the `index`-th: the part of one rank. Called before begin_epoch.
   /// (A Dataset is divided by micro-batches instead, see DistributedSampler; for that, each rank would have to read the complete stream.)
   virtual void shard(int64_t index, int64_t count) = 0;
+  /// Whether shard() selects single samples. A stream of files may deal out the files instead: the parts are then of different lengths, and
+  /// a run continues inside an epoch only with the same number of ranks.
+  virtual bool shards_by_sample() const { return true; }
+  /// Sets the seed of an order that the stream draws for each epoch. Called before begin_epoch.
+  virtual void set_seed(uint64_t /*seed*/) {}
 
   virtual DatasetInfo info() const { return {}; }
 };

@@ -34,8 +34,8 @@ struct DatasetPair {
 /// factory receives the known transforms for set_pipelines(); a data set without transforms omits that argument.
 using DatasetRegistry = Registry<DatasetPair, const TransformRegistry&>;
 
-/// Adds cifar10, cifar100, image_folder, image_list, generated, tokens, documents, image_text, image_questions, generated_text and
-/// generated_questions.
+/// Adds cifar10, cifar100, image_folder, image_list, webdataset, generated, tokens, documents, image_text, image_questions, generated_text
+/// and generated_questions.
 void add_builtin_datasets(DatasetRegistry& registry);
 DatasetRegistry builtin_datasets();
 

@@ -186,7 +186,8 @@ RunConfig with_data_of(const RunConfig& config, const std::vector<std::string>& 
     const bool reads = std::any_of(what.begin(), what.end(),
                                    [](const auto& w) { return w == "train" || w == "loader" || w == "scaling" || w == "stages"; });
     const auto data = (reads ? parts : shapes_only(parts, config)).datasets.make(config.data, "data", parts.transforms);
-    if ((reads || config.data.name != "image_folder") && data.train != nullptr) samples = data.train->size();
+    const bool counted = reads || (config.data.name != "image_folder" && config.data.name != "webdataset");
+    if (counted && data.train != nullptr) samples = data.train->size();
     out.data = config.data.name + (samples < 0 ? "" : ", " + with_commas(samples) + " samples");
     if (!config.model.name.empty()) full.model = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
   } catch (const Error& e) {

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/image_dataset.hpp"
+#include "npu_train/data/image_stream.hpp"
 
 namespace npu_train {
 namespace {
@@ -37,15 +40,12 @@ class SplitReader {
       for (int64_t i = 0; (i = next++) < data.size();) note(i, data.where(i), [&] { return data.get(i); });
     };
     samples_ = data.size();
-    std::vector<std::thread> threads;
-    for (int64_t i = 1; i < std::min<int64_t>(16, cpu_count()); ++i) threads.emplace_back(work);
-    work();
-    for (auto& thread : threads) thread.join();
-    std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+    run_in_threads(work);
   }
 
   void read(IterableDataset& data) {
     data.begin_epoch(0);
+    if (auto* images = dynamic_cast<ImageStream*>(&data)) return read_images(*images);
     for (bool more = true; more && bad_.empty();) {
       note(samples_++, "", [&] {
         auto sample = data.next();
@@ -61,6 +61,38 @@ class SplitReader {
   int64_t count(size_t label) const { return counts_[label]; }
 
  private:
+  template <class Work>
+  void run_in_threads(const Work& work) {
+    std::vector<std::thread> threads;
+    for (int64_t i = 1; i < std::min<int64_t>(16, cpu_count()); ++i) threads.emplace_back(work);
+    work();
+    for (auto& thread : threads) thread.join();
+    std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+  }
+
+  /// Only the places of images are read in sequence.
+  void read_images(ImageStream& data) {
+    std::mutex reading;
+    bool ended = false;
+    const auto next = [&]() -> std::optional<std::pair<int64_t, PendingImage>> {
+      const std::lock_guard lock(reading);
+      while (!ended) {
+        try {
+          if (auto image = data.next_image()) return std::pair(samples_++, std::move(*image));
+          ended = true;
+        } catch (...) {
+          note_error(samples_++, "");
+        }
+      }
+      return std::nullopt;
+    };
+    run_in_threads([&] {
+      while (const auto image = next())
+        note(image->first, image->second.where,
+             [&] { return decoded_sample(image->second.read(), image->second.where, /*targets=*/false, image->first); });
+    });
+  }
+
   template <class Get>
   void note(int64_t index, const std::string& place, Get&& get) {
     try {
@@ -68,10 +100,14 @@ class SplitReader {
       const std::lock_guard lock(mutex_);
       for (const auto label : labels) ++counts_[static_cast<size_t>(label)];
     } catch (...) {
-      const auto error = translate_current_exception("data");
-      const std::lock_guard lock(mutex_);
-      bad_.push_back({split_, index, place, error.what()});
+      note_error(index, place);
     }
+  }
+  /// Notes the current exception.
+  void note_error(int64_t index, const std::string& place) {
+    const auto error = translate_current_exception("data");
+    const std::lock_guard lock(mutex_);
+    bad_.push_back({split_, index, place, error.what()});
   }
 
   std::string split_;
