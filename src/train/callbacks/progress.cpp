@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "npu_train/core/progress_line.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/wrapped.hpp"
@@ -13,23 +14,8 @@
 namespace npu_train {
 namespace {
 
-std::string clock_text(double seconds) {
-  const auto s = static_cast<long long>(seconds + 0.5);
-  return s >= 3600 ? printed("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60) : printed("%02lld:%02lld", s / 60, s % 60);
-}
-
-constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
-constexpr size_t kUsualWidth = 80;  // width of a terminal that does not report it
-constexpr size_t kWideBar = 20, kNarrowBar = 10;
-constexpr double kRefresh = 0.2;  // seconds
-
 std::string rate_text(double samples_per_second, double weight_per_second, const std::string& unit) {
   return unit.empty() ? printed("%.1f samples/s", samples_per_second) : printed("%.0f %s/s", weight_per_second, unit.c_str());
-}
-
-std::string gauge(size_t size, int64_t done, int64_t total) {
-  const auto full = static_cast<size_t>(static_cast<int64_t>(size) * std::min(done, total) / std::max<int64_t>(total, 1));
-  return std::string(1, '[').append(full, '#').append(size - full, '.').append(1, ']');
 }
 
 std::string metrics_text(const Scalars& scalars) {
@@ -40,44 +26,15 @@ std::string metrics_text(const Scalars& scalars) {
 
 }  // namespace
 
-/// A value in the line. `rank` 0 is the most important; `brief` replaces `text` if there is not enough room.
-struct Progress::Part {
-  int rank = 0;
-  std::string text, brief{};
-};
-
-namespace {
-
-template <class Parts>
-std::string joined(const Parts& parts) {
-  std::string out;
-  for (const auto& part : parts) out += (out.empty() ? "" : "  ") + part.text;
-  return out;
-}
-
-// Returns at most `width` columns: the parts with the highest rank are shortened first, then omitted.
-template <class Parts>
-std::string fitted(Parts parts, size_t width) {
-  const auto too_wide = [&] { return detail::code_points(joined(parts)) > width; };
-  for (int rank = 9; rank >= 0 && too_wide(); --rank)
-    for (auto& part : parts)
-      if (part.rank == rank && !part.brief.empty() && too_wide()) part.text = part.brief;
-  while (parts.size() > 1 && too_wide())
-    parts.erase(std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.rank <= b.rank; }));
-  const auto out = joined(parts);
-  return too_wide() ? detail::visible_start(out, width).substr(0, width) : out;
-}
-
-}  // namespace
-
 Progress::Progress(std::function<void(const std::string&)> write, bool bar, int64_t every_n_steps, std::function<size_t()> columns)
-    : write_(std::move(write)), bar_(bar), every_(every_n_steps), columns_(std::move(columns)) {}
+    : write_(std::move(write)),
+      bar_(bar),
+      every_(every_n_steps),
+      line_(std::make_unique<detail::ProgressLine>(write_, std::move(columns))) {}
 
-size_t Progress::width() const {
-  if (!bar_) return 0;
-  const auto columns = columns_ ? columns_() : 0;
-  return columns > 0 ? columns : kUsualWidth;
-}
+Progress::~Progress() = default;
+
+size_t Progress::width() const { return bar_ ? line_->width() : 0; }
 
 void Progress::on_fit_start(TrainLoop& loop) {
   started_ = loop.parts().clock->now();
@@ -118,8 +75,8 @@ Scalars Progress::averages(const Task& task) const {
   return out;
 }
 
-std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r) const {
-  std::vector<Part> out;
+std::vector<detail::LinePart> Progress::parts(TrainLoop& loop, const StepReport& r) const {
+  std::vector<detail::LinePart> out;
   const auto total = loop.windows_per_epoch();
   auto epoch = printed("epoch %lld", static_cast<long long>(r.epoch + 1));
   if (loop.options().max_epochs > 0) epoch += printed("/%lld", static_cast<long long>(loop.options().max_epochs));
@@ -130,9 +87,10 @@ std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r
   const auto left = run_eta(loop, r);
   std::string of_epoch;
   if (total)
-    of_epoch = clock_text(seconds_ / static_cast<double>(std::max<int64_t>(1, steps_timed_)) * static_cast<double>(*total - in_epoch_));
+    of_epoch =
+        detail::clock_text(seconds_ / static_cast<double>(std::max<int64_t>(1, steps_timed_)) * static_cast<double>(*total - in_epoch_));
   if (left)
-    out.push_back({1, "eta " + clock_text(*left) + (total ? " (epoch " + of_epoch + ")" : ""), "eta " + clock_text(*left)});
+    out.push_back({1, "eta " + detail::clock_text(*left) + (total ? " (epoch " + of_epoch + ")" : ""), "eta " + detail::clock_text(*left)});
   else if (total)
     out.push_back({1, "epoch eta " + of_epoch});
   const auto average = averages(*loop.parts().task);
@@ -167,16 +125,16 @@ void Progress::on_step_end(TrainLoop& loop, const StepReport& r) {
   if (!r.taken) ++skipped_;
   if (r.taken) average_.add(r.metrics, r.counts);
   if (!r.taken) {
-    clear_bar();
+    line_->clear();
     write_(r.empty ? printed("step %lld skipped: no target in it counts\n", static_cast<long long>(r.attempt))
                    : printed("step %lld skipped: gradients overflowed; loss scale %g\n", static_cast<long long>(r.attempt), r.loss_scale));
   }
   const auto total = loop.windows_per_epoch();
   const bool last = total && in_epoch_ == *total;
   if (bar_) {
-    if (bar_due(loop, last)) show_bar(parts(loop, r), in_epoch_, total);
+    if (line_->due(loop.parts().clock->now(), last)) line_->show(parts(loop, r), in_epoch_, total);
   } else if (in_epoch_ % every_ == 0 || last) {
-    write_(fitted(parts(loop, r), kUnlimited) + "\n");
+    write_(detail::fitted(parts(loop, r), 0) + "\n");
   }
 }
 
@@ -184,48 +142,30 @@ void Progress::on_validation_batch(TrainLoop& loop, int64_t done, std::optional<
   if (!bar_) return;
   const double now = loop.parts().clock->now();
   if (done == 1) first_validated_ = now;
-  if (!bar_due(loop, total && done == *total)) return;
-  std::vector<Part> out;
+  if (!line_->due(now, total && done == *total)) return;
+  std::vector<detail::LinePart> out;
   out.push_back({0, total ? printed("validation %lld/%lld", static_cast<long long>(done), static_cast<long long>(*total))
                           : printed("validation %lld", static_cast<long long>(done))});
   if (total && done > 1)
-    out.push_back({1, "eta " + clock_text((now - first_validated_) / static_cast<double>(done - 1) * static_cast<double>(*total - done))});
-  show_bar(std::move(out), done, total);
+    out.push_back(
+        {1, "eta " + detail::clock_text((now - first_validated_) / static_cast<double>(done - 1) * static_cast<double>(*total - done))});
+  line_->show(std::move(out), done, total);
 }
 
 void Progress::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
-  if (loop.windows_per_epoch() == in_epoch_) return clear_bar();  // the line of the epoch shows the same values
+  if (loop.windows_per_epoch() == in_epoch_) return line_->clear();  // the line of the epoch shows them
   on_stop_validation(loop, metrics);
 }
 
 void Progress::on_stop_validation(TrainLoop& loop, const Scalars& metrics) {
-  clear_bar();
+  line_->clear();
   write_(wrapped_line(printed("epoch %lld step %lld:", static_cast<long long>(loop.epoch() + 1), static_cast<long long>(in_epoch_)) +
                           " val" + metrics_text(metrics),
                       width()));
 }
 
-bool Progress::bar_due(TrainLoop& loop, bool last) {
-  const double now = loop.parts().clock->now();
-  if (now - last_bar_ < kRefresh && last_bar_ >= 0 && !last) return false;
-  last_bar_ = now;
-  return true;
-}
-
-// One column stays free: some terminals move to the next line as soon as the last column is written.
-void Progress::show_bar(std::vector<Part> parts, int64_t done, std::optional<int64_t> total) {
-  if (total) parts.insert(parts.begin(), {2, gauge(kWideBar, done, *total), gauge(kNarrowBar, done, *total)});
-  write_("\r\033[K" + fitted(std::move(parts), width() - 1));
-  bar_open_ = true;
-}
-
-void Progress::clear_bar() {
-  if (bar_open_) write_("\r\033[K");
-  bar_open_ = false;
-}
-
 void Progress::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
-  clear_bar();
+  line_->clear();
   auto out = printed("epoch %lld done:", static_cast<long long>(r.epoch + 1)) + " train" + metrics_text(r.train);
   if (!r.val.empty()) out += "  | val" + metrics_text(r.val);
   out += "  | " + rate_text(r.samples_per_second, r.weight_per_second, loop.parts().task->weight_unit()) + ", " + human_duration(r.seconds);
@@ -235,7 +175,7 @@ void Progress::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
 }
 
 void Progress::on_checkpoint(TrainLoop&, const std::string& path) {
-  clear_bar();
+  line_->clear();
   write_(wrapped_line("saved " + detail::visible_text(path), width()));
 }
 

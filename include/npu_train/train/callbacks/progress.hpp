@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,11 @@
 
 namespace npu_train {
 
+namespace detail {
+struct LinePart;
+class ProgressLine;
+}  // namespace detail
+
 /// Reports epoch, step, ETA of the run (and of the epoch), current loss (average), the task's metrics, lr, samples/s, share of time spent
 /// waiting for data, grad_norm, loss_scale, skipped steps and memory; during a validation its batches and ETA.
 class Progress final : public Callback {
@@ -21,6 +27,7 @@ class Progress final : public Callback {
   /// `columns` returns the width of the terminal (0: unknown) and is called for each line, so that a resized terminal is detected. A bar
   /// that is too wide loses the parts in brackets first, then the least important values.
   Progress(std::function<void(const std::string&)> write, bool bar, int64_t every_n_steps, std::function<size_t()> columns = {});
+  ~Progress() override;
 
   bool main_rank_only() const override { return true; }
   void on_fit_start(TrainLoop& loop) override;
@@ -34,19 +41,15 @@ class Progress final : public Callback {
   void on_checkpoint(TrainLoop& loop, const std::string& path) override;
 
  private:
-  struct Part;
-  std::vector<Part> parts(TrainLoop& loop, const StepReport& report) const;
+  std::vector<detail::LinePart> parts(TrainLoop& loop, const StepReport& report) const;
   Scalars averages(const Task& task) const;
   std::optional<double> run_eta(TrainLoop& loop, const StepReport& report) const;
   size_t width() const;
-  bool bar_due(TrainLoop& loop, bool last);
-  void show_bar(std::vector<Part> parts, int64_t done, std::optional<int64_t> total);
-  void clear_bar();
 
   std::function<void(const std::string&)> write_;
   bool bar_;
   int64_t every_;
-  std::function<size_t()> columns_;
+  std::unique_ptr<detail::ProgressLine> line_;
   double started_ = -1;      // start of the run in this process
   int64_t windows_ = 0;      // processed since then
   int64_t in_epoch_ = 0;     // windows of the epoch, including those before a resume
@@ -56,9 +59,7 @@ class Progress final : public Callback {
   double data_wait_ = 0;
   int64_t samples_ = 0;
   double weight_ = 0;
-  double last_bar_ = -1;
   double first_validated_ = 0;  // time at which the first batch of a validation was done
-  bool bar_open_ = false;
   MetricMeter average_;
 };
 
