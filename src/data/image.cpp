@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "data/image_kernels.hpp"
@@ -10,6 +11,8 @@
 
 namespace npu_train {
 namespace {
+
+constexpr int64_t kColours = 3;
 
 struct Span {
   int64_t begin, end;
@@ -100,6 +103,33 @@ Image Image::view(const uint8_t* planes, int64_t height, int64_t width, int64_t 
   return out;
 }
 
+Image Image::view(const ImageView& from) {
+  constexpr const char* where = "ImageView";
+  const auto& [data, height, width, channels, given_stride, layout, order] = from;
+  check(data != nullptr, ErrorKind::Usage, where, "there are no pixels: data is null");
+  check(height > 0 && width > 0 && height <= kMaxPixels / width, ErrorKind::Usage, where, "an image of ", width, " x ", height,
+        " pixels; allowed: at least one and at most ", kMaxPixels);
+  check(channels == 1 || channels == 3 || channels == 4, ErrorKind::Usage, where, "an image with ", channels,
+        " channels; allowed: 1 (gray), 3 (colours), 4 (colours and alpha)");
+  const bool planes = layout == ChannelLayout::Chw;
+  const int64_t row = planes ? width : width * channels, stride = given_stride == 0 ? row : given_stride;
+  check(stride >= row && stride <= std::numeric_limits<int64_t>::max() / (channels * height), ErrorKind::Usage, where, "row_stride is ",
+        given_stride, ", and a row has ", row,
+        " bytes; allowed: at least as many, from the beginning of a row to that of the next one; hint: 0 if rows have no gaps");
+  const int64_t plane = planes ? height * stride : 1;
+  const bool reversed = channels > 1 && order == ChannelOrder::Bgr;
+  Image out;
+  out.data_ = data + (reversed ? 2 * plane : 0);
+  out.channels_ = kColours;
+  out.plane_stride_ = channels == 1 ? 0 : (reversed ? -plane : plane);
+  out.row_stride_ = stride;
+  out.pixel_stride_ = planes ? 1 : channels;
+  out.order_ = out.pixel_stride_ == 4 && out.plane_stride_ == 1 ? PixelOrder::Packed : PixelOrder::Planar;
+  out.height_ = out.y1_ = height;
+  out.width_ = out.x1_ = width;
+  return out;
+}
+
 Image Image::crop(int64_t top, int64_t left, int64_t height, int64_t width) const {
   check(height > 0 && width > 0 && height <= kMaxPixels / width, ErrorKind::Data, "Image", "a window of ", width, " x ", height, " pixels");
   Image out = *this;
@@ -122,7 +152,8 @@ Image Image::mirrored() const {
 
 bool Image::is_dense(PixelOrder order) const {
   return order_ == order && !mirrored_ && top_ == 0 && left_ == 0 && y0_ == 0 && x0_ == 0 && y1_ == height_ && x1_ == width_ &&
-         row_stride_ == width_ * pixel_stride_ && (order_ == PixelOrder::Packed || plane_stride_ == height_ * width_);
+         row_stride_ == width_ * pixel_stride_ &&
+         (order_ == PixelOrder::Packed || (pixel_stride_ == 1 && plane_stride_ == height_ * width_));
 }
 
 Image Image::dense(PixelOrder order) const {
@@ -171,7 +202,7 @@ void write_floats(const Image& image, const FloatTarget& target, const float* sc
         ErrorKind::Data, "Pipeline", "an image has size ", image.channels_, " x ", image.height_, " x ", image.width_, ", but ",
         target.channels, " x ", target.height, " x ", target.width,
         " is expected; hint: end the transforms with one that gives a fixed size");
-  if (image.order_ != PixelOrder::Planar) return write_floats(image.dense(PixelOrder::Planar), target, scale, shift);
+  if (image.pixel_stride_ != 1) return write_floats(image.dense(PixelOrder::Planar), target, scale, shift);
   const int64_t h = target.height, w = target.width;
   const Span span = columns(image.left_, w, image.x0_, image.x1_, image.mirrored_);
   const int64_t n = span.end - span.begin;

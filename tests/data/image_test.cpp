@@ -145,3 +145,117 @@ TEST_CASE("images of impossible size are refused before memory is requested") {
   CHECK(error_of([] { Image::allocate(0, 5, 3); }).kind() == ErrorKind::Data);
   CHECK(error_of([] { Image::allocate(5, 5, 5); }).kind() == ErrorKind::Data);
 }
+
+namespace {
+
+/// The pixels of `image` as a program stores them, and their view. Bytes that no pixel has are 77.
+struct ProgramPixels {
+  std::vector<uint8_t> bytes;
+  ImageView view;
+
+  ProgramPixels(const Image& image, int64_t channels, ChannelLayout layout, ChannelOrder order, int64_t gap) {
+    const int64_t h = image.height(), w = image.width();
+    const bool planes = layout == ChannelLayout::Chw;
+    const int64_t stride = (planes ? w : w * channels) + gap;
+    bytes.assign(static_cast<size_t>((planes ? channels : 1) * h * stride), 77);
+    for (int64_t c = 0; c < channels; ++c) {
+      const bool reversed = order == ChannelOrder::Bgr && channels > 1 && c < 3;
+      for (int64_t y = 0; y < h; ++y) {
+        for (int64_t x = 0; x < w; ++x) {
+          const int64_t at = planes ? (c * h + y) * stride + x : y * stride + x * channels + c;
+          bytes[static_cast<size_t>(at)] = image.at(reversed ? 2 - c : c, y, x);
+        }
+      }
+    }
+    view = {.data = bytes.data(),
+            .height = h,
+            .width = w,
+            .channels = channels,
+            .row_stride = gap == 0 ? 0 : stride,
+            .layout = layout,
+            .order = order};
+  }
+};
+
+std::vector<float> as_floats(const Image& image) {
+  const float scale[4] = {0.5f, 2.0f, -1.0f, 1.0f}, shift[4] = {1.0f, -2.0f, 0.25f, 0.0f};
+  std::vector<float> out(static_cast<size_t>(3 * image.pixels()));
+  write_floats(image, {out.data(), image.height(), image.width(), 3, false}, scale, shift);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("pixels of a program are those of an image, in every layout, order and number of channels, with and without gaps") {
+  const Image given = rough(5, 7, 4);
+  for (const int64_t channels : {1, 3, 4}) {
+    Image image = Image::allocate(5, 7, 3);  // what the view is to show
+    for (int64_t c = 0; c < 3; ++c)
+      for (int64_t i = 0; i < 35; ++i) image.mutable_plane(c)[i] = given.plane(channels == 1 ? 0 : c)[i];
+    for (const auto layout : {ChannelLayout::Hwc, ChannelLayout::Chw}) {
+      for (const auto order : {ChannelOrder::Rgb, ChannelOrder::Bgr}) {
+        for (const int64_t gap : {0, 1, 12}) {
+          INFO(channels, " channels, planes: ", layout == ChannelLayout::Chw, ", BGR: ", order == ChannelOrder::Bgr, ", gap ", gap);
+          const ProgramPixels pixels(given, channels, layout, order, gap);
+          const Image view = Image::view(pixels.view);
+          CHECK(values(view) == values(image));
+          CHECK(values(view.dense(PixelOrder::Planar)) == values(image));
+          CHECK(values(view.dense(PixelOrder::Packed)) == values(image));
+          CHECK(values(view.crop(-1, 2, 4, 7).mirrored()) == values(image.crop(-1, 2, 4, 7).mirrored()));
+          CHECK(values(resize(view, 3, 4)) == values(resize(image, 3, 4)));
+          CHECK(as_floats(view) == as_floats(image));
+          CHECK(as_floats(view.mirrored().crop(1, 1, 9, 9)) == as_floats(image.mirrored().crop(1, 1, 9, 9)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("pixels of a program are read in place and never changed") {
+  ProgramPixels pixels(rough(4, 6), 3, ChannelLayout::Hwc, ChannelOrder::Bgr, 3);
+  const Image view = Image::view(pixels.view);
+  pixels.bytes[2] = 211;  // red of the first pixel
+  CHECK(view.at(0, 0, 0) == 211);
+  const auto before = pixels.bytes;
+  Image copy = Image(view).own();
+  copy.mutable_plane(0)[0] = 5;
+  CHECK(pixels.bytes == before);
+}
+
+TEST_CASE("a view of one pixel") {
+  const std::vector<uint8_t> pixel = {10, 20, 30, 40};
+  for (const auto layout : {ChannelLayout::Hwc, ChannelLayout::Chw}) {
+    for (const int64_t channels : {3, 4}) {
+      const ImageView view{
+          .data = pixel.data(), .height = 1, .width = 1, .channels = channels, .layout = layout, .order = ChannelOrder::Bgr};
+      CHECK(values(Image::view(view).dense(PixelOrder::Planar)) == std::vector<int>{30, 20, 10});
+    }
+  }
+}
+
+TEST_CASE("views without sense are refused with their numbers") {
+  const std::vector<uint8_t> pixels(64);
+  const auto refused = [&](const ImageView& view, const std::string& part) {
+    const auto error = error_of([&] { Image::view(view); });
+    CHECK(error.kind() == ErrorKind::Usage);
+    CAPTURE(error.what());
+    CHECK(has(error.what(), part));
+  };
+  const ImageView good{.data = pixels.data(), .height = 4, .width = 5};
+  CHECK(Image::view(good).width() == 5);
+  const auto with = [&](auto member, auto value) {
+    auto out = good;
+    out.*member = value;
+    return out;
+  };
+  refused(with(&ImageView::data, static_cast<const uint8_t*>(nullptr)), "data is null");
+  refused(with(&ImageView::height, int64_t{0}), "5 x 0 pixels");
+  refused(with(&ImageView::width, int64_t{-5}), "-5 x 4 pixels");
+  refused(with(&ImageView::height, int64_t{1} << 62), "at most 100000000");
+  for (const int64_t channels : {-1, 0, 2, 5}) refused(with(&ImageView::channels, channels), "allowed: 1 (gray), 3");
+  for (const int64_t stride : {int64_t{-15}, int64_t{14}, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()})
+    refused(with(&ImageView::row_stride, stride), "row_stride is " + std::to_string(stride) + ", and a row has 15 bytes");
+  auto planes = with(&ImageView::row_stride, int64_t{4});
+  planes.layout = ChannelLayout::Chw;
+  refused(planes, "a row has 5 bytes");
+}

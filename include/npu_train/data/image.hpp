@@ -11,6 +11,22 @@ namespace npu_train {
 /// Memory layout: planes one after the other (R..., G..., B...), or four bytes per pixel (R, G, B, unused or the fourth channel).
 enum class PixelOrder { Planar, Packed };
 
+/// Layout of a program's pixels: the channels of a pixel next to each other, or one plane for each channel.
+enum class ChannelLayout { Hwc, Chw };
+/// The order of a program's colours.
+enum class ChannelOrder { Rgb, Bgr };
+
+/// Pixels in the memory of a program, 8 bits per channel, which are read in place: those of a cv::Mat, or of a matrix of Eigen in row-major
+/// order.
+struct ImageView {
+  const uint8_t* data = nullptr;
+  int64_t height = 0, width = 0;
+  int64_t channels = 3;                       ///< 1: gray, 3, or 4: the last one (alpha) is ignored
+  int64_t row_stride = 0;                     ///< bytes from a row to the next one; 0: rows without gaps
+  ChannelLayout layout = ChannelLayout::Hwc;  ///< Chw: plane c begins c * height * row_stride bytes after `data`
+  ChannelOrder order = ChannelOrder::Rgb;
+};
+
 /// An image with 1 to 4 channels of uint8. Copies share the pixels.
 class Image {
  public:
@@ -20,6 +36,9 @@ class Image {
   static Image allocate(int64_t height, int64_t width, int64_t channels, PixelOrder order = PixelOrder::Planar);
   /// Returns a planar image over the caller's memory, which must outlive every copy.
   static Image view(const uint8_t* planes, int64_t height, int64_t width, int64_t channels);
+  /// Returns an RGB image over the caller's memory, which must outlive every copy. Gray fills all three channels, as in a decoded file.
+  /// Error(Usage) if there are no pixels or more than `kMaxPixels`, for another number of channels, and for rows that overlap.
+  static Image view(const ImageView& pixels);
 
   /// Limit for new and decoded images, since a small file can claim any size.
   static constexpr int64_t kMaxPixels = 100'000'000;
