@@ -2,6 +2,7 @@
 
 #include <spng.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -53,6 +54,24 @@ Image decode_png(const std::vector<uint8_t>& file, const std::string& where) {
   return out;
 }
 
+/// Returns the channels of an image or of its palette.
+int64_t channels_of(const spng_ihdr& header) {
+  switch (header.color_type) {
+    case SPNG_COLOR_TYPE_GRAYSCALE:
+      return 1;
+    case SPNG_COLOR_TYPE_GRAYSCALE_ALPHA:
+      return 2;
+    case SPNG_COLOR_TYPE_TRUECOLOR_ALPHA:
+      return 4;
+    default:
+      return 3;
+  }
+}
+
+struct FreeBytes {
+  void operator()(void* bytes) const { std::free(bytes); }
+};
+
 [[noreturn]] void unknown_format(const std::vector<uint8_t>& file, const std::string& where) {
   throw Error(ErrorKind::Data, "image", where + ": " + (file.empty() ? "the file is empty" : "none of JPEG, PNG, WebP and BMP"),
               "replace or remove the file");
@@ -67,7 +86,8 @@ ImageHeader read_header(const std::vector<uint8_t>& file, const std::string& whe
   if (!is_png(file)) unknown_format(file, where);
   spng_ihdr header{};
   const PngContext context = open_png(file, where, header);
-  return {ImageHeader::Format::Png, header.height, header.width};
+  return {ImageHeader::Format::Png, header.height,    header.width,
+          channels_of(header),      header.bit_depth, header.color_type == SPNG_COLOR_TYPE_INDEXED};
 }
 
 Image decode_image(const std::vector<uint8_t>& file, const std::string& where) {
@@ -90,6 +110,33 @@ DecodedBox decode_box(const std::vector<uint8_t>& file, const std::string& where
   out.y1 = static_cast<double>(box.height);
   out.x1 = static_cast<double>(box.width);
   return out;
+}
+
+std::vector<uint8_t> encode_png(const Image& image) {
+  const int64_t channels = image.channels(), height = image.height(), width = image.width();
+  check(channels == 1 || channels == 3, ErrorKind::Usage, "encode_png", "an image with ", channels, " channels; allowed: 1, 3");
+  const Image planes = image.dense(PixelOrder::Planar);
+  std::vector<uint8_t> pixels(static_cast<size_t>(channels * height * width));
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t i = 0; i < planes.pixels(); ++i) pixels[static_cast<size_t>(i * channels + c)] = planes.plane(c)[i];
+  // Only a lack of memory is left.
+  const auto check_code = [](int code) { check(code == 0, ErrorKind::OutOfMemory, "encode_png", spng_strerror(code)); };
+  const PngContext context(spng_ctx_new(SPNG_CTX_ENCODER));
+  check(context != nullptr, ErrorKind::OutOfMemory, "encode_png", "no memory for an encoder");
+  spng_ihdr header{};
+  header.height = static_cast<uint32_t>(height);
+  header.width = static_cast<uint32_t>(width);
+  header.bit_depth = 8;
+  header.color_type = static_cast<uint8_t>(channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR);
+  check_code(spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1));
+  check_code(spng_set_ihdr(context.get(), &header));
+  check_code(spng_encode_image(context.get(), pixels.data(), pixels.size(), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE));
+  size_t size = 0;
+  int error = 0;
+  const std::unique_ptr<void, FreeBytes> file(spng_get_png_buffer(context.get(), &size, &error));
+  check_code(error);
+  const auto* bytes = static_cast<const uint8_t*>(file.get());
+  return {bytes, bytes + size};
 }
 
 }  // namespace npu_train

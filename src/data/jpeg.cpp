@@ -4,7 +4,9 @@
 #include <cmath>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include <jpeglib.h>
 
@@ -49,6 +51,15 @@ void on_progress(j_common_ptr cinfo) {
   std::longjmp(errors->jump, 1);
 }
 
+/// Returns false, with a message in `errors`, on an error of libjpeg. The only target of longjmp: `fn` must not hold objects with
+/// destructors.
+template <class Fn>
+bool succeeds(ErrorManager& errors, Fn fn) {
+  if (setjmp(errors.jump) != 0) return false;
+  fn();
+  return true;
+}
+
 /// Frees libjpeg's memory, also if the constructor of Reader throws.
 struct Decompressor : jpeg_decompress_struct {
   Decompressor() : jpeg_decompress_struct{} {}
@@ -76,14 +87,13 @@ class Reader {
 
   int64_t height() const { return cinfo_.image_height; }
   int64_t width() const { return cinfo_.image_width; }
+  int64_t components() const { return cinfo_.num_components; }
   DecodedBox decode(const PixelBox& box, int denominator);
 
  private:
-  /// The only target of longjmp. `fn` must not hold objects with destructors.
   template <class Fn>
   void guarded(Fn fn) {
-    if (setjmp(errors_.jump) != 0) fail(errors_.message);
-    fn();
+    if (!succeeds(errors_, fn)) fail(errors_.message);
   }
   [[noreturn]] void fail(const std::string& message) {
     const bool large = errors_.base.msg_code == JERR_NO_BACKING_STORE || errors_.base.msg_code == JERR_OUT_OF_MEMORY;
@@ -160,13 +170,39 @@ void Reader::check_end() {
   fail("ends before its end marker");
 }
 
+/// Frees libjpeg's memory.
+struct Compressor : jpeg_compress_struct {
+  Compressor() : jpeg_compress_struct{} {}
+  ~Compressor() { jpeg_destroy_compress(this); }
+};
+
+/// Writes a dense image, planar gray or packed RGB, to memory that `file` owns.
+void compress(Compressor& cinfo, const Image& image, int quality, unsigned char** file, unsigned long* size) {
+  const bool gray = image.channels() == 1;
+  jpeg_create_compress(&cinfo);
+  jpeg_mem_dest(&cinfo, file, size);
+  cinfo.image_height = static_cast<JDIMENSION>(image.height());
+  cinfo.image_width = static_cast<JDIMENSION>(image.width());
+  cinfo.input_components = gray ? 1 : 4;
+  cinfo.in_color_space = gray ? JCS_GRAYSCALE : JCS_EXT_RGBX;
+  jpeg_set_defaults(&cinfo);
+  jpeg_set_quality(&cinfo, quality, TRUE);
+  jpeg_start_compress(&cinfo, TRUE);
+  while (cinfo.next_scanline < cinfo.image_height) {
+    const auto y = static_cast<int64_t>(cinfo.next_scanline);
+    auto* line = const_cast<JSAMPROW>(gray ? image.plane(0) + y * image.width() : image.packed_row(y));
+    jpeg_write_scanlines(&cinfo, &line, 1);
+  }
+  jpeg_finish_compress(&cinfo);
+}
+
 }  // namespace
 
 bool is_jpeg(const std::vector<uint8_t>& file) { return file.size() > 3 && file[0] == 0xff && file[1] == 0xd8 && file[2] == 0xff; }
 
 ImageHeader jpeg_header(const std::vector<uint8_t>& file, const std::string& where) {
   const Reader reader(file, where);
-  return {ImageHeader::Format::Jpeg, reader.height(), reader.width()};
+  return {ImageHeader::Format::Jpeg, reader.height(), reader.width(), reader.components()};
 }
 
 DecodedBox decode_jpeg(const std::vector<uint8_t>& file, const std::string& where, const PixelBox& box, int denominator) {
@@ -178,3 +214,29 @@ DecodedBox decode_jpeg(const std::vector<uint8_t>& file, const std::string& wher
 }
 
 }  // namespace npu_train::detail
+
+namespace npu_train {
+
+std::vector<uint8_t> encode_jpeg(const Image& image, int quality) {
+  constexpr const char* where = "encode_jpeg";
+  constexpr int64_t kLongest = 65'500;  // JPEG_MAX_DIMENSION of libjpeg
+  check(image.channels() == 1 || image.channels() == 3, ErrorKind::Usage, where, "an image with ", image.channels(),
+        " channels; allowed: 1, 3");
+  check(quality >= 1 && quality <= 100, ErrorKind::Usage, where, "quality is ", quality, "; allowed: 1 to 100");
+  check(image.height() <= kLongest && image.width() <= kLongest, ErrorKind::Usage, where, "an image of ", image.width(), " x ",
+        image.height(), " pixels; allowed: at most ", kLongest, " on a side");
+  const Image dense = image.dense(image.channels() == 1 ? PixelOrder::Planar : PixelOrder::Packed);
+  detail::ErrorManager errors{};
+  detail::Compressor out;
+  out.err = jpeg_std_error(&errors.base);
+  errors.base.error_exit = detail::on_error;
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+  // Only a lack of memory is left. The bytes are then not freed: libjpeg replaces them as they grow, and shows the last ones at the end.
+  if (!detail::succeeds(errors, [&] { detail::compress(out, dense, quality, &bytes, &size); }))
+    throw Error(ErrorKind::OutOfMemory, where, errors.message);
+  const std::unique_ptr<unsigned char, void (*)(void*)> file(bytes, std::free);
+  return {bytes, bytes + size};
+}
+
+}  // namespace npu_train

@@ -6,7 +6,7 @@ namespace npu_train {
 namespace {
 
 [[noreturn]] void reads_no_images(const std::string& where) {
-  throw Error(ErrorKind::Device, "image", where + ": an npu_train that was built with NPU_TRAIN_IMAGES=OFF cannot read images",
+  throw Error(ErrorKind::Device, "image", where + ": an npu_train that was built with NPU_TRAIN_IMAGES=OFF cannot read or write images",
               "build it with NPU_TRAIN_IMAGES=ON");
 }
 
@@ -20,5 +20,9 @@ DecodedBox decode_box(const std::vector<uint8_t>& /*file*/, const std::string& w
                       int64_t /*width*/) {
   reads_no_images(where);
 }
+
+std::vector<uint8_t> encode_png(const Image& /*image*/) { reads_no_images("encode_png"); }
+
+std::vector<uint8_t> encode_jpeg(const Image& /*image*/, int /*quality*/) { reads_no_images("encode_jpeg"); }
 
 }  // namespace npu_train

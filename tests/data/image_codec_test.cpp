@@ -188,3 +188,47 @@ TEST_CASE("the memory that a progressive JPEG claims is not taken" * only_if(kCo
     if (e.kind() != ErrorKind::Data || has(e.what(), "end marker")) throw std::runtime_error("out of memory");
   }));
 }
+
+TEST_CASE("written PNG files have the same pixels, written JPEG files nearly") {
+  for (const int64_t channels : {1, 3}) {
+    const Image image = soft(33, 47, channels);
+    Image rgb = Image::allocate(33, 47, 3);
+    for (int64_t c = 0; c < 3; ++c) std::copy_n(image.plane(channels == 1 ? 0 : c), image.pixels(), rgb.mutable_plane(c));
+    for (const auto order : {PixelOrder::Planar, PixelOrder::Packed}) {
+      CHECK(values(decode_image(encode_png(image.dense(order)), "a.png")) == values(rgb));
+      CHECK(largest_difference(values(decode_image(encode_jpeg(image.dense(order), 95), "a.jpg")), values(rgb)) <= 8);
+    }
+    CHECK(read_header(encode_png(image), "a.png").channels == channels);
+    CHECK(read_header(encode_jpeg(image, 90), "a.jpg").channels == channels);
+    CHECK(encode_jpeg(image, 20).size() < encode_jpeg(image, 95).size());
+  }
+  const Image noise = rough(300, 200, 1);  // its file is larger than the first buffer of libjpeg
+  const auto file = encode_jpeg(noise, 100);
+  CHECK(file.size() > 20'000);
+  const Image back = decode_image(file, "a.jpg");
+  int64_t far = 0;
+  for (int64_t y = 0; y < 300; ++y)
+    for (int64_t x = 0; x < 200; ++x) far += std::abs(back.at(1, y, x) - noise.at(0, y, x)) > 3;
+  CHECK(far == 0);
+  CHECK(decode_image(encode_png(noise.mirrored()), "a.png").at(0, 7, 3) == noise.at(0, 7, 196));
+  for (const int64_t channels : {2, 4}) {
+    const Image other = rough(2, 2, channels);
+    CHECK(error_of([&] { encode_png(other); }).kind() == ErrorKind::Usage);
+    CHECK(error_of([&] { encode_jpeg(other, 90); }).kind() == ErrorKind::Usage);
+  }
+  for (const int quality : {-1, 0, 101}) CHECK(error_of([&] { encode_jpeg(noise, quality); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a header says how the pixels are stored") {
+  const auto stored = [](const std::vector<uint8_t>& file) {
+    const auto header = read_header(file, "a");
+    return std::vector<int64_t>{header.channels, header.bits, header.palette};
+  };
+  CHECK(stored(to_png(soft(4, 5, 1))) == std::vector<int64_t>{1, 8, 0});
+  CHECK(stored(to_png(soft(4, 5, 3))) == std::vector<int64_t>{3, 8, 0});
+  CHECK(stored(to_png(soft(4, 5, 4))) == std::vector<int64_t>{4, 8, 0});
+  CHECK(stored(to_png(soft(4, 5, 3), 16)) == std::vector<int64_t>{3, 16, 0});
+  CHECK(stored(to_jpeg(soft(4, 5, 1))) == std::vector<int64_t>{1, 8, 0});
+  CHECK(stored(to_jpeg(soft(4, 5, 3))) == std::vector<int64_t>{3, 8, 0});
+  CHECK(stored(to_jpeg(soft(4, 5, 3), {90, 1, false, true})) == std::vector<int64_t>{4, 8, 0});
+}

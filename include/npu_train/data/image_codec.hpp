@@ -1,4 +1,5 @@
-/// Decoding of JPEG, PNG, WebP and BMP files. Hostile input causes an Error(Data), never a crash or unbounded memory.
+/// Decoding of JPEG, PNG, WebP and BMP files; encoding of JPEG and PNG. Hostile input causes an Error(Data), never a crash or unbounded
+/// memory.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,9 @@ namespace npu_train {
 struct ImageHeader {
   enum class Format { Jpeg, Png, Webp, Bmp } format;
   int64_t height = 0, width = 0;
+  int64_t channels = 0;  ///< as stored. PNG: 1 gray, 2 gray and alpha, 3 colours, 4 colours and alpha. JPEG: 1 gray, 3 colours, 4 CMYK
+  int64_t bits = 8;      ///< of a channel, or of an index into the palette
+  bool palette = false;  ///< the file stores indices of colours
 };
 
 /// A rectangle of pixels.
@@ -37,5 +41,11 @@ Image decode_image(const std::vector<uint8_t>& file, const std::string& where);
 /// Decodes the part needed to resize `box` to about `height` x `width`: only that region of a JPEG, at 1/2, 1/4 or 1/8 if that still has at
 /// least the requested number of pixels. Rows below the box are not decoded, but the end of the file is checked.
 DecodedBox decode_box(const std::vector<uint8_t>& file, const std::string& where, const PixelBox& box, int64_t height, int64_t width);
+
+/// Returns an image of one channel (gray) or three (RGB) as a PNG file, from which decode_image() returns the same pixels. Error(Usage) for
+/// another number of channels.
+std::vector<uint8_t> encode_png(const Image& image);
+/// Returns it as a JPEG file of this quality, 1 to 100. Errors as for encode_png(), and Error(Usage) for another quality.
+std::vector<uint8_t> encode_jpeg(const Image& image, int quality);
 
 }  // namespace npu_train
