@@ -63,11 +63,17 @@ auto ImagePreparation::run(const std::string& path, const Run& use) const {
   image.encoded.assign(bytes.begin(), bytes.end());
   const auto header = read_header(image.encoded, path);
   Philox unused(0);
-  return use(header.height == side_ && header.width == side_ ? without_resize_ : pipeline_, image, unused);
+  return use(pipeline_for(header.height, header.width), image, unused);
 }
 
 at::Tensor ImagePreparation::read(const std::string& path) const {
   return run(path, [&](const Pipeline& steps, const LabelledImage& given, Philox& rng) { return steps.run_to_tensor(given, path, rng); });
+}
+
+at::Tensor ImagePreparation::prepare(const ImageView& pixels) const {
+  const LabelledImage image{Image::view(pixels), {}, 0};
+  Philox unused(0);
+  return pipeline_for(pixels.height, pixels.width).run_to_tensor(image, "an image in memory", unused);
 }
 
 at::Tensor ImagePreparation::read_bytes(const std::string& path) const {

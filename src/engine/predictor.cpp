@@ -4,6 +4,7 @@
 
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/topk.h>
 #include <torch/nn/module.h>
 
@@ -105,6 +106,22 @@ at::Tensor Predictor::operator()(const at::Tensor& input) const {
   return translated("Predictor", [&] {
     const at::NoGradGuard no_grad;
     return model_.forward(input.to(device_.c10())).to(at::kCPU, at::kFloat);
+  });
+}
+
+at::Tensor Predictor::predict(const std::vector<ImageView>& images) const {
+  return translated("Predictor", [&] {
+    check(!images.empty(), ErrorKind::Usage, "Predictor", "there are no images");
+    std::vector<at::Tensor> inputs;
+    for (size_t i = 0; i < images.size(); ++i) try {
+        inputs.push_back(preparation_.prepare(images[i]));
+        check(inputs.back().sizes() == inputs.front().sizes(), ErrorKind::Usage, "Predictor", "after the transforms the size is ",
+              inputs.back().sizes(), ", and that of the first image ", inputs.front().sizes(), "; a batch has images of one size");
+      } catch (const Error& e) {
+        if (images.size() == 1) throw;
+        throw Error(e.kind(), e.where(), str_cat("image ", i, ": ", e.message()));
+      }
+    return (*this)(at::stack(inputs));
   });
 }
 

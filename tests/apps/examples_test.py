@@ -49,6 +49,9 @@ class Examples(ProgramTest):
         out = self.assertDone(run(BIN / 'example_serve', run_dir(self.dir / 'out'), self.dir / 'a.png'))
         self.assertRegex(out, r'a\.png: \w+.* \([\d.]+ %\)')
         self.assertFails(run(BIN / 'example_serve'), 2, 'give a checkpoint')
+        out = self.assertDone(run(BIN / 'example_frames', run_dir(self.dir / 'out')))
+        frame, gray = re.findall(r'image \d: (.+ \([\d.]+ %\))', out)  # of the same shade, as colours and as gray
+        self.assertEqual(frame, gray)
 
     def test_serving_an_offline_model(self):
         (self.dir / 'm.om').write_text('input x 0 1 3 224 224\noutput y 0 1 7\n')

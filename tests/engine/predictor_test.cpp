@@ -4,8 +4,13 @@
 
 #include <torch/nn.h>
 
+#include <Eigen/Core>
+#include <algorithm>
+#include <utility>
+
 #include "data/images.hpp"
 #include "engine/short_run.hpp"
+#include "npu_train/data/image_codec.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/safetensors.hpp"
 #include "npu_train/models/resnet.hpp"
@@ -64,4 +69,95 @@ TEST_CASE("weights that do not fill the model are refused") {
   CHECK(error_of([&] { Predictor::from_weights("resnet18", 6, file, "cpu"); }).kind() == ErrorKind::Checkpoint);
   CHECK(error_of([&] { Predictor::from_weights("resnet34", 5, file, "cpu"); }).kind() == ErrorKind::Checkpoint);
   CHECK(error_of([&] { Predictor::from_checkpoint(dir.path().string(), "cpu"); }).kind() == ErrorKind::Checkpoint);
+}
+
+namespace {
+
+/// A network whose outputs depend on every pixel, with the preparation of ImageNet: an image that is not 224 x 224 is resized and cropped.
+Predictor predictor_of_random_weights(const TempDir& dir) {
+  torch::manual_seed(3);
+  const auto model = resnet(18, {.num_classes = 7});
+  save_safetensors(dir / "w.safetensors", named_state(*model.module));
+  return Predictor::from_weights("resnet18", 7, (dir / "w.safetensors").string(), "cpu");
+}
+
+}  // namespace
+
+TEST_CASE("pixels in memory are answered as the file with the same ones, bit for bit") {
+  TempDir dir;
+  const auto predictor = predictor_of_random_weights(dir);
+  const std::vector<std::pair<int64_t, int64_t>> sizes = {{224, 224}, {224, 300}, {61, 90}, {300, 41}};
+  for (const auto& [height, width] : sizes) {
+    INFO("an image of ", height, " x ", width);
+    const Image image = rough(height, width);
+    const auto file = (dir / "a.png").string();
+    write_bytes(file, to_png(image));
+    const auto expected = predictor(predictor.read_image(file).unsqueeze(0));
+    for (const auto order : {ChannelOrder::Rgb, ChannelOrder::Bgr}) {
+      for (const int64_t channels : {3, 4}) {  // rows of a cv::Mat are padded where it is a part of another one
+        const int64_t stride = width * channels + 5;
+        std::vector<uint8_t> bytes(static_cast<size_t>(height * stride), 99);
+        for (int64_t c = 0; c < 3; ++c) {
+          const int64_t place = order == ChannelOrder::Bgr ? 2 - c : c;
+          for (int64_t i = 0; i < height * width; ++i)
+            bytes[static_cast<size_t>(i / width * stride + i % width * channels + place)] = image.plane(c)[i];
+        }
+        const ImageView view{
+            .data = bytes.data(), .height = height, .width = width, .channels = channels, .row_stride = stride, .order = order};
+        CHECK(torch::equal(predictor.preparation().prepare(view), predictor.read_image(file)));
+        CHECK(torch::equal(predictor.predict(view), expected));
+      }
+    }
+    const ImageView planes{.data = image.plane(0), .height = height, .width = width, .layout = ChannelLayout::Chw};
+    CHECK(torch::equal(predictor.predict(planes), expected));
+    const auto answers = predictor.classify(planes, 3), of_file = predictor.classify(file, 3);
+    REQUIRE(answers.size() == 3);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(answers[i].label == of_file[i].label);
+      CHECK(answers[i].probability == of_file[i].probability);
+    }
+  }
+}
+
+TEST_CASE("matrices of Eigen, a decoded JPEG, and a batch of images of different sizes") {
+  TempDir dir;
+  const auto predictor = predictor_of_random_weights(dir);
+  Eigen::Matrix<uint8_t, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> gray(100, 130);
+  const Image pixels = rough(100, 130, 1);
+  std::copy_n(pixels.plane(0), pixels.pixels(), gray.data());
+  const auto view_of = [](const auto& image) {
+    return ImageView{.data = image.data(), .height = image.rows(), .width = image.cols(), .channels = 1, .row_stride = image.outerStride()};
+  };
+  const auto block = gray.block(10, 20, 60, 80);
+  write_bytes((dir / "gray.png").string(), to_png(pixels.crop(10, 20, 60, 80)));
+  const auto expected = predictor.read_image((dir / "gray.png").string());
+  CHECK(torch::equal(predictor.preparation().prepare(view_of(block)), expected));
+
+  const auto jpeg = to_jpeg(rough(90, 70));
+  write_bytes((dir / "a.jpg").string(), jpeg);
+  const Image decoded = decode_image(jpeg, "a.jpg").dense(PixelOrder::Planar);
+  const ImageView view{.data = decoded.plane(0), .height = 90, .width = 70, .layout = ChannelLayout::Chw};
+  const auto of_file = predictor.read_image((dir / "a.jpg").string());
+  CHECK(torch::equal(predictor.preparation().prepare(view), of_file));
+
+  const auto logits = predictor.predict({view, view_of(block), view_of(gray)});
+  CHECK(logits.sizes() == at::IntArrayRef({3, 7}));
+  CHECK(torch::equal(logits, predictor(torch::stack({of_file, expected, predictor.preparation().prepare(view_of(gray))}))));
+}
+
+TEST_CASE("images in memory that cannot be predicted name their number in the batch") {
+  TempDir dir;
+  const auto predictor = predictor_of_random_weights(dir);
+  const Image image = rough(30, 40);
+  const ImageView good{.data = image.plane(0), .height = 30, .width = 40, .layout = ChannelLayout::Chw};
+  auto bad = good;
+  bad.row_stride = 39;
+  const auto one = error_of([&] { predictor.predict(bad); }), third = error_of([&] { predictor.predict({good, good, bad}); });
+  for (const auto* error : {&one, &third}) {
+    CHECK(error->kind() == ErrorKind::Usage);
+    CHECK(has(error->what(), "row_stride is 39, and a row has 40 bytes"));
+  }
+  CHECK_FALSE(has(one.what(), "image 0"));
+  CHECK(has(third.what(), "image 2: "));
+  CHECK(error_of([&] { predictor.predict(std::vector<ImageView>{}); }).kind() == ErrorKind::Usage);
 }

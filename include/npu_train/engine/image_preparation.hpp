@@ -1,4 +1,4 @@
-/// Converts image files to inputs of a classifier, with the transforms of its validation.
+/// Converts image files, and pixels of a program, to inputs of a classifier, with the transforms of its validation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,6 +31,9 @@ class ImagePreparation {
 
   /// Returns an image file as float32 [3, height, width], normalised. Error(Data) if it cannot be read.
   at::Tensor read(const std::string& path) const;
+  /// Returns pixels of a program as read() returns a file with the same ones, bit for bit, unless files are decoded at a smaller scale
+  /// (Resampling::exact, which is the default). They are only read, and only during the call. Error(Usage) as in Image::view.
+  at::Tensor prepare(const ImageView& pixels) const;
   /// Returns the image without normalisation: uint8 [height, width, 3], RGB. Error(Data) if it cannot be read.
   at::Tensor read_bytes(const std::string& path) const;
 
@@ -42,6 +45,9 @@ class ImagePreparation {
  private:
   template <class Run>
   auto run(const std::string& path, const Run& use) const;
+  const Pipeline& pipeline_for(int64_t height, int64_t width) const {
+    return height == side_ && width == side_ ? without_resize_ : pipeline_;
+  }
 
   std::vector<PartConfig> steps_;
   Pipeline pipeline_, without_resize_;

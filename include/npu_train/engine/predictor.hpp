@@ -2,6 +2,8 @@
 ///
 ///   auto predictor = npu_train::Predictor::from_checkpoint("outputs/resnet50_cifar10/version_0");
 ///   for (const auto& answer : predictor.classify("cat.jpg", 3)) std::cout << answer.name << " " << answer.probability << "\n";
+///
+/// An image in memory is passed as an ImageView, without a copy: predictor.classify({.data = pixels, .height = 480, .width = 640}).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -60,8 +62,15 @@ class Predictor {
   /// Returns an image file as the model's input [C, H, W]. An image that already has the crop's size is not resized. Error(Data) if it
   /// cannot be read.
   at::Tensor read_image(const std::string& path) const { return preparation_.read(path); }
+  /// Returns fp32 logits [1, classes] on the host for an image in the memory of the program, or [N, classes] for N images, which are
+  /// computed as one batch. The pixels are only read, and only during the call. They are prepared as those of a file (see
+  /// ImagePreparation::prepare), so the logits of a file with the same pixels, in a batch of the same size, have the same bits.
+  /// Error(Usage) as in Image::view; for N images the message names the image.
+  at::Tensor predict(const ImageView& image) const { return predict(std::vector<ImageView>{image}); }
+  at::Tensor predict(const std::vector<ImageView>& images) const;
   /// Returns the `top` most probable classes of an image.
   std::vector<Answer> classify(const std::string& path, int64_t top = 5) const;
+  std::vector<Answer> classify(const ImageView& image, int64_t top = 5) const { return top_answers(predict(image), top); }
   std::vector<Answer> top_answers(const at::Tensor& logits, int64_t top) const {
     return npu_train::top_answers(logits, classes_, top, meaning_);
   }
