@@ -110,7 +110,7 @@ class Browser:
         elif method == 'Page.javascriptDialogOpening':
             self.problems.append('a dialog: ' + params['message'])
         elif method == 'Network.requestWillBeSent':
-            self.requests.append(params['request']['url'])
+            if not params['request']['url'].startswith('data:'): self.requests.append(params['request']['url'])  # a part of the page
 
     def open(self, path, width=1280, height=900, dark=False):
         """Opens a file in a window of this size and waits until it is loaded completely."""

@@ -62,7 +62,8 @@ def check_page(test, page, path):
         page.move(*place(page, '.area', index)[:2])
         test.assertEqual(page.run(f'document.querySelectorAll(".area")[{index}].querySelectorAll(".tip").length'), 1)
     test.assertEqual(page.problems, [])
-    test.assertEqual(page.run('document.querySelectorAll("img, main script, main style, iframe, object").length'), 0)
+    test.assertEqual(page.run("""document.querySelectorAll('img:not([src^="data:image/"]), main script, main style, iframe, object').length"""), 0)
+    test.assertEqual(page.run('[...document.images].filter(image => !image.complete || !image.naturalWidth).length'), 0)  # each one can be decoded
     page.open(path)
 
 
@@ -119,6 +120,34 @@ class HtmlPage(unittest.TestCase):
         self.assertEqual(self.page.run('document.querySelector(".count").textContent'), '2 matching of 48 rows')
         for letter in ' none': self.page.press(letter)
         self.assertEqual(column(self.page, 0, 1), [])
+
+    def test_pictures_of_a_group(self):
+        visible = '[...document.querySelectorAll(".item")].filter(item => item.getClientRects().length).map(item => item.dataset.g)'
+        count = 'document.querySelector(".gallery .count").textContent'
+        def choose(group):
+            self.page.run(f"(() => {{ const e = document.querySelector('.gallery select'); e.value = '{group}'; e.dispatchEvent(new Event('change')); }})()")
+        self.assertEqual(self.page.run(count), '22 images')
+        choose('cat')
+        self.assertEqual(self.page.run(visible), ['cat'] * 7)
+        self.assertEqual(self.page.run(count), '7 of 22 images')
+        x, y, *_ = place(self.page, '.gallery input')
+        self.page.click(x, y)
+        for letter in 'IMAGE_1': self.page.press(letter)
+        self.assertEqual(self.page.run(visible), ['cat'] * 3)  # 12, 15, 18
+        choose('')
+        self.assertEqual(self.page.run(count), '11 of 22 images')
+
+    def test_pictures_are_readable_at_every_width_and_on_paper(self):
+        sizes = '[...document.querySelectorAll(".item img")].map(image => [image.getBoundingClientRect().width, image.getBoundingClientRect().height])'
+        for width in WIDTHS:
+            self.page.open(self.path, width)
+            for w, h in self.page.run(sizes):
+                self.assertAlmostEqual(w, h, delta=0.5)  # as the file's
+                self.assertGreaterEqual(w, 90)
+        self.page.call('Emulation.setEmulatedMedia', media='print')
+        self.addCleanup(self.page.call, 'Emulation.setEmulatedMedia', media='')
+        self.assertEqual(self.page.run('document.querySelector(".gallery .tools").getClientRects().length'), 0)
+        self.assertEqual(self.page.run('[...document.querySelectorAll(".item img")].filter(image => image.getClientRects().length).length'), 25)
 
     def test_long_tables_show_the_first_rows_until_asked(self):
         count = 'document.querySelectorAll(".count")[1].textContent'

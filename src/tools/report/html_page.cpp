@@ -4,6 +4,7 @@
 
 #include "npu_train/core/hash.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
+#include "tools/report/html_gallery.hpp"
 #include "tools/report/html_table.hpp"
 #include "tools/report/page_parts.hpp"
 
@@ -59,6 +60,8 @@ void HtmlPage::bars(const BarPlot& plot) { add_plot(to_html(plot)); }
 void HtmlPage::histogram(const Histogram& histogram) { add_plot(to_html(histogram)); }
 
 void HtmlPage::table(const HtmlTable& table) { add(detail::table_html(table)); }
+
+void HtmlPage::gallery(const HtmlGallery& gallery) { add(detail::gallery_html(gallery)); }
 
 void HtmlPage::add(const std::string& html) {
   if (in_plots_) body_ += "</div>\n";

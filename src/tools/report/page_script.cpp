@@ -139,6 +139,26 @@ function tableTools(section) {
   update();
 }
 
+function galleryTools(section) {
+  const items = [...section.querySelectorAll('.item')], count = section.querySelector('.count');
+  if (!count) return;
+  const select = section.querySelector('select'), filter = section.querySelector('input');
+  const texts = items.map(item => item.textContent.toLowerCase());
+  const shown = number => number.toLocaleString('en-US');
+  const update = () => {
+    const group = select ? select.value : '', wanted = filter ? filter.value.trim().toLowerCase() : '';
+    let visible = 0;
+    items.forEach((item, i) => {
+      item.hidden = (group !== '' && item.dataset.g !== group) || !texts[i].includes(wanted);
+      visible += !item.hidden;
+    });
+    count.textContent = visible < items.length ? `${shown(visible)} of ${shown(items.length)} images` : `${shown(items.length)} images`;
+  };
+  if (select) select.addEventListener('change', update);
+  if (filter) filter.addEventListener('input', update);
+  update();
+}
+
 // On a narrow screen the rows of a table that is too wide become blocks with the names of their columns.
 function fitTables() {
   const tables = [...document.querySelectorAll('.scroll > table')];
@@ -154,6 +174,7 @@ function fitTables() {
 
 document.querySelectorAll('.area').forEach(pointing);
 document.querySelectorAll('section.table').forEach(tableTools);
+document.querySelectorAll('section.gallery').forEach(galleryTools);
 fitTables();
 addEventListener('resize', fitTables);
 })();

@@ -43,7 +43,7 @@ p { max-width: 76ch; margin: 0 0 16px; }
 .facts dd { margin: 1px 0 0; font-size: 16px; line-height: 1.35; font-weight: 600; font-variant-numeric: tabular-nums; }
 
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 16px; margin: 0 0 20px; }
-.plot, .table { background: var(--card); border: 1px solid var(--line); border-radius: 10px; margin: 0 0 20px; padding: 16px 18px;
+.plot, .table, .gallery { background: var(--card); border: 1px solid var(--line); border-radius: 10px; margin: 0 0 20px; padding: 16px 18px;
   min-width: 0; }
 .plot { margin: 0; padding-bottom: 12px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; list-style: none; margin: 0 0 8px; padding: 0; font-size: 13px;
@@ -96,8 +96,8 @@ p { max-width: 76ch; margin: 0 0 16px; }
 .tip b { display: block; font-weight: 600; }
 
 .tools { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 14px; margin: 0 0 10px; }
-.tools input, .all, .scroll button { font: inherit; color: inherit; }
-.tools input { width: 260px; max-width: 100%; padding: 6px 10px; background: var(--page); border: 1px solid var(--line);
+.tools input, .tools select, .all, .scroll button { font: inherit; color: inherit; }
+.tools input, .tools select { width: 260px; max-width: 100%; padding: 6px 10px; background: var(--page); border: 1px solid var(--line);
   border-radius: 7px; font-size: 14px; }
 .tools input::placeholder { color: var(--muted); opacity: 1; }
 .count { color: var(--muted); font-size: 13px; font-variant-numeric: tabular-nums; }
@@ -140,6 +140,18 @@ td.n { white-space: nowrap; }
 .cards td::before { content: attr(data-h); color: var(--muted); }
 .cards td > span { justify-self: start; }
 .scroll .cards td:nth-child(n):empty { display: none; }
+.items { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 168px), 1fr)); gap: 14px; align-items: start; }
+.item { min-width: 0; padding: 10px; border: 1px solid var(--line); border-radius: 8px; background: var(--page); }
+.item.several { grid-column: 1 / -1; display: flex; flex-wrap: wrap; gap: 8px 14px; }
+.item[hidden] { display: none; }
+.item h4 { flex: 1 0 100%; margin: 0 0 6px; font-size: 13px; line-height: 1.35; font-weight: 600; overflow-wrap: anywhere; }
+.item figure { margin: 0; min-width: 0; max-width: 100%; }
+.item img { display: block; max-width: 100%; height: auto; border-radius: 4px; }
+.item img.pixels { image-rendering: pixelated; }
+.item figcaption { margin: 6px 0 0; font-size: 12.5px; font-weight: 400; font-variant-numeric: tabular-nums; }
+.item figcaption div { display: flex; justify-content: space-between; gap: 10px; }
+.item figcaption span { min-width: 0; }
+.item figcaption b { flex: none; max-width: 70%; font-weight: 600; }
 footer { margin-top: 40px; padding-top: 14px; border-top: 1px solid var(--line); color: var(--muted); font-size: 13px; }
 footer p { max-width: none; margin: 0 0 4px; }
 code { font-family: ui-monospace, "SFMono-Regular", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .95em; }
@@ -164,19 +176,21 @@ html:not(.js) .tools, html:not(.js) th button::after { display: none; }
   main { padding: 24px 14px 48px; }
   h1 { font-size: 22px; }
   h2 { font-size: 18px; margin-top: 34px; }
-  .plot, .table { padding-left: 14px; padding-right: 14px; }
+  .plot, .table, .gallery { padding-left: 14px; padding-right: 14px; }
+  .items { grid-template-columns: repeat(auto-fill, minmax(min(100%, 140px), 1fr)); gap: 10px; }
   .scroll { margin-left: -14px; margin-right: -14px; }
   th:first-child button, td:first-child { padding-left: 14px; }
   .axes { height: 220px; font-size: 11.5px; }
   .facts { grid-template-columns: repeat(auto-fill, minmax(130px, 1fr)); }
   .facts div { padding: 10px 14px; }
   .facts dd { font-size: 15px; }
-  .tools input { width: 100%; font-size: 16px; }
+  .tools input, .tools select { width: 100%; font-size: 16px; }
 }
 @media print {
   .scroll { max-height: none; overflow: visible; }
   .tools, .all { display: none !important; }
-  .plot, .facts { break-inside: avoid; }
+  .plot, .facts, .item { break-inside: avoid; }
+  .item img { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 )css";
 

@@ -260,7 +260,7 @@ std::string Report::text(size_t width, std::optional<size_t> rows) const {
                    [&](const ReportTable& table) { return text_of(table, width, rows); },
                    [&](const MakeTable& make) { return text_of(make(rows.value_or(kTextRows)), width, rows); },
                    [&](const MakeText& make) { return make(rows.value_or(kTextRows), width); },
-                   [](const auto& /*plot*/) { return std::string(); }},
+                   [](const auto& /*drawn*/) { return std::string(); }},
         block.content);
     if (piece.empty()) continue;
     const bool line = sentence != nullptr && !sentence->alone;
@@ -290,7 +290,7 @@ std::string Report::html() const {
                           },
                           add_table, [&](const MakeTable& make) { add_table(make(0)); }, [](const MakeText& /*text*/) {},
                           [&](const LinePlot& plot) { page.plot(plot); }, [&](const BarPlot& plot) { page.bars(plot); },
-                          [&](const Histogram& plot) { page.histogram(plot); }},
+                          [&](const Histogram& plot) { page.histogram(plot); }, [&](const HtmlGallery& gallery) { page.gallery(gallery); }},
                block.content);
   }
   return page.str();

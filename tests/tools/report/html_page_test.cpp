@@ -119,6 +119,24 @@ HtmlTable layers(int rows) {
   return table;
 }
 
+// A PNG file of one red pixel.
+const std::string kRedPixel(
+    "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde\0\0\0\x0cIDATx\x9c"
+    "c\xf8\xcf\xc0\0\0\3\1\1\0\xc9\xfe\x92\xef\0\0\0\0IEND\xae"
+    "B`\x82",
+    69);
+
+HtmlGallery images(int count) {
+  HtmlGallery out{.title = "Images", .group_name = "class"};
+  for (int i = 0; i < count; ++i) {
+    HtmlGallery::Picture picture{kRedPixel, 1, 1, 120, {{"cat", "98.1 %"}, {"dog", "1.9 %"}}};
+    out.items.push_back({"folder/image_" + std::to_string(i) + ".jpg", i % 3 == 0 ? "cat" : "dog", {picture}});
+  }
+  out.items.push_back({"five versions of one", "eel", std::vector<HtmlGallery::Picture>(5, out.items[0].pictures[0])});
+  out.items.push_back({kHostile, kHostile, {{"", 0, 0, 1, {{kHostile, kHostile}, {kHostile, ""}}}}, Tone::Bad});
+  return out;
+}
+
 }  // namespace
 
 // tests/apps/html_page_test.py opens this page in a browser.
@@ -155,6 +173,7 @@ TEST_CASE("a sample page") {
   page.table({kHostile, {{kHostile, false}, {kHostile, true}}, {{{kHostile}, {kHostile, 1.0}}}});
   page.heading("5,000 rows");
   page.table(layers(5'000));
+  page.gallery(images(20));
   write_page(path, page.str());
   CHECK(std::filesystem::file_size(path) < 3'000'000);
 }
@@ -171,6 +190,7 @@ TEST_CASE("hostile text stays text everywhere") {
   page.bars({kHostile, kHostile, kHostile, true, {{kHostile, 1, kHostile}}});
   page.bars({kHostile, kHostile, kHostile, true, std::vector<BarPlot::Bar>(30, {kHostile, 1, kHostile})});
   page.table({kHostile, {{kHostile, false}, {kHostile, true}}, {{{kHostile, 1.0, Tone::Warn}, {kHostile}}}});
+  page.gallery({kHostile, kHostile, {{kHostile, kHostile, {{"", 0, 0, 1, {{kHostile, kHostile}}}}, Tone::Bad}, {kHostile, "other"}}});
   const auto html = page.str();
   for (const char* opened : {"<img", "<script", "</script", "<style", "</style", "<title>", "</title></td>"}) {
     CAPTURE(opened);
@@ -253,6 +273,34 @@ TEST_CASE("cells of a table and what they are sorted by") {
   }
   CHECK_FALSE(has(html, "<input type"));
   CHECK_FALSE(has(html, "class=\"limited\""));
+}
+
+TEST_CASE("pictures are a part of the page, and can be chosen by group") {
+  const auto html_of = [](const HtmlGallery& gallery) {
+    HtmlPage page("t");
+    page.gallery(gallery);
+    return page.str();
+  };
+  const auto with_file = [&](const std::string& file) { return html_of({"", "", {{"a", "", {{file, 20, 30, 4, {{"cat", "98 %"}}}}}}}); };
+  // The test vectors of RFC 4648.
+  const std::vector<std::pair<std::string, std::string>> vectors = {{"f", "Zg=="},        {"fo", "Zm8="},        {"foo", "Zm9v"},
+                                                                    {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}};
+  for (const auto& [bytes, digits] : vectors)
+    CHECK(has(with_file(bytes), "<img src=\"data:image/jpeg;base64," + digits + "\" width=\"120\" height=\"80\" alt=\"a\""));
+  CHECK(has(with_file(std::string("\xff\xfe\xfb", 3)), "base64,//77\""));
+  CHECK(has(with_file(kRedPixel), "<img src=\"data:image/png;base64,iVBORw0KGgo"));
+  CHECK_FALSE(has(with_file(""), "<img"));
+
+  const auto html = html_of(images(9));
+  CHECK(has(html, "<option value=\"\">all (11)</option><option value=\"&lt;/script&gt;"));
+  CHECK(has(html, "<option value=\"cat\">cat (3)</option><option value=\"dog\">dog (6)</option><option value=\"eel\">eel (1)</option>"));
+  CHECK(has(html, "placeholder=\"Filter images\""));
+  CHECK(count_of(html, "data-g=\"dog\"") == 6);
+  CHECK(count_of(html, "<div class=\"item several\"") == 1);
+  CHECK(has(html, "<div><span>cat</span><b>98.1 %</b></div>"));
+  const auto one = html_of({"", "class", {{"a", "cat"}, {"b", "cat"}}});  // nothing to choose
+  for (const char* part : {"<select", "<input", "class=\"count\""}) CHECK_FALSE(has(one, part));
+  CHECK(has(html_of({}), "no images"));
 }
 
 TEST_CASE("long tables are limited at first") {

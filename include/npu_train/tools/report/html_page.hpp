@@ -1,6 +1,7 @@
 /// Reports as one self-contained HTML file: no network, no other file.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,6 +35,28 @@ struct HtmlTable {
   std::vector<std::vector<Cell>> rows{};
 };
 
+/// Images with captions, which the reader can filter by group and by text.
+struct HtmlGallery {
+  struct Picture {
+    std::string file;               ///< the bytes of a PNG or JPEG file; "": there is no picture, and `lines` say why
+    int64_t height = 0, width = 0;  ///< in pixels of the file
+    int64_t scale = 1;              ///< size on the page in pixels of the file; enlarged pixels keep their edges
+    /// Below the picture: names with values, such as classes with probabilities. An empty value has no column.
+    std::vector<std::pair<std::string, std::string>> lines{};
+  };
+  /// One picture, or several side by side.
+  struct Item {
+    std::string title;
+    std::string group;  ///< "": none
+    std::vector<Picture> pictures{};
+    Tone tone = Tone::Plain;
+  };
+
+  std::string title{};
+  std::string group_name{};  ///< the meaning of a group: "class"
+  std::vector<Item> items{};
+};
+
 /// A page that grows from top to bottom. All text is escaped, whatever its source; it cannot become markup or code. Consecutive plots share
 /// a row if there is room for two.
 class HtmlPage {
@@ -57,6 +80,8 @@ class HtmlPage {
   /// blocks. Of more than 200 rows, the first 200 are shown until the reader requests all. Error(Usage) if the number of cells of a row
   /// differs from the number of columns.
   void table(const HtmlTable& table);
+  /// The pictures are a part of the page. All of them are shown if the page's script does not run.
+  void gallery(const HtmlGallery& gallery);
 
   /// Returns the complete document, with the same bytes for the same content.
   std::string str() const;

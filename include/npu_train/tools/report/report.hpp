@@ -120,8 +120,9 @@ class Report {
   void late_table(MakeTable make, ReportIn in);
   void late_text(MakeText make);
   void late_data(std::string key, std::function<Json()> make) { late_.emplace_back(std::move(key), std::move(make)); }
-  /// Adds a plot, which only the page shows.
+  /// Plots and galleries are only on the page.
   void plot(std::variant<LinePlot, BarPlot, Histogram> plot);
+  void gallery(HtmlGallery gallery) { blocks_.push_back({ReportIn::Page, std::move(gallery)}); }
 
   /// Returns all lines. Tables are fitted to `width` columns; 0: to those of fit_to(), or to any width. `rows`: limit for tables with
   /// `text_rows`; 0: all.
@@ -142,7 +143,7 @@ class Report {
   using Facts = std::vector<ReportField>;
   struct Block {
     ReportIn in;
-    std::variant<Sentence, Heading, Facts, ReportTable, MakeTable, MakeText, LinePlot, BarPlot, Histogram> content;
+    std::variant<Sentence, Heading, Facts, ReportTable, MakeTable, MakeText, LinePlot, BarPlot, Histogram, HtmlGallery> content;
   };
 
   std::string title_;
