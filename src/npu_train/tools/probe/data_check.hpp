@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,13 @@ struct DataCheck {
 };
 
 /// Opens the configuration's data set and reads every sample, on all cores; images are decoded, but not transformed. A stream is read for
-/// one epoch, up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown.
-DataCheck check_data(const RunConfig& config, const Parts& parts = builtin_parts());
+/// one epoch, up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown. `progress`:
+/// called with the number of samples that were begun, and that of all.
+DataCheck check_data(const RunConfig& config, const Parts& parts = builtin_parts(),
+                     const std::function<void(int64_t done, int64_t all)>& progress = {});
+
+/// The samples with their reasons, for reports.
+ReportTable table_of_bad_samples(const std::vector<BadSample>& bad);
 
 Report report_of(const DataCheck& check);
 

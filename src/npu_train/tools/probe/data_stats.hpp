@@ -1,0 +1,58 @@
+/// Statistics of a data set: `npu_tool data stats`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/tools/probe/data_check.hpp"
+#include "npu_train/tools/report/report.hpp"
+
+namespace npu_train {
+
+/// How often each value of a channel occurs. Counts are exact, so results do not depend on the order of images or on threads.
+struct ChannelStatistics {
+  std::array<int64_t, 256> counts{};
+
+  void add(const ChannelStatistics& other);
+  int64_t pixels() const;
+  int64_t sum() const;             ///< of the values, 0 to 255
+  int64_t sum_of_squares() const;  ///< of the values
+  /// Mean and standard deviation of the values divided by 255, as the transform normalize has them; NaN without pixels. The deviation is
+  /// that of the population (divided by the number of pixels).
+  double mean() const;
+  double std() const;
+};
+
+struct DataStatistics {
+  std::string summary;              ///< DatasetPair::summary()
+  int64_t train = 0, val = 0;       ///< samples
+  std::vector<ClassCount> classes;  ///< empty if targets are not classes
+  /// Height and width of each image before the transforms, and the number of images.
+  std::map<std::pair<int64_t, int64_t>, int64_t> sizes;
+  std::map<std::string, int64_t> modes;     ///< how images are stored: "PNG, RGB", and their number
+  std::vector<ChannelStatistics> channels;  ///< of the training images: red, green, blue, or gray
+  bool transformed = false;                 ///< `channels` are of the pixels after data.val_transforms; otherwise of those in the files
+  std::map<int64_t, int64_t> lengths;       ///< tokens of a text, and the number of texts
+  int64_t context = 0;                      ///< most tokens of a text; 0: unknown
+  std::vector<BadSample> bad;               ///< not counted in classes, sizes, modes, channels and lengths
+};
+
+/// Reads every sample of a configuration's data set, on all cores. Pixels are counted as `normalize` gets them: after the other transforms
+/// of data.val_transforms. A stream is read for one epoch. Errors: those of check_data().
+DataStatistics data_statistics(const RunConfig& config, const Parts& parts = builtin_parts(),
+                               const std::function<void(int64_t done, int64_t all)>& progress = {});
+
+/// Reads every image of a folder: one that data.root of an image_folder can name or, if it has no folders, images without classes. Pixels
+/// are counted as they are stored. Error(Data) if the folder has no images.
+DataStatistics folder_statistics(const std::string& folder, const Parts& parts = builtin_parts(),
+                                 const std::function<void(int64_t done, int64_t all)>& progress = {});
+
+Report report_of(const DataStatistics& statistics);
+
+}  // namespace npu_train

@@ -1,0 +1,227 @@
+#include "testing.hpp"
+
+#include "npu_train/tools/probe/data_stats.hpp"
+
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <vector>
+
+#include "data/images.hpp"
+#include "npu_train/data/documents.hpp"
+#include "npu_train/data/geometry.hpp"
+#include "npu_train/data/image_dataset.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+/// `counts[c]` images of 2 x 3 pixels of class c, whose bytes are different everywhere.
+std::shared_ptr<MemoryImages> known_images(const std::vector<int64_t>& counts, uint8_t first) {
+  std::vector<uint8_t> pixels;
+  std::vector<int64_t> labels;
+  for (size_t c = 0; c < counts.size(); ++c)
+    for (int64_t i = 0; i < counts[c]; ++i) {
+      labels.push_back(static_cast<int64_t>(c));
+      for (int k = 0; k < 3 * 2 * 3; ++k) pixels.push_back(first = static_cast<uint8_t>(first * 5 + 3));
+    }
+  DatasetInfo info{"known", static_cast<int64_t>(counts.size()), {"cat", "dog"}, {3, 2, 3}, {}, {}};
+  return std::make_shared<MemoryImages>(std::move(pixels), std::move(labels), std::move(info));
+}
+
+/// Parts with a data set `given`, and a configuration that names it.
+template <class MakePair>
+DataStatistics statistics_of_data(MakePair make) {
+  auto parts = builtin_parts();
+  parts.datasets.add<NoOptions>("given", "of this test", [make](const NoOptions&) { return make(); });
+  RunConfig config;
+  config.data.name = "given";
+  return data_statistics(config, parts);
+}
+
+/// Mean and deviation by their definitions, of values divided by 255.
+std::pair<double, double> by_definition(const std::vector<int>& values) {
+  long double sum = 0, squares = 0;
+  for (const int v : values) sum += v / 255.0L;
+  const long double mean = sum / static_cast<long double>(values.size());
+  for (const int v : values) squares += (v / 255.0L - mean) * (v / 255.0L - mean);
+  return {static_cast<double>(mean), static_cast<double>(std::sqrt(squares / static_cast<long double>(values.size())))};
+}
+
+std::vector<int> bytes_of_channel(const MemoryImages& images, int64_t channel, int64_t first, int64_t count) {
+  std::vector<int> out;
+  for (int64_t i = 0; i < images.size(); ++i)
+    for (int64_t k = first; k < first + count; ++k) out.push_back(images.pixels(i)[channel * 6 + k]);
+  return out;
+}
+
+/// Texts of these lengths.
+class TextsOfLengths final : public SequenceDataset {
+ public:
+  explicit TextsOfLengths(std::vector<int64_t> lengths) : lengths_(std::move(lengths)) {}
+  int64_t size() const override { return static_cast<int64_t>(lengths_.size()); }
+  Sample get(int64_t index) const override { return {{{"input", at::zeros({lengths_[static_cast<size_t>(index)]}, at::kLong)}}, index}; }
+  int64_t padding() const override { return 0; }
+  int64_t longest() const override { return 64; }
+
+ private:
+  std::vector<int64_t> lengths_;
+};
+
+}  // namespace
+
+TEST_CASE("images are counted exactly: classes, sizes, modes, and the pixels of the training images") {
+  const auto train = known_images({8, 2}, 7), val = known_images({1, 3}, 90);
+  const auto found = statistics_of_data([&] {
+    DatasetPair pair;
+    pair.train = train;
+    pair.val = val;
+    return pair;
+  });
+  CHECK(found.train == 10);
+  CHECK(found.val == 4);
+  REQUIRE(found.classes.size() == 2);
+  CHECK(found.classes[0].name == "cat");
+  CHECK(found.classes[0].train == 8);
+  CHECK(found.classes[1].val == 3);
+  CHECK(found.sizes == std::map<std::pair<int64_t, int64_t>, int64_t>{{{2, 3}, 14}});
+  CHECK(found.modes == std::map<std::string, int64_t>{{"in memory, RGB", 14}});
+  CHECK(found.transformed);
+  CHECK(found.bad.empty());
+  REQUIRE(found.channels.size() == 3);
+  for (int64_t c = 0; c < 3; ++c) {
+    const auto values = bytes_of_channel(*train, c, 0, 6);
+    const auto& channel = found.channels[static_cast<size_t>(c)];
+    const auto [mean, std] = by_definition(values);
+    int64_t sum = 0, squares = 0;
+    for (const int v : values) sum += v, squares += int64_t{v} * v;
+    CHECK(channel.pixels() == 60);
+    CHECK(channel.sum() == sum);
+    CHECK(channel.sum_of_squares() == squares);
+    CHECK(std::abs(channel.mean() - mean) < 1e-15);
+    CHECK(std::abs(channel.std() - std) < 1e-15);
+  }
+  const auto json = to_json(found);
+  CHECK(json.at("imbalance", "test").number("test") == 4);
+  CHECK(json.at("normalize", "test").at("mean", "test").items("test").size() == 3);
+  const auto text = to_text(found);
+  CHECK(has(text, "the largest class, cat, has 4 times as many training samples as the smallest, dog"));
+  CHECK(has(text, "hint: data.sampler=balanced"));
+  CHECK(has(text, "as a transform: {name: normalize, mean: ["));
+}
+
+TEST_CASE("pixels are counted after the transforms of the validation, without the normalisation") {
+  const auto train = known_images({3, 3}, 1);
+  const auto found = statistics_of_data([&] {
+    DatasetPair pair;
+    pair.train = train;
+    pair.val_pipeline = Pipeline({std::make_shared<CenterCrop>(1)}, {{0.5, 0.5, 0.5}, {0.1, 0.1, 0.1}});
+    pair.train_pipeline = Pipeline({std::make_shared<CenterCrop>(2)});
+    return pair;
+  });
+  CHECK(found.sizes.begin()->first == std::pair<int64_t, int64_t>{2, 3});  // before the transforms
+  REQUIRE(found.channels.size() == 3);
+  CHECK(found.channels[0].pixels() == 6);
+  ChannelStatistics expected;
+  for (int64_t i = 0; i < 6; ++i) ++expected.counts[Image::view(train->pixels(i), 2, 3, 3).crop(0, 1, 1, 1).at(2, 0, 0)];
+  CHECK(found.channels[2].counts == expected.counts);
+  CHECK(has(to_text(found), "all classes have the same number of training samples"));
+  CHECK_FALSE(has(to_text(found), "hint:"));
+}
+
+TEST_CASE("statistics of one value, and of none") {
+  ChannelStatistics one, none;
+  one.counts[51] = 1'000'000'000'000;
+  CHECK(one.mean() == 0.2);
+  CHECK(one.std() == 0);
+  CHECK(std::isnan(none.mean()));
+  CHECK(std::isnan(none.std()));
+  one.add(one);
+  CHECK(one.sum() == 102'000'000'000'000);
+}
+
+TEST_CASE("a class without samples is named, and samples that cannot be read are listed") {
+  const auto found = statistics_of_data([] {
+    struct Broken final : ImageDataset {
+      int64_t size() const override { return 3; }
+      LabelledImage image(int64_t index) const override {
+        check(index != 1, ErrorKind::Data, "Broken", "image 1 is broken");
+        return {rough(4, 5, 1), {}, 0};
+      }
+      DatasetInfo info() const override { return {"broken", 2, {"a", "b"}, {1, 4, 5}, {}, {}}; }
+    };
+    DatasetPair pair;
+    pair.train = std::make_shared<Broken>();
+    return pair;
+  });
+  CHECK(found.classes[0].train == 2);
+  CHECK(found.modes == std::map<std::string, int64_t>{{"in memory, gray", 2}});
+  CHECK(found.channels.size() == 1);
+  REQUIRE(found.bad.size() == 1);
+  CHECK(found.bad[0].index == 1);
+  const auto text = to_text(found);
+  CHECK(has(text, "1 cannot be read"));
+  CHECK(has(text, "image 1 is broken"));
+  CHECK(has(text, "1 class has no training sample: b"));
+  CHECK(to_json(found).at("imbalance", "test").is_null());
+}
+
+TEST_CASE("lengths of texts") {
+  std::vector<int64_t> lengths = {64};
+  for (int64_t i = 1; i <= 99; ++i) lengths.push_back(i % 2 == 0 ? 10 : 20);  // 49 of 10, 50 of 20
+  const auto found = statistics_of_data([&] {
+    DatasetPair pair;
+    pair.train = std::make_shared<TextsOfLengths>(lengths);
+    return pair;
+  });
+  CHECK(found.lengths == std::map<int64_t, int64_t>{{10, 49}, {20, 50}, {64, 1}});
+  CHECK(found.channels.empty());
+  const auto all = to_json(found);
+  const auto& json = all.at("lengths", "test");
+  const auto number = [&](const char* key) { return json.at(key, "test").number("test"); };
+  CHECK(number("texts") == 100);
+  CHECK(number("tokens") == 49 * 10 + 50 * 20 + 64);
+  CHECK(number("min") == 10);
+  CHECK(number("median") == 20);
+  CHECK(number("p99") == 20);
+  CHECK(number("max") == 64);
+  CHECK(number("context") == 64);
+  CHECK(has(to_html(found), "<figure"));  // their histogram
+}
+
+TEST_CASE("files of a folder, with and without classes, as they are stored") {
+  TempDir dir;
+  const Image image = rough(6, 4);
+  const auto write = [&](const std::string& name, const std::vector<uint8_t>& bytes) {
+    const auto path = dir / name;
+    std::filesystem::create_directories(path.parent_path());
+    write_bytes(path.string(), bytes);
+  };
+  write("plain/a.png", to_png(image));
+  write("plain/b.png", to_png(rough(3, 3, 1), 16));
+  write("plain/c.jpg", to_jpeg(rough(8, 8), {90, 1, false, true}));
+  write("plain/notes.txt", {1, 2, 3});
+  const auto plain = folder_statistics((dir / "plain").string());
+  CHECK(plain.train == 3);
+  CHECK(plain.classes.empty());
+  CHECK_FALSE(plain.transformed);
+  CHECK(plain.modes == std::map<std::string, int64_t>{{"JPEG, CMYK", 1}, {"PNG, RGB", 1}, {"PNG, gray, 16 bits", 1}});
+  CHECK(plain.channels.at(0).pixels() == 24 + 9 + 64);
+  write("plain/empty.png", {});
+  const auto with_empty = folder_statistics((dir / "plain").string());
+  CHECK(with_empty.modes == plain.modes);
+  REQUIRE(with_empty.bad.size() == 1);
+  CHECK(has(with_empty.bad[0].message, "empty.png: the file is empty"));
+
+  write("classes/train/cat/a.png", to_png(image));
+  write("classes/train/dog/a.png", to_png(image));
+  write("classes/val/dog/a.png", to_png(rough(9, 9)));
+  const auto classes = folder_statistics((dir / "classes").string());
+  CHECK(classes.train == 2);
+  CHECK(classes.val == 1);
+  CHECK(classes.channels.at(1).pixels() == 2 * 24);  // as stored: not resized as the default transforms would
+  CHECK(classes.sizes == std::map<std::pair<int64_t, int64_t>, int64_t>{{{6, 4}, 2}, {{9, 9}, 1}});
+  std::filesystem::create_directories(dir / "empty");
+  CHECK(error_of([&] { folder_statistics((dir / "empty").string()); }).kind() == ErrorKind::Data);
+}
