@@ -1,0 +1,276 @@
+#include "npu_train/tools/probe/data_show.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/seed.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/data/datasets.hpp"
+#include "npu_train/data/device_augment.hpp"
+#include "npu_train/data/image_codec.hpp"
+#include "npu_train/data/image_dataset.hpp"
+#include "npu_train/data/sampler.hpp"
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/engine/model_precision.hpp"
+#include "npu_train/tools/report/number.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kDataShow = "data show";
+constexpr int64_t kMostImages = 2'000;
+constexpr int64_t kTrainVersions = 4;
+constexpr int64_t kSmallestSide = 128;  // on the page
+
+/// Returns an image [C, H, W] in bytes, without the normalisation. Mixed values are rounded.
+Image bytes_of(const at::Tensor& normalized, const Pipeline& pipeline) {
+  const auto values = normalized.to(at::kCPU, at::kFloat).contiguous();
+  Image out = Image::allocate(values.size(1), values.size(2), values.size(0));
+  const auto* value = values.const_data_ptr<float>();
+  for (int64_t c = 0; c < out.channels(); ++c) {
+    const float scale = pipeline.scale()[static_cast<size_t>(c)], shift = pipeline.shift()[static_cast<size_t>(c)];
+    for (int64_t i = 0; i < out.pixels(); ++i) {
+      const float level = std::nearbyint((*value++ - shift) / scale);
+      out.mutable_plane(c)[i] = level > 0 ? static_cast<uint8_t>(std::min(level, 255.0f)) : uint8_t{0};  // 0 for NaN, too
+    }
+  }
+  return out;
+}
+
+/// Shows chosen samples, epoch by epoch.
+class SampleShow {
+ public:
+  SampleShow(DataShow& out, const DatasetPair& pair, Loader loader, const Device& device, bool validation)
+      : out_(out),
+        info_(pair.info()),
+        pipeline_(validation ? pair.val_pipeline : pair.train_pipeline),
+        loader_(std::move(loader)),
+        sampler_(sampler_of(loader_.options(), (validation ? pair.val : pair.train)->size())),
+        device_(device) {}
+
+  void show_epoch(int64_t epoch, const std::function<void()>& shown) {
+    std::map<int64_t, std::vector<ShownSample*>> batches;  // by number of the micro-batch
+    const auto batch_of = batches_of(epoch);
+    for (auto& sample : out_.samples) {
+      auto& version = sample.versions.emplace_back(ShownVersion{.epoch = epoch});
+      const auto found = batch_of.find(sample.index);
+      if (found == batch_of.end())
+        version.problem = "not drawn in this epoch";
+      else if (found->second >= sampler_.batches())
+        version.problem = "in the last batch, which data.drop_last omits";
+      else
+        batches[found->second].push_back(&sample);
+    }
+    for (const auto& [batch, samples] : batches) {
+      show_batch(epoch, batch, samples);
+      for (size_t i = 0; i < samples.size(); ++i) shown();
+    }
+  }
+
+ private:
+  static DistributedSampler sampler_of(const LoaderOptions& options, int64_t size) {
+    return DistributedSampler({.size = size,
+                               .batch_size = options.batch_size,
+                               .shuffle = options.shuffle,
+                               .drop_last = options.last_batch == LastBatch::Drop,
+                               .seed = options.seed,
+                               .weights = options.sample_weights});
+  }
+
+  /// Returns the first micro-batch of the epoch that has each of the samples.
+  std::map<int64_t, int64_t> batches_of(int64_t epoch) const {
+    std::map<int64_t, int64_t> out;
+    for (const auto& sample : out_.samples) out[sample.index] = -1;
+    const auto order = sampler_.order(epoch);
+    for (size_t k = 0; k < order.size(); ++k)
+      if (const auto found = out.find(order[k]); found != out.end() && found->second < 0)
+        found->second = static_cast<int64_t>(k) / loader_.options().batch_size;
+    std::erase_if(out, [](const auto& item) { return item.second < 0; });
+    return out;
+  }
+
+  void show_batch(int64_t epoch, int64_t number, const std::vector<ShownSample*>& samples) {
+    try {
+      loader_.begin_epoch(epoch, number);
+      const auto next = loader_.next();
+      const auto batch = next ? to_device(*next, device_, /*non_blocking=*/false) : Batch();
+      for (auto* sample : samples) {
+        const auto found = std::find(batch.ids.begin(), batch.ids.end(), sample->index);
+        if (found != batch.ids.end())
+          show(sample->versions.back(), batch, found - batch.ids.begin());
+        else
+          sample->versions.back().problem = "cannot be read, and is omitted (data.on_bad_sample: skip)";
+      }
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Data) throw;
+      for (auto* sample : samples) sample->versions.back() = {.epoch = epoch, .problem = error.what()};
+    }
+  }
+
+  void show(ShownVersion& version, const Batch& batch, int64_t row) const {
+    const auto& input = batch.input();
+    check(input.dim() == 4 && (input.size(1) == 1 || input.size(1) == 3), ErrorKind::Usage, kDataShow, "the samples have an input of ",
+          input.sizes(), "; allowed: images [N, C, H, W] with 1 or 3 channels; hint: npu_tool data stats for texts");
+    const auto image = bytes_of(input.select(0, row), pipeline_);
+    const auto file = encode_png(image);
+    version.png.assign(file.begin(), file.end());
+    version.height = image.height();
+    version.width = image.width();
+    if (batch.has("target") && batch.target().dim() == 2 && batch.target().is_floating_point())
+      version.labels = labels_of_row(batch.target().select(0, row).to(at::kCPU, at::kFloat).contiguous());
+  }
+
+  std::vector<std::pair<std::string, double>> labels_of_row(const at::Tensor& row) const {
+    std::vector<std::pair<std::string, double>> out;
+    const auto* value = row.const_data_ptr<float>();
+    for (int64_t c = 0; c < row.numel(); ++c)
+      if (out_.numbers || value[c] > 0) out.emplace_back(name_of(c), static_cast<double>(value[c]));
+    if (!out_.numbers) std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    return out;
+  }
+
+  std::string name_of(int64_t label) const {
+    const auto i = static_cast<size_t>(label);
+    return i < info_.class_names.size() ? info_.class_names[i] : std::to_string(label);
+  }
+
+  DataShow& out_;
+  DatasetInfo info_;
+  const Pipeline& pipeline_;
+  Loader loader_;
+  DistributedSampler sampler_;
+  Device device_;
+};
+
+std::string names_of_steps(const Pipeline& pipeline) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < pipeline.steps().size(); ++i) out.push_back(pipeline.step_name(i));
+  if (!pipeline.normalization().mean.empty()) out.emplace_back("normalize (undone here)");
+  return out.empty() ? "none" : join(out);
+}
+
+std::string mixing_of(const DataOptions& options) {
+  std::vector<std::string> out;
+  if (options.mixup_alpha > 0) out.push_back("mixup " + short_number(options.mixup_alpha));
+  if (options.cutmix_alpha > 0) out.push_back("cutmix " + short_number(options.cutmix_alpha));
+  return out.empty() ? "none" : join(out);
+}
+
+/// Draws samples by the seed, and describes them.
+std::vector<ShownSample> chosen_samples(const Dataset& data, const DatasetInfo& info, uint64_t seed, int64_t count) {
+  auto order = permutation(derive_seed(seed, kDataShow), 0, data.size());
+  order.resize(static_cast<size_t>(std::min(count, data.size())));
+  std::sort(order.begin(), order.end());
+  std::vector<ShownSample> out;
+  for (const auto index : order) {
+    const auto label = data.label(index);
+    const auto name = label < 0                                               ? ""
+                      : label < static_cast<int64_t>(info.class_names.size()) ? info.class_names[static_cast<size_t>(label)]
+                                                                              : std::to_string(label);
+    out.push_back({.index = index, .file = data.where(index), .label = name});
+  }
+  return out;
+}
+
+HtmlGallery::Picture picture_of(const ShownVersion& version, bool numbers, bool several) {
+  HtmlGallery::Picture out{.file = version.png, .height = version.height, .width = version.width};
+  if (!version.png.empty()) out.scale = std::max<int64_t>(1, kSmallestSide / std::max(version.height, version.width));
+  if (several) out.lines.emplace_back("epoch " + std::to_string(version.epoch + 1), "");
+  for (const auto& [name, value] : version.labels)
+    out.lines.emplace_back(name, numbers ? short_number(value) : printed("%.1f %%", 100 * value));
+  if (!version.problem.empty()) out.lines.emplace_back(version.problem, "");
+  return out;
+}
+
+Json json_of(const ShownVersion& version) {
+  auto labels = Json::object();
+  for (const auto& [name, value] : version.labels) labels.set(name, value);
+  return Json::object(
+      {{"epoch", version.epoch}, {"labels", std::move(labels)}, {"problem", version.problem.empty() ? Json() : Json(version.problem)}});
+}
+
+}  // namespace
+
+DataShow show_data(const RunConfig& config, const DataShowOptions& options, const Parts& parts,
+                   const std::function<void(int64_t, int64_t)>& progress) {
+  return translated(kDataShow, [&] {
+    check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
+    const int64_t versions = options.versions > 0 ? options.versions : options.validation ? 1 : kTrainVersions;
+    check(options.images > 0 && versions <= kMostImages && options.images <= kMostImages / versions, ErrorKind::Usage, kDataShow,
+          options.images, " images in ", versions, " versions; allowed: at least one and at most ", kMostImages, " in all");
+    auto pair = parts.datasets.make(config.data, "data", parts.transforms);
+    const auto& data = options.validation ? pair.val : pair.train;
+    check(data != nullptr, ErrorKind::Usage, kDataShow,
+          options.validation ? "there are no validation data" : "a stream has no chosen samples");
+    const auto device = run_device(config);
+    const bool mixes = !options.validation && (pair.options.mixup_alpha > 0 || pair.options.cutmix_alpha > 0);
+    if (!mixes && !pair.options.drop_last) {  // the other samples of a batch change nothing
+      pair.options.batch_size = pair.options.val_batch_size = 1;
+      pair.options.num_workers = "0";
+    } else {
+      pair.options.prefetch_factor = 1;  // what is read ahead is dropped, since an epoch begins anew for each shown batch
+    }
+    LoaderOptions runtime{.seed = static_cast<uint64_t>(config.seed)};
+    if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
+    const auto& pipeline = options.validation ? pair.val_pipeline : pair.train_pipeline;
+    DataShow out{.summary = pair.summary(), .split = options.validation ? "val" : "train", .transforms = names_of_steps(pipeline)};
+    out.mixing = mixes ? mixing_of(pair.options) : "none";
+    out.where = "host";
+    out.seed = config.seed;
+    const auto* images = dynamic_cast<const ImageDataset*>(data.get());
+    out.numbers = images != nullptr && images->has_numbers();
+    const auto info = pair.info();
+    if (pair.options.augment_on == "device" && info.shape.size() == 3)
+      out.where =
+          where_it_runs(pipeline, split_for_device(pipeline, info.shape[0], {info.shape[1], info.shape[2]})) + " (" + device.str() + ")";
+    out.samples = chosen_samples(*data, info, runtime.seed, options.images);
+    const auto all = static_cast<int64_t>(out.samples.size()) * versions;
+    int64_t done = 0;
+    SampleShow show(out, pair, options.validation ? val_loader(pair, runtime) : train_loader(pair, runtime), device, options.validation);
+    for (int64_t epoch = 0; epoch < versions; ++epoch)
+      show.show_epoch(epoch, [&] {
+        if (progress) progress(++done, all);
+      });
+    return out;
+  });
+}
+
+Report report_of(const DataShow& show) {
+  Report out("Images as the model sees them", Json::object({{"summary", show.summary}, {"split", show.split}, {"seed", show.seed}}));
+  const auto versions = show.samples.empty() ? 0 : static_cast<int64_t>(show.samples.front().versions.size());
+  const auto count = static_cast<int64_t>(show.samples.size());
+  out.verdict(with_commas(count) + (count == 1 ? " image" : " images") +
+              (versions == 1 ? "" : " in " + with_commas(versions) + " versions") + ", as they are in the first " +
+              (versions == 1 ? "epoch" : with_commas(versions) + " epochs") + " of a " +
+              (show.split == "val" ? "validation" : "training with seed " + std::to_string(show.seed)));
+  int64_t missing = 0;
+  for (const auto& sample : show.samples)
+    missing += std::count_if(sample.versions.begin(), sample.versions.end(), [](const auto& version) { return !version.problem.empty(); });
+  if (missing > 0)
+    out.say(with_commas(missing) + " of " + with_commas(count * versions) + " pictures are missing; the page has the reasons", Tone::Warn);
+  out.facts({both("data", show.summary), both("transforms", show.transforms), both("mixing", show.mixing),
+             both("transformed_on", "transformed on", show.where)});
+  HtmlGallery gallery{.title = "Images", .group_name = "class"};
+  Json samples = Json::array();
+  for (const auto& sample : show.samples) {
+    HtmlGallery::Item item{.title = (sample.label.empty() ? "" : sample.label + ", ") + "sample " + std::to_string(sample.index) +
+                                    (sample.file.empty() ? "" : ", " + sample.file),
+                           .group = sample.label};
+    Json seen = Json::array();
+    for (const auto& version : sample.versions) {
+      seen.push_back(json_of(version));
+      item.pictures.push_back(picture_of(version, show.numbers, versions > 1));
+      if (!version.problem.empty()) item.tone = Tone::Bad;
+    }
+    samples.push_back(
+        Json::object({{"sample", sample.index}, {"file", sample.file}, {"class", sample.label}, {"versions", std::move(seen)}}));
+    gallery.items.push_back(std::move(item));
+  }
+  out.data({{"images", std::move(samples)}});
+  out.gallery(std::move(gallery));
+  return out;
+}
+
+}  // namespace npu_train

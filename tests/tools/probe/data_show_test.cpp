@@ -1,0 +1,174 @@
+#include "testing.hpp"
+
+#include "npu_train/tools/probe/data_show.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "npu_train/data/datasets.hpp"
+#include "npu_train/data/image_codec.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+/// 40 generated images, cropped, flipped and normalised in batches of 8.
+RunConfig shown_config(ConfigNode more = ConfigNode::map()) {
+  RunConfig config;
+  config.seed = 11;
+  config.device = "cpu";
+  ConfigNode crop{{"name", "random_crop"}, {"size", 32}, {"padding", 4}};
+  config.data = {.name = "generated", .options = {{"train_size", 40}, {"val_size", 16}, {"batch_size", 8}, {"num_workers", "0"}}};
+  config.data.options.set("train_transforms", ConfigNode::list({crop, ConfigNode("horizontal_flip"), ConfigNode("normalize")}));
+  for (const auto& member : more.members()) config.data.options.set(member.key, member.value);
+  return config;
+}
+
+Image shown_image(const ShownVersion& version) {
+  return decode_image({version.png.begin(), version.png.end()}, "shown").dense(PixelOrder::Planar);
+}
+
+/// Compares what is shown with the batches that the loader of a run delivers. Returns the largest difference of a byte.
+double largest_difference_from_loader(const RunConfig& config, const DataShow& show, int64_t epochs) {
+  const auto parts = builtin_parts();
+  const auto pair = parts.datasets.make(config.data, "data", parts.transforms);
+  auto loader = train_loader(pair, {.seed = static_cast<uint64_t>(config.seed)});
+  std::map<int64_t, const ShownSample*> wanted;
+  for (const auto& sample : show.samples) wanted[sample.index] = &sample;
+  double worst = 0;
+  int64_t found = 0;
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+    loader.begin_epoch(epoch);
+    while (const auto next = loader.next()) {
+      const auto batch = next->finished();
+      const auto input = batch.input().contiguous();
+      const int64_t area = input.size(2) * input.size(3);
+      for (size_t row = 0; row < batch.ids.size(); ++row) {
+        const auto sample = wanted.find(batch.ids[row]);
+        if (sample == wanted.end()) continue;
+        ++found;
+        const auto& version = sample->second->versions.at(static_cast<size_t>(epoch));
+        CHECK(version.epoch == epoch);
+        const Image image = shown_image(version);
+        const auto* value = input.const_data_ptr<float>() + static_cast<int64_t>(row) * 3 * area;
+        for (int64_t c = 0; c < 3; ++c) {
+          const double scale = pair.train_pipeline.scale()[static_cast<size_t>(c)],
+                       shift = pair.train_pipeline.shift()[static_cast<size_t>(c)];
+          for (int64_t i = 0; i < area; ++i)
+            worst = std::max(worst, std::abs(image.plane(c)[i] - (static_cast<double>(*value++) - shift) / scale));
+        }
+        if (batch.target().dim() == 1) continue;
+        const auto target = batch.target().contiguous();
+        const auto* share = target.const_data_ptr<float>() + static_cast<int64_t>(row) * target.size(1);
+        std::map<std::string, double> labels(version.labels.begin(), version.labels.end());
+        for (int64_t k = 0; k < target.size(1); ++k) {
+          const auto& name = pair.info().class_names.at(static_cast<size_t>(k));
+          CHECK(labels[name] == doctest::Approx(share[k]));
+          if (share[k] == 0) labels.erase(name);
+        }
+        CHECK(labels.size() == version.labels.size());
+      }
+    }
+  }
+  CHECK(found == static_cast<int64_t>(show.samples.size()) * epochs);
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("images are shown as the loader delivers them in each epoch") {
+  const auto config = shown_config();
+  const auto show = show_data(config, {.images = 6, .versions = 3});
+  REQUIRE(show.samples.size() == 6);
+  CHECK(largest_difference_from_loader(config, show, 3) < 1e-3);
+  for (const auto& sample : show.samples) {
+    REQUIRE(sample.versions.size() == 3);
+    CHECK(sample.label != "");
+    CHECK(sample.versions[0].labels.empty());
+    CHECK(sample.versions[0].problem == "");
+  }
+  const auto& versions = show.samples[0].versions;
+  CHECK((versions[0].png != versions[1].png || versions[0].png != versions[2].png));  // the augmentation changes from epoch to epoch
+  CHECK(show.transforms == "random_crop, horizontal_flip, normalize (undone here)");
+}
+
+TEST_CASE("mixed images are shown with their partners and the shares of their classes") {
+  for (const char* mixing : {"mixup_alpha", "cutmix_alpha"}) {
+    const auto config = shown_config({{mixing, 1.0}});
+    const auto show = show_data(config, {.images = 5, .versions = 2});
+    CHECK(largest_difference_from_loader(config, show, 2) < 0.501);  // values between bytes are rounded
+    bool mixed = false;
+    for (const auto& sample : show.samples)
+      for (const auto& version : sample.versions) mixed = mixed || version.labels.size() == 2;
+    CHECK(mixed);
+    const auto page = to_html(show);
+    CHECK(has(page, " %</b>"));
+    CHECK(has(page, "data:image/png;base64,"));
+  }
+}
+
+TEST_CASE("transforms on the device show the same images as on the host") {
+  const auto host = show_data(shown_config({{"mixup_alpha", 0.5}}), {.images = 4, .versions = 2});
+  const auto device = show_data(shown_config({{"mixup_alpha", 0.5}, {"augment_on", "device"}}), {.images = 4, .versions = 2});
+  for (size_t i = 0; i < 4; ++i)
+    for (size_t v = 0; v < 2; ++v) CHECK(host.samples[i].versions[v].png == device.samples[i].versions[v].png);
+  CHECK(host.where == "host");
+  CHECK(has(device.where, "on the device: random_crop, horizontal_flip"));
+}
+
+TEST_CASE("the seed chooses images and augmentations, and validation has no augmentation") {
+  auto config = shown_config();
+  const auto indices = [](const DataShow& show) {
+    std::vector<int64_t> out;
+    for (const auto& sample : show.samples) out.push_back(sample.index);
+    return out;
+  };
+  const auto first = show_data(config, {.images = 8}), again = show_data(config, {.images = 8});
+  CHECK(first.samples[0].versions.size() == 4);
+  CHECK(indices(first) == indices(again));
+  CHECK(first.samples[3].versions[2].png == again.samples[3].versions[2].png);
+  config.seed = 12;
+  CHECK(indices(show_data(config, {.images = 8})) != indices(first));
+  const auto val = show_data(config, {.images = 100, .validation = true});
+  CHECK(val.samples.size() == 16);
+  CHECK(val.samples[0].versions.size() == 1);
+  CHECK(has(to_text(val), "16 images, as they are in the first epoch of a validation"));
+}
+
+TEST_CASE("what cannot be shown is refused, and an image that cannot be read has its reason") {
+  CHECK(error_of([] { show_data(shown_config(), {.images = 1001, .versions = 2}); }).kind() == ErrorKind::Usage);
+  RunConfig text;
+  text.data = {.name = "generated_text", .options = {{"train_size", 64}, {"val_size", 8}}};
+  text.device = "cpu";
+  CHECK(error_of([&] { show_data(text, {.images = 2}); }).kind() == ErrorKind::Usage);
+  auto parts = builtin_parts();
+  parts.datasets.add<NoOptions>("broken", "of this test", [](const NoOptions&) {
+    struct Broken final : ImageDataset {
+      int64_t size() const override { return 4; }
+      LabelledImage image(int64_t index) const override {
+        check(index != 2, ErrorKind::Data, "Broken", "image 2 is broken");
+        static const std::vector<uint8_t> gray(3 * 5 * 6, 100);
+        return {Image::view(gray.data(), 5, 6, 3), {}, 0};
+      }
+      DatasetInfo info() const override { return {"broken", 1, {"a"}, {3, 5, 6}, {}, {}}; }
+    };
+    DatasetPair pair;
+    pair.train = std::make_shared<Broken>();
+    return pair;
+  });
+  RunConfig config;
+  config.device = "cpu";
+  config.data.name = "broken";
+  const auto show = show_data(config, {.images = 4, .versions = 2}, parts);
+  REQUIRE(show.samples.size() == 4);
+  for (const auto& sample : show.samples)
+    for (const auto& version : sample.versions) {
+      CHECK(version.png.empty() == (sample.index == 2));
+      CHECK(has(version.problem, "image 2 is broken") == (sample.index == 2));
+    }
+  CHECK(has(to_html(show), "image 2 is broken"));
+  CHECK(has(to_text(show), "2 of 8 pictures are missing"));
+}
