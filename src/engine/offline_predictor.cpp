@@ -44,7 +44,7 @@ at::Tensor OfflinePredictor::read(const std::string& path) const {
   return image;
 }
 
-at::Tensor OfflinePredictor::logits(const std::vector<std::string>& paths, const OnBadImage& bad) {
+at::Tensor OfflinePredictor::logits(const std::vector<std::string>& paths, const OnBadImage& bad, const OnProgress& progress) {
   std::vector<at::Tensor> out;
   const auto& input = model_.inputs().front();
   for (size_t done = 0; done < paths.size();) {
@@ -63,6 +63,7 @@ at::Tensor OfflinePredictor::logits(const std::vector<std::string>& paths, const
     out.push_back(model_.run({filled}).front().slice(0, 0, images).to(at::kFloat, /*non_blocking=*/false, /*copy=*/!unread.empty()));
     for (const auto i : unread) out.back().select(0, i).fill_(std::numeric_limits<double>::quiet_NaN());
     done += static_cast<size_t>(images);
+    if (progress) progress(done);
   }
   return out.empty() ? at::zeros({0, classes()}) : at::cat(out);
 }

@@ -1,5 +1,7 @@
 """A folder of images as people have it: one folder a class, parts held out for validation, a test set, and answers in a file."""
+import base64
 import csv
+import html
 import json
 import math
 import pathlib
@@ -165,9 +167,30 @@ class ImageData(ProgramTest):
                         self.assertEqual([row[f'class_{i}'] for i in (1, 2, 3)], [top['name'] for top in answer['top']])
                         self.assertAlmostEqual(float(row['probability_1']), answer['top'][0]['probability'], places=5)
                         self.assertEqual((row['class_1'], row['error']), (row['image'].split('/')[-2], ''))
+        self.check_page_of_answers(run, folder, printed)
         self.assertFails(npu_tool('predict', '--checkpoint', run, folder, '--to', self.dir / 'answers.txt'), 2, '.csv or .jsonl')
+        for option in ('--to', '--logits'):
+            self.assertFails(npu_tool('predict', '--checkpoint', run, folder, option, self.dir / 'a.csv', '--html', self.dir / 'a.csv'), 2, 'the same file')
         self.assertFails(npu_tool('predict', '--checkpoint', run), 2, 'no images are given')
         self.assertFails(npu_tool('predict', '--checkpoint', run, '--list', self.dir / 'none'), 3, 'cannot be read or names no image')
+
+    def check_page_of_answers(self, run, folder, printed):
+        page = self.dir / 'answers.html'
+        self.assertEqual(json.loads(self.unreadable(run, folder, '--html', page, '--json'))['predictions'], printed)
+        text = page.read_text()
+        self.assertIn(f'18 images in {folder}, of which 1 cannot be read.', html.unescape(text))
+        self.assertIn('<p>Checkpoint ', text.split('<section class="gallery">')[0])  # before the pictures
+        items = re.findall(r'<div class="item" data-g="([^"]*)"><h4[^>]*>([^<]*)</h4><figure>(<img src="data:image/jpeg;base64,([^"]*)" width="160" height="160")?(.*?)</figure>', text)
+        self.assertEqual(len(items), 18)
+        for (group, title, _, file, caption), answer in zip(items, printed):
+            self.assertEqual(title, answer['image'].removeprefix(f'{folder}/'))
+            if 'error' in answer:
+                self.assertEqual((group, file), ('(cannot be read)', ''))
+                continue
+            self.assertEqual(group, answer['top'][0]['name'])
+            self.assertEqual(base64.b64decode(file)[:3], b'\xff\xd8\xff')
+            self.assertEqual(re.findall(r'<span>([^<]*)</span><b>([^<]*)</b>', caption), [(t['name'], f"{100 * t['probability']:.1f} %") for t in answer['top']])
+        for name in COLOURS: self.assertRegex(text, rf'<option value="{name}">{name} \([56]\)</option>')
 
     def unreadable(self, run, *args):
         """What predict prints of images one of which cannot be read."""

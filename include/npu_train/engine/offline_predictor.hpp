@@ -33,9 +33,11 @@ class OfflinePredictor {
 
   /// Returns fp32 logits [images, classes] of image files. Images are computed in the largest compiled batches that they fill; the
   /// rest is padded. Error(Data) if a file cannot be read, or the preparation produces another size than the model's input. With `bad`,
-  /// calls it with the image's number instead; the logits are then NaN.
+  /// calls it with the image's number instead; the logits are then NaN. With `progress`, calls it after each batch with the number of
+  /// images so far.
   using OnBadImage = std::function<void(size_t image, const Error& error)>;
-  at::Tensor logits(const std::vector<std::string>& paths, const OnBadImage& bad = {});
+  using OnProgress = std::function<void(size_t done)>;
+  at::Tensor logits(const std::vector<std::string>& paths, const OnBadImage& bad = {}, const OnProgress& progress = {});
 
   const OfflineModel& model() const { return model_; }
   int64_t classes() const;

@@ -16,6 +16,7 @@
 #include "npu_train/io/npy.hpp"
 #include "predict_answers.hpp"
 #include "predict_om.hpp"
+#include "predict_page.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 constexpr const char* kPredictImages = "predict";
 
 struct PredictArguments {
-  std::string logits, to, list, device = "auto";
+  std::string logits, to, html, list, device = "auto";
   ModelArguments model;
   OfflineArguments offline;
   int64_t top = 5;
@@ -75,10 +76,11 @@ at::Tensor whole_logits(const std::vector<at::Tensor>& rows) {
 
 Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
   Predictions out;
+  const auto progress = progress_on_stderr("images");
   const auto note = [&](size_t image, const Error& error) { out.unreadable[image] = error.what(); };
   if (args.offline.given()) {
     std::tie(out.logits, out.classes, out.meaning) =
-        offline_logits(args.offline, args.model.checkpoint, args.device, args.images, note, parts);
+        offline_logits(args.offline, args.model.checkpoint, args.device, args.images, note, progress, parts);
     return out;
   }
   const auto predictor = Predictor::from_source(args.model.source(kPredictImages, /*needs_weights=*/true, parts), args.device, parts);
@@ -86,7 +88,9 @@ Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
   check(model.inputs.size() <= 1, ErrorKind::Usage, kPredictImages, "the model '", model.name, "' has ", model.inputs.size(),
         " inputs, and predict classifies images; hint: generate answers questions about an image, export writes any model");
   std::vector<at::Tensor> rows(args.images.size());
+  const auto count = static_cast<int64_t>(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
+    progress(static_cast<int64_t>(i), count);
     at::Tensor image;
     try {
       image = predictor.read_image(args.images[i]);
@@ -97,6 +101,7 @@ Predictions predictions_of(const PredictArguments& args, const Parts& parts) {
     }
     rows[i] = predictor(image.unsqueeze(0));
   }
+  progress(count, count);
   out.logits = whole_logits(rows);
   out.classes = predictor.classes();
   out.meaning = predictor.meaning();
@@ -128,7 +133,7 @@ std::vector<ImageAnswer> answers_of(const Predictions& predicted, const std::vec
   return out;
 }
 
-// Prints the answers, or the name of the file with the answers.
+// Prints the answers, or where they were written, and writes the page.
 void report(const PredictArguments& args, const Predictions& predicted, const std::vector<ImageAnswer>& answers) {
   auto document = Json::object({{"checkpoint", predicted.checkpoint.empty() ? Json() : Json(predicted.checkpoint)}});
   auto text = checkpoint_line(predicted.checkpoint, predicted.why, predicted.averages);
@@ -144,7 +149,14 @@ void report(const PredictArguments& args, const Predictions& predicted, const st
     }
     document.set("predictions", std::move(results));
   }
-  print(args.json, document, text);
+  Report out("Predictions", std::move(document));
+  out.late_text([&](size_t /*most*/, size_t /*width*/) { return text; });
+  if (!args.html.empty()) {
+    const std::string of =
+        predicted.checkpoint.empty() ? "" : "Checkpoint " + predicted.checkpoint + (predicted.averages ? ", averages (EMA)" : "");
+    add_predictions_page(out, answers, of, progress_on_stderr("thumbnails"));
+  }
+  show(out, args.json, args.html);
 }
 
 int predict(PredictArguments args, const Parts& parts) {
@@ -155,7 +167,9 @@ int predict(PredictArguments args, const Parts& parts) {
   }
   check_arguments(args);
   check_answers_file(args.to);
-  check_writable({args.logits, args.to});
+  check(args.html.empty() || (args.html != args.to && args.html != args.logits), ErrorKind::Usage, kPredictImages,
+        "--html and another option name the same file, ", args.html);
+  check_writable({args.logits, args.to, args.html});
   args.images = image_files(args.images);
   const auto predicted = predictions_of(args, parts);
   const auto answers = answers_of(predicted, args.images, args.top);
@@ -181,6 +195,7 @@ void add_predict(CLI::App& app, Command& run) {
   sub->add_option("--logits", args->logits,
                   "write the logits of all images to this .npy file; those of an image that cannot be read are NaN");
   sub->add_option("--to", args->to, "write a row for each image to this .csv or .jsonl file; that of an unreadable image has the reason");
+  sub->add_option("--html", args->html, "write a page: a thumbnail of each image with its answers, by class");
   sub->add_option("--list", args->list, "a file with the path of an image or folder a line; - for standard input");
   sub->add_option("images", args->images, "image files, folders of them, and model.KEY=VALUE");
   sub->add_flag("--json", args->json, "one JSON document on stdout");

@@ -109,7 +109,8 @@ void add_offline_options(CLI::App& sub, OfflineArguments& args) {
 }
 
 OfflineLogits offline_logits(const OfflineArguments& args, const std::string& checkpoint, const std::string& device,
-                             const std::vector<std::string>& images, const OfflinePredictor::OnBadImage& bad, const Parts& parts) {
+                             const std::vector<std::string>& images, const OfflinePredictor::OnBadImage& bad, const WorkProgress& progress,
+                             const Parts& parts) {
   OfflineModel model(args.file, npu_of(device));
   const auto taken = images_of(model);
   check_options(args, checkpoint, taken);
@@ -125,7 +126,8 @@ OfflineLogits offline_logits(const OfflineArguments& args, const std::string& ch
         !args.classes.empty() ? args.classes
         : !checkpoint.empty() ? checkpoint
                               : "the file .onnx next to it");
-  return {predictor.logits(images, bad), std::move(classes), prepared.meaning};
+  const auto shown = [&](size_t done) { progress(static_cast<int64_t>(done), static_cast<int64_t>(images.size())); };
+  return {predictor.logits(images, bad, shown), std::move(classes), prepared.meaning};
 }
 
 }  // namespace npu_train::cli

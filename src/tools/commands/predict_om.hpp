@@ -11,6 +11,7 @@
 #include "npu_train/engine/offline_predictor.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/predictor.hpp"
+#include "tools/commands/console/console.hpp"
 
 namespace npu_train::cli {
 
@@ -31,6 +32,7 @@ using OfflineLogits = std::tuple<at::Tensor, std::vector<std::string>, OutputMea
 /// those of `checkpoint` if given; otherwise those of m.onnx next to m.om, as npu_tool export writes it; otherwise those of the options,
 /// with the transforms of ImageNet. Error(Usage) for options that contradict each other or the model.
 OfflineLogits offline_logits(const OfflineArguments& args, const std::string& checkpoint, const std::string& device,
-                             const std::vector<std::string>& images, const OfflinePredictor::OnBadImage& bad, const Parts& parts);
+                             const std::vector<std::string>& images, const OfflinePredictor::OnBadImage& bad, const WorkProgress& progress,
+                             const Parts& parts);
 
 }  // namespace npu_train::cli

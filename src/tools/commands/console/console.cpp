@@ -14,9 +14,12 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <memory>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/launch.hpp"
+#include "npu_train/core/progress_line.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/wrapped.hpp"
 #include "npu_train/io/file.hpp"
@@ -73,9 +76,24 @@ int written(int code) {
   return code != 0 ? code : static_cast<int>(ErrorKind::Checkpoint);
 }
 
-size_t terminal_columns() {
+namespace {
+
+size_t columns_of_terminal(int descriptor) {
   winsize size{};
-  return ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+  return ::isatty(descriptor) && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+}  // namespace
+
+size_t terminal_columns() { return columns_of_terminal(STDOUT_FILENO); }
+
+WorkProgress progress_on_stderr(const std::string& what) {
+  std::function<void(const std::string&)> write;
+  if (columns_of_terminal(STDERR_FILENO) > 0)
+    write = [](const std::string& text) { std::fputs(text.c_str(), stderr), std::fflush(stderr); };
+  const auto line =
+      std::make_shared<npu_train::detail::CountedProgress>(what, std::move(write), [] { return columns_of_terminal(STDERR_FILENO); });
+  return [line](int64_t done, int64_t total) { line->show(done, total, 1e-9 * static_cast<double>(nanoseconds())); };
 }
 
 namespace {

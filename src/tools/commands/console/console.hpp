@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,7 +24,13 @@ int written(int code);
 /// Returns the number of columns of the terminal on stdout; 0 if stdout is not a terminal.
 size_t terminal_columns();
 
-/// Opens /dev/null for each closed descriptor from 0 to 2, because the next opened file would become stdout or stderr. Call it first in
+/// Called while a work goes on: `done` of `total` pieces are done.
+using WorkProgress = std::function<void(int64_t done, int64_t total)>;
+/// Returns a function that shows this with the remaining time in one line on stderr, or nothing if stderr is not a terminal. The line is
+/// removed with the last copy of the function. `what` names the pieces: "images".
+WorkProgress progress_on_stderr(const std::string& what);
+
+/// Opens /dev/null for each closed descriptor from 0 to 2; otherwise the next opened file would become stdout or stderr. Call it first in
 /// main().
 void open_standard_descriptors();
 
