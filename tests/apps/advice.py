@@ -54,7 +54,12 @@ class Options:
     def __init__(self):
         self.of = {('train_app',): self.read(train_app('--help')[1]), ('npu_tool',): self.read(npu_tool('--help')[1])}
         self.subcommands = re.findall(r'^  ([a-z-]+)\s', npu_tool('--help')[1].split('\nOptions:\n')[1], re.M)
-        for name in self.subcommands: self.of['npu_tool', name] = self.read(npu_tool(name, '--help')[1])
+        for name in self.subcommands:
+            text = npu_tool(name, '--help')[1]
+            self.of['npu_tool', name] = self.read(text)
+            if name.startswith('-'): continue
+            for inner in re.findall(r'^  ([a-z][a-z-]*)\s', text.partition('\nOptions:\n')[2], re.M):  # npu_tool data show
+                self.of['npu_tool', name] |= self.read(npu_tool(name, inner, '--help')[1])
 
     @staticmethod
     def read(text):

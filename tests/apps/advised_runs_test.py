@@ -22,6 +22,8 @@ NOT_RUN = {
     'npu_tool bench --cards --elsewhere': NAMED,
     'npu_tool compare': NAMED,
     'npu_tool data': NAMED,
+    'npu_tool data show': NAMED,
+    'npu_tool data stats': NAMED,
     'npu_tool doctor --explain': NAMED,
     'npu_tool eval': NAMED,
     'npu_tool export': NAMED,

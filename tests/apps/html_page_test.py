@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import browser
+from images import png
 from programs import ProgramTest, main, npu_tool, run, run_dir, train_app
 
 BUILD = pathlib.Path(os.environ['NPU_TRAIN_BIN']).parent
@@ -263,6 +264,19 @@ class EveryPage(ProgramTest):
         self.check_page_of('eval', 'eval', '--checkpoint', run_dir(self.dir / 'a'))
         self.check_page_of('reports', 'report', run_dir(self.dir / 'a'), run_dir(self.dir / 'b'), verdict=False)
 
+
+    def test_images(self):
+        folder = self.dir / 'images'
+        for i in range(24):
+            (folder / 'abc'[i % 3]).mkdir(parents=True, exist_ok=True)
+            png(folder / 'abc'[i % 3] / f'an_image_with_a_rather_long_name_{i}.png', 32, (10 * i, 90, 200))
+        (folder / 'a' / 'broken.png').write_bytes(b'no image')
+        config = self.config(precision='32-true')
+        self.assertDone(train_app(config, 'trainer.max_steps=1', f'output.dir={self.dir}/out'))
+        text = self.check_page_of('predict', 'predict', '--checkpoint', run_dir(self.dir / 'out'), folder, codes=(3, ))
+        self.assertIn('broken.png', text)
+        self.check_page_of('stats', 'data', 'stats', folder, codes=(3, ))
+        self.check_page_of('show', 'data', 'show', config, 'data.mixup_alpha=0.3', '--images', '10')
 
     def test_two_histories_with_few_common_steps(self):
         """Long paths, and 2 of 29 steps: the page begins with what that means."""

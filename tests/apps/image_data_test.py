@@ -10,13 +10,15 @@ import re
 import shutil
 import statistics
 import unittest
+import zlib
 
 from images import png
 from peers import MODELS_PYTHON, Peer
 from programs import BIN, ProgramTest, main, npu_tool, train_app
 
 SCORES = pathlib.Path(__file__).with_name('python_scores.py')
-PEER = Peer(MODELS_PYTHON, sklearn='import numpy\nfrom sklearn import metrics')
+STATISTICS = pathlib.Path(__file__).with_name('python_statistics.py')
+PEER = Peer(MODELS_PYTHON, pillow='import numpy\nfrom PIL import Image', sklearn='import numpy\nfrom sklearn import metrics')
 
 COLOURS = {'blue': (30, 30, 220), 'green': (30, 220, 30), 'red': (220, 30, 30)}
 CONFIG = '''
@@ -36,6 +38,15 @@ optimizer: {{name: adamw, lr: 0.003}}
 trainer: {{max_epochs: 4, threads: 1, num_sanity_val_steps: 0}}
 output: {{dir: {dir}/out, name: run, tensorboard: false}}
 '''
+
+
+def chunks_of(png):
+    """Offset and size of each IDAT chunk."""
+    at = 8
+    while at < len(png):
+        size = int.from_bytes(png[at:at + 4], 'big')
+        if png[at + 4:at + 8] == b'IDAT': yield at, size
+        at += 12 + size
 
 
 class ImageData(ProgramTest):
@@ -94,6 +105,85 @@ class ImageData(ProgramTest):
         self.assertEqual([len(held[1]), len(held[2]), len(held[1] & held[2])], [6, 6, 0])
         self.assertEqual(len(self.held_out('data.val_split=0.1')), 3)
         self.assertFails(train_app(self.yaml, 'data.fold=7/5'), 2, "[data.fold] is '7/5'; allowed: I/N")
+
+    def stats(self, *args): return json.loads(self.assertDone(npu_tool('data', 'stats', *args, '--json')))
+
+    @unittest.skipUnless(PEER.has('pillow'), f'{MODELS_PYTHON} has no Pillow (scripts/setup --dev installs it)')
+    def test_statistics_are_those_of_pillow_and_numpy(self):
+        expected = json.loads(self.assertDone(PEER.run(STATISTICS, self.dir / 'images')))
+        found = self.stats(self.dir / 'images', '--html', self.dir / 's.html')
+        self.assertEqual({m['mode']: m['images'] for m in found['modes']}, expected['modes'])
+        self.assertEqual({f"{s['height']}x{s['width']}": s['images'] for s in found['sizes']}, expected['sizes'])
+        self.assertEqual(found['sizes'][0], {'height': 20, 'width': 31, 'images': 2})  # the most frequent one
+        self.assertEqual([c['pixels'] for c in found['channels']], [expected['pixels']] * 3)
+        for key in ('mean', 'std'):
+            for own, wanted in zip(found['normalize'][key], expected[key], strict=True): self.assertAlmostEqual(own, wanted, delta=1e-9, msg=key)
+        self.assertEqual([(c['class'], c['train']) for c in found['classes']], [('cat', 4), ('eel', 3), ('dog', 2)])
+        self.assertEqual((found['imbalance'], found['pixels_of']), (2, 'files'))
+        self.assertIn('Training samples by class', (self.dir / 's.html').read_text())
+        text = self.assertDone(npu_tool('data', 'stats', self.dir / 'images'))
+        numbers = ', '.join(f'{m:.4f}' for m in expected['mean'])
+        self.assertIn(f'{{name: normalize, mean: [{numbers}], std: [', text)
+
+    def test_statistics_of_a_configuration_are_of_the_pixels_that_the_model_gets(self):
+        self.images('train', 5)
+        self.images('val', 2)
+        yaml = (self.yaml, 'data.val_transforms=[{name: resize, size: 40}, {name: center_crop, size: 24}, normalize]')
+        found = self.stats(*yaml)
+        shades = [[max(0, colour[c] - 3 * i) for colour in COLOURS.values() for i in range(5)] for c in range(3)]
+        for channel, values in zip(found['channels'], shades, strict=True):  # each image has one colour
+            self.assertEqual((channel['pixels'], channel['sum'], channel['sum_of_squares']),
+                             (15 * 24 * 24, 24 * 24 * sum(values), 24 * 24 * sum(v * v for v in values)))
+            self.assertAlmostEqual(channel['mean'], statistics.fmean(values) / 255, delta=1e-12)
+            self.assertAlmostEqual(channel['std'], statistics.pstdev(values) / 255, delta=1e-12)
+        self.assertEqual((found['train'], found['val'], found['imbalance'], found['pixels_of']), (15, 6, 1, 'data.val_transforms'))
+        self.assertEqual(found['sizes'], [{'height': 32, 'width': 32, 'images': 21}])
+        (self.dir / 'images/train/red/0.png').write_bytes(b'no image')
+        result = npu_tool('data', 'stats', *yaml)
+        self.assertFails(result, 3, '1 of 21 samples cannot be read', 'red/0.png')
+        self.assertIn('the largest class, blue, has 1.25 times as many training samples as the smallest, red', ' '.join(result[1].split()))
+        self.assertFails(npu_tool('data', 'stats'), 2, 'no configuration is given')
+
+    def test_lengths_of_texts(self):
+        texts = self.dir / 'texts.jsonl'
+        texts.write_text(''.join(json.dumps({'text': 'x' * n, 'label': n % 2}) + '\n' for n in (1, 2, 3, 4, 95)))
+        yaml = self.config(f'model: {{name: bert_tiny}}\ndata: {{name: documents, train: {texts}, context: 128, batch_size: 1, num_workers: 0}}\n', name='t.yaml')
+        found = self.stats(yaml)
+        self.assertEqual(found['lengths'], {'texts': 5, 'tokens': 110, 'min': 2, 'mean': 22, 'median': 4, 'p95': 96, 'p99': 96, 'max': 96, 'context': 128})
+        self.assertNotIn('channels', found)
+        self.assertFails(npu_tool('data', 'show', yaml, '--html', self.dir / 't.html'), 2, 'data stats')
+
+    def test_the_page_of_augmented_images(self):
+        self.images('train', 4)
+        page = self.dir / 'show.html'
+        mixed = (self.yaml, 'data.mixup_alpha=0.4', 'data.train_transforms=[{name: random_crop, size: 32, padding: 4}, normalize]')
+        found = json.loads(self.assertDone(npu_tool('data', 'show', *mixed, '--html', page, '--images', 5, '--versions', 3, '--json')))
+        self.assertEqual((len(found['images']), found['html'], found['seed']), (5, str(page), 1))
+        for image in found['images']:
+            self.assertEqual(image['class'], pathlib.Path(image['file']).parent.name)
+            for version in image['versions']:
+                self.assertAlmostEqual(sum(version['labels'].values()), 1, places=6)
+                self.assertIn(image['class'], version['labels'])
+        text = page.read_text()
+        self.assertEqual(len(re.findall('<img src="data:image/png;base64,', text)), 15)
+        self.assertGreater(len(set(re.findall('base64,([^"]*)"', text))), 12)
+        other = json.loads(self.assertDone(npu_tool('data', 'show', *mixed, 'seed=2', '--html', page, '--images', 5, '--json')))
+        self.assertNotEqual([i['versions'][0]['labels'] for i in found['images']], [i['versions'][0]['labels'] for i in other['images']])
+        self.images('val', 2)
+        text = self.assertDone(npu_tool('data', 'show', self.yaml, '--split', 'val', '--html', page))
+        self.assertIn('6 images, as they are in the first epoch of a validation', ' '.join(text.split()))
+        self.assertEqual(self.colours_of(page), sorted(tuple(max(0, c - 3 * i) for c in colour) for colour in COLOURS.values() for i in range(2)))
+        self.assertFails(npu_tool('data', 'show', self.yaml), 2, '--html')
+        self.assertFails(npu_tool('data', 'show', self.yaml, '--html', page, '--images', 5000), 2, 'at most 2000')
+
+    def colours_of(self, page):
+        """The first pixel of each image of a page, from its compressed rows."""
+        out = []
+        for file in re.findall('data:image/png;base64,([^"]*)"', page.read_text()):
+            data = base64.b64decode(file)
+            rows = zlib.decompress(b''.join(data[at + 8:at + 8 + size] for at, size in chunks_of(data)))
+            out.append(tuple(rows[1:4]))  # after the filter of the row, which changes no first pixel
+        return sorted(out)
 
     def test_tools_that_read_no_images_know_the_classes_of_a_folder(self):
         self.images('.', 6)

@@ -1,5 +1,6 @@
 """The output of the programs on a terminal (a pseudo-terminal): it fits the width, and the progress is one line."""
 import fcntl
+import json
 import os
 import re
 import struct
@@ -7,6 +8,7 @@ import subprocess
 import termios
 import unittest
 
+from images import png
 from programs import BIN, FULL, ProgramTest, main, npu_tool, run_dir, train_app
 
 FAILED = 7
@@ -15,13 +17,13 @@ QUICK = ('precision=32-true', 'trainer.max_epochs=1')
 
 
 class Terminal:
-    """A program whose stdout is a terminal with this number of columns; stderr is separate."""
+    """A program whose stdout is a terminal with this number of columns; stderr is separate. With `output`, stdout goes there and stderr is the terminal."""
 
-    def __init__(self, columns, program, *args, errors=None):
+    def __init__(self, columns, program, *args, errors=None, output=None):
         self.master, terminal = os.openpty()
         self.resize(columns)
         self.text = ''
-        self.process = subprocess.Popen([str(BIN / program), *map(str, args)], stdin=subprocess.DEVNULL, stdout=terminal, stderr=errors)
+        self.process = subprocess.Popen([str(BIN / program), *map(str, args)], stdin=subprocess.DEVNULL, stdout=output or terminal, stderr=terminal if output else errors)
         os.close(terminal)
 
     def resize(self, columns): fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack('HHHH', 50, columns, 0, 0))
@@ -116,6 +118,24 @@ class Terminals(ProgramTest):
         bars = [line for line in written_lines(text[wide:]) if ' step ' in line]
         self.assertGreater(len(bars), 30)
         for bar in bars[-10:]: self.assertLess(len(bar), 60)
+
+    def test_images_are_counted_on_stderr(self):
+        config, out, folder = self.config(precision='32-true'), self.dir / 'out', self.dir / 'images' / 'a'
+        folder.mkdir(parents=True)
+        for i in range(12): png(folder / f'{i:02}.png', 32, (20 * i, 10, 10))
+        self.assertDone(train_app(config, *QUICK, 'trainer.max_steps=1', f'output.dir={out}'))
+        for what, total, *command in (('images', 12, 'predict', '--checkpoint', run_dir(out), folder), ('samples', 12, 'data', 'stats', folder.parent),
+                                      ('samples', 420, 'data', 'check', config)):
+            with self.subTest(command[:2]), open(self.dir / 'out.json', 'w+') as output:
+                code, text = Terminal(60, 'npu_tool', *command, '--json', output=output).finish()
+                self.assertEqual(code, 0, text)
+                bars = [line for line in written_lines(text) if f'  {what} ' in line]
+                self.assertEqual(bars[0], f'[{"." * 20}]  {what} 0/{total}')
+                self.assertEqual(bars[-1], f'[{"#" * 20}]  {what} {total}/{total}  eta 00:00')
+                self.assertFalse([line for line in screen(text) if '[' in line], 'a bar is left')
+                output.seek(0)
+                self.assertTrue(json.load(output))
+                self.assertNotIn(' eta ', npu_tool(*command)[2])
 
     def test_commands_on_a_configuration(self):
         config = self.config(precision='32-true')
