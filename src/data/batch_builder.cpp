@@ -208,6 +208,17 @@ void BatchBuilder::transform(Sample& sample, int64_t index, Philox& rng) const {
   }
 }
 
+namespace {
+
+at::Tensor padded(const at::Tensor& values, int64_t length, int64_t with) {
+  const at::Tensor dense = values.contiguous();
+  at::Tensor out = at::full({length}, with, at::kLong);
+  std::copy_n(dense.const_data_ptr<int64_t>(), dense.numel(), out.mutable_data_ptr<int64_t>());
+  return out;
+}
+
+}  // namespace
+
 void BatchBuilder::pad_sequences(Job& job) const {
   std::vector<at::Tensor*> inputs;
   int64_t length = options_.last_batch == LastBatch::Pad ? sequences_->longest() : 0;
@@ -220,11 +231,16 @@ void BatchBuilder::pad_sequences(Job& job) const {
     length = std::max(length, input->second.size(0));
   }
   for (size_t i = 0; i < job.samples.size(); ++i) {
-    const at::Tensor ids = inputs[i]->contiguous();
-    at::Tensor padded = at::full({length}, sequences_->padding(), at::kLong), mask = at::zeros({length}, at::kLong);
-    std::copy_n(ids.const_data_ptr<int64_t>(), ids.numel(), padded.mutable_data_ptr<int64_t>());
-    std::fill_n(mask.mutable_data_ptr<int64_t>(), ids.numel(), int64_t{1});
-    *inputs[i] = std::move(padded);
+    const auto count = inputs[i]->size(0);
+    *inputs[i] = padded(*inputs[i], length, sequences_->padding());
+    for (auto& [name, value] : job.samples[i].fields) {
+      if (name != "loss_mask") continue;
+      check(value.dim() == 1 && value.size(0) == count && value.scalar_type() == at::kLong, ErrorKind::Data, "Loader", "'", name,
+            "' of sample ", job.ids[i], " is ", value.scalar_type(), " ", value.sizes(), "; allowed: Long [", count, "], as its input");
+      value = padded(value, length, 0);
+    }
+    at::Tensor mask = at::zeros({length}, at::kLong);
+    std::fill_n(mask.mutable_data_ptr<int64_t>(), count, int64_t{1});
     job.samples[i].fields.emplace_back("attention_mask", std::move(mask));
   }
 }

@@ -76,7 +76,7 @@ void DocumentRules::check() const {
 
 DocumentCounts& DocumentCounts::operator+=(const DocumentCounts& other) {
   empty += other.empty, long_ones += other.long_ones, unknown_tokens += other.unknown_tokens;
-  truncated += other.truncated, split += other.split;
+  refused += other.refused, truncated += other.truncated, split += other.split, divided += other.divided;
   return *this;
 }
 
@@ -88,8 +88,10 @@ std::string DocumentCounts::str(int64_t context) const {
   say(empty, "omitted (empty)");
   say(long_ones, "omitted (longer than " + with_commas(context) + " tokens)");
   say(unknown_tokens, "omitted (tokens outside of the vocabulary)");
+  say(refused, "omitted (the chat template makes no text, or none with known answers)");
   say(truncated, "truncated to " + with_commas(context) + " tokens");
   say(split, "split into samples of at most " + with_commas(context) + " tokens");
+  say(divided, "divided into tokens at the beginning or end of an answer");
   return join(out);
 }
 

@@ -110,8 +110,25 @@ struct LabelledTexts::Lines {
   std::vector<std::string> files;
   std::vector<Text> texts;
   std::vector<int32_t> tokens;
-  bool prompts = false;  // whether any text has a prompt
+  std::vector<bool> counted;  // which of the tokens count in the loss
+  bool masked = false;        // whether any text has a prompt, or answers
 };
+
+namespace {
+
+// Appends which tokens of a text count.
+void add_counted(const QuestionTokens& text, std::vector<bool>& counted) {
+  const auto first = counted.size();
+  counted.resize(first + text.tokens.size(), true);
+  const auto ignore = [&](int64_t begin, int64_t end) {
+    std::fill(counted.begin() + static_cast<std::ptrdiff_t>(first) + begin, counted.begin() + static_cast<std::ptrdiff_t>(first) + end,
+              false);
+  };
+  ignore(0, text.prompt);
+  for (const auto& [begin, end] : text.between) ignore(begin, end);
+}
+
+}  // namespace
 
 LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const DocumentRules& rules, const DatasetInfo& known) : rules_(rules) {
   detail::check_rules_of_lines(rules_);
@@ -126,10 +143,11 @@ LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const Docume
       const auto text = detail::tokens_of_line(line, where, rules_, /*prompts=*/true, counts_);
       if (!text) return;
       const auto& tokens = text->tokens;
-      lines->texts.push_back({static_cast<int32_t>(f), static_cast<int32_t>(tokens.size()), static_cast<int32_t>(text->prompt), number,
-                              static_cast<int64_t>(lines->tokens.size()), -1});
+      lines->texts.push_back(
+          {static_cast<int32_t>(f), static_cast<int32_t>(tokens.size()), number, static_cast<int64_t>(lines->tokens.size()), -1});
       lines->tokens.insert(lines->tokens.end(), tokens.begin(), tokens.end());
-      lines->prompts = lines->prompts || line.find("prompt") != nullptr || line.find("messages") != nullptr;
+      add_counted(*text, lines->counted);
+      lines->masked = lines->masked || line.find("prompt") != nullptr || line.find("messages") != nullptr;
       labels.push_back(label);
     });
   info_ = classes.finish(static_cast<int64_t>(labels.size()));
@@ -148,7 +166,11 @@ Sample LabelledTexts::get(int64_t index) const {
   at::Tensor tokens = at::empty({text.count}, at::kLong);
   std::copy_n(lines_->tokens.data() + text.first, text.count, tokens.mutable_data_ptr<int64_t>());
   Sample out{{{"input", std::move(tokens)}}, index};
-  if (lines_->prompts) out.fields.emplace_back("prompt", at::scalar_tensor(text.prompt, at::kLong));
+  if (lines_->masked) {
+    at::Tensor mask = at::empty({text.count}, at::kLong);
+    std::copy_n(lines_->counted.begin() + text.first, text.count, mask.mutable_data_ptr<int64_t>());
+    out.fields.emplace_back("loss_mask", std::move(mask));
+  }
   if (text.label >= 0) out.fields.emplace_back("target", at::scalar_tensor(text.label, at::kLong));
   return out;
 }

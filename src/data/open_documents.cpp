@@ -21,7 +21,9 @@ DocumentRules rules_of(const DocumentsOptions& o) {
                     .end_token = std::max<int64_t>(0, o.end_token),
                     .pad_token = o.pad_token,
                     .vocab_size = o.vocab_size,
-                    .skip_bad = o.on_bad_sample == "skip"};
+                    .skip_bad = o.on_bad_sample == "skip",
+                    .texts = {},
+                    .assistant_only_loss = o.assistant_only_loss};
   if (o.tokenizer.empty()) return out;
   out.texts = tokenizer_of_texts(o.tokenizer);
   if (o.end_token < 0) out.end_token = out.texts->end_token("data.end_token");
@@ -59,6 +61,8 @@ DatasetPair open_documents(const DocumentsOptions& options) {
   check(val_paths.empty() || all_json_lines(val_paths, options.val) == texts, ErrorKind::Usage, "data.val", "'", options.val,
         "' names files of another kind than data.train; allowed: both .jsonl, or both files of tokens");
   const auto rules = rules_of(options);
+  check(texts || !options.assistant_only_loss, ErrorKind::Usage, "data.assistant_only_loss", "'", options.train,
+        "' names files of tokens, and chats are in .jsonl files; hint: remove it");
   if (texts) {
     const auto all = std::make_shared<LabelledTexts>(paths, rules);
     counts += all->counts();
@@ -111,6 +115,8 @@ const ConfigTable<DocumentsOptions>& DocumentsOptions::config_table() {
                  between(-1, 1 << 24))
           .field("pad_token", &T::pad_token, "fills the shorter samples of a batch", between(0, 1 << 24))
           .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
+          .field("assistant_only_loss", &T::assistant_only_loss,
+                 "of a chat, the loss counts all messages of the assistant; false: only the last one, as a completion of the others")
           .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));
   return table;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 
 #include "data/document_rules.hpp"
 #include "data/text_tokenizer.hpp"
@@ -52,18 +53,32 @@ QuestionTokens about_image(const std::vector<int32_t>& question, const std::vect
 
 // Words for messages: the end of a text, which counts in the loss, and the complete text.
 struct WordsOfText {
-  const char *end, *all;
+  const char *end, *all, *empty;
   int64_t added;  // tokens at the end that are not of the text
 };
-constexpr WordsOfText kOfQuestions{"answer", "image, question and answer", 1}, kOfPrompts{"completion", "prompt and completion", 1},
-    kOfChats{"last message", "messages", 0};
+constexpr WordsOfText kOfQuestions{"answer", "image, question and answer", "the answer is empty", 1},
+    kOfPrompts{"completion", "prompt and completion", "the completion is empty", 1},
+    kOfChats{"last message", "messages", "the last message is empty", 0}, kOfAnswers{"answers", "messages", "the answers are empty", 0};
 
-// Truncates the answer if the rules allow it. Returns the fault of the text, or "". Counts both.
+// Returns the number of tokens that count in the loss.
+int64_t counted_tokens(const QuestionTokens& text) {
+  auto out = static_cast<int64_t>(text.tokens.size()) - text.prompt;
+  for (const auto& [begin, end] : text.between) out -= end - begin;
+  return out;
+}
+
+void cut_to_context(QuestionTokens& text, int64_t context, int64_t end_token) {
+  text.tokens.resize(static_cast<size_t>(context));
+  text.tokens.back() = static_cast<int32_t>(end_token);
+  for (auto& [begin, end] : text.between) begin = std::min(begin, context), end = std::min(end, context);
+}
+
+// Truncates the answers if the rules allow it. Returns the fault of the text, or "". Counts both.
 std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, const DocumentRules& rules, DocumentCounts& counts) {
   const auto size = static_cast<int64_t>(text.tokens.size());
-  if (size == text.prompt + words.added) {
+  if (counted_tokens(text) == words.added) {
     ++counts.empty;
-    return str_cat("the ", words.end, " is empty");
+    return words.empty;
   }
   for (const auto id : text.tokens)
     if (rules.vocab_size > 0 && id >= rules.vocab_size) {
@@ -73,8 +88,7 @@ std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, cons
   if (size <= rules.context) return "";
   if (rules.long_documents == "truncate" && text.prompt + 2 <= rules.context) {
     ++counts.truncated;
-    text.tokens.resize(static_cast<size_t>(rules.context));
-    text.tokens.back() = static_cast<int32_t>(rules.end_token);
+    cut_to_context(text, rules.context, rules.end_token);
     return "";
   }
   ++counts.long_ones;
@@ -126,24 +140,61 @@ std::vector<int32_t> ids_of_text(const std::string& text, const std::string& whe
   return out;
 }
 
-// As in TRL, the prompt is the text up to where the last answer begins, and the completion the rest of the complete text.
+namespace {
+
+// Error(Data) if nothing of the chat would count in the loss.
+void check_answers(const Json& messages, bool all, const std::string& where) {
+  const auto& list = messages.items(where + ": messages");
+  const auto of_assistant = [&](const Json& message) { return message.at("role", where).text(where) == "assistant"; };
+  if (all)
+    check(std::any_of(list.begin(), list.end(), of_assistant), ErrorKind::Data, kPrompts, where,
+          ": no message is one of the assistant, which are those that the loss counts");
+  else
+    check(!list.empty() && of_assistant(list.back()), ErrorKind::Data, kPrompts, where,
+          ": the last message is not one of the assistant, which is the one that the loss counts");
+}
+
+// Returns nullopt, and counts it, if the rules omit a chat of which the template makes no text, or none with known answers.
+std::optional<ChatTokens> chat_with_answers(const Json& messages, const std::string& where, const DocumentRules& rules,
+                                            DocumentCounts& counts) {
+  rules.texts->chat();  // the fault of a template is not one of its chats
+  try {
+    return rules.texts->chat_tokens(messages, rules.assistant_only_loss ? Answers::All : Answers::Last, where);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::Data && rules.skip_bad) {
+      ++counts.refused;
+      return std::nullopt;
+    }
+    if (e.message().starts_with(where)) throw;
+    throw Error(e.kind(), e.where(), str_cat(where, ": ", e.message()), "", std::current_exception());
+  }
+}
+
+QuestionTokens counted_answers(const ChatTokens& chat) {
+  const auto size = static_cast<int64_t>(chat.ids.size());
+  QuestionTokens out{{chat.ids.begin(), chat.ids.end()}, size};
+  const auto& answers = chat.answers;
+  if (!answers.empty()) out.prompt = answers.front().first;
+  for (size_t i = 0; i < answers.size(); ++i)
+    out.between.emplace_back(answers[i].second, i + 1 < answers.size() ? answers[i + 1].first : size);
+  return out;
+}
+
+}  // namespace
+
+// As in TRL, the last answer is what follows the text of the earlier messages with a generation prompt.
 std::optional<QuestionTokens> chat_of_line(const Json& line, const std::string& where, const DocumentRules& rules, DocumentCounts& counts) {
   check(rules.texts != nullptr, ErrorKind::Data, kPrompts, where, ": messages need a chat template; hint: data.tokenizer=FOLDER");
-  auto messages = line.at("messages", where).items(where + ": messages");
-  check(!messages.empty() && messages.back().at("role", where).text(where) == "assistant", ErrorKind::Data, kPrompts, where,
-        ": the last message is not one of the assistant, which is the one that the loss counts");
-  const auto& chat = rules.texts->chat();
-  const auto whole = chat.text(Json::array(messages));
-  messages.pop_back();
-  const auto prompt = chat.text(Json::array(std::move(messages)), /*generation_prompt=*/true);
-  check(whole.starts_with(prompt), ErrorKind::Data, kPrompts, where,
-        ": the chat template writes the earlier messages differently when the answer is missing, so that it has no beginning");
-  QuestionTokens out{rules.texts->ids(prompt), 0};
-  out.prompt = static_cast<int64_t>(out.tokens.size());
-  const auto answer = rules.texts->ids(whole.substr(prompt.size()));
-  out.tokens.insert(out.tokens.end(), answer.begin(), answer.end());
-  const auto fault = fault_of_answer(out, kOfChats, rules, counts);
-  if (fault.empty()) return out;
+  const auto& messages = line.at("messages", where);
+  check_answers(messages, rules.assistant_only_loss, where);
+  const auto chat = chat_with_answers(messages, where, rules, counts);
+  if (!chat) return std::nullopt;
+  auto out = counted_answers(*chat);
+  const auto fault = fault_of_answer(out, rules.assistant_only_loss ? kOfAnswers : kOfChats, rules, counts);
+  if (fault.empty()) {
+    counts.divided += chat->divided ? 1 : 0;
+    return out;
+  }
   check(rules.skip_bad, ErrorKind::Data, kPrompts, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such lines and counts them");
   return std::nullopt;
 }

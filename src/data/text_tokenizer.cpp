@@ -28,6 +28,10 @@ const ChatTemplate& TextTokenizer::chat() const {
   return *chat_;
 }
 
+ChatTokens TextTokenizer::chat_tokens(const Json& messages, Answers which, const std::string& where) const {
+  return tokens_of_chat(tokenizer_, chat().with_answers(messages, which, where));
+}
+
 }  // namespace detail
 
 std::shared_ptr<const detail::TextTokenizer> tokenizer_of_texts(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "npu_train/text/chat_template.hpp"
+#include "npu_train/text/chat_tokens.hpp"
 #include "npu_train/text/text_settings.hpp"
 #include "npu_train/text/tokenizer.hpp"
 
@@ -23,6 +24,8 @@ class TextTokenizer {
   int64_t end_token(const char* key) const;
   // The template, which is parsed when it is first used.
   const ChatTemplate& chat() const;
+  // Returns the tokens of a chat and of its answers. Error(Data) as for ChatTemplate::with_answers().
+  ChatTokens chat_tokens(const Json& messages, Answers which, const std::string& where) const;
 
  private:
   std::string path_;

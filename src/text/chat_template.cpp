@@ -1,12 +1,16 @@
 #include "npu_train/text/chat_template.hpp"
 
-#include <utility>
-#include <vector>
+#include <iterator>
 
 #include "npu_train/core/error.hpp"
 #include "text/jinja.hpp"
 
 namespace npu_train {
+namespace {
+
+constexpr const char* kMarkAnswers = "; hint: put what the assistant writes into {% generation %} blocks of the template";
+
+}  // namespace
 
 struct ChatTemplate::Impl {
   std::string where;
@@ -31,12 +35,43 @@ ChatTemplate::ChatTemplate(const TextSettings& settings) : impl_(std::make_uniqu
 }
 
 std::string ChatTemplate::text(const Json& messages, bool generation_prompt) const {
+  return rendered(messages, generation_prompt, nullptr);
+}
+
+ChatText ChatTemplate::with_answers(const Json& messages, Answers which, const std::string& where) const {
+  ChatText out;
+  if (which == Answers::All && detail::has_generation(impl_->nodes)) {
+    out.text = rendered(messages, /*generation_prompt=*/false, &out.answers);
+    return out;
+  }
+  out.text = text(messages);
+  const auto& list = messages.items(where);
+  const auto size = list.size();
+  const auto first = [&](size_t count) {
+    return Json::array(std::vector<Json>(list.begin(), std::next(list.begin(), static_cast<std::ptrdiff_t>(count))));
+  };
+  const char* hint = which == Answers::All ? kMarkAnswers : "";
+  for (size_t i = which == Answers::Last && size > 0 ? size - 1 : 0; i < size; ++i) {
+    if (list[i].at("role", where).text(where) != "assistant") continue;
+    const auto before = text(first(i), /*generation_prompt=*/true), with = i + 1 < size ? text(first(i + 1)) : out.text;
+    const auto end_of_last = out.answers.empty() ? size_t{0} : out.answers.back().second;
+    check(before.size() >= end_of_last && with.starts_with(before), ErrorKind::Data, "chat_template", where,
+          ": the chat template writes the messages before message ", i + 1,
+          " differently when that answer is missing, so that the answer has no beginning", hint);
+    check(out.text.starts_with(with), ErrorKind::Data, "chat_template", where, ": the chat template writes message ", i + 1,
+          ", an answer, differently when others follow, so that the answer has no end", hint);
+    out.answers.emplace_back(before.size(), with.size());
+  }
+  return out;
+}
+
+std::string ChatTemplate::rendered(const Json& messages, bool generation_prompt, std::vector<std::pair<size_t, size_t>>* generated) const {
   for (const auto& message : messages.items("messages")) message.at("role", "messages").text("messages: role");
   auto variables = impl_->variables;
   variables.set("messages", messages);
   variables.set("add_generation_prompt", generation_prompt);
   for (const char* none : {"tools", "documents"}) variables.set(none, Json());
-  return detail::render_jinja(impl_->nodes, variables, impl_->where);
+  return detail::render_jinja(impl_->nodes, variables, impl_->where, generated);
 }
 
 }  // namespace npu_train

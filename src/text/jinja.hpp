@@ -75,7 +75,7 @@ struct JinjaExpression {
 };
 
 struct JinjaNode {
-  enum class Kind { Text, Output, If, For, Set, SetBlock, Break, Continue, Group };
+  enum class Kind { Text, Output, If, For, Set, SetBlock, Break, Continue, Generation };
   Kind kind = Kind::Text;
   std::string text;                                     // of a text; attribute that is set
   std::vector<std::string> names;                       // variables
@@ -87,7 +87,14 @@ struct JinjaNode {
 /// Error(Data) with the line for what is not supported.
 std::vector<JinjaNode> parse_jinja(std::string_view source, const std::string& where);
 
-/// Returns the text of a template with these variables. Error(Data) as for parse_jinja(), and for too many steps.
-std::string render_jinja(const std::vector<JinjaNode>& nodes, const Json& variables, const std::string& where);
+/// Bytes [begin, end) of a text.
+using JinjaSpan = std::pair<size_t, size_t>;
+
+/// Returns the text of a template with these variables. With `generated`, adds what the `generation` blocks have written, in order.
+/// Error(Data) as for parse_jinja(), and for too many steps.
+std::string render_jinja(const std::vector<JinjaNode>& nodes, const Json& variables, const std::string& where,
+                         std::vector<JinjaSpan>* generated = nullptr);
+/// Returns whether a template has a `generation` block.
+bool has_generation(const std::vector<JinjaNode>& nodes);
 
 }  // namespace npu_train::detail

@@ -109,7 +109,7 @@ class JinjaParser {
       return out;
     }
     if (word == "generation") {  // marks the text of the assistant
-      auto out = node_of(JinjaNode::Kind::Group);
+      auto out = node_of(JinjaNode::Kind::Generation);
       end_of_block();
       out.body = nodes({"endgeneration"});
       end_tag("endgeneration");

@@ -17,13 +17,14 @@ constexpr size_t kMostBytes = size_t{64} << 20;
 
 class JinjaRun {
  public:
-  JinjaRun(const Json& variables, const std::string& name) : name_(name) {
+  JinjaRun(const Json& variables, const std::string& name, std::vector<JinjaSpan>* generated) : name_(name), generated_(generated) {
     scopes_.emplace_back();
     for (const auto& member : variables.members(name)) scopes_.front().emplace(member.key, JinjaValue{member.value});
   }
 
   std::string text(const std::vector<JinjaNode>& nodes) {
     std::string out;
+    page_ = &out;
     run(nodes, out);
     return out;
   }
@@ -76,14 +77,29 @@ class JinjaRun {
         assign(node, {inner});
         return flow;
       }
-      case JinjaNode::Kind::Group:
-        return run(node.body, out);
+      case JinjaNode::Kind::Generation:
+        return generation(node, out);
       case JinjaNode::Kind::Break:
         return Flow::Break;
       case JinjaNode::Kind::Continue:
         return Flow::Continue;
     }
     return Flow::Next;
+  }
+
+  // A variable that is set in the block ends with it, because the block is a macro in Jinja.
+  Flow generation(const JinjaNode& node, std::string& out) {
+    const bool outermost = !std::exchange(generating_, true);
+    const auto begin = out.size();
+    scopes_.emplace_back();
+    const auto flow = run(node.body, out);
+    scopes_.pop_back();
+    if (!outermost) return flow;
+    generating_ = false;
+    if (generated_ == nullptr) return flow;
+    if (&out != page_) fail(node.line, "a generation block within a block of 'set' has no place in the text");
+    generated_->emplace_back(begin, out.size());
+    return flow;
   }
 
   void assign(const JinjaNode& node, JinjaValue of) {
@@ -312,14 +328,24 @@ class JinjaRun {
   }
 
   const std::string& name_;
+  std::vector<JinjaSpan>* generated_;
+  const std::string* page_ = nullptr;  // the text of the template
+  bool generating_ = false;
   std::vector<std::map<std::string, JinjaValue>> scopes_;
   int64_t steps_ = 0;
 };
 
 }  // namespace
 
-std::string render_jinja(const std::vector<JinjaNode>& nodes, const Json& variables, const std::string& where) {
-  return JinjaRun(variables, where).text(nodes);
+std::string render_jinja(const std::vector<JinjaNode>& nodes, const Json& variables, const std::string& where,
+                         std::vector<JinjaSpan>* generated) {
+  return JinjaRun(variables, where, generated).text(nodes);
+}
+
+bool has_generation(const std::vector<JinjaNode>& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [](const JinjaNode& node) {
+    return node.kind == JinjaNode::Kind::Generation || has_generation(node.body) || has_generation(node.otherwise);
+  });
 }
 
 }  // namespace npu_train::detail

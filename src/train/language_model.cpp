@@ -1,7 +1,6 @@
 #include "npu_train/train/language_model.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/randint.h>
 
@@ -61,7 +60,7 @@ class LanguageModel final : public ModelTask {
     return {detail::token_accuracy(options.ignore_index, targets), perplexity()};
   }
 
-  // Returns the token that follows each input token, and `ignore` after the end of the text and inside its prompt.
+  // Returns the token that follows each input token; ignored after the end of the text, and if it does not count.
   static at::Tensor next_tokens(const Batch& batch, int64_t ignore) {
     const auto& tokens = batch.input();
     check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong, ErrorKind::Usage, kLanguageModel,
@@ -72,8 +71,7 @@ class LanguageModel final : public ModelTask {
     auto next = target.narrow(1, 0, count - 1);
     next.copy_(tokens.narrow(1, 1, count - 1));
     if (batch.has("attention_mask")) next.masked_fill_(batch.at("attention_mask").narrow(1, 1, count - 1).eq(0), ignore);
-    if (batch.has("prompt"))
-      next.masked_fill_(at::arange(1, count, tokens.options()).unsqueeze(0).lt(batch.at("prompt").unsqueeze(1)), ignore);
+    if (batch.has("loss_mask")) next.masked_fill_(batch.at("loss_mask").narrow(1, 1, count - 1).eq(0), ignore);
     return target;
   }
 

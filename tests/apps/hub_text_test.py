@@ -28,6 +28,7 @@ class HubText(ProgramTest):
         of_families = json.loads(out.splitlines()[-1])
         cls.expected = {family: found['examples'] for family, found in of_families.items()}
         cls.losses = {family: found['losses'] for family, found in of_families.items()}
+        cls.masks = {family: found['masks'] for family, found in of_families.items()}
 
     def generate(self, family, *words, **options):
         return npu_tool('generate', '--model', self.folder / family, '--device', 'cpu', '--temperature', '0', '--max-new-tokens', '24', *words, **options)
@@ -101,6 +102,14 @@ class HubText(ProgramTest):
         self.assertEqual(len(ours['tokens']), 24)
         self.assertEqual(ours['tokens'][0], example['tokens'][0])
 
+    def test_masks_of_transformers(self):
+        for family in FAMILIES:
+            with self.subTest(family):
+                said = npu_tool('tokenize', '--tokenizer', self.folder / f'{family}_marked', '--messages', self.folder / 'masked_chats.json', '--assistant-mask', '--json')
+                found = json.loads(self.assertDone(said))
+                self.assertEqual([[each['ids'], each['assistant_masks']] for each in found], self.masks[family])
+                self.assertTrue(any(0 < sum(mask) < len(mask) for _, mask in self.masks[family]))
+
     def train(self, name, family, data, *more):
         config = self.config(f"""
 seed: 3
@@ -123,6 +132,16 @@ output: {{tensorboard: false}}
                     row = self.train(f'{family}_{data}', family, data)[-1]
                     self.assertAlmostEqual(float(row['loss']) / self.losses[family][data], 1, delta=2e-5)
 
+    def test_the_loss_of_all_answers(self):
+        """By a template that marks them, as transformers' mask counts them; by one that does not, from the generation prompt on."""
+        for family in FAMILIES:
+            with self.subTest(family):
+                row = self.train(f'{family}_marked', family, 'chats', 'data.assistant_only_loss=true', f'data.tokenizer={self.folder}/{family}_marked')[-1]
+                self.assertAlmostEqual(float(row['loss']) / self.losses[family]['marked'], 1, delta=2e-5)
+        row = self.train('all_answers', 'gpt2', 'chats', 'data.assistant_only_loss=true')[-1]
+        self.assertAlmostEqual(float(row['loss']) / self.losses['gpt2']['answers'], 1, delta=2e-5)
+        self.assertNotAlmostEqual(self.losses['gpt2']['answers'] / self.losses['gpt2']['chats'], 1, delta=1e-4)
+
     def test_adapters_learn_answers(self):
         steps = self.train('tuned', 'gpt2', 'chats', f'model={{weights: {self.folder}/gpt2, lora: {{rank: 8, alpha: 16, targets: [attention, mlp]}}}}', 'optimizer={name: adamw, lr: 0.02}',
                            'trainer.max_epochs=30')
@@ -135,6 +154,14 @@ output: {{tensorboard: false}}
         fails = lambda *more: train_app(self.config(f'model: {{weights: {self.folder}/gpt2}}\ndata: {{name: documents, train: {self.dir}/bad.jsonl, context: 64}}\ntask: {{name: language_model}}\n'), *more)
         self.assertFails(fails(), 3, 'line 1: messages need a chat template', 'data.tokenizer=FOLDER')
         self.assertFails(fails(f'data.tokenizer={self.folder}/gpt2'), 3, 'the last message is not one of the assistant')
+        self.assertFails(fails(f'data.tokenizer={self.folder}/gpt2', 'data.assistant_only_loss=true'), 3, 'no message is one of the assistant')
+        # Qwen3's template omits the thoughts of earlier answers.
+        (self.dir / 'bad.jsonl').write_text((self.folder / 'chats.jsonl').read_text())
+        words = f'data.tokenizer={self.folder}/qwen2', 'data.assistant_only_loss=true', 'data.context=256'
+        self.assertFails(fails(*words), 3, 'line 3: the chat template writes message 3, an answer, differently when others follow', '{% generation %}')
+        skipped = fails(*words, 'data.on_bad_sample=skip', f'model.weights={self.folder}/qwen2', 'data.batch_size=2', 'trainer.max_steps=1', f'output.dir={self.dir}/skipped')
+        self.assertDone(skipped)
+        self.assertIn('1 document omitted (the chat template makes no text, or none with known answers)', ''.join(skipped[1:]))
         self.assertFails(fails(f'data.tokenizer={self.dir}'), 3, 'tokenizer.json')
 
     def test_mistakes(self):

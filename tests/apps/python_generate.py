@@ -1,7 +1,8 @@
 """Folders of Hugging Face with random weights, a tokenizer and a chat template, and the texts that transformers generates from them, for generate_test.py:
 python_generate.py FOLDER
 
-Writes FOLDER/FAMILY as save_pretrained does. Prints for each family the examples, {'words': options of npu_tool generate, 'tokens', 'text'}, and the losses of FOLDER/chats.jsonl and texts.jsonl."""
+Writes FOLDER/FAMILY as save_pretrained does, and FOLDER/FAMILY_marked with a template that marks answers. Prints for each family the examples,
+{'words': options of npu_tool generate, 'tokens', 'text'}, the losses of FOLDER/chats.jsonl and texts.jsonl, and ids and masks of FOLDER/masked_chats.json."""
 import json
 import pathlib
 import random
@@ -25,6 +26,27 @@ COUNT = 24
 say = python_chat.say
 CHATS = [[say('user', 'What is 2 + 2?'), say('assistant', 'It is 4.')], [say('user', 'import'), say('assistant', 'os')],
          [say('system', 'Be brief.'), say('user', 'caf\u00e9?'), say('assistant', 'A place.'), say('user', 'Where?'), say('assistant', 'Here,\nor there.')]]
+
+
+# Templates that mark answers, with borders at special tokens and line ends: those that no token crosses.
+MARKED = {
+    'gpt2': '''{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + '<|im_end|>' }}{%
+endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}''',
+    'llama': '''{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ ' ' + m.content + eos_token }}{% endgeneration %}{%
+else %}{{ '[' + m.role + '] ' + m.content + eos_token }}{% endif %}{% endfor %}''',
+    'qwen2': '''{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- if message.role == 'assistant' %}
+        {%- generation %}
+            {{- message.content + '<|im_end|>' }}
+        {%- endgeneration %}
+    {%- else %}
+        {{- message.content + '<|im_end|>' }}
+    {%- endif %}
+    {{- '\\n' }}
+{%- endfor %}'''}
+MASKED_CHATS = [*CHATS, [say('assistant', 'first'), say('user', 'x')], [say('user', 'no answer')],
+                [say('system', 'S'), say('user', 'a'), say('assistant', ''), say('user', 'caf\u00e9 \u4e2d'), say('assistant', '\u4e2d\u6587 <|im_end|> caf\u00e9'), say('user', 'more')]]
 
 
 def families(texts):
@@ -72,14 +94,18 @@ def examples(net, tokenizer):
 
 
 def loss_of(net, samples):
-    """The mean cross entropy over the tokens of (ids, number of given ones)."""
+    """The mean cross entropy over the tokens of (ids, mask) whose mask is 1."""
     loss, count = 0.0, 0
-    for ids, given in samples:
-        with torch.no_grad(): logits = net(torch.tensor([ids])).logits[0, given - 1:-1]
-        target = torch.tensor(ids[given:])
+    for ids, mask in samples:
+        chosen = torch.tensor(mask[1:], dtype=torch.bool)
+        target = torch.tensor(ids[1:])[chosen]
+        with torch.no_grad(): logits = net(torch.tensor([ids])).logits[0, :-1][chosen]
         loss += torch.nn.functional.cross_entropy(logits, target, reduction='sum').item()
         count += len(target)
     return loss / count
+
+
+def after(ids, given): return ids, [0] * given + [1] * (len(ids) - given)
 
 
 def losses(net, tokenizer):
@@ -89,13 +115,35 @@ def losses(net, tokenizer):
         ids = lambda part, prompt: tokenizer.apply_chat_template(part, add_generation_prompt=prompt, tokenize=True, return_dict=False)
         prompt, whole = ids(chat[:-1], True), ids(chat, False)
         assert whole[:len(prompt)] == prompt
-        chats.append((whole, len(prompt)))
-    for text in PROMPTS: texts.append((tokenizer(text, add_special_tokens=False).input_ids + [tokenizer.eos_token_id], 1))
+        chats.append(after(whole, len(prompt)))
+    for text in PROMPTS: texts.append(after(tokenizer(text, add_special_tokens=False).input_ids + [tokenizer.eos_token_id], 1))
     return {'chats': loss_of(net, chats), 'texts': loss_of(net, texts)}
+
+
+def masked(tokenizer, chats):
+    found = [tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True, return_assistant_tokens_mask=True) for chat in chats]
+    return [(each['input_ids'], each['assistant_masks']) for each in found]
+
+
+def answers_of_chatml(tokenizer):
+    """All answers of the chats by hand: from behind the generation prompt to the line end behind <|im_end|>."""
+    out = []
+    for chat in CHATS:
+        ids, mask = [], []
+        for i, message in enumerate(chat):
+            text = '' if i or message['role'] == 'system' else '<|im_start|>system\nYou are helpful.<|im_end|>\n'
+            answer = message['content'] + '<|im_end|>\n'
+            for part, counts in ((text + f"<|im_start|>{message['role']}\n", 0), (answer, int(message['role'] == 'assistant'))):
+                more = tokenizer(part, add_special_tokens=False).input_ids
+                ids, mask = ids + more, mask + [counts] * len(more)
+        assert ids == tokenizer.apply_chat_template(chat, tokenize=True, return_dict=False)
+        out.append((ids, mask))
+    return out
 
 
 def main(folder):
     (folder / 'chats.jsonl').write_text(''.join(json.dumps({'messages': chat}) + '\n' for chat in CHATS))
+    (folder / 'masked_chats.json').write_text(json.dumps(MASKED_CHATS))
     (folder / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in PROMPTS))
     texts = tokenizers.training_texts(random.Random(3))[:260]
     out = {}
@@ -104,10 +152,15 @@ def main(folder):
         fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token='<|endoftext|>', bos_token='<|endoftext|>')
         fast.chat_template = template
         out[family] = {'examples': list(examples(net, fast)), 'losses': losses(net, fast)}
+        if family == 'gpt2': out[family]['losses']['answers'] = loss_of(net, answers_of_chatml(fast))
         # The ninth token ends texts.
         net.generation_config.eos_token_id = [out[family]['examples'][0]['tokens'][8], 0]
         net.save_pretrained(folder / family)
         fast.save_pretrained(folder / family)
+        fast.chat_template = MARKED[family]
+        fast.save_pretrained(folder / f'{family}_marked')
+        out[family]['masks'] = masked(fast, MASKED_CHATS)
+        out[family]['losses']['marked'] = loss_of(net, masked(fast, CHATS))
         net.generation_config.eos_token_id = None
         (folder / f'{family}_endless').mkdir()
         for path in (folder / family).iterdir():

@@ -181,22 +181,22 @@ TEST_CASE("a list of tokens is between begin_token and end_token, as a text is, 
   fails_with([&] { open_texts({{"train", path}, {"begin_token", 5}, {"context", 3}}); }, ErrorKind::Data, "the text has 4 tokens");
 }
 
-TEST_CASE("prompts and completions: the tokens of both, and how many are the prompt's") {
+TEST_CASE("prompts and completions: the tokens of both, of which those of the prompt do not count") {
   const Texts texts;
   const auto path = texts.lines("a.jsonl",
                                 "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n{\"text\": \"xy\"}\n"
                                 "{\"prompt\": [257, 4], \"completion\": [6]}\n{\"prompt\": \"\", \"completion\": \"q\"}");
   const auto data = open_texts({{"train", path}, {"begin_token", 257}, {"end_token", 3}, {"vocab_size", 258}}).train;
-  const auto prompt = [&](int64_t i) { return data->get(i).fields.at(1).second.item<int64_t>(); };
-  CHECK(data->get(0).fields.at(1).first == "prompt");
+  const auto mask = [&](int64_t i) { return ids_of(data->get(i).fields.at(1).second); };
+  CHECK(data->get(0).fields.at(1).first == "loss_mask");
   CHECK(input_of(*data, 0) == Ids{257, 'a', 'b', 'c', 'd', 3});
-  CHECK(prompt(0) == 3);
+  CHECK(mask(0) == Ids{0, 0, 0, 1, 1, 1});
   CHECK(input_of(*data, 1) == Ids{257, 'x', 'y', 3});
-  CHECK(prompt(1) == 0);
+  CHECK(mask(1) == Ids{1, 1, 1, 1});
   CHECK(input_of(*data, 2) == Ids{257, 4, 6, 3});
-  CHECK(prompt(2) == 2);
+  CHECK(mask(2) == Ids{0, 0, 1, 1});
   CHECK(input_of(*data, 3) == Ids{257, 'q', 3});
-  CHECK(prompt(3) == 1);
+  CHECK(mask(3) == Ids{0, 1, 1});
   const auto cut = open_texts({{"train", path}, {"context", 5}, {"end_token", 3}, {"long_documents", "truncate"}}).train;
   CHECK(input_of(*cut, 0) == Ids{'a', 'b', 'c', 'd', 3});
   const auto shorter = open_texts({{"train", path}, {"context", 4}, {"end_token", 3}, {"long_documents", "truncate"}});
@@ -212,6 +212,60 @@ TEST_CASE("prompts and completions: the tokens of both, and how many are the pro
   says("{\"prompt\": \"a\", \"completion\": \"\"}", "line 1: the completion is empty");
   says("{\"prompt\": \"abcdef\", \"completion\": \"g\"}", "prompt and completion have 8 tokens, 6 of them before the completion",
        {{"context", 7}});
+}
+
+TEST_CASE("the loss mask of a batch is padded with zeros") {
+  const Texts texts;
+  const auto path = texts.lines("a.jsonl", "{\"prompt\": \"ab\", \"completion\": \"c\"}\n{\"text\": \"x\"}");
+  LoaderOptions options;
+  options.batch_size = 2;
+  Loader loader(open_texts({{"train", path}, {"pad_token", 9}}).train, {}, options);
+  loader.begin_epoch(0);
+  const auto batch = *loader.next();
+  CHECK(ids_of(batch.input()) == Ids{'a', 'b', 'c', 0, 'x', 0, 9, 9});
+  CHECK(ids_of(batch.at("loss_mask")) == Ids{0, 0, 1, 1, 1, 1, 0, 0});
+  CHECK(ids_of(batch.at("attention_mask")) == Ids{1, 1, 1, 1, 1, 1, 0, 0});
+}
+
+TEST_CASE("chats: the last answer counts, or all answers, also of a chat that is truncated") {
+  const Texts texts;
+  texts.lines("tokenizer.json", R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null,
+              "fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": {"a": 1, "b": 2, ";": 3, ">": 4, "/": 5, "bb": 6},
+              "merges": ["b b"]}})");
+  texts.lines("tokenizer_config.json", R"({"eos_token": "/", "chat_template":
+    "{% for m in messages %}{% if m.role == 'assistant' %}>{% endif %}{{ m.content }};{% endfor %}{% if add_generation_prompt %}>{% endif %}"})");
+  const std::string user = R"({"role": "user", "content": ")", assistant = R"({"role": "assistant", "content": ")", end = "\"}";
+  const auto path =
+      texts.lines("a.jsonl", "{\"messages\": [" + user + "a" + end + ", " + assistant + "b" + end + ", " + user + "aa" + end + ", " +
+                                 assistant + "bb" + end + ", " + user + "a" + end + ", " + assistant + "ab" + end + "]}\n");
+  const auto open = [&](ConfigNode options) {
+    options.set("train", ConfigNode(path));
+    options.set("tokenizer", ConfigNode(texts.dir.path().string()));
+    return open_texts(std::move(options));
+  };
+  const auto mask = [](const DatasetPair& pair) { return ids_of(pair.train->get(0).fields.at(1).second); };
+  const Ids all{1, 3, 4, 2, 3, 1, 1, 3, 4, 6, 3, 1, 3, 4, 1, 2, 3};
+  CHECK(input_of(*open({}).train, 0) == all);
+  CHECK(mask(open({})) == Ids{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1});
+  const auto answers = open({{"assistant_only_loss", true}});
+  CHECK(input_of(*answers.train, 0) == all);
+  CHECK(mask(answers) == Ids{0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1});
+  const auto cut = open({{"assistant_only_loss", true}, {"context", 8}, {"long_documents", "truncate"}});
+  CHECK(input_of(*cut.train, 0) == Ids{1, 3, 4, 2, 3, 1, 1, 5});
+  CHECK(mask(cut) == Ids{0, 0, 0, 1, 1, 0, 0, 0});
+  CHECK(cut.summary() == "1 samples, 1 document truncated to 8 tokens");
+  fails_with(
+      [&] {
+        open({{"assistant_only_loss", true}, {"context", 8}});
+      },
+      ErrorKind::Data, "messages have 17 tokens, 3 of them before the answers; allowed: at most 8");
+  fails_with(
+      [&] {
+        open_texts({{"train", texts.tokens("a.bin", {1, 0})}, {"assistant_only_loss", true}});
+      },
+      ErrorKind::Usage, "names files of tokens, and chats are in .jsonl files");
 }
 
 TEST_CASE("bad lines are one error each") {

@@ -13,6 +13,16 @@ std::string text_of(const std::string& source, const std::string& messages = R"(
       .text(parse_json(messages, "messages"), prompt);
 }
 
+// The texts of the answers.
+std::vector<std::string> answers_of(const std::string& source, const std::string& messages, Answers which = Answers::All) {
+  const ChatTemplate chat({.end_tokens = {}, .begin = "<s>", .end = "</s>", .padding = {}, .chat_template = source, .file = "chat"});
+  const auto out = chat.with_answers(parse_json(messages, "messages"), which, "lines, line 7");
+  CHECK(out.text == chat.text(parse_json(messages, "messages")));
+  std::vector<std::string> texts;
+  for (const auto& [begin, end] : out.answers) texts.push_back(out.text.substr(begin, end - begin));
+  return texts;
+}
+
 std::string refusal_of(const std::string& source, const std::string& messages = "[]") {
   const auto error = error_of([&] { text_of(source, messages); });
   CHECK(error.kind() == ErrorKind::Data);
@@ -52,4 +62,44 @@ TEST_CASE("errors name the line") {
   CHECK(has(refusal_of("x", R"([{"content": "x"}])"), "'role' is missing"));
   CHECK(has(refusal_of("x", "{}"), "messages: an object"));
   CHECK(has(error_of([] { ChatTemplate({}); }).what(), "there is no chat_template"));
+}
+
+TEST_CASE("answers are what generation blocks write") {
+  using Texts = std::vector<std::string>;
+  const std::string marked =
+      "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}{% generation %} {{ m.content }}{{ eos_token }}"
+      "{%- endgeneration %}{% else %}{{ m.content }}{% endif %}|{% endfor %}";
+  const std::string talk = R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},
+    {"role": "assistant", "content": "\u00e9"}, {"role": "user", "content": "d"}])";
+  CHECK(answers_of(marked, talk) == Texts{" b</s>", " \xc3\xa9</s>"});
+  CHECK(answers_of(marked, R"([{"role": "user", "content": "a"}])").empty());
+  CHECK(answers_of(marked, talk, Answers::Last).empty());  // the last message is one of the user
+  CHECK(answers_of("{% generation %}a{% generation %}b{% endgeneration %}c{% endgeneration %}d", "[]") == Texts{"abc"});
+  const std::string unplaced = "\n{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}";
+  CHECK(text_of(unplaced, "[]") == "\na");
+  CHECK(has(error_of([&] { answers_of(unplaced, "[]"); }).what(), "chat, line 2: a generation block within a block of 'set'"));
+  CHECK(text_of("{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}", "[]") == "21");
+}
+
+TEST_CASE("without generation blocks an answer is what a message adds to the text of the earlier ones") {
+  using Texts = std::vector<std::string>;
+  const std::string chat =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  const std::string talk = R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},
+    {"role": "assistant", "content": ""}, {"role": "assistant", "content": "d"}])";
+  CHECK(answers_of(chat, talk) == Texts{"b;", ";", "d;"});
+  CHECK(answers_of(chat, talk, Answers::Last) == Texts{"d;"});
+  CHECK(answers_of(chat, "[]").empty());
+  CHECK(answers_of(chat, "[]", Answers::Last).empty());
+  const auto refused = [&](const std::string& source, Answers which, const std::string& words) {
+    const auto error = error_of([&] { answers_of(source, talk, which); });
+    CHECK(error.kind() == ErrorKind::Data);
+    CHECK_MESSAGE(has(error.what(), "lines, line 7: " + words), error.what());
+    CHECK(has(error.what(), "{% generation %}") == (which == Answers::All));
+  };
+  const std::string last_only = "{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}";
+  refused(last_only, Answers::All, "the chat template writes the messages before message 2 differently when that answer is missing");
+  refused(last_only, Answers::Last, "the chat template writes the messages before message 5 differently when that answer is missing");
+  refused("{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' and loop.last %}!{% endif %}{% endfor %}", Answers::All,
+          "the chat template writes message 2, an answer, differently when others follow");
 }

@@ -85,20 +85,24 @@ TEST_CASE("a batch without a token that counts weighs nothing; equal logits are 
   CHECK(at::equal(task->metric_sums(task->training_step(equal), equal), torch::tensor({{0.F}, {2.F}})));
 }
 
-TEST_CASE("without targets the next tokens of the text are predicted, not those of its prompt, nor padding") {
+TEST_CASE("without targets the next tokens of the text are predicted, but for those that do not count, and padding") {
   torch::manual_seed(4);
   const auto logits = torch::randn({3, 5, 8});
   const auto task = given(logits);
   Batch batch;
   batch.set("input", torch::tensor({{1, 2, 3, 4, 5}, {6, 7, 0, 0, 0}, {5, 4, 3, 0, 0}}));
   batch.set("attention_mask", torch::tensor({{1, 1, 1, 1, 1}, {1, 1, 0, 0, 0}, {1, 1, 1, 0, 0}}));
-  batch.set("prompt", torch::tensor({3, 0, 1}));
+  batch.set("loss_mask", torch::tensor({{0, 0, 0, 1, 1}, {1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}}));
   const auto expected = torch::tensor({{-100, -100, 4, 5, -100}, {7, -100, -100, -100, -100}, {4, 3, -100, -100, -100}});
   const auto output = task->training_step(batch), wanted = given(logits)->training_step(next_tokens(expected));
   CHECK(output.weight == 5);
   CHECK(output.loss.item<double>() == wanted.loss.item<double>());
   CHECK(at::equal(task->metric_sums(output, batch), given(logits)->metric_sums(wanted, next_tokens(expected))));
-  batch.erase("prompt");
+  batch.set("loss_mask", torch::tensor({{1, 0, 1, 0, 1}, {1, 0, 1, 1, 1}, {0, 1, 0, 1, 1}}));
+  const auto holes = torch::tensor({{-100, 3, -100, 5, -100}, {-100, -100, -100, -100, -100}, {4, -100, -100, -100, -100}});
+  CHECK(task->training_step(batch).loss.item<double>() == given(logits)->training_step(next_tokens(holes)).loss.item<double>());
+  CHECK(task->training_step(batch).weight == 3);
+  batch.erase("loss_mask");
   CHECK(task->training_step(batch).weight == 4 + 1 + 2);
   batch.erase("attention_mask");
   CHECK(task->training_step(batch).weight == 12);

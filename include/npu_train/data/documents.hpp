@@ -12,8 +12,9 @@
 
 namespace npu_train {
 
-/// Samples whose "input" is a sequence of ids, int64 [tokens], of any length; the other fields have equal shapes. The Loader pads the
-/// inputs of a batch to the longest one, and adds "attention_mask", int64 [batch, tokens]: 1 for a token of the sample, 0 for padding.
+/// Samples whose "input" is a sequence of ids, int64 [tokens], of any length. The Loader pads the inputs of a batch to the longest one, and
+/// adds "attention_mask", int64 [batch, tokens]: 1 for a token of the sample, 0 for padding. A sample may have a "loss_mask", int64
+/// [tokens]: 1 for a token whose prediction counts in the loss; it is padded with 0. The other fields have equal shapes.
 class SequenceDataset : public Dataset {
  public:
   virtual int64_t padding() const = 0;  ///< padding id
@@ -38,6 +39,7 @@ struct DocumentRules {
   int64_t vocab_size = 0;  ///< larger or equal tokens are an error; 0: not checked
   bool skip_bad = false;   ///< omits and counts documents that are empty, too long or have such a token, instead of an error
   std::shared_ptr<const detail::TextTokenizer> texts{};  ///< makes tokens of texts; nullptr: each byte is a token
+  bool assistant_only_loss = false;                      ///< of a chat, all messages of the assistant count; false: only the last one
 
   /// Error(Usage) for numbers out of range.
   void check() const;
@@ -46,7 +48,9 @@ struct DocumentRules {
 /// Counts of documents that were omitted, truncated or split.
 struct DocumentCounts {
   int64_t empty = 0, long_ones = 0, unknown_tokens = 0;  ///< omitted
+  int64_t refused = 0;                                   ///< omitted: the chat template makes no text of them, or none with known answers
   int64_t truncated = 0, split = 0;
+  int64_t divided = 0;  ///< a token would have crossed the beginning or the end of an answer
   DocumentCounts& operator+=(const DocumentCounts& other);
   /// Returns "3 empty documents omitted, 2 truncated to 64 tokens"; "" if all counts are 0.
   std::string str(int64_t context) const;
@@ -89,11 +93,12 @@ class TokenDocuments final : public SequenceDataset {
 /// unless the rules have a tokenizer, and end_token. Instead of "text":
 ///  - "tokens": a list of ids between begin_token and end_token; those that the list has are not added again;
 ///  - "prompt" and "completion", each a text or a list of ids, for a language model whose loss counts only the completion;
-///  - "messages": a chat that ends with a message of the assistant, for the same loss on that message. The tokenizer's chat template makes
-///    the text, to which no tokens are added.
+///  - "messages": a chat that ends with a message of the assistant, for the same loss on that message; with assistant_only_loss a chat with
+///    any message of the assistant, for the loss on all of these. The tokenizer's chat template makes the text, to which no tokens are
+///    added.
 /// Labels are names (their classes are numbered alphabetically) or numbers from 0; either all lines have one or none. Samples have "input"
-/// int64 [tokens] and scalars: "prompt" (tokens before the completion, if any line has a prompt) and "target" (with labels). All tokens are
-/// in memory.
+/// int64 [tokens], "loss_mask" int64 [tokens] if any line has a prompt or messages, and with labels "target", a scalar. All tokens are in
+/// memory.
 class LabelledTexts final : public SequenceDataset {
  public:
   /// `classes`: allowed label names, from the training data; empty: those of these files. Error(Data) with file and line for a line that is
@@ -115,7 +120,6 @@ class LabelledTexts final : public SequenceDataset {
   struct Text {
     int32_t file;
     int32_t count;        // tokens
-    int32_t prompt;       // the tokens of the prompt among them
     int64_t line, first;  // number of the line, from 1; index of the first token
     int64_t label;        // -1: none
   };
@@ -139,6 +143,7 @@ struct DocumentsOptions : DataOptions {
   int64_t end_token = -1;  ///< -1: 0, or with a tokenizer its eos_token
   int64_t pad_token = 0;
   int64_t vocab_size = 0;
+  bool assistant_only_loss = false;
   std::string dtype = "uint16";
   static const ConfigTable<DocumentsOptions>& config_table();
 };

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/data/data_options.hpp"
@@ -26,6 +27,7 @@ struct QuestionOptions {
 struct QuestionTokens {
   std::vector<int32_t> tokens;
   int64_t prompt = 0;
+  std::vector<std::pair<int64_t, int64_t>> between{};  ///< ranges [begin, end) behind the prompt that do not count either, in order
 };
 
 /// Images with one text each. The Loader adds the texts of a batch as "tokens", int64 [batch, tokens], padded to the longest text of the

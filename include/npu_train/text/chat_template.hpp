@@ -7,13 +7,25 @@
 /// them. Anything else is an error, with its place. Nothing in a template can read files or run programs.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "npu_train/io/json.hpp"
 #include "npu_train/text/text_settings.hpp"
 
 namespace npu_train {
+
+/// The text of a chat, and where in it the answers are.
+struct ChatText {
+  std::string text;
+  std::vector<std::pair<size_t, size_t>> answers;  ///< bytes [begin, end) that the assistant has written, in order
+};
+
+/// Answers of a chat: the last message, or all messages of the assistant.
+enum class Answers { Last, All };
 
 class ChatTemplate {
  public:
@@ -26,8 +38,15 @@ class ChatTemplate {
   /// Returns the text of a list of objects with `role` and `content`. `generation_prompt`: the text ends where the answer begins.
   /// Error(Data) if the template refuses the messages, and for more than 10 million steps or 64 MiB of text.
   std::string text(const Json& messages, bool generation_prompt = false) const;
+  /// Returns the text with the places of its answers. All: what the template writes in `{% generation %}` blocks, as transformers'
+  /// return_assistant_tokens_mask does. Last, and All for a template without such blocks: what the template adds to the text of the earlier
+  /// messages, which ends with a generation prompt, for a message of the assistant. Error(Data) with the name `where` if it does not only
+  /// add to that text. There are no answers in a chat without messages of the assistant, and with Last if the last message is not one.
+  ChatText with_answers(const Json& messages, Answers which, const std::string& where) const;
 
  private:
+  std::string rendered(const Json& messages, bool generation_prompt, std::vector<std::pair<size_t, size_t>>* generated) const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

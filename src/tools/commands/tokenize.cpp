@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -16,6 +17,7 @@
 #include "npu_train/data/tokens.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/text/chat_template.hpp"
+#include "npu_train/text/chat_tokens.hpp"
 #include "npu_train/text/text_settings.hpp"
 #include "npu_train/text/tokenizer.hpp"
 
@@ -28,7 +30,7 @@ struct TokenizeArguments {
   std::vector<std::string> texts;
   std::string to, tokenizer, file, messages;
   double val_fraction = 0.1;
-  bool decode = false, no_special = false, generation_prompt = false, json = false;
+  bool decode = false, no_special = false, generation_prompt = false, assistant_mask = false, json = false;
 };
 
 // ---- files of tokens ----
@@ -136,6 +138,7 @@ class Printed {
 
   // Prints the tokens of a chat, whose template contains the special tokens.
   void chat(const ChatTemplate& chat, const Json& messages) {
+    if (args_.assistant_mask) return answers(chat.with_answers(messages, Answers::All, args_.messages));
     const auto text = chat.text(messages, args_.generation_prompt);
     add(tokenizer_.encode(text, /*special_tokens=*/false).ids, text);
   }
@@ -152,17 +155,27 @@ class Printed {
   void show(bool many) const { print(args_.json, many ? list_ : list_.items("tokenize").front(), text_); }
 
  private:
-  void add(const std::vector<int64_t>& ids, const std::optional<std::string>& text = std::nullopt) {
-    Json tokens = Json::array(), numbers = Json::array();
-    for (const auto id : ids) {
-      const auto token = tokenizer_.token(id).value_or("");
-      text_ += str_cat(id, "\t", npu_train::detail::visible_text(token), "\n");
-      numbers.push_back(id);
+  // `mask` is empty, or has a number for each id.
+  void add(const std::vector<int64_t>& ids, const std::optional<std::string>& text = std::nullopt, const std::vector<int64_t>& mask = {}) {
+    Json tokens = Json::array(), numbers = Json::array(), counts = Json::array();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto token = tokenizer_.token(ids[i]).value_or("");
+      text_ += str_cat(ids[i], "\t", npu_train::detail::visible_text(token), mask.empty() ? "" : str_cat("\t", mask[i]), "\n");
+      numbers.push_back(ids[i]);
       tokens.push_back(token);
+      if (!mask.empty()) counts.push_back(mask[i]);
     }
     auto out = Json::object({{"ids", numbers}, {"tokens", tokens}});
     if (text) out.set("text", *text);
+    if (!mask.empty()) out.set("assistant_masks", counts);  // transformers' name
     list_.push_back(out);
+  }
+
+  void answers(const ChatText& chat) {
+    const auto found = npu_train::detail::tokens_of_chat(tokenizer_, chat);
+    std::vector<int64_t> mask(found.ids.size(), 0);
+    for (const auto& [begin, end] : found.answers) std::fill(mask.begin() + begin, mask.begin() + end, 1);
+    add(found.ids, chat.text, mask);
   }
 
   const Tokenizer& tokenizer_;
@@ -203,6 +216,8 @@ int print_tokens(const TokenizeArguments& args) {
         "give one text, --file FILE, --messages FILE, or none of them for the text on stdin; several files need --to FOLDER");
   const auto tokenizer = Tokenizer::load(args.tokenizer);
   Printed printed(tokenizer, args);
+  check(!args.assistant_mask || (!args.messages.empty() && !args.generation_prompt), ErrorKind::Usage, "tokenize",
+        "--assistant-mask is for --messages without --generation-prompt");
   if (!args.messages.empty()) {
     print_chats(printed, args);
     return 0;
@@ -238,6 +253,8 @@ void add_tokenize(CLI::App& app, Command& run) {
   sub->add_option("--file", args->file, "print the tokens of this file; of a .jsonl file, those of the \"text\" of each line");
   sub->add_option("--messages", args->messages, "print the tokens of a chat: JSON file with its messages, or with a list of chats");
   sub->add_flag("--generation-prompt", args->generation_prompt, "with --messages: end the text where the answer begins");
+  sub->add_flag("--assistant-mask", args->assistant_mask,
+                "with --messages: print 1 next to each token of an answer, which data.assistant_only_loss counts");
   sub->add_flag("--decode", args->decode, "the text consists of token numbers (\"12,0,7\"; \"tokens\" in a .jsonl file): print their text");
   sub->add_flag("--no-special-tokens", args->no_special, "add no special tokens around a text; with --decode, omit them");
   sub->add_flag("--json", args->json, "one JSON document on stdout");

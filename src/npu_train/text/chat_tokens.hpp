@@ -1,0 +1,24 @@
+// The tokens of a chat, and which of them are answers.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "npu_train/text/chat_template.hpp"
+#include "npu_train/text/tokenizer.hpp"
+
+namespace npu_train::detail {
+
+struct ChatTokens {
+  std::vector<int64_t> ids;
+  std::vector<std::pair<int64_t, int64_t>> answers;  ///< tokens [begin, end), in order
+  /// A token of the complete text would have been part of an answer and of what is next to it. The text is divided there, as it is when the
+  /// model answers: its prompt ends where the answer begins.
+  bool divided = false;
+};
+
+/// Returns the tokens of a text, without special tokens around it. Error(Data) for a text that is not UTF-8.
+ChatTokens tokens_of_chat(const Tokenizer& tokenizer, const ChatText& chat);
+
+}  // namespace npu_train::detail
