@@ -11,6 +11,8 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
 
+#include <algorithm>
+
 #include "models/blocks/layer_norm.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/attention.hpp"
@@ -22,6 +24,9 @@
 namespace npu_train::detail {
 namespace {
 
+constexpr const char *kPositions = "position_ids", *kVisibleTokens = "decoder.visible";
+constexpr int64_t kLeastRoom = 32;  // tokens
+
 struct DecoderMlp : torch::nn::Module {
   DecoderMlp() : torch::nn::Module("Mlp") {}
 };
@@ -32,20 +37,14 @@ at::Tensor repeated(const at::Tensor& x, int64_t times) {
   return x.unsqueeze(2).expand({-1, -1, times, -1, -1}).flatten(1, 2);
 }
 
-// Appends the keys and values of new tokens to the cache, and returns all.
-std::pair<at::Tensor, at::Tensor> added(KeyValueCache& cache, const at::Tensor& k, const at::Tensor& v) {
-  const bool first = !cache.keys.defined();
-  cache.keys = first ? k : at::cat({cache.keys, k}, 2);
-  cache.values = first ? v : at::cat({cache.values, v}, 2);
-  return {cache.keys, cache.values};
-}
-
-// Computes attention for new tokens, which attend to the cached tokens, too. `times` query heads share one head of keys and values.
-at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t times = 1) {
-  const bool first = !cache.keys.defined();
-  const auto all = added(cache, k, v);
-  const int64_t queries = q.size(2), number = all.first.size(2);
-  const at::Tensor keys = repeated(all.first, times), values = repeated(all.second, times);
+// Attention of new tokens, which attend to the cached tokens, too. `times` query heads share one head of keys and values.
+at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& visible,
+                           int64_t times = 1) {
+  const bool first = cache.tokens() == 0;
+  cache.add(k, v);
+  const int64_t queries = q.size(2), number = cache.tokens();
+  const at::Tensor keys = repeated(cache.keys, times), values = repeated(cache.values, times);
+  if (visible.defined()) return attention(q, keys, values, visible);
   if (first) return attention(q, keys, values, {}, 0, /*causal=*/true);
   if (queries == 1) return attention(q, keys, values);
   const at::Tensor earlier = at::ones({queries, number}, q.options().dtype(at::kBool)).tril(number - queries);
@@ -54,7 +53,61 @@ at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::
 
 std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
 
+// Returns bool [N, 1, queries, keys]: each of the last tokens of `documents` [N, keys] attends to those of the same document up to itself.
+at::Tensor visible_in_documents(const at::Tensor& documents, int64_t queries) {
+  const int64_t keys = documents.size(1), before = keys - queries;
+  const at::Tensor places = at::arange(keys, documents.options().dtype(at::kLong));
+  const at::Tensor earlier = places.le(places.narrow(0, before, queries).unsqueeze(1));
+  return documents.narrow(1, before, queries).unsqueeze(2).eq(documents.unsqueeze(1)).logical_and(earlier).unsqueeze(1);
+}
+
+// Returns a tensor that begins with `held` [N, heads, tokens, size] and has room for at least `more` tokens.
+at::Tensor with_room(const at::Tensor& held, int64_t more) {
+  auto sizes = held.sizes().vec();
+  const auto tokens = sizes[2];
+  sizes[2] = tokens + std::max(more, tokens / 2 + kLeastRoom);
+  at::Tensor out = at::empty(sizes, held.options());
+  out.narrow(2, 0, tokens).copy_(held);
+  return out;
+}
+
 }  // namespace
+
+TokenPlaces packed_places(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions) {
+  const at::Tensor ids = context.get(kPositions);
+  if (!ids.defined()) return {};
+  check(ids.sizes() == tokens.sizes() && ids.scalar_type() == at::kLong, ErrorKind::Usage, network, kPositions, " of ",
+        c10::toString(ids.scalar_type()), " ", ids.sizes(), " for tokens ", tokens.sizes(), "; allowed: Long, of equal sizes");
+  check_ids(network, "position", ids, positions, "model.context");
+  // A document begins at position 0.
+  context.put(kVisibleTokens, visible_in_documents(ids.eq(0).cumsum(1), ids.size(1)));
+  return packed_places(context);
+}
+
+TokenPlaces packed_places(const ForwardContext& context) {
+  TokenPlaces out{.positions = context.get(kPositions), .visible = context.get(kVisibleTokens)};
+  check(out.positions.defined() == out.visible.defined(), ErrorKind::Usage, "decoder",
+        "a block runs in another context than the block embed");
+  return out;
+}
+
+TokenPlaces padded_places(const at::Tensor& padding, int64_t before, int64_t count) {
+  const at::Tensor places = at::arange(before + count, padding.options()).unsqueeze(0), begins = padding.unsqueeze(1);
+  return {.positions = (places.narrow(1, before, count) - begins).clamp_min(0), .visible = visible_in_documents(places.ge(begins), count)};
+}
+
+void KeyValueCache::add(const at::Tensor& k, const at::Tensor& v) {
+  const auto before = tokens(), more = k.size(2);
+  if (before == 0) {
+    keys = k, values = v;
+    return;
+  }
+  if (!key_room_.defined() || key_room_.size(2) < before + more) key_room_ = with_room(keys, more), value_room_ = with_room(values, more);
+  key_room_.narrow(2, before, more).copy_(k);
+  value_room_.narrow(2, before, more).copy_(v);
+  keys = key_room_.narrow(2, 0, before + more);
+  values = value_room_.narrow(2, 0, before + more);
+}
 
 std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std, bool bias,
                                       bool packed) {
@@ -105,12 +158,16 @@ CausalSelfAttention::CausalSelfAttention(const DecoderOptions& options)
   proj_ = normal_linear(*this, "proj", options.dim, options.dim, options.residual_std, options.bias);
 }
 
-at::Tensor CausalSelfAttention::forward(const at::Tensor& x, KeyValueCache* cache) const {
+at::Tensor CausalSelfAttention::forward(const at::Tensor& x, KeyValueCache* cache, const TokenPlaces& places) const {
   const int64_t n = x.size(0), tokens = x.size(1), dim = x.size(2);
   const auto qkv = qkv_->forward(x).view({n, tokens, 3, heads_, dim / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const at::Tensor y = cache != nullptr ? attention_after(*cache, qkv[0], qkv[1], qkv[2])
-                                        : npu_train::attention(qkv[0], qkv[1], qkv[2], {}, is_training() ? dropout_ : 0.0, /*causal=*/true);
-  return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
+  const double dropout = is_training() ? dropout_ : 0.0;
+  const auto attend = [&] {
+    if (cache != nullptr) return attention_after(*cache, qkv[0], qkv[1], qkv[2], places.visible);
+    if (places.visible.defined()) return npu_train::attention(qkv[0], qkv[1], qkv[2], places.visible, dropout);
+    return npu_train::attention(qkv[0], qkv[1], qkv[2], {}, dropout, /*causal=*/true);
+  };
+  return proj_->forward(attend().transpose(1, 2).reshape({n, tokens, dim}));
 }
 
 RmsNorm::RmsNorm(int64_t dim, double eps)
@@ -138,9 +195,12 @@ Rotary::Tables Rotary::tables(at::Device device) const {
   return tables_;
 }
 
-at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before) const {
+at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before, const at::Tensor& positions) const {
   const auto all = tables(x.device());
-  const at::Tensor cos = all.cos.narrow(0, before, x.size(2)), sin = all.sin.narrow(0, before, x.size(2));
+  const auto of_tokens = [&](const at::Tensor& table) {
+    return positions.defined() ? at::embedding(table, positions).unsqueeze(1) : table.narrow(0, before, x.size(2));
+  };
+  const at::Tensor cos = of_tokens(all.cos), sin = of_tokens(all.sin);
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
 }
@@ -160,21 +220,27 @@ GroupedQueryAttention::GroupedQueryAttention(const GroupedQueryOptions& o)
   proj_ = normal_linear(*this, "proj", o.dim, o.dim, o.std, /*bias=*/false, fused_);
 }
 
-at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache) const {
+at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache,
+                                          const TokenPlaces& places) const {
   const int64_t n = x.size(0), tokens = x.size(1), dim = x.size(2), times = heads_ / kv_heads_;
   const int64_t before = cache != nullptr ? cache->tokens() : 0;
   const auto heads = [&](const Linear& projection, int64_t number) {
     return projection.forward(x).view({n, tokens, number, dim / heads_}).transpose(1, 2);
   };
-  const at::Tensor q = rotary(heads(*q_proj_, heads_), before), k = rotary(heads(*k_proj_, kv_heads_), before);
-  const at::Tensor v = heads(*v_proj_, kv_heads_);
+  const at::Tensor q = rotary(heads(*q_proj_, heads_), before, places.positions);
+  const at::Tensor k = rotary(heads(*k_proj_, kv_heads_), before, places.positions), v = heads(*v_proj_, kv_heads_);
   const auto attend = [&] {
-    if (cache == nullptr && window_ == 0)
+    if (window_ == 0 && cache != nullptr) return attention_after(*cache, q, k, v, places.visible, times);
+    if (window_ == 0 && !places.visible.defined())
       return npu_train::attention(q, repeated(k, times), repeated(v, times), {}, 0, /*causal=*/true, fused_);
-    if (window_ == 0) return attention_after(*cache, q, k, v, times);
-    const auto seen = cache != nullptr ? added(*cache, k, v) : std::pair(k, v);
-    const at::Tensor visible = rotary.within(window_, tokens, seen.first.size(2), x.device());
-    return npu_train::attention(q, repeated(seen.first, times), repeated(seen.second, times), visible, 0, /*causal=*/false, fused_);
+    if (cache != nullptr) cache->add(k, v);
+    const at::Tensor keys = cache != nullptr ? cache->keys : k, values = cache != nullptr ? cache->values : v;
+    at::Tensor visible = places.visible;
+    if (window_ > 0) {
+      const at::Tensor near = rotary.within(window_, tokens, keys.size(2), x.device());
+      visible = visible.defined() ? visible.logical_and(near) : near;
+    }
+    return npu_train::attention(q, repeated(keys, times), repeated(values, times), visible, 0, /*causal=*/false, fused_);
   };
   return proj_->forward(attend().transpose(1, 2).reshape({n, tokens, dim}));
 }
@@ -200,9 +266,9 @@ DecoderBlock::DecoderBlock(const DecoderOptions& options)
   fc2_ = normal_linear(*mlp, "fc2", options.hidden, options.dim, options.residual_std, options.bias);
 }
 
-at::Tensor DecoderBlock::forward(const at::Tensor& x, KeyValueCache* cache) const {
+at::Tensor DecoderBlock::forward(const at::Tensor& x, KeyValueCache* cache, const TokenPlaces& places) const {
   const auto branch = [this](const at::Tensor& t) { return npu_train::dropout(t, dropout_, is_training()); };
-  const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, cache); };
+  const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, cache, places); };
   const at::Tensor y = x + branch(in_layer("attention", layer_norm(x, *ln_1_), attend));
   return y + branch(fc2_->forward(activated(fc1_->forward(layer_norm(y, *ln_2_)), activation_)));
 }

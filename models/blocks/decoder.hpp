@@ -55,10 +55,32 @@ struct DecoderOptions {
   double residual_std = 0;  // standard deviation for the last layer of each branch
 };
 
+// Where tokens are, if that does not follow from their order alone: in packed documents, and in padded rows.
+struct TokenPlaces {
+  at::Tensor positions{};  // int64 [N, tokens]; undefined: they follow those of the cached tokens
+  at::Tensor visible{};    // bool [N, 1, tokens, keys]: true for the tokens that a token attends to; undefined: those up to itself
+};
+
+// Returns the places of packed documents, for the block that embeds `tokens` [N, T]: a batch that has them gives the "position_ids" [N, T]
+// within the documents. Puts what the other blocks need into the context. Error(Usage) for another shape, Error(Data) on a CPU for a
+// position that is not below `positions`. The places are empty for other batches.
+TokenPlaces packed_places(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions);
+// Returns the same places for a later block.
+TokenPlaces packed_places(const ForwardContext& context);
+
+// Returns the places of `count` tokens after `before` others, in rows that begin with `padding` [N] tokens without meaning.
+TokenPlaces padded_places(const at::Tensor& padding, int64_t before, int64_t count);
+
 // Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention layer has processed; undefined before the first.
-struct KeyValueCache {
+class KeyValueCache {
+ public:
   at::Tensor keys, values;
   int64_t tokens() const { return keys.defined() ? keys.size(2) : 0; }
+  // Appends those of new tokens.
+  void add(const at::Tensor& k, const at::Tensor& v);
+
+ private:
+  at::Tensor key_room_, value_room_;  // with space for more tokens: copying all of them for each new one would take a time that grows
 };
 
 // Causal self-attention. Parameters: qkv [3 dim, dim] (queries, keys, values), proj [dim, dim].
@@ -67,7 +89,7 @@ class CausalSelfAttention : public torch::nn::Module {
   explicit CausalSelfAttention(const DecoderOptions& options);
 
   // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
-  at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr) const;
+  at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr, const TokenPlaces& places = {}) const;
 
  private:
   int64_t heads_;
@@ -100,8 +122,9 @@ class Rotary {
   // `scale` is a factor on the rotated vectors.
   Rotary(const at::Tensor& frequencies, int64_t context, double scale = 1);
 
-  // Rotates [N, heads, tokens, head_size], the first token at position `before`; returns the dtype of x.
-  at::Tensor operator()(const at::Tensor& x, int64_t before = 0) const;
+  // Rotates [N, heads, tokens, head_size], the first token at position `before`, or at `positions` [N, tokens] if they are defined; returns
+  // the dtype of x.
+  at::Tensor operator()(const at::Tensor& x, int64_t before = 0, const at::Tensor& positions = {}) const;
   // Returns a sliding-window mask, bool [queries, keys]: each of the last `queries` of `keys` tokens attends to its last `window` tokens.
   at::Tensor within(int64_t window, int64_t queries, int64_t keys, at::Device device) const;
 
@@ -133,7 +156,7 @@ class GroupedQueryAttention : public torch::nn::Module {
   explicit GroupedQueryAttention(const GroupedQueryOptions& options);
 
   // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
-  at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr) const;
+  at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr, const TokenPlaces& places = {}) const;
 
  private:
   int64_t heads_, kv_heads_, window_;
@@ -160,7 +183,7 @@ class DecoderBlock : public torch::nn::Module {
   explicit DecoderBlock(const DecoderOptions& options);
 
   // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
-  at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr) const;
+  at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr, const TokenPlaces& places = {}) const;
 
  private:
   double dropout_;
@@ -191,6 +214,8 @@ template <class Net, class Options>
 Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model = model_of(name, net, options);
   model.inputs = {token_input(options.vocab_size, options.context)};
+  // A function of the context, because packed documents have positions next to the only input.
+  model.forward = [](const ForwardContext&) { return Outputs(); };
   model.blocks.push_back({"embed", [net](const ForwardContext& context, const at::Tensor& tokens) {
                             if constexpr (requires { net->embed(context, tokens); })
                               return net->embed(context, tokens);
@@ -208,18 +233,28 @@ Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, 
   return chain_blocks(std::move(model));
 }
 
-// Returns a model, with start_sequence(), for a network that also has embed(tokens, before) and block(i, x, cache).
+// Returns a sequence of a network that also has embed(tokens, before, places) and block(i, x, cache, places). `padding` [N]: how many
+// tokens at the beginning of each row are padding; undefined: none.
+template <class Net>
+Continuation decoder_sequence(const std::shared_ptr<Net>& net, const at::Tensor& padding = {}) {
+  auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size());
+  return [net, caches, padding](const at::Tensor& tokens) {
+    const auto before = caches->front().tokens();
+    const auto places = padding.defined() ? padded_places(padding, before, tokens.size(1)) : TokenPlaces{};
+    at::Tensor x = net->embed(tokens, before, places);
+    for (size_t i = 0; i < net->blocks.size(); ++i) x = net->block(i, x, &(*caches)[i], places);
+    return net->head(x);
+  };
+}
+
+// Returns a model of a network that has what decoder_sequence() needs, and embed and block with the context as first argument, which use
+// packed_places().
 template <class Net, class Options>
 Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model = model_of_blocks(name, net, options);
-  model.start_sequence = [net] {
-    auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size());
-    return [net, caches](const at::Tensor& tokens) {
-      at::Tensor x = net->embed(tokens, caches->front().tokens());
-      for (size_t i = 0; i < net->blocks.size(); ++i) x = net->block(i, x, &(*caches)[i]);
-      return net->head(x);
-    };
-  };
+  model.packs_documents = true;
+  model.start_sequence = [net] { return decoder_sequence(net); };
+  model.start_batch = [net](const at::Tensor& padding) { return decoder_sequence(net, padding); };
   return model;
 }
 

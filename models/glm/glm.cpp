@@ -149,8 +149,8 @@ class GlmAttention : public torch::nn::Module {
     const at::Tensor q = rotated_in_halves(parts[0], places);
     at::Tensor k = rotated_in_halves(parts[1], places), v = parts[2];
     if (cache != nullptr) {
-      if (cache->keys.defined()) k = at::cat({cache->keys, k}, 2), v = at::cat({cache->values, v}, 2);
-      cache->keys = k, cache->values = v;
+      cache->add(k, v);
+      k = cache->keys, v = cache->values;
     }
     // The reference scales the products by 1 / (layer number) and undoes this before the softmax, to avoid overflows in fp16. That is not
     // needed here, because this attention computes them in fp32.

@@ -42,13 +42,22 @@ class Gpt2 : public torch::nn::Module {
   }
 
   // Maps tokens [N, T] after `before` earlier ones to vectors [N, T, dim].
-  at::Tensor embed(const at::Tensor& tokens, int64_t before = 0) {
+  at::Tensor embed(const at::Tensor& tokens, int64_t before = 0, const detail::TokenPlaces& places = {}) {
     detail::check_tokens("gpt2", tokens, before, context_, vocab_size_);
-    const at::Tensor positions = position_embedding_->weight.narrow(0, before, tokens.size(1));
+    const at::Tensor positions = places.positions.defined() ? position_embedding_->forward(places.positions)
+                                                            : position_embedding_->weight.narrow(0, before, tokens.size(1));
     return npu_train::dropout(token_embedding_->forward(tokens) + positions, dropout_, is_training());
   }
+  at::Tensor embed(const ForwardContext& context, const at::Tensor& tokens) {
+    return embed(tokens, 0, detail::packed_places(context, "gpt2", tokens, context_));
+  }
 
-  at::Tensor block(size_t i, const at::Tensor& x, detail::KeyValueCache* cache = nullptr) { return blocks[i]->forward(x, cache); }
+  at::Tensor block(size_t i, const at::Tensor& x, detail::KeyValueCache* cache = nullptr, const detail::TokenPlaces& places = {}) {
+    return blocks[i]->forward(x, cache, places);
+  }
+  at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x) {
+    return block(i, x, nullptr, detail::packed_places(context));
+  }
 
   at::Tensor head(const at::Tensor& x) {
     const at::Tensor y = detail::layer_norm(x, *ln_);

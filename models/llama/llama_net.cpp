@@ -84,8 +84,8 @@ LlamaBlock::LlamaBlock(const LlamaOptions& o) : torch::nn::Module("LlamaBlock") 
       "mlp", std::make_shared<SwiGlu>(o.dim, hidden_of(o), activation_of(o.activation, "llama"), kLlamaStd, has_fused_kernels(o)));
 }
 
-at::Tensor LlamaBlock::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache) const {
-  const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, rotary, cache); };
+at::Tensor LlamaBlock::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache, const TokenPlaces& places) const {
+  const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, rotary, cache, places); };
   const at::Tensor y = x + in_layer("attention", norm_1_->forward(x), attend);
   return y + mlp_->forward(norm_2_->forward(y));
 }
@@ -106,12 +106,23 @@ Llama::Llama(const LlamaOptions& o, const char* network)
   init::normal_(head_->weight, kLlamaStd);
 }
 
-at::Tensor Llama::embed(const at::Tensor& tokens, int64_t before) {
+// Only the blocks rotate by the positions.
+at::Tensor Llama::embed(const at::Tensor& tokens, int64_t before, const TokenPlaces& /*places*/) {
   check_tokens(network_, tokens, before, context_, vocab_size_);
   return token_embedding_->forward(tokens);
 }
 
-at::Tensor Llama::block(size_t i, const at::Tensor& x, KeyValueCache* cache) { return blocks[i]->forward(x, rotary_, cache); }
+at::Tensor Llama::embed(const ForwardContext& context, const at::Tensor& tokens) {
+  return embed(tokens, 0, packed_places(context, network_, tokens, context_));
+}
+
+at::Tensor Llama::block(size_t i, const at::Tensor& x, KeyValueCache* cache, const TokenPlaces& places) {
+  return blocks[i]->forward(x, rotary_, cache, places);
+}
+
+at::Tensor Llama::block(const ForwardContext& context, size_t i, const at::Tensor& x) {
+  return block(i, x, nullptr, packed_places(context));
+}
 
 at::Tensor Llama::head(const at::Tensor& x) {
   const at::Tensor y = norm_->forward(x);

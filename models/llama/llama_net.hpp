@@ -19,7 +19,7 @@ class LlamaBlock : public torch::nn::Module {
   explicit LlamaBlock(const LlamaOptions& options);
 
   // Maps [N, tokens, dim] to [N, tokens, dim]. With a cache, x follows the cached tokens and is appended to them.
-  at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr) const;
+  at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr, const TokenPlaces& places = {}) const;
 
  private:
   std::shared_ptr<RmsNorm> norm_1_, norm_2_;
@@ -33,8 +33,11 @@ class Llama : public torch::nn::Module {
   explicit Llama(const LlamaOptions& options, const char* network = "llama");
 
   // Maps tokens [N, T] after `before` earlier ones to vectors [N, T, dim].
-  at::Tensor embed(const at::Tensor& tokens, int64_t before = 0);
-  at::Tensor block(size_t i, const at::Tensor& x, KeyValueCache* cache = nullptr);
+  at::Tensor embed(const at::Tensor& tokens, int64_t before = 0, const TokenPlaces& places = {});
+  at::Tensor block(size_t i, const at::Tensor& x, KeyValueCache* cache = nullptr, const TokenPlaces& places = {});
+  // The same for batches, which may have packed documents.
+  at::Tensor embed(const ForwardContext& context, const at::Tensor& tokens);
+  at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x);
   // Maps vectors to logits [N, T, vocab_size].
   at::Tensor head(const at::Tensor& x);
 

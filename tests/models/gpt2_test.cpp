@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "models/decoder_rows.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
 
@@ -103,6 +104,18 @@ TEST_CASE("GPT-2: a sequence in pieces gives the logits of all tokens at once") 
   const auto full = testing::error_of([&] { more(tokens(2, 1)); });
   CHECK(((full.kind() == ErrorKind::Usage)));
   CHECK_MESSAGE(std::string(full.what()).find("after 64 others") != std::string::npos, full.what());
+}
+
+TEST_CASE("GPT-2: rows of a padded batch give the logits of each text alone") {
+  c10::AutoGradMode no_grad(false);
+  torch::manual_seed(5);
+  const Model model = gpt2(gpt2_tiny_options());
+  testing::check_padded_batch(model, tokens(3, 50));
+}
+
+TEST_CASE("GPT-2: packed documents have the logits and gradients of each alone") {
+  torch::manual_seed(6);
+  testing::check_packed_documents(gpt2(gpt2_tiny_options()), tokens(1, 60));
 }
 
 TEST_CASE("GPT-2: gradients with checkpointed blocks are equal, dropout included") {

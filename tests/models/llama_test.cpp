@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 #include <torch/utils.h>
 
+#include "models/decoder_rows.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -106,6 +107,27 @@ TEST_CASE("Llama: a sequence in pieces gives the logits of all tokens at once") 
     first += size;
   }
   REQUIRE(first == 64);
+}
+
+TEST_CASE("Llama: rows of a padded batch give the logits of each text alone, also with a sliding window") {
+  c10::AutoGradMode no_grad(false);
+  torch::manual_seed(5);
+  auto options = llama_tiny_options();
+  for (const int64_t window : {0, 6}) {
+    CAPTURE(window);
+    options.sliding_window = window;
+    testing::check_padded_batch(llama(options), ids(3, 50));
+  }
+}
+
+TEST_CASE("Llama: packed documents have the logits and gradients of each alone, also with a sliding window") {
+  torch::manual_seed(6);
+  auto options = llama_tiny_options();
+  for (const int64_t window : {0, 6}) {
+    CAPTURE(window);
+    options.sliding_window = window;
+    testing::check_packed_documents(llama(options), ids(1, 60));
+  }
 }
 
 TEST_CASE("Llama: gradients with checkpointed blocks are equal") {

@@ -107,6 +107,12 @@ struct Model {
   /// Starts an empty sequence, for a decoder. The logits of each piece equal those of `forward` for all tokens so far. Empty for other
   /// models.
   std::function<Continuation()> start_sequence{};
+  /// Starts sequences of different lengths in one batch. The first `padding`[i] tokens of row i, int64 [batch], are no part of its
+  /// sequence, and their logits have no meaning. Empty for a model that continues one sequence at a time.
+  std::function<Continuation(const at::Tensor& padding)> start_batch{};
+  /// A sample may consist of several documents (data.packing): `forward` keeps them apart, by the "position_ids" of the batch, int64
+  /// [batch, tokens], which are 0 for the first token of each document.
+  bool packs_documents = false;
 };
 
 /// Sets `forward` to run the blocks in order, each as a layer (layer_scope.hpp). The first block receives the first input;
