@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
@@ -69,40 +70,81 @@ size_t nucleus(const std::vector<double>& weights, double share) {
   return weights.size();
 }
 
-// Computes the logits after a text; caches the keys and values of earlier tokens if the model supports it.
+using Texts = std::vector<std::vector<int64_t>>;
+
+// Computes the logits after the texts of a batch; caches the keys and values of earlier tokens if the model supports it.
 class NextLogits {
  public:
-  NextLogits(const Model& model, bool cache) : model_(model) {
+  NextLogits(const Model& model, const Texts& prompts, bool cache) : model_(model) {
     check(model.module != nullptr && model.forward && model.inputs.size() == 1 && model.inputs.front().dtype == at::kLong &&
               model.inputs.front().shape.size() == 2 && model.inputs.front().range,
           ErrorKind::Usage, kGenerate, "the model '", model.name, "' does not have token ids [batch, tokens] as its only input; ",
           "hint: use a language model");
+    check(!cache || prompts.size() == 1 || model.start_batch, ErrorKind::Usage, kGenerate, "the model '", model.name,
+          "' continues one text at a time, and there are ", prompts.size(), " prompts");
     vocabulary_ = static_cast<int64_t>(model.inputs.front().range->second);
     longest_ = model.inputs.front().usual("tokens").value_or(0);
     const auto parameters = model.module->parameters();
     if (!parameters.empty()) device_ = parameters.front().device();
-    if (cache && model.start_sequence) more_ = model.start_sequence();
+    for (const auto& prompt : prompts) width_ = std::max(width_, static_cast<int64_t>(prompt.size()));
+    for (const auto& prompt : prompts) padding_.push_back(width_ - static_cast<int64_t>(prompt.size()));
+    if (cache && prompts.size() > 1) more_ = model.start_batch(at::tensor(padding_, at::kLong).to(device_));
+    if (cache && prompts.size() == 1 && model.start_sequence) more_ = model.start_sequence();
   }
 
   int64_t vocabulary() const { return vocabulary_; }
 
-  at::Tensor operator()(const std::vector<int64_t>& text) {
-    const auto size = static_cast<int64_t>(text.size());
-    const bool fits = longest_ == 0 || size <= longest_;
-    const bool more = more_ && fits;
-    const auto first = more ? seen_ : (fits ? 0 : size - longest_);
-    const at::Tensor part = at::tensor(at::ArrayRef<int64_t>(text).slice(static_cast<size_t>(first)), at::kLong).unsqueeze(0).to(device_);
-    const at::Tensor logits = more ? more_(part) : model_.forward(part);
-    seen_ = size;
-    return logits.select(0, 0).select(0, -1);
+  // Returns the logits [vocabulary] after each text that has not ended. Each text has one token more than in the last call.
+  std::vector<at::Tensor> operator()(const Texts& texts, const std::vector<bool>& ended) {
+    std::vector<at::Tensor> out(texts.size());
+    if (more_ && (longest_ == 0 || width_ <= longest_)) {
+      const at::Tensor logits = more_(unseen(texts).to(device_)).select(1, -1).to(at::kCPU);
+      for (size_t i = 0; i < texts.size(); ++i) out[i] = logits.select(0, static_cast<int64_t>(i));
+    } else {
+      for (size_t i = 0; i < texts.size(); ++i)
+        if (!ended[i]) out[i] = alone(texts[i]);
+    }
+    seen_ = width_++;
+    return out;
   }
 
  private:
+  // Returns the columns of the batch that the sequences have not seen. Padding is token 0, which nothing attends to.
+  at::Tensor unseen(const Texts& texts) const {
+    const auto rows = static_cast<int64_t>(texts.size());
+    at::Tensor out = at::zeros({rows, width_ - seen_}, at::kLong);
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto& text = texts[static_cast<size_t>(i)];
+      const auto begin = std::max(seen_, padding_[static_cast<size_t>(i)]);  // column of the first unseen token
+      std::copy(text.end() - (width_ - begin), text.end(), out.mutable_data_ptr<int64_t>() + (i + 1) * (width_ - seen_) - (width_ - begin));
+    }
+    return out;
+  }
+
+  at::Tensor alone(const std::vector<int64_t>& text) const {
+    const auto first = longest_ == 0 ? 0 : std::max<int64_t>(0, static_cast<int64_t>(text.size()) - longest_);
+    const auto part = at::ArrayRef<int64_t>(text).slice(static_cast<size_t>(first));
+    return model_.forward(at::tensor(part, at::kLong).unsqueeze(0).to(device_)).select(0, 0).select(0, -1);
+  }
+
   const Model& model_;
   at::Device device_ = at::kCPU;
   Continuation more_;
-  int64_t vocabulary_ = 0, longest_ = 0, seen_ = 0;
+  std::vector<int64_t> padding_;  // at the beginning of each row
+  int64_t vocabulary_ = 0, longest_ = 0;
+  int64_t width_ = 0, seen_ = 0;  // columns: of the texts with padding, and those that the sequences have seen
 };
+
+void check_prompts(const Texts& prompts, int64_t vocabulary) {
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    const auto& prompt = prompts[row];
+    const auto which = prompts.size() > 1 ? str_cat(" ", row) : std::string();
+    check(!prompt.empty(), ErrorKind::Usage, kGenerate, "the prompt", which, " is empty; it must have at least one token");
+    for (size_t i = 0; i < prompt.size(); ++i)
+      check(prompt[i] >= 0 && prompt[i] < vocabulary, ErrorKind::Usage, kGenerate, "token ", i, " of the prompt", which, " is ", prompt[i],
+            "; allowed: 0 to ", vocabulary - 1, "; hint: use the tokenizer of the training data");
+  }
+}
 
 }  // namespace
 
@@ -125,21 +167,34 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, P
 }
 
 std::vector<int64_t> generate(const Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options) {
+  std::function<bool(size_t, int64_t)> on_token;
+  if (options.on_token) on_token = [&](size_t, int64_t token) { return options.on_token(token); };
+  return generate_batch(model, {prompt}, options, on_token).front();
+}
+
+Texts generate_batch(const Model& model, const Texts& prompts, const GenerateOptions& options,
+                     const std::function<bool(size_t row, int64_t token)>& on_token) {
   check_sampling(options.sampling);
-  check(!prompt.empty(), ErrorKind::Usage, kGenerate, "the prompt is empty; it must have at least one token");
   check(options.max_new_tokens >= 0, ErrorKind::Usage, kGenerate, "max_new_tokens is ", options.max_new_tokens, "; allowed: at least 0");
+  check(!prompts.empty(), ErrorKind::Usage, kGenerate, "there are no prompts");
   const c10::AutoGradMode no_grad(false);
-  NextLogits next(model, options.key_value_cache);
-  for (size_t i = 0; i < prompt.size(); ++i)
-    check(prompt[i] >= 0 && prompt[i] < next.vocabulary(), ErrorKind::Usage, kGenerate, "token ", i, " of the prompt is ", prompt[i],
-          "; allowed: 0 to ", next.vocabulary() - 1, "; hint: use the tokenizer of the training data");
+  NextLogits next(model, prompts, options.key_value_cache);
+  check_prompts(prompts, next.vocabulary());
   const EvaluationMode evaluation(*model.module);
-  Philox random(derive_seed(options.seed, "generate"));
-  std::vector<int64_t> text = prompt, out;
-  while (static_cast<int64_t>(out.size()) < options.max_new_tokens) {
-    out.push_back(sample_token(penalised(next(text), text, options.sampling.repetition_penalty), options.sampling, random));
-    text.push_back(out.back());
-    if (options.on_token && !options.on_token(out.back())) break;
+  std::vector<Philox> random(prompts.size(), Philox(derive_seed(options.seed, "generate")));
+  std::vector<bool> ended(prompts.size(), false);
+  Texts texts = prompts, out(prompts.size());
+  for (int64_t count = 0; count < options.max_new_tokens && std::find(ended.begin(), ended.end(), false) != ended.end(); ++count) {
+    const auto logits = next(texts, ended);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      int64_t token = 0;  // of an ended row
+      if (!ended[i]) {
+        token = sample_token(penalised(logits[i], texts[i], options.sampling.repetition_penalty), options.sampling, random[i]);
+        out[i].push_back(token);
+        ended[i] = on_token && !on_token(i, token);
+      }
+      texts[i].push_back(token);
+    }
   }
   return out;
 }

@@ -206,6 +206,7 @@ class AdvisedRuns(ProgramTest):
         for name in ('llama-3', 'qwen2', 'gpt2'): self.make_hub_folder(name)
         (d / 'letter.txt').write_text('Dear reader\n')
         (d / 'chat.json').write_text('[{"role": "user", "content": "Hello"}]')
+        (d / 'prompts.txt').write_text('The old dog\nA\n')
         for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')

@@ -62,6 +62,27 @@ class HubText(ProgramTest):
         self.assertEqual([each['tokens'] for each in ours], [each['tokens'] for each in examples])
         self.assertGreater(len(ours), 1)
 
+    def test_prompts_of_several_lengths_in_a_batch(self):
+        """Tokens of each prompt alone, which are those of transformers: in full batches and in the rest, and where the rows end at different tokens."""
+        for family in FAMILIES:
+            examples = [each for each in self.expected[family] if each['words'][0] == '--prompt' and len(each['words']) == 2 and '\n' not in each['words'][1]]
+            examples = [examples[i % len(examples)] for i in (0, 1, 0, 1, 1)]
+            self.assertEqual(len({each['words'][1] for each in examples}), 2)
+            (self.dir / 'prompts.txt').write_text(''.join(each['words'][1] + '\n' for each in examples))
+            prompts = '--prompts', self.dir / 'prompts.txt'
+            for words in (('--batch', '3'), ('--batch', '100'), ('--batch', '2', '--no-cache')):
+                with self.subTest(family, words=words):
+                    ours = self.found(f'{family}_endless', *prompts, *words)
+                    self.assertEqual([each['tokens'] for each in ours], [each['tokens'] for each in examples])
+                    self.assertEqual([each['text'] for each in ours], [each['text'] for each in examples])
+            with self.subTest(family, ends=True):
+                alone, together = self.found(family, *prompts), self.found(family, *prompts, '--batch', '4')
+                self.assertEqual([each['tokens'] for each in together], [each['tokens'] for each in alone])
+                self.assertLess(len(alone[0]['tokens']), 24)
+        said = self.assertDone(self.generate('llama_endless', *prompts, '--batch', '2'))
+        self.assertEqual(said.count('24 tokens, '), 5)
+        for each in examples: self.assertIn(each['words'][1], said)
+
     def test_the_text_appears_as_it_is_generated(self):
         """Complete characters only; nothing of a stop text is shown."""
         for each in self.expected['qwen2'][:3]:
@@ -167,6 +188,8 @@ output: {{tensorboard: false}}
     def test_mistakes(self):
         self.assertFails(self.generate('gpt2', '--prompt', 'a', '--prompts', 'x.txt'), 2, 'give exactly one of')
         self.assertFails(self.generate('gpt2', '--prompt', 'a', '--stop', ''), 2, '--stop is empty')
+        self.assertFails(self.generate('gpt2', '--prompt', 'a', '--batch', '2'), 2, '--batch 2 is for --prompts FILE')
+        self.assertFails(self.generate('gpt2', '--prompts', 'x.txt', '--batch', '0'), 2, '--batch')
         self.assertFails(self.generate('gpt2', '--prompt', 'a', '--weights', 'x'), 2, 'has its own weights')
         self.assertFails(self.generate('gpt2', '--prompt', 'a', '--repetition-penalty', '0'), 2, '0 is not allowed')
         self.assertFails(self.generate('gpt2', '--prompt', 'a', '--tokenizer', self.dir), 3, 'tokenizer.json')

@@ -96,6 +96,59 @@ TEST_CASE("each token follows from those before it; the key-value cache is optio
   CHECK(generate(counting.model, {1}, {.max_new_tokens = 0}).empty());
 }
 
+TEST_CASE("each row of a batch has the text of its prompt alone") {
+  CountingModel counting(0);
+  // Logits of the last column of each row, as if the row were alone.
+  std::vector<std::vector<int64_t>> seen;
+  counting.model.start_batch = [&](const at::Tensor& padding) {
+    auto begun = std::make_shared<int64_t>(0);  // columns
+    return [&, padding, begun](const at::Tensor& tokens) {
+      seen.push_back({tokens.const_data_ptr<int64_t>(), tokens.const_data_ptr<int64_t>() + tokens.numel()});
+      *begun += tokens.size(1);
+      const at::Tensor next = at::one_hot((tokens.narrow(1, tokens.size(1) - 1, 1) + 1).remainder(8), 8).to(at::kFloat) * 3;
+      return next + at::one_hot((*begun - padding).remainder(8), 8).unsqueeze(1).to(at::kFloat);
+    };
+  };
+  const std::vector<std::vector<int64_t>> prompts{{3, 4}, {6}, {1, 2, 3}};
+  const GenerateOptions greedy{.max_new_tokens = 3, .sampling = {.temperature = 0}};
+  std::vector<std::pair<size_t, int64_t>> told;
+  const auto stop_row_one_at_zero = [&](size_t row, int64_t token) {
+    told.emplace_back(row, token);
+    return row != 1 || token != 0;
+  };
+  const auto texts = generate_batch(counting.model, prompts, greedy, stop_row_one_at_zero);
+  CHECK(texts == std::vector<std::vector<int64_t>>{{5, 6, 7}, {7, 0}, {4, 5, 6}});
+  CHECK(told == std::vector<std::pair<size_t, int64_t>>{{0, 5}, {1, 7}, {2, 4}, {0, 6}, {1, 0}, {2, 5}, {0, 7}, {2, 6}});
+  // The first piece is padded at the left with token 0; later ones have one token of each row.
+  CHECK(seen == std::vector<std::vector<int64_t>>{{0, 3, 4, 0, 0, 6, 1, 2, 3}, {5, 7, 4}, {6, 0, 5}});
+  CHECK(counting.net->lengths.empty());
+
+  const GenerateOptions drawn{.max_new_tokens = 9, .sampling = {.temperature = 2, .repetition_penalty = 1.5}, .seed = 4};
+  const auto rows = generate_batch(counting.model, prompts, drawn);
+  for (size_t i = 0; i < prompts.size(); ++i) CHECK(rows[i] == generate(counting.model, prompts[i], drawn));
+}
+
+TEST_CASE("beyond the longest input, and without a cache, each row of a batch is alone") {
+  CountingModel counting(3);
+  const std::vector<std::vector<int64_t>> prompts{{3, 4}, {6}};
+  const GenerateOptions greedy{.max_new_tokens = 3, .sampling = {.temperature = 0}, .key_value_cache = false};
+  const auto stop_at_seven = [](size_t, int64_t token) { return token != 7; };
+  CHECK(generate_batch(counting.model, prompts, greedy, stop_at_seven) == std::vector<std::vector<int64_t>>{{5, 6, 7}, {7}});
+  CHECK(counting.net->lengths == std::vector<int64_t>{2, 1, 3, 3});
+  counting.net->lengths.clear();
+  int pieces = 0;
+  counting.model.start_batch = [&](const at::Tensor&) {
+    return [&](const at::Tensor& tokens) {
+      ++pieces;
+      return at::one_hot((tokens + 1).remainder(8), 8).to(at::kFloat);
+    };
+  };
+  CHECK(generate_batch(counting.model, prompts, {.max_new_tokens = 4, .sampling = {.temperature = 0}}) ==
+        std::vector<std::vector<int64_t>>{{5, 6, 7, 0}, {7, 0, 1, 2}});
+  CHECK(pieces == 2);  // of two columns and of the third
+  CHECK(counting.net->lengths == std::vector<int64_t>{3, 3, 3, 3});
+}
+
 TEST_CASE("beyond the longest input the model sees the last tokens") {
   CountingModel counting(3);
   counting.model.start_sequence = [net = counting.net] { return [net](const at::Tensor& x) { return net->forward(x); }; };
@@ -140,6 +193,14 @@ TEST_CASE("invalid options, prompts, models and logits are one error each") {
   error([&] { generate(counting.model, {}); }, ErrorKind::Usage, "the prompt is empty");
   error([&] { generate(counting.model, {1, 8}); }, ErrorKind::Usage, "token 1 of the prompt is 8; allowed: 0 to 7");
   error([&] { generate(counting.model, {-1}); }, ErrorKind::Usage, "token 0 of the prompt is -1");
+  error([&] { generate_batch(counting.model, {}); }, ErrorKind::Usage, "there are no prompts");
+  error([&] { generate_batch(counting.model, {{1}, {2}}); }, ErrorKind::Usage, "continues one text at a time, and there are 2 prompts");
+  error([&] { generate_batch(counting.model, {{1}, {}}, {.key_value_cache = false}); }, ErrorKind::Usage, "the prompt 1 is empty");
+  error(
+      [&] {
+        generate_batch(counting.model, {{1}, {0, 8}}, {.key_value_cache = false});
+      },
+      ErrorKind::Usage, "token 1 of the prompt 1 is 8; allowed: 0 to 7");
   Model images = counting.model;
   images.inputs = {image_input(3, 8)};
   error([&] { generate(images, {1}); }, ErrorKind::Usage, "does not have token ids");

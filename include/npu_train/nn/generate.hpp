@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -34,7 +35,7 @@ struct GenerateOptions {
   uint64_t seed = 0;  ///< seed of the draws; equal seeds give equal tokens for equal logits
   /// true: caches keys and values; false: recomputes the logits of all tokens for each new one, which is slow and gives the same result.
   bool key_value_cache = true;
-  /// Called with each new token; false ends the generation.
+  /// Called with each new token; false ends the generation. Only generate() calls it.
   std::function<bool(int64_t token)> on_token{};
 };
 
@@ -46,5 +47,14 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, P
 /// usual size of "tokens") receives the last tokens that fit, so that generation can continue; from that length on, each token takes a
 /// complete forward. Error(Usage) for an empty prompt, for tokens outside of the vocabulary, and for a model whose input is not token ids.
 std::vector<int64_t> generate(const Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options = {});
+
+/// Returns the new tokens after each of several prompts, which are the rows of a batch. A row has the draws, and except for rounding the
+/// logits, of generate() with its prompt alone. `on_token` is called with each new token of a row; false ends the row. Its place in the
+/// batch is computed until all rows have ended. If a row is longer than the model's input, each token of each row takes a complete forward.
+/// Error(Usage) as for generate(), without prompts, and for a model that continues one text at a time (without Model::start_batch), unless
+/// there is no key-value cache.
+std::vector<std::vector<int64_t>> generate_batch(const Model& model, const std::vector<std::vector<int64_t>>& prompts,
+                                                 const GenerateOptions& options = {},
+                                                 const std::function<bool(size_t row, int64_t token)>& on_token = {});
 
 }  // namespace npu_train

@@ -36,6 +36,7 @@ struct GenerateArguments {
   std::vector<std::string> stops;
   ModelArguments model;
   GenerateOptions options;
+  int64_t batch = 1;
   bool no_cache = false, json = false;
 };
 
@@ -136,37 +137,64 @@ void check_length(const GenerateArguments& args, const Model& model, size_t prom
         ", and the model takes ", *longest, "; hint: reduce --max-new-tokens");
 }
 
-// Generates and prints the text after a prompt.
-Json continued(const GenerateArguments& args, const Model& model, const TextCodec& codec, const Prompt& prompt) {
-  auto options = args.options;
-  GeneratedText text(codec.decode, args.stops, /*print=*/!args.json && codec.decode);
-  bool begun = args.json;
-  // Call it only after the prompt has been checked.
+// A text whose tokens have been generated.
+struct Continued {
+  const Prompt& prompt;
+  const std::vector<int64_t>& tokens;
+  GeneratedText& text;
+  bool printed;  // as far as it is certain
+  double rate;   // tokens per second, of all texts of the batch
+};
+
+// Prints what is missing of a text, and returns its description.
+Json finished(const GenerateArguments& args, const Model& model, const TextCodec& codec, const Continued& of) {
+  auto all = of.prompt.tokens;
+  all.insert(all.end(), of.tokens.begin(), of.tokens.end());
+  if (!args.logits.empty()) save_npy(args.logits, logits_of(model, all));
+  auto list = Json::array();
+  for (const auto token : of.tokens) list.push_back(token);
+  auto out =
+      Json::object({{"prompt_tokens", static_cast<int64_t>(of.prompt.tokens.size())}, {"tokens", list}, {"tokens_per_second", of.rate}});
+  if (codec.decode) out.set("text", of.text.finish());
+  if (args.json) return out;
+  const auto numbers = numbers_of(args.image.empty() ? all : of.tokens);
+  const auto rest = !codec.decode ? numbers : of.printed ? std::string() : npu_train::detail::visible_lines(of.text.finish());
+  std::printf("%s\n%zu tokens, %lld tokens/s\n", rest.c_str(), of.tokens.size(), static_cast<long long>(of.rate + 0.5));
+  return out;
+}
+
+// Generates and prints the texts after the prompts of a batch. A single text appears as it is generated.
+std::vector<Json> continued(const GenerateArguments& args, const Model& model, const TextCodec& codec, at::ArrayRef<Prompt> prompts) {
+  const bool streams = prompts.size() == 1 && !args.json;
+  std::vector<GeneratedText> texts;
+  std::vector<std::vector<int64_t>> starts;
+  for (const auto& prompt : prompts) {
+    texts.emplace_back(codec.decode, args.stops, /*print=*/streams && codec.decode);
+    starts.push_back(prompt.tokens);
+  }
+  bool begun = !streams;
+  // Not before the prompt has been checked.
   const auto begin = [&] {
-    if (!begun) std::printf("%s", npu_train::detail::visible_lines(prompt.shown).c_str());
+    if (!begun) std::printf("%s", npu_train::detail::visible_lines(prompts.front().shown).c_str());
     begun = true;
   };
-  options.on_token = [&](int64_t token) {
+  const auto on_token = [&](size_t row, int64_t token) {
     begin();
     const auto& ends = codec.settings.end_tokens;
     if (std::find(ends.begin(), ends.end(), token) != ends.end()) return false;
-    return !codec.decode || text.add(token);
+    return !codec.decode || texts[row].add(token);
   };
   const auto clock = steady_clock();
   const double start = clock->now();
-  const auto tokens = generate(model, prompt.tokens, options);
-  const double rate = static_cast<double>(tokens.size()) / std::max(clock->now() - start, 1e-9);
+  const auto tokens = generate_batch(model, starts, args.options, on_token);
+  size_t count = 0;
+  for (const auto& row : tokens) count += row.size();
+  const double rate = static_cast<double>(count) / std::max(clock->now() - start, 1e-9);
   begin();
-  auto all = prompt.tokens;
-  all.insert(all.end(), tokens.begin(), tokens.end());
-  if (!args.logits.empty()) save_npy(args.logits, logits_of(model, all));
-  auto list = Json::array();
-  for (const auto token : tokens) list.push_back(token);
-  auto out = Json::object({{"prompt_tokens", static_cast<int64_t>(prompt.tokens.size())}, {"tokens", list}, {"tokens_per_second", rate}});
-  if (codec.decode) out.set("text", text.finish());
-  if (!args.json) {
-    const auto numbers = codec.decode ? std::string() : numbers_of(args.image.empty() ? all : tokens);
-    std::printf("%s\n%zu tokens, %lld tokens/s\n", numbers.c_str(), tokens.size(), static_cast<long long>(rate + 0.5));
+  std::vector<Json> out;
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    if (!args.json && !streams) std::printf("%s", npu_train::detail::visible_lines(prompts[row].shown).c_str());
+    out.push_back(finished(args, model, codec, {prompts[row], tokens[row], texts[row], /*printed=*/streams, rate}));
   }
   return out;
 }
@@ -174,11 +202,14 @@ Json continued(const GenerateArguments& args, const Model& model, const TextCode
 int generate_text_of(GenerateArguments args, const Parts& parts) {
   check_one_prompt(args);
   check(args.stops.empty() || args.options.max_new_tokens > 0, ErrorKind::Usage, kCommand, "--stop needs tokens: --max-new-tokens is 0");
+  check(args.batch == 1 || !args.prompts.empty(), ErrorKind::Usage, kCommand, "--batch ", args.batch, " is for --prompts FILE");
   check_writable({args.logits});
   const auto source = args.model.source(kCommand, /*needs_weights=*/true, parts);
   const auto predictor = Predictor::from_source(source, args.device, parts);
   if (args.precision == "bf16-true") predictor.model().module->to(at::kBFloat16);
   const Model model = decoder_of(args, predictor);
+  check(args.batch == 1 || args.no_cache || model.start_batch, ErrorKind::Usage, kCommand, "--batch ", args.batch, ": the model '",
+        model.name, "' continues one text at a time; hint: remove it");
   const auto codec = text_codec(model, args.tokenizer, source.weights);
   check(codec.decode || args.stops.empty(), ErrorKind::Usage, kCommand,
         "--stop is a text, and the texts of this model's tokens are not known; ", "hint: give --tokenizer FOLDER");
@@ -187,7 +218,10 @@ int generate_text_of(GenerateArguments args, const Parts& parts) {
   check(prompts.size() == 1 || args.logits.empty(), ErrorKind::Usage, kCommand, "--logits is for one prompt");
   for (const auto& prompt : prompts) check_length(args, model, prompt.tokens.size());
   auto list = Json::array();
-  for (const auto& prompt : prompts) list.push_back(continued(args, model, codec, prompt));
+  const at::ArrayRef<Prompt> all = prompts;
+  const auto batch = static_cast<size_t>(args.batch);
+  for (size_t first = 0; first < all.size(); first += batch)
+    for (auto& text : continued(args, model, codec, all.slice(first, std::min(batch, all.size() - first)))) list.push_back(std::move(text));
   if (args.json) print(true, args.prompts.empty() ? list.items(kCommand).front() : list, "");
   return 0;
 }
@@ -206,6 +240,7 @@ void add_generate(CLI::App& app, Command& run) {
                   "tokenizer.json or tokenizer.model of Hugging Face, or its folder (the one next to the weights)");
   sub->add_option("--prompt", args->prompt, "start of the text");
   sub->add_option("--prompts", args->prompts, "file with a prompt in each line");
+  sub->add_option("--batch", args->batch, "of --prompts, continue this many at a time (1)")->check(above_zero());
   sub->add_option("--messages", args->messages,
                   "JSON file with the messages of a chat, for the chat template of the tokenizer: "
                   "[{\"role\": \"user\", \"content\": \"...\"}]");
