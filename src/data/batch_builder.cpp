@@ -221,7 +221,7 @@ at::Tensor padded(const at::Tensor& values, int64_t length, int64_t with) {
 
 void BatchBuilder::pad_sequences(Job& job) const {
   std::vector<at::Tensor*> inputs;
-  int64_t length = options_.last_batch == LastBatch::Pad ? sequences_->longest() : 0;
+  int64_t length = options_.last_batch == LastBatch::Pad ? sequences_->longest() : sequences_->shortest_batch();
   for (size_t i = 0; i < job.samples.size(); ++i) {
     auto& fields = job.samples[i].fields;
     const auto input = std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.first == "input"; });
@@ -234,7 +234,7 @@ void BatchBuilder::pad_sequences(Job& job) const {
     const auto count = inputs[i]->size(0);
     *inputs[i] = padded(*inputs[i], length, sequences_->padding());
     for (auto& [name, value] : job.samples[i].fields) {
-      if (name != "loss_mask") continue;
+      if (name != "loss_mask" && name != "position_ids") continue;
       check(value.dim() == 1 && value.size(0) == count && value.scalar_type() == at::kLong, ErrorKind::Data, "Loader", "'", name,
             "' of sample ", job.ids[i], " is ", value.scalar_type(), " ", value.sizes(), "; allowed: Long [", count, "], as its input");
       value = padded(value, length, 0);

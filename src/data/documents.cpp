@@ -89,6 +89,10 @@ Sample TokenDocuments::get(int64_t index) const {
   return {{{"input", std::move(tokens)}}, index};
 }
 
+int64_t TokenDocuments::tokens(int64_t index) const {
+  return places_->at(static_cast<size_t>(first_ + index)).count + (rules_.begin_token >= 0 ? 1 : 0);
+}
+
 DatasetInfo TokenDocuments::info() const {
   DatasetInfo out;
   out.name = kDocuments;

@@ -175,6 +175,8 @@ Sample LabelledTexts::get(int64_t index) const {
   return out;
 }
 
+int64_t LabelledTexts::tokens(int64_t index) const { return lines_->texts.at(static_cast<size_t>(first_ + index)).count; }
+
 int64_t LabelledTexts::label(int64_t index) const { return lines_->texts.at(static_cast<size_t>(first_ + index)).label; }
 
 std::string LabelledTexts::where(int64_t index) const {

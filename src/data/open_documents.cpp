@@ -6,6 +6,7 @@
 #include "data/open_tokens.hpp"
 #include "data/text_tokenizer.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
@@ -43,6 +44,19 @@ std::shared_ptr<TokenDocuments> open_token_documents(const std::vector<std::stri
   std::vector<TokenFile> files;
   for (const auto& path : paths) files.emplace_back(path, options.dtype);
   return std::make_shared<TokenDocuments>(std::move(files), rules);
+}
+
+// Packs documents, and reports how full the samples are. Null stays null.
+std::shared_ptr<const Dataset> pack_documents(const std::shared_ptr<const Dataset>& data, const char* which) {
+  if (data == nullptr) return data;
+  const auto documents = std::dynamic_pointer_cast<const SequenceDataset>(data);
+  const auto out = std::make_shared<PackedDocuments>(documents);
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < documents->size(); ++i) tokens += documents->tokens(i);
+  const auto share = static_cast<double>(tokens) / static_cast<double>(out->size()) / static_cast<double>(out->longest());
+  log_info("data.packing: ", with_commas(documents->size()), " documents in ", with_commas(out->size()), " ", which, " samples of ",
+           out->longest(), " tokens, ", printed("%.1f", 100 * share), " % of which are documents");
+  return out;
 }
 
 }  // namespace
@@ -87,6 +101,10 @@ DatasetPair open_documents(const DocumentsOptions& options) {
   }
   pair.left_out = counts.str(options.context);
   warn_without_validation(pair);
+  if (options.packing) {
+    pair.train = pack_documents(pair.train, "training");
+    pair.val = pack_documents(pair.val, "validation");
+  }
   return pair;
 }
 
@@ -117,6 +135,9 @@ const ConfigTable<DocumentsOptions>& DocumentsOptions::config_table() {
           .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
           .field("assistant_only_loss", &T::assistant_only_loss,
                  "of a chat, the loss counts all messages of the assistant; false: only the last one, as a completion of the others")
+          .field("packing", &T::packing,
+                 "several documents in each sample of context tokens, without attention across them; for language_model with gpt2, llama "
+                 "and qwen2")
           .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));
   return table;
 }

@@ -96,6 +96,8 @@ class RelabelledSequences final : public Relabelled<SequenceDataset> {
   using Relabelled::Relabelled;
   int64_t padding() const override { return data_->padding(); }
   int64_t longest() const override { return data_->longest(); }
+  int64_t shortest_batch() const override { return data_->shortest_batch(); }
+  int64_t tokens(int64_t index) const override { return data_->tokens(index); }
 };
 
 std::shared_ptr<const Dataset> relabelled(const std::shared_ptr<const Dataset>& data, const Relabelling& labels) {

@@ -171,6 +171,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     model = make_model(part, parts, static_cast<uint64_t>(config.seed));
     check_number_of_classes(config, parts);
     detail::check_image_tokens(data, model);
+    detail::check_packing(data, model);
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
     if (!model.weights.empty()) {
       const auto report = load_weights_file(model, read_weights_for(part, parts, model.weights), model.weights,

@@ -76,6 +76,13 @@ void check_image_tokens(const DatasetPair& data, const Model& model) {
         ", and the model makes ", places->count, " vectors of an image, (image_size / patch_size / pixel_shuffle)^2; they must be equal");
 }
 
+void check_packing(const DatasetPair& data, const Model& model) {
+  const bool is_packed = dynamic_cast<const PackedDocuments*>(data.train.get()) != nullptr;
+  check(!is_packed || model.packs_documents, ErrorKind::Usage, "data.packing", "the model '", model.name,
+        "' does not keep the documents of a sample apart; allowed with: gpt2, llama, qwen2, and models with Model::packs_documents; hint: "
+        "data.packing=false");
+}
+
 ContextWarmupHook::ContextWarmupHook(const DatasetPair& data, const TrainerOptions& options, int64_t ranks)
     : warmup_(data.options.context_warmup), micro_batches_(ranks * options.accumulate_grad_batches) {
   if (warmup_.steps == 0) return;

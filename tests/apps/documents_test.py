@@ -69,13 +69,24 @@ class Documents(ProgramTest):
         self.run_of('alone', 'data.batch_size=1', 'data.val_batch_size=1', 'trainer.accumulate_grad_batches=1')
         self.run_of('padded', 'trainer.static_shapes=true')
         self.run_of('ranks', '--nproc', '2')
-        for name in ('one', 'alone', 'padded', 'ranks'):
+        packed = 'data.packing=true', 'data.batch_size=3'
+        said = self.run_of('packed', *packed)
+        self.assertRegex(said[1] + said[2], 'data.packing: 33 documents in [12][0-9] training samples of 24 tokens')
+        self.run_of('packed_ranks', *packed, '--nproc', '2')
+        self.run_of('recomputed', *packed, 'trainer.gradient_checkpointing=blocks', 'trainer.static_shapes=true')
+        for name in ('one', 'alone', 'padded', 'ranks', 'packed', 'packed_ranks', 'recomputed'):
             for phase, (loss, accuracy) in wanted.items():
                 with self.subTest(run=name, phase=phase):
                     row = rows(self.dir / name, phase)[-1]
                     self.assertAlmostEqual(float(row['loss']) / loss, 1, delta=1e-5)
                     self.assertAlmostEqual(float(row['acc']), accuracy, delta=1e-4)
                     self.assertAlmostEqual(float(row['perplexity']) / math.exp(loss), 1, delta=1e-5)
+
+    def test_a_model_that_does_not_keep_documents_apart_is_refused(self):
+        for name in ('train.jsonl', 'val.jsonl'): self.documents(name, 9, 3)
+        said = train_app(self.config(CONFIG.format(dir=self.dir)), f'output.dir={self.dir}/refused', 'data.packing=true', 'data.batch_size=1', 'data.val_batch_size=1',
+                         'model={name: glm_tiny}')
+        self.assertFails(said, 2, 'data.packing', 'does not keep the documents of a sample apart')
 
     def test_steps_in_which_nothing_counts_are_skipped_and_counted(self):
         lines = [{'tokens': [5, 6, 7]}] * 2 + [{'tokens': [0]}] * 2 + [{'tokens': [8, 9]}] * 2  # [0]: only the end_token, which comes first and is not predicted

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -45,10 +46,14 @@ void fails_with(const Fn& run, ErrorKind kind, const std::string& words) {
 // A data set of sequences of 1, 2, ... tokens.
 class Staircase final : public SequenceDataset {
  public:
+  explicit Staircase(int64_t longest = 12) : longest_(longest) {}
   int64_t size() const override { return 10; }
   Sample get(int64_t index) const override { return {{{"input", at::full({index + 1}, index, at::kLong)}}, index}; }
   int64_t padding() const override { return 99; }
-  int64_t longest() const override { return 12; }
+  int64_t longest() const override { return longest_; }
+
+ private:
+  int64_t longest_;
 };
 
 }  // namespace
@@ -323,6 +328,96 @@ TEST_CASE("a batch is padded to its longest sample, or to the longest possible o
   const auto last = *fixed.next();
   CHECK(last.input().sizes() == at::IntArrayRef({4, 12}));
   CHECK(last.at("mask").sum().item<double>() == 2);
+}
+
+TEST_CASE("documents are packed by best fit, longest first, into samples with masks and positions of their own") {
+  const Texts texts;
+  const auto line = [](const std::string& tokens) { return "{\"tokens\": [" + tokens + "]}\n"; };
+  // With end_token 0 the documents have 4, 7, 3, 5, 2, 3 and 6 tokens.
+  const auto path = texts.lines("a.jsonl", line("11,12,13") + line("21,22,23,24,25,26") + "{\"prompt\": [31], \"completion\": [32]}\n" +
+                                               line("41,42,43,44") + line("51") + line("61,62") + line("71,72,73,74,75"));
+  const auto pair = open_texts({{"train", path}, {"val", path}, {"context", 10}, {"pad_token", 9}, {"packing", true}});
+  const auto data = std::dynamic_pointer_cast<const PackedDocuments>(pair.train);
+  REQUIRE(data != nullptr);
+  // 7; 6; 5; 4 next to 6; 3 next to 7; 3 next to 5; 2 next to 5 and 3.
+  REQUIRE(data->size() == 3);
+  CHECK(data->documents(0) == Ids{0, 6});
+  CHECK(data->documents(1) == Ids{1, 2});
+  CHECK(data->documents(2) == Ids{3, 4, 5});
+  CHECK(input_of(*data, 1) == Ids{21, 22, 23, 24, 25, 26, 0, 31, 32, 0});
+  const auto field = [&](const char* name) {
+    for (const auto& [key, value] : data->get(1).fields)
+      if (key == name) return ids_of(value);
+    return Ids{};
+  };
+  CHECK(field("position_ids") == Ids{0, 1, 2, 3, 4, 5, 6, 0, 1, 2});
+  CHECK(field("loss_mask") == Ids{0, 1, 1, 1, 1, 1, 1, 0, 1, 1});
+  CHECK(data->tokens(1) == 10);
+  CHECK(data->where(2).ends_with("a.jsonl, line 4 and 2 other documents"));
+  CHECK(data->where(0).ends_with("a.jsonl, line 1 and 1 other document"));
+  CHECK(std::dynamic_pointer_cast<const PackedDocuments>(pair.val) != nullptr);
+  CHECK(pair.summary() == "3 + 3 samples");
+
+  LoaderOptions options;
+  options.batch_size = 1;
+  Loader loader(open_texts({{"train", path}, {"context", 11}, {"pad_token", 9}, {"packing", true}}).train, {}, options);
+  loader.begin_epoch(0);
+  loader.next();
+  const auto batch = *loader.next();
+  CHECK(batch.input().sizes() == at::IntArrayRef({1, 11}));
+  CHECK(ids_of(batch.input()) == Ids{31, 32, 0, 51, 0, 61, 62, 0, 9, 9, 9});
+  CHECK(ids_of(batch.at("position_ids")) == Ids{0, 1, 2, 0, 1, 0, 1, 2, 0, 0, 0});
+  CHECK(ids_of(batch.at("loss_mask")) == Ids{0, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0});
+  CHECK(ids_of(batch.at("attention_mask")) == Ids{1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0});
+}
+
+TEST_CASE("packed samples have each document once, and their tokens, on several ranks too") {
+  const auto stairs = std::make_shared<Staircase>();
+  const auto data = std::make_shared<PackedDocuments>(stairs);
+  std::vector<int64_t> documents;
+  for (int64_t i = 0; i < data->size(); ++i) {
+    const auto list = data->documents(i);
+    CHECK(std::is_sorted(list.begin(), list.end()));
+    CHECK(data->tokens(i) <= 12);
+    CHECK(data->get(i).fields[0].second.size(0) == data->tokens(i));
+    documents.insert(documents.end(), list.begin(), list.end());
+  }
+  // 1 to 10 tokens: the sum is 55, and five samples of 12 suffice.
+  CHECK(data->size() == 5);
+  std::sort(documents.begin(), documents.end());
+  CHECK(documents == Ids{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+
+  LoaderOptions options;
+  options.batch_size = 2;
+  options.shuffle = true;
+  options.seed = 3;
+  Loader one(data, {}, options);
+  CHECK(one.samples_per_epoch() == 5);
+  const auto all = epoch_of(one, 1);
+  REQUIRE(all.size() == 3);
+  Loader before(data, {}, options);
+  before.begin_epoch(1);
+  before.next();
+  const auto state = before.state();
+  options.world_size = 2;
+  for (options.rank = 0; options.rank < 2; ++options.rank) {
+    Loader rank(std::make_shared<PackedDocuments>(stairs), Pipeline{}, options);
+    rank.load_state(state);
+    rank.begin_epoch(rank.epoch(), rank.cursor());
+    const auto batch = *rank.next();
+    uint64_t digests = 0;
+    for (const auto& [name, value] : batch.fields()) digests = digests * 31 + digest(value);
+    CHECK(batch.ids == all[static_cast<size_t>(1 + options.rank)].first);
+    CHECK(digests == all[static_cast<size_t>(1 + options.rank)].second);
+  }
+}
+
+TEST_CASE("what cannot be packed is an error") {
+  const Texts texts;
+  const auto labelled = texts.lines("a.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}");
+  fails_with([&] { open_texts({{"train", labelled}, {"packing", true}}); }, ErrorKind::Usage, "the texts have labels");
+  const auto stairs = std::make_shared<Staircase>(9);
+  fails_with([&] { PackedDocuments{stairs}; }, ErrorKind::Data, "document 9 has 10 tokens; allowed: 1 to 9");
 }
 
 TEST_CASE("positions continue in the middle of an epoch, at another number of ranks") {

@@ -13,12 +13,16 @@
 namespace npu_train {
 
 /// Samples whose "input" is a sequence of ids, int64 [tokens], of any length. The Loader pads the inputs of a batch to the longest one, and
-/// adds "attention_mask", int64 [batch, tokens]: 1 for a token of the sample, 0 for padding. A sample may have a "loss_mask", int64
-/// [tokens]: 1 for a token whose prediction counts in the loss; it is padded with 0. The other fields have equal shapes.
+/// adds "attention_mask", int64 [batch, tokens]: 1 for a token of the sample, 0 for padding. Two further fields may have the length of the
+/// input, and are padded with 0: "loss_mask", int64, 1 for a token whose prediction counts in the loss, and "position_ids", int64 (see
+/// PackedDocuments). The others have equal shapes.
 class SequenceDataset : public Dataset {
  public:
   virtual int64_t padding() const = 0;  ///< padding id
   virtual int64_t longest() const = 0;  ///< tokens of the longest possible sample; batches are padded to it if shapes must not change
+  virtual int64_t shortest_batch() const { return 0; }  ///< batches are padded to at least this many tokens
+  /// Returns the number of tokens of a sample. The default implementation reads the sample.
+  virtual int64_t tokens(int64_t index) const;
 };
 
 namespace detail {
@@ -69,6 +73,7 @@ class TokenDocuments final : public SequenceDataset {
   std::string where(int64_t index) const override;
   int64_t padding() const override { return rules_.pad_token; }
   int64_t longest() const override { return rules_.context; }
+  int64_t tokens(int64_t index) const override;
   const DocumentCounts& counts() const { return counts_; }
   /// Returns samples [first, first + count) as a data set that shares the files. Error(Usage) if out of range.
   std::shared_ptr<TokenDocuments> part(int64_t first, int64_t count) const;
@@ -113,6 +118,7 @@ class LabelledTexts final : public SequenceDataset {
   int64_t label(int64_t index) const override;
   int64_t padding() const override { return rules_.pad_token; }
   int64_t longest() const override { return rules_.context; }
+  int64_t tokens(int64_t index) const override;
   const DocumentCounts& counts() const { return counts_; }
   std::shared_ptr<LabelledTexts> part(int64_t first, int64_t count) const;
 
@@ -132,6 +138,32 @@ class LabelledTexts final : public SequenceDataset {
   int64_t first_ = 0, size_ = 0;
 };
 
+/// Several documents in each sample, without attention or loss across them, for models with Model::packs_documents. Documents are packed by
+/// best fit in the order of decreasing lengths: each comes into the sample with the least sufficient room. The samples are a function of
+/// the lengths alone, the same in each epoch and on all ranks. They have "input", "loss_mask", which is 0 also for the first token of each
+/// document, and "position_ids", int64 [tokens], which begin with 0 in each document and in padding; so each token of the padding is a
+/// document of its own. A batch is padded to longest().
+class PackedDocuments final : public SequenceDataset {
+ public:
+  /// Error(Usage) for documents with labels, Error(Data) for one with more than longest() tokens. Each document costs 16 bytes of memory.
+  explicit PackedDocuments(std::shared_ptr<const SequenceDataset> documents);
+
+  int64_t size() const override { return static_cast<int64_t>(first_.size()) - 1; }
+  Sample get(int64_t index) const override;
+  DatasetInfo info() const override { return documents_->info(); }
+  std::string where(int64_t index) const override;
+  int64_t padding() const override { return documents_->padding(); }
+  int64_t longest() const override { return documents_->longest(); }
+  int64_t shortest_batch() const override { return longest(); }
+  int64_t tokens(int64_t index) const override;
+  /// Returns the documents of a sample, in ascending order. Error(Usage) if out of range.
+  std::vector<int64_t> documents(int64_t index) const;
+
+ private:
+  std::shared_ptr<const SequenceDataset> documents_;
+  std::vector<int64_t> order_, first_;  // documents of sample i: order_[first_[i]] to order_[first_[i + 1] - 1]
+};
+
 struct DocumentsOptions : DataOptions {
   std::string train;  ///< training files: tokens, as for token_files(), or .jsonl
   std::string val;    ///< validation files; empty: val_fraction
@@ -144,6 +176,7 @@ struct DocumentsOptions : DataOptions {
   int64_t pad_token = 0;
   int64_t vocab_size = 0;
   bool assistant_only_loss = false;
+  bool packing = false;
   std::string dtype = "uint16";
   static const ConfigTable<DocumentsOptions>& config_table();
 };

@@ -1,0 +1,126 @@
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/data/documents.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kPacking = "data.packing";
+
+const at::Tensor* field_of_document(const Sample& sample, const char* name) {
+  const auto found = std::find_if(sample.fields.begin(), sample.fields.end(), [&](const auto& field) { return field.first == name; });
+  return found != sample.fields.end() ? &found->second : nullptr;
+}
+
+std::vector<int64_t> lengths_of(const SequenceDataset& documents) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < documents.size(); ++i) {
+    out.push_back(documents.tokens(i));
+    check(out.back() >= 1 && out.back() <= documents.longest(), ErrorKind::Data, kPacking, documents.where(i), ": document ", i, " has ",
+          out.back(), " tokens; allowed: 1 to ", documents.longest());
+  }
+  return out;
+}
+
+// Returns the number of the sample into which each document comes; samples are numbered as they are begun. The search for the least
+// sufficient room takes logarithmic time, and among equal rooms the oldest sample wins (Johnson, "Near-optimal bin packing algorithms",
+// 1973).
+std::vector<int64_t> best_fit_decreasing(const std::vector<int64_t>& lengths, int64_t room) {
+  std::vector<int64_t> order(lengths.size()), out(lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)]; });
+  std::set<std::pair<int64_t, int64_t>> open;  // room and number
+  int64_t samples = 0;
+  for (const auto document : order) {
+    const auto length = lengths[static_cast<size_t>(document)];
+    const auto found = open.lower_bound({length, 0});
+    const auto [left, sample] = found != open.end() ? *found : std::pair(room, samples++);
+    if (found != open.end()) open.erase(found);
+    if (left > length) open.emplace(left - length, sample);
+    out[static_cast<size_t>(document)] = sample;
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t SequenceDataset::tokens(int64_t index) const {
+  const auto sample = get(index);
+  const auto* input = field_of_document(sample, "input");
+  check(input != nullptr && input->dim() == 1, ErrorKind::Usage, kPacking, "sample ", index, " has no \"input\" of ids, Long [tokens]");
+  return input->size(0);
+}
+
+PackedDocuments::PackedDocuments(std::shared_ptr<const SequenceDataset> documents) : documents_(std::move(documents)) {
+  check(documents_ != nullptr && documents_->size() > 0, ErrorKind::Usage, kPacking, "there are no documents");
+  check(documents_->info().num_classes == 0, ErrorKind::Usage, kPacking,
+        "the texts have labels, and a sample of several texts would have several; hint: data.packing=false");
+  const auto sample_of = best_fit_decreasing(lengths_of(*documents_), longest());
+  // The samples are numbered anew by their first documents, so that they are in the order of the documents if nothing shuffles them.
+  std::vector<int64_t> number(sample_of.size(), -1);
+  first_ = {0};
+  for (const auto sample : sample_of) {
+    auto& of_sample = number[static_cast<size_t>(sample)];
+    if (of_sample < 0) {
+      of_sample = static_cast<int64_t>(first_.size()) - 1;
+      first_.push_back(0);
+    }
+    ++first_[static_cast<size_t>(of_sample) + 1];
+  }
+  std::partial_sum(first_.begin(), first_.end(), first_.begin());
+  auto next = first_;
+  order_.resize(sample_of.size());
+  for (size_t i = 0; i < sample_of.size(); ++i) {
+    auto& place = next[static_cast<size_t>(number[static_cast<size_t>(sample_of[i])])];
+    order_[static_cast<size_t>(place++)] = static_cast<int64_t>(i);
+  }
+}
+
+std::vector<int64_t> PackedDocuments::documents(int64_t index) const {
+  check(index >= 0 && index < size(), ErrorKind::Usage, kPacking, "sample ", index, " of ", size());
+  const auto first_of = [&](int64_t sample) { return order_.begin() + first_[static_cast<size_t>(sample)]; };
+  return {first_of(index), first_of(index + 1)};
+}
+
+int64_t PackedDocuments::tokens(int64_t index) const {
+  int64_t out = 0;
+  for (const auto document : documents(index)) out += documents_->tokens(document);
+  return out;
+}
+
+Sample PackedDocuments::get(int64_t index) const {
+  const auto count = tokens(index);
+  at::Tensor input = at::empty({count}, at::kLong), positions = at::empty({count}, at::kLong), mask = at::ones({count}, at::kLong);
+  int64_t begin = 0;
+  for (const auto document : documents(index)) {
+    const auto sample = documents_->get(document);
+    const auto *ids = field_of_document(sample, "input"), *counted = field_of_document(sample, "loss_mask");
+    const auto length = ids != nullptr ? ids->size(0) : 0;
+    check(length == documents_->tokens(document), ErrorKind::Data, kPacking, documents_->where(document), ": document ", document, " has ",
+          length, " tokens, and had ", documents_->tokens(document), " when the documents were packed");
+    input.narrow(0, begin, length).copy_(*ids);
+    positions.narrow(0, begin, length).copy_(at::arange(length, at::kLong));
+    if (counted != nullptr) mask.narrow(0, begin, length).copy_(*counted);
+    mask.mutable_data_ptr<int64_t>()[begin] = 0;  // nothing predicts the first token
+    begin += length;
+  }
+  return {{{"input", std::move(input)}, {"position_ids", std::move(positions)}, {"loss_mask", std::move(mask)}}, index};
+}
+
+std::string PackedDocuments::where(int64_t index) const {
+  const auto list = documents(index);
+  const auto place = documents_->where(list.front());
+  return list.size() == 1 ? place : str_cat(place, " and ", list.size() - 1, list.size() == 2 ? " other document" : " other documents");
+}
+
+}  // namespace npu_train
