@@ -73,13 +73,18 @@ at::Tensor with_room(const at::Tensor& held, int64_t more) {
 
 }  // namespace
 
-TokenPlaces packed_places(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions) {
-  const at::Tensor ids = context.get(kPositions);
-  if (!ids.defined()) return {};
+at::Tensor packed_positions(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions) {
+  at::Tensor ids = context.get(kPositions);
+  if (!ids.defined()) return ids;
   check(ids.sizes() == tokens.sizes() && ids.scalar_type() == at::kLong, ErrorKind::Usage, network, kPositions, " of ",
         c10::toString(ids.scalar_type()), " ", ids.sizes(), " for tokens ", tokens.sizes(), "; allowed: Long, of equal sizes");
   check_ids(network, "position", ids, positions, "model.context");
-  // A document begins at position 0.
+  return ids;
+}
+
+TokenPlaces packed_places(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions) {
+  const at::Tensor ids = packed_positions(context, network, tokens, positions);
+  if (!ids.defined()) return {};
   context.put(kVisibleTokens, visible_in_documents(ids.eq(0).cumsum(1), ids.size(1)));
   return packed_places(context);
 }

@@ -61,9 +61,11 @@ struct TokenPlaces {
   at::Tensor visible{};    // bool [N, 1, tokens, keys]: true for the tokens that a token attends to; undefined: those up to itself
 };
 
-// Returns the places of packed documents, for the block that embeds `tokens` [N, T]: a batch that has them gives the "position_ids" [N, T]
-// within the documents. Puts what the other blocks need into the context. Error(Usage) for another shape, Error(Data) on a CPU for a
-// position that is not below `positions`. The places are empty for other batches.
+// Returns the "position_ids" [N, T] that a batch of packed documents has for `tokens` [N, T], 0 for the first token of each document;
+// undefined for another batch. Error(Usage) for another shape, Error(Data) on a CPU for a position that is not below `positions`.
+at::Tensor packed_positions(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions);
+// Returns the places of packed documents, for the block that embeds `tokens`, and puts what the other blocks need into the context. Empty
+// for another batch. Errors: those of packed_positions().
 TokenPlaces packed_places(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions);
 // Returns the same places for a later block.
 TokenPlaces packed_places(const ForwardContext& context);

@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
@@ -14,6 +15,7 @@
 #include <cmath>
 #include <cstdint>
 #include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,17 +35,34 @@ struct GlmPlaces {
   at::Tensor cos, sin;  // fp32 [N, 1, queries, 2, head_size / 4], for the first and the second position
 };
 
-// Computes attention masks, and rotations for both positions of GLM's tokens.
+// The documents in rows of tokens: for each token the index of the first and of the last one of its document, int64 [N, T]. Undefined: each
+// row is a document.
+struct GlmDocuments {
+  at::Tensor firsts{}, lasts{};
+
+  // Counts the true elements of a document up to each token: bool [N, T] to int64 [N, T].
+  at::Tensor running(const at::Tensor& rows) const {
+    const at::Tensor counts = rows.cumsum(1);
+    return firsts.defined() ? counts - (counts - rows.to(at::kLong)).gather(1, firsts) : counts;
+  }
+  // Counts those of the complete document, to [N, T], or [N, 1] if each row is one. With cumsum, because NPUs do not sum int64.
+  at::Tensor total(const at::Tensor& rows) const {
+    const at::Tensor counts = running(rows);
+    return lasts.defined() ? counts.gather(1, lasts) : counts.select(1, -1).unsqueeze(1);
+  }
+};
+
+// Attention masks and the rotations of both positions of GLM's tokens.
 class GlmPlaceTable {
  public:
   explicit GlmPlaceTable(const GlmOptions& options);
 
-  // Computes the places of the tokens [N, T] that follow the first `before`. Uses only tensor operators, so that the host does not wait for
-  // a device.
-  GlmPlaces operator()(const at::Tensor& tokens, int64_t before = 0) const;
+  // Computes the places of tokens [N, T] after the first `before`. Uses only tensor operators, so the host does not wait for a device.
+  GlmPlaces operator()(const at::Tensor& tokens, int64_t before = 0, const GlmDocuments& documents = {}) const;
 
  private:
-  at::Tensor first_positions(const at::Tensor& tokens, const at::Tensor& started, const at::Tensor& prefix) const;
+  at::Tensor first_positions(const at::Tensor& tokens, const at::Tensor& started, const at::Tensor& prefix,
+                             const GlmDocuments& documents) const;
   std::pair<at::Tensor, at::Tensor> tables(at::Device device) const;
 
   int64_t bos_, gmask_, mask_;
@@ -53,13 +72,28 @@ class GlmPlaceTable {
 
 constexpr double kTheta = 10000;
 
-// Counts the true elements of each row, [N, T] to [N, 1]. Uses cumsum, because NPUs do not sum int64.
-at::Tensor count_of(const at::Tensor& rows) { return rows.cumsum(1).select(1, -1).unsqueeze(1); }
+// Returns the index of the first `token` in the prefix [N, T] of a document; the prefix's `length` if it has none.
+at::Tensor place_in_prefix(const at::Tensor& tokens, int64_t token, const at::Tensor& prefix, const at::Tensor& length,
+                           const GlmDocuments& documents) {
+  const at::Tensor from_it_on = documents.running(tokens.eq(token).logical_and(prefix)).gt(0).logical_and(prefix);
+  return length - documents.total(from_it_on);
+}
 
-// Returns the index [N, 1] of the first `token` in the prefix [N, T]; if the prefix has none, its `length` [N, 1].
-at::Tensor place_in_prefix(const at::Tensor& tokens, int64_t token, const at::Tensor& prefix, const at::Tensor& length) {
-  const at::Tensor from_it_on = tokens.eq(token).logical_and(prefix).cumsum(1).gt(0).logical_and(prefix);
-  return length - count_of(from_it_on);
+// Returns the documents of a row in which each begins with position 0.
+GlmDocuments packed_documents(const at::Tensor& positions) {
+  const int64_t count = positions.size(1);
+  const at::Tensor index = at::arange(count, positions.options()).expand_as(positions), begins = positions.eq(0);
+  const at::Tensor ends = at::cat({begins.narrow(1, 1, count - 1), at::ones_like(begins.narrow(1, 0, 1))}, 1);
+  const at::Tensor firsts = std::get<0>(at::where(begins, index, 0).cummax(1));
+  const at::Tensor lasts = std::get<0>(at::where(ends, index, count - 1).flip({1}).cummin(1)).flip({1});
+  return {.firsts = firsts, .lasts = lasts};
+}
+
+// Returns the documents of rows of `count` tokens whose first `padding` [N] ones are a document without meaning.
+GlmDocuments padded_documents(const at::Tensor& padding, int64_t count) {
+  const at::Tensor begins = padding.unsqueeze(1), index = at::arange(count, padding.options()).unsqueeze(0);
+  const at::Tensor real = index.ge(begins);
+  return {.firsts = at::where(real, begins, 0), .lasts = at::where(real, count - 1, (begins - 1).clamp_max(count - 1))};
 }
 
 GlmPlaceTable::GlmPlaceTable(const GlmOptions& o) : bos_(o.bos_token), gmask_(o.gmask_token), mask_(o.mask_token) {
@@ -79,27 +113,32 @@ std::pair<at::Tensor, at::Tensor> GlmPlaceTable::tables(at::Device device) const
   return {cos_, sin_};
 }
 
-at::Tensor GlmPlaceTable::first_positions(const at::Tensor& tokens, const at::Tensor& started, const at::Tensor& prefix) const {
-  const at::Tensor length = count_of(prefix);
-  const at::Tensor gmask = place_in_prefix(tokens, gmask_, prefix, length), mask = place_in_prefix(tokens, mask_, prefix, length);
+at::Tensor GlmPlaceTable::first_positions(const at::Tensor& tokens, const at::Tensor& started, const at::Tensor& prefix,
+                                          const GlmDocuments& documents) const {
+  const at::Tensor length = documents.total(prefix);
+  const at::Tensor gmask = place_in_prefix(tokens, gmask_, prefix, length, documents);
+  const at::Tensor mask = place_in_prefix(tokens, mask_, prefix, length, documents);
   const at::Tensor last = (length - 1).clamp_min(0);
   const at::Tensor gap = at::where(gmask.lt(length), gmask, at::where(mask.lt(length), mask, last));
-  return at::where(started, gap, at::arange(tokens.size(1), tokens.options()));
+  const at::Tensor index = at::arange(tokens.size(1), tokens.options());
+  return at::where(started, gap, documents.firsts.defined() ? index - documents.firsts : index);
 }
 
-GlmPlaces GlmPlaceTable::operator()(const at::Tensor& tokens, int64_t before) const {
+GlmPlaces GlmPlaceTable::operator()(const at::Tensor& tokens, int64_t before, const GlmDocuments& documents) const {
   const int64_t all = tokens.size(1), queries = all - before;
-  const at::Tensor started = tokens.eq(bos_).cumsum(1).gt(0);  // true from the first bos on
-  const at::Tensor prefix = started.logical_not().logical_and(started.select(1, -1).unsqueeze(1));
-  const at::Tensor positions = at::stack({first_positions(tokens, started, prefix), started.cumsum(1)}, -1);
+  const at::Tensor started = documents.running(tokens.eq(bos_)).gt(0);  // true from the first bos of a document on
+  const at::Tensor has_bos = documents.lasts.defined() ? started.gather(1, documents.lasts) : started.select(1, -1).unsqueeze(1);
+  const at::Tensor prefix = started.logical_not().logical_and(has_bos);
+  const at::Tensor positions = at::stack({first_positions(tokens, started, prefix, documents), documents.running(started)}, -1);
   const at::Tensor asked = before == 0 ? positions : positions.narrow(1, before, queries);
   const auto [cos, sin] = tables(tokens.device());
   const at::Tensor keys = at::arange(all, tokens.options());
   const at::Tensor places = before == 0 ? keys : keys.narrow(0, before, queries);
   const at::Tensor earlier = keys.unsqueeze(0).le(places.unsqueeze(1));
-  return {.visible = earlier.unsqueeze(0).logical_or(prefix.unsqueeze(1)).unsqueeze(1),
-          .cos = at::embedding(cos, asked).unsqueeze(1),
-          .sin = at::embedding(sin, asked).unsqueeze(1)};
+  at::Tensor visible = earlier.unsqueeze(0).logical_or(prefix.unsqueeze(1));
+  if (documents.firsts.defined())
+    visible = visible.logical_and(documents.firsts.narrow(1, before, queries).unsqueeze(2).eq(documents.firsts.unsqueeze(1)));
+  return {.visible = visible.unsqueeze(1), .cos = at::embedding(cos, asked).unsqueeze(1), .sin = at::embedding(sin, asked).unsqueeze(1)};
 }
 
 // Rotates both halves of x [N, heads, tokens, head_size], each in Llama's layout: component i of a half's first half and component i of its
@@ -204,7 +243,8 @@ class Glm : public torch::nn::Module {
   // Maps tokens [N, T] to vectors [N, T, dim] and puts their GlmPlaces into the context for the blocks.
   at::Tensor embed(const ForwardContext& context, const at::Tensor& tokens) {
     check_tokens(tokens, 0);
-    const auto places = places_(tokens);
+    const at::Tensor packed = detail::packed_positions(context, "glm", tokens, context_);
+    const auto places = places_(tokens, 0, packed.defined() ? detail::packed_documents(packed) : detail::GlmDocuments{});
     context.put(kVisible, places.visible);
     context.put(kCos, places.cos);
     context.put(kSin, places.sin);
@@ -222,15 +262,18 @@ class Glm : public torch::nn::Module {
     return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
   }
 
-  // Returns the logits of the tokens in `all` that follow the first `before`, which are in the caches.
-  at::Tensor more(const at::Tensor& all, int64_t before, std::vector<detail::KeyValueCache>& caches) {
-    const auto places = places_(all, before);
+  // Returns the logits of the tokens of `all` after the first `before`, which are in the caches. `padding` may be undefined.
+  at::Tensor more(const at::Tensor& all, int64_t before, const at::Tensor& padding, std::vector<detail::KeyValueCache>& caches) {
+    const auto places = places_(all, before, padding.defined() ? detail::padded_documents(padding, all.size(1)) : detail::GlmDocuments{});
     at::Tensor x = token_embedding_->forward(all.narrow(1, before, all.size(1) - before));
     for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i]->forward(x, places, &caches[i]);
     return head(x);
   }
 
   void check_tokens(const at::Tensor& tokens, int64_t before) const { detail::check_tokens("glm", tokens, before, context_, vocab_size_); }
+
+  // Returns a token that is no bos.
+  int64_t plain_token() const { return bos_token_ == 0 ? vocab_size_ - 1 : 0; }
 
   // Returns whether a row of `piece` contains the first bos of its sequence, after `earlier` tokens.
   bool ends_a_prefix(const at::Tensor& earlier, const at::Tensor& piece) const {
@@ -251,17 +294,26 @@ class Glm : public torch::nn::Module {
 // The state of a sequence that is read in pieces.
 struct GlmSequence {
   std::shared_ptr<Glm> net;
-  at::Tensor tokens;  // [N, T]; undefined before the first piece
-  std::vector<detail::KeyValueCache> caches;
+  at::Tensor padding{};  // [N]: number of tokens at the beginning of each row that are no part of it; undefined: none
+  at::Tensor tokens{};   // [N, T]; undefined before the first piece
+  std::vector<detail::KeyValueCache> caches{};
 
-  at::Tensor operator()(const at::Tensor& piece) {
+  // A bos in the padding would end a prefix.
+  at::Tensor without_padding(const at::Tensor& piece, int64_t before) const {
+    if (!padding.defined()) return piece;
+    const at::Tensor index = at::arange(before, before + piece.size(1), padding.options());
+    return piece.masked_fill(index.unsqueeze(0).lt(padding.unsqueeze(1)), net->plain_token());
+  }
+
+  at::Tensor operator()(const at::Tensor& given) {
     int64_t before = tokens.defined() ? tokens.size(1) : 0;
-    net->check_tokens(piece, before);
+    net->check_tokens(given, before);
+    const at::Tensor piece = without_padding(given, before);
     const int64_t count = piece.size(1);
     if (before > 0 && net->ends_a_prefix(tokens, piece)) caches.clear();
     tokens = before > 0 ? at::cat({tokens, piece}, 1) : piece;
     if (caches.empty()) caches.resize(net->blocks.size()), before = 0;
-    return net->more(tokens, before, caches).narrow(1, tokens.size(1) - before - count, count);
+    return net->more(tokens, before, padding, caches).narrow(1, tokens.size(1) - before - count, count);
   }
 };
 
@@ -335,10 +387,13 @@ Model glm(const GlmOptions& options, const std::string& name) {
   detail::check_host_memory("glm", glm_parameters(options));
   const auto net = std::make_shared<Glm>(options);
   Model model = detail::model_of_blocks(name, net, options);
-  model.start_sequence = [net] {
-    auto sequence = std::make_shared<GlmSequence>(GlmSequence{.net = net, .tokens = {}, .caches = {}});
+  const auto start = [net](const at::Tensor& padding) {
+    auto sequence = std::make_shared<GlmSequence>(GlmSequence{.net = net, .padding = padding});
     return [sequence](const at::Tensor& piece) { return (*sequence)(piece); };
   };
+  model.packs_documents = true;
+  model.start_sequence = [start] { return start({}); };
+  model.start_batch = start;
   return model;
 }
 

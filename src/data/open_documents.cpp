@@ -136,8 +136,8 @@ const ConfigTable<DocumentsOptions>& DocumentsOptions::config_table() {
           .field("assistant_only_loss", &T::assistant_only_loss,
                  "of a chat, the loss counts all messages of the assistant; false: only the last one, as a completion of the others")
           .field("packing", &T::packing,
-                 "several documents in each sample of context tokens, without attention across them; for language_model with gpt2, llama "
-                 "and qwen2")
+                 "several documents in each sample of context tokens, without attention across them; for language_model with gpt2, llama, "
+                 "qwen2 and glm")
           .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));
   return table;
 }

@@ -79,7 +79,8 @@ void check_image_tokens(const DatasetPair& data, const Model& model) {
 void check_packing(const DatasetPair& data, const Model& model) {
   const bool is_packed = dynamic_cast<const PackedDocuments*>(data.train.get()) != nullptr;
   check(!is_packed || model.packs_documents, ErrorKind::Usage, "data.packing", "the model '", model.name,
-        "' does not keep the documents of a sample apart; allowed with: gpt2, llama, qwen2, and models with Model::packs_documents; hint: "
+        "' does not keep the documents of a sample apart; allowed with: gpt2, llama, qwen2, glm, and models with Model::packs_documents; "
+        "hint: "
         "data.packing=false");
 }
 

@@ -85,7 +85,7 @@ class Documents(ProgramTest):
     def test_a_model_that_does_not_keep_documents_apart_is_refused(self):
         for name in ('train.jsonl', 'val.jsonl'): self.documents(name, 9, 3)
         said = train_app(self.config(CONFIG.format(dir=self.dir)), f'output.dir={self.dir}/refused', 'data.packing=true', 'data.batch_size=1', 'data.val_batch_size=1',
-                         'model={name: glm_tiny}')
+                         'model={name: bert_tiny}')
         self.assertFails(said, 2, 'data.packing', 'does not keep the documents of a sample apart')
 
     def test_steps_in_which_nothing_counts_are_skipped_and_counted(self):

@@ -20,8 +20,8 @@
 
 namespace npu_train::testing {
 
-/// `tokens` [3, 50]. The rows begin with 0, 7 and 31 tokens of padding, and are read in pieces.
-inline void check_padded_batch(const Model& model, const at::Tensor& tokens) {
+/// `tokens` [3, 50]. The rows begin with 0, 7 and 31 tokens of padding, and are read in pieces of these sizes.
+inline void check_padded_batch(const Model& model, const at::Tensor& tokens, const std::vector<int64_t>& sizes = {20, 1, 9, 1, 19}) {
   REQUIRE(tokens.sizes() == at::IntArrayRef({3, 50}));
   REQUIRE(model.start_batch != nullptr);
   model.module->eval();
@@ -29,7 +29,7 @@ inline void check_padded_batch(const Model& model, const at::Tensor& tokens) {
   const auto more = model.start_batch(at::tensor(padding, at::kLong));
   std::vector<at::Tensor> pieces;
   int64_t first = 0;
-  for (const int64_t size : {20, 1, 9, 1, 19}) {
+  for (const auto size : sizes) {
     pieces.push_back(more(tokens.narrow(1, first, size)));
     first += size;
   }

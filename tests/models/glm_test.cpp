@@ -14,6 +14,7 @@
 #include <cmath>
 #include <thread>
 
+#include "models/decoder_rows.hpp"
 #include "npu_train/base/file_backed_memory.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -231,4 +232,39 @@ TEST_CASE("GLM: invalid sizes and inputs are one error each") {
         model.blocks[1].forward({}, at::zeros({1, 4, 64}));
       },
       ErrorKind::Usage, "block 0 runs in another context than the block embed");
+}
+
+TEST_CASE("GLM: rows of a padded batch give the logits of each text alone, with prefixes and without") {
+  c10::AutoGradMode no_grad(false);
+  torch::manual_seed(5);
+  const Model model = glm_of(2);
+  testing::check_padded_batch(model, glm_ids(3, 50));
+  at::Tensor x = with_gap(3, 50, 40);
+  x[1][12] = kMask;
+  x[2][0] = kBos;  // padding
+  testing::check_padded_batch(model, x, {45, 1, 4});
+  // The piece with bos recomputes all tokens.
+  const auto more = model.start_batch(at::tensor({0, 7, 31}, at::kLong));
+  more(x.narrow(1, 0, 38));
+  const at::Tensor logits = more(x.narrow(1, 38, 12));
+  for (int64_t row = 0; row < 3; ++row) {
+    const int64_t begin = std::vector<int64_t>{0, 7, 31}[static_cast<size_t>(row)];
+    const at::Tensor alone = model.forward(x.narrow(0, row, 1).narrow(1, begin, 50 - begin));
+    CHECK((alone.narrow(1, 38 - begin, 12) - logits.narrow(0, row, 1)).abs().max().item<double>() < 1e-5);
+  }
+}
+
+TEST_CASE("GLM: packed documents have the logits and gradients of each alone, with prefixes and without") {
+  torch::manual_seed(6);
+  at::Tensor x = glm_ids(1, 60);
+  testing::check_packed_documents(glm_of(2), x);
+  // The documents begin at 0, 17, 18 and 48; the last 3 tokens are padding.
+  x[0][9] = kGmask;
+  x[0][10] = kBos;
+  x[0][17] = kBos;
+  x[0][20] = kMask;
+  x[0][33] = kBos;
+  x[0][40] = kBos;  // is an ordinary token
+  x[0][58] = kBos;
+  testing::check_packed_documents(glm_of(2), x);
 }
