@@ -18,6 +18,7 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kGenerate = "generate";
+constexpr int64_t kFirstSorted = 256;  // tokens
 
 void check_sampling(const SamplingOptions& o) {
   check(o.temperature >= 0 && std::isfinite(o.temperature), ErrorKind::Usage, kGenerate, "temperature is ", o.temperature,
@@ -28,14 +29,16 @@ void check_sampling(const SamplingOptions& o) {
   check(o.top_p > 0 && o.top_p <= 1, ErrorKind::Usage, kGenerate, "top_p is ", o.top_p, "; allowed: above 0, at most 1");
 }
 
-// Returns unnormalised probabilities of the tokens `order`, the first of which has the largest logit.
-std::vector<double> weights_of(const std::vector<float>& logits, const std::vector<int64_t>& order, double temperature) {
+// Unnormalised probabilities of the tokens `order`, whose first one has the largest logit.
+std::vector<double> weights_of(at::ArrayRef<float> logits, const std::vector<int64_t>& order, double temperature) {
   std::vector<double> out;
   out.reserve(order.size());
   const double largest = logits[static_cast<size_t>(order.front())];
   for (const auto token : order) out.push_back(std::exp((double{logits[static_cast<size_t>(token)]} - largest) / temperature));
   return out;
 }
+
+double sum_of(const std::vector<double>& weights) { return std::accumulate(weights.begin(), weights.end(), 0.0); }
 
 at::Tensor penalised(const at::Tensor& logits, const std::vector<int64_t>& text, double penalty) {
   if (penalty == 1) return logits;
@@ -44,15 +47,15 @@ at::Tensor penalised(const at::Tensor& logits, const std::vector<int64_t>& text,
   return logits.to(at::kFloat).index_copy(0, seen, at::where(values < 0, values * penalty, values / penalty));
 }
 
-// Returns ids in the order of their logits; among equal ones, the lower id comes first. Returns only the first `most` ids; 0: all.
-std::vector<int64_t> most_probable(const std::vector<float>& values, int64_t most) {
+// Returns the first `most` ids in the order of their logits; of equal ones, the lower id comes first.
+std::vector<int64_t> most_probable(at::ArrayRef<float> values, int64_t most) {
   std::vector<int64_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
   const auto before = [&](int64_t a, int64_t b) {
     const float x = values[static_cast<size_t>(a)], y = values[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
   };
-  if (most > 0 && most < static_cast<int64_t>(order.size())) {
+  if (most < static_cast<int64_t>(order.size())) {
     std::partial_sort(order.begin(), order.begin() + most, order.end(), before);
     order.resize(static_cast<size_t>(most));
   } else {
@@ -61,13 +64,34 @@ std::vector<int64_t> most_probable(const std::vector<float>& values, int64_t mos
   return order;
 }
 
-// Returns the number of leading weights whose sum reaches `share` of the total.
-size_t nucleus(const std::vector<double>& weights, double share) {
-  const double wanted = share * std::accumulate(weights.begin(), weights.end(), 0.0);
+// Returns the number of leading weights whose sum reaches `wanted`.
+size_t nucleus(const std::vector<double>& weights, double wanted) {
   double sum = 0;
   for (size_t i = 0; i < weights.size(); ++i)
     if ((sum += weights[i]) >= wanted) return i + 1;
   return weights.size();
+}
+
+// Returns the token at the share `uniform` of the probabilities. Sorts only as many tokens as are needed: of a large vocabulary, almost all
+// have a negligible probability.
+int64_t drawn_token(at::ArrayRef<float> values, int64_t largest, const SamplingOptions& o, double uniform) {
+  const auto all = static_cast<int64_t>(values.size()), allowed = o.top_k > 0 ? std::min(o.top_k, all) : all;
+  double total = 0;  // of all tokens
+  if (allowed == all && allowed > kFirstSorted)
+    for (const float value : values) total += std::exp((double{value} - values[static_cast<size_t>(largest)]) / o.temperature);
+  for (int64_t sorted = allowed == all ? std::min(allowed, kFirstSorted) : allowed;; sorted = std::min(allowed, 8 * sorted)) {
+    const bool complete = sorted == allowed;
+    const auto order = most_probable(values, sorted);
+    auto weights = weights_of(values, order, o.temperature);
+    if (complete) total = sum_of(weights);
+    const bool cut = complete || o.top_p < 1;
+    if (cut) weights.resize(nucleus(weights, o.top_p * total));
+    if (!complete && cut && weights.size() == order.size()) continue;  // the nucleus may have more tokens
+    double at = uniform * (cut ? sum_of(weights) : total);
+    for (size_t i = 0; i < weights.size(); ++i)
+      if ((at -= weights[i]) < 0) return order[i];
+    if (cut) return order[weights.size() - 1];
+  }
 }
 
 using Texts = std::vector<std::vector<int64_t>>;
@@ -152,18 +176,12 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, P
   check_sampling(options);
   check(logits.dim() == 1 && logits.numel() > 0, ErrorKind::Usage, kGenerate, "logits ", logits.sizes(), "; allowed: [vocabulary]");
   const at::Tensor host = logits.detach().to(at::kCPU, at::kFloat).contiguous();
-  const std::vector<float> values(host.const_data_ptr<float>(), host.const_data_ptr<float>() + host.numel());
+  const at::ArrayRef<float> values(host.const_data_ptr<float>(), static_cast<size_t>(host.numel()));
   const bool are_numbers = std::none_of(values.begin(), values.end(), [](float v) { return std::isnan(v) || v == INFINITY; });
-  check(are_numbers && *std::max_element(values.begin(), values.end()) > -INFINITY, ErrorKind::Data, kGenerate,
+  const auto largest = std::max_element(values.begin(), values.end()) - values.begin();
+  check(are_numbers && values[static_cast<size_t>(largest)] > -INFINITY, ErrorKind::Data, kGenerate,
         "the logits are not finite numbers; hint: check the weights and the precision of the model");
-  if (options.temperature == 0) return std::max_element(values.begin(), values.end()) - values.begin();
-  const auto order = most_probable(values, options.top_k);
-  auto weights = weights_of(values, order, options.temperature);
-  weights.resize(nucleus(weights, options.top_p));
-  double at = random.uniform() * std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (size_t i = 0; i < weights.size(); ++i)
-    if ((at -= weights[i]) < 0) return order[i];
-  return order[weights.size() - 1];
+  return options.temperature == 0 ? largest : drawn_token(values, largest, options, random.uniform());
 }
 
 std::vector<int64_t> generate(const Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options) {

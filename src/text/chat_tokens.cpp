@@ -50,7 +50,7 @@ ChatTokens tokens_of_chat(const Tokenizer& tokenizer, const ChatText& chat) {
   }
   for (size_t i = 0; i < chat.answers.size(); ++i)
     out.answers.emplace_back(static_cast<int64_t>(before[2 * i]), static_cast<int64_t>(before[2 * i + 1]));
-  out.ids = out.divided ? std::move(parts) : whole;
+  out.ids = out.divided ? parts : whole;
   return out;
 }
 

@@ -4,12 +4,17 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/one_hot.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
+#include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <set>
 
 #include "npu_train/core/error.hpp"
 
@@ -67,6 +72,43 @@ TEST_CASE("tokens are drawn with their probabilities") {
   near(shares(logits, {.temperature = 0}), {{1, 1.0}});
   near(shares(at::zeros({3}), {.temperature = 0}), {{0, 1.0}});
   near(shares(at::zeros({3}), {.top_k = 1}), {{0, 1.0}});
+}
+
+TEST_CASE("draws from a large vocabulary are those from all tokens in order") {
+  torch::manual_seed(1);
+  const at::Tensor logits = at::randn({3000}) * 3;
+  std::vector<std::pair<double, int64_t>> order;
+  for (int64_t i = 0; i < 3000; ++i) order.emplace_back(-logits[i].item<double>(), i);
+  std::sort(order.begin(), order.end());
+  const auto expected = [&](const SamplingOptions& o, double uniform) {
+    std::vector<double> weights;
+    for (size_t i = 0; i < (o.top_k > 0 ? static_cast<size_t>(o.top_k) : order.size()); ++i)
+      weights.push_back(std::exp((order[0].first - order[i].first) / o.temperature));
+    const auto sum = [&] { return std::accumulate(weights.begin(), weights.end(), 0.0); };
+    double left = o.top_p * sum();
+    size_t kept = 0;
+    while (kept < weights.size() && left > 0) left -= weights[kept++];
+    weights.resize(kept);
+    double at = uniform * sum();
+    size_t i = 0;
+    while (i + 1 < weights.size() && (at -= weights[i]) >= 0) ++i;
+    return order[i].second;
+  };
+  for (const auto& o : {SamplingOptions{}, SamplingOptions{.temperature = 9}, SamplingOptions{.top_p = 0.9},
+                        SamplingOptions{.temperature = 9, .top_p = 0.9}, SamplingOptions{.temperature = 9, .top_k = 1500},
+                        SamplingOptions{.temperature = 9, .top_k = 1500, .top_p = 0.5}}) {
+    CAPTURE(o.temperature);
+    CAPTURE(o.top_k);
+    CAPTURE(o.top_p);
+    Philox random(3), same(3);
+    std::set<int64_t> different;
+    for (int i = 0; i < 40; ++i) {
+      const auto token = sample_token(logits, o, random);
+      CHECK(token == expected(o, same.uniform()));
+      different.insert(token);
+    }
+    CHECK(different.size() > 10);
+  }
 }
 
 TEST_CASE("a penalty makes the tokens of the text less probable") {
