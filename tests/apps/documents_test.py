@@ -82,6 +82,12 @@ class Documents(ProgramTest):
                     self.assertAlmostEqual(float(row['acc']), accuracy, delta=1e-4)
                     self.assertAlmostEqual(float(row['perplexity']) / math.exp(loss), 1, delta=1e-5)
 
+    def test_a_resumed_run_continues_with_the_same_packed_samples(self):
+        for name in ('train.jsonl', 'val.jsonl'): self.documents(name, 33, 4)
+        said = train_app(self.config(CONFIG.format(dir=self.dir)), f'output.dir={self.dir}/resumed', 'data.packing=true', 'data.batch_size=2', 'optimizer.lr=0.1', 'trainer.max_epochs=20',
+                         '--verify-resume', '--verify-steps', '6')
+        self.assertIn('bit for bit', self.assertDone(said))
+
     def test_a_model_that_does_not_keep_documents_apart_is_refused(self):
         for name in ('train.jsonl', 'val.jsonl'): self.documents(name, 9, 3)
         said = train_app(self.config(CONFIG.format(dir=self.dir)), f'output.dir={self.dir}/refused', 'data.packing=true', 'data.batch_size=1', 'data.val_batch_size=1',
