@@ -42,6 +42,12 @@ class Chat(ProgramTest):
     def test_the_tokens_of_a_chat(self):
         self.assertEqual(self.assertDone(self.template("{{ messages[0].content }}b")), '2\tab\n1\tb\n')
 
+    def test_the_tokens_of_an_answer(self):
+        self.template('{{ messages[0].content }}{% generation %}ab{% endgeneration %}b')
+        self.assertEqual(self.assertDone(self.text(self.dir / 'chat.json', '--assistant-mask')), '2\tab\t0\n2\tab\t1\n1\tb\t0\n')
+        self.assertFails(self.text(self.dir / 'chat.json', '--assistant-mask', '--generation-prompt'), 2, '--assistant-mask is for --messages')
+        self.assertFails(npu_tool('tokenize', '--tokenizer', self.dir, '--assistant-mask', 'a'), 2, '--assistant-mask is for --messages')
+
     def test_what_a_template_must_not_have(self):
         for template, problem in (
                 ("{% include 'x' %}", "the block 'include' is not supported"), ('{% macro f() %}{% endmacro %}', "the block 'macro'"), ('{{ f() }}', "the function 'f'"),
