@@ -52,7 +52,7 @@ std::shared_ptr<const Dataset> pack_documents(const std::shared_ptr<const Datase
   const auto documents = std::dynamic_pointer_cast<const SequenceDataset>(data);
   const auto out = std::make_shared<PackedDocuments>(documents);
   int64_t tokens = 0;
-  for (int64_t i = 0; i < documents->size(); ++i) tokens += documents->tokens(i);
+  for (int64_t i = 0; i < out->size(); ++i) tokens += out->tokens(i);
   const auto share = static_cast<double>(tokens) / static_cast<double>(out->size()) / static_cast<double>(out->longest());
   log_info("data.packing: ", with_commas(documents->size()), " documents in ", with_commas(out->size()), " ", which, " samples of ",
            out->longest(), " tokens, ", printed("%.1f", 100 * share), " % of which are documents");

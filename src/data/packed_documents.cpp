@@ -21,12 +21,19 @@ const at::Tensor* field_of_document(const Sample& sample, const char* name) {
   return found != sample.fields.end() ? &found->second : nullptr;
 }
 
+// Returns "FILE, line 3: document 2", for messages.
+std::string name_of_document(const SequenceDataset& documents, int64_t index) {
+  const auto place = documents.where(index);
+  return str_cat(place, place.empty() ? "" : ": ", "document ", index);
+}
+
 std::vector<int64_t> lengths_of(const SequenceDataset& documents) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < documents.size(); ++i) {
     out.push_back(documents.tokens(i));
-    check(out.back() >= 1 && out.back() <= documents.longest(), ErrorKind::Data, kPacking, documents.where(i), ": document ", i, " has ",
-          out.back(), " tokens; allowed: 1 to ", documents.longest());
+    if (out.back() >= 1 && out.back() <= documents.longest()) continue;
+    throw Error(ErrorKind::Data, kPacking,
+                str_cat(name_of_document(documents, i), " has ", out.back(), " tokens; allowed: 1 to ", documents.longest()));
   }
   return out;
 }
@@ -65,7 +72,8 @@ PackedDocuments::PackedDocuments(std::shared_ptr<const SequenceDataset> document
   check(documents_ != nullptr && documents_->size() > 0, ErrorKind::Usage, kPacking, "there are no documents");
   check(documents_->info().num_classes == 0, ErrorKind::Usage, kPacking,
         "the texts have labels, and a sample of several texts would have several; hint: data.packing=false");
-  const auto sample_of = best_fit_decreasing(lengths_of(*documents_), longest());
+  lengths_ = lengths_of(*documents_);
+  const auto sample_of = best_fit_decreasing(lengths_, longest());
   // The samples are numbered anew by their first documents, so that they are in the order of the documents if nothing shuffles them.
   std::vector<int64_t> number(sample_of.size(), -1);
   first_ = {0};
@@ -94,7 +102,7 @@ std::vector<int64_t> PackedDocuments::documents(int64_t index) const {
 
 int64_t PackedDocuments::tokens(int64_t index) const {
   int64_t out = 0;
-  for (const auto document : documents(index)) out += documents_->tokens(document);
+  for (const auto document : documents(index)) out += lengths_[static_cast<size_t>(document)];
   return out;
 }
 
@@ -105,9 +113,9 @@ Sample PackedDocuments::get(int64_t index) const {
   for (const auto document : documents(index)) {
     const auto sample = documents_->get(document);
     const auto *ids = field_of_document(sample, "input"), *counted = field_of_document(sample, "loss_mask");
-    const auto length = ids != nullptr ? ids->size(0) : 0;
-    check(length == documents_->tokens(document), ErrorKind::Data, kPacking, documents_->where(document), ": document ", document, " has ",
-          length, " tokens, and had ", documents_->tokens(document), " when the documents were packed");
+    const auto length = lengths_[static_cast<size_t>(document)];
+    check(ids != nullptr && ids->size(0) == length, ErrorKind::Data, kPacking, name_of_document(*documents_, document), " has ",
+          ids != nullptr ? ids->size(0) : 0, " tokens, and had ", length, " when the documents were packed");
     input.narrow(0, begin, length).copy_(*ids);
     positions.narrow(0, begin, length).copy_(at::arange(length, at::kLong));
     if (counted != nullptr) mask.narrow(0, begin, length).copy_(*counted);

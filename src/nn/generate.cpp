@@ -105,7 +105,7 @@ class NextLogits {
           ErrorKind::Usage, kGenerate, "the model '", model.name, "' does not have token ids [batch, tokens] as its only input; ",
           "hint: use a language model");
     check(!cache || prompts.size() == 1 || model.start_batch, ErrorKind::Usage, kGenerate, "the model '", model.name,
-          "' continues one text at a time, and there are ", prompts.size(), " prompts");
+          "' continues one text at a time, and there are ", prompts.size(), " prompts; hint: call generate() for each");
     vocabulary_ = static_cast<int64_t>(model.inputs.front().range->second);
     longest_ = model.inputs.front().usual("tokens").value_or(0);
     const auto parameters = model.module->parameters();

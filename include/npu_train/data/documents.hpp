@@ -145,7 +145,8 @@ class LabelledTexts final : public SequenceDataset {
 /// document of its own. A batch is padded to longest().
 class PackedDocuments final : public SequenceDataset {
  public:
-  /// Error(Usage) for documents with labels, Error(Data) for one with more than longest() tokens. Each document costs 16 bytes of memory.
+  /// Error(Usage) for documents with labels, Error(Data) for one with more than longest() tokens. Each document costs 16 bytes of memory,
+  /// and each sample 8.
   explicit PackedDocuments(std::shared_ptr<const SequenceDataset> documents);
 
   int64_t size() const override { return static_cast<int64_t>(first_.size()) - 1; }
@@ -161,6 +162,7 @@ class PackedDocuments final : public SequenceDataset {
 
  private:
   std::shared_ptr<const SequenceDataset> documents_;
+  std::vector<int64_t> lengths_;        // of each document
   std::vector<int64_t> order_, first_;  // documents of sample i: order_[first_[i]] to order_[first_[i + 1] - 1]
 };
 
