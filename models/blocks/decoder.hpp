@@ -213,11 +213,10 @@ Model model_of(const std::string& name, const std::shared_ptr<Net>& net, const O
 // Returns a model for a network that has embed(tokens), block(i, x), head(x) and `blocks`. embed and block may have the context as first
 // argument.
 template <class Net, class Options>
-Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options, bool packs_documents = false) {
   Model model = model_of(name, net, options);
   model.inputs = {token_input(options.vocab_size, options.context)};
-  // A function of the context, because packed documents have positions next to the only input.
-  model.forward = [](const ForwardContext&) { return Outputs(); };
+  model.packs_documents = packs_documents;
   model.blocks.push_back({"embed", [net](const ForwardContext& context, const at::Tensor& tokens) {
                             if constexpr (requires { net->embed(context, tokens); })
                               return net->embed(context, tokens);
@@ -253,8 +252,7 @@ Continuation decoder_sequence(const std::shared_ptr<Net>& net, const at::Tensor&
 // packed_places().
 template <class Net, class Options>
 Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
-  Model model = model_of_blocks(name, net, options);
-  model.packs_documents = true;
+  Model model = model_of_blocks(name, net, options, /*packs_documents=*/true);
   model.start_sequence = [net] { return decoder_sequence(net); };
   model.start_batch = [net](const at::Tensor& padding) { return decoder_sequence(net, padding); };
   return model;

@@ -386,12 +386,11 @@ Model glm(const GlmOptions& options, const std::string& name) {
   check_glm_options(options);
   detail::check_host_memory("glm", glm_parameters(options));
   const auto net = std::make_shared<Glm>(options);
-  Model model = detail::model_of_blocks(name, net, options);
+  Model model = detail::model_of_blocks(name, net, options, /*packs_documents=*/true);
   const auto start = [net](const at::Tensor& padding) {
     auto sequence = std::make_shared<GlmSequence>(GlmSequence{.net = net, .padding = padding});
     return [sequence](const at::Tensor& piece) { return (*sequence)(piece); };
   };
-  model.packs_documents = true;
   model.start_sequence = [start] { return start({}); };
   model.start_batch = start;
   return model;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <exception>
+#include <iterator>
 
 #include "data/document_rules.hpp"
 #include "data/text_tokenizer.hpp"
@@ -173,7 +174,8 @@ std::optional<ChatTokens> chat_with_answers(const Json& messages, const std::str
 QuestionTokens counted_answers(const ChatTokens& chat) {
   const auto size = static_cast<int64_t>(chat.ids.size());
   QuestionTokens out{{chat.ids.begin(), chat.ids.end()}, size};
-  const auto& answers = chat.answers;
+  std::vector<std::pair<int64_t, int64_t>> answers;  // without the empty ones, which a truncated text could begin with
+  std::copy_if(chat.answers.begin(), chat.answers.end(), std::back_inserter(answers), [](const auto& a) { return a.first < a.second; });
   if (!answers.empty()) out.prompt = answers.front().first;
   for (size_t i = 0; i < answers.size(); ++i)
     out.between.emplace_back(answers[i].second, i + 1 < answers.size() ? answers[i + 1].first : size);

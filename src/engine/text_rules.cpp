@@ -78,10 +78,9 @@ void check_image_tokens(const DatasetPair& data, const Model& model) {
 
 void check_packing(const DatasetPair& data, const Model& model) {
   const bool is_packed = dynamic_cast<const PackedDocuments*>(data.train.get()) != nullptr;
-  check(!is_packed || model.packs_documents, ErrorKind::Usage, "data.packing", "the model '", model.name,
-        "' does not keep the documents of a sample apart; allowed with: gpt2, llama, qwen2, glm, and models with Model::packs_documents; "
-        "hint: "
-        "data.packing=false");
+  check(!is_packed || (model.packs_documents && !model.forward.takes_tensor()), ErrorKind::Usage, "data.packing", "the model '", model.name,
+        "' does not keep the documents of a sample apart; allowed with: gpt2, llama, qwen2, glm, and models that set "
+        "Model::packs_documents before chain_blocks(); hint: data.packing=false");
 }
 
 ContextWarmupHook::ContextWarmupHook(const DatasetPair& data, const TrainerOptions& options, int64_t ranks)

@@ -162,10 +162,10 @@ class NextLogits {
 void check_prompts(const Texts& prompts, int64_t vocabulary) {
   for (size_t row = 0; row < prompts.size(); ++row) {
     const auto& prompt = prompts[row];
-    const auto which = prompts.size() > 1 ? str_cat(" ", row) : std::string();
-    check(!prompt.empty(), ErrorKind::Usage, kGenerate, "the prompt", which, " is empty; it must have at least one token");
+    const auto name = prompts.size() > 1 ? str_cat("prompt ", row) : std::string("the prompt");
+    check(!prompt.empty(), ErrorKind::Usage, kGenerate, name, " is empty; it must have at least one token");
     for (size_t i = 0; i < prompt.size(); ++i)
-      check(prompt[i] >= 0 && prompt[i] < vocabulary, ErrorKind::Usage, kGenerate, "token ", i, " of the prompt", which, " is ", prompt[i],
+      check(prompt[i] >= 0 && prompt[i] < vocabulary, ErrorKind::Usage, kGenerate, "token ", i, " of ", name, " is ", prompt[i],
             "; allowed: 0 to ", vocabulary - 1, "; hint: use the tokenizer of the training data");
   }
 }

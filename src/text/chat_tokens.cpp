@@ -24,6 +24,7 @@ std::optional<std::vector<size_t>> tokens_before(const Tokenizer& tokenizer, con
   for (const auto border : borders_of(chat)) {
     const auto ids = tokenizer.encode(std::string_view(chat.text).substr(0, border), /*special_tokens=*/false).ids;
     if (ids.size() > whole.size() || !std::equal(ids.begin(), ids.end(), whole.begin())) return std::nullopt;
+    if (!out.empty() && ids.size() < out.back()) return std::nullopt;  // a normalizer removes more from the longer text
     out.push_back(ids.size());
   }
   return out;

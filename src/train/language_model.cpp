@@ -70,6 +70,8 @@ class LanguageModel final : public ModelTask {
     const auto count = tokens.size(1);
     auto next = target.narrow(1, 0, count - 1);
     next.copy_(tokens.narrow(1, 1, count - 1));
+    check(!batch.has("prompt"), ErrorKind::Usage, kLanguageModel,
+          "the batch has 'prompt', whose place 'loss_mask' has taken: Long [batch, tokens], 1 for each token that counts; hint: rename it");
     if (batch.has("attention_mask")) next.masked_fill_(batch.at("attention_mask").narrow(1, 1, count - 1).eq(0), ignore);
     if (batch.has("loss_mask")) next.masked_fill_(batch.at("loss_mask").narrow(1, 1, count - 1).eq(0), ignore);
     return target;

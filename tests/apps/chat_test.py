@@ -47,6 +47,7 @@ class Chat(ProgramTest):
         self.assertEqual(self.assertDone(self.text(self.dir / 'chat.json', '--assistant-mask')), '2\tab\t0\n2\tab\t1\n1\tb\t0\n')
         self.assertFails(self.text(self.dir / 'chat.json', '--assistant-mask', '--generation-prompt'), 2, '--assistant-mask is for --messages')
         self.assertFails(npu_tool('tokenize', '--tokenizer', self.dir, '--assistant-mask', 'a'), 2, '--assistant-mask is for --messages')
+        self.assertFails(npu_tool('tokenize', self.dir / 'chat.json', '--to', self.dir / 'out', '--assistant-mask'), 2, 'with --to, name the files of text')
 
     def test_what_a_template_must_not_have(self):
         for template, problem in (

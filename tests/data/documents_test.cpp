@@ -271,6 +271,17 @@ TEST_CASE("chats: the last answer counts, or all answers, also of a chat that is
         open_texts({{"train", texts.tokens("a.bin", {1, 0})}, {"assistant_only_loss", true}});
       },
       ErrorKind::Usage, "names files of tokens, and chats are in .jsonl files");
+  // An empty answer has no token that a truncated text could keep.
+  texts.lines("tokenizer_config.json",
+              R"({"eos_token": "/", "chat_template": "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }};{% else %})"
+              R"({% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}"})");
+  texts.lines("a.jsonl", "{\"messages\": [" + assistant + end + ", " + user + "aa" + end + ", " + assistant + "b" + end + "]}\n");
+  CHECK(mask(open({{"assistant_only_loss", true}})) == Ids{0, 0, 0, 1});
+  fails_with(
+      [&] {
+        open({{"assistant_only_loss", true}, {"context", 3}, {"long_documents", "truncate"}});
+      },
+      ErrorKind::Data, "messages have 4 tokens, 3 of them before the answers; allowed: at most 3");
 }
 
 TEST_CASE("bad lines are one error each") {

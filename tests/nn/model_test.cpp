@@ -56,6 +56,16 @@ TEST_CASE("the blocks of a model of several inputs read the batch of its forward
   CHECK(at::equal(model.forward(x), x));
 }
 
+TEST_CASE("the blocks of a model that packs documents read the batch next to its only input") {
+  Model model = scaling();
+  model.inputs.resize(1);
+  CHECK(at::equal(chain_blocks(model).forward(batch_of(5)).first(), 25 * at::arange(3, at::kFloat)));  // its forward took a batch before
+  model.forward = {};
+  CHECK(chain_blocks(model).forward.takes_tensor());
+  model.packs_documents = true;
+  CHECK(at::equal(chain_blocks(model).forward(batch_of(5)).first(), 25 * at::arange(3, at::kFloat)));
+}
+
 TEST_CASE("a recomputation reads the inputs of its forward, not those of a later one") {
   const Model model = with_checkpoints(scaling(), {true, false});
   Batch batch = batch_of(5);

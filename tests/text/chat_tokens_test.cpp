@@ -25,33 +25,41 @@ Tokenizer of_characters(const std::string& normalizer = "null") {
 }  // namespace
 
 TEST_CASE("answers begin and end between tokens of the complete text") {
-  const auto chat = detail::tokens_of_chat(of_characters(), {"ab<s>ba<s>abb", {{5, 10}, {12, 13}}});
+  const auto chat = npu_train::detail::tokens_of_chat(of_characters(), {"ab<s>ba<s>abb", {{5, 10}, {12, 13}}});
   CHECK(chat.ids == Numbers{3, 5, 1, 0, 5, 3, 1});
   CHECK(chat.answers == Spans{{2, 5}, {6, 7}});
   CHECK_FALSE(chat.divided);
-  const auto empty = detail::tokens_of_chat(of_characters(), {"ab", {{2, 2}}});
+  const auto empty = npu_train::detail::tokens_of_chat(of_characters(), {"ab", {{2, 2}}});
   CHECK(empty.ids == Numbers{3});
   CHECK(empty.answers == Spans{{1, 1}});
-  const auto none = detail::tokens_of_chat(of_characters(), {"aab", {}});
+  const auto none = npu_train::detail::tokens_of_chat(of_characters(), {"aab", {}});
   CHECK(none.ids == Numbers{0, 3});
   CHECK(none.answers.empty());
 }
 
 TEST_CASE("a token that would cross the beginning or the end of an answer is divided there") {
-  const auto begin = detail::tokens_of_chat(of_characters(), {"aab", {{2, 3}}});
+  const auto begin = npu_train::detail::tokens_of_chat(of_characters(), {"aab", {{2, 3}}});
   CHECK(begin.ids == Numbers{0, 0, 1});
   CHECK(begin.answers == Spans{{2, 3}});
   CHECK(begin.divided);
-  const auto end = detail::tokens_of_chat(of_characters(), {"<s>ab", {{3, 4}}});
+  const auto end = npu_train::detail::tokens_of_chat(of_characters(), {"<s>ab", {{3, 4}}});
   CHECK(end.ids == Numbers{5, 0, 1});
   CHECK(end.answers == Spans{{1, 2}});
   CHECK(end.divided);
 }
 
+TEST_CASE("a normalizer that removes text across the end of an answer divides the text, and no answer ends before it begins") {
+  const auto tokenizer = of_characters(R"({"type": "Replace", "pattern": {"String": "ba "}, "content": ""})");
+  const auto chat = npu_train::detail::tokens_of_chat(tokenizer, {"ba baa", {{2, 3}}});
+  CHECK(chat.ids == Numbers{1, 0, 4, 1, 0, 0});
+  CHECK(chat.answers == Spans{{2, 3}});
+  CHECK(chat.divided);
+}
+
 TEST_CASE("a tokenizer that begins each text with a space does not begin an answer with one") {
   const auto tokenizer = of_characters(R"({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
     {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]})");
-  const auto chat = detail::tokens_of_chat(tokenizer, {"a ba b", {{1, 3}, {4, 6}}});
+  const auto chat = npu_train::detail::tokens_of_chat(tokenizer, {"a ba b", {{1, 3}, {4, 6}}});
   CHECK(chat.ids == Numbers{2, 0, 2, 1, 0, 2, 1});
   CHECK(chat.answers == Spans{{2, 4}, {5, 7}});
   CHECK_FALSE(chat.divided);

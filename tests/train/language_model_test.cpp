@@ -108,6 +108,8 @@ TEST_CASE("without targets the next tokens of the text are predicted, but for th
   CHECK(task->training_step(batch).weight == 12);
   batch.set("mask", torch::tensor({1., 0., 1.}));
   CHECK(task->training_step(batch).weight == 8);
+  batch.set("prompt", torch::tensor({3, 0, 1}));
+  CHECK(has(error_of([&] { task->training_step(batch); }).what(), "the batch has 'prompt', whose place 'loss_mask' has taken"));
   batch.set("input", torch::zeros({3, 5}));
   CHECK(has(error_of([&] { task->training_step(batch); }).what(), "the batch has no 'target'"));
 }

@@ -111,7 +111,7 @@ struct Model {
   /// sequence, and their logits have no meaning. Empty for a model that continues one sequence at a time.
   std::function<Continuation(const at::Tensor& padding)> start_batch{};
   /// A sample may consist of several documents (data.packing): `forward` keeps them apart, by the "position_ids" of the batch, int64
-  /// [batch, tokens], which are 0 for the first token of each document.
+  /// [batch, tokens], which are 0 for the first token of each document. Set it before chain_blocks(), whose blocks then see the batch.
   bool packs_documents = false;
 };
 

@@ -92,8 +92,8 @@ int64_t end_of_document(const Tokenizer& tokenizer, const std::string& path) {
 int write_token_files(const TokenizeArguments& args) {
   check(args.val_fraction >= 0 && args.val_fraction <= 0.9, ErrorKind::Usage, "tokenize", "--val-fraction ", args.val_fraction,
         "; allowed: 0 to 0.9");
-  check(!args.texts.empty() && args.file.empty() && args.messages.empty() && !args.decode, ErrorKind::Usage, "tokenize",
-        "with --to, name the files of text; --file, --messages and --decode are for texts that are printed");
+  check(!args.texts.empty() && args.file.empty() && args.messages.empty() && !args.decode && !args.assistant_mask, ErrorKind::Usage,
+        "tokenize", "with --to, name the files of text; --file, --messages, --assistant-mask and --decode are for texts that are printed");
   int64_t empty = 0;
   if (args.tokenizer.empty()) {
     const auto bytes = tokens_of_files<std::string>(args.texts, document_bytes, empty);
