@@ -41,6 +41,43 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
   out.append(bytes);
 }
 
+void put_number(std::string& out, int field, double value) {
+  put_tag(out, field, 1);
+  put_fixed(out, std::bit_cast<uint64_t>(value));
+}
+
+void put_integer(std::string& out, int field, int64_t value) {
+  put_tag(out, field, 0);
+  put_varint(out, static_cast<uint64_t>(value));
+}
+
+void put_numbers(std::string& out, int field, const std::vector<double>& values) {
+  std::string packed;
+  for (const auto value : values) put_fixed(packed, std::bit_cast<uint64_t>(value));
+  put_bytes(out, field, packed);
+}
+
+// The fields metadata and tensor of a value for a plugin of TensorBoard.
+std::string plugin_value(std::string_view plugin, std::string_view content, std::string_view tensor) {
+  std::string data, metadata, out;
+  put_bytes(data, 1, plugin);
+  put_bytes(data, 2, content);
+  put_bytes(metadata, 1, data);
+  put_integer(metadata, 4, 2);  // data_class: DATA_CLASS_TENSOR
+  put_bytes(out, 9, metadata);
+  put_bytes(out, 8, tensor);
+  return out;
+}
+
+// A google.protobuf.Value.
+std::string struct_value(const HyperParameter& value) {
+  std::string out;
+  if (const auto* number = std::get_if<double>(&value)) put_number(out, 2, *number);
+  if (const auto* text = std::get_if<std::string>(&value)) put_bytes(out, 3, *text);
+  if (const auto* is = std::get_if<bool>(&value)) put_integer(out, 4, *is ? 1 : 0);
+  return out;
+}
+
 std::string event_header(int64_t step) {
   std::string out;
   put_tag(out, 1, 1);  // wall_time
@@ -102,6 +139,62 @@ void EventWriter::add_scalars(const std::vector<std::pair<std::string, double>>&
     put_fixed(entry, std::bit_cast<uint32_t>(static_cast<float>(value)));
     put_bytes(summary, 1, entry);
   }
+  auto event = event_header(step);
+  put_bytes(event, 5, summary);
+  write_record(event);
+}
+
+void EventWriter::add_text(const std::string& tag, std::string_view text, int64_t step) {
+  std::string tensor;
+  put_integer(tensor, 1, 7);  // dtype: DT_STRING
+  put_bytes(tensor, 2, "");   // tensor_shape: a scalar
+  put_bytes(tensor, 8, text);
+  write_value(tag, plugin_value("text", "", tensor), step);
+}
+
+void EventWriter::add_image(const std::string& tag, std::string_view png, int64_t height, int64_t width, int64_t channels, int64_t step) {
+  std::string image, value;
+  put_integer(image, 1, height);
+  put_integer(image, 2, width);
+  put_integer(image, 3, channels);
+  put_bytes(image, 4, png);
+  put_bytes(value, 4, image);
+  write_value(tag, value, step);
+}
+
+void EventWriter::add_histogram(const std::string& tag, const HistogramCounts& counts, int64_t step) {
+  std::string histogram, value;
+  put_number(histogram, 1, counts.min);
+  put_number(histogram, 2, counts.max);
+  put_number(histogram, 3, counts.count);
+  put_number(histogram, 4, counts.sum);
+  put_number(histogram, 5, counts.sum_of_squares);
+  put_numbers(histogram, 6, counts.limits);
+  put_numbers(histogram, 7, counts.counts);
+  put_bytes(value, 5, histogram);
+  write_value(tag, value, step);
+}
+
+void EventWriter::add_hyperparameters(const std::vector<std::pair<std::string, HyperParameter>>& settings) {
+  std::string start, data, tensor;
+  for (const auto& [name, value] : settings) {
+    std::string entry;
+    put_bytes(entry, 1, name);
+    put_bytes(entry, 2, struct_value(value));
+    put_bytes(start, 1, entry);
+  }
+  put_number(start, 5, wall_time());
+  put_bytes(data, 3, start);                            // session_start_info
+  put_integer(tensor, 1, 1);                            // dtype: DT_FLOAT
+  put_bytes(tensor, 2, std::string_view("\x12\0", 2));  // tensor_shape: no element
+  write_value("_hparams_/session_start_info", plugin_value("hparams", data, tensor), 0);
+}
+
+void EventWriter::write_value(const std::string& tag, std::string_view fields, int64_t step) {
+  std::string value, summary;
+  put_bytes(value, 1, tag);
+  value += fields;
+  put_bytes(summary, 1, value);
   auto event = event_header(step);
   put_bytes(event, 5, summary);
   write_record(event);

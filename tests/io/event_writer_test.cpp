@@ -73,6 +73,27 @@ TEST_CASE("the start of a resumed session has its step, and its file comes after
   CHECK(slurp(path).find(std::string("\x10\xac\x02\x3a\x02\x08\x01", 7)) != std::string::npos);  // step 300, session_log {status: START}
 }
 
+// tests/apps/logger_test.py reads it with TensorBoard's own reader, from a folder that it names.
+TEST_CASE("events of each kind") {
+  testing::TempDir own;
+  const char* const given = std::getenv("EVENT_SAMPLES");
+  EventWriter writer(given != nullptr ? given : own.path().string());
+  writer.add_hyperparameters({{"optimizer.lr", 0.1}, {"ema.enabled", true}, {"model.name", std::string("resnet18")}});
+  writer.add_scalars({{"loss", 0.5}, {"bad", testing::kNaN}}, 300);
+  writer.add_text("notes/first", "# A text\n\nwith \u00e4", 300);
+  // Two pixels, red and blue.
+  constexpr std::string_view kPng =
+      "89504e470d0a1a0a0000000d49484452000000020000000108020000007b40e8dd0000000d49444154789c63f8cf0004ff01070001ffe2239e590000000049454e44"
+      "ae426082";
+  std::string png;
+  for (size_t i = 0; i < kPng.size(); i += 2) png += static_cast<char>(std::stoi(std::string(kPng.substr(i, 2)), nullptr, 16));
+  writer.add_image("images/pixels", png, 1, 2, 3, 301);
+  writer.add_histogram(
+      "weights", {.min = -1, .max = 3, .count = 4, .sum = 4, .sum_of_squares = 14, .limits = {-0.5, 0.5, 2.5, 3.5}, .counts = {1, 0, 2, 1}},
+      302);
+  CHECK(std::filesystem::file_size(writer.path()) > 500);
+}
+
 TEST_CASE("a folder that cannot be made is an error") {
   const auto e = testing::error_of([] { EventWriter("/proc/none/here"); });
   CHECK(e.kind() == ErrorKind::Checkpoint);

@@ -1,15 +1,26 @@
-/// Writes scalars in the file format that TensorBoard reads (TFRecord frames around Event messages).
+/// Writes values, texts, images and histograms in the file format that TensorBoard reads (TFRecord frames around Event messages). The
+/// fields are those of tensorboard/compat/proto/summary.proto and tensorboard/plugins/hparams/plugin_data.proto.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "npu_train/core/append_file.hpp"
 
 namespace npu_train {
+
+/// Numbers of values between limits: counts[i] counts values from limits[i - 1] (the first: from -infinity) to below limits[i].
+struct HistogramCounts {
+  double min = 0, max = 0, count = 0, sum = 0, sum_of_squares = 0;
+  std::vector<double> limits{}, counts{};
+};
+
+/// A setting of a run, for TensorBoard's page of hyperparameters.
+using HyperParameter = std::variant<bool, double, std::string>;
 
 /// One events.out.tfevents.* file. Records are complete or absent: a reader that follows the file never sees a partial frame as valid.
 class EventWriter {
@@ -25,10 +36,19 @@ class EventWriter {
   /// the record; the file then ends with the previous record, and a later one may succeed.
   void add_scalars(const std::vector<std::pair<std::string, double>>& tags, int64_t step);
 
+  /// Adds a text, which TensorBoard shows as Markdown.
+  void add_text(const std::string& tag, std::string_view text, int64_t step);
+  /// Adds an image, as the content of a PNG file with 1 to 4 channels.
+  void add_image(const std::string& tag, std::string_view png, int64_t height, int64_t width, int64_t channels, int64_t step);
+  void add_histogram(const std::string& tag, const HistogramCounts& counts, int64_t step);
+  /// Adds the settings of the run. TensorBoard uses the first ones of a folder.
+  void add_hyperparameters(const std::vector<std::pair<std::string, HyperParameter>>& settings);
+
   const std::string& path() const { return file_.path(); }
 
  private:
   void write_record(std::string_view event);
+  void write_value(const std::string& tag, std::string_view fields, int64_t step);
 
   AppendFile file_;
 };
