@@ -90,6 +90,12 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
   refuse(
       "output.name", leads_out(config.output.name), "'", config.output.name,
       "' leads out of output.dir; allowed: a name, or names with '/' between them, without '..'; hint: output.dir chooses another folder");
+  for (size_t i = 0; i < config.output.logger.size(); ++i) {
+    const auto& name = config.output.logger[i].name;
+    const auto first =
+        std::find_if(config.output.logger.begin(), config.output.logger.end(), [&](const auto& l) { return l.name == name; });
+    refuse("output.logger", &*first != &config.output.logger[i], "'", name, "' is there twice; allowed: each logger once");
+  }
   rule("sim_npu.hbm", [&] { config.sim_npu.hbm_bytes(); });
   check_data(config, rule);
   // skips sections that the part's own table has reported

@@ -120,7 +120,7 @@ std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const st
   for (std::string line; std::getline(in, line);) {
     const auto row = parse_row(line, columns);
     if (!row || row->step < step) continue;
-    out.push_back({row->step, std::string(row->phase), line, {}});
+    out.push_back({.phase = std::string(row->phase), .epoch = row->epoch, .step = row->step});
     const auto cells = cells_of(line);
     for (size_t i = 3; i < cells.size(); ++i)  // the first three are epoch, step and phase
       if (double value = 0; std::from_chars(cells[i].data(), cells[i].data() + cells[i].size(), value).ec == std::errc())

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/engine/logger.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/loop.hpp"
 
@@ -14,12 +15,7 @@ namespace npu_train::detail {
 /// A damaged file is renamed, with a warning; its valid rows are kept.
 std::string earlier_rows(const TrainLoop& loop, const std::filesystem::path& path, std::vector<std::string>& columns);
 
-/// A row of such text, parsed; rows_from() returns the rows from `step` on.
-struct LoggedRow {
-  int64_t step = 0;
-  std::string phase, line;
-  Scalars values;
-};
+/// Returns the rows of such text from `step` on.
 std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const std::vector<std::string>& columns);
 
 /// Returns the epochs of history.json that `loop` has finished. A damaged file is renamed, with a warning.

@@ -1,5 +1,6 @@
 #include "npu_train/engine/parts.hpp"
 
+#include "engine/loggers/loggers.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/models/registry.hpp"
 #include "npu_train/train/classifier.hpp"
@@ -121,6 +122,7 @@ Parts builtin_parts() {
   add_builtin_metrics(parts.metrics);
   add_builtin_optimizers(parts.optimizers);
   add_builtin_schedules(parts.schedules);
+  detail::add_builtin_loggers(parts.loggers);
   parts.tasks.add<ClassifierKeys>("classifier", "cross entropy on logits; metrics acc1 and, with more than 5 classes, acc5",
                                   [](const ClassifierKeys& keys, const Model& model, const MetricRegistry& metrics) {
                                     return classifier(model, {.label_smoothing = keys.label_smoothing,

@@ -12,12 +12,17 @@ namespace npu_train {
 
 const ConfigTable<OutputOptions>& OutputOptions::config_table() {
   using T = OutputOptions;
-  static const auto table =
-      ConfigTable<T>("output")
-          .field("dir", &T::dir, "folder of all runs; '': nothing is written")
-          .field("name", &T::name, "folder of this kind of run; '': the names of model and data")
-          .field("tensorboard", &T::tensorboard, "writes TensorBoard events in addition to metrics.csv and history.json");
+  static const auto table = ConfigTable<T>("output")
+                                .field("dir", &T::dir, "folder of all runs; '': nothing is written")
+                                .field("name", &T::name, "folder of this kind of run; '': the names of model and data")
+                                .field("logger", &T::logger, "where the values of the run go, by name with its options")
+                                .synonym("loggers", "logger")
+                                .synonym("tensorboard", "logger");
   return table;
+}
+
+bool OutputOptions::logs_to(const std::string& which) const {
+  return std::any_of(logger.begin(), logger.end(), [&](const PartConfig& part) { return part.name == which; });
 }
 
 const ConfigTable<AmpOptions>& AmpOptions::config_table() {
@@ -66,7 +71,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("early_stopping", &T::early_stopping, "stops the run if a metric no longer improves")
           .field("dist", &T::dist, "how several processes train together; no effect in one process")
           .field("callbacks", &T::callbacks, "callbacks of the program, by name with their options, in the order of their calls")
-          .field("output", &T::output, "location of the run's files")
+          .field("output", &T::output, "location of the run's files, and where its values go")
           .synonym("scheduler", "lr_scheduler")
           .synonym("seed_everything", "seed")
           .synonym("model_ema", "ema");
@@ -114,6 +119,8 @@ void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& proble
   leave_out_empty(config.optimizer.options, "groups");
   resolve(config.lr_scheduler, parts.schedules, "lr_scheduler");
   for (size_t i = 0; i < config.callbacks.size(); ++i) resolve(config.callbacks[i], parts.callbacks, "callbacks." + std::to_string(i));
+  auto& loggers = config.output.logger;
+  for (size_t i = 0; i < loggers.size(); ++i) resolve(loggers[i], parts.loggers, "output.logger." + std::to_string(i));
   config.sections = parts.observers.resolve(config.sections, problems);
 }
 
@@ -169,7 +176,20 @@ void apply_preset(ConfigNode& node) {
     if (dist->find(member.key) == nullptr) dist->put(member);
 }
 
-/// Enables each section that is present and does not say `enabled: false`.
+/// Translates output.tensorboard, which configurations and checkpoints of version 0.1.0 have, to output.logger. The table reports one with
+/// another value, or next to a list of loggers.
+void translate_earlier_key(ConfigNode& node) {
+  auto* output = node.find("output");
+  const auto* earlier = output != nullptr ? output->find("tensorboard") : nullptr;
+  const auto text = earlier != nullptr && earlier->is_scalar() ? earlier->scalar() : "";
+  if ((text != "true" && text != "false") || output->find("logger") != nullptr) return;
+  auto loggers = ConfigNode::list({ConfigNode("csv")});
+  loggers.move_to(earlier->mark());
+  output->erase("tensorboard");
+  if (text == "false") output->set("logger", std::move(loggers));
+}
+
+/// Enables each section that is present without `enabled: false`.
 void enable_given(ConfigNode& node) {
   for (const auto& field : RunConfig::config_table().describe()) {
     const bool off_by_default = std::any_of(field.children.begin(), field.children.end(),
@@ -190,6 +210,7 @@ RunConfig bind_sections(ConfigNode node, const Parts& parts, ConfigProblems& pro
   parts.observers.take_sections(node, config.sections, problems);
   report_unknown(node, parts, problems);
   apply_preset(node);
+  translate_earlier_key(node);
   enable_given(node);
   bind_into(config, node, "", problems);
   return config;

@@ -1,19 +1,16 @@
 #include "npu_train/engine/run_files.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <exception>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "earlier_logs.hpp"
-#include "npu_train/core/append_file.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/file.hpp"
 #include "npu_train/io/folder_lock.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/loop.hpp"
@@ -104,129 +101,120 @@ std::vector<std::string> run_dirs(const std::string& dir, const std::string& nam
   return out;
 }
 
-/// The logs. They are not essential: if one cannot be written, rows are lost, with a warning, and the training continues.
+namespace {
+
+/// The text of a row that another row has only if they are equal: to recognise what a resumed run logs again.
+std::string key_of(const LoggedRow& row) {
+  std::vector<std::string> values;
+  for (const auto& [name, value] : row.values) values.push_back(name + "=" + shortest(value));
+  std::sort(values.begin(), values.end());
+  return str_cat(row.phase, ',', row.epoch, ',', row.step, ',', join(values, ","));
+}
+
+}  // namespace
+
+/// Logs are not essential: if one cannot be written, values are lost, with a warning, and the training continues.
 struct RunFiles::Impl {
-  std::string dir;
+  LoggedRun run;
   int64_t every = 1;
-  bool tensorboard = true, opened = false;
-  std::optional<double> loss_scale;  // loss scale after the last step
-  std::vector<std::string> columns;  // epoch, step and phase first
-  std::optional<AppendFile> csv;
+  std::vector<std::shared_ptr<Logger>> loggers;
+  bool opened = false;
+  LoggedEnd how = LoggedEnd::Finished;  // that of the last fit()
+  std::optional<double> loss_scale;     // after the last step
+  std::set<std::string> names;          // of values
   Json history = Json::array();
-  std::optional<EventWriter> events;
-  // Values of TrainLoop::log() for one step; they share a row.
-  struct {
-    int64_t epoch = 0, step = 0;
-    Scalars values;
-  } logged;
-  // Rows of validations and logged values at the step of the resume: the resumed run may write them again.
+  LoggedRow logged{.phase = "log"};  // values of TrainLoop::log() for one step, which share a row
+  // Rows of validations and logged values at the step of the resume: the resumed run may validate, and log, again.
   std::set<std::string> repeated;
 
+  /// Returns whether `fn` was successful.
   template <class Fn>
-  void logging(const std::string& what, Fn&& fn) {
+  bool logging(const std::string& what, Fn&& fn) {
     try {
       translated("output", fn);
+      return true;
     } catch (const Error& e) {
-      warn_once(dir + " " + what, std::string(e.what()) + "; the training continues, and " + what + " may be incomplete from here on");
+      warn_once(run.dir + " " + what, std::string(e.what()) + "; the training continues, and " + what + " may be incomplete from here on");
+      return false;
     }
   }
   void open(TrainLoop& loop);
-  void row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values);
-  void add_columns(const Scalars& values);
+  void read_earlier(TrainLoop& loop);
+  void add(LoggedRow row);
   void flush_logged() {
-    if (!logged.values.empty()) row("log", logged.epoch, logged.step, std::exchange(logged.values, {}));
+    if (!logged.values.empty()) add({"log", logged.epoch, logged.step, std::exchange(logged.values, {})});
   }
-  void event(const std::string& phase, int64_t step, const Scalars& values);
+  void end(LoggedEnd as) {
+    how = as;
+    for (const auto& logger : loggers) logging(logger->what(), [&] { logger->end(how); });
+  }
   void save_history(Json document) {
-    logging("history.json", [&] { save_json(fs::path(dir) / "history.json", document); });
+    logging("history.json", [&] { save_json(fs::path(run.dir) / "history.json", document); });
   }
 };
 
-/// Opens the logs. Keeps the rows of an earlier part of the run that precede the loop's position.
+/// Begins the logs.
 void RunFiles::Impl::open(TrainLoop& loop) {
   if (std::exchange(opened, true)) return;
-  columns = {"epoch", "step", "phase", "loss"};
-  for (const auto& name : all_metric_names(*loop.parts().task)) columns.push_back(name);
+  run.columns = {"loss"};
+  for (const auto& name : all_metric_names(*loop.parts().task)) run.columns.push_back(name);
   for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "samples_per_second", "data_wait", "seconds"})
-    columns.emplace_back(name);
-  if (const auto rate = weight_rate_name(*loop.parts().task); !rate.empty()) columns.push_back(rate);
-  if (loop.parts().flops_per_sample > 0) columns.insert(columns.end(), {"flops_per_second", "mfu"});
-  const bool goes_on = loop.batches_seen() > 0;
-  std::string before;
+    run.columns.emplace_back(name);
+  if (const auto rate = weight_rate_name(*loop.parts().task); !rate.empty()) run.columns.push_back(rate);
+  if (loop.parts().flops_per_sample > 0) run.columns.insert(run.columns.end(), {"flops_per_second", "mfu"});
+  if (loop.batches_seen() > 0) read_earlier(loop);
+  names.insert(run.columns.begin(), run.columns.end());
+  std::erase_if(loggers, [&](const auto& logger) { return !logging(logger->what(), [&] { logger->begin(run); }); });
+  run.kept.clear();
+  run.earlier_csv.clear();
+}
+
+/// Reads what an earlier part of the run logged up to the loop's position.
+void RunFiles::Impl::read_earlier(TrainLoop& loop) {
+  const auto csv = fs::path(run.dir) / "metrics.csv", epochs = fs::path(run.dir) / "history.json";
+  run.from = loop.global_step() + 1;
   logging("metrics.csv", [&] {
-    const auto path = fs::path(dir) / "metrics.csv";
-    before = goes_on && fs::exists(path) ? detail::earlier_rows(loop, path, columns) : "";
-    write_file_atomic(path, join(columns, ",") + "\n" + before);
-    csv.emplace(path.string());
+    if (!fs::exists(csv)) return;
+    std::vector<std::string> columns = {"epoch", "step", "phase"};
+    columns.insert(columns.end(), run.columns.begin(), run.columns.end());
+    run.earlier_csv = detail::earlier_rows(loop, csv, columns);
+    run.kept = detail::rows_from(loop.global_step(), run.earlier_csv, columns);
+    run.columns.assign(columns.begin() + 3, columns.end());
+    run.from = loop.global_step();
   });
-  const auto at_resume = detail::rows_from(loop.global_step(), before, columns);
-  for (const auto& row : at_resume)
-    if (row.phase == "val" || row.phase == "log") repeated.insert(row.line);
+  for (const auto& row : run.kept)
+    if (row.phase == "val" || row.phase == "log") repeated.insert(key_of(row));
   logging("history.json", [&] {
-    const auto path = fs::path(dir) / "history.json";
-    if (goes_on && fs::exists(path)) history = detail::earlier_epochs(loop, path);
-  });
-  if (!tensorboard) return;
-  logging("the TensorBoard events", [&] {
-    events.emplace(dir);
-    if (!goes_on) return;
-    events->start_session(loop.global_step());
-    for (const auto& row : at_resume) event(row.phase, row.step, row.values);
+    if (fs::exists(epochs)) history = detail::earlier_epochs(loop, epochs);
   });
 }
 
-void RunFiles::Impl::event(const std::string& phase, int64_t step, const Scalars& values) {
-  Scalars tags;
-  for (const auto& [name, value] : values) tags.emplace_back(phase == "log" ? name : phase + "/" + name, value);
-  events->add_scalars(tags, step);
+void RunFiles::Impl::add(LoggedRow row) {
+  flush_logged();  // rows stay in the order of their steps
+  if (repeated.erase(key_of(row)) > 0) return;
+  for (const auto& logger : loggers) logging(logger->what(), [&] { logger->log(row); });
 }
 
-void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values) {
-  flush_logged();  // keeps rows in the order of their steps
-  add_columns(values);
-  std::string line = str_cat(epoch, ',', step, ',', phase);
-  for (size_t i = 3; i < columns.size(); ++i) {  // the first three are epoch, step and phase
-    line += ',';
-    if (std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == columns[i]; }))
-      line += shortest(scalar_or(values, columns[i], std::nan("")));
-  }
-  if (repeated.erase(line) > 0) return;
-  if (csv) logging("metrics.csv", [&] { csv->write(line + "\n"); });
-  if (events) logging("the TensorBoard events", [&] { event(phase, step, values); });
-}
-
-// Adds columns to metrics.csv for names that it does not have; earlier rows get empty cells.
-void RunFiles::Impl::add_columns(const Scalars& values) {
-  const auto before = columns.size();
-  for (const auto& [name, value] : values)
-    if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
-  if (columns.size() == before) return;
-  bool written = false;
-  logging("metrics.csv", [&] {
-    const auto path = fs::path(dir) / "metrics.csv";
-    std::ifstream in(path);
-    std::string text, line;
-    std::getline(in, line);
-    while (std::getline(in, line)) text += line + std::string(columns.size() - before, ',') + "\n";
-    write_file_atomic(path, join(columns, ",") + "\n" + text);
-    csv.emplace(path.string());
-    written = true;
-  });
-  if (!written) columns.resize(before);  // the file keeps the columns that it has
-}
-
-RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard) : impl_(std::make_unique<Impl>()) {
-  impl_->dir = std::move(run_dir);
+RunFiles::RunFiles(LoggedRun run, int64_t every_n_steps, std::vector<std::shared_ptr<Logger>> loggers) : impl_(std::make_unique<Impl>()) {
+  impl_->run = std::move(run);
   impl_->every = every_n_steps;
-  impl_->tensorboard = tensorboard;
+  impl_->loggers = std::move(loggers);
 }
 
 // Writes the values that were logged after the last step and validation.
 RunFiles::~RunFiles() {
   try {
+    if (!impl_->opened) return;
     impl_->flush_logged();
-  } catch (...) {  // for example without memory: the log is not essential
+    impl_->end(std::uncaught_exceptions() > 0 ? LoggedEnd::Failed : impl_->how);
+  } catch (...) {  // such as no memory: the log is not essential
   }
+}
+
+void RunFiles::on_fit_failed() {
+  if (!impl_->opened) return;
+  impl_->flush_logged();
+  impl_->end(LoggedEnd::Failed);
 }
 
 void RunFiles::on_fit_start(TrainLoop& loop) {
@@ -248,12 +236,12 @@ void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
                                {"data_wait", r.data_wait},
                                {"seconds", r.seconds}});
   if (const auto rate = weight_rate_name(*loop.parts().task); !rate.empty()) values.emplace_back(rate, per_second(r.weight, r.seconds));
-  impl_->row("train", r.epoch, r.global_step, values);
+  impl_->add({"train", r.epoch, r.global_step, std::move(values)});
 }
 
 void RunFiles::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
   impl_->open(loop);
-  impl_->row("val", loop.epoch(), loop.global_step(), metrics);
+  impl_->add({"val", loop.epoch(), loop.global_step(), metrics});
 }
 
 void RunFiles::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
@@ -267,22 +255,21 @@ void RunFiles::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
                                {"seconds", r.seconds}});
   if (!weight_rate.empty()) values.emplace_back(weight_rate, r.weight_per_second);
   if (r.flops_per_second > 0) values.insert(values.end(), {{"flops_per_second", r.flops_per_second}, {"mfu", r.mfu}});
-  impl_->row("epoch", r.epoch, r.global_step, values);
+  impl_->add({"epoch", r.epoch, r.global_step, std::move(values)});
   impl_->history.push_back(to_json(r, weight_rate));
   impl_->save_history(Json::object({{"epochs", impl_->history}}));
 }
 
 void RunFiles::on_overflow(TrainLoop&, const OverflowReport& report) {
-  impl_->logging("the overflow report", [&] { write_overflow_report(report, impl_->dir); });
+  impl_->logging("the overflow report", [&] { write_overflow_report(report, impl_->run.dir); });
 }
 
 void RunFiles::on_log(TrainLoop& loop, const std::string& name, double value, int64_t step) {
   impl_->open(loop);
-  constexpr size_t kMostColumns = 1000;
-  check(impl_->columns.size() + impl_->logged.values.size() < kMostColumns ||
-            std::find(impl_->columns.begin(), impl_->columns.end(), name) != impl_->columns.end(),
-        ErrorKind::Usage, "log", "'", name, "' is one name too many: there are ", kMostColumns,
-        "; hint: log the same name at different steps");
+  constexpr size_t kMostNames = 1000;
+  check(impl_->names.count(name) > 0 || impl_->names.size() < kMostNames, ErrorKind::Usage, "log", "'", name,
+        "' is one name too many: there are ", kMostNames, "; hint: log the same name at different steps");
+  impl_->names.insert(name);
   auto& logged = impl_->logged;
   const bool again = std::any_of(logged.values.begin(), logged.values.end(), [&](const auto& v) { return v.first == name; });
   if (again || logged.step != step || logged.epoch != loop.epoch()) impl_->flush_logged();
@@ -300,6 +287,7 @@ void RunFiles::on_fit_end(TrainLoop&, const RunResult& result) {
                                     {"skipped_steps", result.skipped_steps},
                                     {"batches_seen", result.batches_seen},
                                     {"final_val", to_json(result.final_val)}}));
+  impl_->end(result.reason == StopReason::Requested ? LoggedEnd::Stopped : LoggedEnd::Finished);
 }
 
 }  // namespace npu_train

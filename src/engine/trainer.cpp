@@ -14,6 +14,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/relabelled.hpp"
 #include "npu_train/engine/environment.hpp"
+#include "npu_train/engine/logger.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/file.hpp"
@@ -38,6 +39,7 @@ struct Trainer::Impl {
   std::vector<std::string> classes;  // classes that the data must have; empty: their own
   Split split = Split::Val;          // the part of the data on which the run validates
   LogSink log_file;                  // log file in run_dir
+  std::shared_ptr<RunFiles> files;   // in run_dir
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
   State rng;            // state of the run's generators between calls
@@ -135,6 +137,7 @@ struct Trainer::Impl {
       result = run.loop->fit();
     } catch (...) {
       run.strategy->ranks().abandon();
+      if (files) files->on_fit_failed();
       for (const auto& o : run.observers) try {
           o->on_fit_end(view(), run_dir, /*failed=*/true);
         } catch (const std::exception& e) {
@@ -149,6 +152,7 @@ struct Trainer::Impl {
 
   /// Begins a new run with the given objects; missing ones are made from the configuration.
   void begin(std::shared_ptr<Task> task, DatasetPair data) {
+    files.reset();
     run = Run{};
     run.task = std::move(task);
     run.data = std::move(data);
@@ -172,7 +176,8 @@ struct Trainer::Impl {
     if (lock && lock->folder() == dir) return;
     lock = std::make_unique<FolderLock>(dir);
     const auto written_by_runs = [](std::string_view name) {
-      return name == "config.yaml" || name == "environment.json" || name == "metrics.csv" || name == "history.json" || name == "diverged";
+      return name == "config.yaml" || name == "environment.json" || name == "metrics.csv" || name == "history.json" ||
+             name == "mlflow.json" || name == "diverged";
     };
     const int removed =
         CheckpointStore((dir / "checkpoints").string(), config.checkpoint).remove_leftovers() + remove_leftovers(dir, written_by_runs);
@@ -194,7 +199,12 @@ struct Trainer::Impl {
     hold(dir);
     write_file_atomic((fs::path(dir) / "config.yaml").string(), to_yaml(run.resolved));
     write_environment(fs::path(dir) / "environment.json");
-    run.loop->add_callback(std::make_shared<RunFiles>(dir, config.trainer.log_every_n_steps, config.output.tensorboard));
+    std::vector<std::shared_ptr<Logger>> loggers;
+    for (size_t i = 0; i < config.output.logger.size(); ++i)
+      loggers.push_back(parts.loggers.make(config.output.logger[i], "output.logger." + std::to_string(i)));
+    files = std::make_shared<RunFiles>(LoggedRun{.dir = dir, .name = run_name(), .config = run.resolved}, config.trainer.log_every_n_steps,
+                                       std::move(loggers));
+    run.loop->add_callback(files);
     if (config.checkpoint.enabled) {
       run.open_store((fs::path(dir) / "checkpoints").string(), config.checkpoint);
       run.store->set_before_commit([this] { lock->check_held(); });

@@ -22,7 +22,7 @@ data: {{name: documents, train: {dir}/train.jsonl, val: {dir}/val.jsonl, context
 task: {{name: language_model}}
 optimizer: {{name: sgd, lr: 0, momentum: 0}}
 trainer: {{max_epochs: 1, accumulate_grad_batches: 2, threads: 1, log_every_n_steps: 1, num_sanity_val_steps: 0}}
-output: {{tensorboard: false}}
+output: {{logger: [csv]}}
 '''
 
 

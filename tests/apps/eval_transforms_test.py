@@ -31,7 +31,7 @@ data:
   val_transforms: [{resize}, {{name: center_crop}}, normalize]
 optimizer: {{name: sgd, lr: 0, momentum: 0}}
 trainer: {{max_epochs: 1, threads: 1, num_sanity_val_steps: 0}}
-output: {{dir: {dir}/out, name: {name}, tensorboard: false}}
+output: {{dir: {dir}/out, name: {name}, logger: [csv]}}
 '''
 
 

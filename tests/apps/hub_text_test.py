@@ -143,7 +143,7 @@ data: {{name: documents, train: {self.folder}/{data}.jsonl, tokenizer: {self.fol
 task: {{name: language_model}}
 optimizer: {{name: sgd, lr: 0, momentum: 0}}
 trainer: {{max_epochs: 1, threads: 1, log_every_n_steps: 1, num_sanity_val_steps: 0}}
-output: {{tensorboard: false}}
+output: {{logger: [csv]}}
 """)
         self.assertDone(train_app(config, f'output.dir={self.dir}/{name}', *more))
         return rows(self.dir / name, 'train')

@@ -36,7 +36,7 @@ data:
   val_transforms: *t
 optimizer: {{name: adamw, lr: 0.003}}
 trainer: {{max_epochs: 4, threads: 1, num_sanity_val_steps: 0}}
-output: {{dir: {dir}/out, name: run, tensorboard: false}}
+output: {{dir: {dir}/out, name: run, logger: [csv]}}
 '''
 
 

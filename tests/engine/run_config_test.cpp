@@ -283,3 +283,27 @@ TEST_CASE("the name of a run stays under output.dir") {
   }
   CHECK_NOTHROW(bind_config(parse_yaml("output: {name: a/b..c}", "a.yaml")));
 }
+
+TEST_CASE("loggers are named in a list, and the key of version 0.1.0 for TensorBoard is translated") {
+  const auto names = [](const std::string& yaml) {
+    std::string out;
+    for (const auto& part : bind_config(parse_yaml(yaml, "a.yaml")).output.logger) out += part.name + " ";
+    return out;
+  };
+  CHECK(names("seed: 1") == "csv tensorboard ");
+  CHECK(names("output: {logger: []}").empty());
+  CHECK(names("output: {logger: [{name: mlflow, experiment: nets}, csv]}") == "mlflow csv ");
+  CHECK(names("output: {name: a, tensorboard: false}") == "csv ");
+  CHECK(names("output: {tensorboard: true}") == "csv tensorboard ");
+  const auto text = to_yaml(resolved(bind_config(parse_yaml("output: {logger: [mlflow]}", "a.yaml"))));
+  CHECK_MESSAGE(has(text, "logger: [{name: mlflow, dir: mlruns, experiment: \"\", run_name: \"\"}]"), text);
+  CHECK_FALSE(has(text, "tensorboard"));
+  const auto both = message("output: {logger: [csv], tensorboard: false}");
+  CHECK_MESSAGE(has(both, "a.yaml:1:25: output.tensorboard: no such key; the name here is logger"), both);
+  CHECK(has(message("output: {tensorboard: maybe}"), "the name here is logger"));
+  CHECK(has(message("output: {logger: [csv, {name: csv}]}"), "'csv' is there twice"));
+  const auto unknown = message("output: {logger: [cvs]}");
+  CHECK_MESSAGE(has(unknown, "output.logger.0.name: no logger has the name 'cvs'; did you mean 'csv'?"), unknown);
+  CHECK(has(message("output: {logger: [{name: mlflow, folder: x}]}"), "folder"));
+  CHECK(has(message("output: {logger: csv}"), "write [csv]"));
+}

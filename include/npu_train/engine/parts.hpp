@@ -26,12 +26,15 @@
 
 namespace npu_train {
 
-/// Factories of tasks, each for a given model. A factory also gets the metrics that `task.metrics` may name, for make_metrics(); it may
-/// omit that parameter.
+class Logger;
+
+/// Makes a task for a model. The registry has the metrics that `task.metrics` may name, for make_metrics(); a factory may omit it.
 using TaskRegistry = Registry<std::shared_ptr<Task>, const Model&, const MetricRegistry&>;
 /// Factories of callbacks, called for each run in the order of the list `callbacks`.
 using CallbackRegistry = Registry<std::shared_ptr<Callback>>;
-/// Factories of devices, called once per process, see register_devices().
+/// Made for each run that has a folder, in the order of the list output.logger; see engine/logger.hpp.
+using LoggerRegistry = Registry<std::shared_ptr<Logger>>;
+/// Made once per process, see register_devices().
 using DeviceRegistry = Registry<std::shared_ptr<const DeviceBackend>>;
 
 struct Parts {
@@ -43,6 +46,7 @@ struct Parts {
   OptimizerRegistry optimizers{"optimizer"};
   ScheduleRegistry schedules{"learning rate schedule"};
   CallbackRegistry callbacks{"callback", "a program adds its own with parts.callbacks.add"};
+  LoggerRegistry loggers{"logger", "a program adds its own with parts.loggers.add"};
   DeviceRegistry devices{"device"};  ///< kinds in addition to cpu, cuda, npu and sim_npu, by name
   ObserverRegistry observers{};      ///< sections of observers, such as `dump` of npu_train::tools
   /// Returns the processes that train together, if the program provides them. Empty function: the processes of the launch to which this one

@@ -18,11 +18,13 @@
 
 namespace npu_train {
 
-/// Section `output`: the location of the run's files.
+/// Section `output`: the location of the run's files, and where its values go.
 struct OutputOptions {
   std::string dir = "outputs";  ///< folder of all runs; "": no files are written
   std::string name{};           ///< subfolder for runs of this kind; "": named after the model and the data
-  bool tensorboard = true;      ///< events.out.tfevents.* in addition to metrics.csv and history.json
+  std::vector<PartConfig> logger{{.name = "csv"}, {.name = "tensorboard"}};  ///< from Parts.loggers, in this order
+  /// Whether `logger` has a part of this name.
+  bool logs_to(const std::string& which) const;
   static const ConfigTable<OutputOptions>& config_table();
 };
 

@@ -1,4 +1,4 @@
-/// The files of a run: metrics.csv, history.json, TensorBoard events.
+/// The files of a run: those of its loggers, and history.json.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/io/event_writer.hpp"
+#include "npu_train/engine/logger.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/callback.hpp"
 
@@ -27,14 +27,18 @@ std::vector<std::string> run_dirs(const std::string& dir, const std::string& nam
 /// Renames a log that cannot be read, to make room for a new one, and logs a warning with the reason `why`.
 void set_aside(const std::filesystem::path& path, const std::string& why);
 
-/// Writes during the run: a row of metrics.csv every `every_n_steps` and at the end of each epoch (columns: epoch, step, phase, then the
-/// metrics), the values of TrainLoop::log(), the TensorBoard events, and history.json (completely rewritten at the end of each epoch). Read
-/// and write failures cause a warning, but never end the run.
+/// Passes the values of a run to its loggers: a row every `every_n_steps` steps, for each skipped step, validation and epoch, and for the
+/// values of TrainLoop::log(). Writes history.json (completely rewritten at the end of each epoch). Read and write failures cause a
+/// warning, but never end the run.
 class RunFiles final : public Callback {
  public:
-  /// Continues existing files when a run is resumed.
-  RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard);
+  /// `run`: its dir, name and config. Continues existing files when a run is resumed.
+  RunFiles(LoggedRun run, int64_t every_n_steps, std::vector<std::shared_ptr<Logger>> loggers);
+  /// In a program with its own loop, the end of the run.
   ~RunFiles() override;
+
+  /// Call it when an error ends fit().
+  void on_fit_failed();
 
   bool main_rank_only() const override { return true; }
   void on_fit_start(TrainLoop& loop) override;

@@ -146,7 +146,7 @@ class Monitor final : public StepObserver, public Callback {
         has_slices_(run.strategy->shards() ? run.strategy->writes_slices() : run.strategy->ranks().is_main()),
         used_(options_.where.size()) {
     loop_.observers().add(this);
-    if (strategy_.ranks().is_main()) files_.emplace(options_.dir, own_folder, run.config.output.tensorboard, options_.band);
+    if (strategy_.ranks().is_main()) files_.emplace(options_.dir, own_folder, run.config.output.logs_to("tensorboard"), options_.band);
   }
 
   void phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) override {

@@ -345,12 +345,14 @@ void Checks::delivery() {
   check_item(stage, "a checkpoint of the device continues on the CPU", [&] { return way_back(); });
   check_item(stage, "the run is monitored", [&] {
     const auto& files = given_.output;
-    return Found{!files.dir.empty(),
-                 files.dir.empty() ? "output.dir is empty, so no metrics are written"
-                                   : str_cat("metrics.csv", files.tensorboard ? " and TensorBoard" : "", " every ",
-                                             given_.trainer.log_every_n_steps, " steps; ", given_.trainer.max_consecutive_skips,
-                                             " overflows in a row, or a loss that is not finite, end the run"),
-                 "set output.dir; npu_tool report RUN shows a run while it trains"};
+    std::vector<std::string> loggers;
+    for (const auto& part : files.logger) loggers.push_back(part.name);
+    const bool writes = !files.dir.empty() && !loggers.empty();
+    return Found{writes,
+                 !writes ? str_cat("output.", files.dir.empty() ? "dir" : "logger", " is empty, so no metrics are written")
+                         : str_cat("values go to ", join(loggers), " every ", given_.trainer.log_every_n_steps, " steps; ",
+                                   given_.trainer.max_consecutive_skips, " overflows in a row, or a loss that is not finite, end the run"),
+                 "set output.dir and output.logger; npu_tool report RUN shows a run while it trains, and npu_tool serve RUN its page"};
   });
   by_hand(stage, "a full training on the device reached the required accuracy", "train to the end; its baseline.json is the proof");
   by_hand(stage, "the weights were delivered, and loaded by the program that uses them",

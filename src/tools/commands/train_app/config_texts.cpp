@@ -65,7 +65,7 @@ void add_words(const std::vector<FieldInfo>& fields, const std::string& path, st
 
 }  // namespace
 
-const char* const kListedParts = "models, datasets, transforms, tasks, metrics, optimizers, schedulers, callbacks";
+const char* const kListedParts = "models, datasets, transforms, tasks, metrics, optimizers, schedulers, callbacks, loggers";
 
 std::string listed_parts(const std::string& kind, const Parts& parts) {
   if (kind == "models") return lines_of(parts.models);
@@ -76,6 +76,7 @@ std::string listed_parts(const std::string& kind, const Parts& parts) {
   if (kind == "optimizers") return lines_of(parts.optimizers);
   if (kind == "schedulers") return lines_of(parts.schedules);
   if (kind == "callbacks") return lines_of(parts.callbacks);
+  if (kind == "loggers") return lines_of(parts.loggers);
   throw Error(ErrorKind::Usage, "--list", std::string("'") + kind + "' is not a kind of part; allowed: " + kListedParts);
 }
 

@@ -67,7 +67,7 @@ void report_end(const RunResult& result) {
   for (const auto& [name, value] : result.final_val) text += printed("  val/%s %.4f\n", name.c_str(), value);
   const auto shown = [](const std::string& path) { return npu_train::detail::visible_text(path); };
   if (!result.run_dir.empty())
-    text += "results: " + shown(result.run_dir) + " (config.yaml, train.log, metrics.csv, history.json, events)\n";
+    text += "results: " + shown(result.run_dir) + " (config.yaml, train.log, history.json, and the files of output.logger)\n";
   if (!result.best_checkpoint.empty()) text += "best checkpoint: " + shown(result.best_checkpoint) + "\n";
   if (!result.last_checkpoint.empty()) text += "last checkpoint: " + shown(result.last_checkpoint) + "\n";
   write(wrapped_lines(text, cli::terminal_columns()));

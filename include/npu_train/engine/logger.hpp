@@ -1,0 +1,69 @@
+/// Where the values of a run go: one object for each name in output.logger, on the main rank.
+///
+///   struct Printed final : npu_train::Logger {
+///     std::string what() const override { return "stdout"; }
+///     void begin(const npu_train::LoggedRun& run) override { std::printf("run %s\n", run.name.c_str()); }
+///     void log(const npu_train::LoggedRow& row) override {
+///       for (const auto& [name, value] : row.values) std::printf("%s %g\n", row.full_name(name).c_str(), value);
+///     }
+///   };
+///   parts.loggers.add<npu_train::NoOptions>("printed", "values on stdout", [](const auto&) { return std::make_shared<Printed>(); });
+///   // output: {logger: [csv, printed]}
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/core/config_node.hpp"
+#include "npu_train/train/report.hpp"
+
+namespace npu_train {
+
+/// Values of one step.
+struct LoggedRow {
+  std::string phase;  ///< train (one step), val, epoch (averages of an epoch), or log (values of Trainer::log)
+  int64_t epoch = 0;
+  int64_t step = 0;  ///< steps taken
+  Scalars values{};
+  /// Returns the name of a value by which it differs from those of other phases: train/loss, val/loss; a name of Trainer::log is unchanged.
+  std::string full_name(const std::string& name) const { return phase == "log" ? name : phase + "/" + name; }
+};
+
+/// The run that is logged.
+struct LoggedRun {
+  std::string dir;                     ///< its folder
+  std::string name{};                  ///< output.name, or the names of model and data
+  ConfigNode config{};                 ///< resolved
+  std::vector<std::string> columns{};  ///< names of values that will be logged, after epoch, step and phase
+  /// Set for a resumed run: the first step whose values are logged again. What an earlier part of the run logged from there on is obsolete,
+  /// except `kept`.
+  std::optional<int64_t> from{};
+  std::vector<LoggedRow> kept{};  ///< rows of step `from` that precede the position of the resume; they are not logged again
+  std::string earlier_csv{};      ///< all rows of metrics.csv that precede this position, with these columns
+};
+
+/// How a run, or a part of it, ended.
+enum class LoggedEnd {
+  Finished,
+  Stopped,  ///< on request: a signal, or request_stop()
+  Failed,   ///< by an error
+};
+
+/// A destination. Calls come from the thread that runs fit(). An exception causes one warning and does not end the run; if begin() throws,
+/// the destination is not used further.
+class Logger {
+ public:
+  virtual ~Logger() = default;
+  /// Returns the name of the destination in messages: "metrics.csv".
+  virtual std::string what() const = 0;
+  /// Called once, before any other call.
+  virtual void begin(const LoggedRun& run) = 0;
+  virtual void log(const LoggedRow& row) = 0;
+  /// Called at the end of fit(), after which another fit() may log further values and end again.
+  virtual void end(LoggedEnd /*how*/) {}
+};
+
+}  // namespace npu_train

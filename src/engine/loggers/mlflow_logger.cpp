@@ -1,0 +1,107 @@
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "engine/loggers/loggers.hpp"
+#include "npu_train/core/command_line.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/engine/logger.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/io/mlflow_run.hpp"
+
+namespace npu_train::detail {
+
+const ConfigTable<MlflowOptions>& MlflowOptions::config_table() {
+  using T = MlflowOptions;
+  static const auto table =
+      ConfigTable<T>("logger mlflow")
+          .field("dir", &T::dir, "folder of the store, which MLflow calls mlruns")
+          .field("experiment", &T::experiment, "experiment of the run; '': the name of the run's kind, as output.name")
+          .field("run_name", &T::run_name, "name of the run; '': that of its folder, as version_0");
+  return table;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file in the run's folder with the names of its folders in the store, by which a resumed run continues there.
+constexpr const char* kNote = "mlflow.json";
+
+class MlflowLogger final : public Logger {
+ public:
+  explicit MlflowLogger(MlflowOptions options) : options_(std::move(options)) {}
+
+  std::string what() const override { return "the run of MLflow"; }
+
+  void begin(const LoggedRun& run) override {
+    const auto note = fs::path(run.dir) / kNote;
+    if (run.from) go_on(note);
+    if (!run_) {
+      run_ = MlflowRun::create(options_.dir, options_.experiment.empty() ? run.name : options_.experiment,
+                               options_.run_name.empty() ? fs::path(run.dir).filename().string() : options_.run_name);
+      save_json(note, Json::object({{"store", fs::absolute(options_.dir).lexically_normal().string()},
+                                    {"experiment_id", run_->id().experiment},
+                                    {"run_id", run_->id().run}}));
+    } else {
+      run_->replace_from(*run.from);
+    }
+    describe(run);
+    for (const auto& row : run.kept) log(row);
+  }
+
+  void log(const LoggedRow& row) override {
+    if (std::exchange(ended_, false)) run_->set_status(MlflowStatus::Running);
+    for (const auto& [name, value] : row.values) run_->log_metric(row.full_name(name), value, row.step);
+  }
+
+  void end(LoggedEnd how) override {
+    if (std::exchange(ended_, true)) return;
+    run_->set_status(how == LoggedEnd::Finished  ? MlflowStatus::Finished
+                     : how == LoggedEnd::Stopped ? MlflowStatus::Killed
+                                                 : MlflowStatus::Failed);
+  }
+
+ private:
+  // Continues the run that `note` names, if it is there.
+  void go_on(const fs::path& note) {
+    if (!fs::exists(note)) return;
+    const auto where = note.string();
+    try {
+      const auto document = load_json(note);
+      const MlflowRunId id{document.at("experiment_id", where).text(where), document.at("run_id", where).text(where)};
+      run_ = MlflowRun::reopen(options_.dir, id);
+      if (!run_)
+        log_warning("[mlflow] ", fs::absolute(options_.dir).string(), " has no run ", id.run, " of experiment ", id.experiment,
+                    ", which this run began; a new one begins with the values from here on");
+    } catch (const Error& e) {
+      log_warning("[mlflow] ", e.what(), "; a new run of MLflow begins with the values from here on");
+    }
+  }
+
+  // Writes what describes the run. Parameters are constant in MLflow, so those of a resumed run stay.
+  void describe(const LoggedRun& run) {
+    std::vector<std::string> cut;
+    for (const auto& [name, value] : flat_settings(run.config))
+      if (!run_->set_param(name, value.is_scalar() ? value.scalar() : to_yaml_line(value))) cut.push_back(name);
+    if (!cut.empty())
+      log_warning("[mlflow] parameters of more than 6,000 bytes were cut: ", join(cut), "; config.yaml of its artifacts is complete");
+    run_->set_tag("mlflow.source.name", command_line());
+    run_->set_tag("npu_train.run_dir", fs::absolute(run.dir).lexically_normal().string());
+    run_->set_tag("npu_train.version", NPU_TRAIN_VERSION);
+    run_->put_artifact("config.yaml", to_yaml(run.config));
+  }
+
+  MlflowOptions options_;
+  std::optional<MlflowRun> run_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<Logger> mlflow_logger(const MlflowOptions& options) { return std::make_shared<MlflowLogger>(options); }
+
+}  // namespace npu_train::detail

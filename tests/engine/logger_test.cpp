@@ -1,0 +1,161 @@
+#include "testing.hpp"
+
+#include "npu_train/engine/logger.hpp"
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "npu_train/core/log.hpp"
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/train/loop.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// What a logger was called with.
+struct Record {
+  std::vector<LoggedRun> runs;
+  std::vector<LoggedRow> rows;
+  std::vector<LoggedEnd> ends;
+  bool fails = false;
+
+  /// "phase step" of each row.
+  std::vector<std::string> order() const {
+    std::vector<std::string> out;
+    for (const auto& row : rows) out.push_back(str_cat(row.phase, ' ', row.step));
+    return out;
+  }
+};
+
+Parts parts_with(const std::shared_ptr<Record>& record) {
+  struct Recorder final : Logger {
+    explicit Recorder(std::shared_ptr<Record> to) : to_(std::move(to)) {}
+    std::string what() const override { return "the record"; }
+    void begin(const LoggedRun& run) override {
+      to_->runs.push_back(run);
+      if (to_->fails) throw std::runtime_error("no room");
+    }
+    void log(const LoggedRow& row) override { to_->rows.push_back(row); }
+    void end(LoggedEnd how) override { to_->ends.push_back(how); }
+    std::shared_ptr<Record> to_;
+  };
+  auto parts = builtin_parts();
+  parts.loggers.add<NoOptions>("record", "keeps all calls", [record](const NoOptions&) { return std::make_shared<Recorder>(record); });
+  return parts;
+}
+
+/// Two epochs of two steps.
+RunConfig two_epochs(const TempDir& dir, const std::vector<std::string>& loggers) {
+  RunConfig config{.device = "cpu", .precision = "32-true"};
+  config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
+  config.data = {.name = "generated", .options = {{"train_size", 16}, {"val_size", 8}, {"batch_size", 8}, {"num_workers", "0"}}};
+  config.trainer = {.max_epochs = 2, .log_every_n_steps = 1, .threads = 1};
+  config.checkpoint.every_n_train_steps = 1;
+  config.checkpoint.save_top_k = -1;
+  config.output.dir = dir.path().string();
+  config.output.logger.clear();
+  for (const auto& name : loggers) config.output.logger.push_back({.name = name});
+  return config;
+}
+
+struct Stop final : Callback {
+  explicit Stop(bool by_error) : by_error_(by_error) {}
+  void on_epoch_start(TrainLoop& loop, int64_t) override {
+    check(!by_error_, ErrorKind::Usage, "test", "an error of a callback");
+    loop.request_stop();
+  }
+  bool by_error_;
+};
+
+}  // namespace
+
+TEST_CASE("a logger of a program gets each row, the run and its end") {
+  TempDir dir;
+  const auto record = std::make_shared<Record>();
+  const auto result = Trainer(two_epochs(dir, {"record"}), parts_with(record)).fit();
+  REQUIRE(record->runs.size() == 1);
+  const auto& run = record->runs[0];
+  CHECK(run.dir == result.run_dir);
+  CHECK(run.name == "vit_tiny_cifar10_generated");
+  CHECK(run.config.find("model")->find("depth")->scalar() == "1");
+  CHECK(run.columns.front() == "loss");
+  CHECK_FALSE(run.from.has_value());
+  CHECK(record->order() == std::vector<std::string>{"train 1", "train 2", "val 2", "epoch 2", "train 3", "train 4", "val 4", "epoch 4"});
+  CHECK(record->rows[0].full_name("loss") == "train/loss");
+  CHECK(scalar_or(record->rows[3].values, "loss", -1) == result.history[0].train[0].second);
+  CHECK(record->ends.front() == LoggedEnd::Finished);
+  for (const char* absent : {"metrics.csv", "mlflow.json"}) CHECK_FALSE(fs::exists(fs::path(result.run_dir) / absent));
+  for (const auto& file : fs::directory_iterator(result.run_dir)) CHECK_FALSE(file.path().filename().string().starts_with("events."));
+  CHECK(load_json(fs::path(result.run_dir) / "history.json").at("epochs", "").items("").size() == 2);
+}
+
+TEST_CASE("the end of a run is known: by request, by an error, or with the object of a program that owns its loop") {
+  TempDir dir;
+  const auto ended = [&](auto&& fn) {
+    const auto record = std::make_shared<Record>();
+    {
+      Trainer trainer(two_epochs(dir, {"record"}), parts_with(record));
+      fn(trainer);
+    }
+    REQUIRE_FALSE(record->ends.empty());
+    return record->ends.back();
+  };
+  CHECK(ended([](Trainer& trainer) {
+          trainer.add_callback(std::make_shared<Stop>(false));
+          CHECK(trainer.fit().reason == StopReason::Requested);
+        }) == LoggedEnd::Stopped);
+  CHECK(ended([](Trainer& trainer) {
+          trainer.add_callback(std::make_shared<Stop>(true));
+          CHECK(has(error_of([&] { trainer.fit(); }).what(), "an error of a callback"));
+        }) == LoggedEnd::Failed);
+  CHECK(ended([](Trainer& trainer) {
+          trainer.save_checkpoint();  // the run gets its folder
+          trainer.train_epoch();
+        }) == LoggedEnd::Finished);
+}
+
+TEST_CASE("a resumed run tells its loggers from which step on values follow again") {
+  for (const bool with_csv : {true, false}) {
+    CAPTURE(with_csv);
+    TempDir dir;
+    auto config = two_epochs(dir, with_csv ? std::vector<std::string>{"record", "csv"} : std::vector<std::string>{"record"});
+    const auto run_dir = fs::path(Trainer(config, parts_with(std::make_shared<Record>())).fit().run_dir);
+    const auto record = std::make_shared<Record>();
+    Trainer again(config, parts_with(record));
+    again.resume((run_dir / "checkpoints/epoch=001-step=3").string());
+    CHECK(again.fit().run_dir == run_dir);
+    REQUIRE(record->runs.size() == 1);
+    // Without metrics.csv, what step 3 logged is not known, and stays.
+    CHECK(record->runs[0].from == (with_csv ? 3 : 4));
+    REQUIRE(record->runs[0].kept.size() == (with_csv ? 1 : 0));
+    for (const auto& row : record->runs[0].kept) CHECK((row.phase == "train" && row.step == 3 && row.epoch == 1));
+    CHECK(record->order() == std::vector<std::string>{"train 4", "val 4", "epoch 4"});
+  }
+}
+
+TEST_CASE("a logger that cannot begin costs a warning, and no other logger anything") {
+  TempDir dir;
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) said += std::string(text) + "\n";
+  });
+  const auto record = std::make_shared<Record>();
+  record->fails = true;
+  std::ofstream(dir / "file") << "";
+  auto config = two_epochs(dir, {"record", "mlflow", "csv"});
+  config.output.logger[1].options.set("dir", (dir / "file/mlruns").string());
+  const auto result = Trainer(config, parts_with(record)).fit();
+  CHECK(result.global_step == 4);
+  CHECK(record->rows.empty());
+  CHECK_MESSAGE(has(said, "no room; the training continues, and the record may be incomplete from here on"), said);
+  CHECK_MESSAGE(has(said, "the training continues, and the run of MLflow may be incomplete from here on"), said);
+  std::ostringstream csv;
+  csv << std::ifstream(fs::path(result.run_dir) / "metrics.csv").rdbuf();
+  CHECK(has(csv.str(), "\n1,4,epoch,"));
+}
