@@ -16,6 +16,9 @@ if(NPU_TRAIN_DPKG_SHLIBDEPS)
   # The system's libraries; libtorch is of no package.
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${NPU_TRAIN_TORCH_PREFIX}/lib)
+  if(NPU_TRAIN_TOOLS AND NPU_TRAIN_SERVE)
+    set(CPACK_DEBIAN_PACKAGE_RECOMMENDS libmicrohttpd12) # which npu_tool serve loads
+  endif()
   set(CPACK_DEBIAN_PACKAGE_SECTION science)
 endif()
 include(CPack)

@@ -12,7 +12,7 @@ from programs import ProgramTest, SOURCE, main, npu_tool, train_app
 # Options of other programs that the texts mention.
 FOREIGN = set('''--build --local-dir --gc-sections --rank-report --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
 --no-as-needed --query-gpu --privileged --nproc-per-node --nproc_per_node --ulimit --msproftx --version --help --target --rerun-failed --gpus --rm --volume --format
---trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --no-python --standalone --nnodes --node-rank --master-addr --master-port --nodes --ntasks-per-node --gpus-per-node --signal --gres --extract --gzip --cap-add --security-opt --id --memory --cpus --output --define-variable --static --framework --enable-shared --log --full --upgrade --install-for-all'''.split())
+--trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --no-python --standalone --nnodes --node-rank --master-addr --master-port --nodes --ntasks-per-node --gpus-per-node --signal --gres --extract --gzip --cap-add --security-opt --id --memory --cpus --output --define-variable --static --framework --enable-shared --log --full --upgrade --install-for-all --backend-store-uri'''.split())
 
 
 # Cached, because many texts name the same command, or the same keys.

@@ -113,15 +113,16 @@ class Browser:
             if not params['request']['url'].startswith('data:'): self.requests.append(params['request']['url'])  # a part of the page
 
     def open(self, path, width=1280, height=900, dark=False):
-        """Opens a file in a window of this size and waits until it is loaded completely."""
+        """Opens a file, or an address that begins with http:, in a window of this size and waits until it is loaded completely."""
         self.problems.clear()
         self.requests.clear()
         self.resize(width, height)
         self.call('Emulation.setEmulatedMedia', features=[{'name': 'prefers-color-scheme', 'value': 'dark' if dark else 'light'}])
-        answer = self.call('Page.navigate', url=pathlib.Path(path).resolve().as_uri())
+        url = path if str(path).startswith('http:') else pathlib.Path(path).resolve().as_uri()
+        answer = self.call('Page.navigate', url=url)
         if 'errorText' in answer: raise RuntimeError(f'{path}: {answer["errorText"]}')
         deadline = time.monotonic() + self.timeout
-        while self.run('document.readyState + location.protocol') != 'completefile:':
+        while self.run('document.readyState + location.protocol') != 'complete' + url[:url.index(':') + 1]:
             if time.monotonic() > deadline: raise RuntimeError(f'{path} was not loaded within {self.timeout} s')
             time.sleep(0.02)
 

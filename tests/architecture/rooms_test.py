@@ -14,7 +14,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 # Headers of glibc, which other C libraries (musl) do not have.
 OF_GLIBC = ("gnu/", "execinfo.h", "mcheck.h", "obstack.h", "argp.h", "fts.h", "error.h", "printf.h")
 # Headers for single source files only: a user of the library must not need them.
-PRIVATE = ("yaml-cpp/", "spdlog/", "hwy/", "nlohmann/", "CLI/", "jpeglib.h", "pcre2.h", "spng.h", "utf8proc.h", "webp/", "xxhash.h", "zlib.h")
+PRIVATE = ("yaml-cpp/", "spdlog/", "hwy/", "nlohmann/", "CLI/", "jpeglib.h", "microhttpd.h", "pcre2.h", "spng.h", "utf8proc.h", "webp/", "xxhash.h",
+           "zlib.h")
 OF_LIBTORCH = ("ATen/", "c10/", "caffe2/", "torch/")
 # Functions that read or write numbers in the program's locale, and the files that may use them.
 BY_LOCALE = re.compile(r"\b(?:c10::str|v?snprintf|sscanf|strto(?:d|f|ld)|sto(?:d|f|ld)|atof)\(")

@@ -36,6 +36,7 @@ void add_baseline(CLI::App& app, Command& run);
 void add_checklist(CLI::App& app, Command& run);
 void add_data(CLI::App& app, Command& run);
 void add_report(CLI::App& app, Command& run);
+void add_serve(CLI::App& app, Command& run);
 void add_tokenize(CLI::App& app, Command& run);
 void add_generate(CLI::App& app, Command& run);
 /// Sets no Command, because the launched processes start before a device is initialised.

@@ -47,7 +47,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
               cli::add_average, cli::add_export, cli::add_data, cli::add_tokenize, cli::add_find_lr);
   // docs/tools.md names the library of each section
   add_section(app, "Agreement of runs and devices (npu_train::align)", run, cli::add_compare, cli::add_validate,
-              cli::add_verify_determinism, cli::add_report);
+              cli::add_verify_determinism, cli::add_report, cli::add_serve);
   add_section(app, "Speed and memory (npu_train::measure)", run, cli::add_bench, cli::add_baseline, cli::add_memory, cli::add_find_batch,
               cli::add_plan, cli::add_profile);
   add_section(app, "Machines (npu_train::check)", run, [&](CLI::App& to, cli::Command& command) { cli::add_doctor(to, command, launch); });

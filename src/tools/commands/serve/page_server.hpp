@@ -1,0 +1,44 @@
+// Serves a page to the browsers of this machine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace npu_train::cli {
+
+struct PageServerOptions {
+  int port = 0;          ///< 0: a free one
+  int64_t refresh = 10;  ///< seconds after which a browser loads the page again; 0: never
+  std::string token{};   ///< each request must have it: /?token=...
+};
+
+/// Returns the page; called from run(), for each request. An Error is shown in place of the page.
+using MakeServedPage = std::function<std::shared_ptr<const std::string>()>;
+
+/// An HTTP server on 127.0.0.1 with one page, and nothing else: it reads no file, and answers only GET and HEAD of `/`. Requests without
+/// the token, or with a Host other than 127.0.0.1 and localhost, get status 403. One thread serves all connections, of which there are at
+/// most 64. A connection has 5 seconds for its request (at most 16 KiB) and 60 for the answer, so that slow or silent clients keep nobody
+/// else waiting for longer.
+class PageServer {
+ public:
+  /// Listens. Error(Device) if the port is in use or not permitted; Error(Usage) without libmicrohttpd (NPU_TRAIN_SERVE).
+  PageServer(PageServerOptions options, MakeServedPage page);
+  ~PageServer();
+  PageServer(const PageServer&) = delete;
+  PageServer& operator=(const PageServer&) = delete;
+
+  int port() const;
+  /// Returns "http://127.0.0.1:8008/?token=...".
+  std::string url() const;
+
+  /// Answers requests until the process ends.
+  [[noreturn]] void run();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace npu_train::cli
