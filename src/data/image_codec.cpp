@@ -114,7 +114,8 @@ DecodedBox decode_box(const std::vector<uint8_t>& file, const std::string& where
 
 std::vector<uint8_t> encode_png(const Image& image) {
   const int64_t channels = image.channels(), height = image.height(), width = image.width();
-  check(channels == 1 || channels == 3, ErrorKind::Usage, "encode_png", "an image with ", channels, " channels; allowed: 1, 3");
+  check(channels == 1 || channels == 3 || channels == 4, ErrorKind::Usage, "encode_png", "an image with ", channels,
+        " channels; allowed: 1, 3, 4");
   const Image planes = image.dense(PixelOrder::Planar);
   std::vector<uint8_t> pixels(static_cast<size_t>(channels * height * width));
   for (int64_t c = 0; c < channels; ++c)
@@ -127,7 +128,9 @@ std::vector<uint8_t> encode_png(const Image& image) {
   header.height = static_cast<uint32_t>(height);
   header.width = static_cast<uint32_t>(width);
   header.bit_depth = 8;
-  header.color_type = static_cast<uint8_t>(channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR);
+  header.color_type = static_cast<uint8_t>(channels == 1   ? SPNG_COLOR_TYPE_GRAYSCALE
+                                           : channels == 3 ? SPNG_COLOR_TYPE_TRUECOLOR
+                                                           : SPNG_COLOR_TYPE_TRUECOLOR_ALPHA);
   check_code(spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1));
   check_code(spng_set_ihdr(context.get(), &header));
   check_code(spng_encode_image(context.get(), pixels.data(), pixels.size(), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE));

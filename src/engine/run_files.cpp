@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "earlier_logs.hpp"
+#include "engine/logged_items.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -144,6 +145,15 @@ struct RunFiles::Impl {
   void flush_logged() {
     if (!logged.values.empty()) add({"log", logged.epoch, logged.step, std::exchange(logged.values, {})});
   }
+  /// Passes an item to each logger; `log` returns whether the logger keeps such items.
+  template <class Fn>
+  void item(const std::string& items, Fn&& log) {
+    bool kept = false;
+    for (const auto& logger : loggers)
+      if (!logging(logger->what(), [&] { kept |= log(*logger); })) kept = true;  // its error was reported
+    if (!kept)
+      warn_once(run.dir + " " + items, "[log] " + items + " are not kept: no logger of output.logger keeps them; tensorboard does");
+  }
   void end(LoggedEnd as) {
     how = as;
     for (const auto& logger : loggers) logging(logger->what(), [&] { logger->end(how); });
@@ -172,7 +182,7 @@ void RunFiles::Impl::open(TrainLoop& loop) {
 /// Reads what an earlier part of the run logged up to the loop's position.
 void RunFiles::Impl::read_earlier(TrainLoop& loop) {
   const auto csv = fs::path(run.dir) / "metrics.csv", epochs = fs::path(run.dir) / "history.json";
-  run.from = loop.global_step() + 1;
+  run.from = run.items_from = loop.global_step() + 1;
   logging("metrics.csv", [&] {
     if (!fs::exists(csv)) return;
     std::vector<std::string> columns = {"epoch", "step", "phase"};
@@ -275,6 +285,23 @@ void RunFiles::on_log(TrainLoop& loop, const std::string& name, double value, in
   if (again || logged.step != step || logged.epoch != loop.epoch()) impl_->flush_logged();
   logged.epoch = loop.epoch(), logged.step = step;
   logged.values.emplace_back(name, value);
+}
+
+void RunFiles::on_log_text(TrainLoop& loop, const std::string& name, const std::string& text, int64_t step) {
+  impl_->open(loop);
+  impl_->item("texts", [&](Logger& logger) { return logger.log_text(name, text, step); });
+}
+
+void RunFiles::on_log_image(TrainLoop& loop, const std::string& name, const at::Tensor& image, int64_t step) {
+  impl_->open(loop);
+  const auto logged = translated("log_image", [&] { return detail::logged_image(name, image); });
+  impl_->item("images", [&](Logger& logger) { return logger.log_image(name, logged, step); });
+}
+
+void RunFiles::on_log_histogram(TrainLoop& loop, const std::string& name, const at::Tensor& values, int64_t step) {
+  impl_->open(loop);
+  const auto logged = translated("log_histogram", [&] { return detail::logged_histogram(name, values); });
+  impl_->item("histograms", [&](Logger& logger) { return logger.log_histogram(name, logged, step); });
 }
 
 void RunFiles::on_checkpoint(TrainLoop&, const std::string&) { impl_->flush_logged(); }

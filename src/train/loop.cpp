@@ -26,7 +26,10 @@ void TrainLoop::note_checkpoint(const std::string& path) {
   call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
 }
 
-void TrainLoop::log(const std::string& name, double value, std::optional<int64_t> step) {
+namespace {
+
+// Checks a name of the program; returns the step to which its value belongs.
+int64_t logged_step(const std::string& name, std::optional<int64_t> step, int64_t now) {
   const bool plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") == std::string::npos;
   check(!name.empty() && name.size() <= 100 && plain && name != "epoch" && name != "step" && name != "phase", ErrorKind::Usage, "log",
         "the name '", name,
@@ -35,9 +38,31 @@ void TrainLoop::log(const std::string& name, double value, std::optional<int64_t
   for (const char* phase : {"train/", "val/", "epoch/"})
     check(!name.starts_with(phase), ErrorKind::Usage, "log", "the name '", name, "' begins with ", phase,
           ", as metrics of the run do; hint: another beginning, such as my/");
-  const auto at = step.value_or(at_.global_step);
-  check(at >= 0, ErrorKind::Usage, "log", "'", name, "' is logged for step ", at, "; allowed: at least 0");
-  call_back([&](Callback& c) { c.on_log(*this, name, value, at); });
+  const auto out = step.value_or(now);
+  check(out >= 0, ErrorKind::Usage, "log", "'", name, "' is logged for step ", out, "; allowed: at least 0");
+  return out;
+}
+
+}  // namespace
+
+void TrainLoop::log(const std::string& name, double value, std::optional<int64_t> step) {
+  const auto of = logged_step(name, step, at_.global_step);
+  call_back([&](Callback& c) { c.on_log(*this, name, value, of); });
+}
+
+void TrainLoop::log_text(const std::string& name, const std::string& text, std::optional<int64_t> step) {
+  const auto of = logged_step(name, step, at_.global_step);
+  call_back([&](Callback& c) { c.on_log_text(*this, name, text, of); });
+}
+
+void TrainLoop::log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step) {
+  const auto of = logged_step(name, step, at_.global_step);
+  call_back([&](Callback& c) { c.on_log_image(*this, name, image, of); });
+}
+
+void TrainLoop::log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step) {
+  const auto of = logged_step(name, step, at_.global_step);
+  call_back([&](Callback& c) { c.on_log_histogram(*this, name, values, of); });
 }
 
 RunResult TrainLoop::fit() {

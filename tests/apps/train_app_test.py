@@ -227,6 +227,7 @@ class TrainApp(ProgramTest):
 
     def test_questions_are_answered_without_training(self):
         self.assertRegex(self.assertDone(train_app('--list', 'models')), r'(?m)^resnet50 +residual network of 50 layers$')
+        self.assertRegex(self.assertDone(train_app('--list', 'loggers')), r'(?m)^mlflow +a run in a file store of MLflow$')
         self.assertIn('npu_train', self.assertDone(train_app('--version')))
         printed = self.assertDone(train_app(self.config(), '--print-config', 'trainer.max_epochs=9'))
         self.assertIn('max_epochs: 9', printed)

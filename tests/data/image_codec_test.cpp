@@ -211,11 +211,9 @@ TEST_CASE("written PNG files have the same pixels, written JPEG files nearly") {
     for (int64_t x = 0; x < 200; ++x) far += std::abs(back.at(1, y, x) - noise.at(0, y, x)) > 3;
   CHECK(far == 0);
   CHECK(decode_image(encode_png(noise.mirrored()), "a.png").at(0, 7, 3) == noise.at(0, 7, 196));
-  for (const int64_t channels : {2, 4}) {
-    const Image other = rough(2, 2, channels);
-    CHECK(error_of([&] { encode_png(other); }).kind() == ErrorKind::Usage);
-    CHECK(error_of([&] { encode_jpeg(other, 90); }).kind() == ErrorKind::Usage);
-  }
+  CHECK(read_header(encode_png(rough(2, 2, 4)), "a.png").channels == 4);
+  CHECK(error_of([&] { encode_png(rough(2, 2, 2)); }).kind() == ErrorKind::Usage);
+  for (const int64_t channels : {2, 4}) CHECK(error_of([&] { encode_jpeg(rough(2, 2, channels), 90); }).kind() == ErrorKind::Usage);
   for (const int quality : {-1, 0, 101}) CHECK(error_of([&] { encode_jpeg(noise, quality); }).kind() == ErrorKind::Usage);
 }
 

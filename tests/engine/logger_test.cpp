@@ -7,7 +7,10 @@
 #include <sstream>
 #include <vector>
 
+#include <torch/types.h>
+
 #include "npu_train/core/log.hpp"
+#include "npu_train/data/image_codec.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/loop.hpp"
@@ -158,4 +161,68 @@ TEST_CASE("a logger that cannot begin costs a warning, and no other logger anyth
   std::ostringstream csv;
   csv << std::ifstream(fs::path(result.run_dir) / "metrics.csv").rdbuf();
   CHECK(has(csv.str(), "\n1,4,epoch,"));
+}
+
+namespace {
+
+/// Logs one thing of each kind after the first step.
+struct Items final : Callback {
+  void on_step_end(TrainLoop& loop, const StepReport& report) override {
+    if (report.global_step != 1) return;
+    loop.log_text("notes", "# A title", 1);
+    loop.log_image("pixels", torch::tensor({0.0, 0.5, 2.0, kNaN}).view({2, 2}), 1);
+    loop.log_histogram("values", torch::tensor({-1.0, 0.0, 3.0, 3.0, kInf}), 1);
+  }
+};
+
+std::string content(const fs::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+}  // namespace
+
+TEST_CASE("texts, images and histograms go to the loggers that keep them, and a warning is given if none does") {
+  TempDir dir;
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) said += std::string(text) + "\n";
+  });
+  auto config = two_epochs(dir, {"tensorboard", "mlflow"});
+  config.output.logger[1].options.set("dir", (dir / "mlruns").string());
+  Trainer trainer(config);
+  trainer.add_callback(std::make_shared<Items>());
+  const fs::path folder = trainer.fit().run_dir;
+  CHECK_MESSAGE(!has(said, "are not kept"), said);
+  std::string events;
+  for (const auto& file : fs::directory_iterator(folder / "items")) events += content(file.path());
+  for (const char* tag : {"notes", "# A title", "pixels", "\x89PNG", "values", "values/not_finite"}) CHECK_MESSAGE(has(events, tag), tag);
+  const auto ids = load_json(folder / "mlflow.json");
+  const auto artifacts = dir.path() / "mlruns" / ids.at("experiment_id", "").text("") / ids.at("run_id", "").text("") / "artifacts";
+  CHECK(content(artifacts / "texts/notes/step_000001.md") == "# A title");
+  const auto png = content(artifacts / "images/pixels/step_000001.png");
+  const auto image = decode_image({png.begin(), png.end()}, "png");
+  REQUIRE((image.height() == 2 && image.width() == 2));
+  CHECK((image.at(0, 0, 0) == 0 && image.at(0, 0, 1) == 128 && image.at(0, 1, 0) == 255 && image.at(0, 1, 1) == 0));
+
+  config.output.logger = {{.name = "csv"}};
+  Trainer without(config);
+  without.add_callback(std::make_shared<Items>());
+  without.fit();
+  for (const char* items : {"texts", "images", "histograms"}) CHECK_MESSAGE(has(said, str_cat("[log] ", items, " are not kept")), said);
+}
+
+TEST_CASE("images and values that cannot be logged are errors by name") {
+  TempDir dir;
+  Trainer trainer(two_epochs(dir, {"tensorboard"}));
+  trainer.save_checkpoint();  // the run gets its folder
+  auto& loop = trainer.loop();
+  for (const auto& image : {torch::zeros({2, 4, 4}), torch::zeros({3, 0, 4}), torch::zeros({4}), torch::zeros({3, 4, 4}, torch::kLong)}) {
+    const auto e = error_of([&] { loop.log_image("bad", image); });
+    CHECK(e.kind() == ErrorKind::Usage);
+    CHECK_MESSAGE(has(e.what(), "'bad' is"), e.what());
+  }
+  CHECK(has(error_of([&] { loop.log_histogram("none", torch::empty({0})); }).what(), "'none' has no elements"));
+  CHECK(error_of([&] { loop.log_text("val/x", "text"); }).kind() == ErrorKind::Usage);
 }

@@ -32,6 +32,19 @@ struct LoggedRow {
   std::string full_name(const std::string& name) const { return phase == "log" ? name : phase + "/" + name; }
 };
 
+/// An image as the content of a PNG file.
+struct LoggedImage {
+  std::string png{};
+  int64_t height = 0, width = 0, channels = 0;
+};
+
+/// The distribution of values: counts[i] counts values from limits[i - 1] (the first: from -infinity) to below limits[i].
+struct LoggedHistogram {
+  double min = 0, max = 0, count = 0, sum = 0, sum_of_squares = 0;
+  std::vector<double> limits{}, counts{};
+  int64_t not_finite = 0;  ///< values that are NaN or infinite, which nothing else counts
+};
+
 /// The run that is logged.
 struct LoggedRun {
   std::string dir;                     ///< its folder
@@ -41,8 +54,9 @@ struct LoggedRun {
   /// Set for a resumed run: the first step whose values are logged again. What an earlier part of the run logged from there on is obsolete,
   /// except `kept`.
   std::optional<int64_t> from{};
-  std::vector<LoggedRow> kept{};  ///< rows of step `from` that precede the position of the resume; they are not logged again
-  std::string earlier_csv{};      ///< all rows of metrics.csv that precede this position, with these columns
+  std::optional<int64_t> items_from{};  ///< the same for texts, images and histograms
+  std::vector<LoggedRow> kept{};        ///< rows of step `from` that precede the position of the resume; they are not logged again
+  std::string earlier_csv{};            ///< all rows of metrics.csv that precede this position, with these columns
 };
 
 /// How a run, or a part of it, ended.
@@ -62,6 +76,10 @@ class Logger {
   /// Called once, before any other call.
   virtual void begin(const LoggedRun& run) = 0;
   virtual void log(const LoggedRow& row) = 0;
+  /// What TrainLoop::log_text(), log_image() and log_histogram() get. Return false if the destination does not keep such things.
+  virtual bool log_text(const std::string& /*name*/, const std::string& /*text*/, int64_t /*step*/) { return false; }
+  virtual bool log_image(const std::string& /*name*/, const LoggedImage& /*image*/, int64_t /*step*/) { return false; }
+  virtual bool log_histogram(const std::string& /*name*/, const LoggedHistogram& /*histogram*/, int64_t /*step*/) { return false; }
   /// Called at the end of fit(), after which another fit() may log further values and end again.
   virtual void end(LoggedEnd /*how*/) {}
 };

@@ -14,6 +14,8 @@
 #include <optional>
 #include <string>
 
+#include <ATen/core/Tensor.h>
+
 #include "npu_train/base/state.hpp"
 #include "npu_train/train/report.hpp"
 
@@ -59,7 +61,11 @@ class Callback : public Stateful {
   virtual void on_overflow(TrainLoop& /*loop*/, const OverflowReport& /*report*/) {}
   /// Called for each value that TrainLoop::log() gets; `step` is the number of steps to which it belongs.
   virtual void on_log(TrainLoop& /*loop*/, const std::string& /*name*/, double /*value*/, int64_t /*step*/) {}
-  /// Called when a checkpoint is on the disk. With checkpoint.async, this is some steps after the step whose state it contains.
+  /// Called for each text, image and histogram that TrainLoop::log_text(), log_image() and log_histogram() get.
+  virtual void on_log_text(TrainLoop& /*loop*/, const std::string& /*name*/, const std::string& /*text*/, int64_t /*step*/) {}
+  virtual void on_log_image(TrainLoop& /*loop*/, const std::string& /*name*/, const at::Tensor& /*image*/, int64_t /*step*/) {}
+  virtual void on_log_histogram(TrainLoop& /*loop*/, const std::string& /*name*/, const at::Tensor& /*values*/, int64_t /*step*/) {}
+  /// Called when a checkpoint is on the disk; with checkpoint.async, some steps after the step whose state it has.
   virtual void on_checkpoint(TrainLoop& /*loop*/, const std::string& /*path*/) {}
   virtual void on_fit_end(TrainLoop& /*loop*/, const RunResult& /*result*/) {}
 };

@@ -85,9 +85,16 @@ class TrainLoop {
   /// than letters, digits, '_', '-', '.' and '/', for the names epoch, step and phase, and for a negative step.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
 
-  /// Sets a factor on the schedule's learning rate, initially 1, from the next step on. Callbacks must change the rate this way, because
-  /// the schedule sets the optimizer's own rate at every step. The factor is kept until it is set again, and is saved in checkpoints and
-  /// restored from them; a rollback (trainer.on_divergence) multiplies it by 0.1. Error(Usage) unless it is finite and at least 0.
+  /// Log a text (shown as Markdown), an image, or the distribution of values under a name of its own, for loggers that keep them
+  /// (output.logger: tensorboard, mlflow). `image`: [channels, height, width] with 1, 3 or 4 channels, or [height, width]; uint8, or
+  /// floating point from 0 to 1. Otherwise as log().
+  void log_text(const std::string& name, const std::string& text, std::optional<int64_t> step = std::nullopt);
+  void log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step = std::nullopt);
+  void log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step = std::nullopt);
+
+  /// Sets a factor on the schedule's learning rate, initially 1, from the next step on. Callbacks change the rate by it, since the schedule
+  /// sets the optimizer's own rate at every step. The factor is kept until it is set again, and is saved in checkpoints and restored from
+  /// them; a rollback (trainer.on_divergence) multiplies it by 0.1. Error(Usage) unless it is finite and at least 0.
   void set_lr_factor(double factor);
   double lr_factor() const;
 

@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "engine/loggers/loggers.hpp"
@@ -58,6 +59,11 @@ class MlflowLogger final : public Logger {
     for (const auto& [name, value] : row.values) run_->log_metric(row.full_name(name), value, row.step);
   }
 
+  bool log_text(const std::string& name, const std::string& text, int64_t step) override { return put("texts", name, step, ".md", text); }
+  bool log_image(const std::string& name, const LoggedImage& image, int64_t step) override {
+    return put("images", name, step, ".png", image.png);
+  }
+
   void end(LoggedEnd how) override {
     if (std::exchange(ended_, true)) return;
     run_->set_status(how == LoggedEnd::Finished  ? MlflowStatus::Finished
@@ -66,6 +72,12 @@ class MlflowLogger final : public Logger {
   }
 
  private:
+  // Writes an artifact such as images/digits/step_000042.png.
+  bool put(const char* kind, const std::string& name, int64_t step, const char* end, std::string_view content) {
+    run_->put_artifact(str_cat(kind, "/", name, "/", printed("step_%06lld", static_cast<long long>(step)), end), content);
+    return true;
+  }
+
   // Continues the run that `note` names, if it is there.
   void go_on(const fs::path& note) {
     if (!fs::exists(note)) return;

@@ -17,6 +17,8 @@ class TensorBoardLogger final : public Logger {
   std::string what() const override { return "the TensorBoard events"; }
 
   void begin(const LoggedRun& run) override {
+    folder_ = run.dir;
+    from_ = run.items_from;
     events_.emplace(run.dir);
     if (run.from) events_->start_session(*run.from);
     events_->add_hyperparameters(settings_of(run.config));
@@ -29,7 +31,42 @@ class TensorBoardLogger final : public Logger {
     events_->add_scalars(tags, row.step);
   }
 
+  bool log_text(const std::string& name, const std::string& text, int64_t step) override {
+    items().add_text(name, text, step);
+    return true;
+  }
+
+  bool log_image(const std::string& name, const LoggedImage& image, int64_t step) override {
+    items().add_image(name, image.png, image.height, image.width, image.channels, step);
+    return true;
+  }
+
+  bool log_histogram(const std::string& name, const LoggedHistogram& h, int64_t step) override {
+    if (h.count > 0)
+      items().add_histogram(name,
+                            {.min = h.min,
+                             .max = h.max,
+                             .count = h.count,
+                             .sum = h.sum,
+                             .sum_of_squares = h.sum_of_squares,
+                             .limits = h.limits,
+                             .counts = h.counts},
+                            step);
+    if (h.not_finite > 0) items().add_scalars({{name + "/not_finite", static_cast<double>(h.not_finite)}}, step);
+    return true;
+  }
+
  private:
+  // The events of texts, images and histograms. A resumed run does not log those of its first step again, as it does its values, so they
+  // have a file of their own, where a session begins one step later.
+  EventWriter& items() {
+    if (!items_) {
+      items_.emplace(folder_ + "/items");
+      if (from_) items_->start_session(*from_);
+    }
+    return *items_;
+  }
+
   static std::vector<std::pair<std::string, HyperParameter>> settings_of(const ConfigNode& config) {
     std::vector<std::pair<std::string, HyperParameter>> out;
     for (const auto& [name, value] : flat_settings(config)) {
@@ -44,7 +81,9 @@ class TensorBoardLogger final : public Logger {
     return out;
   }
 
-  std::optional<EventWriter> events_;
+  std::string folder_;
+  std::optional<int64_t> from_;  // of items
+  std::optional<EventWriter> events_, items_;
 };
 
 }  // namespace

@@ -48,6 +48,9 @@ class RunFiles final : public Callback {
   void on_epoch_end(TrainLoop& loop, const EpochReport& report) override;
   void on_overflow(TrainLoop& loop, const OverflowReport& report) override;
   void on_log(TrainLoop& loop, const std::string& name, double value, int64_t step) override;
+  void on_log_text(TrainLoop& loop, const std::string& name, const std::string& text, int64_t step) override;
+  void on_log_image(TrainLoop& loop, const std::string& name, const at::Tensor& image, int64_t step) override;
+  void on_log_histogram(TrainLoop& loop, const std::string& name, const at::Tensor& values, int64_t step) override;
   void on_checkpoint(TrainLoop& loop, const std::string& path) override;
   void on_fit_end(TrainLoop& loop, const RunResult& result) override;
 
