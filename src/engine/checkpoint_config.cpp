@@ -10,6 +10,7 @@ RunConfig config_without_training(const std::string& checkpoint, const std::vect
   ConfigSections of_the_training;
   ConfigProblems not_of_a_prediction;
   parts.observers.take_sections(node, of_the_training, not_of_a_prediction);
+  if (auto* output = node.find("output"); output != nullptr && output->is_map()) output->erase("logger");
   if (auto* trainer = node.find("trainer"); trainer != nullptr && trainer->is_map()) trainer->erase("profiler");
   for (const auto& text : overrides) apply_override(node, text);
   auto config = bind_config(node, parts);

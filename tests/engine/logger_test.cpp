@@ -11,6 +11,7 @@
 
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/image_codec.hpp"
+#include "npu_train/engine/predictor.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/loop.hpp"
@@ -96,6 +97,7 @@ TEST_CASE("a logger of a program gets each row, the run and its end") {
   for (const char* absent : {"metrics.csv", "mlflow.json"}) CHECK_FALSE(fs::exists(fs::path(result.run_dir) / absent));
   for (const auto& file : fs::directory_iterator(result.run_dir)) CHECK_FALSE(file.path().filename().string().starts_with("events."));
   CHECK(load_json(fs::path(result.run_dir) / "history.json").at("epochs", "").items("").size() == 2);
+  CHECK_NOTHROW(static_cast<void>(Predictor::from_checkpoint(result.run_dir, "cpu")));  // in a program without that logger
 }
 
 TEST_CASE("the end of a run is known: by request, by an error, or with the object of a program that owns its loop") {
