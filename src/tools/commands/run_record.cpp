@@ -56,7 +56,7 @@ std::optional<MonitorRecord> read_monitor_of(const fs::path& folder, const Confi
 RunRecord read_run(const fs::path& folder) {
   for (const char* file : {"config.yaml", "metrics.csv"})
     check(fs::is_regular_file(folder / file), ErrorKind::Data, kWhere, folder.string(), ": not the folder of a run: it has no ", file,
-          "; hint: a run's folder is, for example, outputs/NAME/version_0");
+          "; hint: a run's folder is, for example, outputs/NAME/version_0, and has metrics.csv if output.logger contains csv");
   RunRecord out{.config = load_yaml((folder / "config.yaml").string()), .rows = read_rows(folder / "metrics.csv")};
   out.steps = out.rows.numbers("step");
   if (fs::exists(folder / "history.json")) out.history = load_json(folder / "history.json");
