@@ -119,7 +119,7 @@ struct RunFiles::Impl {
   LoggedRun run;
   int64_t every = 1;
   std::vector<std::shared_ptr<Logger>> loggers;
-  bool opened = false;
+  bool opened = false, ended = false;   // ended: nothing was logged since
   LoggedEnd how = LoggedEnd::Finished;  // that of the last fit()
   std::optional<double> loss_scale;     // after the last step
   std::set<std::string> names;          // of values
@@ -156,6 +156,7 @@ struct RunFiles::Impl {
   }
   void end(LoggedEnd as) {
     how = as;
+    ended = true;
     for (const auto& logger : loggers) logging(logger->what(), [&] { logger->end(how); });
   }
   void save_history(Json document) {
@@ -202,6 +203,7 @@ void RunFiles::Impl::read_earlier(TrainLoop& loop) {
 void RunFiles::Impl::add(LoggedRow row) {
   flush_logged();  // rows stay in the order of their steps
   if (repeated.erase(key_of(row)) > 0) return;
+  ended = false;
   for (const auto& logger : loggers) logging(logger->what(), [&] { logger->log(row); });
 }
 
@@ -216,7 +218,7 @@ RunFiles::~RunFiles() {
   try {
     if (!impl_->opened) return;
     impl_->flush_logged();
-    impl_->end(std::uncaught_exceptions() > 0 ? LoggedEnd::Failed : impl_->how);
+    if (!impl_->ended) impl_->end(std::uncaught_exceptions() > 0 ? LoggedEnd::Failed : impl_->how);
   } catch (...) {  // such as no memory: the log is not essential
   }
 }

@@ -195,13 +195,13 @@ struct Trainer::Impl {
   void open_run_dir(const std::string& existing = "") {
     if (!writes()) return;
     if (!run_dir.empty()) return hold(run_dir);
+    std::vector<std::shared_ptr<Logger>> loggers;
+    for (size_t i = 0; i < config.output.logger.size(); ++i)
+      loggers.push_back(parts.loggers.make(config.output.logger[i], "output.logger." + std::to_string(i)));
     const auto dir = existing.empty() ? make_run_dir(config.output.dir, run_name()) : existing;
     hold(dir);
     write_file_atomic((fs::path(dir) / "config.yaml").string(), to_yaml(run.resolved));
     write_environment(fs::path(dir) / "environment.json");
-    std::vector<std::shared_ptr<Logger>> loggers;
-    for (size_t i = 0; i < config.output.logger.size(); ++i)
-      loggers.push_back(parts.loggers.make(config.output.logger[i], "output.logger." + std::to_string(i)));
     files = std::make_shared<RunFiles>(LoggedRun{.dir = dir, .name = run_name(), .config = run.resolved}, config.trainer.log_every_n_steps,
                                        std::move(loggers));
     run.loop->add_callback(files);

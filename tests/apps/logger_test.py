@@ -106,9 +106,10 @@ class InTensorBoard(ProgramTest):
     def test_tensorboard_reads_events_of_each_kind(self):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.plugins.hparams import metadata
-        code, out, err = run(BIN.parent / 'tests/test_io', '--test-case=events of each kind')
+        folder = self.dir / 'events'
+        code, out, err = run(BIN.parent / 'tests/test_io', '--test-case=events of each kind', env={**os.environ, 'EVENT_SAMPLES': str(folder)})
         self.assertEqual(code, 0, out + err)
-        events = EventAccumulator(str(BIN.parent / 'tests/event_samples')).Reload()
+        events = EventAccumulator(str(folder)).Reload()
         self.assertEqual([(e.step, e.value) for e in events.Scalars('loss')], [(300, 0.5)])
         self.assertTrue(math.isnan(events.Scalars('bad')[0].value))
         [text] = events.Tensors('notes/first')

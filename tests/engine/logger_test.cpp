@@ -14,6 +14,7 @@
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/json.hpp"
+#include "npu_train/io/mlflow_run.hpp"
 #include "npu_train/train/loop.hpp"
 
 using namespace npu_train;
@@ -93,7 +94,7 @@ TEST_CASE("a logger of a program gets each row, the run and its end") {
   CHECK(record->order() == std::vector<std::string>{"train 1", "train 2", "val 2", "epoch 2", "train 3", "train 4", "val 4", "epoch 4"});
   CHECK(record->rows[0].full_name("loss") == "train/loss");
   CHECK(scalar_or(record->rows[3].values, "loss", -1) == result.history[0].train[0].second);
-  CHECK(record->ends.front() == LoggedEnd::Finished);
+  CHECK((record->ends == std::vector<LoggedEnd>{LoggedEnd::Finished}));
   for (const char* absent : {"metrics.csv", "mlflow.json"}) CHECK_FALSE(fs::exists(fs::path(result.run_dir) / absent));
   for (const auto& file : fs::directory_iterator(result.run_dir)) CHECK_FALSE(file.path().filename().string().starts_with("events."));
   CHECK(load_json(fs::path(result.run_dir) / "history.json").at("epochs", "").items("").size() == 2);
@@ -108,8 +109,8 @@ TEST_CASE("the end of a run is known: by request, by an error, or with the objec
       Trainer trainer(two_epochs(dir, {"record"}), parts_with(record));
       fn(trainer);
     }
-    REQUIRE_FALSE(record->ends.empty());
-    return record->ends.back();
+    REQUIRE(record->ends.size() == 1);
+    return record->ends[0];
   };
   CHECK(ended([](Trainer& trainer) {
           trainer.add_callback(std::make_shared<Stop>(false));
@@ -177,10 +178,25 @@ struct Items final : Callback {
   }
 };
 
+/// Logs names that the file system of MLflow's store does not accept as they are.
+struct OddNames final : Callback {
+  void on_step_end(TrainLoop& loop, const StepReport& report) override {
+    if (report.global_step != 1) return;
+    for (const auto& [name, value] : Scalars{{"acc", 1}, {"acc/top5", 2}, {"zz", 3}}) loop.log(name, value, 1);
+    loop.log_text("../up", "outside?", 1);
+  }
+};
+
 std::string content(const fs::path& path) {
   std::ostringstream out;
   out << std::ifstream(path, std::ios::binary).rdbuf();
   return out.str();
+}
+
+/// Returns the folder of the run in the store of MLflow.
+fs::path folder_in(const fs::path& store, const fs::path& run_dir) {
+  const auto ids = load_json(run_dir / "mlflow.json");
+  return store / ids.at("experiment_id", "").text("") / ids.at("run_id", "").text("");
 }
 
 }  // namespace
@@ -200,8 +216,7 @@ TEST_CASE("texts, images and histograms go to the loggers that keep them, and a 
   std::string events;
   for (const auto& file : fs::directory_iterator(folder / "items")) events += content(file.path());
   for (const char* tag : {"notes", "# A title", "pixels", "\x89PNG", "values", "values/not_finite"}) CHECK_MESSAGE(has(events, tag), tag);
-  const auto ids = load_json(folder / "mlflow.json");
-  const auto artifacts = dir.path() / "mlruns" / ids.at("experiment_id", "").text("") / ids.at("run_id", "").text("") / "artifacts";
+  const auto artifacts = folder_in(dir / "mlruns", folder) / "artifacts";
   CHECK(content(artifacts / "texts/notes/step_000001.md") == "# A title");
   const auto png = content(artifacts / "images/pixels/step_000001.png");
   const auto image = decode_image({png.begin(), png.end()}, "png");
@@ -215,6 +230,27 @@ TEST_CASE("texts, images and histograms go to the loggers that keep them, and a 
   for (const char* items : {"texts", "images", "histograms"}) CHECK_MESSAGE(has(said, str_cat("[log] ", items, " are not kept")), said);
 }
 
+TEST_CASE("a value that MLflow cannot keep costs a warning and no other value, and no name leads out of the run") {
+  TempDir dir;
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) said += std::string(text) + "\n";
+  });
+  auto config = two_epochs(dir, {"mlflow"});
+  config.output.logger[0].options.set("dir", (dir / "mlruns").string());
+  Trainer trainer(config);
+  trainer.add_callback(std::make_shared<OddNames>());
+  const auto run = folder_in(dir / "mlruns", trainer.fit().run_dir);
+  CHECK(content(run / "metrics/acc").ends_with(" 1 1\n"));
+  CHECK(content(run / "metrics/zz").ends_with(" 3 1\n"));
+  CHECK_MESSAGE(has(said, "metrics/acc"), said);
+  CHECK(content(run / "artifacts/texts" / mlflow_name("../up") / "step_000001.md") == "outside?");
+  CHECK(has(content(run / "meta.yaml"), "\nstatus: 3\n"));
+
+  config.output.logger[0].options.set("dir", "http://127.0.0.1:5000");
+  CHECK(has(error_of([&] { Trainer(config).fit(); }).what(), "an address; allowed: a folder"));
+}
+
 TEST_CASE("images and values that cannot be logged are errors by name") {
   TempDir dir;
   Trainer trainer(two_epochs(dir, {"tensorboard"}));
@@ -225,6 +261,8 @@ TEST_CASE("images and values that cannot be logged are errors by name") {
     CHECK(e.kind() == ErrorKind::Usage);
     CHECK_MESSAGE(has(e.what(), "'bad' is"), e.what());
   }
-  CHECK(has(error_of([&] { loop.log_histogram("none", torch::empty({0})); }).what(), "'none' has no elements"));
+  CHECK(has(error_of([&] { loop.log_image("bad", torch::Tensor()); }).what(), "'bad' is an undefined tensor"));
+  for (const auto& values : {torch::empty({0}), torch::Tensor()})
+    CHECK(has(error_of([&] { loop.log_histogram("none", values); }).what(), "'none' has no elements"));
   CHECK(error_of([&] { loop.log_text("val/x", "text"); }).kind() == ErrorKind::Usage);
 }

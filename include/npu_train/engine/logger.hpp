@@ -80,7 +80,8 @@ class Logger {
   virtual bool log_text(const std::string& /*name*/, const std::string& /*text*/, int64_t /*step*/) { return false; }
   virtual bool log_image(const std::string& /*name*/, const LoggedImage& /*image*/, int64_t /*step*/) { return false; }
   virtual bool log_histogram(const std::string& /*name*/, const LoggedHistogram& /*histogram*/, int64_t /*step*/) { return false; }
-  /// Called at the end of fit(), after which another fit() may log further values and end again.
+  /// Called at the end of fit(), and when the trainer is destroyed if values were logged since; another fit() may log and end again. The
+  /// last call counts: an error may follow a good end.
   virtual void end(LoggedEnd /*how*/) {}
 };
 

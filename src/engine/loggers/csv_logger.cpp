@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "engine/loggers/loggers.hpp"
 #include "npu_train/core/append_file.hpp"
+#include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/logger.hpp"
 #include "npu_train/io/file.hpp"
@@ -25,20 +27,27 @@ class CsvLogger final : public Logger {
   }
 
   void log(const LoggedRow& row) override {
-    add_columns(row.values);
+    std::exception_ptr failed;
+    try {
+      add_columns(row.values);
+    } catch (const std::exception&) {  // the file goes on with the columns that it has
+      failed = std::current_exception();
+    }
     auto line = str_cat(row.epoch, ',', row.step, ',', row.phase);
     for (size_t i = 3; i < columns_.size(); ++i) {  // after epoch, step and phase
       line += ',';
       if (std::any_of(row.values.begin(), row.values.end(), [&](const auto& v) { return v.first == columns_[i]; }))
         line += shortest(scalar_or(row.values, columns_[i], std::nan("")));
     }
+    if (!file_) file_.emplace(path_.string());
     file_->write(line + "\n");
+    if (failed) std::rethrow_exception(failed);
   }
 
  private:
   void write_all(const std::string& rows) {
     write_file_atomic(path_, join(columns_, ",") + "\n" + rows);
-    file_.emplace(path_.string());
+    file_.reset();  // it is the file that was there
   }
 
   // Adds columns for names that the file does not have; earlier rows get empty cells.
@@ -49,12 +58,13 @@ class CsvLogger final : public Logger {
     if (columns_.size() == before) return;
     try {
       std::ifstream in(path_);
+      check(in.is_open(), ErrorKind::Checkpoint, "output", path_.string(), ": cannot be opened to add columns");
       std::string text, line;
       std::getline(in, line);
       while (std::getline(in, line)) text += line + std::string(columns_.size() - before, ',') + "\n";
       write_all(text);
     } catch (...) {
-      columns_.resize(before);  // the file goes on with the columns that it has
+      columns_.resize(before);
       throw;
     }
   }

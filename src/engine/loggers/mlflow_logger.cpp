@@ -1,3 +1,4 @@
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -54,9 +55,19 @@ class MlflowLogger final : public Logger {
     for (const auto& row : run.kept) log(row);
   }
 
+  // A value that cannot be written, such as that of `acc/top5` next to `acc` (a file cannot be a folder too), costs no other one.
   void log(const LoggedRow& row) override {
-    if (std::exchange(ended_, false)) run_->set_status(MlflowStatus::Running);
-    for (const auto& [name, value] : row.values) run_->log_metric(row.full_name(name), value, row.step);
+    std::exception_ptr failed;
+    const auto attempt = [&](auto&& write) {
+      try {
+        write();
+      } catch (const Error&) {
+        failed = std::current_exception();
+      }
+    };
+    if (std::exchange(ended_, false)) attempt([&] { run_->set_status(MlflowStatus::Running); });
+    for (const auto& value : row.values) attempt([&] { run_->log_metric(row.full_name(value.first), value.second, row.step); });
+    if (failed) std::rethrow_exception(failed);
   }
 
   bool log_text(const std::string& name, const std::string& text, int64_t step) override { return put("texts", name, step, ".md", text); }
@@ -65,7 +76,7 @@ class MlflowLogger final : public Logger {
   }
 
   void end(LoggedEnd how) override {
-    if (std::exchange(ended_, true)) return;
+    ended_ = true;
     run_->set_status(how == LoggedEnd::Finished  ? MlflowStatus::Finished
                      : how == LoggedEnd::Stopped ? MlflowStatus::Killed
                                                  : MlflowStatus::Failed);
@@ -74,8 +85,8 @@ class MlflowLogger final : public Logger {
  private:
   // Writes an artifact such as images/digits/step_000042.png.
   bool put(const char* kind, const std::string& name, int64_t step, const char* end, std::string_view content) {
-    run_->put_artifact(str_cat(kind, "/", name, "/", printed("step_%06lld", static_cast<long long>(step)), end), content);
-    return true;
+    return run_->put_artifact(str_cat(kind, "/", mlflow_name(name), "/", printed("step_%06lld", static_cast<long long>(step)), end),
+                              content);
   }
 
   // Continues the run that `note` names, if it is there.
@@ -104,7 +115,9 @@ class MlflowLogger final : public Logger {
     run_->set_tag("mlflow.source.name", command_line());
     run_->set_tag("npu_train.run_dir", fs::absolute(run.dir).lexically_normal().string());
     run_->set_tag("npu_train.version", NPU_TRAIN_VERSION);
-    run_->put_artifact("config.yaml", to_yaml(run.config));
+    if (!run_->put_artifact("config.yaml", to_yaml(run.config)))
+      log_warning("[mlflow] the artifacts of experiment ", run_->id().experiment,
+                  " are not in its folder, so config.yaml, texts and images ", "are not written there");
   }
 
   MlflowOptions options_;
@@ -114,6 +127,10 @@ class MlflowLogger final : public Logger {
 
 }  // namespace
 
-std::shared_ptr<Logger> mlflow_logger(const MlflowOptions& options) { return std::make_shared<MlflowLogger>(options); }
+std::shared_ptr<Logger> mlflow_logger(const MlflowOptions& options) {
+  check(options.dir.find("://") == std::string::npos, ErrorKind::Usage, "logger mlflow", "dir is '", options.dir,
+        "', an address; allowed: a folder; hint: a server of MLflow shows a folder with --backend-store-uri");
+  return std::make_shared<MlflowLogger>(options);
+}
 
 }  // namespace npu_train::detail

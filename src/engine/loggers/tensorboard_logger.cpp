@@ -6,6 +6,7 @@
 
 #include "engine/loggers/loggers.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/visible_text.hpp"
 #include "npu_train/engine/logger.hpp"
 #include "npu_train/io/event_writer.hpp"
 
@@ -67,16 +68,18 @@ class TensorBoardLogger final : public Logger {
     return *items_;
   }
 
+  // Texts in messages of Protocol Buffers must be UTF-8: one other byte, as in a path, would hide the settings of all runs.
   static std::vector<std::pair<std::string, HyperParameter>> settings_of(const ConfigNode& config) {
     std::vector<std::pair<std::string, HyperParameter>> out;
-    for (const auto& [name, value] : flat_settings(config)) {
+    for (const auto& [key, value] : flat_settings(config)) {
+      const auto name = visible_lines(key);
       const auto number = value.is_scalar() && !value.quoted() ? decimal_number(value.scalar()) : std::nullopt;
       if (number && std::isfinite(*number))
         out.emplace_back(name, *number);
       else if (value.is_scalar() && !value.quoted() && (value.scalar() == "true" || value.scalar() == "false"))
         out.emplace_back(name, value.scalar() == "true");
       else
-        out.emplace_back(name, value.is_scalar() ? value.scalar() : to_yaml_line(value));
+        out.emplace_back(name, visible_lines(value.is_scalar() ? value.scalar() : to_yaml_line(value)));
     }
     return out;
   }
