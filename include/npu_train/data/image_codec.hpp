@@ -42,10 +42,10 @@ Image decode_image(const std::vector<uint8_t>& file, const std::string& where);
 /// least the requested number of pixels. Rows below the box are not decoded, but the end of the file is checked.
 DecodedBox decode_box(const std::vector<uint8_t>& file, const std::string& where, const PixelBox& box, int64_t height, int64_t width);
 
-/// Returns an image of one channel (gray) or three (RGB) as a PNG file, from which decode_image() returns the same pixels. Error(Usage) for
-/// another number of channels.
+/// Returns an image of one channel (gray), three (RGB) or four (RGBA) as a PNG file, from which decode_image() returns the same colours.
+/// Error(Usage) for another number of channels.
 std::vector<uint8_t> encode_png(const Image& image);
-/// Returns it as a JPEG file of this quality, 1 to 100. Errors as for encode_png(), and Error(Usage) for another quality.
+/// Returns an image of one channel or three as a JPEG file of this quality, 1 to 100. Error(Usage) for another number of channels or quality.
 std::vector<uint8_t> encode_jpeg(const Image& image, int quality);
 
 }  // namespace npu_train
