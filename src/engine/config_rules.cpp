@@ -96,6 +96,8 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
         std::find_if(config.output.logger.begin(), config.output.logger.end(), [&](const auto& l) { return l.name == name; });
     refuse("output.logger", &*first != &config.output.logger[i], "'", name, "' is there twice; allowed: each logger once");
   }
+  refuse("average.kind", config.average.enabled && config.average.kind == "checkpoints" && !config.checkpoint.enabled,
+         "checkpoints are averaged, and checkpoint.enabled is false; allowed with it: ema, swa");
   rule("sim_npu.hbm", [&] { config.sim_npu.hbm_bytes(); });
   check_data(config, rule);
   // skips sections that the part's own table has reported

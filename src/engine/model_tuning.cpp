@@ -32,7 +32,8 @@ struct TuningKeys {
             .field("unfreeze", &TuningKeys::unfreeze, "frozen parameters that are trained after a number of epochs")
             .field("lora", &TuningKeys::lora, "low-rank adapters, which alone are trained")
             .field("weights_key", &TuningKeys::weights_key,
-                   "of a file of weights that has averages (state_dict_ema, model_ema, or the EMA of a checkpoint) next to other weights; "
+                   "of a file of weights that has averages (state_dict_ema, model_ema, or the averages of a checkpoint) next to other "
+                   "weights; "
                    "auto: the averages if there are any",
                    one_of({"auto", "ema", "model"}))
             .field("allow_unused_classes", &TuningKeys::allow_unused_classes,

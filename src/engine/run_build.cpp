@@ -11,6 +11,8 @@
 #include "npu_train/engine/model_precision.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
@@ -124,7 +126,26 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
   detail::check_monitors(*parts.tasks.make(config.task, "task", none, parts.metrics), config.checkpoint, config.early_stopping);
 }
 
-/// Logs each group that a rule of the configuration has made, with its learning rate and weight decay.
+/// Returns the number of epochs before the averages of kind swa begin, as detail::Averaging decides it. The rate from there on needs the
+/// number of steps in an epoch if the schedule, or a limit of the run, counts steps.
+double epochs_before_averages(const RunConfig& config, const LrSchedule& schedule, std::optional<int64_t> steps_per_epoch) {
+  const double start = config.average.start;
+  const bool counts_steps = !schedule.by_epoch() || (start < 1 && config.trainer.max_steps > 0);
+  check(
+      !counts_steps || steps_per_epoch.value_or(0) > 0, ErrorKind::Usage, "average.lr",
+      "the number of steps in an epoch is not known for these data, so the epochs of the averages cannot be counted in steps; allowed with "
+      "them: 0; hint: lr_scheduler.interval=epoch, and average.start in epochs");
+  if (start >= 1) return start;
+  double out = std::numeric_limits<double>::infinity();
+  const auto until = [&](int64_t length, double in_epoch) {
+    if (length > 0) out = std::min(out, static_cast<double>(config.average.before_averages(length)) / in_epoch);
+  };
+  until(config.trainer.max_epochs, 1);
+  until(config.trainer.max_steps, static_cast<double>(steps_per_epoch.value_or(1)));
+  return out;
+}
+
+/// Logs each group that a rule of the configuration has made, with its rate and weight decay.
 void announce_groups(const Optimizer& optimizer) {
   const auto& groups = optimizer.groups();
   if (groups.size() <= default_groups().size()) return;
@@ -216,8 +237,8 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (!strategy->ranks().is_main()) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), strategy->ranks().rank()));
   building = {"the optimizer's state, master weights and averages were made",
               device.is_cpu() || config.dist.offload != "none"
-                  ? "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"
-                  : "dist.offload=optimizer, an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
+                  ? "an optimizer with less state (sgd), average.enabled=false, or a card with more memory"
+                  : "dist.offload=optimizer, an optimizer with less state (sgd), average.enabled=false, or a card with more memory"};
   LoopParts loop_parts;
   if (config.trainer.mfu) measure_flops(loop_parts);  // before parameters are sharded
   make_optimizer(config, parts, memory);
@@ -333,7 +354,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
         " gives each rank slices of them; allowed with it: ddp; hint: an optimizer "
         "of your own whose elements are updated independently declares takes_slices()");
   const auto& averaged = strategy->shards_parameters() ? on_device(*strategy, optimizer->parameters()) : all;
-  if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), averaged);
+  if (config.average.enabled) average = std::make_unique<WeightAverage>(optimizer->parameters(), config.average, task->buffers(), averaged);
 }
 
 void Run::make_loaders(const RunConfig& config, bool channels_last) {
@@ -366,12 +387,19 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   auto options = config.trainer;
   options.fast_dev_run = false;  // a trial run keeps the schedule of the full run
   const auto rounds = limited_rounds(options, train->rounds_per_epoch());
-  if (rounds && config.trainer.max_epochs > 0) {  // the limit that is reached first counts
-    const auto k = config.trainer.accumulate_grad_batches;
-    const auto by_epochs = (*rounds + k - 1) / k * config.trainer.max_epochs;
+  const auto k = config.trainer.accumulate_grad_batches;
+  const auto steps_per_epoch = rounds ? std::optional((*rounds + k - 1) / k) : std::nullopt;
+  if (steps_per_epoch && config.trainer.max_epochs > 0) {  // whichever limit is reached first
+    const auto by_epochs = *steps_per_epoch * config.trainer.max_epochs;
     context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);
   }
   schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
+  if (config.average.enabled && config.average.kind == "swa" && config.average.lr > 0) {
+    const auto start = epochs_before_averages(config, *schedule, steps_per_epoch);
+    const double unit = schedule->by_epoch() ? 1 : static_cast<double>(*steps_per_epoch);
+    *schedule = schedule->then(std::round(start * unit), static_cast<double>(config.average.anneal_epochs) * unit,
+                               config.average.lr / optimizer->lr(), config.average.anneal == "cosine");
+  }
   const auto length = schedule->by_epoch() ? context.total_epochs : context.total_steps;
   if (strategy->ranks().is_main() && length > 0 && schedule->warmup() >= static_cast<double>(length))
     log_warning("lr_scheduler: the warm-up has ", schedule->warmup(), schedule->by_epoch() ? " epochs" : " steps", " and the run ", length,
@@ -404,7 +432,7 @@ void Run::lend(LoopParts& p) {
   p.precision = precision.get();
   p.optimizer = optimizer.get();
   p.schedule = schedule.get();
-  p.ema = ema.get();
+  p.average = average.get();
   p.strategy = strategy.get();
   p.train_loader = &*train;
   p.val_loader = val ? &*val : nullptr;
@@ -415,6 +443,7 @@ void Run::lend(LoopParts& p) {
 
 void Run::open_store(const std::string& dir, const CheckpointOptions& options) {
   store = std::make_unique<CheckpointStore>(dir, options);
+  if (average && average->options().kind == "checkpoints") store->keep_newest(average->options().last);
   loop->set_store(store.get());
 }
 

@@ -26,7 +26,7 @@ struct Run {
   std::unique_ptr<Precision> precision;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<LrSchedule> schedule;
-  std::unique_ptr<Ema> ema;
+  std::unique_ptr<WeightAverage> average;
   std::shared_ptr<Strategy> strategy;
   std::optional<Loader> train, val;
   std::unique_ptr<CheckpointStore> store;

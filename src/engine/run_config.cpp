@@ -66,7 +66,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("trainer", &T::trainer, "the training loop")
           .field("grad_scaler", &T::grad_scaler, "loss scaling, for 16-mixed and 16-true")
           .field("amp", &T::amp, "modules and operators that keep fp32 under a low precision")
-          .field("ema", &T::ema, "moving average of the weights, used for validation")
+          .field("average", &T::average, "averages of the weights, used for validation")
           .field("checkpoint", &T::checkpoint, "which checkpoints are saved, and when")
           .field("early_stopping", &T::early_stopping, "stops the run if a metric no longer improves")
           .field("dist", &T::dist, "how several processes train together; no effect in one process")
@@ -74,7 +74,9 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("output", &T::output, "location of the run's files, and where its values go")
           .synonym("scheduler", "lr_scheduler")
           .synonym("seed_everything", "seed")
-          .synonym("model_ema", "ema");
+          .synonym("ema", "average")
+          .synonym("model_ema", "average")
+          .synonym("swa", "average");
   return table;
 }
 
@@ -145,7 +147,35 @@ ConfigNode whole_node(const RunConfig& config) {
 
 namespace {
 
-/// Reports and removes keys that neither the table nor an observer has. Only here are all names known.
+/// Gives the section `ema` of earlier versions, which their checkpoints contain, its present name.
+void rename_earlier_section(ConfigNode& node, ConfigProblems& problems) {
+  const auto* earlier = node.find("ema");
+  if (earlier == nullptr) return;
+  const auto* present = node.find("average");
+  if (present == nullptr) {
+    auto members = node.members();
+    for (auto& member : members)
+      if (member.key == "ema") member.key = "average";
+    return node.assign_members(std::move(members));
+  }
+  // Both: an override may add to the section of a file, or change it.
+  const auto is_override = [](const ConfigNode& value) { return value.mark().source == "command line"; };
+  auto both = *present;
+  const bool maps = earlier->is_map() && both.is_map();
+  if (!maps) problems.add(earlier->mark(), "ema", "the earlier name of average, which is given, too; allowed: one of them");
+  for (const auto& member : maps ? earlier->members() : std::vector<ConfigNode::Member>()) {
+    const auto* there = both.find(member.key);
+    if (there == nullptr || (is_override(member.value) && !is_override(*there)))
+      both.put(member);
+    else if (is_override(member.value) == is_override(*there))
+      problems.add(member.key_mark, "ema." + member.key,
+                   "the earlier name of average." + member.key + ", which is given, too; allowed: one of them");
+  }
+  *node.find("average") = std::move(both);
+  node.erase("ema");
+}
+
+/// Reports and removes keys that neither the table nor an observer has; only here are all names known.
 void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   std::vector<std::string> names;
@@ -269,7 +299,9 @@ std::vector<std::string> disabled_keys(const RunConfig& config) {
 
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts) {
   ConfigProblems problems;
-  auto config = bind_sections(node, parts, problems);
+  auto renamed = node;
+  rename_earlier_section(renamed, problems);
+  auto config = bind_sections(std::move(renamed), parts, problems);
   const auto written_model = config.model;
   if (problems.empty()) resolve_parts(config, parts, problems, UnknownParts::Kept);
   if (problems.empty()) detail::resolve_transforms(config.data.options, parts.transforms, problems);
@@ -328,6 +360,7 @@ std::string full_key(const std::string& key, const Parts& parts) {
 RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   ConfigProblems problems;
   auto node = given;
+  rename_earlier_section(node, problems);
   detail::fill_model_from_weights(node, parts);
   report_misplaced(node, parts, problems);
   auto config = bind_sections(node, parts, problems);

@@ -10,7 +10,7 @@ SavedWeights saved_weights(const std::string& checkpoint, WeightSet set) {
   const auto averages = state.find("ema");
   SavedWeights out{.has_averages = averages != state.end() && !averages->second.tensors.empty()};
   check(set != WeightSet::Ema || out.has_averages, ErrorKind::Checkpoint, "weights", checkpoint,
-        ": has no averages (EMA), since the run had no ema.enabled; hint: --weights plain");
+        ": has no averages, since the run had no average.enabled; hint: --weights plain");
   out.averages = out.has_averages && set != WeightSet::Plain;
   auto& model = state["model"].tensors;
   if (out.averages)

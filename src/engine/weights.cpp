@@ -82,8 +82,8 @@ NamedTensors merged(const std::string& checkpoint, const NamedTensors& tensors) 
 WeightsFile weights_of_checkpoint(const std::string& checkpoint, WeightSet set) {
   auto saved = detail::saved_weights(checkpoint, set);
   WeightsFile out{.tensors = merged(checkpoint, saved.tensors), .averages = saved.averages, .chosen = {}, .checkpoint = checkpoint};
-  if (saved.averages) out.chosen = "the averages (EMA) are taken";
-  if (!saved.averages && saved.has_averages) out.chosen = "the averages (EMA) are not taken";
+  if (saved.averages) out.chosen = "the averages are taken";
+  if (!saved.averages && saved.has_averages) out.chosen = "the averages are not taken";
   out.classes = class_names_of(read_checkpoint_meta(checkpoint));
   return out;
 }

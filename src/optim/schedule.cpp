@@ -64,6 +64,15 @@ double warmup(double t, double length, double start_factor) {
 
 }  // namespace schedule
 
+LrSchedule LrSchedule::then(double start, double length, double end_factor, bool cosine) const {
+  auto factor = [before = factor_, start, length, end_factor, cosine](double t) {
+    if (t < start) return before(t);
+    const double at = schedule::share(t - start, length), from = before(start);
+    return cosine ? schedule::half_cosine(from, end_factor, at) : from + (end_factor - from) * at;
+  };
+  return {std::move(factor), by_epoch_, warmup_, plateau_};
+}
+
 namespace {
 
 constexpr const char* kSchedule = "lr_scheduler";

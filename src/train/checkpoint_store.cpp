@@ -162,9 +162,10 @@ void CheckpointStore::rotate(const std::string& newest) const {
   if (options_.save_top_k < 0) return;
 
   if (static_cast<int64_t>(scored.size()) > options_.save_top_k) scored.resize(static_cast<size_t>(options_.save_top_k));
-  for (const auto& e : all) {
-    const bool kept =
-        e.path == newest || e.path == best() || std::any_of(scored.begin(), scored.end(), [&](const Entry& s) { return s.path == e.path; });
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& e = all[i];
+    const bool kept = static_cast<int64_t>(i) < newest_kept_ || e.path == newest || e.path == best() ||
+                      std::any_of(scored.begin(), scored.end(), [&](const Entry& s) { return s.path == e.path; });
     if (kept) continue;
     try {
       remove_folder(e.path);
@@ -172,6 +173,14 @@ void CheckpointStore::rotate(const std::string& newest) const {
       log_warning("an old checkpoint stays: ", error.what());
     }
   }
+}
+
+std::vector<std::string> CheckpointStore::newest(int64_t count) const {
+  wait();
+  std::vector<std::string> out;
+  for (const auto& e : entries())
+    if (static_cast<int64_t>(out.size()) < count) out.push_back(e.path);
+  return out;
 }
 
 std::string CheckpointStore::newest_valid() const {

@@ -1,13 +1,17 @@
 #include "npu_train/train/loop.hpp"
 
 #include <cmath>
+#include <sstream>
 #include <utility>
+#include <vector>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/train/monitors.hpp"
 #include "train/loop_jobs.hpp"
+#include "train/training_state.hpp"
 
 namespace npu_train {
 
@@ -97,9 +101,11 @@ RunResult TrainLoop::fit() {
         if (e.kind() != ErrorKind::Diverged || !roll_back(e)) throw;
       }
     }
+    if (epoch_open_ && !jobs_->limits.requested()) take_statistics();
     if (epoch_open_ && !jobs_->limits.requested() && validates() && at_.validated_batch != at_.batch_in_epoch) validate_at_stop();
     jobs_->writer.finish(/*wait=*/true);
     if (!jobs_->writer.has(step_->attempts(), jobs_->ranking.score())) save_checkpoint();
+    if (!jobs_->limits.requested()) average_checkpoints();
     result.reason = jobs_->limits.reason().value_or(StopReason::MaxEpochs);
     result.global_step = at_.global_step;
     result.attempts = step_->attempts();
@@ -132,10 +138,12 @@ StepResult TrainLoop::step(std::vector<Batch>& window) {
   jobs_->ranking.forget();
   auto result = jobs_->memory.run(window);
   at_.batches_seen += result.micro_batches;
-  if (result.taken)
+  if (result.taken) {
     ++at_.global_step;
-  else
+    jobs_->averaging.note_step(at_.epoch, at_.global_step);
+  } else {
     ++at_.skipped;
+  }
   if (!result.empty) jobs_->divergence.note_step(result.taken);
   return result;
 }
@@ -241,7 +249,10 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   report.lr = parts_.optimizer->lr();
   report.loss_scale = parts_.precision->scale();
   jobs_->sums.describe(report);
-  // for data of unknown length, a validation by interval may coincide with the end
+  jobs_->averaging.note_epoch(at_.epoch, at_.global_step);
+  take_statistics();
+  jobs_->averaging.statistics_taken();
+  // data of unknown length may end with the validation of an interval
   const bool validated = at_.validated_batch == at_.batch_in_epoch;
   if (validates_epoch() && !validated) {
     const auto start = parts_.clock->now();
@@ -329,8 +340,38 @@ void TrainLoop::validate_at_stop() {
   call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });
 }
 
-/// Passes averages to the jobs that follow a metric. Either may be empty: `train` for a validation inside an epoch, `val` for an epoch
-/// without a validation.
+/// Measures the running statistics of averages that have changed, with the training data of this epoch.
+void TrainLoop::take_statistics() {
+  if (!jobs_->averaging.needs_statistics() || parts_.train_loader == nullptr) return;
+  const detail::Evaluation::Options options{.limit = limited_rounds(options_, std::nullopt).value_or(-1),
+                                            .pass = Pass::Training,
+                                            .epoch = at_.epoch,
+                                            .attempt = step_->attempts(),
+                                            .overfit = jobs_->windows.overfit(),
+                                            .train_loader = parts_.train_loader};
+  observers_.run(Phase::Validation, step_->attempts(), 0,
+                 [&] { translated("Trainer::fit", [&] { jobs_->evaluation.take_statistics(*parts_.train_loader, options); }); });
+}
+
+/// Ends a run with the mean of its last checkpoints, which is validated and saved in the last one.
+void TrainLoop::average_checkpoints() {
+  const auto wanted = jobs_->averaging.wanted_checkpoints(at_.global_step);
+  if (wanted == 0) return;
+  auto& ranks = parts_.strategy->ranks();
+  const auto newest = parts_.store != nullptr && ranks.is_main() ? parts_.store->newest(wanted) : std::vector<std::string>();
+  std::istringstream paths(ranks.from_main(join(newest, "\n")));
+  jobs_->averaging.begin();
+  for (std::string path; std::getline(paths, path);) jobs_->averaging.add(detail::weights_in(path, parts_), at_.global_step);
+  if (!jobs_->averaging.needs_statistics()) return;  // nothing is written, as with trainer.fast_dev_run
+  if (ranks.is_main())
+    log_info("average.kind=checkpoints: the mean of the last ", newest.size(), " checkpoints, at step ", at_.global_step);
+  take_statistics();
+  jobs_->averaging.statistics_taken();
+  if (validates() && measure_weights(/*stoppable=*/false)) jobs_->ranking.score_only(jobs_->sums.train(), last_val_);
+  save_checkpoint();
+}
+
+/// Averages may be empty: those of the training inside an epoch, and those of a validation in an epoch without one.
 void TrainLoop::note(const Scalars& train, const Scalars& val) {
   jobs_->ranking.note(train, val);
   jobs_->early.note(train, val);

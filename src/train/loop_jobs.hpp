@@ -8,6 +8,7 @@
 
 #include "npu_train/train/callbacks/early_stopping.hpp"
 #include "npu_train/train/loop.hpp"
+#include "train/callbacks/averaging.hpp"
 #include "train/callbacks/callback_list.hpp"
 #include "train/callbacks/checkpoint_ranking.hpp"
 #include "train/callbacks/checkpoint_writer.hpp"
@@ -27,16 +28,17 @@ namespace npu_train {
 // The order is a contract: tests/train/loop_order_test.cpp fails if two of these are exchanged.
 //
 //   a window            batches (overfit) -> copy to the device -> learning rate -> the ranking forgets its score
-//                       -> the step, retried if it runs out of memory -> counters
-//   its numbers, read   sums of the epoch -> callbacks' on_step_end -> divergence (Error; the step is not saved)
+//                       -> the step, retried if it runs out of memory -> counters -> averages of kind swa, by average.every
+//   its numbers, read   sums of the epoch -> callbacks' on_step_end -> divergence (Error, nothing of it is saved)
 //   one step late       -> a stop by request -> validation by trainer.val_check_interval, as at the end of an epoch -> a stop by a limit
 //                       -> checkpoint.every_n_train_steps
-//   end of an epoch     validation -> callbacks' on_validation_end -> ranking -> early stopping -> callbacks' on_epoch_end
+//   end of an epoch     averages of kind swa, and their running statistics -> validation -> callbacks' on_validation_end -> ranking
+//                       -> early stopping -> callbacks' on_epoch_end
 //                       -> checkpoint (with the score and the states that the parts before it have now) -> callbacks' on_checkpoint
 //   between epochs      request, max_steps, max_time, fast_dev_run, max_epochs, early stopping: the first of them is the reason
 //   divergence          the broken state is written unless the run goes back -> the checkpoint is loaded -> the rate is lowered
-//   loading             which parameters are trained -> model -> optimizer -> scaler -> EMA -> random numbers -> loader -> counters and
-//                       parts of the loop -> callbacks, in the order in which they were added
+//   loading             which parameters are trained -> model -> optimizer -> scaler -> averages -> random numbers -> loader
+//                       -> counters and parts of the loop -> callbacks, in the order in which they were added
 //
 // In each of these places, callbacks run in the order in which they were added.
 struct TrainLoop::Jobs {
@@ -55,6 +57,7 @@ struct TrainLoop::Jobs {
   detail::MemoryRetry memory;
   detail::WindowSource windows;
   detail::LearningRate rate;
+  detail::Averaging averaging;
   std::unique_ptr<detail::PendingStep> pending;
   detail::EpochSums sums;
   detail::CallbackList callbacks;
@@ -72,8 +75,8 @@ struct TrainLoop::Jobs {
     rollback.diverged(found, writer.store(), [this] { return writer.save_diverged(); });
   }
 
-  // Returns the jobs that save a state in the checkpoint's part `loop`, each under its own keys. `trained` is loaded before all of them.
-  std::vector<Stateful*> with_state() { return {&rate, &memory, &sums, &divergence, &ranking, &early, &rollback}; }
+  // Returns the parts with a state in the checkpoint's part `loop`, each under its own keys. `trained` is loaded before all of them.
+  std::vector<Stateful*> with_state() { return {&rate, &averaging, &memory, &sums, &divergence, &ranking, &early, &rollback}; }
 };
 
 }  // namespace npu_train

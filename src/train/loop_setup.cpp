@@ -19,8 +19,9 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
   const bool retries = options_.on_oom == "retry";
   std::function<Batch(const Batch&)> bring;
   if (retries) bring = [device = parts_.device](const Batch& batch) { return to_device(batch, device); };
+  auto* const of_steps = parts_.average != nullptr && parts_.average->follows_steps() ? parts_.average : nullptr;
   step_ =
-      std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.strategy, observers_,
+      std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, of_steps, *parts_.strategy, observers_,
                                   StepOptions{.clip_value = options_.gradient_clip_val,
                                               .clip_by_norm = options_.gradient_clip_algorithm == "norm",
                                               .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
@@ -68,11 +69,12 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                .memory = memory,
                .ranks = parts.strategy->ranks()}),
       rate(parts.schedule, parts.base_lr, *parts.optimizer),
+      averaging(parts.average, *parts.optimizer, options),
       sums(*parts.task, {.per_sample = parts.flops_per_sample, .of_products = parts.product_flops}),
       divergence(options.max_consecutive_skips),
       evaluation({.task = *parts.task,
                   .precision = *parts.precision,
-                  .ema = parts.ema,
+                  .average = parts.average,
                   .strategy = *parts.strategy,
                   .device = parts.device,
                   .stop = *parts.stop,
@@ -96,6 +98,6 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                   },
               .written = std::move(hooks.checkpoint_written)}),
       rollback(options.on_divergence == "rollback", parts.strategy->ranks()),
-      trained(*parts.parameters, *parts.precision, *parts.optimizer, parts.ema, *parts.strategy) {}
+      trained(*parts.parameters, *parts.precision, *parts.optimizer, parts.average, *parts.strategy) {}
 
 }  // namespace npu_train

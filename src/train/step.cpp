@@ -19,13 +19,13 @@
 
 namespace npu_train {
 
-TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
-                     StepOptions options)
+TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, WeightAverage* average, Strategy& strategy,
+                     const Observers& observers, StepOptions options)
     : task_(task),
       parameters_(options.parameters ? options.parameters : std::make_shared<const ParameterSet>(task.parameters())),
       precision_(precision),
       optimizer_(optimizer),
-      ema_(ema),
+      average_(average),
       strategy_(strategy),
       observers_(observers),
       options_(options),
@@ -103,7 +103,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   if (!taken) buffers_->restore();
   forensics_->end(taken, batches, window.full_weight, attempts_);
   precision_.update(update_->decision());
-  if (taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), update_->decision());
+  if (taken && average_ != nullptr) average_->update(optimizer_.parameters(), update_->decision());
   auto result = end_window(all, norm, total);
   result.loss_weight = total.loss / window.full_weight;
   result.taken = taken;

@@ -204,7 +204,8 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
   out["optimizer"] = divide("optimizer", parts.optimizer->state(), parts.optimizer->parameters());
   out["scaler"] = parts.precision->state();
   save_compression_state(*parts.strategy, slices, out);
-  if (parts.ema != nullptr) out["ema"] = divide("ema", parts.ema->state(), parts.ema->averages());
+  if (parts.average != nullptr && (parts.average->follows_steps() || parts.average->updates() > 0))
+    out["ema"] = divide("ema", parts.average->state(), parts.average->averages());
   if (slices != nullptr && !parts.strategy->writes_slices()) slices->clear();
   out["rng"] = rng_state();
   out["loader"] = parts.train_loader != nullptr ? parts.train_loader->state() : State{};
@@ -238,7 +239,10 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
   });
   load("optimizer", [&](const State& s) { parts.optimizer->load_state(s); });
   load("scaler", [&](const State& s) { parts.precision->load_state(s); });
-  if (parts.ema != nullptr) load("ema", [&](const State& s) { parts.ema->load_state(s); });
+  if (parts.average != nullptr && !parts.average->follows_steps() && !saved.has("ema"))
+    parts.average->reset();  // the checkpoint was written before the first update
+  else if (parts.average != nullptr)
+    load("ema", [&](const State& s) { parts.average->load_state(s); });
   load_compression_state(*parts.strategy, saved);
   load("rng", [&](const State& s) { set_generators_of_rank(parts.strategy->ranks(), s); });
   if (parts.train_loader != nullptr)
@@ -256,6 +260,21 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
     position.validated_batch = if_there("validated_batch");
     warn_of_other_batch(parts, std::max<int64_t>(0, if_there("effective_batch")), position.effective_batch);
   });
+}
+
+ParameterSet weights_in(const std::string& path, const LoopParts& parts) {
+  const auto& updated = parts.optimizer->parameters();
+  const auto state = load_checkpoint(path, {"model"}, {}, parts.strategy->shards_parameters() ? updated : ParameterSet());
+  ParameterSet out;
+  for (auto p : updated) {
+    const auto* found = saved_tensor(state.at("model"), p.name);
+    const auto part = found != nullptr ? saved_part(p, *found) : at::Tensor();
+    check(part.defined(), ErrorKind::Checkpoint, kLoopState, path, " has no ", p.name, " of the shape ", p.whole().sizes(),
+          ", so it cannot be averaged");
+    p.value = part.to(p.value.device());
+    out.add(std::move(p));
+  }
+  return out;
 }
 
 CheckpointMeta checkpoint_meta(const LoopParts& parts, const LoopPosition& position) {

@@ -1,4 +1,4 @@
-// The state of a training: model, optimizer, scaler, EMA, random number generators, loader, and the position in the data.
+// The state of a training: model, optimizer, scaler, averages, random number generators, loader, and the position in the data.
 #pragma once
 
 #include <string>
@@ -28,7 +28,10 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
 // Loads the parts in the order of their dependencies; the caller has set the trained parameters before (TrainedParameters).
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved);
 
-// Returns the data of the run for a manifest; the caller adds the score.
+// Returns the weights in the checkpoint `path` that belong to the optimizer's parameters: slices if these are sharded.
+ParameterSet weights_in(const std::string& path, const LoopParts& parts);
+
+// Returns the data of the run for a manifest, without its score.
 CheckpointMeta checkpoint_meta(const LoopParts& parts, const LoopPosition& position);
 
 }  // namespace npu_train::detail

@@ -10,7 +10,7 @@ import advice
 from programs import ProgramTest, SOURCE, main, npu_tool, train_app
 
 # Options of other programs that the texts mention.
-FOREIGN = set('''--build --local-dir --gc-sections --rank-report --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
+FOREIGN = set('''--build --concatenate --sparse --multi-volume --local-dir --gc-sections --rank-report --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
 --no-as-needed --query-gpu --privileged --nproc-per-node --nproc_per_node --ulimit --msproftx --version --help --target --rerun-failed --gpus --rm --volume --format
 --trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --no-python --standalone --nnodes --node-rank --master-addr --master-port --nodes --ntasks-per-node --gpus-per-node --signal --gres --extract --gzip --cap-add --security-opt --id --memory --cpus --output --define-variable --static --framework --enable-shared --log --full --upgrade --install-for-all --backend-store-uri'''.split())
 
@@ -120,7 +120,7 @@ class AdvisedCommands(ProgramTest):
     def test_every_key_that_a_hint_names_exists(self):
         sources = '\n'.join(p.read_text(errors='replace') for p in advice.files() if p.suffix in ('.cpp', '.hpp'))
         fields = set(re.findall(r'(?:field|field<\w+>|section|synonym|add|set)\(\s*"(\w+)"', sources)) | set(re.findall(r'\.(\w+) =', sources))
-        roots = 'trainer|data|optimizer|lr_scheduler|checkpoint|grad_scaler|ema|amp|dump|sim_npu|output|early_stopping|task|model'
+        roots = 'trainer|data|optimizer|lr_scheduler|checkpoint|grad_scaler|average|amp|dump|sim_npu|output|early_stopping|task|model'
         unknown = {}
         for path in advice.files():
             if path.suffix not in ('.md', '.tsv', '.cpp') or 'scan/facts' in str(path) or path.name == 'weight_rules.cpp' or path.name.endswith('_family.cpp'): continue  # names of tensors

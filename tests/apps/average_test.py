@@ -4,7 +4,7 @@ import json
 
 from programs import ProgramTest, main, npu_tool, run_dir, safetensors_of, train_app
 
-SETTINGS = ('trainer.max_epochs=3', 'checkpoint.save_top_k=-1', 'checkpoint.every_n_train_steps=0', 'data.train_size=48', 'data.val_size=16', 'ema.enabled=false')
+SETTINGS = ('trainer.max_epochs=3', 'checkpoint.save_top_k=-1', 'checkpoint.every_n_train_steps=0', 'data.train_size=48', 'data.val_size=16', 'average.enabled=false')
 
 
 class Average(ProgramTest):
@@ -39,6 +39,16 @@ class Average(ProgramTest):
         self.assertEqual((report['from'], report['to'], report['tensors']), ([str(path) for path in self.checkpoints], str(to), len(safetensors_of(to))))
         self.assertMeans(safetensors_of(to), self.checkpoints)
         self.assertFails(npu_tool('average', self.run_dir, '--weights', 'ema', '--to', to), 6)
+
+    def test_a_run_that_averages_its_last_checkpoints(self):
+        self.assertDone(train_app(self.config(precision='32-true', workers=0), f'output.dir={self.dir}/mean', *SETTINGS, 'average={kind: checkpoints, last: 2}', 'checkpoint.save_top_k=1'))
+        last = run_dir(self.dir / 'mean') / 'checkpoints/last'
+        means = {name: array.array('f', data) for name, (_, _, data) in self.averaged(run_dir(self.dir / 'mean'), '--last', 2, '--weights', 'plain').items()}
+        kept = {name.removeprefix('average/'): array.array('f', data) for name, (_, _, data) in safetensors_of(last / 'ema.safetensors').items() if name.startswith('average/')}
+        self.assertEqual(set(kept), set(means))
+        for name, numbers in kept.items():
+            for a, b in zip(numbers, means[name], strict=True): self.assertAlmostEqual(a, b, delta=1e-6 * max(1, abs(b)), msg=name)
+        self.assertEqual(json.loads(self.assertDone(npu_tool('eval', '--checkpoint', last, '--json')))['weights'], 'ema')
 
     def test_what_cannot_be_averaged(self):
         to = self.dir / 'no.safetensors'

@@ -80,9 +80,9 @@ class BadInput(ProgramTest):
             ('not a map', lambda: train_app(self.config('- model\n- data\n', 'bad.yaml')), USAGE, 'bad.yaml:1:', 'a list'),
             ('text for an integer', self.text('trainer: {max_epochs: many}'), USAGE, 'bad.yaml:1:', 'trainer.max_epochs', "'many'"),
             ('a list for a number', self.train('grad_scaler.init_scale=[1, 2]'), USAGE, 'command line', 'init_scale', 'a list'),
-            ('yes for true', self.train('ema.enabled=yes'), USAGE, 'ema.enabled', 'true or false'),
+            ('yes for true', self.train('average.enabled=yes'), USAGE, 'average.enabled', 'true or false'),
             ('a map for text', self.train('output={name: {a: 1}}'), USAGE, 'output.name', 'a map'),
-            ('out of range', self.train('ema.decay=1.5'), USAGE, 'ema.decay', "'1.5'", 'between 0 and 1'),
+            ('out of range', self.train('average.decay=1.5'), USAGE, 'average.decay', "'1.5'", 'between 0 and 1'),
             ('no such choice', self.train('precision=fp16'), USAGE, 'precision', "'fp16'", '16-mixed'),
             ('unknown key', self.text('trainer: {max_epoch: 3}'), USAGE, 'bad.yaml:1:', 'trainer.max_epoch', "did you mean 'max_epochs'"),
             ('unknown key of a part', self.train('optimizer={name: sgd, momentun: 0.9}'), USAGE, "did you mean 'momentum'"),
@@ -127,7 +127,7 @@ class BadInput(ProgramTest):
 
     def test_a_last_batch_of_one_sample_that_batch_norm_cannot_normalise(self):
         run = ['model={name: resnet18, stem: imagenet}', 'data={name: generated, train_size: 9, val_size: 8, batch_size: 8, num_workers: 0}',
-               'trainer={max_epochs: 1, threads: 1}', f'output.dir={self.dir}/out', 'ema={}']
+               'trainer={max_epochs: 1, threads: 1}', f'output.dir={self.dir}/out', 'average={}']
         config = self.config(precision='32-true')
         self.assertFails(train_app(config, *run), USAGE, 'more than one value per channel', 'data.drop_last=true')
         self.assertDone(train_app(config, *run, 'data.drop_last=true'))

@@ -121,7 +121,7 @@ task: {{name: masked_language_model, mask_token: 60, special_tokens: [0]}}
 optimizer: {{name: adamw, lr: 0.005}}
 lr_scheduler: {{name: cosine, interval: step, T_max: 40}}
 grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
-ema: {{enabled: true, decay: 0.9}}
+average: {{enabled: true, decay: 0.9}}
 trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
 '''
 CLASSES = ('task={name: classifier}', 'checkpoint.monitor=val/acc1')
@@ -215,7 +215,7 @@ class Runs(ProgramTest):
                     for check in found['checks']: self.assertTrue(check['agrees'] and check['difference'] < 1e-5, check)
 
     def test_eval_and_bench(self):
-        self.train_classes('out', 'ema.enabled=false')
+        self.train_classes('out', 'average.enabled=false')
         found = json.loads(self.assertDone(npu_tool('eval', '--checkpoint', run_dir(self.dir / 'out'), '--json')))
         self.assertAlmostEqual(found['acc1'], float(rows(self.dir / 'out', 'val')[-1]['acc1']), delta=1e-3)
         short = ('--what', 'step,train,infer', '--steps', '2', '--warmup', '1', '--infer-steps', '2', '--no-machine', '--json')
@@ -226,7 +226,7 @@ class Runs(ProgramTest):
     def test_predicted_memory_is_what_a_run_takes(self):
         """With batches of the longest texts, for which the prediction is."""
         write_lines(self.dir / 'texts.jsonl', [{'tokens': [1 + (i + k) % 59 for k in range(63)] + [0]} for i in range(64)])
-        model = ('model={name: bert_tiny, vocab_size: 61, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'ema.enabled=false', 'device=sim_npu')
+        model = ('model={name: bert_tiny, vocab_size: 61, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'average.enabled=false', 'device=sim_npu')
         found = json.loads(self.assertDone(npu_tool('memory', self.text(), *model, '--check', '4,24', '--json', cwd=self.dir)))
         self.assertEqual([row['batch_size'] for row in found], [4, 24])
         for row in found: self.assertLess(abs(row['error']), 0.001)  # measured: 1e-6

@@ -29,7 +29,7 @@ trainer: {{max_epochs: 6, threads: 1, num_sanity_val_steps: 0}}
 output: {{dir: {dir}/out, name: run, logger: [csv]}}
 checkpoint: {{save_top_k: 1}}
 '''
-EMA = ('ema={enabled: true, decay: 0.9, warmup: false}', 'trainer.max_epochs=3')
+EMA = ('average={enabled: true, decay: 0.9, warmup: false}', 'trainer.max_epochs=3')
 
 
 class ClassNames(ProgramTest):

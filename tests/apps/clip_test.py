@@ -133,7 +133,7 @@ class Runs(ModelRuns, ProgramTest):
     def test_recalls_of_a_validation_are_over_all_of_its_pairs(self):
         """Against the features of both towers, exported and compared in PyTorch; the same with several ranks and other batches."""
         if torch is None: self.skipTest('torch is not installed for this Python')
-        self.train('out', 'trainer.max_epochs=6', 'ema.enabled=false')
+        self.train('out', 'trainer.max_epochs=6', 'average.enabled=false')
         self.assertDone(npu_tool('export', '--checkpoint', run_dir(self.dir / 'out'), '--dynamic', 'batch,tokens', '--to', self.dir / 'm.pt'))
         pairs = album(self.dir / 'again', 100, 16)[80:]
         with torch.no_grad(): images, texts, _ = torch.jit.load(str(self.dir / 'm.pt'))(*tensors(pairs, 16))

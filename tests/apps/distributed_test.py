@@ -24,7 +24,7 @@ model: {name: vit_tiny_cifar10, depth: 2, dim: 32, heads: 2, patch_size: 8, drop
 data: {name: generated, train_size: 155, val_size: 50, batch_size: 8, num_workers: 0}
 optimizer: {name: adamw, lr: 0.002}
 lr_scheduler: {name: cosine, interval: step, T_max: 40}
-ema: {enabled: true, decay: 0.9}
+average: {enabled: true, decay: 0.9}
 trainer: {max_epochs: 2, threads: 1, gradient_clip_val: 0.5}
 checkpoint: {every_n_epochs: 1}
 '''

@@ -4,7 +4,7 @@ import math
 
 from programs import ProgramTest, main, npu_tool
 
-QUICK = ('precision=32-true', 'trainer.threads=1', 'data.train_size=128', 'ema.enabled=false', 'optimizer.lr=0.5')
+QUICK = ('precision=32-true', 'trainer.threads=1', 'data.train_size=128', 'average.enabled=false', 'optimizer.lr=0.5')
 
 
 class FindLr(ProgramTest):

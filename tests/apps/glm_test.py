@@ -151,7 +151,7 @@ task: {{name: language_model}}
 optimizer: {{name: adamw, lr: 0.005}}
 lr_scheduler: {{name: cosine, interval: step, T_max: 40}}
 grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
-ema: {{enabled: true, decay: 0.9}}
+average: {{enabled: true, decay: 0.9}}
 trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
 '''
 
@@ -208,7 +208,7 @@ class Runs(ProgramTest):
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_predicted_memory_is_what_a_run_takes(self):
-        model = ('model={name: glm_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'ema.enabled=false', 'device=sim_npu')
+        model = ('model={name: glm_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'average.enabled=false', 'device=sim_npu')
         for checkpointing in ('none', 'blocks'):
             found = json.loads(self.assertDone(npu_tool('memory', self.text(), *model, f'trainer.gradient_checkpointing={checkpointing}', '--check', '4,24', '--json', cwd=self.dir)))
             self.assertEqual([row['batch_size'] for row in found], [4, 24])

@@ -193,7 +193,7 @@ class ImageData(ProgramTest):
 
     def test_averages_of_a_run_that_thawed_are_evaluated(self):
         self.images('.', 6)
-        self.assertDone(train_app(self.yaml, 'data.val_split=0.2', 'ema.enabled=true', 'trainer.max_epochs=2', 'model.freeze=[encoder.*]',
+        self.assertDone(train_app(self.yaml, 'data.val_split=0.2', 'average.enabled=true', 'trainer.max_epochs=2', 'model.freeze=[encoder.*]',
                                   'model.unfreeze=[{match: "*", epoch: 1}]'))
         self.assertEqual(self.eval()['weights'], 'ema')
 

@@ -165,7 +165,7 @@ class Interrupted(ProgramTest):
         limit = 50000
         out = self.dir / 'out'
         args = [self.config(precision='32-true'), 'model={name: vit_tiny_cifar10, depth: 1, dim: 8, heads: 2, patch_size: 16}',
-                'optimizer={name: sgd, lr: 0.01}', 'ema.enabled=false', 'lr_scheduler={}', 'trainer.log_every_n_steps=1', 'data.num_workers=0',
+                'optimizer={name: sgd, lr: 0.01}', 'average.enabled=false', 'lr_scheduler={}', 'trainer.log_every_n_steps=1', 'data.num_workers=0',
                 'data.batch_size=1', 'data.val_size=1', 'trainer.limit_val_batches=1', 'checkpoint.every_n_train_steps=50',
                 f'output.dir={out}']
         result = subprocess.run([BIN / 'train_app', *args, 'data.train_size=5', 'trainer.max_epochs=180'], capture_output=True, text=True,

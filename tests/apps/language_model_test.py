@@ -144,7 +144,7 @@ task: {{name: language_model}}
 optimizer: {{name: adamw, lr: 0.005}}
 lr_scheduler: {{name: cosine, interval: step, T_max: 40}}
 grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
-ema: {{enabled: true, decay: 0.9}}
+average: {{enabled: true, decay: 0.9}}
 trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
 '''
 
@@ -185,7 +185,7 @@ class Runs(ProgramTest):
         self.assertEqual(set(rows(self.dir / 'by_name', 'val')[0]) & {'acc', 'perplexity'}, {'perplexity'})
 
     def test_the_best_checkpoint_is_that_of_the_smallest_perplexity(self):
-        self.train('out', 'checkpoint.monitor=val/perplexity', 'lr_scheduler={name: multistep, interval: step, milestones: [40], gamma: 100}', 'ema.enabled=false', 'trainer.max_epochs=3')
+        self.train('out', 'checkpoint.monitor=val/perplexity', 'lr_scheduler={name: multistep, interval: step, milestones: [40], gamma: 100}', 'average.enabled=false', 'trainer.max_epochs=3')
         val = [float(row['perplexity']) for row in rows(self.dir / 'out', 'val')]
         self.assertLess(val.index(min(val)), 2, 'the last one is the best, which shows nothing')
         best = json.loads((run_dir(self.dir / 'out') / 'checkpoints' / 'best' / 'manifest.json').read_text())
@@ -262,7 +262,7 @@ class Runs(ProgramTest):
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_predicted_memory_is_what_a_run_takes(self):
-        model = ('model={name: gpt2_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'ema.enabled=false', 'device=sim_npu')
+        model = ('model={name: gpt2_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'average.enabled=false', 'device=sim_npu')
         found = json.loads(self.assertDone(npu_tool('memory', self.text(), *model, '--check', '4,24', '--json', cwd=self.dir)))
         self.assertEqual([row['batch_size'] for row in found], [4, 24])
         for row in found: self.assertLess(abs(row['error']), 0.001)  # measured: 1e-6

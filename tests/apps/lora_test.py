@@ -28,7 +28,7 @@ data: {{name: generated_text, train_size: 96, val_size: 16, context: 32, batch_s
 task: {{name: language_model}}
 optimizer: {{name: adamw, lr: 0.02}}
 grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
-ema: {{enabled: true, decay: 0.5}}
+average: {{enabled: true, decay: 0.5}}
 trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
 '''
 
@@ -143,7 +143,7 @@ class Runs(ProgramTest):
     def weights(self, name): return tensors(run_dir(self.dir / name) / 'checkpoints' / 'last' / 'model.safetensors')
 
     def test_resume_bit_for_bit_in_every_precision(self):
-        for precision, *more in (('32-true',), ('16-mixed',), ('bf16-mixed',), ('bf16-true',), ('16-true', 'trainer.accumulate_grad_batches=2'), ('O3', 'ema.enabled=false')):
+        for precision, *more in (('32-true',), ('16-mixed',), ('bf16-mixed',), ('bf16-true',), ('16-true', 'trainer.accumulate_grad_batches=2'), ('O3', 'average.enabled=false')):
             with self.subTest(precision): self.assertIn('bit for bit', self.assertDone(train_app(self.text(precision), LORA, 'trainer.max_epochs=4', *more, '--verify-resume', '--verify-steps', '6')))
 
     def test_only_adapters_are_trained_and_averaged(self):
@@ -181,7 +181,7 @@ class Runs(ProgramTest):
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_memory_and_summary_count_what_is_trained(self):
-        sizes = ('model={name: llama_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'ema.enabled=false')
+        sizes = ('model={name: llama_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'average.enabled=false')
         lora = 'model.lora={rank: 4, targets: [q_proj, v_proj]}'
         found = json.loads(self.assertDone(npu_tool('summary', self.text(), *sizes, lora, '--json')))
         self.assertEqual(found['trainable_parameters'], 3 * 4 * (128 + 128 + 128 + 64))

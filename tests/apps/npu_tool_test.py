@@ -71,7 +71,7 @@ class NpuTool(ProgramTest):
         self.assertFails(npu_tool('weights', '--from', self.dir / 'bad.pth'), 6, 'bad.pth')
 
     def test_weights_get_the_names_of_other_libraries_and_other_sizes(self):
-        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1', 'ema.enabled=false'))
+        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1', 'average.enabled=false'))
         vit = ('--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2')
         png(self.dir / 'a.png', 32, (200, 10, 10))
 

@@ -19,7 +19,7 @@ data: {name: generated, train_size: 75, val_size: 20, batch_size: 8, num_workers
 optimizer: {name: adamw, lr: 0.002}
 lr_scheduler: {name: cosine, interval: step, T_max: 40}
 grad_scaler: {init_scale: 16777216, growth_interval: 3}
-ema: {enabled: true, decay: 0.9}
+average: {enabled: true, decay: 0.9}
 trainer: {max_steps: 9, threads: 1}
 checkpoint: {every_n_train_steps: 3}
 dist: {bucket_mib: 0.02, reduce: micro_batch}

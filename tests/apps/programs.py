@@ -40,7 +40,7 @@ data: {{name: generated, train_size: 320, val_size: 100, batch_size: 16, num_wor
 optimizer: {{name: adamw, lr: 0.002}}
 lr_scheduler: {{name: cosine, interval: step, T_max: 60}}
 grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
-ema: {{enabled: true, decay: 0.9}}
+average: {{enabled: true, decay: 0.9}}
 trainer: {{max_epochs: 3, threads: 1, log_every_n_steps: 5}}
 checkpoint: {{every_n_train_steps: 4, save_top_k: 1}}
 '''

@@ -29,7 +29,7 @@ class TorchScriptExport(ProgramTest):
     @unittest.skipIf(torch is None, 'the Python package torch is not installed')
     def test_python_computes_what_a_prediction_computes_and_trains_the_module(self):
         config = self.config(precision='32-true')
-        self.assertDone(train_app(config, f'output.dir={self.dir}/out', 'trainer.max_steps=4', 'trainer.limit_val_batches=0', 'ema.enabled=false'))
+        self.assertDone(train_app(config, f'output.dir={self.dir}/out', 'trainer.max_steps=4', 'trainer.limit_val_batches=0', 'average.enabled=false'))
         run = run_dir(self.dir / 'out')
         found = self.export('--checkpoint', run)
         self.assertEqual(found['inputs'], [{'name': 'input', 'dtype': 'float32', 'shape': ['batch', 3, 32, 32]}])

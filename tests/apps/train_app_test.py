@@ -69,7 +69,7 @@ class TrainApp(ProgramTest):
         for optimizer in ('{name: sgd, lr: 0.5, momentum: 0.9}', '{name: sgd, lr: 0.5}', '{name: adam, lr: 0.01}', '{name: adamw, lr: 0.01}', '{name: lamb, lr: 0.1}'):
             with self.subTest(optimizer):
                 out = self.dir / optimizer[7:12].strip(',: ') / str(len(optimizer))
-                self.assertDone(train_app(self.config(precision='O3'), f'optimizer={optimizer}', 'lr_scheduler={}', 'grad_scaler={}', 'ema.enabled=false',
+                self.assertDone(train_app(self.config(precision='O3'), f'optimizer={optimizer}', 'lr_scheduler={}', 'grad_scaler={}', 'average.enabled=false',
                                           'trainer.max_steps=4', 'checkpoint={every_n_train_steps: 1, save_top_k: -1}', f'output.dir={out}'))
                 first, last = (fp16_of(run_dir(out) / 'checkpoints' / f'epoch=000-step={step}' / 'model.safetensors') for step in (1, 4))
                 self.assertGreater(len(first), 5)
@@ -85,12 +85,12 @@ class TrainApp(ProgramTest):
                 self.assertNotIn('leak', result[2])
 
     def test_a_section_that_is_given_is_enabled(self):
-        short = ('trainer.max_epochs=4', f'output.dir={self.dir}/out', 'ema.enabled=false', 'ema.decay=0.5')
+        short = ('trainer.max_epochs=4', f'output.dir={self.dir}/out', 'average.enabled=false', 'average.decay=0.5')
         said = train_app(self.config(), *short, 'early_stopping={patience: 1, min_delta: 1000}')
         self.assertDone(said)
         self.assertIn('early stopping', said[1] + said[2])
         self.assertEqual(len(json.loads((run_dir(self.dir / 'out') / 'history.json').read_text())['epochs']), 2)
-        self.assertIn('without effect: ema.decay', said[2])
+        self.assertIn('without effect: average.decay', said[2])
         self.assertNotIn('early_stopping.patience', said[2].split('without effect')[1].splitlines()[0])
 
     def test_a_warm_up_as_long_as_the_run_and_a_rate_that_never_falls_are_reported(self):

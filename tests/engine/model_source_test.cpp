@@ -39,7 +39,7 @@ at::Tensor named_tensor(const Model& model, const std::string& name) {
 // Trains a run with averages that differ from the weights, and returns its folder.
 std::string averaged_run(const TempDir& dir) {
   auto config = short_run();
-  config.ema = {.enabled = true, .decay = 0.9, .warmup = false};
+  config.average = {.enabled = true, .decay = 0.9, .warmup = false};
   config.optimizer = {.name = "sgd", .options = {{"lr", 0.1}}};
   config.output.dir = dir.path().string();
   return Trainer(config).fit().run_dir;

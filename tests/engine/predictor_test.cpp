@@ -25,7 +25,7 @@ TEST_CASE("a checkpoint answers as the trainer did, without its data") {
   config.model = {.name = "resnet18", .options = {{"stem", "imagenet"}}};
   config.data = {.name = "generated", .options = {{"train_size", 64}, {"val_size", 32}, {"batch_size", 16}, {"num_workers", "0"}}};
   config.trainer = {.max_epochs = 1};
-  config.ema = {.enabled = true, .decay = 0.5};
+  config.average = {.enabled = true, .decay = 0.5};
   config.output.dir = dir.path().string();
   Trainer trainer(config);
   const auto result = trainer.fit();

@@ -69,7 +69,7 @@ TEST_CASE("a run asks its task for the parameters once: steps, averages, checkpo
   RunConfig config{.device = "cpu", .precision = "bf16-mixed", .output = {.dir = dir.path().string()}};
   config.data.options.set("batch_size", ConfigNode(int64_t{10}));
   config.trainer = {.max_epochs = 1, .gradient_clip_val = 1, .threads = 1};
-  config.ema.enabled = true;
+  config.average.enabled = true;
   const auto task = std::make_shared<Counting>();
   CHECK(Trainer(config).fit(task, numbers(), numbers()).global_step == 4);
   CHECK(task->asked == 1);

@@ -103,34 +103,61 @@ TEST_CASE("overrides take precedence, and create missing sections") {
   TempDir dir;
   std::ofstream(dir / "c.yaml") << "trainer: {max_epochs: 90}\n";
   const auto c = load_config((dir / "c.yaml").string(),
-                             {"trainer.max_epochs=3", "precision=16-mixed", "optimizer={name: adamw, lr: 0.01}", "ema.enabled=true"});
+                             {"trainer.max_epochs=3", "precision=16-mixed", "optimizer={name: adamw, lr: 0.01}", "average.enabled=true"});
   CHECK(c.trainer.max_epochs == 3);
   CHECK(c.precision == "16-mixed");
   CHECK(c.optimizer.name == "adamw");
-  CHECK(c.ema.enabled);
+  CHECK(c.average.enabled);
   const auto e = error_of([&] { load_config((dir / "c.yaml").string(), {"trainer.max_epoch=3"}); });
   CHECK(has(e.what(), "command line"));
   CHECK(error_of([&] { load_config((dir / "none.yaml").string()); }).kind() == ErrorKind::Usage);
 }
 
+TEST_CASE("the earlier name of the section average is taken, alone and as an addition to it") {
+  const auto bound = [](const std::string& yaml) { return bind_config(parse_yaml(yaml, "a.yaml")).average; };
+  CHECK(bound("ema: {decay: 0.5}").enabled);
+  CHECK(bound("ema: {decay: 0.5}").decay == 0.5);
+  CHECK(bound("{average: {decay: 0.5}, ema: {warmup: false}}").decay == 0.5);
+  CHECK_FALSE(bound("{average: {decay: 0.5}, ema: {warmup: false}}").warmup);
+  const auto twice = error_of([&] { bound("{average: {decay: 0.5}, ema: {decay: 0.6}}"); });
+  CHECK(has(twice.what(), "ema.decay"));
+  CHECK(has(twice.what(), "the earlier name of average.decay"));
+  CHECK(has(error_of([&] { bound("{average: {decay: 0.5}, ema: 3}"); }).what(), "the earlier name of average"));
+  CHECK(has(error_of([&] { bound("{ema: {decay: 2}}"); }).what(), "average.decay"));
+  TempDir dir;  // an override wins, by either name
+  std::ofstream(dir / "earlier.yaml") << "ema: {enabled: false, decay: 0.5}\n";
+  std::ofstream(dir / "present.yaml") << "average: {enabled: false, decay: 0.5}\n";
+  for (const char* file : {"earlier.yaml", "present.yaml"})
+    for (const std::string section : {"ema", "average"}) {
+      const auto average = load_config((dir / file).string(), {section + ".enabled=true", section + ".decay=0.6"}).average;
+      CHECK(average.enabled);
+      CHECK(average.decay == 0.6);
+    }
+  std::string why;
+  const auto comparable = [&](const std::string& yaml) {
+    return comparable_config(parse_yaml("{model: {name: vit_tiny_cifar10}, data: {name: generated}, " + yaml + "}", "a.yaml"), why);
+  };
+  CHECK(to_yaml(comparable("ema: {decay: 0.5}").value()) == to_yaml(comparable("average: {decay: 0.5}").value()));
+}
+
 TEST_CASE("a section that is given is on, unless it says otherwise, and keys without effect are known") {
   const auto bound = [](const std::string& yaml) { return bind_config(parse_yaml(yaml, "a.yaml")); };
-  CHECK_FALSE(bound("seed: 1").ema.enabled);
+  CHECK_FALSE(bound("seed: 1").average.enabled);
   CHECK_FALSE(bound("seed: 1").early_stopping.enabled);
-  CHECK(bound("ema: {decay: 0.5}").ema.enabled);
-  CHECK(bound("ema: {}").ema.enabled);
-  CHECK(bound("ema:").ema.enabled);
+  CHECK(bound("average: {decay: 0.5}").average.enabled);
+  CHECK(bound("average: {}").average.enabled);
+  CHECK(bound("average:").average.enabled);
   CHECK(bound("early_stopping: {patience: 1}").early_stopping.enabled);
   CHECK_FALSE(bound("early_stopping: {patience: 1, enabled: false}").early_stopping.enabled);
   CHECK(bound("checkpoint: {save_top_k: 2}").checkpoint.enabled);
   CHECK(bound("grad_scaler: {init_scale: 4}").grad_scaler.enabled == "auto");
   CHECK(disabled_keys(bound("early_stopping: {patience: 1, enabled: false}")) == std::vector<std::string>{"early_stopping.patience"});
-  CHECK(disabled_keys(bound("{ema: {decay: 0.5, enabled: false}, checkpoint: {enabled: false, save_top_k: 3}}")) ==
-        std::vector<std::string>{"ema.decay", "checkpoint.save_top_k"});
-  CHECK(disabled_keys(bound("ema: {decay: 0.5}")).empty());
-  CHECK(disabled_keys(bound(to_yaml(resolved(RunConfig{})))).empty());  // because every key is written with its default
-  CHECK_FALSE(bound(to_yaml(resolved(RunConfig{}))).ema.enabled);
-  CHECK(error_of([&] { bound("ema: 3"); }).kind() == ErrorKind::Usage);
+  CHECK(disabled_keys(bound("{average: {decay: 0.5, enabled: false}, checkpoint: {enabled: false, save_top_k: 3}}")) ==
+        std::vector<std::string>{"average.decay", "checkpoint.save_top_k"});
+  CHECK(disabled_keys(bound("average: {decay: 0.5}")).empty());
+  CHECK(disabled_keys(bound(to_yaml(resolved(RunConfig{})))).empty());  // every key is written, with its default
+  CHECK_FALSE(bound(to_yaml(resolved(RunConfig{}))).average.enabled);
+  CHECK(error_of([&] { bound("average: 3"); }).kind() == ErrorKind::Usage);
 }
 
 TEST_CASE("a struct written in code is the same configuration") {

@@ -34,7 +34,7 @@ TEST_CASE("the state of a training: what each optimizer, precision and average a
   auto sgd = config_with("sgd");
   sgd.optimizer.options.set("momentum", ConfigNode(0.9));
   CHECK(state(sgd).optimizer == doctest::Approx(4 * kElements).epsilon(0.05));
-  sgd.ema.enabled = true;
+  sgd.average.enabled = true;
   CHECK(state(sgd).optimizer == doctest::Approx(8 * kElements).epsilon(0.05));
   CHECK(state(config_with("sgd", "bf16-mixed")).parameters == 4 * kElements);
   CHECK(state_of({}, config_with("adamw"), builtin_parts()).all() == 0);

@@ -182,7 +182,7 @@ TEST_CASE("a run that was thawed continues from its checkpoints bit for bit, in 
       c.precision = precision;
       c.cpu_low_precision = "native";
       c.optimizer = {"adamw", {{"lr", 0.01}}};
-      c.ema = {.enabled = true, .decay = 0.9};
+      c.average = {.enabled = true, .decay = 0.9};
       c.output = {.dir = dir.string(), .name = "run"};
       c.checkpoint.async = false;
       TwoLayers net;
@@ -311,7 +311,7 @@ TEST_CASE("a checkpoint that holds the state of a tied tensor under both names c
       const TempDir dir;
       auto c = plain_run(1);
       c.precision = precision;
-      c.ema.enabled = true;
+      c.average.enabled = true;
       c.output = {.dir = dir.path().string(), .name = "run"};
       const auto result = Trainer(c).fit(std::make_shared<TiedTask>(), data);
 

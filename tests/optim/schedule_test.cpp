@@ -1,5 +1,7 @@
 #include "testing.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -163,4 +165,27 @@ TEST_CASE("invalid options are refused with a hint") {
   usage("plateau", "{min_lr: 1}", "min_lr");
   usage("cosine", "{eta_min: 0.1}", "min_lr");
   CHECK(make("cosine", "{T_max: 5}", {-1, -1, 0.1})->factor(5) == doctest::Approx(0));
+}
+
+TEST_CASE("the rate after a start moves to a constant one, as torch.optim.swa_utils.SWALR does") {
+  for (const bool cosine : {true, false}) {
+    const LrSchedule before([](double t) { return 1 / (1 + t); }, true, 2);
+    const auto schedule = before.then(6, 4, 0.05, cosine);
+    CHECK(schedule.by_epoch());
+    CHECK(schedule.warmup() == 2);
+    // SWALR.get_lr: the rate of the last step gives the initial one, which is weighted anew
+    const auto anneal = [cosine](double t) { return cosine ? (1 - std::cos(std::acos(-1.0) * t)) / 2 : t; };
+    double lr = before.factor(6);
+    for (int step = 0; step <= 8; ++step) {
+      CAPTURE(step);
+      if (step > 0) {
+        const double last = anneal(std::clamp((step - 1) / 4.0, 0.0, 1.0)), now = anneal(std::clamp(step / 4.0, 0.0, 1.0));
+        const double initial = last == 1 ? 0.05 : (lr - last * 0.05) / (1 - last);
+        lr = 0.05 * now + initial * (1 - now);
+      }
+      CHECK(schedule.factor(6 + step) == doctest::Approx(lr).epsilon(1e-12));
+    }
+    for (const double t : {0.0, 3.0, 5.0}) CHECK(schedule.factor(t) == before.factor(t));
+    CHECK(before.then(6, 0, 0.05, cosine).factor(6) == doctest::Approx(0.05));
+  }
 }

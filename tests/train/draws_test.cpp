@@ -219,7 +219,7 @@ TEST_CASE("draws: the batches of a validation are numbered over all ranks, and t
     std::optional<FailedWindow> failed;
     npu_train::detail::Evaluation evaluation({.task = own.task,
                                               .precision = *own.precision,
-                                              .ema = nullptr,
+                                              .average = nullptr,
                                               .strategy = *own.strategy,
                                               .device = Device{},
                                               .stop = stop,

@@ -56,7 +56,7 @@ TEST_CASE("N steps, state, N steps equal 2N steps, bit for bit") {
       rest_loop->load_state(state);
       rest_loop->fit();
       CHECK(weights(rest) == weights(whole));
-      CHECK(digest(rest.ema->state()) == digest(whole.ema->state()));
+      CHECK(digest(rest.average->state()) == digest(whole.average->state()));
       CHECK(digest(rest.optimizer->state()) == digest(whole.optimizer->state()));
       CHECK(digest(rest.precision->state()) == digest(whole.precision->state()));
     }

@@ -151,7 +151,7 @@ TEST_CASE("validation uses the average and puts the weights back") {
   CHECK(weights(toy) == before);
   double by_hand = 0;
   {
-    const EmaSwap swap(*toy.ema);
+    const AverageSwap swap(*toy.average);
     const torch::NoGradGuard no_grad;
     toy.net->eval();
     const auto data = std::dynamic_pointer_cast<TensorDataset>(toy.val);
@@ -444,7 +444,7 @@ TEST_CASE("a window in which no target counts is skipped and counted, and moves 
     }
     CHECK(weights(toy) == weights(clean));
     CHECK(toy.precision->scale() == clean.precision->scale());
-    CHECK(digest(toy.ema->averages()) == digest(clean.ema->averages()));
+    CHECK(digest(toy.average->averages()) == digest(clean.average->averages()));
   }
 }
 

@@ -66,7 +66,7 @@ TEST_CASE("the same bits as on the device, in every precision, with skipped step
           for (int64_t i = 0; i < packed.numel(); ++i) reported[offloads].push_back(packed[i].item<float>());
         }
         weights.push_back(run.weights());
-        averages.push_back(copy_of(run.toy.ema->averages()));
+        averages.push_back(copy_of(run.toy.average->averages()));
         for (auto& [name, average] : averages.back()) {
           CHECK(average.is_cpu() == offloads);
           average = average.cpu();

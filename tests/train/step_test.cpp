@@ -92,7 +92,7 @@ TEST_CASE("a skipped step leaves everything but the scaler bit-identical") {
       if (!first) REQUIRE(step.run({toy_batch()}).taken);
       const auto parameters = digest(toy.optimizer->parameters());
       const auto state = digest(toy.optimizer->state());
-      const auto average = digest(toy.ema->state());
+      const auto average = digest(toy.average->state());
       State buffers;
       for (const auto& [key, value] : toy.task->buffers()) buffers.tensors[key] = value;
       const auto before = digest(buffers);
@@ -102,7 +102,7 @@ TEST_CASE("a skipped step leaves everything but the scaler bit-identical") {
       CHECK_FALSE(result.taken);
       CHECK(digest(toy.optimizer->parameters()) == parameters);
       CHECK(digest(toy.optimizer->state()) == state);
-      CHECK(digest(toy.ema->state()) == average);
+      CHECK(digest(toy.average->state()) == average);
       CHECK(digest(buffers) == before);
       CHECK(toy.precision->scale() == scale / 2);
       for (const auto& p : toy.optimizer->parameters()) CHECK_FALSE(p.value.grad().defined());

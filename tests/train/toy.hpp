@@ -72,11 +72,14 @@ struct Toy {
     else
       optimizer = std::make_unique<AdamW>(parameters, AdamWOptions{.lr = 0.01});
   }
-  void with_ema() {
-    ema = std::make_unique<Ema>(optimizer->parameters(), EmaOptions{.enabled = true, .decay = 0.9}, task->buffers(), task->parameters());
+  void with_average(AverageOptions options) {
+    average = std::make_unique<WeightAverage>(optimizer->parameters(), std::move(options), task->buffers(), task->parameters());
   }
+  void with_ema() { with_average({.enabled = true, .decay = 0.9}); }
 
-  TrainStep step(StepOptions options = {}) { return TrainStep(*task, *precision, *optimizer, ema.get(), *strategy, observers, options); }
+  TrainStep step(StepOptions options = {}) {
+    return TrainStep(*task, *precision, *optimizer, average.get(), *strategy, observers, options);
+  }
 
   std::unique_ptr<TrainLoop> loop(TrainerOptions options, CheckpointOptions checkpoint = {}, CheckpointStore* store = nullptr,
                                   EarlyStoppingOptions early = {}, std::shared_ptr<const Clock> clock = steady_clock()) {
@@ -89,7 +92,7 @@ struct Toy {
     parts.optimizer = optimizer.get();
     parts.schedule = &schedule;
     parts.base_lr = optimizer->lr();
-    parts.ema = ema.get();
+    parts.average = average.get();
     parts.strategy = strategy.get();
     parts.train_loader = train_loader.get();
     parts.val_loader = val_loader.get();
@@ -104,7 +107,7 @@ struct Toy {
   std::shared_ptr<Task> task;
   std::unique_ptr<Precision> precision;
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Ema> ema;
+  std::unique_ptr<WeightAverage> average;
   std::shared_ptr<Strategy> strategy = std::make_shared<SingleDeviceStrategy>();
   Observers observers;
   LrSchedule schedule{[](double) { return 1.0; }, true};

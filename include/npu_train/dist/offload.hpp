@@ -15,8 +15,9 @@ namespace npu_train {
 /// averages are therefore in host memory too; the device keeps parameters and gradients. Each step copies the gradients to the host, where
 /// they are unscaled, clipped and applied, and copies the new values to the device.
 ///
-/// Forwards all other calls to the wrapped strategy. An optimizer and an Ema get the parameters that setup() returns; if parameters are
-/// sharded, an Ema gets on_device() as its model. A program that changes model parameters itself calls parameters_loaded() afterwards.
+/// Forwards all other calls to the wrapped strategy. An optimizer and an WeightAverage get the parameters that setup() returns; if
+/// parameters are sharded, an WeightAverage gets on_device() as its model. A program that changes model parameters itself calls
+/// parameters_loaded() afterwards.
 class OffloadedStrategy final : public Strategy {
  public:
   /// Error(Usage) without a strategy.

@@ -33,8 +33,8 @@ struct ModelSource {
 
 struct SourcedModel {
   Model model{};                       ///< for inference: adapters are merged
-  WeightsReport report{};              ///< report on the loaded weights; empty if none were loaded
-  bool averages = false;               ///< the weights are averages (EMA)
+  WeightsReport report{};              ///< about the loaded weights; empty if none were loaded
+  bool averages = false;               ///< the weights are averages
   std::string checkpoint{};            ///< folder of the weights, if it is a checkpoint of npu_train
   std::string weights{};               ///< file or folder of the weights, for a source with `model`
   std::string why{};                   ///< reason for choosing this checkpoint (choose_checkpoint)

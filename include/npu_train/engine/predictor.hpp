@@ -41,9 +41,9 @@ class Predictor {
   /// not support.
   static Predictor from_source(const ModelSource& source, const std::string& device = "auto", const Parts& parts = builtin_parts());
 
-  /// Uses the model of a checkpoint (with EMA weights if it has any) and its validation transforms. `checkpoint` is a checkpoint, its
-  /// checkpoints/ folder, or a run's folder. Error(Checkpoint) if it cannot be used. `parts` must have the network, data set and transforms
-  /// of the training; callbacks and observers are not needed.
+  /// Uses the model of a checkpoint (with the averaged weights if it has any) and its validation transforms. `checkpoint` is a checkpoint,
+  /// its checkpoints/ folder, or a run's folder. Error(Checkpoint) if it cannot be used. `parts` must have the network, data set and
+  /// transforms of the training; callbacks and observers are not needed.
   static Predictor from_checkpoint(const std::string& checkpoint, const std::string& device = "auto", const Parts& parts = builtin_parts());
   /// Applies changes ("model.KEY=VALUE") to the checkpoint's configuration. A TorchScript model needs model.allow_code=true here, too.
   static Predictor from_checkpoint(const std::string& checkpoint, const std::vector<std::string>& overrides, const std::string& device,
@@ -82,7 +82,7 @@ class Predictor {
   /// Returns the checkpoint from which the weights are; "" if they are from another file. why() returns the reason for choosing it.
   const std::string& checkpoint() const { return checkpoint_; }
   const std::string& why() const { return why_; }
-  /// Returns whether the weights are averages (EMA).
+  /// Whether the weights are averages.
   bool averages() const { return averages_; }
   /// Converts image files to inputs of the model.
   const ImagePreparation& preparation() const { return preparation_; }

@@ -12,7 +12,7 @@
 #include "npu_train/device/sim_npu.hpp"
 #include "npu_train/dist/options.hpp"
 #include "npu_train/engine/parts.hpp"
-#include "npu_train/optim/ema.hpp"
+#include "npu_train/optim/average.hpp"
 #include "npu_train/precision/precision.hpp"
 #include "npu_train/train/options.hpp"
 
@@ -53,7 +53,7 @@ struct RunConfig {
   TrainerOptions trainer{};
   GradScalerOptions grad_scaler{};
   AmpOptions amp{};
-  EmaOptions ema{};
+  AverageOptions average{};
   CheckpointOptions checkpoint{};
   EarlyStoppingOptions early_stopping{};
   DistOptions dist{};                   ///< options for several processes; no effect in a single one
@@ -74,7 +74,7 @@ RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts
 /// keys. Error(Usage) lists all errors. Opens no file and no device, but registers the devices of `parts`; the Trainer calls it first.
 void check_config(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// Returns the keys ("ema.decay") that were changed but have no effect, because their section has `enabled: false`.
+/// Returns the keys ("average.decay") that were changed but have no effect, because their section has `enabled: false`.
 std::vector<std::string> disabled_keys(const RunConfig& config);
 
 /// Returns the full key that `key` abbreviates: "optimizer.lr" for "lr". "" for a top-level or unknown key.

@@ -12,8 +12,8 @@ namespace npu_train {
 
 struct TorchCheckpointFiles {
   int64_t epoch = 0;               ///< number of finished epochs
-  std::vector<std::string> files;  ///< paths of the written files
-  bool averages = false;           ///< the weights are averages (EMA)
+  std::vector<std::string> files;  ///< paths
+  bool averages = false;           ///< the weights are averages
 };
 
 /// Writes a checkpoint into `folder` as two files for `torch.load(path, weights_only=True)`:
@@ -21,12 +21,11 @@ struct TorchCheckpointFiles {
 ///   best_model_epoch_N.pth   {model_state_dict, optimizer_state_dict, epoch: N, best_accuracy}; N is the number of finished epochs
 ///   training_history.pth     {train_loss, train_acc, val_loss, val_acc}: a list each, with an entry for each of these epochs
 ///
-/// The weights have torchvision's names, or the model's own. In a ViT with qkv: split, the three projections and their optimizer state are
-/// joined into torchvision's single projection. The state is for torch.optim.SGD, Adam or AdamW over `model.parameters()`, with the
-/// learning rate of the last step. With `no_decay` there are two groups; the second has the parameters with at most one dimension, or named
-/// "bias". Accuracies are in percent; nan for an epoch without validation. If the checkpoint has averages (EMA), which the run validates,
-/// they are written instead of the weights, unless `set` says otherwise. best_accuracy is the val_acc of the written weights, or None if
-/// they were not validated.
+/// The weights have torchvision's names, or the model's own; the three projections of a ViT with qkv: split, and their optimizer state, are
+/// joined into torchvision's one. The state is for torch.optim.SGD, Adam or AdamW over `model.parameters()`, with the learning rate of the
+/// last step. With `no_decay` there are two groups; the second has the parameters with at most one dimension, or named "bias". Accuracies
+/// are in percent; nan for an epoch without validation. The weights are the averages, which a run validates, if the checkpoint has
+/// them; `set` can choose. best_accuracy is the val_acc of the written weights, or None if they were not validated.
 ///
 /// `from` is a checkpoint or a run folder. From a run folder, the best checkpoint is used or, if there is none, the last. A checkpoint
 /// outside its run folder has no history, so the second file is not written. Error(Usage) for an optimizer that torch.optim does not have,

@@ -6,9 +6,9 @@
 namespace npu_train {
 
 enum class WeightSet {
-  Auto,   ///< the averages if there are any: a run with `ema.enabled` validates these, and timm loads them
+  Auto,   ///< the averages if there are any: a run with `average.enabled` validates these, and timm loads them
   Plain,  ///< the weights that the optimizer updates
-  Ema,    ///< the averages (EMA); Error(Checkpoint) if there are none
+  Ema,    ///< the averages; Error(Checkpoint) if there are none
 };
 
 /// Parses the values of `model.weights_key` (auto, ema, model) and of the option --weights (plain, ema). Error(Usage) for any other.

@@ -25,8 +25,10 @@ class CheckpointStore {
   /// belongs to this run.
   void set_before_commit(std::function<void()> check) { before_commit_ = std::move(check); }
 
-  /// Waits for a save in progress, writes a checkpoint, updates the links, and removes checkpoints that are not among the top k. Returns
-  /// its path.
+  /// From now on, also keeps the newest `count` checkpoints.
+  void keep_newest(int64_t count) { newest_kept_ = count; }
+
+  /// Waits for a save in progress, writes a checkpoint, moves the links, and removes checkpoints outside of the top k. Returns its path.
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
   /// Saves in a separate thread. Returns as soon as `state` is copied to host memory (page-locked for a GPU), which the next call reuses.
@@ -53,7 +55,10 @@ class CheckpointStore {
   std::string last() const { return link("last"); }
   std::string best() const { return link("best"); }
 
-  /// Returns the newest checkpoint whose files all verify; "" if there is none. Damaged ones are logged and skipped.
+  /// Returns the checkpoints that were saved last, at most `count`, the newest first.
+  std::vector<std::string> newest(int64_t count) const;
+
+  /// Returns the checkpoint that was saved last and whose files all verify; damaged ones are logged and skipped. "" if there is none.
   std::string newest_valid() const;
 
   /// Returns the checkpoint for a value of --resume: "auto" (newest_valid()), "last" or "best"; "" if there is none.
@@ -77,6 +82,7 @@ class CheckpointStore {
 
   std::string dir_;
   CheckpointOptions options_;
+  int64_t newest_kept_ = 0;
   std::function<void()> before_commit_;
   RunState copy_;  // copy of the state that is being written
   std::future<std::string> under_way_;

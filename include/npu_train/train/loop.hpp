@@ -23,7 +23,7 @@
 
 namespace npu_train {
 
-/// The parts on which a loop runs, owned by its builder; `ema`, `val_loader` and `store` may be nullptr.
+/// The parts on which a loop runs, owned by its builder; `average`, `val_loader` and `store` may be nullptr.
 struct LoopParts {
   Task* task = nullptr;
   /// Parameters of the task, created once and shared by all parts of a run; nullptr: the loop asks the task for them.
@@ -32,7 +32,7 @@ struct LoopParts {
   Optimizer* optimizer = nullptr;
   const LrSchedule* schedule = nullptr;
   double base_lr = 0;
-  Ema* ema = nullptr;
+  WeightAverage* average = nullptr;
   Strategy* strategy = nullptr;
   Loader* train_loader = nullptr;
   Loader* val_loader = nullptr;
@@ -103,7 +103,7 @@ class TrainLoop {
   /// parameters are trained. Error(Usage) if none is left, and with trainer.strategy=zero1 to zero3.
   void refresh_parameters();
 
-  /// Returns averages over the validation data of all ranks ("loss" first), with the EMA's weights if there is an EMA. Every rank must call
+  /// Returns averages over the validation data of all ranks ("loss" first), with the averaged weights if there are any. Every rank calls
   /// it.
   Scalars validate();
   /// Like validate(), on the data of any loader and on at most `limit` batches (-1: all).
@@ -129,8 +129,8 @@ class TrainLoop {
   /// disk error is thrown by the next step, the next save, or the end of the run.
   void begin_checkpoint();
 
-  /// Returns the model's first output for `input` [N, ...], in evaluation mode and with the EMA's weights if the run has an EMA; fp32 on
-  /// the host. With trainer.strategy=zero3, and with zero1 or zero2 and an EMA, every rank must call it.
+  /// Returns the model's first output for `input` [N, ...], in evaluation mode and with the averaged weights if the run has any; fp32 on
+  /// the host. With trainer.strategy=zero3, or zero1 or zero2 and averages, every rank makes the call.
   at::Tensor predict(const at::Tensor& input);
   /// Returns all outputs for the inputs of a batch.
   Outputs predict(const Batch& batch);
@@ -179,6 +179,8 @@ class TrainLoop {
   std::optional<Scalars> measure_weights(bool stoppable);
   std::optional<Scalars> validate_weights(bool stoppable);
   void validate_at_stop();
+  void take_statistics();
+  void average_checkpoints();
   void note(const Scalars& train, const Scalars& val);
   void note_overflow(const OverflowReport& report);
   void note_checkpoint(const std::string& path);

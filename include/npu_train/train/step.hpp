@@ -4,14 +4,14 @@
 ///   reduction -> times R / W, unscaled and checked for finiteness in one fused pass
 ///   -> one agreement of the ranks: found_inf, squared norm, sums -> clip -> optimizer step or skip -> scaler update
 ///   -> gradients dropped, also after a skip
-///   only if taken: EMA, schedule, global_step
+///   only if taken: moving average, schedule, global_step
 ///
 /// R is the weight of a full window over all ranks, W the weight of this one. So a scaled gradient is as large as after PyTorch's `loss /
 /// accumulation_steps`, for any number of micro-batches, and the update is right for uneven and partial windows.
 ///
 /// A skipped step changes only the scaler, the random number generators and the count of batches: parameters, optimizer state,
-/// learning rate, EMA and the model's buffers stay bit-identical. (An overflowing forward writes NaN into BatchNorm's running statistics,
-/// so the buffers are restored.)
+/// learning rate, moving average and the model's buffers stay bit-identical. (An overflowing forward writes NaN into BatchNorm's running
+/// statistics, so the buffers are restored.)
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/dist/strategy.hpp"
-#include "npu_train/optim/ema.hpp"
+#include "npu_train/optim/average.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
 #include "npu_train/train/overflow_report.hpp"
@@ -76,10 +76,10 @@ class WindowPass;
 struct WindowSums;
 }  // namespace detail
 
-/// Runs windows. Its parts are borrowed and must outlive it; `ema` may be nullptr.
+/// Runs windows. Its parts are borrowed and must outlive it; `average` may be nullptr.
 class TrainStep {
  public:
-  TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
+  TrainStep(Task& task, Precision& precision, Optimizer& optimizer, WeightAverage* average, Strategy& strategy, const Observers& observers,
             StepOptions options);
   TrainStep(TrainStep&&) noexcept;
   ~TrainStep();
@@ -115,7 +115,7 @@ class TrainStep {
   std::shared_ptr<const ParameterSet> parameters_;  // the model's
   Precision& precision_;
   Optimizer& optimizer_;
-  Ema* ema_;
+  WeightAverage* average_;
   Strategy& strategy_;
   const Observers& observers_;
   StepOptions options_;

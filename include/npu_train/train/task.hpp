@@ -34,6 +34,7 @@ class Task {
   virtual ~Task() = default;
 
   /// Returns the loss on one batch, context.batch(), in training mode and under the precision's scope. The batch is on the task's device.
+  /// Without gradients if only running statistics are measured (averages of kind swa and checkpoints).
   virtual StepOutput training_step(const ForwardContext& context) = 0;
   /// Returns the loss on a batch of a validation; called without gradients and in evaluation mode.
   virtual StepOutput validation_step(const ForwardContext& context) { return training_step(context); }

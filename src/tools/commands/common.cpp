@@ -7,7 +7,7 @@ namespace npu_train::cli {
 
 std::string checkpoint_line(const std::string& checkpoint, const std::string& why, bool averages) {
   if (checkpoint.empty()) return "";
-  return "checkpoint " + checkpoint + (why.empty() ? "" : " (" + why + ")") + (averages ? ", averages (EMA)" : "") + "\n";
+  return "checkpoint " + checkpoint + (why.empty() ? "" : " (" + why + ")") + (averages ? ", averages" : "") + "\n";
 }
 
 int64_t size_argument(const char* option, const std::string& text) {

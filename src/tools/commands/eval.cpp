@@ -25,8 +25,8 @@ bool takes_averages(const EvalArguments& args, const RunState& state, RunConfig&
   const auto set = weight_set_argument("eval", args.weights).value_or(WeightSet::Auto);
   const bool there = state.count("ema") != 0;
   check(there || set != WeightSet::Ema, ErrorKind::Checkpoint, "eval", "the checkpoint has no averages; hint: omit --weights ema");
-  const bool averages = there && set != WeightSet::Plain && (config.ema.enabled || set == WeightSet::Ema);
-  config.ema.enabled = averages;
+  const bool averages = there && set != WeightSet::Plain && (config.average.enabled || set == WeightSet::Ema);
+  config.average.enabled = averages;
   return averages;
 }
 
@@ -86,7 +86,7 @@ int evaluate(const EvalArguments& args, const Parts& parts) {
     table.add({shown("metric", args.split + "/" + name), shown("value", number_value(value, 6))});
   }
   Report report("Evaluation", document);
-  report.say("Checkpoint " + found.path + (result.averages ? ", averages (EMA)" : ""), Tone::Plain, ReportIn::Page);
+  report.say("Checkpoint " + found.path + (result.averages ? ", averages" : ""), Tone::Plain, ReportIn::Page);
   report.late_text([&](size_t /*most*/, size_t /*width*/) { return text; });
   report.table("", std::move(table), ReportIn::Page);
   if (result.outcomes != nullptr) add_outcomes(report, *result.outcomes);

@@ -86,7 +86,7 @@ int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
     written = save_torch_checkpoint(args.from, args.to, args.model.keys, parts, set_of(args));
     if (written.averages)
       text +=
-          "model_state_dict has the averages (EMA), which the run validated; --weights plain writes the weights that the optimizer's "
+          "model_state_dict has the averages, which the run validated; --weights plain writes the weights that the optimizer's "
           "state belongs to\n";
     if (written.files.size() == 1) text += "no training_history.pth, since the checkpoint is not in a run folder with a history.json\n";
   } else if (args.as == kPeft) {

@@ -213,8 +213,8 @@ ResidentMemory detail::resident_memory(const LoopParts& parts, const std::vector
   for (const auto& [name, tensor] : parts.optimizer->state().tensors) add_state(tensor);
   out.add(MemoryUse::Optimizer, state);
   state.clear();
-  if (parts.ema != nullptr)
-    for (const auto& [name, tensor] : parts.ema->state().tensors) add_state(tensor);
+  if (parts.average != nullptr)
+    for (const auto& [name, tensor] : parts.average->state().tensors) add_state(tensor);
   out.add(MemoryUse::Averages, state);
   state.clear();
   for (const auto& batch : waiting)

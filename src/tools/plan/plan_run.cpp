@@ -155,8 +155,8 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
       out.units.push_back(summary.flops > 0 ? static_cast<double>(block.flops) / static_cast<double>(summary.flops) : 0);
     out.recomputed = recomputed_share(config.trainer.gradient_checkpointing, out.units);
     for (const auto& [name, tensor] : run.optimizer->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
-    if (run.ema != nullptr)
-      for (const auto& [name, tensor] : run.ema->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
+    if (run.average != nullptr)
+      for (const auto& [name, tensor] : run.average->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
     return out;
   });
 }

@@ -35,6 +35,12 @@ RunConfig without_side_effects(RunConfig config) {
   config.trainer.check_val_every_n_epoch = 0;
   config.trainer.fast_dev_run = false;
   config.early_stopping = {};
+  if (config.average.kind != "ema") {  // made at the end of a run, which these do not reach; they take their memory from the beginning
+    constexpr double kNever = 1e15;
+    config.average.kind = "swa";
+    config.average.start = kNever;
+    config.average.lr = 0;
+  }
   const auto* monitor = config.lr_scheduler.options.find("monitor");
   const bool of_training = monitor != nullptr && monitor->is_scalar() && monitor->scalar().starts_with("train/");
   if (config.lr_scheduler.name == "plateau" && !of_training) config.lr_scheduler.options.set("monitor", ConfigNode("train/loss"));

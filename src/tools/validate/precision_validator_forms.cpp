@@ -43,7 +43,7 @@ RunConfig side_config(RunConfig config, const FormsOptions& options) {
   config.data.options.set("num_workers", ConfigNode("0"));
   config.optimizer = {.name = "adamw", .options = {{"lr", options.lr}}};
   config.lr_scheduler = {.name = "constant"};
-  config.ema = {};
+  config.average = {};
   config.rng = "portable";
   config.trainer.max_epochs = -1;
   config.trainer.max_steps = -1;

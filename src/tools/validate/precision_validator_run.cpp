@@ -58,9 +58,9 @@ ValidationRun::ValidationRun(const PrecisionValidatorOptions& options, const Run
                              const Parts& parts)
     : options_(options), reference_(reference, parts), judged_(judged, parts) {
   const auto weights = reference_.trainer().state();
-  const auto averages = [](ValidationSide& side) { return side.trainer().loop().parts().ema != nullptr; };
+  const auto averages = [](ValidationSide& side) { return side.trainer().loop().parts().average != nullptr; };
   check(averages(judged_) == averages(reference_), ErrorKind::Usage, "PrecisionValidator",
-        "only one side keeps a moving average of the weights; hint: set ema.enabled equally on both sides");
+        "only one side keeps a moving average of the weights; hint: set average.enabled equally on both sides");
   judged_.take_weights(weights);
   if (options_.noise > 0) {
     shaken_ = std::make_unique<ValidationSide>(reference, parts);

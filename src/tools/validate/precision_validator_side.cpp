@@ -68,7 +68,7 @@ void ValidationSide::begin() {
 }
 
 void ValidationSide::take_weights(const RunState& state) {
-  const bool averaged = trainer_.loop().parts().ema != nullptr;
+  const bool averaged = trainer_.loop().parts().average != nullptr;
   trainer_.load_state(state, all_but(averaged ? std::vector<std::string>{"model", "ema"} : std::vector<std::string>{"model"}));
 }
 
@@ -81,11 +81,13 @@ void ValidationSide::shake(RunState state, double eps) {
     for (int64_t i = 0; i < value.numel(); ++i) data[i] *= static_cast<float>(1 + eps * (2 * random.uniform() - 1));
     return value;
   };
+  const auto averages = state.find("ema");  // none before the first update of kinds other than ema
   for (const auto& p : *trainer_.loop().parts().parameters) {
     auto& model = state.at("model").tensors;
     model[p.name] = shaken(model.at(p.name));
-    auto& averages = state["ema"].tensors;
-    if (const auto average = averages.find("average/" + p.name); average != averages.end()) average->second = shaken(average->second);
+    if (averages == state.end()) continue;
+    auto& tensors = averages->second.tensors;
+    if (const auto average = tensors.find("average/" + p.name); average != tensors.end()) average->second = shaken(average->second);
   }
   take_weights(state);
 }

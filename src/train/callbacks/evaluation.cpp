@@ -14,26 +14,28 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/portable_random.hpp"
+#include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/train/passes.hpp"
+#include "train/batch_statistics.hpp"
 
 namespace npu_train::detail {
 
-// Sets evaluation mode, disables gradients, and uses the EMA's weights if there are any; restores all of this at the end of its scope.
+// Sets a mode, by default that of evaluation, without gradients and with the averaged weights if there are any, and undoes this at the end.
 struct Evaluation::Mode {
-  explicit Mode(const Context& run) : task(run.task) {
-    if (run.ema != nullptr && run.ema->updates() > 0) {
-      EmaSwap::Fill fill;
+  explicit Mode(const Context& run, bool training = false) : task(run.task) {
+    if (run.average != nullptr && run.average->updates() > 0) {
+      AverageSwap::Fill fill;
       if (!run.strategy.shards_parameters())
         fill = [&run](const auto& averages, const auto& model) { run.strategy.gather_slices(averages, model); };
-      averaged.emplace(*run.ema, fill);
+      averaged.emplace(*run.average, fill);
     }
-    task.set_training(false);
+    task.set_training(training);
   }
   ~Mode() { task.set_training(true); }
   at::NoGradGuard no_grad;
   Task& task;
-  std::optional<EmaSwap> averaged;
+  std::optional<AverageSwap> averaged;
 };
 
 // Sums over the batches so far.
@@ -159,16 +161,13 @@ void Evaluation::share_buffers() {
   run_.strategy.broadcast(buffers);
 }
 
-std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
-  run_.failed.reset();
-  const Mode mode(run_);
-  share_buffers();
+bool Evaluation::each_batch(Loader& loader, const Options& options, std::string_view draws,
+                            const std::function<void(const Batch& batch, Phase& phase, uint64_t key)>& use) {
   auto* const overfit = options.overfit;
   if (overfit != nullptr) overfit->fill(*options.train_loader);
   auto total = overfit != nullptr ? std::optional(overfit->size()) : loader.rounds_per_epoch();
   if (options.limit >= 0) total = std::min(total.value_or(options.limit), options.limit);
-  if (overfit == nullptr) loader.begin_epoch(0);
-  Sums sums;
+  if (overfit == nullptr) loader.begin_epoch(options.epoch);
   bool stopped = false;
   for (int64_t k = 0;; ++k) {
     const bool within = options.limit < 0 || k < options.limit;
@@ -176,16 +175,57 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
     stopped = batch && options.stoppable && run_.stop.load(std::memory_order_relaxed);
     if (!run_.strategy.begin_forward(batch && !stopped)) break;
     auto phase = Phase::Transfer;
-    const PortableRandom::MicroBatch draws("validation", options.attempt, run_.strategy.ranks().micro_batch_number(k));
+    const PortableRandom::MicroBatch drawn(draws, options.attempt, run_.strategy.ranks().micro_batch_number(k));
     try {
-      add(*batch, phase, sums);
+      use(*batch, phase, drawn.key());
     } catch (...) {
       note_out_of_memory({.batches = {*batch}, .phase = phase, .micro_batch = static_cast<int>(k), .pass = options.pass});
       throw;
     }
     if (options.on_batch) options.on_batch(k + 1, total);
   }
-  return averages(sums, stopped);
+  return !stopped;
+}
+
+std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
+  run_.failed.reset();
+  const Mode mode(run_);
+  share_buffers();
+  Sums sums;
+  const bool complete =
+      each_batch(loader, options, "validation", [&](const Batch& batch, Phase& phase, uint64_t) { add(batch, phase, sums); });
+  return averages(sums, !complete);
+}
+
+// Many networks have no running statistics; one batch shows that.
+void Evaluation::take_statistics(Loader& loader, const Options& options) {
+  if (run_.task.buffers().empty()) return;
+  run_.failed.reset();
+  const auto random = rng_state(), position = loader.state();
+  const auto epoch = loader.epoch(), cursor = loader.cursor();
+  {
+    const Mode mode(run_, /*training=*/true);
+    const auto measured = [&](int64_t limit) {
+      BatchStatistics out(run_.task.buffers());
+      auto limited = options;
+      limited.limit = limit;
+      each_batch(loader, limited, "statistics", [&](const Batch& batch, Phase& phase, uint64_t key) {
+        phase = Phase::Transfer;
+        const auto here = to_device(batch, run_.device);
+        phase = Phase::Forward;
+        out.collect([&] { training_output(run_.task, run_.precision, here, key); });
+      });
+      return out;
+    };
+    auto& ranks = run_.strategy.ranks();
+    if (options.limit != 0 && ranks.any(measured(1).any())) {
+      measured(options.limit).write(ranks);
+      run_.average->take_buffers();
+    }
+  }
+  set_rng_state(random);
+  loader.load_state(position);
+  loader.begin_epoch(epoch, cursor);
 }
 
 }  // namespace npu_train::detail

@@ -1,15 +1,16 @@
-// Validation and prediction: the model in evaluation mode, with the EMA's weights if there are any.
+// Validation and prediction: the model in evaluation mode, with the averaged weights if there are any.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string_view>
 
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/dist/strategy.hpp"
-#include "npu_train/optim/ema.hpp"
+#include "npu_train/optim/average.hpp"
 #include "npu_train/precision/precision.hpp"
 #include "npu_train/train/epoch_metrics.hpp"
 #include "npu_train/train/failed_window.hpp"
@@ -24,7 +25,7 @@ class Evaluation {
   struct Context {
     Task& task;
     Precision& precision;
-    Ema* ema;  // may be nullptr
+    WeightAverage* average;  // may be nullptr
     Strategy& strategy;
     Device device;
     const std::atomic<bool>& stop;
@@ -36,9 +37,10 @@ class Evaluation {
   struct Options {
     int64_t limit = -1;  // maximum number of batches on each rank; -1: all
     Pass pass = Pass::Validation;
-    int64_t attempt = 0;                // windows attempted so far: key of portable random numbers
-    bool stoppable = false;             // true: request_stop() ends it
-    OverfitBatches* overfit = nullptr;  // batches to use instead of the loader's; filled from `train_loader`
+    int64_t epoch = 0;                  // of the loader, whose order depends on it
+    int64_t attempt = 0;                // windows attempted so far, by which portable random numbers are keyed
+    bool stoppable = false;             // request_stop() ends the run
+    OverfitBatches* overfit = nullptr;  // instead of the loader's batches; filled from `train_loader`
     Loader* train_loader = nullptr;
     std::function<void(int64_t done, std::optional<int64_t> total)> on_batch{};
   };
@@ -46,12 +48,20 @@ class Evaluation {
   // rank evaluates its part of the data, which may be empty.
   std::optional<Scalars> run(Loader& loader, const Options& options);
 
+  // Measures the running statistics of the averaged weights: the means, over the batches of all ranks, of what normalisation layers measure
+  // in training mode, as torch.optim.swa_utils.update_bn computes them. The loader, of training data, then continues at its position. A
+  // layer with sync_batchnorm measures the micro-batches of each rank.
+  void take_statistics(Loader& loader, const Options& options);
+
   // Calls `forward` with the batch on the device; returns its result on the host, in fp32.
   Outputs predict(const Batch& batch, const std::function<Outputs(const Batch&)>& forward);
 
  private:
   struct Mode;
   struct Sums;
+  // Calls `use` for each batch; returns false if a stop ended this on this rank. `draws` keys portable random numbers.
+  bool each_batch(Loader& loader, const Options& options, std::string_view draws,
+                  const std::function<void(const Batch& batch, Phase& phase, uint64_t key)>& use);
   void add(const Batch& batch, Phase& phase, Sums& sums);
   void share_buffers();
   std::optional<Scalars> averages(Sums& own, bool stopped);

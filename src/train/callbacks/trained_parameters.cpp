@@ -31,7 +31,7 @@ void TrainedParameters::refresh() {
 void TrainedParameters::change() {
   check(std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,
         "TrainLoop::refresh_parameters", "no parameter requires a gradient: there is nothing left to train");
-  const bool averages_fill_slices = ema_ != nullptr && strategy_.shards_parameters();
+  const bool averages_fill_slices = average_ != nullptr && strategy_.shards_parameters();
   check(!averages_fill_slices || &on_device(strategy_, optimizer_.parameters()) == &optimizer_.parameters(), ErrorKind::Usage,
         "TrainLoop::load_state",
         "which parameters are trained has changed during the saved run, and averages of zero3 with "
@@ -41,7 +41,7 @@ void TrainedParameters::change() {
   const auto updated = strategy_.setup(precision_.refresh(parameters_));
   precision_.set_updated(updated);
   optimizer_.set_parameters(updated);
-  if (ema_ != nullptr) ema_->set_parameters(optimizer_.parameters());
+  if (average_ != nullptr) average_->set_parameters(optimizer_.parameters());
   const auto now = optimizer_.parameters().numel();
   if (now != before) log_info(with_commas(now), " parameters are trained from now on, ", with_commas(before), " before");
 }

@@ -5,7 +5,7 @@
 
 #include "npu_train/base/state.hpp"
 #include "npu_train/dist/strategy.hpp"
-#include "npu_train/optim/ema.hpp"
+#include "npu_train/optim/average.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
 
@@ -13,9 +13,9 @@ namespace npu_train::detail {
 
 class TrainedParameters final : public Stateful {
  public:
-  // Borrows all arguments; `ema` may be nullptr. `parameters`: those of the task.
-  TrainedParameters(const ParameterSet& parameters, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy)
-      : parameters_(parameters), precision_(precision), optimizer_(optimizer), ema_(ema), strategy_(strategy) {}
+  // All arguments are borrowed; `average` may be nullptr. `parameters`: those of the task.
+  TrainedParameters(const ParameterSet& parameters, Precision& precision, Optimizer& optimizer, WeightAverage* average, Strategy& strategy)
+      : parameters_(parameters), precision_(precision), optimizer_(optimizer), average_(average), strategy_(strategy) {}
 
   // Trains, from now on, exactly the parameters that require a gradient. Error(Usage) if there are none, or if their state is sharded.
   void refresh();
@@ -34,7 +34,7 @@ class TrainedParameters final : public Stateful {
   const ParameterSet& parameters_;
   Precision& precision_;
   Optimizer& optimizer_;
-  Ema* ema_;
+  WeightAverage* average_;
   Strategy& strategy_;
   std::string at_start_;  // names of the parameters that were trained before the first refresh(); "" until then
   bool warned_ = false;

@@ -44,7 +44,7 @@ TEST_CASE("the predicted peak is what training takes, in batches that were not r
 
 TEST_CASE("masters, averages, loss scaling and accumulation are predicted too") {
   auto config = predicted_run("vit_tiny", "bf16-true");
-  config.ema.enabled = true;
+  config.average.enabled = true;
   config.trainer.accumulate_grad_batches = 3;
   for (const auto& row : check_memory(config, {7})) CHECK(std::abs(row.error()) < 0.02);
   for (const auto& row : check_memory(predicted_run("vit_tiny", "16-mixed"), {7})) CHECK(std::abs(row.error()) < 0.02);

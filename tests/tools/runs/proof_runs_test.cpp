@@ -26,6 +26,21 @@ TEST_CASE("a run for a proof leaves no files, validates nothing and ends where i
   CHECK(npu_train::detail::without_files(config).model.options.find("weights") == nullptr);
 }
 
+TEST_CASE("a run for a proof has the averages of its configuration, without their end of the run") {
+  for (const char* kind : {"ema", "swa", "checkpoints"}) {
+    CAPTURE(kind);
+    auto config = short_run();
+    config.average = {.enabled = true, .kind = kind, .start = 0.5, .lr = 1};
+    config = npu_train::detail::without_side_effects(config);
+    config.trainer.max_epochs = -1;  // as for a measurement of steps
+    config.checkpoint.enabled = false;
+    Trainer trainer(config);
+    trainer.setup();
+    CHECK(trainer.loop().parts().average != nullptr);
+    CHECK(trainer.loop().parts().schedule->factor(1e6) < 1.0001);
+  }
+}
+
 TEST_CASE("a run that is too short is refused with both numbers, and states name their parts") {
   const auto config = short_run();
   auto trainer = npu_train::detail::trained_until(config, builtin_parts(), 3, "proof");

@@ -17,7 +17,7 @@ RunConfig config() {
   c.lr_scheduler = {.name = "cosine", .options = {{"interval", "step"}}};
   c.grad_scaler.growth_interval = 2;
   c.trainer.threads = 1;
-  c.ema.enabled = true;
+  c.average.enabled = true;
   return c;
 }
 

@@ -39,7 +39,7 @@ RunConfig small_run(const std::string& model, const std::string& precision) {
   c.lr_scheduler = {.name = "cosine", .options = {{"interval", "step"}}};
   c.grad_scaler.init_scale = 1024;  // small enough that clean steps do not overflow
   c.trainer = {.max_epochs = 2, .gradient_clip_val = 1.0, .threads = 1};
-  c.ema.enabled = true;
+  c.average.enabled = true;
   c.output.dir = "";
   return c;
 }

@@ -142,7 +142,7 @@ TEST_CASE("masters, no masters and averages") {
   for (const std::string precision : {"bf16-true", "16-true", "O3"}) {
     auto judged = small("vit_tiny_cifar10", "cpu", precision), reference = small("vit_tiny_cifar10");
     judged.cpu_low_precision = "emulated";
-    judged.ema.enabled = reference.ema.enabled = true;
+    judged.average.enabled = reference.average.enabled = true;
     const auto report = PrecisionValidator({.samples = 8}).validate(judged, reference);
     CHECK_MESSAGE(report.all_passed, to_text(report));
   }
@@ -265,7 +265,7 @@ TEST_CASE("what makes no sense is refused") {
   other.model.options.set("depth", ConfigNode(1));
   CHECK((validate(other, config).kind() == ErrorKind::Checkpoint));
   other = config;
-  other.ema.enabled = true;
+  other.average.enabled = true;
   CHECK(has(validate(other, config).what(), "moving average"));
   CHECK((error_of([] { PrecisionValidator({.samples = 0}); }).kind() == ErrorKind::Usage));
   CHECK((error_of([] { PrecisionValidator({.rtol = -1}); }).kind() == ErrorKind::Usage));

@@ -17,7 +17,7 @@ struct Evaluated {
   std::optional<FailedWindow> failed;
   Evaluation evaluation{{.task = *toy.task,
                          .precision = *toy.precision,
-                         .ema = nullptr,
+                         .average = nullptr,
                          .strategy = *toy.strategy,
                          .device = device_under_test(),
                          .stop = stop,

@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-/// Returns the configuration without output files, validation and conditions for an early end.
+/// Returns the configuration without output files, validation and early ends, and without updates of averages at the end of a run.
 RunConfig without_side_effects(RunConfig config);
 
 /// Like without_side_effects(), but also without initial weights from a file, for tools that need only the shapes of a model.

@@ -1,0 +1,35 @@
+// Running statistics as means over batches, in the place of moving averages.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "npu_train/dist/ranks.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::detail {
+
+// Collects the statistics that normalisation layers measure in the passes of this thread. Those of layers without a momentum, and of
+// buffers that the task does not list, are left as they are.
+class BatchStatistics {
+ public:
+  explicit BatchStatistics(std::vector<NamedTensor> buffers)
+      : buffers_(std::move(buffers)), sums_(buffers_.size()), counts_(buffers_.size()) {}
+
+  // Calls `forward` for one batch.
+  void collect(const std::function<void()>& forward);
+  // Whether a layer has measured something on this rank.
+  bool any() const;
+  // Sets the buffers to the means over the batches of all ranks. Every rank makes the call.
+  void write(Ranks& ranks);
+
+ private:
+  std::vector<NamedTensor> buffers_;
+  // By buffer, of fp32 values on the host. Sums of similar fp32 values are exact in fp64, so that they do not depend on how the batches are
+  // divided among ranks.
+  std::vector<std::vector<double>> sums_;
+  std::vector<double> counts_;
+};
+
+}  // namespace npu_train::detail

@@ -1,0 +1,53 @@
+// When the averages of weights are updated: those of kind swa between steps, those of checkpoints at the end of the run. A moving average
+// is a part of the step.
+#pragma once
+
+#include <cstdint>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/base/state.hpp"
+#include "npu_train/optim/average.hpp"
+#include "npu_train/optim/optimizer.hpp"
+#include "npu_train/train/options.hpp"
+
+namespace npu_train::detail {
+
+class Averaging final : public Stateful {
+ public:
+  // All arguments are borrowed; `average` may be nullptr. Error(Usage) if the start is a share of a run whose length is not known.
+  Averaging(WeightAverage* average, const Optimizer& optimizer, const TrainerOptions& limits);
+
+  // Called after each step taken, in the epoch with this number.
+  void note_step(int64_t epoch, int64_t global_step);
+  // Called at the end of each epoch, before its validation.
+  void note_epoch(int64_t epoch, int64_t global_step);
+
+  // Whether the averages have changed since statistics_taken(). Their running statistics are then those of the weights of the last update,
+  // and not those of the averages.
+  bool needs_statistics() const { return is_updated_here() && averaged_step_ > statistics_step_ && average_->updates() > 0; }
+  void statistics_taken() { statistics_step_ = averaged_step_; }
+
+  // Returns the number of newest checkpoints whose mean is to be taken at the end of the run; 0 if there are none to take, or if the
+  // averages are already those of this step.
+  int64_t wanted_checkpoints(int64_t global_step) const;
+  // Starts a new average, of weights that follow one by one; `values` has the names of the optimizer's parameters.
+  void begin() { average_->reset(); }
+  void add(const ParameterSet& values, int64_t global_step);
+
+  // Empty unless averages are updated here.
+  State state() const override;
+  void load_state(const State& state) override;
+
+ private:
+  bool is_updated_here() const { return average_ != nullptr && !average_->follows_steps(); }
+  bool is(const char* kind) const { return average_ != nullptr && average_->options().kind == kind; }
+  bool has_begun(int64_t epoch, int64_t global_step) const;
+
+  WeightAverage* average_;
+  const Optimizer& optimizer_;
+  int64_t max_epochs_, max_steps_;  // of the configuration, as for schedules: a program may end the run earlier
+  int64_t averaged_step_ = -1;      // global step at the last update
+  int64_t statistics_step_ = -1;    // that of the averages whose statistics were taken last
+};
+
+}  // namespace npu_train::detail
