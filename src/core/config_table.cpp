@@ -301,6 +301,21 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
   return read_list(node, path, bounds, out, problems);
 }
 
+bool read_value(const ConfigNode& node, const std::string& path, const Bounds& bounds, NamedParts& out, ConfigProblems& problems) {
+  out.clear();
+  if (node.is_null()) return true;
+  if (!node.is_map()) {
+    problems.add(node.mark(), path, shown(node) + " is not a map of parts by name, as in {generator: {name: ...}}");
+    return false;
+  }
+  bool good = true;
+  for (const auto& member : node.members()) {
+    out.emplace_back(member.key, PartConfig{});
+    good = read_value(member.value, child(path, member.key), bounds, out.back().second, problems) && good;
+  }
+  return good;
+}
+
 bool check_value(bool, const std::string&, const Bounds&, ConfigProblems&) { return true; }
 bool check_value(int value, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
   return check_value(static_cast<int64_t>(value), path, bounds, problems);
@@ -337,6 +352,12 @@ bool check_value(const std::vector<PartConfig>& parts, const std::string& path, 
   return check_list(parts, path, bounds, problems);
 }
 
+bool check_value(const NamedParts& parts, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
+  bool good = true;
+  for (const auto& [name, part] : parts) good = check_value(part, child(path, name), bounds, problems) && good;
+  return good;
+}
+
 ConfigNode write_value(bool value) { return value; }
 ConfigNode write_value(int value) { return value; }
 ConfigNode write_value(int64_t value) { return value; }
@@ -360,6 +381,18 @@ ConfigNode write_value(const PartConfig& part) {
 
 ConfigNode write_value(const std::vector<PartConfig>& parts) { return write_list(parts); }
 
+ConfigNode write_value(const NamedParts& parts) {
+  auto node = ConfigNode::map();
+  for (const auto& [name, part] : parts) {
+    ConfigNode::Member member;
+    member.key = name;
+    member.key_mark = part.mark;
+    member.value = write_value(part);
+    node.put(std::move(member));
+  }
+  return node;
+}
+
 std::string type_name(const bool*) { return "true | false"; }
 std::string type_name(const int*) { return "integer"; }
 std::string type_name(const int64_t*) { return "integer"; }
@@ -370,6 +403,7 @@ std::string type_name(const std::vector<double>*) { return "list of numbers"; }
 std::string type_name(const std::vector<std::string>*) { return "list of texts"; }
 std::string type_name(const PartConfig*) { return "part"; }
 std::string type_name(const std::vector<PartConfig>*) { return "list of parts"; }
+std::string type_name(const NamedParts*) { return "map of parts"; }
 
 void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<std::string, std::string>>& synonyms, void* object,
                  const ConfigNode& node, const std::string& path, ConfigProblems& problems) {

@@ -26,11 +26,11 @@ void check_data(const RunConfig& config, const std::function<void(const char*, c
 
 /// Makes a built-in optimizer without parameters, to find contradictions between its keys. Returns its lr; 0 for an optimizer of the
 /// program, which may need parameters.
-double check_optimizer(const RunConfig& config, const Parts& parts) {
+double check_optimizer(const PartConfig& optimizer, const Parts& parts) {
   OptimizerRegistry own{"optimizer"};
   add_builtin_optimizers(own);
-  if (!is_own_part(parts.optimizers, own, config.optimizer.name)) return 0;
-  return parts.optimizers.make(config.optimizer, "optimizer", {})->lr();
+  if (!is_own_part(parts.optimizers, own, optimizer.name)) return 0;
+  return parts.optimizers.make(optimizer, "optimizer", {})->lr();
 }
 
 /// Makes the schedule, to find contradictions between its keys. This is pure arithmetic; the length of the run may be unknown without data.
@@ -116,7 +116,14 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
     }
   };
   double lr = 0;
-  if (sound("optimizer")) part_rule("optimizer", config.optimizer, [&] { lr = check_optimizer(config, parts); });
+  if (sound("optimizer")) part_rule("optimizer", config.optimizer, [&] { lr = check_optimizer(config.optimizer, parts); });
+  for (const auto& [name, optimizer] : config.optimizers) {
+    const auto path = "optimizers." + name;
+    if (optimizer.name.empty())
+      problems.add(mark_of(path), path, "no optimizer is named; allowed: " + join(parts.optimizers.names()));
+    else if (sound(path))
+      part_rule(path.c_str(), optimizer, [&, &part = optimizer] { check_optimizer(part, parts); });
+  }
   if (sound("lr_scheduler") && sound("trainer.max_epochs") && sound("trainer.max_steps"))
     part_rule("lr_scheduler", config.lr_scheduler, [&] { check_schedule(config, parts, lr); });
 }

@@ -120,6 +120,12 @@ void RankSetup::set_strategy(std::shared_ptr<Strategy> strategy) {
   strategy_ = offloads_ ? std::make_shared<OffloadedStrategy>(std::move(strategy)) : std::move(strategy);
 }
 
+std::shared_ptr<Strategy> RankSetup::another(const DistOptions& dist) const {
+  std::shared_ptr<Strategy> out = std::make_shared<SingleDeviceStrategy>();
+  if (group_ != nullptr) out = std::make_shared<DataParallelStrategy>(group_, dist, device_.c10(), sharding_);
+  return offloads_ ? std::make_shared<OffloadedStrategy>(std::move(out)) : out;
+}
+
 void RankSetup::choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
   if (group_ == nullptr) return;
   if (std::exchange(is_open_, false)) divide(config, all, has_blocks, parts);

@@ -24,8 +24,10 @@ class RankSetup {
 
   // Returns the strategy. With trainer.strategy=auto, it shards nothing until choose() is called.
   const std::shared_ptr<Strategy>& strategy() const { return strategy_; }
-  // With trainer.strategy=auto, chooses the least sharding with which a training of the parameters `all` fits, the same on all ranks. Call
-  // it before Strategy::set_units() and setup(). `has_blocks`: the model declares blocks. Reports the strategy.
+  // Returns a strategy of the same ranks for further parameters, after choose().
+  std::shared_ptr<Strategy> another(const DistOptions& dist) const;
+  // With trainer.strategy=auto, chooses the least sharding for training `all` parameters that fits, the same on all ranks. Call it before
+  // Strategy::set_units() and setup(). `has_blocks`: the model declares blocks. Reports the strategy.
   void choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
   // Returns the number of ranks when the run was first started, which determines the global batch and learning rates. After a restart with
   // fewer ranks, it is a multiple of their number.

@@ -37,6 +37,7 @@
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/policy.hpp"
 #include "npu_train/train/classifier.hpp"
+#include "npu_train/train/divided_parameters.hpp"
 #include "npu_train/train/monitors.hpp"
 
 namespace npu_train {
@@ -241,14 +242,22 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
                   : "dist.offload=optimizer, an optimizer with less state (sgd), average.enabled=false, or a card with more memory"};
   LoopParts loop_parts;
   if (config.trainer.mfu) measure_flops(loop_parts);  // before parameters are sharded
-  make_optimizer(config, parts, memory);
+  const auto* const alternating = dynamic_cast<const AlternatingTask*>(task.get());
+  check(alternating != nullptr || config.optimizers.empty(), ErrorKind::Usage, "optimizers",
+        "this task has one optimizer; allowed with it: optimizer");
+  if (alternating != nullptr)
+    make_optimizers(config, parts, ranks, *alternating, memory);
+  else
+    make_optimizer(config, parts, memory);
   building = {"the loaders and the loop were made", "fewer data.num_workers, or a machine with more memory"};
   make_loaders(config, channels_last);
   make_schedule(config, parts);
   lend(loop_parts);
   loop_parts.model_name = config.model.name;
   loop_parts.stop = std::move(stop);
-  loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(strategy->ranks(), ranks.first_number(), config.trainer.lr_scaling);
+  const auto scale = lr_scale_of_ranks(strategy->ranks(), ranks.first_number(), config.trainer.lr_scaling);
+  loop_parts.base_lr = optimizer->lr() * scale;
+  for (auto& one : loop_parts.further) one.base_lr = one.optimizer->lr() * scale;
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
   if (auto stages = detail::unfreeze_stages(config.model, parts); !stages.empty())
     loop->add_callback(std::make_shared<detail::Unfreezing>(std::move(stages), *loop));
@@ -357,6 +366,40 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
   if (config.average.enabled) average = std::make_unique<WeightAverage>(optimizer->parameters(), config.average, task->buffers(), averaged);
 }
 
+/// Makes the optimizers of a task that has several. Each has a precision of its own, and so its own loss scale and masters, and a strategy
+/// of its own, which exchanges its gradients.
+void Run::make_optimizers(const RunConfig& config, const Parts& parts, const RankSetup& ranks, const AlternatingTask& of_task,
+                          BuildMemory& memory) {
+  check(!config.average.enabled, ErrorKind::Usage, "average.enabled",
+        "the average is of the parameters of one optimizer, and this task has several; allowed: false");
+  memory.end();
+  const auto divided = detail::divided_parameters(of_task, *parameters);
+  for (const auto& [name, part] : config.optimizers)
+    check(std::any_of(divided.begin(), divided.end(), [&, &wanted = name](const auto& own) { return own.first == wanted; }),
+          ErrorKind::Usage, ("optimizers." + name).c_str(), "the task has no optimizer of this name; it has: ", join(of_task.optimizers()));
+  for (const auto& [name, all] : divided) {
+    Further one{.name = name, .strategy = strategy, .precision = {}, .optimizer = {}};
+    if (optimizer != nullptr) one.strategy = ranks.another(config.dist);
+    one.precision = optimizer == nullptr ? std::move(precision) : make_precision(precision_options(config), device);
+    const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *one.precision);
+    const auto trained = one.precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
+    const auto updated = one.strategy->setup(trained);
+    one.precision->set_updated(updated);
+    const auto given = std::find_if(config.optimizers.begin(), config.optimizers.end(),
+                                    [&, &wanted = name](const auto& part) { return part.first == wanted; });
+    one.optimizer = given == config.optimizers.end() ? parts.optimizers.make(config.optimizer, "optimizer", updated, all)
+                                                     : parts.optimizers.make(given->second, "optimizers." + name, updated, all);
+    one.optimizer->set_limits(model.limits);
+    if (optimizer == nullptr) {
+      precision = std::move(one.precision);
+      optimizer = std::move(one.optimizer);
+    } else {
+      further.push_back(std::move(one));
+    }
+  }
+  memory.report();
+}
+
 void Run::make_loaders(const RunConfig& config, bool channels_last) {
   LoaderOptions runtime;
   runtime.seed = static_cast<uint64_t>(config.seed);
@@ -434,6 +477,9 @@ void Run::lend(LoopParts& p) {
   p.schedule = schedule.get();
   p.average = average.get();
   p.strategy = strategy.get();
+  for (const auto& one : further)
+    p.further.push_back(
+        {.name = one.name, .precision = one.precision.get(), .optimizer = one.optimizer.get(), .strategy = one.strategy.get()});
   p.train_loader = &*train;
   p.val_loader = val ? &*val : nullptr;
   p.device = device;
@@ -462,7 +508,9 @@ RunView Run::view(const RunConfig& config, const Parts& parts) const {
 void Run::announce(const std::string& run_dir) const {
   const auto batch = train->options().batch_size;
   const auto k = loop->options().accumulate_grad_batches;
-  log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(optimizer->parameters().numel()),
+  auto trained = optimizer->parameters().numel();
+  for (const auto& one : further) trained += one.optimizer->parameters().numel();
+  log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(trained),
            " trainable parameters, effective batch ", batch * k * strategy->ranks().size(), " (", batch, " x ", k, " accumulated x ",
            strategy->ranks().size(), " ranks)");
   announce_groups(*optimizer);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/build_memory.hpp"
 #include "npu_train/engine/run_config.hpp"
@@ -13,7 +14,9 @@
 
 namespace npu_train {
 
-/// The objects of one run, declared in an order in which they can be destroyed. Objects set before build() (task, data) are not made from
+class RankSetup;
+
+/// The objects of one run, declared in an order that allows their destruction. Objects set before build() (task, data) are not made from
 /// the configuration.
 struct Run {
   Device device;
@@ -25,6 +28,13 @@ struct Run {
   std::shared_ptr<const ParameterSet> parameters;  // parameters of the task
   std::unique_ptr<Precision> precision;
   std::unique_ptr<Optimizer> optimizer;
+  struct Further {
+    std::string name;
+    std::shared_ptr<Strategy> strategy;
+    std::unique_ptr<Precision> precision;
+    std::unique_ptr<Optimizer> optimizer;
+  };
+  std::vector<Further> further;  // optimizers of an AlternatingTask after the first one
   std::unique_ptr<LrSchedule> schedule;
   std::unique_ptr<WeightAverage> average;
   std::shared_ptr<Strategy> strategy;
@@ -54,6 +64,8 @@ struct Run {
   void make_loaders(const RunConfig& config, bool channels_last);
   ParameterSet gather_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const;
   void make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory);
+  void make_optimizers(const RunConfig& config, const Parts& parts, const RankSetup& ranks, const AlternatingTask& of_task,
+                       BuildMemory& memory);
   void make_schedule(const RunConfig& config, const Parts& parts);
   void measure_flops(LoopParts& p) const;
   void lend(LoopParts& p);  // Sets the pointers of `p` to the objects of this run.

@@ -62,6 +62,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("data", &T::data, "the data set, by name, with its options")
           .field("task", &T::task, "loss and metrics, by name")
           .field("optimizer", &T::optimizer, "the optimizer, by name, with its options")
+          .field("optimizers", &T::optimizers, "of a task with several optimizers: those that differ from `optimizer`, by the task's names")
           .field("lr_scheduler", &T::lr_scheduler, "the learning-rate schedule, by name; all lengths are in units of its interval")
           .field("trainer", &T::trainer, "the training loop")
           .field("grad_scaler", &T::grad_scaler, "loss scaling, for 16-mixed and 16-true")
@@ -84,9 +85,10 @@ namespace {
 
 enum class UnknownParts { Refused, Kept };
 
-/// Removes an empty list that the first versions did not have, so that the text of a configuration equals theirs.
+/// Removes an empty list or map that the first versions did not have, so that the text of their configurations is unchanged.
 void leave_out_empty(ConfigNode& node, const char* key) {
-  if (const auto* list = node.find(key); list != nullptr && list->is_list() && list->items().empty()) node.erase(key);
+  const auto* found = node.find(key);
+  if (found != nullptr && (found->is_list() ? found->items().empty() : found->is_map() && found->members().empty())) node.erase(key);
 }
 
 /// Resolves `metrics` of the library's tasks; in other tasks the key may have another meaning.
@@ -119,6 +121,10 @@ void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& proble
   resolve_metrics(config.task, parts, resolve);
   resolve(config.optimizer, parts.optimizers, "optimizer");
   leave_out_empty(config.optimizer.options, "groups");
+  for (auto& [name, optimizer] : config.optimizers) {
+    resolve(optimizer, parts.optimizers, "optimizers." + name);
+    leave_out_empty(optimizer.options, "groups");
+  }
   resolve(config.lr_scheduler, parts.schedules, "lr_scheduler");
   for (size_t i = 0; i < config.callbacks.size(); ++i) resolve(config.callbacks[i], parts.callbacks, "callbacks." + std::to_string(i));
   auto& loggers = config.output.logger;
@@ -139,6 +145,7 @@ void put_sections(ConfigNode& node, const ConfigSections& sections) {
 ConfigNode whole_node(const RunConfig& config) {
   auto node = to_node(config);
   leave_out_empty(node, "callbacks");
+  leave_out_empty(node, "optimizers");
   put_sections(node, config.sections);
   return node;
 }

@@ -1,5 +1,6 @@
 #include "npu_train/train/loop.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <utility>
@@ -148,7 +149,13 @@ StepResult TrainLoop::step(std::vector<Batch>& window) {
   return result;
 }
 
-/// Fills in the values that the host knows after a step.
+/// Whether a loss scale cannot fall further.
+bool TrainLoop::at_floor() const {
+  const auto& more = parts_.further;
+  return parts_.precision->at_floor() || std::any_of(more.begin(), more.end(), [](const auto& one) { return one.precision->at_floor(); });
+}
+
+/// Sets the values that the host knows after a step.
 void TrainLoop::describe(StepReport& report, const StepResult& result) const {
   report.global_step = at_.global_step;
   report.epoch = at_.epoch;
@@ -208,7 +215,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     next->report.attempt = step_->attempts();
     auto window = jobs_->windows.next(at_.batch_in_epoch, data_wait);
     if (!window) break;
-    next->at_floor = parts_.precision->at_floor();
+    next->at_floor = at_floor();
     next->take(step(*window));
     finish_pending();
     const auto now = parts_.clock->now();

@@ -50,7 +50,7 @@ struct TrainLoop::Jobs {
   };
   // All arguments are borrowed, except the hooks and `early_stopping`.
   Jobs(const LoopParts& parts, const TrainerOptions& options, const CheckpointOptions& checkpoint,
-       const EarlyStoppingOptions& early_stopping, TrainStep& step, const Observers& observers, Hooks hooks);
+       const EarlyStoppingOptions& early_stopping, WindowStep& step, const Observers& observers, Hooks hooks);
 
   std::optional<FailedWindow> failed;
   detail::StopLimits limits;
@@ -67,6 +67,7 @@ struct TrainLoop::Jobs {
   EarlyStopping early;
   detail::CheckpointWriter writer;
   detail::Rollback rollback;
+  ParameterSet of_first;  // the parameters of the first optimizer
   detail::TrainedParameters trained;
 
   // Throws Error(Diverged), after writing the broken state unless the run rolls back.

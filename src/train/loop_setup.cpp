@@ -2,10 +2,32 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/train/monitors.hpp"
+#include "train/alternating_step.hpp"
 #include "train/graph_choice.hpp"
 #include "train/loop_jobs.hpp"
+#include "train/optimizer_parts.hpp"
 
 namespace npu_train {
+namespace {
+
+std::vector<std::pair<Optimizer*, double>> rates_of(const std::vector<OptimizerParts>& further) {
+  std::vector<std::pair<Optimizer*, double>> out;
+  for (const auto& one : further) out.emplace_back(one.optimizer, one.base_lr);
+  return out;
+}
+
+std::vector<const Optimizer*> optimizers_of(const LoopParts& parts) {
+  std::vector<const Optimizer*> out;
+  for (const auto& one : detail::all_optimizers(parts)) out.push_back(one.optimizer);
+  return out;
+}
+
+// Returns the parameters of the model that the optimizer updates.
+ParameterSet parameters_of(const Optimizer& optimizer, const ParameterSet& all) {
+  return all.filter([&](const Parameter& p) { return optimizer.parameters().find(p.name) != nullptr; });
+}
+
+}  // namespace
 
 TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping)
     : parts_(std::move(parts)), options_(std::move(options)), checkpoint_(std::move(checkpoint)) {
@@ -16,22 +38,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
         "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "
         "smaller data.batch_size");
   if (!parts_.parameters) parts_.parameters = std::make_shared<const ParameterSet>(parts_.task->parameters());
-  const bool retries = options_.on_oom == "retry";
-  std::function<Batch(const Batch&)> bring;
-  if (retries) bring = [device = parts_.device](const Batch& batch) { return to_device(batch, device); };
-  auto* const of_steps = parts_.average != nullptr && parts_.average->follows_steps() ? parts_.average : nullptr;
-  step_ =
-      std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, of_steps, *parts_.strategy, observers_,
-                                  StepOptions{.clip_value = options_.gradient_clip_val,
-                                              .clip_by_norm = options_.gradient_clip_algorithm == "norm",
-                                              .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
-                                              .detect_anomaly = options_.detect_anomaly,
-                                              .keep_start = retries,
-                                              .bring = bring,
-                                              .graphs = detail::captures_graphs(options_, parts_.device, *parts_.task, *parts_.strategy),
-                                              .last_skip = options_.max_consecutive_skips,
-                                              .sync_batchnorm = options_.sync_batchnorm,
-                                              .parameters = parts_.parameters});
+  step_ = make_step();
   if (checkpoint_.monitor == "auto") {
     const auto names = validates() ? all_metric_names(*parts_.task) : step_metric_names(*parts_.task);
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
@@ -47,10 +54,41 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
   parts_.task->set_training(true);
 }
 
+std::unique_ptr<WindowStep> TrainLoop::make_step() {
+  auto* const alternating = dynamic_cast<AlternatingTask*>(parts_.task);
+  const bool retries = options_.on_oom == "retry";
+  StepOptions options{.clip_value = options_.gradient_clip_val,
+                      .clip_by_norm = options_.gradient_clip_algorithm == "norm",
+                      .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
+                      .detect_anomaly = options_.detect_anomaly,
+                      .keep_start = retries,
+                      .last_skip = options_.max_consecutive_skips,
+                      .sync_batchnorm = options_.sync_batchnorm,
+                      .parameters = parts_.parameters};
+  if (alternating != nullptr) {
+    check(!retries, ErrorKind::Usage, "trainer.on_oom",
+          "retry repeats a window, and in a task of several optimizers the first ones have "
+          "stepped already; allowed: stop");
+    check(parts_.average == nullptr, ErrorKind::Usage, "average.enabled",
+          "the average is of the parameters of one optimizer, and this task "
+          "has several; allowed: false");
+    for (const auto& one : detail::all_optimizers(parts_))
+      check(!one.strategy->writes_parts(), ErrorKind::Usage, "trainer.strategy",
+            "a task of several optimizers needs complete states on each rank; allowed with it: ddp, single, and dist.compression=none");
+    return std::make_unique<detail::AlternatingStep>(*alternating, *parts_.parameters, detail::all_optimizers(parts_), observers_, options);
+  }
+  check(parts_.further.empty(), ErrorKind::Usage, "TrainLoop", "further optimizers are given, and the task has one; hint: AlternatingTask");
+  if (retries) options.bring = [device = parts_.device](const Batch& batch) { return to_device(batch, device); };
+  options.graphs = detail::captures_graphs(options_, parts_.device, *parts_.task, *parts_.strategy);
+  auto* const of_steps = parts_.average != nullptr && parts_.average->follows_steps() ? parts_.average : nullptr;
+  return std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, of_steps, *parts_.strategy, observers_,
+                                     std::move(options));
+}
+
 TrainLoop::~TrainLoop() = default;
 
 TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, const CheckpointOptions& checkpoint,
-                      const EarlyStoppingOptions& early_stopping, TrainStep& step, const Observers& observers, Hooks hooks)
+                      const EarlyStoppingOptions& early_stopping, WindowStep& step, const Observers& observers, Hooks hooks)
     : limits(options, parts.clock, *parts.stop, *parts.strategy),
       memory({.task = *parts.task,
               .step = step,
@@ -68,7 +106,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                .step = step,
                .memory = memory,
                .ranks = parts.strategy->ranks()}),
-      rate(parts.schedule, parts.base_lr, *parts.optimizer),
+      rate(parts.schedule, parts.base_lr, *parts.optimizer, rates_of(parts.further)),
       averaging(parts.average, *parts.optimizer, options),
       sums(*parts.task, {.per_sample = parts.flops_per_sample, .of_products = parts.product_flops}),
       divergence(options.max_consecutive_skips),
@@ -87,7 +125,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
               .async = checkpoint.async,
               .observers = observers,
               .step = step,
-              .optimizer = *parts.optimizer,
+              .optimizers = optimizers_of(parts),
               .config = parts.config,
               .state = std::move(hooks.state),
               .meta = std::move(hooks.meta),
@@ -98,6 +136,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                   },
               .written = std::move(hooks.checkpoint_written)}),
       rollback(options.on_divergence == "rollback", parts.strategy->ranks()),
-      trained(*parts.parameters, *parts.precision, *parts.optimizer, parts.average, *parts.strategy) {}
+      of_first(parts.further.empty() ? *parts.parameters : parameters_of(*parts.optimizer, *parts.parameters)),
+      trained(of_first, *parts.precision, *parts.optimizer, parts.average, *parts.strategy) {}
 
 }  // namespace npu_train

@@ -6,6 +6,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/train/epoch_metrics.hpp"
@@ -14,6 +16,43 @@ namespace npu_train {
 
 at::Tensor Task::example_target(const Batch& /*inputs*/) const {
   throw Error(ErrorKind::Usage, "Task", "this task cannot make targets for random inputs", "override Task::example_target()");
+}
+
+namespace {
+
+std::string loss_name(const std::string& optimizer) { return optimizer + "_loss"; }
+
+}  // namespace
+
+StepOutput AlternatingTask::training_step(const ForwardContext& context) {
+  StepOutput sum;
+  std::vector<Outputs::Field> losses;
+  for (const auto& name : optimizers()) {
+    const auto own = loss_of(name, context);
+    losses.emplace_back(loss_name(name), own.loss.detach());
+    if (!sum.loss.defined()) sum.weight = own.weight;
+    sum.loss = sum.loss.defined() ? sum.loss + own.loss : own.loss;
+  }
+  sum.outputs = Outputs(std::move(losses));
+  return sum;
+}
+
+std::vector<std::string> AlternatingTask::metric_names() const {
+  std::vector<std::string> out;
+  for (const auto& name : optimizers()) out.push_back(loss_name(name));
+  return out;
+}
+
+// [2, optimizers]: losses times their weight, and the weights.
+at::Tensor AlternatingTask::metric_sums(const StepOutput& output, const Batch& /*batch*/) {
+  const auto none = at::zeros({}, output.loss.options().dtype(at::kFloat).requires_grad(false));
+  std::vector<at::Tensor> sums, counts;
+  for (const auto& name : metric_names()) {
+    const bool counts_here = output.outputs.has(name) && output.weight > 0;
+    sums.push_back(counts_here ? output.outputs.at(name).detach().to(at::kFloat).reshape({}) * output.weight : none);
+    counts.push_back(counts_here ? at::full_like(none, output.weight) : none);
+  }
+  return at::stack({at::stack(sums), at::stack(counts)});
 }
 
 at::Tensor share_of_window(const StepOutput& output, double full_weight) {

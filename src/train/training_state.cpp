@@ -19,6 +19,7 @@
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/dist/offload.hpp"
+#include "train/optimizer_parts.hpp"
 #include "train/rank_generators.hpp"
 
 namespace npu_train::detail {
@@ -34,9 +35,9 @@ bool is_apart(const Parameter& p) { return p.is_slice() && p.sliced_from.numel()
 /// slices if the masters, or the parameters themselves, are sharded.
 ParameterSet saved_parameters(const LoopParts& parts) {
   ParameterSet out;
-  const auto& all_updated = on_device(*parts.strategy, parts.optimizer->parameters());
+  const auto updated_ones = all_updated(parts);
   for (const auto& p : *parts.parameters) {
-    const auto* updated = all_updated.find(p.name);
+    const auto* updated = updated_ones.find(p.name);
     if (updated == nullptr)
       out.add(p);
     else if (parts.strategy->shards_parameters() || is_apart(*updated))
@@ -192,7 +193,7 @@ const State* SavedParts::find(const std::string& part) const {
 }
 
 void save_training(const LoopParts& parts, const LoopPosition& position, StateSlices* slices, RunState& out) {
-  const auto divide = [&](const char* part, State state, const ParameterSet& of) {
+  const auto divide = [&](const std::string& part, State state, const ParameterSet& of) {
     if (!parts.strategy->shards()) return state;
     return slices == nullptr ? whole_state(std::move(state), of, *parts.strategy) : without_slices(std::move(state), of, (*slices)[part]);
   };
@@ -201,8 +202,11 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
     out["model"] = divide("model", std::move(out["model"]), parts.optimizer->parameters());
   else
     complete_masters(parts, /*everywhere=*/slices == nullptr, out["model"]);
-  out["optimizer"] = divide("optimizer", parts.optimizer->state(), parts.optimizer->parameters());
-  out["scaler"] = parts.precision->state();
+  for (const auto& one : all_optimizers(parts)) {
+    const auto part = part_of("optimizer", one);
+    out[part] = divide(part, one.optimizer->state(), one.optimizer->parameters());
+    out[part_of("scaler", one)] = one.precision->state();
+  }
   save_compression_state(*parts.strategy, slices, out);
   if (parts.average != nullptr && (parts.average->follows_steps() || parts.average->updates() > 0))
     out["ema"] = divide("ema", parts.average->state(), parts.average->averages());
@@ -230,15 +234,17 @@ static void warn_of_other_batch(const LoopParts& parts, int64_t before, int64_t 
 }
 
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved) {
-  const auto load = [&](const char* part, auto&& fn) {
+  const auto load = [&](const std::string& part, auto&& fn) {
     if (const auto* found = saved.find(part)) fn(*found);
   };
   load("model", [&](const State& s) {
     load_model(parts, s);
-    parts.strategy->parameters_loaded();
+    for (const auto& one : all_optimizers(parts)) one.strategy->parameters_loaded();
   });
-  load("optimizer", [&](const State& s) { parts.optimizer->load_state(s); });
-  load("scaler", [&](const State& s) { parts.precision->load_state(s); });
+  for (const auto& one : all_optimizers(parts)) {
+    load(part_of("optimizer", one), [&](const State& s) { one.optimizer->load_state(s); });
+    load(part_of("scaler", one), [&](const State& s) { one.precision->load_state(s); });
+  }
   if (parts.average != nullptr && !parts.average->follows_steps() && !saved.has("ema"))
     parts.average->reset();  // the checkpoint was written before the first update
   else if (parts.average != nullptr)

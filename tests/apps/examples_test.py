@@ -27,6 +27,12 @@ class Examples(ProgramTest):
         out = self.assertDone(run(BIN / 'example_regression', cwd=self.dir))
         self.assertLess(float(re.search(r'mean absolute error ([\d.]+)', out).group(1)), 0.1)
 
+    def test_two_networks_with_an_optimizer_each(self):
+        out = self.assertDone(run(BIN / 'example_gan', cwd=self.dir))
+        mean, deviation = map(float, re.search(r'mean ([\d.-]+), deviation ([\d.]+)', out).groups())
+        self.assertLess(abs(mean - 3), 0.7)  # the untrained generator makes numbers around 0
+        self.assertLess(abs(deviation - 0.5), 0.4)
+
     def test_adapters_on_a_network_of_ones_own(self):
         out = self.assertDone(run(BIN / 'example_lora', cwd=self.dir))
         self.assertIn('lora: 2 layers with adapters of rank 4, 772 of 5,125 parameters are trained', out)

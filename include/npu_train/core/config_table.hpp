@@ -56,6 +56,9 @@ struct PartConfig {
   Mark mark{};                             ///< position of the name, or of the part if it has no name
 };
 
+/// Parts by the name of their purpose: `{generator: {name: adam, lr: 1.0e-4}, critic: sgd}`.
+using NamedParts = std::vector<std::pair<std::string, PartConfig>>;
+
 /// One error found while binding.
 struct ConfigProblem {
   Mark mark;
@@ -78,8 +81,8 @@ class ConfigProblems {
 /// Describes a field for the docs, the errors and --print-config.
 struct FieldInfo {
   std::string name;
-  std::string
-      type;  ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts", "list of sections"
+  std::string type;  ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts", "map of
+                     ///< parts", "list of sections"
   std::string doc;
   std::string allowed;              ///< text of Bounds::str()
   std::string default_text;         ///< default value as YAML
@@ -98,7 +101,8 @@ bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<std::string>&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, PartConfig&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<PartConfig>&, ConfigProblems&);
-// Return whether a value is within its limits; if not, report the message that read_value() has for a text with this value.
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, NamedParts&, ConfigProblems&);
+// Whether a value is within its limits; otherwise the message is that of read_value() for a text with this value.
 bool check_value(bool, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int64_t, const std::string& path, const Bounds&, ConfigProblems&);
@@ -109,6 +113,7 @@ bool check_value(const std::vector<double>&, const std::string& path, const Boun
 bool check_value(const std::vector<std::string>&, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(const PartConfig&, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(const std::vector<PartConfig>&, const std::string& path, const Bounds&, ConfigProblems&);
+bool check_value(const NamedParts&, const std::string& path, const Bounds&, ConfigProblems&);
 ConfigNode write_value(bool);
 ConfigNode write_value(int);
 ConfigNode write_value(int64_t);
@@ -119,6 +124,7 @@ ConfigNode write_value(const std::vector<double>&);
 ConfigNode write_value(const std::vector<std::string>&);
 ConfigNode write_value(const PartConfig&);
 ConfigNode write_value(const std::vector<PartConfig>&);
+ConfigNode write_value(const NamedParts&);
 std::string type_name(const bool*);
 std::string type_name(const int*);
 std::string type_name(const int64_t*);
@@ -129,6 +135,7 @@ std::string type_name(const std::vector<double>*);
 std::string type_name(const std::vector<std::string>*);
 std::string type_name(const PartConfig*);
 std::string type_name(const std::vector<PartConfig>*);
+std::string type_name(const NamedParts*);
 
 /// A field with its type erased; `object` points to the struct.
 struct Field {

@@ -49,6 +49,7 @@ struct RunConfig {
   PartConfig data{};
   PartConfig task{.name = "classifier"};
   PartConfig optimizer{.name = "sgd"};
+  NamedParts optimizers{};  ///< those of an AlternatingTask, by its names; the others are as `optimizer`
   PartConfig lr_scheduler{.name = "constant"};
   TrainerOptions trainer{};
   GradScalerOptions grad_scaler{};

@@ -23,6 +23,15 @@
 
 namespace npu_train {
 
+/// An optimizer of an AlternatingTask with what it does not share: its loss scale, and its exchange of gradients. All are borrowed.
+struct OptimizerParts {
+  std::string name{};  ///< "" if the task has one optimizer
+  Precision* precision = nullptr;
+  Optimizer* optimizer = nullptr;
+  Strategy* strategy = nullptr;
+  double base_lr = 0;
+};
+
 /// The parts on which a loop runs, owned by its builder; `average`, `val_loader` and `store` may be nullptr.
 struct LoopParts {
   Task* task = nullptr;
@@ -34,6 +43,8 @@ struct LoopParts {
   double base_lr = 0;
   WeightAverage* average = nullptr;
   Strategy* strategy = nullptr;
+  /// The other optimizers of an AlternatingTask, in its order; precision, optimizer, base_lr and strategy above are those of its first one.
+  std::vector<OptimizerParts> further{};
   Loader* train_loader = nullptr;
   Loader* val_loader = nullptr;
   CheckpointStore* store = nullptr;
@@ -162,7 +173,9 @@ class TrainLoop {
   const LoopParts& parts() const { return parts_; }
 
  private:
-  RunState state_with(StateSlices* own) const;  // `own` gets this rank's shards; nullptr: joins all shards
+  std::unique_ptr<WindowStep> make_step();
+  bool at_floor() const;
+  RunState state_with(StateSlices* own) const;  // `own` gets this rank's shards; nullptr: all shards are joined
   struct Jobs;
   template <class Fn>
   void call_back(Fn&& fn);
@@ -194,7 +207,7 @@ class TrainLoop {
   LoopPosition at_;
   bool epoch_open_ = false;  ///< the loader is in the current epoch
   Scalars last_val_;
-  std::unique_ptr<TrainStep> step_;
+  std::unique_ptr<WindowStep> step_;
   std::unique_ptr<Jobs> jobs_;
 };
 

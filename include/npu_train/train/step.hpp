@@ -67,6 +67,29 @@ struct StepResult {
   bool empty = false;  ///< skipped because no batch of the window, on any rank, has a weight above 0
 };
 
+/// What a loop runs: one update from a window, or those of several optimizers one after the other (AlternatingTask).
+class WindowStep {
+ public:
+  virtual ~WindowStep() = default;
+
+  /// Makes the update from `window`, whose batches are on the task's device unless StepOptions::bring is set. A rank with an empty window
+  /// takes part in the update of the others. `full_weight`: weight of a full window over all ranks, equal on each rank; 0: computed as if
+  /// all micro-batches had the weight of the first one. Error(Usage) for a window without a batch on any rank, or a loss that is not a
+  /// scalar.
+  virtual StepResult run(const std::vector<Batch>& window, double full_weight = 0) = 0;
+
+  /// Restores gradients, buffers and all other state of the window's start, after run() threw before the optimizer's phase; needs
+  /// `keep_start`. The caller restores the random number generators.
+  virtual void undo_window() = 0;
+  /// Phase and micro-batch in which run() ended.
+  virtual Phase phase() const = 0;
+  virtual int micro_batch() const = 0;
+
+  /// Number of processed windows, including skipped ones.
+  virtual int64_t attempts() const = 0;
+  virtual void set_attempts(int64_t attempts) = 0;
+};
+
 namespace detail {
 class KeptBuffers;
 class OverflowForensics;
@@ -76,30 +99,20 @@ class WindowPass;
 struct WindowSums;
 }  // namespace detail
 
-/// Runs windows. Its parts are borrowed and must outlive it; `average` may be nullptr.
-class TrainStep {
+/// Runs windows for one optimizer. Its parts are borrowed and must outlive it; `average` may be nullptr.
+class TrainStep final : public WindowStep {
  public:
   TrainStep(Task& task, Precision& precision, Optimizer& optimizer, WeightAverage* average, Strategy& strategy, const Observers& observers,
             StepOptions options);
   TrainStep(TrainStep&&) noexcept;
-  ~TrainStep();
+  ~TrainStep() override;
 
-  /// Makes one update from `window`, whose batches are on the task's device unless StepOptions::bring is set. A rank with an empty window
-  /// takes part in the update of the others. `full_weight`: weight of a full window over all ranks, equal on each rank; 0: computed as if
-  /// all micro-batches had the weight of the first one. Error(Usage) for a window without a batch on any rank, or a loss that is not a
-  /// scalar.
-  StepResult run(const std::vector<Batch>& window, double full_weight = 0);
-
-  /// Restores gradients, buffers and all other state from before the window, after run() threw before the optimizer's phase. Needs
-  /// `keep_start`. The caller restores the random number generators.
-  void undo_window();
-  /// Phase and micro-batch in which run() ended.
-  Phase phase() const;
-  int micro_batch() const;
-
-  /// Number of processed windows, including skipped ones.
-  int64_t attempts() const { return attempts_; }
-  void set_attempts(int64_t attempts);
+  StepResult run(const std::vector<Batch>& window, double full_weight = 0) override;
+  void undo_window() override;
+  Phase phase() const override;
+  int micro_batch() const override;
+  int64_t attempts() const override { return attempts_; }
+  void set_attempts(int64_t attempts) override;
 
  private:
   WindowWeight reduce(const detail::WindowSums& window);

@@ -91,8 +91,30 @@ class Task {
   virtual void to(c10::Device device) = 0;
 };
 
-/// Returns the loss times weight / full_weight, in fp32 if it is in a lower precision. Returns the loss itself if the two weights are equal
-/// or full_weight is 0.
+/// A task with several losses, each of which trains a part of the parameters with an optimizer of its own: a generator and a discriminator,
+/// an actor and a critic. In each window the optimizers step one after the other over the same micro-batches. Each has its own passes,
+/// gradients, loss scale, clipping and decision to skip, as the optimizer of another task has them; TrainStep describes the order. The
+/// optimizer NAME updates the parameters "NAME.*". While it steps, no other parameter requires a gradient.
+class AlternatingTask : public Task {
+ public:
+  /// Returns the names of the optimizers in the order of their steps, the same at every call: letters, digits and '_'.
+  virtual std::vector<std::string> optimizers() const = 0;
+  /// Returns the loss of this optimizer on one batch, under the conditions of training_step(), or in a validation of validation_step().
+  virtual StepOutput loss_of(const std::string& optimizer, const ForwardContext& context) = 0;
+  /// Returns the number of windows from one step of this optimizer to the next: 5 for the generator of a Wasserstein GAN. 1 for the first
+  /// optimizer.
+  virtual int64_t every(const std::string& /*optimizer*/) const { return 1; }
+
+  /// Returns the sum of all losses, for validations and reports; the outputs are each "NAME_loss".
+  StepOutput training_step(const ForwardContext& context) override;
+  /// Returns "NAME_loss" for each optimizer. Override both functions to add metrics; outputs without a loss, or a metric, count as 0
+  /// samples.
+  std::vector<std::string> metric_names() const override;
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override;
+};
+
+/// Returns the loss times weight / full_weight, in fp32 if it is of low precision; the loss itself if the two weights are equal or
+/// full_weight is 0.
 at::Tensor share_of_window(const StepOutput& output, double full_weight);
 /// Throws Error(Usage) unless the loss is one number, and the weight finite and at least 0.
 void check_output(const StepOutput& output, const char* where);

@@ -19,7 +19,9 @@ bool all_finite(const ParameterSet& parameters) {
 }
 
 void CheckpointWriter::check_finite() const {
-  if (run_.strategy.ranks().any(!all_finite(run_.optimizer.parameters()))) run_.not_finite();
+  bool finite = true;
+  for (const auto* optimizer : run_.optimizers) finite = finite && all_finite(optimizer->parameters());
+  if (run_.strategy.ranks().any(!finite)) run_.not_finite();
 }
 
 bool CheckpointWriter::writes() const { return run_.enabled && run_.strategy.ranks().of_main(run_.store != nullptr); }

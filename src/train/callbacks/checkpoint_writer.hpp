@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/step_observer.hpp"
@@ -25,8 +26,8 @@ class CheckpointWriter {
     bool enabled;                   // false with trainer.fast_dev_run
     bool async;
     const Observers& observers;
-    const TrainStep& step;
-    const Optimizer& optimizer;
+    const WindowStep& step;
+    std::vector<const Optimizer*> optimizers;
     const ConfigNode& config;
     std::function<RunState(StateSlices& own)> state;
     std::function<CheckpointMeta()> meta;

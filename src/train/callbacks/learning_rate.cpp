@@ -11,8 +11,9 @@
 
 namespace npu_train::detail {
 
-LearningRate::LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer)
-    : schedule_(schedule), base_lr_(base_lr), optimizer_(optimizer) {
+LearningRate::LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer,
+                           std::vector<std::pair<Optimizer*, double>> further)
+    : schedule_(schedule), base_lr_(base_lr), optimizer_(optimizer), further_(std::move(further)) {
   if (const auto* o = schedule != nullptr ? schedule->plateau() : nullptr; o != nullptr)
     plateau_.emplace(*o, larger_is_better(o->monitor, o->mode));
 }
@@ -31,7 +32,9 @@ void LearningRate::set(int64_t epoch, int64_t global_step) {
   if (last_ && optimizer_.lr() != *last_ && !std::exchange(warned_, true))
     log_warning("the optimizer's learning rate was set to ", optimizer_.lr(),
                 ", but the schedule sets it at every step; hint: TrainLoop::set_lr_factor() holds");
-  optimizer_.set_lr(base_lr_ * schedule_->factor(t) * factor_ * (plateau_ ? plateau_->factor() : 1));
+  const double factor = schedule_->factor(t) * factor_ * (plateau_ ? plateau_->factor() : 1);
+  optimizer_.set_lr(base_lr_ * factor);
+  for (const auto& [optimizer, base_lr] : further_) optimizer->set_lr(base_lr * factor);
   last_ = optimizer_.lr();
   next_ = t + 1;
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "npu_train/base/state.hpp"
 #include "npu_train/optim/optimizer.hpp"
@@ -13,7 +15,8 @@ namespace npu_train::detail {
 
 class LearningRate final : public Stateful {
  public:
-  LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer);
+  // `further`: other optimizers, each with its own rate at factor 1, which follow the same schedule. The state is of the first one.
+  LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer, std::vector<std::pair<Optimizer*, double>> further = {});
 
   // Called before each step. Overwrites a rate that other code has set in the meantime, with one warning.
   void set(int64_t epoch, int64_t global_step);
@@ -32,6 +35,7 @@ class LearningRate final : public Stateful {
   const LrSchedule* schedule_;
   double base_lr_;
   Optimizer& optimizer_;
+  std::vector<std::pair<Optimizer*, double>> further_;
   double factor_ = 1;
   std::optional<Plateau> plateau_;
   std::optional<double> next_;  // position in the schedule after the newest step: epochs or steps

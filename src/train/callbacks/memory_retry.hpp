@@ -21,7 +21,7 @@ class MemoryRetry final : public Stateful {
  public:
   struct Context {
     Task& task;
-    TrainStep& step;
+    WindowStep& step;
     const Observers& observers;
     Device device;
     bool enabled;                // trainer.on_oom: retry

@@ -27,7 +27,7 @@ class WindowSource {
     const TrainerOptions& options;
     const Clock& clock;
     const Observers& observers;
-    const TrainStep& step;
+    const WindowStep& step;
     MemoryRetry& memory;  // copies micro-batches to the device
     Ranks& ranks;
   };

@@ -23,7 +23,7 @@ struct Written {
                                              .async = async,
                                              .observers = toy.observers,
                                              .step = step,
-                                             .optimizer = *toy.optimizer,
+                                             .optimizers = {toy.optimizer.get()},
                                              .config = config,
                                              .state =
                                                  [](StateSlices&) {

@@ -1,0 +1,57 @@
+#include "train/optimizer_parts.hpp"
+
+#include <algorithm>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/dist/offload.hpp"
+#include "npu_train/train/divided_parameters.hpp"
+
+namespace npu_train::detail {
+
+std::vector<OptimizerParts> all_optimizers(const LoopParts& parts) {
+  std::vector<OptimizerParts> out = parts.further;
+  const auto* task = dynamic_cast<const AlternatingTask*>(parts.task);
+  out.insert(out.begin(), {.name = task != nullptr ? task->optimizers().front() : "",
+                           .precision = parts.precision,
+                           .optimizer = parts.optimizer,
+                           .strategy = parts.strategy,
+                           .base_lr = parts.base_lr});
+  return out;
+}
+
+ParameterSet all_updated(const LoopParts& parts) {
+  ParameterSet out;
+  for (const auto& one : all_optimizers(parts))
+    for (const auto& p : on_device(*one.strategy, one.optimizer->parameters())) out.add(p);
+  return out;
+}
+
+std::string part_of(const char* part, const OptimizerParts& of) { return of.name.empty() ? part : std::string(part) + "." + of.name; }
+
+std::vector<std::pair<std::string, ParameterSet>> divided_parameters(const AlternatingTask& task, const ParameterSet& all) {
+  constexpr const char* kWhere = "AlternatingTask";
+  const auto names = task.optimizers();
+  check(!names.empty(), ErrorKind::Usage, kWhere, "optimizers() returns no name");
+  std::vector<std::pair<std::string, ParameterSet>> out;
+  for (const auto& name : names) {
+    const bool plain =
+        name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos && !name.empty();
+    check(plain && std::count(names.begin(), names.end(), name) == 1, ErrorKind::Usage, kWhere, "optimizers() returns '", name,
+          "'; allowed: names of letters, digits and '_', each once");
+    const auto every = task.every(name);
+    check(every >= 1 && (every == 1 || !out.empty()), ErrorKind::Usage, kWhere, "every(\"", name, "\") is ", every,
+          "; allowed: ", out.empty() ? "1, since the first optimizer steps in every window" : "at least 1");
+    out.emplace_back(name, all.filter([&](const Parameter& p) { return p.name.starts_with(name + "."); }));
+    check(!out.back().second.empty(), ErrorKind::Usage, kWhere, "no parameter begins with '", name, ".', so the optimizer ", name,
+          " has nothing to update");
+  }
+  for (const auto& p : all) {
+    const bool has = std::any_of(out.begin(), out.end(), [&](const auto& own) { return own.second.find(p.name) != nullptr; });
+    check(has || !p.value.requires_grad(), ErrorKind::Usage, kWhere, "no optimizer updates ", p.name, "; allowed: names that begin with ",
+          join(names, ".*, "), ".*; hint: set_requires_grad(false)");
+  }
+  return out;
+}
+
+}  // namespace npu_train::detail
