@@ -179,6 +179,41 @@ void export_room(const std::filesystem::path& folder) {
   std::printf("%lld convolutions\n", static_cast<long long>(written.operators.at("Conv")));
 }
 
+// Sample i has i % 3 boxes, each with a class.
+struct BoxSet final : npu_train::Dataset {
+  int64_t size() const override { return 6; }
+  npu_train::Sample get(int64_t i) const override {
+    const auto n = i % 3;
+    return {{{"input", torch::rand({3, 16, 16})}, {"boxes", torch::rand({n, 4})}, {"classes", torch::zeros({n}, torch::kLong)}}, i};
+  }
+};
+
+// All boxes of a batch in one tensor [boxes of all samples, 4], and the number of each sample's boxes.
+npu_train::Batch packed_boxes(std::vector<npu_train::Sample> samples) {
+  std::vector<at::Tensor> boxes;
+  for (auto& sample : samples) {
+    boxes.push_back(sample.fields[1].second);
+    sample.fields = {sample.fields[0], {"count", torch::scalar_tensor(boxes.back().size(0), torch::kLong)}};
+  }
+  auto batch = npu_train::stack(samples);
+  batch.set("boxes", torch::cat(boxes));
+  return batch;
+}
+
+void collated_boxes() {
+  auto parts = npu_train::builtin_parts();
+  parts.collates.add<npu_train::NoOptions>("packed", "all boxes of a batch in one tensor",
+                                           [](const npu_train::NoOptions&) -> npu_train::Collate { return packed_boxes; });
+  const auto fields = npu_train::ConfigNode::list({"boxes", "classes"});
+  for (const auto& collate : {npu_train::part("pad", {{"fields", fields}}), npu_train::part("packed")}) {
+    npu_train::Loader loader(std::make_shared<BoxSet>(), {}, {.batch_size = 6, .collate = parts.collates.make(collate, "data.collate")});
+    loader.begin_epoch(0);
+    const auto batch = *loader.next();
+    std::printf("%s: %lld dimensions, %lld boxes\n", collate.name.c_str(), static_cast<long long>(batch.at("boxes").dim()),
+                static_cast<long long>(batch.at("boxes").numel() / 4));
+  }
+}
+
 void data_room() {
   const auto shapes = std::make_shared<npu_train::MemoryImages>(npu_train::generate_shapes(/*count=*/100, /*seed=*/1));
   const npu_train::TransformContext context{.image_size = 32, .mean = shapes->info().mean, .std = shapes->info().std};
@@ -353,6 +388,7 @@ int main(int argc, char** argv) try {
   models_room();
   export_room(folder);
   data_room();
+  collated_boxes();
   optim_room();
   dist_room();
   train_room();

@@ -5,10 +5,13 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
+#include "data/pad_field.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
@@ -22,18 +25,23 @@ Error error_of_sample(int64_t index, const std::string& where) {
   return Error(cause.kind(), "Loader", "sample " + std::to_string(index) + place + ": " + what, "", std::current_exception());
 }
 
-/// Returns the hint for samples that cannot be stacked.
-const char* hint_for(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.defined() || a.scalar_type() != b.scalar_type()) return "convert all of them to one dtype in get()";
-  if (a.dim() == 1 && b.dim() == 1 && a.scalar_type() == at::kLong)
-    return "derive the data set from SequenceDataset, which pads its samples";
-  return "crop or pad them to one shape in get()";
-}
-
 /// Fills rows `real` to `total` - 1 by repeating the first `real` rows of `bytes` bytes.
 void repeat_rows(void* data, int64_t bytes, int64_t real, int64_t total) {
   auto* rows = static_cast<char*>(data);
   for (int64_t i = real; i < total; ++i) std::memcpy(rows + i * bytes, rows + (i % real) * bytes, static_cast<size_t>(bytes));
+}
+
+/// Returns `rows` rows: those of `value`, repeated.
+at::Tensor repeated(const at::Tensor& value, int64_t rows) {
+  const auto real = value.size(0);
+  if (real == rows) return value;
+  auto shape = value.sizes().vec();
+  shape.front() = rows;
+  at::Tensor all = at::empty(shape, value.options());
+  const auto bytes = static_cast<int64_t>(value.nbytes()) / real;
+  if (bytes > 0) std::memcpy(all.data_ptr(), value.contiguous().const_data_ptr(), value.nbytes());
+  repeat_rows(all.data_ptr(), bytes, real, rows);
+  return all;
 }
 
 /// Writes an image as planes of the given size; a single channel fills all of them.
@@ -93,6 +101,8 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, bool image_st
       pipeline_(std::move(pipeline)),
       options_(options),
       info_(std::move(info)) {
+  check(!decodes_ || !options_.collate, ErrorKind::Usage, "data.collate", "the data set '", info_.name,
+        "' provides images, which are decoded into the batch; allowed: to leave it out; hint: derive the data set from Dataset");
   check(decodes_ || !options_.augment_on_device, ErrorKind::Usage, "data.augment_on", "device: the data set '", info_.name,
         "' provides tensors, not images of bytes; hint: data.augment_on=host, or derive it from ImageDataset");
   if (!decodes_) return;
@@ -208,41 +218,24 @@ void BatchBuilder::transform(Sample& sample, int64_t index, Philox& rng) const {
   }
 }
 
-namespace {
-
-at::Tensor padded(const at::Tensor& values, int64_t length, int64_t with) {
-  const at::Tensor dense = values.contiguous();
-  at::Tensor out = at::full({length}, with, at::kLong);
-  std::copy_n(dense.const_data_ptr<int64_t>(), dense.numel(), out.mutable_data_ptr<int64_t>());
-  return out;
-}
-
-}  // namespace
-
 void BatchBuilder::pad_sequences(Job& job) const {
-  std::vector<at::Tensor*> inputs;
+  constexpr std::array kOfTokens = {"loss_mask", "position_ids"};  // fields with a value for each token of the input
   int64_t length = options_.last_batch == LastBatch::Pad ? sequences_->longest() : sequences_->shortest_batch();
   for (size_t i = 0; i < job.samples.size(); ++i) {
-    auto& fields = job.samples[i].fields;
-    const auto input = std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.first == "input"; });
-    check(input != fields.end() && input->second.dim() == 1 && input->second.scalar_type() == at::kLong && input->second.size(0) > 0,
-          ErrorKind::Data, "Loader", "sample ", job.ids[i], " of the sequences has no \"input\" of ids, Long [tokens]");
-    inputs.push_back(&input->second);
-    length = std::max(length, input->second.size(0));
+    const auto* input = field_of(job.samples[i], "input");
+    check(input != nullptr && input->dim() == 1 && input->scalar_type() == at::kLong && input->size(0) > 0, ErrorKind::Data, "Loader",
+          "sample ", job.ids[i], " of the sequences has no \"input\" of ids, Long [tokens]");
+    length = std::max(length, input->size(0));
+    for (const char* name : kOfTokens)
+      if (const auto* value = field_of(job.samples[i], name))
+        check(value->dim() == 1 && value->size(0) == input->size(0) && value->scalar_type() == at::kLong, ErrorKind::Data, "Loader", "'",
+              name, "' of sample ", job.ids[i], " is ", value->scalar_type(), " ", value->sizes(), "; allowed: Long [", input->size(0),
+              "], as its input");
   }
-  for (size_t i = 0; i < job.samples.size(); ++i) {
-    const auto count = inputs[i]->size(0);
-    *inputs[i] = padded(*inputs[i], length, sequences_->padding());
-    for (auto& [name, value] : job.samples[i].fields) {
-      if (name != "loss_mask" && name != "position_ids") continue;
-      check(value.dim() == 1 && value.size(0) == count && value.scalar_type() == at::kLong, ErrorKind::Data, "Loader", "'", name,
-            "' of sample ", job.ids[i], " is ", value.scalar_type(), " ", value.sizes(), "; allowed: Long [", count, "], as its input");
-      value = padded(value, length, 0);
-    }
-    at::Tensor mask = at::zeros({length}, at::kLong);
-    std::fill_n(mask.mutable_data_ptr<int64_t>(), count, int64_t{1});
-    job.samples[i].fields.emplace_back("attention_mask", std::move(mask));
-  }
+  for (auto& sample : job.samples)
+    for (const char* name : kOfTokens)
+      if (auto* value = field_of(sample, name)) *value = padded(*value, length, 0);
+  pad_field(job.samples, "input", static_cast<double>(sequences_->padding()), length, "attention_mask");
 }
 
 void BatchBuilder::add_captions(Job& job) const {
@@ -279,34 +272,20 @@ void BatchBuilder::add_captions(Job& job) const {
 }
 
 void BatchBuilder::collate(Job& job) const {
-  const auto real = static_cast<int64_t>(job.samples.size());
-  const int64_t rows = options_.last_batch == LastBatch::Pad ? options_.batch_size : real;
-  const auto& first = job.samples.front().fields;
-  check(!first.empty(), ErrorKind::Data, "Loader", "sample ", job.ids.front(), " has no tensors");
-  for (size_t f = 0; f < first.size(); ++f) {
-    const auto& [name, model] = first[f];
-    check(model.defined() && model.device().is_cpu(), ErrorKind::Usage, "Loader", "'", name, "' of sample ", job.ids.front(),
-          " is not a tensor on the host");
-    std::vector<int64_t> shape = model.sizes().vec();
-    shape.insert(shape.begin(), rows);
-    at::Tensor all = at::empty(shape, model.options().requires_grad(false));
-    const auto bytes = static_cast<int64_t>(model.nbytes());
-    auto* out = static_cast<char*>(all.data_ptr());
-    for (int64_t i = 0; i < real; ++i) {
-      const auto& fields = job.samples[i].fields;
-      check(fields.size() == first.size() && fields[f].first == name, ErrorKind::Data, "Loader", "sample ", job.ids[i],
-            " has different fields from sample ", job.ids.front(), "; all samples must have the same fields, in the same order");
-      const at::Tensor& value = fields[f].second;
-      check(value.defined() && value.sizes() == model.sizes() && value.scalar_type() == model.scalar_type(), ErrorKind::Data, "Loader", "'",
-            name, "' of sample ", job.ids[i], " is ", value.scalar_type(), " ", value.sizes(), " and of sample ", job.ids.front(), " ",
-            model.scalar_type(), " ", model.sizes(), "; they must be equal; hint: ", hint_for(value, model));
-      std::memcpy(out + i * bytes, value.contiguous().const_data_ptr(), static_cast<size_t>(bytes));
-    }
-    repeat_rows(out, bytes, real, rows);
+  for (size_t i = 0; i < job.samples.size(); ++i) job.samples[i].index = job.ids[i];  // for messages
+  auto samples = std::exchange(job.samples, {});
+  job.batch =
+      options_.collate ? translated("collate", ErrorKind::Usage, [&] { return options_.collate(std::move(samples)); }) : stack(samples);
+  const auto real = static_cast<int64_t>(job.ids.size());
+  const auto fields = job.batch.fields();
+  for (const auto& [name, value] : fields) {
+    check(value.defined() && value.device().is_cpu(), ErrorKind::Usage, "collate", "the field '", name, "' is not a tensor on the host");
+    const bool by_row = value.dim() > 0 && value.size(0) == real;
+    auto all = by_row && options_.last_batch == LastBatch::Pad ? repeated(value, options_.batch_size) : value;
     const bool image = options_.channels_last && all.dim() == 4 && all.scalar_type() == at::kFloat && name == "input";
-    job.batch.set(name, image ? to_channels_last(all) : all);
+    if (image) all = to_channels_last(all.contiguous());
+    job.batch.set(name, std::move(all));
   }
-  job.samples.clear();
 }
 
 void BatchBuilder::pad(Job& job) const {
@@ -346,7 +325,7 @@ void BatchBuilder::leave_out_bad(Job& job) const {
 void BatchBuilder::close(Job& job) const {
   leave_out_bad(job);
   if (job.ids.empty()) return;
-  if (sequences_ != nullptr) pad_sequences(job);
+  if (sequences_ != nullptr && !options_.collate) pad_sequences(job);
   if (!decodes_) collate(job);
   if (options_.last_batch == LastBatch::Pad) pad(job);
   if (captions_ != nullptr) add_captions(job);

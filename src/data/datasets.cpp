@@ -122,7 +122,9 @@ std::vector<double> balanced_weights(const Dataset& data) {
   return out;
 }
 
-LoaderOptions common(const DataOptions& data, LoaderOptions runtime) {
+LoaderOptions common(const DatasetPair& pair, LoaderOptions runtime) {
+  const auto& data = pair.options;
+  if (pair.collate) runtime.collate = pair.collate;
   runtime.num_workers = parse_num_workers(data.num_workers);
   runtime.prefetch_factor = data.prefetch_factor;
   runtime.augment_on_device = data.augment_on == "device";
@@ -157,9 +159,13 @@ void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRe
     split_for_device(*pipeline, info.shape[0], {info.shape[1], info.shape[2]});
 }
 
+void set_collate(DatasetPair& pair, const CollateRegistry& collates) {
+  if (!pair.options.collate.name.empty()) pair.collate = collates.make(pair.options.collate, "data.collate");
+}
+
 Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
   const auto& data = pair.options;
-  runtime = common(data, std::move(runtime));
+  runtime = common(pair, std::move(runtime));
   runtime.batch_size = data.batch_size;
   if (data.drop_last) runtime.last_batch = LastBatch::Drop;
   if (data.mixup_alpha > 0 || data.cutmix_alpha > 0) {
@@ -177,7 +183,7 @@ Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
 Loader val_loader(const DatasetPair& pair, LoaderOptions runtime) {
   check(pair.val != nullptr, ErrorKind::Usage, "data", "there are no validation data");
   const auto& data = pair.options;
-  runtime = common(data, std::move(runtime));
+  runtime = common(pair, std::move(runtime));
   runtime.batch_size = std::min(data.val_batch_size > 0 ? data.val_batch_size : data.batch_size, std::max<int64_t>(1, pair.val->size()));
   runtime.shuffle = false;
   if (runtime.last_batch == LastBatch::Drop) runtime.last_batch = LastBatch::Keep;

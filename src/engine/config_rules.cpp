@@ -115,6 +115,12 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
       problems.add(mark_of(place), place, message);
     }
   };
+  if (const auto* node = config.data.options.find("collate"); node != nullptr && sound("data.collate")) {
+    PartConfig collate;
+    ConfigProblems of_the_table;
+    if (read_value(*node, "data.collate", {}, collate, of_the_table) && parts.collates.contains(collate.name))
+      rule("data.collate", [&] { parts.collates.make(collate, "data.collate"); });
+  }
   double lr = 0;
   if (sound("optimizer")) part_rule("optimizer", config.optimizer, [&] { lr = check_optimizer(config.optimizer, parts); });
   for (const auto& [name, optimizer] : config.optimizers) {

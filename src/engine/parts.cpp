@@ -119,6 +119,7 @@ Parts builtin_parts() {
   add_builtin_models(parts.models);
   add_builtin_datasets(parts.datasets);
   add_builtin_transforms(parts.transforms);
+  add_builtin_collates(parts.collates);
   add_builtin_metrics(parts.metrics);
   add_builtin_optimizers(parts.optimizers);
   add_builtin_schedules(parts.schedules);

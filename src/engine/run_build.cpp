@@ -324,6 +324,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
     choose_validated("given in code");
     data.options = bind<detail::PlainDataOptions>(config.data.options, "data");
   }
+  set_collate(data, parts.collates);
 }
 
 // Gathers weights in low precision, on all ranks or on none. Only for built-in networks, because others may read their weights in other

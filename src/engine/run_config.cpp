@@ -88,7 +88,8 @@ enum class UnknownParts { Refused, Kept };
 /// Removes an empty list or map that the first versions did not have, so that the text of their configurations is unchanged.
 void leave_out_empty(ConfigNode& node, const char* key) {
   const auto* found = node.find(key);
-  if (found != nullptr && (found->is_list() ? found->items().empty() : found->is_map() && found->members().empty())) node.erase(key);
+  if (found != nullptr && (found->is_null() || (found->is_list() ? found->items().empty() : found->is_map() && found->members().empty())))
+    node.erase(key);
 }
 
 /// Resolves `metrics` of the library's tasks; in other tasks the key may have another meaning.
@@ -108,7 +109,19 @@ void resolve_metrics(PartConfig& task, const Parts& parts, const Resolve& resolv
   *node = std::move(whole);
 }
 
-/// Resolves the parts that a registry knows: checks their options and fills in defaults. A part without a name is unchanged.
+/// Resolves the collate, if one is named.
+template <class Resolve>
+void resolve_collate(PartConfig& data, const Parts& parts, const Resolve& resolve) {
+  leave_out_empty(data.options, "collate");
+  auto* node = data.options.find("collate");
+  PartConfig collate;
+  ConfigProblems of_the_table;  // reported with the table
+  if (node == nullptr || !detail::read_value(*node, "data.collate", {}, collate, of_the_table)) return;
+  resolve(collate, parts.collates, "data.collate");
+  *node = detail::write_value(collate);
+}
+
+/// Resolves the parts known to a registry: checks their options and fills in defaults. An unnamed part is unchanged.
 void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems, UnknownParts unknown = UnknownParts::Refused) {
   const auto resolve = [&](PartConfig& part, const auto& registry, const std::string& path) {
     if (!part.name.empty() && (unknown == UnknownParts::Refused || registry.contains(part.name)))
@@ -116,6 +129,7 @@ void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& proble
   };
   resolve(config.model, parts.models, "model");
   resolve(config.data, parts.datasets, "data");
+  resolve_collate(config.data, parts, resolve);
   resolve(config.task, parts.tasks, "task");
   leave_out_empty(config.task.options, "metrics");
   resolve_metrics(config.task, parts, resolve);

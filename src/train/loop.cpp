@@ -369,7 +369,13 @@ void TrainLoop::average_checkpoints() {
   std::istringstream paths(ranks.from_main(join(newest, "\n")));
   jobs_->averaging.begin();
   for (std::string path; std::getline(paths, path);) jobs_->averaging.add(detail::weights_in(path, parts_), at_.global_step);
-  if (!jobs_->averaging.needs_statistics()) return;  // nothing is written, as with trainer.fast_dev_run
+  if (!jobs_->averaging.needs_statistics()) {
+    if (ranks.is_main() && !options_.fast_dev_run)
+      log_warning(
+          "average.kind=checkpoints: this run writes no checkpoints, so there is no average; hint: checkpoint.enabled=true, and "
+          "an output.dir");
+    return;
+  }
   if (ranks.is_main())
     log_info("average.kind=checkpoints: the mean of the last ", newest.size(), " checkpoints, at step ", at_.global_step);
   take_statistics();

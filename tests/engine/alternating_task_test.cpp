@@ -22,7 +22,7 @@ RunConfig gan_run(const std::filesystem::path& dir) {
           .data = {.options = {{"batch_size", 8}, {"num_workers", "0"}}},
           .optimizer = {"sgd", {{"lr", 0.05}}},
           .optimizers = {{"generator", part("adam", {{"lr", 0.01}})}},
-          .trainer = {.max_epochs = 3, .threads = 1, .num_sanity_val_steps = 0},
+          .trainer = {.max_epochs = 3, .num_sanity_val_steps = 0, .threads = 1},
           .output = {.dir = dir.string(), .name = "gan", .tensorboard = false}};
 }
 

@@ -140,6 +140,25 @@ TEST_CASE("the earlier name of the section average is taken, alone and as an add
   CHECK(to_yaml(comparable("ema: {decay: 0.5}").value()) == to_yaml(comparable("average: {decay: 0.5}").value()));
 }
 
+TEST_CASE("data.collate is a part like others, and is left out of a configuration that does not name it") {
+  const auto text = [](const std::string& collate) { return "data: {name: generated" + collate + "}"; };
+  const auto shown = [&](const std::string& collate) { return to_yaml(resolved(bind_config(parse_yaml(text(collate), "a.yaml")))); };
+  CHECK_FALSE(has(shown(""), "collate"));
+  CHECK_FALSE(has(shown(", collate: "), "collate"));
+  CHECK(has(shown(", collate: stack"), "collate: {name: stack}"));
+  CHECK(has(shown(", collate: {name: pad, fields: [boxes]}"), "multiple_of: 1"));
+  const auto refused = [&](const std::string& collate) {
+    return std::string(error_of([&] { bind_config(parse_yaml(text(collate), "a.yaml")); }).what());
+  };
+  CHECK(has(refused(", collate: pad"), "the fields whose first dimension varies"));
+  CHECK(has(refused(", collate: pda"), "did you mean 'pad'?"));
+  CHECK(has(refused(", collate: {name: pad, fields: [boxes], multiple_of: 0}"), "data.collate.multiple_of"));
+
+  auto parts = builtin_parts();
+  parts.collates.add<NoOptions>("packed", "one row", [](const NoOptions&) -> Collate { return {}; });
+  CHECK_NOTHROW(bind_config(parse_yaml(text(", collate: packed"), "a.yaml"), parts));
+}
+
 TEST_CASE("a section that is given is on, unless it says otherwise, and keys without effect are known") {
   const auto bound = [](const std::string& yaml) { return bind_config(parse_yaml(yaml, "a.yaml")); };
   CHECK_FALSE(bound("seed: 1").average.enabled);

@@ -36,6 +36,7 @@ struct DataOptions {
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
   std::string on_bad_sample = "error";  ///< error | skip: a sample that cannot be read is omitted from its batch, and counted
+  PartConfig collate{};                 ///< how samples become a batch; unnamed: as the data set does it, see LoaderOptions::collate
   int64_t batch_tokens = 0;             ///< minimum tokens per optimizer step, summed over ranks; sets accumulate_grad_batches. 0: off
   ContextWarmup context_warmup;
 };
@@ -74,6 +75,8 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
       "reaction to a sample that cannot be read; error: ends the run; skip: the sample is omitted from its batch, named in the log and "
       "counted",
       one_of({"error", "skip"}));
+  add("collate", &DataOptions::collate,
+      "how samples become a batch: stack, pad, or one that the program adds; not given: stack, or for texts padding to the longest one");
   add("batch_tokens", &DataOptions::batch_tokens,
       "of text: tokens of an optimizer step over all ranks, at least; sets trainer.accumulate_grad_batches; 0: off", at_least(0));
   add("context_warmup", &DataOptions::context_warmup, "of text: shorter samples in the first steps");

@@ -20,6 +20,7 @@ struct DatasetPair {
   std::shared_ptr<const Dataset> val;  ///< null: no validation data
   Pipeline train_pipeline, val_pipeline;
   DataOptions options;
+  Collate collate{};  ///< of both loaders; empty: see LoaderOptions::collate
   /// Opens the test data; empty if there are none.
   std::function<std::shared_ptr<const Dataset>()> open_test{};
   std::string left_out{};  ///< skipped entries: "11 files skipped (8 .txt, 3 .gif)"; "" if none
@@ -42,6 +43,9 @@ DatasetRegistry builtin_datasets();
 /// Builds both pipelines from the pair's options; open options are taken from `info`. Error(Usage) as in Pipeline::from_config, and with
 /// augment_on: device as in split_for_device.
 void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms = builtin_transforms());
+
+/// Sets the pair's collate to the one that its options name; does nothing if they name none. Error(Usage) as in Registry::make.
+void set_collate(DatasetPair& pair, const CollateRegistry& collates);
 
 /// Returns a loader over the training data with the pair's options, mixup and cutmix included. `runtime` has the other settings (seed,
 /// ranks, channels_last, hooks); drop_last overrides its last_batch.

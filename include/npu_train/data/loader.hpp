@@ -19,6 +19,7 @@
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/state.hpp"
+#include "npu_train/data/collate.hpp"
 #include "npu_train/data/dataset.hpp"
 #include "npu_train/data/sampler.hpp"
 #include "npu_train/data/transform.hpp"
@@ -53,8 +54,11 @@ struct LoaderOptions {
   uint64_t seed = 0;  ///< the same on every rank
   int64_t rank = 0, world_size = 1;
   std::vector<double> sample_weights{};  ///< draws the samples of an epoch with replacement, see SamplerOptions::weights
-  BatchHook finish{};                    ///< called in a worker for each complete batch (mixup, pinned memory)
-  BatchHook transfer{};                  ///< called in next(), on the calling thread (copy to the device)
+  /// Makes a batch of samples; empty: stack(), after padding the inputs of a SequenceDataset. Not for an ImageDataset, whose images are
+  /// decoded into the batch.
+  Collate collate{};
+  BatchHook finish{};    ///< called in a worker for each complete batch (mixup, pinned memory)
+  BatchHook transfer{};  ///< called in next(), on the calling thread (copy to the device)
 };
 
 /// Parses "auto" or a number; auto is min(16, cpu_count()).

@@ -41,6 +41,7 @@ struct Parts {
   ModelParts models{"model"};
   DatasetRegistry datasets{"data set"};
   TransformRegistry transforms{"transform", "a program adds its own with parts.transforms.add"};
+  CollateRegistry collates{"collate", "a program adds its own with parts.collates.add"};
   TaskRegistry tasks{"task"};
   MetricRegistry metrics{"metric", "a program adds its own with parts.metrics.add"};
   OptimizerRegistry optimizers{"optimizer"};

@@ -63,7 +63,8 @@ void add_device_augmentation(const Bench& bench, BenchReport& out) {
   const auto speed = [&](const char* where, BenchRow& into) {
     auto part = bench.config.data;
     part.options.set("augment_on", ConfigNode(where));
-    const auto data = bench.parts.datasets.make(part, "data", bench.parts.transforms);
+    auto data = bench.parts.datasets.make(part, "data", bench.parts.transforms);
+    set_collate(data, bench.parts.collates);
     LoaderOptions runtime{.seed = static_cast<uint64_t>(bench.config.seed)};
     if (backend.capabilities(device).pinned_memory) runtime.finish = [](Batch batch) { return pin(batch); };
     auto loader = train_loader(data, runtime);
@@ -97,7 +98,8 @@ BenchRow loader_row(const Bench& bench, int64_t batch, int64_t workers) {
   if (batch > 0) part.options.set("batch_size", ConfigNode(batch));
   if (workers > 0) part.options.set("num_workers", ConfigNode(std::to_string(workers)));
   try {
-    const auto data = bench.parts.datasets.make(part, "data", bench.parts.transforms);
+    auto data = bench.parts.datasets.make(part, "data", bench.parts.transforms);
+    set_collate(data, bench.parts.collates);
     auto loader = train_loader(data, {.seed = static_cast<uint64_t>(bench.config.seed)});
     row.numbers = {{"batch", static_cast<double>(loader.options().batch_size)},
                    {"workers", static_cast<double>(loader.options().num_workers)}};
