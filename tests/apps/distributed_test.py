@@ -138,6 +138,13 @@ class Distributed(ProgramTest):
         # Weights that only autocast reads are sent in bf16, if no kernel emulates it.
         self.assertEqualBits(2, 'trainer.strategy=zero3', 'precision=bf16-mixed', 'cpu_low_precision=native', per_rank=2, reduce='micro_batch')
 
+    def test_equal_averages_of_weights_in_shards(self):
+        runs = [(2, ('average={kind: swa, start: 0, every: 3}',)), (3, ('average={kind: swa, start: 1}',)),
+                (2, ('average={kind: checkpoints, last: 2}', 'checkpoint.save_top_k=1'))]
+        for strategy, (count, words) in pairs_of(STRATEGIES, runs):
+            self.assertEqualBits(count, f'trainer.strategy={strategy}', *words)
+            self.assertIn('ema.safetensors', self.one_process(self.config(TINY), count, *words)[0])
+
     def test_any_strategy_and_number_of_ranks_reads_the_checkpoints_of_any_other(self):
         """zero3 on two groups of 2 ranks, ddp on 2, one process, zero2 on 3, zero1 on 2, zero3 on 3: the bits of a run of one process that was never
         interrupted. Three ranks have windows in which one of them has fewer micro-batches."""

@@ -65,12 +65,13 @@ void add_words(const std::vector<FieldInfo>& fields, const std::string& path, st
 
 }  // namespace
 
-const char* const kListedParts = "models, datasets, transforms, tasks, metrics, optimizers, schedulers, callbacks, loggers";
+const char* const kListedParts = "models, datasets, transforms, collates, tasks, metrics, optimizers, schedulers, callbacks, loggers";
 
 std::string listed_parts(const std::string& kind, const Parts& parts) {
   if (kind == "models") return lines_of(parts.models);
   if (kind == "datasets") return lines_of(parts.datasets);
   if (kind == "transforms") return lines_of(parts.transforms);
+  if (kind == "collates") return lines_of(parts.collates);
   if (kind == "tasks") return lines_of(parts.tasks);
   if (kind == "metrics") return lines_of(parts.metrics);
   if (kind == "optimizers") return lines_of(parts.optimizers);
