@@ -10,6 +10,11 @@
 
 namespace npu_train::detail {
 
+BatchStatistics::BatchStatistics(std::vector<NamedTensor> buffers)
+    : buffers_(std::move(buffers)), sums_(buffers_.size()), counts_(buffers_.size()) {
+  for (const auto& [name, buffer] : buffers_) before_.push_back(buffer.detach().clone());
+}
+
 void BatchStatistics::collect(const std::function<void()>& forward) {
   NormMoves moves;
   forward();
@@ -22,11 +27,21 @@ void BatchStatistics::collect(const std::function<void()>& forward) {
     sums_[i].resize(move.added.size());
     for (size_t c = 0; c < move.added.size(); ++c) sums_[i][c] += static_cast<double>(static_cast<float>(move.added[c] / momentum));
     ++counts_[i];
+    found->second.data().zero_();  // so that the next move is the momentum times what is measured, without a rounded remainder
   }
 }
 
 bool BatchStatistics::any() const {
   return std::any_of(counts_.begin(), counts_.end(), [](double count) { return count > 0; });
+}
+
+void BatchStatistics::begin_again() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (counts_[i] == 0) buffers_[i].second.data().copy_(before_[i]);  // measured ones are 0
+    sums_[i].clear();
+    counts_[i] = 0;
+  }
 }
 
 void BatchStatistics::write(Ranks& ranks) {
@@ -41,12 +56,15 @@ void BatchStatistics::write(Ranks& ranks) {
   all = ranks.sums(std::move(all));
   auto from = all.begin();
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (counts[i] == 0) continue;
-    const auto& buffer = buffers_[i].second;
+    const auto buffer = buffers_[i].second.data();
+    if (counts[i] == 0) {
+      buffer.copy_(before_[i]);
+      continue;
+    }
     std::vector<double> means(from, from + buffer.numel());
     from += buffer.numel();
     for (auto& mean : means) mean /= counts[i];
-    buffer.data().copy_(at::tensor(means, at::kDouble).view(buffer.sizes()));
+    buffer.copy_(at::tensor(means, at::kDouble).view(buffer.sizes()));
   }
 }
 

@@ -1,7 +1,6 @@
 // Running statistics as means over batches, in the place of moving averages.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -14,18 +13,20 @@ namespace npu_train::detail {
 // buffers that the task does not list, are left as they are.
 class BatchStatistics {
  public:
-  explicit BatchStatistics(std::vector<NamedTensor> buffers)
-      : buffers_(std::move(buffers)), sums_(buffers_.size()), counts_(buffers_.size()) {}
+  explicit BatchStatistics(std::vector<NamedTensor> buffers);
 
   // Calls `forward` for one batch.
   void collect(const std::function<void()>& forward);
   // Whether a layer has measured something on this rank.
   bool any() const;
-  // Sets the buffers to the means over the batches of all ranks. Every rank makes the call.
+  // Forgets all batches. What follows does not depend on the values of the measured buffers, nor on what the passes have changed in others.
+  void begin_again();
+  // Sets the measured buffers to the means over the batches of all ranks, and all others to their first values. Every rank makes the call.
   void write(Ranks& ranks);
 
  private:
   std::vector<NamedTensor> buffers_;
+  std::vector<at::Tensor> before_;  // their first values
   // By buffer, of fp32 values on the host. Sums of similar fp32 values are exact in fp64, so that they do not depend on how the batches are
   // divided among ranks.
   std::vector<std::vector<double>> sums_;

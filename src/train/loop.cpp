@@ -102,7 +102,7 @@ RunResult TrainLoop::fit() {
         if (e.kind() != ErrorKind::Diverged || !roll_back(e)) throw;
       }
     }
-    if (epoch_open_ && !jobs_->limits.requested()) take_statistics();
+    if (epoch_open_ && !jobs_->limits.requested()) take_statistics(/*stoppable=*/true);
     if (epoch_open_ && !jobs_->limits.requested() && validates() && at_.validated_batch != at_.batch_in_epoch) validate_at_stop();
     jobs_->writer.finish(/*wait=*/true);
     if (!jobs_->writer.has(step_->attempts(), jobs_->ranking.score())) save_checkpoint();
@@ -249,7 +249,8 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
   return std::nullopt;
 }
 
-/// Returns false if a stop was requested during the validation. The epoch has then not ended, and the validation starts again later.
+/// Returns false if a stop was requested during the validation, or the pass before it: the epoch has then not ended, and both start again
+/// later.
 bool TrainLoop::end_epoch(EpochReport& report) {
   report.epoch = at_.epoch;
   report.global_step = at_.global_step;
@@ -257,7 +258,7 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   report.loss_scale = parts_.precision->scale();
   jobs_->sums.describe(report);
   jobs_->averaging.note_epoch(at_.epoch, at_.global_step);
-  take_statistics();
+  if (!take_statistics(/*stoppable=*/true)) return false;
   jobs_->averaging.statistics_taken();
   // data of unknown length may end with the validation of an interval
   const bool validated = at_.validated_batch == at_.batch_in_epoch;
@@ -347,17 +348,20 @@ void TrainLoop::validate_at_stop() {
   call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });
 }
 
-/// Measures the running statistics of averages that have changed, with the training data of this epoch.
-void TrainLoop::take_statistics() {
-  if (!jobs_->averaging.needs_statistics() || parts_.train_loader == nullptr) return;
+/// Measures the running statistics of averages that have changed, with the training data of this epoch. Returns false if a stop was
+/// requested before the end.
+bool TrainLoop::take_statistics(bool stoppable) {
+  if (!jobs_->averaging.needs_statistics() || parts_.train_loader == nullptr) return true;
   const detail::Evaluation::Options options{.limit = limited_rounds(options_, std::nullopt).value_or(-1),
                                             .pass = Pass::Training,
                                             .epoch = at_.epoch,
                                             .attempt = step_->attempts(),
+                                            .stoppable = stoppable,
                                             .overfit = jobs_->windows.overfit(),
                                             .train_loader = parts_.train_loader};
-  observers_.run(Phase::Validation, step_->attempts(), 0,
-                 [&] { translated("Trainer::fit", [&] { jobs_->evaluation.take_statistics(*parts_.train_loader, options); }); });
+  return observers_.run(Phase::Validation, step_->attempts(), 0, [&] {
+    return translated("Trainer::fit", [&] { return jobs_->evaluation.take_statistics(*parts_.train_loader, options); });
+  });
 }
 
 /// Ends a run with the mean of its last checkpoints, which is validated and saved in the last one.
@@ -378,7 +382,7 @@ void TrainLoop::average_checkpoints() {
   }
   if (ranks.is_main())
     log_info("average.kind=checkpoints: the mean of the last ", newest.size(), " checkpoints, at step ", at_.global_step);
-  take_statistics();
+  take_statistics(/*stoppable=*/false);
   jobs_->averaging.statistics_taken();
   if (validates() && measure_weights(/*stoppable=*/false)) jobs_->ranking.score_only(jobs_->sums.train(), last_val_);
   save_checkpoint();

@@ -2,7 +2,10 @@
 // validations, checkpoints and resumes.
 #include "testing.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
+
+#include <functional>
 
 #include "dist/in_process.hpp"
 #include "train/toy.hpp"
@@ -20,6 +23,27 @@ struct Copies final : Callback {
   void on_epoch_end(TrainLoop&, const EpochReport&) override { epochs.push_back(copy_of(toy.optimizer->parameters())); }
   const Toy& toy;
   std::vector<Weights> epochs;
+};
+
+/// Calls a function in each pass over training data that computes no gradients.
+struct Watched final : Task {
+  explicit Watched(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  StepOutput training_step(const ForwardContext& context) override {
+    if (!at::GradMode::is_enabled() && on_pass) on_pass();
+    return task_->training_step(context);
+  }
+  StepOutput validation_step(const ForwardContext& context) override { return task_->validation_step(context); }
+  at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
+  ParameterSet parameters() override { return task_->parameters(); }
+  std::vector<NamedTensor> buffers() override { return task_->buffers(); }
+  std::vector<std::string> metric_names() const override { return task_->metric_names(); }
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return task_->metric_sums(output, batch); }
+  void set_training(bool on) override { task_->set_training(on); }
+  void to(c10::Device device) override { task_->to(device); }
+  std::function<void()> on_pass;
+
+ private:
+  std::shared_ptr<Task> task_;
 };
 
 /// The mean of the weights of [first, last), computed in fp64 on the host.
@@ -141,32 +165,79 @@ TEST_CASE("a run with averages has the bits of one without, apart from the avera
 }
 
 TEST_CASE("a run with averages that is stopped and resumed has their bits") {
+  struct Stop {
+    int64_t at, last;
+  };
   for (const int64_t every : {0, 2})
-    for (const int64_t at : {4, 10, 13}) {  // before the start, at the end of an epoch, inside one
+    // before the start, at the end of an epoch, inside one, and after the last update before the end
+    for (const auto& stop : {Stop{4, 20}, Stop{10, 20}, Stop{13, 20}, Stop{14, 15}}) {
       CAPTURE(every);
-      CAPTURE(at);
+      CAPTURE(stop.at);
       const auto options = [](int64_t steps) { return TrainerOptions{.max_epochs = -1, .max_steps = steps, .check_val_every_n_epoch = 0}; };
       const AverageOptions average{.enabled = true, .kind = "swa", .start = 1, .every = every};
       Toy whole("32-true", "sgd", 0.5);
       whole.with_average(average);
-      auto whole_loop = whole.loop(options(20));
+      auto whole_loop = whole.loop(options(stop.last));
       whole_loop->fit();
 
       Toy half("32-true", "sgd", 0.5);
       half.with_average(average);
-      auto half_loop = half.loop(options(at));
+      auto half_loop = half.loop(options(stop.at));
       half_loop->fit();
       const auto state = snapshot(*half_loop);
 
       seed_everything(999);
       Toy rest("32-true", "sgd", 0.5);
       rest.with_average(average);
-      auto rest_loop = rest.loop(options(20));
+      auto rest_loop = rest.loop(options(stop.last));
       rest_loop->load_state(state);
       rest_loop->fit();
       CHECK(weights(rest) == weights(whole));
       CHECK(digest(rest.average->state()) == digest(whole.average->state()));
     }
+}
+
+TEST_CASE("a run without averages goes on from a checkpoint with averages whose statistics were not measured") {
+  Toy toy;
+  toy.with_average({.enabled = true, .kind = "swa", .start = 0, .every = 2});
+  auto loop = toy.loop({.max_epochs = 1});
+  for (uint64_t step = 1; step <= 2; ++step) loop->train_step({toy_batch(8, step)});
+  const auto state = snapshot(*loop);
+
+  Toy plain, without;
+  auto state_without = state;
+  for (const char* key : {"averaged_step", "statistics_step"}) CHECK(state_without.at("loop").values.erase(key) == 1);
+  for (auto* one : {&plain, &without}) {
+    auto rest = one->loop({.max_epochs = 1});
+    rest->load_state(one == &plain ? state : state_without);
+    rest->fit();
+  }
+  CHECK(weights(plain) == weights(without));
+  CHECK(torch::equal(plain.net->norm->running_mean, without.net->norm->running_mean));
+}
+
+TEST_CASE("a request ends the measurement of statistics, and a run that goes on repeats it") {
+  const AverageOptions average{.enabled = true, .kind = "swa", .start = 0};
+  Toy whole("32-true", "sgd", 0.3);
+  whole.with_average(average);
+  whole.loop({.max_epochs = 2})->fit();
+
+  Toy toy("32-true", "sgd", 0.3);
+  const auto watched = std::make_shared<Watched>(toy.task);
+  toy.task = watched;
+  toy.with_average(average);
+  auto loop = toy.loop({.max_epochs = 2});
+  int passes = 0;
+  watched->on_pass = [&] {
+    if (++passes == 3) loop->request_stop();
+  };
+  CHECK(loop->fit().reason == StopReason::Requested);
+  CHECK(loop->epoch() == 0);
+  CHECK(toy.average->updates() == 1);
+  watched->on_pass = {};
+  CHECK(loop->fit().reason == StopReason::MaxEpochs);
+  CHECK(weights(toy) == weights(whole));
+  CHECK(digest(toy.average->state()) == digest(whole.average->state()));
 }
 
 TEST_CASE("the averages of several ranks and their statistics are those of one process") {

@@ -192,7 +192,7 @@ class TrainLoop {
   std::optional<Scalars> measure_weights(bool stoppable);
   std::optional<Scalars> validate_weights(bool stoppable);
   void validate_at_stop();
-  void take_statistics();
+  bool take_statistics(bool stoppable);
   void average_checkpoints();
   void note(const Scalars& train, const Scalars& val);
   void note_overflow(const OverflowReport& report);

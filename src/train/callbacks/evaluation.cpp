@@ -198,34 +198,42 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
 }
 
 // Many networks have no running statistics; one batch shows that.
-void Evaluation::take_statistics(Loader& loader, const Options& options) {
-  if (run_.task.buffers().empty()) return;
+bool Evaluation::take_statistics(Loader& loader, const Options& options) {
+  if (run_.task.buffers().empty()) return true;
   run_.failed.reset();
+  auto& ranks = run_.strategy.ranks();
   const auto random = rng_state(), position = loader.state();
   const auto epoch = loader.epoch(), cursor = loader.cursor();
+  bool complete = true;
   {
     const Mode mode(run_, /*training=*/true);
-    const auto measured = [&](int64_t limit) {
-      BatchStatistics out(run_.task.buffers());
+    BatchStatistics statistics(run_.task.buffers());
+    const auto measure = [&](int64_t limit) {
       auto limited = options;
       limited.limit = limit;
-      each_batch(loader, limited, "statistics", [&](const Batch& batch, Phase& phase, uint64_t key) {
+      complete = each_batch(loader, limited, "statistics", [&](const Batch& batch, Phase& phase, uint64_t key) {
         phase = Phase::Transfer;
         const auto here = to_device(batch, run_.device);
         phase = Phase::Forward;
-        out.collect([&] { training_output(run_.task, run_.precision, here, key); });
+        statistics.collect([&] { training_output(run_.task, run_.precision, here, key); });
       });
-      return out;
     };
-    auto& ranks = run_.strategy.ranks();
-    if (options.limit != 0 && ranks.any(measured(1).any())) {
-      measured(options.limit).write(ranks);
+    if (options.limit != 0) measure(1);
+    const bool some = ranks.any(statistics.any());
+    if (some) {
+      statistics.begin_again();
+      measure(options.limit);
+    }
+    complete = !ranks.any(!complete);
+    if (complete && some) {
+      statistics.write(ranks);
       run_.average->take_buffers();
     }
   }
   set_rng_state(random);
   loader.load_state(position);
   loader.begin_epoch(epoch, cursor);
+  return complete;
 }
 
 }  // namespace npu_train::detail

@@ -49,9 +49,10 @@ class Evaluation {
   std::optional<Scalars> run(Loader& loader, const Options& options);
 
   // Measures the running statistics of the averaged weights: the means, over the batches of all ranks, of what normalisation layers measure
-  // in training mode, as torch.optim.swa_utils.update_bn computes them. The loader, of training data, then continues at its position. A
-  // layer with sync_batchnorm measures the micro-batches of each rank.
-  void take_statistics(Loader& loader, const Options& options);
+  // in training mode, as torch.optim.swa_utils.update_bn computes them. Other buffers of the averages stay. The loader, of training data,
+  // then continues at its position. A layer with sync_batchnorm measures the micro-batches of each rank. Returns false, and leaves the
+  // statistics as they are, if a stop was requested on a rank before the end.
+  bool take_statistics(Loader& loader, const Options& options);
 
   // Calls `forward` with the batch on the device; returns its result on the host, in fp32.
   Outputs predict(const Batch& batch, const std::function<Outputs(const Batch&)>& forward);
