@@ -222,19 +222,19 @@ void BatchBuilder::pad_sequences(Job& job) const {
   constexpr std::array kOfTokens = {"loss_mask", "position_ids"};  // fields with a value for each token of the input
   int64_t length = options_.last_batch == LastBatch::Pad ? sequences_->longest() : sequences_->shortest_batch();
   for (size_t i = 0; i < job.samples.size(); ++i) {
-    const auto* input = field_of(job.samples[i], "input");
+    const auto* input = find_field(job.samples[i], "input");
     check(input != nullptr && input->dim() == 1 && input->scalar_type() == at::kLong && input->size(0) > 0, ErrorKind::Data, "Loader",
           "sample ", job.ids[i], " of the sequences has no \"input\" of ids, Long [tokens]");
     length = std::max(length, input->size(0));
     for (const char* name : kOfTokens)
-      if (const auto* value = field_of(job.samples[i], name))
+      if (const auto* value = find_field(job.samples[i], name))
         check(value->dim() == 1 && value->size(0) == input->size(0) && value->scalar_type() == at::kLong, ErrorKind::Data, "Loader", "'",
               name, "' of sample ", job.ids[i], " is ", value->scalar_type(), " ", value->sizes(), "; allowed: Long [", input->size(0),
               "], as its input");
   }
   for (auto& sample : job.samples)
     for (const char* name : kOfTokens)
-      if (auto* value = field_of(sample, name)) *value = padded(*value, length, 0);
+      if (auto* value = find_field(sample, name)) *value = padded(*value, length, 0);
   pad_field(job.samples, "input", static_cast<double>(sequences_->padding()), length, "attention_mask");
 }
 
@@ -278,6 +278,7 @@ void BatchBuilder::collate(Job& job) const {
       options_.collate ? translated("collate", ErrorKind::Usage, [&] { return options_.collate(std::move(samples)); }) : stack(samples);
   const auto real = static_cast<int64_t>(job.ids.size());
   const auto fields = job.batch.fields();
+  check(!fields.empty(), ErrorKind::Usage, "collate", "the function returned a batch without tensors");
   for (const auto& [name, value] : fields) {
     check(value.defined() && value.device().is_cpu(), ErrorKind::Usage, "collate", "the field '", name, "' is not a tensor on the host");
     const bool by_row = value.dim() > 0 && value.size(0) == real;

@@ -32,9 +32,11 @@ int64_t length_of(std::vector<Sample>& samples, const std::string& field, const 
   int64_t longest = 0;
   const at::Tensor* first = nullptr;
   for (auto& sample : samples) {
-    const auto* value = detail::field_of(sample, field);
+    const auto* value = detail::find_field(sample, field);
     check(value != nullptr && value->defined() && value->dim() > 0, ErrorKind::Data, kWhere, "sample ", sample.index, " has no field '",
           field, "' with a dimension to pad; hint: data.collate.fields");
+    check(detail::find_field(sample, field + "_mask") == nullptr, ErrorKind::Usage, "data.collate.fields",
+          "the samples already have a field '", field, "_mask'; allowed: each name once, and names whose masks are new");
     if (first == nullptr) first = value;
     check(value->scalar_type() == first->scalar_type() && value->sizes().slice(1) == first->sizes().slice(1), ErrorKind::Data, kWhere, "'",
           field, "' of sample ", sample.index, " is ", value->scalar_type(), " ", value->sizes(), " and of sample ", samples.front().index,
@@ -54,7 +56,7 @@ int64_t length_of(std::vector<Sample>& samples, const std::string& field, const 
 
 namespace detail {
 
-at::Tensor* field_of(Sample& sample, const std::string& name) {
+at::Tensor* find_field(Sample& sample, const std::string& name) {
   const auto found = std::find_if(sample.fields.begin(), sample.fields.end(), [&](const auto& field) { return field.first == name; });
   return found == sample.fields.end() ? nullptr : &found->second;
 }
@@ -70,7 +72,7 @@ at::Tensor padded(const at::Tensor& values, int64_t length, double with) {
 
 void pad_field(std::vector<Sample>& samples, const std::string& field, double value, int64_t length, const std::string& mask) {
   for (auto& sample : samples) {
-    auto& tensor = *field_of(sample, field);
+    auto& tensor = *find_field(sample, field);
     at::Tensor elements = at::zeros({length}, at::kLong);
     std::fill_n(elements.mutable_data_ptr<int64_t>(), tensor.size(0), int64_t{1});
     tensor = padded(tensor, length, value);
@@ -86,7 +88,7 @@ const ConfigTable<PadOptions>& PadOptions::config_table() {
       ConfigTable<T>("collate pad")
           .field("fields", &T::fields, "fields of a sample whose first dimension varies, such as [boxes, labels]")
           .field("value", &T::value, "what is filled in")
-          .field("length", &T::length, "of the first dimension in every batch; 0: that of the longest sample", at_least(0))
+          .field("length", &T::length, "of the first dimension in every batch; 0: that of the longest sample", between(0, 1 << 30))
           .field("multiple_of", &T::multiple_of, "the length is rounded up to a multiple of this, so that there are fewer shapes",
                  between(1, 1 << 20));
   return table;

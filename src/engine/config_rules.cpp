@@ -118,7 +118,9 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
   if (const auto* node = config.data.options.find("collate"); node != nullptr && sound("data.collate")) {
     PartConfig collate;
     ConfigProblems of_the_table;
-    if (read_value(*node, "data.collate", {}, collate, of_the_table) && parts.collates.contains(collate.name))
+    CollateRegistry own{"collate"};
+    add_builtin_collates(own);
+    if (read_value(*node, "data.collate", {}, collate, of_the_table) && is_own_part(parts.collates, own, collate.name))
       rule("data.collate", [&] { parts.collates.make(collate, "data.collate"); });
   }
   double lr = 0;

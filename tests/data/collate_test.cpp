@@ -30,7 +30,7 @@ struct BoxSet final : Dataset {
   Sample get(int64_t index) const override {
     const auto n = index % 4;
     return {{{"input", at::full({3, 2, 2}, static_cast<double>(index))},
-             {"boxes", at::arange(4 * n, at::kFloat).reshape({n, 4}) + 100 * index},
+             {"boxes", at::arange(4 * n, at::kFloat).reshape({n, 4}).add(100 * index)},
              {"labels", at::full({n}, index, at::kLong)}},
             index};
   }
@@ -105,6 +105,7 @@ TEST_CASE("what cannot be padded is reported with the sample and the field") {
   CHECK(has(refused(box_samples(), {.fields = {"boxs"}}), "sample 0 has no field 'boxs'"));
   CHECK(has(refused(box_samples(), {.fields = {"labels"}, .value = 0.5}), "data.collate.value"));
   CHECK(has(refused(box_samples(), {.fields = {"labels"}, .multiple_of = 0}), "data.collate.multiple_of"));
+  CHECK(has(refused(box_samples(), {.fields = {"boxes", "boxes"}}), "already have a field 'boxes_mask'"));
   auto other = box_samples();
   other[2].fields[1].second = at::zeros({2, 5});
   CHECK(has(refused(other, {.fields = {"boxes"}}), "'boxes' of sample 2 is Float [2, 5]"));
@@ -170,6 +171,10 @@ TEST_CASE("a collate of one's own packs samples into one row; its faults are err
   const auto error = error_of([&] { faulty.next(); });
   CHECK(error.kind() == ErrorKind::Usage);
   CHECK(has(error.what(), "no such box"));
+
+  Loader empty(std::make_shared<BoxSet>(), {}, with_collate([](std::vector<Sample>) { return Batch(); }));
+  empty.begin_epoch(0);
+  CHECK(has(error_of([&] { empty.next(); }).what(), "without tensors"));
 }
 
 TEST_CASE("a collate gets the unpadded samples of a SequenceDataset; images are not collated") {
