@@ -1,10 +1,16 @@
-"""npu_tool average: weights of checkpoints and files, against the means of their numbers."""
+"""Averages of weights: npu_tool average against the means of numbers, average.kind=checkpoints against npu_tool average, and average.kind=swa
+against PyTorch."""
 import array
 import json
+import math
+import pathlib
 
+from peers import MODELS_PYTHON, Peer
 from programs import ProgramTest, main, npu_tool, run_dir, safetensors_of, train_app
 
 SETTINGS = ('trainer.max_epochs=3', 'checkpoint.save_top_k=-1', 'checkpoint.every_n_train_steps=0', 'data.train_size=48', 'data.val_size=16', 'average.enabled=false')
+PEER = Peer(MODELS_PYTHON, torch='import torch', safetensors='import safetensors.torch')
+SCRIPT = pathlib.Path(__file__).with_name('python_averages.py')
 
 
 class Average(ProgramTest):
@@ -49,6 +55,25 @@ class Average(ProgramTest):
         for name, numbers in kept.items():
             for a, b in zip(numbers, means[name], strict=True): self.assertAlmostEqual(a, b, delta=1e-6 * max(1, abs(b)), msg=name)
         self.assertEqual(json.loads(self.assertDone(npu_tool('eval', '--checkpoint', last, '--json')))['weights'], 'ema')
+
+    def test_equal_averages_and_their_rates_are_those_of_pytorch(self):
+        if not PEER.has('torch', 'safetensors'): self.skipTest('there is no Python with torch and safetensors (scripts/setup --dev)')
+        self.assertDone(train_app(self.config(precision='32-true', workers=0), f'output.dir={self.dir}/swa', *SETTINGS, 'trainer.max_epochs=6',
+                                  'average={kind: swa, start: 2, lr: 0.001, anneal_epochs: 3}', 'lr_scheduler={name: cosine, T_max: 6}'))
+        run = run_dir(self.dir / 'swa')
+        checkpoints = sorted((run / 'checkpoints').glob('epoch=*'))[2:]
+        lr = 0.002 * (1 + math.cos(math.pi * 2 / 6)) / 2
+        (self.dir / 'job.json').write_text(json.dumps({'checkpoints': [str(path / 'model.safetensors') for path in checkpoints], 'averages': str(run / 'checkpoints/last/ema.safetensors'),
+                                                       'lr': lr, 'swa_lr': 0.001, 'anneal_epochs': 3}))
+        code, out, error = PEER.run(SCRIPT, self.dir / 'job.json')
+        self.assertEqual(code, 0, out + error)
+        theirs = json.loads(out.splitlines()[-1])
+        self.assertGreater(theirs['tensors'], 10)
+        self.assertLess(theirs['difference'], 1e-6)
+        epochs = json.loads((run / 'history.json').read_text())['epochs']
+        for epoch, rate in zip(epochs[2:], theirs['rates'], strict=True): self.assertAlmostEqual(epoch['lr'], rate, delta=1e-9)
+        self.assertAlmostEqual(epochs[1]['lr'], 0.002 * (1 + math.cos(math.pi / 6)) / 2, delta=1e-9)
+        self.assertFalse((sorted((run / 'checkpoints').glob('epoch=*'))[0] / 'ema.safetensors').exists())  # before the start
 
     def test_what_cannot_be_averaged(self):
         to = self.dir / 'no.safetensors'
