@@ -371,8 +371,6 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
 /// of its own, which exchanges its gradients.
 void Run::make_optimizers(const RunConfig& config, const Parts& parts, const RankSetup& ranks, const AlternatingTask& of_task,
                           BuildMemory& memory) {
-  check(!config.average.enabled, ErrorKind::Usage, "average.enabled",
-        "the average is of the parameters of one optimizer, and this task has several; allowed: false");
   memory.end();
   const auto divided = detail::divided_parameters(of_task, *parameters);
   for (const auto& [name, part] : config.optimizers)
@@ -391,6 +389,8 @@ void Run::make_optimizers(const RunConfig& config, const Parts& parts, const Ran
     one.optimizer = given == config.optimizers.end() ? parts.optimizers.make(config.optimizer, "optimizer", updated, all)
                                                      : parts.optimizers.make(given->second, "optimizers." + name, updated, all);
     one.optimizer->set_limits(model.limits);
+    if (config.average.enabled && config.average.of == name)
+      average = std::make_unique<WeightAverage>(one.optimizer->parameters(), config.average, task->buffers(), all);
     if (optimizer == nullptr) {
       precision = std::move(one.precision);
       optimizer = std::move(one.optimizer);
@@ -398,6 +398,8 @@ void Run::make_optimizers(const RunConfig& config, const Parts& parts, const Ran
       further.push_back(std::move(one));
     }
   }
+  check(!config.average.enabled || average != nullptr, ErrorKind::Usage, "average.of", "'", config.average.of,
+        "' is not an optimizer of this task; allowed: ", join(of_task.optimizers()));
   memory.report();
 }
 
@@ -441,8 +443,13 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   if (config.average.enabled && config.average.kind == "swa" && config.average.lr > 0) {
     const auto start = epochs_before_averages(config, *schedule, steps_per_epoch);
     const double unit = schedule->by_epoch() ? 1 : static_cast<double>(*steps_per_epoch);
-    *schedule = schedule->then(std::round(start * unit), static_cast<double>(config.average.anneal_epochs) * unit,
-                               config.average.lr / optimizer->lr(), config.average.anneal == "cosine");
+    double rate = optimizer->lr();  // of the averaged parameters, at factor 1
+    for (const auto& one : further)
+      if (one.name == config.average.of) rate = one.optimizer->lr();
+    check(rate > 0, ErrorKind::Usage, "average.lr", "the optimizer's lr is 0, which no factor turns into ", config.average.lr,
+          "; allowed with it: 0; hint: optimizer.lr");
+    *schedule = schedule->then(std::round(start * unit), static_cast<double>(config.average.anneal_epochs) * unit, config.average.lr / rate,
+                               config.average.anneal == "cosine");
   }
   const auto length = schedule->by_epoch() ? context.total_epochs : context.total_steps;
   if (strategy->ranks().is_main() && length > 0 && schedule->warmup() >= static_cast<double>(length))

@@ -188,6 +188,9 @@ TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::s
       ": only adapters were trained, and the optimizer has no state for the weights of the network; hint: npu_tool weights --from RUN --to "
       "FILE.pt --as torchvision (or hf) writes the merged weights, and --as peft the adapters");
   auto parameters = parameters_of(*model.module);
+  check(state.count("optimizer") > 0, ErrorKind::Checkpoint, kWhere, checkpoint,
+        ": has several optimizers, and such a file has one; hint: npu_tool weights --from RUN --to FILE.safetensors writes the weights "
+        "alone");
   auto of_optimizer = state.at("optimizer");
   if (detail::has_split_projections(weights)) {
     weights = detail::join_projections(weights);

@@ -77,6 +77,7 @@ const ConfigTable<AverageOptions>& AverageOptions::config_table() {
           .field("anneal_epochs", &T::anneal_epochs, "of swa: epochs in which the rate moves to lr", at_least(0))
           .field("anneal", &T::anneal, "of swa: the curve of that move", one_of({"cosine", "linear"}, {{"cos", "cosine"}}))
           .field("last", &T::last, "of checkpoints: how many of the newest ones are averaged", at_least(1))
+          .field("of", &T::of, "of a task with several optimizers: the name of the one whose parameters are averaged; must be given there")
           .synonym("swa_lrs", "lr")
           .synonym("swa_lr", "lr")
           .synonym("swa_epoch_start", "start")

@@ -99,20 +99,21 @@ class ResultSum {
 
 struct AlternatingStep::Part {
   Part(AlternatingTask& whole, std::string of, const std::shared_ptr<const ParameterSet>& own, const OptimizerParts& by,
-       const Observers& observers, StepOptions options)
-      : name(std::move(of)), every(whole.every(name)), parameters(own), task(whole, name, *own) {
+       WeightAverage* average, const Observers& observers, StepOptions options)
+      : name(std::move(of)), every(whole.every(name)), parameters(own), task(std::make_unique<TaskOfOptimizer>(whole, name, *own)) {
     options.parameters = parameters;
-    step = std::make_unique<TrainStep>(task, *by.precision, *by.optimizer, nullptr, *by.strategy, observers, std::move(options));
+    auto* const own_average = average != nullptr && average->options().of == name ? average : nullptr;
+    step = std::make_unique<TrainStep>(*task, *by.precision, *by.optimizer, own_average, *by.strategy, observers, std::move(options));
   }
   std::string name;
   int64_t every;
   std::shared_ptr<const ParameterSet> parameters;  // the model's
-  TaskOfOptimizer task;
+  std::unique_ptr<Task> task;
   std::unique_ptr<TrainStep> step;
 };
 
 AlternatingStep::AlternatingStep(AlternatingTask& task, const ParameterSet& parameters, const std::vector<OptimizerParts>& optimizers,
-                                 const Observers& observers, const StepOptions& options) {
+                                 WeightAverage* average, const Observers& observers, const StepOptions& options) {
   auto divided = divided_parameters(task, parameters);
   check(divided.size() == optimizers.size(), ErrorKind::Usage, "AlternatingTask", "the task has ", divided.size(), " optimizers, and ",
         optimizers.size(), " are given");
@@ -120,8 +121,8 @@ AlternatingStep::AlternatingStep(AlternatingTask& task, const ParameterSet& para
     auto& [name, own] = divided[i];
     check(name == optimizers[i].name, ErrorKind::Usage, "AlternatingTask", "the optimizer ", optimizers[i].name,
           " is given in the place of ", name);
-    parts_.push_back(
-        std::make_unique<Part>(task, name, std::make_shared<const ParameterSet>(std::move(own)), optimizers[i], observers, options));
+    parts_.push_back(std::make_unique<Part>(task, name, std::make_shared<const ParameterSet>(std::move(own)), optimizers[i], average,
+                                            observers, options));
   }
   current_ = parts_.front().get();
 }

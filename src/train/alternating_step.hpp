@@ -14,9 +14,10 @@ namespace npu_train::detail {
 // unscaled, checked and clipped, and the ranks agree, for it alone. If one skips, the others may step.
 class AlternatingStep final : public WindowStep {
  public:
-  // All arguments are borrowed, except the options. `optimizers`: those of the task, in its order.
+  // All arguments are borrowed, except the options. `optimizers`: those of the task, in its order. `average`: updated by the steps of the
+  // optimizer that it names (average.of); may be nullptr.
   AlternatingStep(AlternatingTask& task, const ParameterSet& parameters, const std::vector<OptimizerParts>& optimizers,
-                  const Observers& observers, const StepOptions& options);
+                  WeightAverage* average, const Observers& observers, const StepOptions& options);
   ~AlternatingStep() override;
 
   // The result has the sum of the losses, the sums of the metrics, and the norm of all gradients together. It is taken if no optimizer has

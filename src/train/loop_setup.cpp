@@ -1,6 +1,7 @@
 // Construction of a loop from its parts.
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/train/compares_ranks.hpp"
 #include "npu_train/train/monitors.hpp"
 #include "train/alternating_step.hpp"
 #include "train/graph_choice.hpp"
@@ -56,6 +57,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
 
 std::unique_ptr<WindowStep> TrainLoop::make_step() {
   auto* const alternating = dynamic_cast<AlternatingTask*>(parts_.task);
+  auto* const of_steps = parts_.average != nullptr && parts_.average->follows_steps() ? parts_.average : nullptr;
   const bool retries = options_.on_oom == "retry";
   StepOptions options{.clip_value = options_.gradient_clip_val,
                       .clip_by_norm = options_.gradient_clip_algorithm == "norm",
@@ -69,18 +71,17 @@ std::unique_ptr<WindowStep> TrainLoop::make_step() {
     check(!retries, ErrorKind::Usage, "trainer.on_oom",
           "retry repeats a window, and in a task of several optimizers the first ones have "
           "stepped already; allowed: stop");
-    check(parts_.average == nullptr, ErrorKind::Usage, "average.enabled",
-          "the average is of the parameters of one optimizer, and this task "
-          "has several; allowed: false");
+    check(parts_.strategy->ranks().size() == 1 || dynamic_cast<ComparesRanks*>(parts_.task) == nullptr, ErrorKind::Usage, "AlternatingTask",
+          "a task of several optimizers cannot compare samples with those of other ranks (ComparesRanks); allowed: one process");
     for (const auto& one : detail::all_optimizers(parts_))
       check(!one.strategy->writes_parts(), ErrorKind::Usage, "trainer.strategy",
             "a task of several optimizers needs complete states on each rank; allowed with it: ddp, single, and dist.compression=none");
-    return std::make_unique<detail::AlternatingStep>(*alternating, *parts_.parameters, detail::all_optimizers(parts_), observers_, options);
+    return std::make_unique<detail::AlternatingStep>(*alternating, *parts_.parameters, detail::all_optimizers(parts_), of_steps, observers_,
+                                                     options);
   }
   check(parts_.further.empty(), ErrorKind::Usage, "TrainLoop", "further optimizers are given, and the task has one; hint: AlternatingTask");
   if (retries) options.bring = [device = parts_.device](const Batch& batch) { return to_device(batch, device); };
   options.graphs = detail::captures_graphs(options_, parts_.device, *parts_.task, *parts_.strategy);
-  auto* const of_steps = parts_.average != nullptr && parts_.average->follows_steps() ? parts_.average : nullptr;
   return std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, of_steps, *parts_.strategy, observers_,
                                      std::move(options));
 }
@@ -107,7 +108,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                .memory = memory,
                .ranks = parts.strategy->ranks()}),
       rate(parts.schedule, parts.base_lr, *parts.optimizer, rates_of(parts.further)),
-      averaging(parts.average, *parts.optimizer, options),
+      averaging(parts.average, *detail::averaged_optimizer(parts).optimizer, options),
       sums(*parts.task, {.per_sample = parts.flops_per_sample, .of_products = parts.product_flops}),
       divergence(options.max_consecutive_skips),
       evaluation({.task = *parts.task,

@@ -12,7 +12,9 @@ namespace npu_train::detail {
 std::vector<OptimizerParts> all_optimizers(const LoopParts& parts) {
   std::vector<OptimizerParts> out = parts.further;
   const auto* task = dynamic_cast<const AlternatingTask*>(parts.task);
-  out.insert(out.begin(), {.name = task != nullptr ? task->optimizers().front() : "",
+  const auto names = task != nullptr ? task->optimizers() : std::vector<std::string>{""};
+  check(!names.empty(), ErrorKind::Usage, "AlternatingTask", "optimizers() returns no name");
+  out.insert(out.begin(), {.name = names.front(),
                            .precision = parts.precision,
                            .optimizer = parts.optimizer,
                            .strategy = parts.strategy,
@@ -25,6 +27,17 @@ ParameterSet all_updated(const LoopParts& parts) {
   for (const auto& one : all_optimizers(parts))
     for (const auto& p : on_device(*one.strategy, one.optimizer->parameters())) out.add(p);
   return out;
+}
+
+OptimizerParts averaged_optimizer(const LoopParts& parts) {
+  const auto all = all_optimizers(parts);
+  const auto name = parts.average != nullptr ? parts.average->options().of : all.front().name;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const OptimizerParts& one) { return one.name == name; });
+  std::vector<std::string> names;
+  for (const auto& one : all) names.push_back(one.name);
+  check(found != all.end(), ErrorKind::Usage, "average.of", "'", name, "' is not an optimizer of this task; allowed: ",
+        all.front().name.empty() ? "to leave it out, since there is only one" : join(names));
+  return *found;
 }
 
 std::string part_of(const char* part, const OptimizerParts& of) { return of.name.empty() ? part : std::string(part) + "." + of.name; }

@@ -26,14 +26,15 @@ std::string loss_name(const std::string& optimizer) { return optimizer + "_loss"
 
 StepOutput AlternatingTask::training_step(const ForwardContext& context) {
   StepOutput sum;
-  std::vector<Outputs::Field> losses;
+  std::vector<Outputs::Field> fields;
   for (const auto& name : optimizers()) {
     const auto own = loss_of(name, context);
-    losses.emplace_back(loss_name(name), own.loss.detach());
+    fields.insert(fields.end(), own.outputs.fields().begin(), own.outputs.fields().end());
+    fields.emplace_back(loss_name(name), own.loss.detach());
     if (!sum.loss.defined()) sum.weight = own.weight;
     sum.loss = sum.loss.defined() ? sum.loss + own.loss : own.loss;
   }
-  sum.outputs = Outputs(std::move(losses));
+  sum.outputs = Outputs(std::move(fields));
   return sum;
 }
 

@@ -186,7 +186,8 @@ void load_model(const LoopParts& parts, const State& saved) {
 }  // namespace
 
 const State* SavedParts::find(const std::string& part) const {
-  if (std::find(leave_out_.begin(), leave_out_.end(), part) != leave_out_.end()) return nullptr;
+  const auto kind = part.substr(0, part.find('.'));  // "optimizer" leaves out each "optimizer.NAME"
+  if (std::any_of(leave_out_.begin(), leave_out_.end(), [&](const auto& out) { return out == part || out == kind; })) return nullptr;
   const auto found = state_.find(part);
   check(found != state_.end(), ErrorKind::Checkpoint, kLoopState, "the checkpoint has no part '", part, "'; hint: it was made without it");
   return &found->second;
@@ -269,7 +270,7 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
 }
 
 ParameterSet weights_in(const std::string& path, const LoopParts& parts) {
-  const auto& updated = parts.optimizer->parameters();
+  const auto& updated = averaged_optimizer(parts).optimizer->parameters();
   const auto state = load_checkpoint(path, {"model"}, {}, parts.strategy->shards_parameters() ? updated : ParameterSet());
   ParameterSet out;
   for (auto p : updated) {

@@ -28,7 +28,7 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
 // Loads the parts in the order of their dependencies; the caller has set the trained parameters before (TrainedParameters).
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved);
 
-// Returns the weights in the checkpoint `path` that belong to the optimizer's parameters: slices if these are sharded.
+// Returns the weights in the checkpoint `path` that belong to the averaged parameters: slices if these are sharded.
 ParameterSet weights_in(const std::string& path, const LoopParts& parts);
 
 // Returns the data of the run for a manifest, without its score.

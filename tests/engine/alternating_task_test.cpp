@@ -85,7 +85,17 @@ TEST_CASE("optimizers are checked as optimizer is, and belong to a task that has
   CHECK(has(error_of([&] { fit_gan(unknown); }).what(), "optimizers.critic"));
   auto averaged = gan_run(dir.path());
   averaged.average.enabled = true;
-  CHECK(has(error_of([&] { fit_gan(averaged); }).what(), "average.enabled"));
+  CHECK(has(error_of([&] { fit_gan(averaged); }).what(), "'' is not an optimizer of this task"));
+  averaged.average.of = "generator";
+  const auto averages = load_checkpoint(fit_gan(averaged).last_checkpoint).at("ema");
+  CHECK(averages.tensors.count("average/generator.0.weight") == 1);
+  CHECK(averages.tensors.count("average/discriminator.0.weight") == 0);
+  averaged.average = {.enabled = true, .kind = "swa", .start = 1, .lr = 0.002, .anneal_epochs = 0, .of = "generator"};
+  Trainer rates(averaged);  // average.lr is the rate of the averaged optimizer, 0.01 before; the other changes by the same factor
+  rates.setup(std::make_shared<GanTask>(2), gan_data(3), gan_data(4));
+  rates.fit();
+  CHECK(rates.loop().parts().further.at(0).optimizer->lr() == doctest::Approx(0.002));
+  CHECK(rates.loop().parts().optimizer->lr() == doctest::Approx(0.05 * 0.2));
   Trainer one(gan_run(dir.path()));
   const auto of_one = error_of([&] { one.fit(classifier(torch::nn::Linear(6, 4)), gan_data(3)); });
   CHECK(has(of_one.what(), "this task has one optimizer"));

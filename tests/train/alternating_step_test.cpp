@@ -55,7 +55,11 @@ struct TwoOptimizers {
             .base_lr = optimizers[i]->lr()};
   }
   AlternatingStep step(const StepOptions& options = {}) {
-    return AlternatingStep(task, task.parameters(), {parts_of(0), parts_of(1)}, observers, options);
+    return AlternatingStep(task, task.parameters(), {parts_of(0), parts_of(1)}, average.get(), observers, options);
+  }
+  void with_average(AverageOptions options) {
+    const auto own = task.parameters().filter([](const Parameter& p) { return p.name.starts_with("generator."); });
+    average = std::make_unique<WeightAverage>(optimizers[1]->parameters(), std::move(options), task.buffers(), own);
   }
   std::unique_ptr<TrainLoop> loop(TrainerOptions options, LoaderOptions data = {.batch_size = 8, .shuffle = true, .seed = 7}) {
     torch::manual_seed(3);
@@ -69,6 +73,7 @@ struct TwoOptimizers {
     parts.strategy = first.strategy;
     parts.base_lr = first.base_lr;
     parts.further = {parts_of(1)};
+    parts.average = average.get();
     parts.schedule = &schedule;
     parts.train_loader = loader.get();
     parts.device = device_under_test();
@@ -80,6 +85,7 @@ struct TwoOptimizers {
   std::vector<std::unique_ptr<Precision>> precisions;
   std::vector<std::unique_ptr<Optimizer>> optimizers;
   std::vector<std::shared_ptr<Strategy>> strategies;
+  std::unique_ptr<WeightAverage> average;
   LrSchedule schedule{[](double t) { return 1 / (1 + t); }, false};
   std::unique_ptr<Loader> loader;
   Observers observers;
@@ -189,6 +195,45 @@ TEST_CASE("an optimizer that skips leaves its parameters, and the other steps wi
   CHECK(step.run({gan_batch(8, 3)}).taken);
 }
 
+TEST_CASE("the average of one optimizer's parameters moves in the windows in which it steps, and resumes to the bit") {
+  const AverageOptions options{.enabled = true, .decay = 0.5, .warmup = false, .of = "generator"};
+  TwoOptimizers two("32-true", 2);
+  two.with_average(options);
+  auto step = two.step();
+  auto expected = copy_of(two.optimizers[1]->parameters());
+  for (uint64_t i = 1; i <= 4; ++i) {
+    step.run({gan_batch(8, i)});
+    if (i % 2 != 0) continue;
+    for (const auto& p : two.optimizers[1]->parameters()) expected[p.name] = 0.5 * expected[p.name] + 0.5 * p.value.detach();
+  }
+  CHECK(two.average->updates() == 2);
+  REQUIRE(two.average->averages().size() == 6);
+  for (const auto& p : two.average->averages()) {
+    CAPTURE(p.name);
+    CHECK(torch::allclose(p.value, expected.at(p.name), 1e-5, 1e-6));
+  }
+
+  for (const char* kind : {"ema", "swa"}) {
+    CAPTURE(kind);
+    const AverageOptions kept{.enabled = true, .kind = kind, .start = 1, .of = "generator"};
+    const auto limits = [](int64_t steps) { return TrainerOptions{.max_epochs = -1, .max_steps = steps, .check_val_every_n_epoch = 0}; };
+    TwoOptimizers whole, half, rest;
+    for (auto* one : {&whole, &half, &rest}) one->with_average(kept);
+    whole.loop(limits(12))->fit();
+    auto half_loop = half.loop(limits(7));
+    half_loop->fit();
+    auto rest_loop = rest.loop(limits(12));
+    rest_loop->load_state(snapshot(*half_loop));
+    rest_loop->fit();
+    CHECK(digest(rest.average->state()) == digest(whole.average->state()));
+    CHECK(rest.weights() == whole.weights());
+  }
+
+  TwoOptimizers nameless;
+  nameless.with_average({.enabled = true});
+  CHECK(has(error_of([&] { nameless.loop({.max_epochs = 1}); }).what(), "average.of"));
+}
+
 TEST_CASE("N steps, state, N steps equal 2N steps of both optimizers, and each has its part of a checkpoint") {
   for (const char* mode : {"32-true", "16-mixed", "bf16-true"}) {
     CAPTURE(mode);
@@ -211,6 +256,10 @@ TEST_CASE("N steps, state, N steps equal 2N steps of both optimizers, and each h
     CHECK(rest.weights() == whole.weights());
     for (size_t i = 0; i < 2; ++i) CHECK(digest(rest.optimizers[i]->state()) == digest(whole.optimizers[i]->state()));
     CHECK(rest.optimizers[1]->lr() == whole.optimizers[1]->lr());
+
+    TwoOptimizers fresh(mode, 2), left(mode, 2);
+    left.loop(options(12))->load_state(state, {"optimizer"});  // that of each
+    for (size_t i = 0; i < 2; ++i) CHECK(digest(left.optimizers[i]->state()) == digest(fresh.optimizers[i]->state()));
     CHECK(rest.optimizers[1]->lr() == doctest::Approx(rest.optimizers[0]->lr() * kRateOfGenerator / kRateOfDiscriminator));
   }
 }

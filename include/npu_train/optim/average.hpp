@@ -29,6 +29,7 @@ struct AverageOptions {
   int64_t anneal_epochs = 10;     ///< swa: epochs from the rate at the start to `lr`
   std::string anneal = "cosine";  ///< swa: cosine | linear: the curve between the two rates
   int64_t last = 5;               ///< checkpoints: number of newest checkpoints that are averaged at the end of the run
+  std::string of{};               ///< in a task of several optimizers: the name of the one whose parameters are averaged
   static const ConfigTable<AverageOptions>& config_table();
   /// Returns how many of `length` epochs or steps come before the averages of kind swa, for a start below 1.
   int64_t before_averages(int64_t length) const;

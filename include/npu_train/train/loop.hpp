@@ -32,7 +32,8 @@ struct OptimizerParts {
   double base_lr = 0;
 };
 
-/// The parts on which a loop runs, owned by its builder; `average`, `val_loader` and `store` may be nullptr.
+/// The parts on which a loop runs, owned by its builder; `average`, `val_loader` and `store` may be nullptr. `average` is of the parameters
+/// of the optimizer that its option `of` names, if there are several.
 struct LoopParts {
   Task* task = nullptr;
   /// Parameters of the task, created once and shared by all parts of a run; nullptr: the loop asks the task for them.

@@ -105,7 +105,8 @@ class AlternatingTask : public Task {
   /// optimizer.
   virtual int64_t every(const std::string& /*optimizer*/) const { return 1; }
 
-  /// Returns the sum of all losses, for validations and reports; the outputs are each "NAME_loss".
+  /// Returns the sum of all losses with the weight of the first one, for validations and reports. The outputs are those of each loss_of(),
+  /// followed by its "NAME_loss"; of equal names the first one is found.
   StepOutput training_step(const ForwardContext& context) override;
   /// Returns "NAME_loss" for each optimizer. Override both functions to add metrics; outputs without a loss, or a metric, count as 0
   /// samples.
