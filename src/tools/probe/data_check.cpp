@@ -22,7 +22,14 @@ class SplitReader {
   void read(const Dataset& data, const std::function<void(int64_t)>& begun) {
     samples_ = data.size();
     detail::each_sample(
-        samples_, [&](int64_t i) { note(i, data.where(i), [&] { return data.get(i); }); }, begun);
+        samples_,
+        [&](int64_t i) {
+          note(i, [&](std::string& place) {
+            place = data.where(i);
+            return data.get(i);
+          });
+        },
+        begun);
     sort_bad();
   }
 
@@ -30,7 +37,7 @@ class SplitReader {
     data.begin_epoch(0);
     if (auto* images = dynamic_cast<ImageStream*>(&data)) return read_images(*images);
     for (bool more = true; more && bad_.empty();) {
-      note(samples_++, "", [&] {
+      note(samples_++, [&](std::string&) {
         auto sample = data.next();
         more = sample.has_value();
         return sample.value_or(Sample{});
@@ -66,16 +73,20 @@ class SplitReader {
     };
     detail::on_all_cores([&](bool) {
       while (const auto image = next())
-        note(image->first, image->second.where,
-             [&] { return decoded_sample(image->second.read(), image->second.where, /*targets=*/false, image->first); });
+        note(image->first, [&](std::string& place) {
+          place = image->second.where;
+          return decoded_sample(image->second.read(), place, /*targets=*/false, image->first);
+        });
     });
     sort_bad();
   }
 
+  /// `get(place)` sets the sample's place, which the data set of a program may fail to tell, and returns the sample.
   template <class Get>
-  void note(int64_t index, const std::string& place, Get&& get) {
+  void note(int64_t index, Get&& get) {
+    std::string place;
     try {
-      const auto labels = detail::labels_of(get(), static_cast<int64_t>(counts_.size()));
+      const auto labels = detail::labels_of(get(place), static_cast<int64_t>(counts_.size()));
       const std::lock_guard lock(mutex_);
       for (const auto label : labels) ++counts_[static_cast<size_t>(label)];
     } catch (...) {

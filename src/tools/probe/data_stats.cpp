@@ -92,8 +92,10 @@ class SampleCounter {
     detail::each_sample(
         data.size(),
         [&](int64_t i) {
-          note(split, i, data.where(i),
-               [&] { return images != nullptr ? of_image(*images, i, split == "train") : of_sample(data.get(i)); });
+          note(split, i, [&](std::string& place) {
+            place = data.where(i);
+            return images != nullptr ? of_image(*images, i, place, split == "train") : of_sample(data.get(i));
+          });
         },
         begun);
   }
@@ -102,15 +104,14 @@ class SampleCounter {
     stream.begin_epoch(0);
     for (int64_t i = 0;; ++i) {
       std::optional<Sample> sample;
-      if (!note("train", i, "", [&] { return (sample = stream.next()) ? of_sample(*sample) : Seen{}; })) return i + 1;
+      if (!note("train", i, [&](std::string&) { return (sample = stream.next()) ? of_sample(*sample) : Seen{}; })) return i + 1;
       if (!sample) return i;
     }
   }
 
  private:
-  Seen of_image(const ImageDataset& images, int64_t index, bool with_pixels) const {
+  Seen of_image(const ImageDataset& images, int64_t index, const std::string& place, bool with_pixels) const {
     const auto image = images.image(index);
-    const auto place = images.where(index);
     Seen out;
     note_size_and_mode(image, place, out);
     if (images.targets() == 0 && image.label >= 0 && image.label < classes_) out.labels = {image.label};
@@ -131,11 +132,12 @@ class SampleCounter {
     return out;
   }
 
-  /// Returns false if the sample is bad.
+  /// `look(place)` sets the sample's place and returns what is counted of it. Returns false if the sample is bad.
   template <class Look>
-  bool note(const std::string& split, int64_t index, const std::string& place, Look&& look) {
+  bool note(const std::string& split, int64_t index, Look&& look) {
+    std::string place;
     try {
-      const Seen seen = look();
+      const Seen seen = look(place);
       const std::lock_guard lock(mutex_);
       for (const auto label : seen.labels) {
         auto& of_class = out_.classes.at(static_cast<size_t>(label));

@@ -2,6 +2,8 @@
 
 #include "npu_train/tools/probe/data_check.hpp"
 
+#include <stdexcept>
+
 using namespace npu_train;
 using namespace npu_train::testing;
 
@@ -19,6 +21,30 @@ TEST_CASE("a data set that can be read is counted by class") {
   CHECK(train == 50);
   CHECK(val == 20);
   CHECK(has(to_text(found), "every sample can be read"));
+}
+
+TEST_CASE("a sample that its data set cannot name is listed like one that it cannot read") {
+  auto parts = builtin_parts();
+  parts.datasets.add<NoOptions>("nameless", "of this test", [](const NoOptions&) {
+    struct Nameless final : Dataset {
+      int64_t size() const override { return 40; }
+      Sample get(int64_t index) const override { return {{}, index}; }
+      std::string where(int64_t index) const override {
+        if (index % 10 == 7) throw std::runtime_error("no name");  // on every thread
+        return "here";
+      }
+    };
+    DatasetPair pair;
+    pair.train = std::make_shared<Nameless>();
+    return pair;
+  });
+  RunConfig config;
+  config.data.name = "nameless";
+  const auto found = check_data(config, parts);
+  REQUIRE(found.bad.size() == 4);
+  CHECK(found.bad[1].index == 17);
+  CHECK(found.bad[1].place == "");
+  CHECK(has(found.bad[1].message, "no name"));
 }
 
 TEST_CASE("a configuration without data is a usage error") {

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 #include "data/images.hpp"
@@ -144,10 +145,14 @@ TEST_CASE("statistics of one value, and of none") {
 TEST_CASE("a class without samples is named, and samples that cannot be read are listed") {
   const auto found = statistics_of_data([] {
     struct Broken final : ImageDataset {
-      int64_t size() const override { return 3; }
+      int64_t size() const override { return 4; }
       LabelledImage image(int64_t index) const override {
         check(index != 1, ErrorKind::Data, "Broken", "image 1 is broken");
         return {rough(4, 5, 1), {}, 0};
+      }
+      std::string where(int64_t index) const override {
+        if (index == 3) throw std::runtime_error("image 3 has no name");
+        return "";
       }
       DatasetInfo info() const override { return {"broken", 2, {"a", "b"}, {1, 4, 5}, {}, {}}; }
     };
@@ -158,11 +163,12 @@ TEST_CASE("a class without samples is named, and samples that cannot be read are
   CHECK(found.classes[0].train == 2);
   CHECK(found.modes == std::map<std::string, int64_t>{{"in memory, gray", 2}});
   CHECK(found.channels.size() == 1);
-  REQUIRE(found.bad.size() == 1);
+  REQUIRE(found.bad.size() == 2);
   CHECK(found.bad[0].index == 1);
   const auto text = to_text(found);
-  CHECK(has(text, "1 cannot be read"));
+  CHECK(has(text, "2 cannot be read"));
   CHECK(has(text, "image 1 is broken"));
+  CHECK(has(text, "image 3 has no name"));
   CHECK(has(text, "1 class has no training sample: b"));
   CHECK(to_json(found).at("imbalance", "test").is_null());
 }
