@@ -81,6 +81,13 @@ void note_size_and_mode(const LabelledImage& image, const std::string& where, Se
              (header.bits == 8 ? "" : ", " + std::to_string(header.bits) + (header.bits == 1 ? " bit" : " bits"));
 }
 
+/// Whether samples can be drawn and weighted by class.
+bool knows_labels(const Dataset& data) {
+  for (int64_t i = 0; i < data.size(); ++i)
+    if (data.label(i) < 0) return false;
+  return true;
+}
+
 /// Counts the samples of both splits.
 class SampleCounter {
  public:
@@ -170,6 +177,7 @@ DataStatistics statistics_of(const DatasetPair& pair, const Pipeline& pipeline, 
   const auto* images = dynamic_cast<const ImageDataset*>(pair.train.get());
   for (size_t c = 0; (images == nullptr || !images->has_numbers()) && c < static_cast<size_t>(info.num_classes); ++c)
     out.classes.push_back({c < info.class_names.size() ? info.class_names[c] : std::to_string(c), 0, 0});
+  out.labelled = !out.classes.empty() && pair.train != nullptr && knows_labels(*pair.train);
   if (const auto* texts = dynamic_cast<const SequenceDataset*>(pair.train.get())) out.context = texts->longest();
   if (const auto* captions = dynamic_cast<const CaptionedImages*>(pair.train.get())) out.context = captions->longest();
   SampleCounter counter(out, static_cast<int64_t>(out.classes.size()), &pipeline, seed);
@@ -229,7 +237,7 @@ double ChannelStatistics::mean() const {
 
 double ChannelStatistics::std() const {
   const auto n = pixels();
-  const double center = 255 * mean();
+  const double center = static_cast<double>(sum()) / static_cast<double>(n);
   double squares = 0;
   for (size_t v = 0; v < counts.size(); ++v) {
     const double distance = static_cast<double>(v) - center;

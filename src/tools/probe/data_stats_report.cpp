@@ -35,8 +35,8 @@ std::vector<ClassCount> largest_first(std::vector<ClassCount> classes) {
   return classes;
 }
 
-/// Adds how uneven the classes are.
-void add_imbalance(Report& out, const std::vector<ClassCount>& sorted) {
+/// Adds how uneven the classes are. `labelled`: samples can be drawn and weighted by class.
+void add_imbalance(Report& out, const std::vector<ClassCount>& sorted, bool labelled) {
   std::vector<std::string> empty;
   for (const auto& c : sorted)
     if (c.train == 0) empty.push_back(c.name);
@@ -52,14 +52,15 @@ void add_imbalance(Report& out, const std::vector<ClassCount>& sorted) {
   else
     out.say("the largest class, " + largest.name + ", has " + short_number(*ratio, 3) +
             " times as many training samples as the smallest, " + smallest.name);
-  if (ratio && *ratio >= 2)
+  if (labelled && ratio && *ratio >= 2)
     out.remarks("hint",
-                {"data.sampler=balanced draws all classes equally often, and task.balanced_classes=true gives rare ones more weight"});
+                {"data.sampler=balanced draws all classes equally often; task.balanced_classes=true of a classifier gives rare ones more "
+                 "weight"});
 }
 
 void add_class_counts(Report& out, const DataStatistics& s) {
   const auto sorted = largest_first(s.classes);
-  add_imbalance(out, sorted);
+  add_imbalance(out, sorted, s.labelled);
   int64_t all = 0;
   for (const auto& c : sorted) all += c.train;
   ReportTable table{.title = "Classes", .text_rows = 20, .all = sorted.size(), .order = "largest first"};
@@ -107,7 +108,7 @@ void add_sizes(Report& out, const DataStatistics& s) {
 
 std::string list_of(const std::vector<double>& numbers) {
   std::vector<std::string> out;
-  for (const double number : numbers) out.push_back(printed("%.4f", number));
+  for (const double number : numbers) out.push_back(short_number(number, 6));
   return "[" + join(out) + "]";
 }
 
@@ -115,6 +116,15 @@ Json json_list(const std::vector<double>& numbers) {
   Json out = Json::array();
   for (const double number : numbers) out.push_back(number);
   return out;
+}
+
+/// Adds the pixels as a transform, which refuses a deviation of 0.
+void add_normalize(Report& out, const std::vector<double>& mean, const std::vector<double>& std) {
+  if (std::find(std.begin(), std.end(), 0) == std.end())
+    out.say("as a transform: {name: normalize, mean: " + list_of(mean) + ", std: " + list_of(std) + "}");
+  else
+    out.say("all pixels of a channel have the same value, so there is no deviation for the transform normalize", Tone::Warn);
+  out.data({{"normalize", Json::object({{"mean", json_list(mean)}, {"std", json_list(std)}})}});
 }
 
 void add_channels(Report& out, const DataStatistics& s) {
@@ -141,9 +151,8 @@ void add_channels(Report& out, const DataStatistics& s) {
   }
   // Blue, red, green: the first colours of a plot are blue, orange and green.
   if (plot.series.size() == 3) std::rotate(plot.series.begin(), plot.series.begin() + 2, plot.series.end());
-  out.say("as a transform: {name: normalize, mean: " + list_of(mean) + ", std: " + list_of(std) + "}");
-  out.data({{"normalize", Json::object({{"mean", json_list(mean)}, {"std", json_list(std)}})},
-            {"pixels_of", s.transformed ? "data.val_transforms" : "files"}});
+  add_normalize(out, mean, std);
+  out.data({{"pixels_of", s.transformed ? "data.val_transforms" : "files"}});
   out.table("channels", std::move(table));
   out.plot(std::move(plot));
 }

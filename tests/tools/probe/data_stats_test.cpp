@@ -138,8 +138,34 @@ TEST_CASE("statistics of one value, and of none") {
   CHECK(one.std() == 0);
   CHECK(std::isnan(none.mean()));
   CHECK(std::isnan(none.std()));
+  for (size_t v = 0; v < 256; ++v) {
+    ChannelStatistics shade;
+    shade.counts[v] = 3;
+    CHECK(shade.std() == 0);
+  }
   one.add(one);
   CHECK(one.sum() == 102'000'000'000'000);
+}
+
+TEST_CASE("what the data set or normalize would refuse is not advised") {
+  const auto found = statistics_of_data([] {
+    struct OneShade final : ImageDataset {  // the class of a sample is known only from its image
+      int64_t size() const override { return 4; }
+      LabelledImage image(int64_t index) const override {
+        static const std::vector<uint8_t> gray(3 * 5 * 6, 7);
+        return {Image::view(gray.data(), 5, 6, 3), {}, index == 0 ? 1 : 0};
+      }
+      DatasetInfo info() const override { return {"shade", 2, {"a", "b"}, {3, 5, 6}, {}, {}}; }
+    };
+    DatasetPair pair;
+    pair.train = std::make_shared<OneShade>();
+    return pair;
+  });
+  const auto text = to_text(found);
+  CHECK(has(text, "the largest class, a, has 3 times as many training samples as the smallest, b"));
+  CHECK_FALSE(has(text, "hint:"));
+  CHECK(has(text, "there is no deviation for the transform normalize"));
+  CHECK_FALSE(has(text, "as a transform:"));
 }
 
 TEST_CASE("a class without samples is named, and samples that cannot be read are listed") {

@@ -33,6 +33,7 @@ struct DataStatistics {
   std::string summary;              ///< DatasetPair::summary()
   int64_t train = 0, val = 0;       ///< samples
   std::vector<ClassCount> classes;  ///< empty if targets are not classes
+  bool labelled = false;            ///< the class of each training sample is known without reading it: Dataset::label()
   /// Height and width of each image before the transforms, and the number of images.
   std::map<std::pair<int64_t, int64_t>, int64_t> sizes;
   std::map<std::string, int64_t> modes;     ///< how images are stored: "PNG, RGB", and their number
