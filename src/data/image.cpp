@@ -113,9 +113,9 @@ Image Image::view(const ImageView& from) {
         " channels; allowed: 1 (gray), 3 (colours), 4 (colours and alpha)");
   const bool planes = layout == ChannelLayout::Chw;
   const int64_t row = planes ? width : width * channels, stride = given_stride == 0 ? row : given_stride;
-  check(stride >= row && stride <= std::numeric_limits<int64_t>::max() / (channels * height), ErrorKind::Usage, where, "row_stride is ",
-        given_stride, ", and a row has ", row,
-        " bytes; allowed: at least as many, from the beginning of a row to that of the next one; hint: 0 if rows have no gaps");
+  const int64_t longest = std::numeric_limits<int64_t>::max() / (channels * height);
+  check(stride >= row && stride <= longest, ErrorKind::Usage, where, "row_stride is ", given_stride, ", and a row has ", row,
+        " bytes; allowed: that many to ", longest, ", from the beginning of a row to that of the next one; hint: 0 if rows have no gaps");
   const int64_t plane = planes ? height * stride : 1;
   const bool reversed = channels > 1 && order == ChannelOrder::Bgr;
   Image out;

@@ -255,6 +255,7 @@ TEST_CASE("views without sense are refused with their numbers") {
   for (const int64_t channels : {-1, 0, 2, 5}) refused(with(&ImageView::channels, channels), "allowed: 1 (gray), 3");
   for (const int64_t stride : {int64_t{-15}, int64_t{14}, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()})
     refused(with(&ImageView::row_stride, stride), "row_stride is " + std::to_string(stride) + ", and a row has 15 bytes");
+  refused(with(&ImageView::row_stride, std::numeric_limits<int64_t>::max()), "allowed: that many to 768614336404564650");  // 2^63 / 12
   auto planes = with(&ImageView::row_stride, int64_t{4});
   planes.layout = ChannelLayout::Chw;
   refused(planes, "a row has 5 bytes");
