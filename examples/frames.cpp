@@ -6,14 +6,17 @@
 
 #include <npu_train/engine/predictor.hpp>
 
+// With OpenCV, include <opencv2/core.hpp> instead.
+constexpr int CV_8U = 0;
+
 namespace cv {
 
-// With OpenCV, include <opencv2/core.hpp> instead.
 struct Mat {
   unsigned char* data;
   int rows, cols;
   std::size_t step;
   int channels() const { return 3; }
+  int depth() const { return CV_8U; }
 };
 
 }  // namespace cv
@@ -22,6 +25,7 @@ namespace {
 
 // With Eigen: Eigen::Matrix<uint8_t, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>.
 struct Matrix {
+  static constexpr bool IsRowMajor = true;
   const uint8_t* values;
   const uint8_t* data() const { return values; }
   int64_t rows() const { return 480; }
@@ -31,6 +35,7 @@ struct Matrix {
 
 // A cv::Mat of 8 bits (CV_8UC1, CV_8UC3 or CV_8UC4), also a part of another one. OpenCV stores blue first.
 npu_train::ImageView view_of(const cv::Mat& image) {
+  npu_train::check(image.depth() == CV_8U, npu_train::ErrorKind::Usage, "view_of", "the channels do not have 8 bits; hint: convertTo()");
   return {.data = image.data,
           .height = image.rows,
           .width = image.cols,
@@ -42,6 +47,7 @@ npu_train::ImageView view_of(const cv::Mat& image) {
 // A gray image as a matrix of Eigen in row-major order, or a block of one.
 template <class RowMajorMatrix>
 npu_train::ImageView gray_view(const RowMajorMatrix& image) {
+  static_assert(RowMajorMatrix::IsRowMajor);
   return {.data = image.data(), .height = image.rows(), .width = image.cols(), .channels = 1, .row_stride = image.outerStride()};
 }
 

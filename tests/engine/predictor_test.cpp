@@ -6,6 +6,7 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "data/images.hpp"
@@ -126,6 +127,7 @@ TEST_CASE("matrices of Eigen, a decoded JPEG, and a batch of images of different
   const Image pixels = rough(100, 130, 1);
   std::copy_n(pixels.plane(0), pixels.pixels(), gray.data());
   const auto view_of = [](const auto& image) {
+    static_assert(std::remove_cvref_t<decltype(image)>::IsRowMajor);  // as docs/add_a_model.md checks it
     return ImageView{.data = image.data(), .height = image.rows(), .width = image.cols(), .channels = 1, .row_stride = image.outerStride()};
   };
   const auto block = gray.block(10, 20, 60, 80);
