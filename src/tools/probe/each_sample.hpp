@@ -1,4 +1,4 @@
-// Reads every sample of a data set, on all cores.
+// Reads every sample of a data set, on up to 16 cores.
 #pragma once
 
 #include <cstdint>

@@ -33,9 +33,9 @@ struct DataCheck {
   bool passed() const { return bad.empty(); }
 };
 
-/// Opens the configuration's data set and reads every sample, on all cores; images are decoded, but not transformed. A stream is read for
-/// one epoch, up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown. `progress`:
-/// called with the number of samples that were begun, and that of all.
+/// Opens the configuration's data set and reads every sample, on up to 16 cores; images are decoded, but not transformed. A stream is read
+/// for one epoch, up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown.
+/// `progress`: called with the number of samples that were begun, and that of all.
 DataCheck check_data(const RunConfig& config, const Parts& parts = builtin_parts(),
                      const std::function<void(int64_t done, int64_t all)>& progress = {});
 

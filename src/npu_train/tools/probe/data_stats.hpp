@@ -44,8 +44,8 @@ struct DataStatistics {
   std::vector<BadSample> bad;               ///< not counted in classes, sizes, modes, channels and lengths
 };
 
-/// Reads every sample of a configuration's data set, on all cores. Pixels are counted as `normalize` gets them: after the other transforms
-/// of data.val_transforms. A stream is read for one epoch. Errors: those of check_data().
+/// Reads every sample of a configuration's data set, on up to 16 cores. Pixels are counted as `normalize` gets them: after the other
+/// transforms of data.val_transforms. A stream is read for one epoch. Errors: those of check_data().
 DataStatistics data_statistics(const RunConfig& config, const Parts& parts = builtin_parts(),
                                const std::function<void(int64_t done, int64_t all)>& progress = {});
 
