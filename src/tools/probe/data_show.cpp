@@ -209,10 +209,9 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& options, cons
     if (!mixes && !pair.options.drop_last) {  // the other samples of a batch change nothing
       pair.options.batch_size = pair.options.val_batch_size = 1;
       pair.options.num_workers = "0";
-    } else {
-      pair.options.prefetch_factor = 1;  // what is read ahead is dropped, since an epoch begins anew for each shown batch
     }
-    LoaderOptions runtime{.seed = static_cast<uint64_t>(config.seed)};
+    // With as many ranks as samples, an epoch has one micro-batch for the first rank, wherever it begins: nothing is read ahead.
+    LoaderOptions runtime{.seed = static_cast<uint64_t>(config.seed), .world_size = std::max<int64_t>(1, data->size())};
     if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
     const auto& pipeline = options.validation ? pair.val_pipeline : pair.train_pipeline;
     DataShow out{.summary = pair.summary(), .split = options.validation ? "val" : "train", .transforms = names_of_steps(pipeline)};

@@ -3,6 +3,7 @@
 #include "npu_train/tools/probe/data_show.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -77,6 +78,22 @@ double largest_difference_from_loader(const RunConfig& config, const DataShow& s
   return worst;
 }
 
+/// 40 gray images that count how often one is read.
+class CountedImages final : public ImageDataset {
+ public:
+  explicit CountedImages(std::atomic<int64_t>& reads) : reads_(reads) {}
+  int64_t size() const override { return 40; }
+  LabelledImage image(int64_t index) const override {
+    ++reads_;
+    return {Image::view(gray_.data(), 5, 6, 3), {}, index % 2};
+  }
+  DatasetInfo info() const override { return {"counted", 2, {"a", "b"}, {3, 5, 6}, {}, {}}; }
+
+ private:
+  std::atomic<int64_t>& reads_;
+  std::vector<uint8_t> gray_ = std::vector<uint8_t>(3 * 5 * 6, 100);
+};
+
 }  // namespace
 
 TEST_CASE("images are shown as the loader delivers them in each epoch") {
@@ -136,6 +153,25 @@ TEST_CASE("the seed chooses images and augmentations, and validation has no augm
   CHECK(val.samples.size() == 16);
   CHECK(val.samples[0].versions.size() == 1);
   CHECK(has(to_text(val), "16 images, as they are in the first epoch of a validation"));
+}
+
+TEST_CASE("of a training that mixes, only the micro-batches of the shown images are read") {
+  std::atomic<int64_t> reads = 0;
+  auto parts = builtin_parts();
+  parts.datasets.add<NoOptions>("counted", "of this test", [&reads](const NoOptions&) {
+    DatasetPair pair;
+    pair.train = std::make_shared<CountedImages>(reads);
+    pair.options.batch_size = 4;
+    pair.options.num_workers = "4";
+    pair.options.mixup_alpha = 0.5;
+    return pair;
+  });
+  RunConfig config;
+  config.device = "cpu";
+  config.data.name = "counted";
+  const auto show = show_data(config, {.images = 1, .versions = 3}, parts);
+  CHECK(show.samples.at(0).versions.at(2).problem == "");
+  CHECK(reads == 3 * 4);
 }
 
 TEST_CASE("what cannot be shown is refused, and an image that cannot be read has its reason") {
