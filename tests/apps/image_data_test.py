@@ -173,6 +173,11 @@ class ImageData(ProgramTest):
         text = self.assertDone(npu_tool('data', 'show', self.yaml, '--split', 'val', '--html', page))
         self.assertIn('6 images, as they are in the first epoch of a validation', ' '.join(text.split()))
         self.assertEqual(self.colours_of(page), sorted(tuple(max(0, c - 3 * i) for c in colour) for colour in COLOURS.values() for i in range(2)))
+        (self.dir / 'images/train/red/0.png').write_bytes(b'no image')
+        result = npu_tool('data', 'show', self.yaml, '--html', page, '--versions', 2)
+        self.assertFails(result, 3, '1 of 12 images cannot be shown', 'red/0.png', f'{page} has the reasons')
+        self.assertIn('2 of 24 pictures are missing', ' '.join(result[1].split()))
+        self.assertEqual(page.read_text().count('<img src="data:image/png;base64,'), 22)
         self.assertFails(npu_tool('data', 'show', self.yaml), 2, '--html')
         self.assertFails(npu_tool('data', 'show', self.yaml, '--html', page, '--images', 5000), 2, 'at most 2000')
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -50,6 +51,15 @@ int data_stats(const DataArguments& args, const Parts& parts) {
                       " samples cannot be read: ", npu_train::detail::first_few(errors, 8)));
 }
 
+// Names the images that are missing because a sample cannot be read, which with mixing may be another one of the micro-batch.
+std::vector<std::string> unreadable_images(const DataShow& shown) {
+  std::vector<std::string> out;
+  for (const auto& sample : shown.samples)
+    if (std::any_of(sample.versions.begin(), sample.versions.end(), [](const auto& version) { return version.unreadable; }))
+      out.push_back(sample.file.empty() ? str_cat("sample ", sample.index) : sample.file);
+  return out;
+}
+
 int data_show(const DataArguments& args, const Parts& parts) {
   check(!args.html.empty(), ErrorKind::Usage, "data show", "no page is named; hint: add --html PAGE.html");
   check_writable({args.html});
@@ -59,6 +69,9 @@ int data_show(const DataArguments& args, const Parts& parts) {
   auto report = report_of(shown);
   report.data({{"html", args.html}});
   show(report, args.json, args.html);
+  const auto missing = unreadable_images(shown);
+  check(missing.empty(), ErrorKind::Data, "data show", missing.size(), " of ", shown.samples.size(),
+        " images cannot be shown: ", npu_train::detail::first_few(missing, 8), "; ", args.html, " has the reasons");
   return 0;
 }
 

@@ -101,11 +101,12 @@ class SampleShow {
         if (found != batch.ids.end())
           show(sample->versions.back(), batch, found - batch.ids.begin());
         else
-          sample->versions.back().problem = "cannot be read, and is omitted (data.on_bad_sample: skip)";
+          sample->versions.back() = {
+              .epoch = epoch, .problem = "cannot be read, and is omitted (data.on_bad_sample: skip)", .unreadable = true};
       }
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Data) throw;
-      for (auto* sample : samples) sample->versions.back() = {.epoch = epoch, .problem = error.what()};
+      for (auto* sample : samples) sample->versions.back() = {.epoch = epoch, .problem = error.what(), .unreadable = true};
     }
   }
 

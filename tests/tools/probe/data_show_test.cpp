@@ -174,6 +174,16 @@ TEST_CASE("of a training that mixes, only the micro-batches of the shown images 
   CHECK(reads == 3 * 4);
 }
 
+TEST_CASE("an image that drop_last omits is missing, but not unreadable") {
+  const auto show = show_data(shown_config({{"batch_size", 12}, {"drop_last", true}}), {.images = 40, .versions = 1});
+  int64_t omitted = 0;
+  for (const auto& sample : show.samples) {
+    omitted += has(sample.versions[0].problem, "data.drop_last") ? 1 : 0;
+    CHECK_FALSE(sample.versions[0].unreadable);
+  }
+  CHECK(omitted == 4);
+}
+
 TEST_CASE("what cannot be shown is refused, and an image that cannot be read has its reason") {
   CHECK(error_of([] { show_data(shown_config(), {.images = 1001, .versions = 2}); }).kind() == ErrorKind::Usage);
   RunConfig text;
@@ -204,6 +214,7 @@ TEST_CASE("what cannot be shown is refused, and an image that cannot be read has
     for (const auto& version : sample.versions) {
       CHECK(version.png.empty() == (sample.index == 2));
       CHECK(has(version.problem, "image 2 is broken") == (sample.index == 2));
+      CHECK(version.unreadable == (sample.index == 2));
     }
   CHECK(has(to_html(show), "image 2 is broken"));
   CHECK(has(to_text(show), "2 of 8 pictures are missing"));

@@ -24,7 +24,8 @@ struct ShownVersion {
   std::vector<std::pair<std::string, double>> labels{};  ///< mixed, several or numeric targets: names and values, largest first
   std::string png{};                                     ///< bytes of a file with the pixels; "" with a problem
   int64_t height = 0, width = 0;
-  std::string problem{};  ///< why there is no image
+  std::string problem{};    ///< why there is no image
+  bool unreadable = false;  ///< the problem is a sample that cannot be read, of the same micro-batch
 };
 
 struct ShownSample {
