@@ -24,9 +24,13 @@ constexpr int64_t kMostImages = 2'000;
 constexpr int64_t kTrainVersions = 4;
 constexpr int64_t kSmallestSide = 128;  // on the page
 
-/// Returns an image [C, H, W] in bytes, without the normalisation. Mixed values are rounded.
-Image bytes_of(const at::Tensor& normalized, const Pipeline& pipeline) {
-  const auto values = normalized.to(at::kCPU, at::kFloat).contiguous();
+/// Returns an image [C, H, W] in bytes, without the normalisation, or the bytes that it has. Mixed values are rounded.
+Image bytes_of(const at::Tensor& given, const Pipeline& pipeline) {
+  if (given.scalar_type() == at::kByte) {
+    const auto bytes = given.cpu().contiguous();
+    return Image::view(bytes.const_data_ptr<uint8_t>(), bytes.size(1), bytes.size(2), bytes.size(0)).own();
+  }
+  const auto values = given.to(at::kCPU, at::kFloat).contiguous();
   Image out = Image::allocate(values.size(1), values.size(2), values.size(0));
   const auto* value = values.const_data_ptr<float>();
   for (int64_t c = 0; c < out.channels(); ++c) {
@@ -46,8 +50,9 @@ class SampleShow {
       : out_(out),
         info_(pair.info()),
         pipeline_(validation ? pair.val_pipeline : pair.train_pipeline),
+        data_(validation ? *pair.val : *pair.train),
         loader_(std::move(loader)),
-        sampler_(sampler_of(loader_.options(), (validation ? pair.val : pair.train)->size())),
+        sampler_(sampler_of(loader_.options(), data_.size())),
         device_(device) {}
 
   void show_epoch(int64_t epoch, const std::function<void()>& shown) {
@@ -110,10 +115,17 @@ class SampleShow {
     }
   }
 
+  void check_images(const at::Tensor& input) const {
+    check(input.dim() == 4 && (input.size(1) == 1 || input.size(1) == 3), ErrorKind::Usage, kDataShow, "the samples of '", out_.name,
+          "' have an input of ", input.sizes(), "; allowed: images [N, C, H, W] with 1 or 3 channels; hint: npu_tool data stats for texts");
+    const bool known = input.scalar_type() == at::kByte || dynamic_cast<const ImageDataset*>(&data_) != nullptr || !pipeline_.empty();
+    check(known, ErrorKind::Usage, kDataShow, "the samples of '", out_.name, "' are tensors of ", input.scalar_type(),
+          " without transforms, so it is not known which values are black and white; allowed: uint8, or an ImageDataset");
+  }
+
   void show(ShownVersion& version, const Batch& batch, int64_t row) const {
     const auto& input = batch.input();
-    check(input.dim() == 4 && (input.size(1) == 1 || input.size(1) == 3), ErrorKind::Usage, kDataShow, "the samples have an input of ",
-          input.sizes(), "; allowed: images [N, C, H, W] with 1 or 3 channels; hint: npu_tool data stats for texts");
+    check_images(input);
     const auto image = bytes_of(input.select(0, row), pipeline_);
     const auto file = encode_png(image);
     version.png.assign(file.begin(), file.end());
@@ -140,6 +152,7 @@ class SampleShow {
   DataShow& out_;
   DatasetInfo info_;
   const Pipeline& pipeline_;
+  const Dataset& data_;
   Loader loader_;
   DistributedSampler sampler_;
   Device device_;
@@ -215,7 +228,10 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& options, cons
     LoaderOptions runtime{.seed = static_cast<uint64_t>(config.seed), .world_size = std::max<int64_t>(1, data->size())};
     if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
     const auto& pipeline = options.validation ? pair.val_pipeline : pair.train_pipeline;
-    DataShow out{.summary = pair.summary(), .split = options.validation ? "val" : "train", .transforms = names_of_steps(pipeline)};
+    DataShow out{.name = config.data.name,
+                 .summary = pair.summary(),
+                 .split = options.validation ? "val" : "train",
+                 .transforms = names_of_steps(pipeline)};
     out.mixing = mixes ? mixing_of(pair.options) : "none";
     out.where = "host";
     out.seed = config.seed;
@@ -238,7 +254,8 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& options, cons
 }
 
 Report report_of(const DataShow& show) {
-  Report out("Images as the model sees them", Json::object({{"summary", show.summary}, {"split", show.split}, {"seed", show.seed}}));
+  Report out("Images as the model sees them",
+             Json::object({{"name", show.name}, {"summary", show.summary}, {"split", show.split}, {"seed", show.seed}}));
   const auto versions = show.samples.empty() ? 0 : static_cast<int64_t>(show.samples.front().versions.size());
   const auto count = static_cast<int64_t>(show.samples.size());
   out.verdict(with_commas(count) + (count == 1 ? " image" : " images") +

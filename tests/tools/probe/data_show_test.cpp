@@ -2,6 +2,9 @@
 
 #include "npu_train/tools/probe/data_show.hpp"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -76,6 +79,19 @@ double largest_difference_from_loader(const RunConfig& config, const DataShow& s
   }
   CHECK(found == static_cast<int64_t>(show.samples.size()) * epochs);
   return worst;
+}
+
+/// Parts with the data set own_tensors of these inputs, without transforms, and a configuration that names it.
+std::pair<Parts, RunConfig> parts_with_tensors(const at::Tensor& inputs) {
+  std::pair<Parts, RunConfig> out{builtin_parts(), {}};
+  out.first.datasets.add<NoOptions>("own_tensors", "of this test", [inputs](const NoOptions&) {
+    DatasetPair pair;
+    pair.train = std::make_shared<TensorDataset>(inputs, at::zeros({inputs.size(0)}, at::kLong));
+    return pair;
+  });
+  out.second.device = "cpu";
+  out.second.data.name = "own_tensors";
+  return out;
 }
 
 /// 40 gray images that count how often one is read.
@@ -172,6 +188,22 @@ TEST_CASE("of a training that mixes, only the micro-batches of the shown images 
   const auto show = show_data(config, {.images = 1, .versions = 3}, parts);
   CHECK(show.samples.at(0).versions.at(2).problem == "");
   CHECK(reads == 3 * 4);
+}
+
+TEST_CASE("tensors of bytes are shown as they are, and of other tensors black and white are not known") {
+  const auto bytes = at::arange(2 * 3 * 4 * 5, at::kByte).reshape({2, 3, 4, 5});
+  const auto [parts, config] = parts_with_tensors(bytes);
+  const auto show = show_data(config, {.images = 2, .versions = 1}, parts);
+  REQUIRE(show.samples.size() == 2);
+  for (const auto& sample : show.samples) {
+    const Image picture = shown_image(sample.versions[0]);
+    REQUIRE(picture.pixels() == 20);
+    CHECK(std::equal(picture.plane(0), picture.plane(0) + 60, bytes.select(0, sample.index).const_data_ptr<uint8_t>()));
+  }
+  const auto floats = parts_with_tensors(at::zeros({2, 3, 4, 5}));
+  const auto error = error_of([&] { show_data(floats.second, {.images = 2}, floats.first); });
+  CHECK(error.kind() == ErrorKind::Usage);
+  CHECK(has(error.what(), "'own_tensors' are tensors of Float without transforms"));
 }
 
 TEST_CASE("an image that drop_last omits is missing, but not unreadable") {

@@ -35,6 +35,7 @@ struct ShownSample {
 };
 
 struct DataShow {
+  std::string name{};        ///< of the data set
   std::string summary{};     ///< DatasetPair::summary()
   std::string split{};       ///< train | val
   std::string transforms{};  ///< names of the steps
@@ -47,7 +48,8 @@ struct DataShow {
 
 /// Draws images by the seed and shows them as the loader of the run delivers them in its first epochs: after the transforms, those on the
 /// device included, and mixup and cutmix with the partners of their micro-batches; only the normalisation is undone. Error(Usage) for data
-/// that are not images of one or three channels, and for more than 2,000 images in all.
+/// that are not images of one or three channels, for tensors without transforms unless they are uint8, which are shown as they are, and for
+/// more than 2,000 images in all.
 DataShow show_data(const RunConfig& config, const DataShowOptions& options, const Parts& parts = builtin_parts(),
                    const std::function<void(int64_t done, int64_t all)>& progress = {});
 
