@@ -43,17 +43,29 @@ Image bytes_of(const at::Tensor& given, const Pipeline& pipeline) {
   return out;
 }
 
+/// Returns the image, scaled down if it has more than this number of pixels.
+Image at_most(const Image& image, int64_t pixels) {
+  if (image.pixels() <= pixels) return image;
+  const double scale = std::sqrt(static_cast<double>(pixels) / static_cast<double>(image.pixels()));
+  const auto side = [&](int64_t whole, int64_t most) {
+    return std::clamp<int64_t>(static_cast<int64_t>(scale * static_cast<double>(whole)), 1, most);
+  };
+  const int64_t height = side(image.height(), pixels);
+  return resize(image, height, side(image.width(), pixels / height));
+}
+
 /// Shows chosen samples, epoch by epoch.
 class SampleShow {
  public:
-  SampleShow(DataShow& out, const DatasetPair& pair, Loader loader, const Device& device, bool validation)
+  SampleShow(DataShow& out, const DatasetPair& pair, Loader loader, const Device& device, const DataShowOptions& options)
       : out_(out),
         info_(pair.info()),
-        pipeline_(validation ? pair.val_pipeline : pair.train_pipeline),
-        data_(validation ? *pair.val : *pair.train),
+        pipeline_(options.validation ? pair.val_pipeline : pair.train_pipeline),
+        data_(options.validation ? *pair.val : *pair.train),
         loader_(std::move(loader)),
         sampler_(sampler_of(loader_.options(), data_.size())),
-        device_(device) {}
+        device_(device),
+        pixels_(std::max<int64_t>(1, options.pixels / (static_cast<int64_t>(out.samples.size()) * options.versions))) {}
 
   void show_epoch(int64_t epoch, const std::function<void()>& shown) {
     std::map<int64_t, std::vector<ShownSample*>> batches;  // by number of the micro-batch
@@ -126,11 +138,13 @@ class SampleShow {
   void show(ShownVersion& version, const Batch& batch, int64_t row) const {
     const auto& input = batch.input();
     check_images(input);
-    const auto image = bytes_of(input.select(0, row), pipeline_);
-    const auto file = encode_png(image);
+    const auto image = bytes_of(input.select(0, row), pipeline_), picture = at_most(image, pixels_);
+    const auto file = encode_png(picture);
     version.png.assign(file.begin(), file.end());
     version.height = image.height();
     version.width = image.width();
+    version.png_height = picture.height();
+    version.png_width = picture.width();
     if (batch.has("target") && batch.target().dim() == 2 && batch.target().is_floating_point())
       version.labels = labels_of_row(batch.target().select(0, row).to(at::kCPU, at::kFloat).contiguous());
   }
@@ -156,6 +170,7 @@ class SampleShow {
   Loader loader_;
   DistributedSampler sampler_;
   Device device_;
+  int64_t pixels_;  // of a picture, at most
 };
 
 std::string names_of_steps(const Pipeline& pipeline) {
@@ -189,13 +204,23 @@ std::vector<ShownSample> chosen_samples(const Dataset& data, const DatasetInfo& 
 }
 
 HtmlGallery::Picture picture_of(const ShownVersion& version, bool numbers, bool several) {
-  HtmlGallery::Picture out{.file = version.png, .height = version.height, .width = version.width};
-  if (!version.png.empty()) out.scale = std::max<int64_t>(1, kSmallestSide / std::max(version.height, version.width));
+  HtmlGallery::Picture out{.file = version.png, .height = version.png_height, .width = version.png_width};
+  if (!version.png.empty()) out.scale = std::max<int64_t>(1, kSmallestSide / std::max(out.height, out.width));
   if (several) out.lines.emplace_back("epoch " + std::to_string(version.epoch + 1), "");
   for (const auto& [name, value] : version.labels)
     out.lines.emplace_back(name, numbers ? short_number(value) : printed("%.1f %%", 100 * value));
   if (!version.problem.empty()) out.lines.emplace_back(version.problem, "");
   return out;
+}
+
+/// Says that pictures are smaller than the images, with the sizes of the first such picture; "" if none is.
+std::string reduction_of(const DataShow& show) {
+  for (const auto& sample : show.samples)
+    for (const auto& v : sample.versions)
+      if (v.png_height < v.height || v.png_width < v.width)
+        return str_cat("pictures are scaled down, from ", v.width, " x ", v.height, " to ", v.png_width, " x ", v.png_height,
+                       " pixels; fewer images or versions are shown larger");
+  return "";
 }
 
 Json json_of(const ShownVersion& version) {
@@ -207,13 +232,15 @@ Json json_of(const ShownVersion& version) {
 
 }  // namespace
 
-DataShow show_data(const RunConfig& config, const DataShowOptions& options, const Parts& parts,
+DataShow show_data(const RunConfig& config, const DataShowOptions& given, const Parts& parts,
                    const std::function<void(int64_t, int64_t)>& progress) {
   return translated(kDataShow, [&] {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
-    const int64_t versions = options.versions > 0 ? options.versions : options.validation ? 1 : kTrainVersions;
-    check(options.images > 0 && versions <= kMostImages && options.images <= kMostImages / versions, ErrorKind::Usage, kDataShow,
-          options.images, " images in ", versions, " versions; allowed: at least one and at most ", kMostImages, " in all");
+    auto options = given;
+    if (options.versions <= 0) options.versions = options.validation ? 1 : kTrainVersions;
+    check(options.images > 0 && options.versions <= kMostImages && options.images <= kMostImages / options.versions, ErrorKind::Usage,
+          kDataShow, options.images, " images in ", options.versions, " versions; allowed: at least one and at most ", kMostImages,
+          " in all");
     auto pair = parts.datasets.make(config.data, "data", parts.transforms);
     const auto& data = options.validation ? pair.val : pair.train;
     check(data != nullptr, ErrorKind::Usage, kDataShow,
@@ -242,10 +269,10 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& options, cons
       out.where =
           where_it_runs(pipeline, split_for_device(pipeline, info.shape[0], {info.shape[1], info.shape[2]})) + " (" + device.str() + ")";
     out.samples = chosen_samples(*data, info, runtime.seed, options.images);
-    const auto all = static_cast<int64_t>(out.samples.size()) * versions;
+    const auto all = static_cast<int64_t>(out.samples.size()) * options.versions;
     int64_t done = 0;
-    SampleShow show(out, pair, options.validation ? val_loader(pair, runtime) : train_loader(pair, runtime), device, options.validation);
-    for (int64_t epoch = 0; epoch < versions; ++epoch)
+    SampleShow show(out, pair, options.validation ? val_loader(pair, runtime) : train_loader(pair, runtime), device, options);
+    for (int64_t epoch = 0; epoch < options.versions; ++epoch)
       show.show_epoch(epoch, [&] {
         if (progress) progress(++done, all);
       });
@@ -267,6 +294,7 @@ Report report_of(const DataShow& show) {
     missing += std::count_if(sample.versions.begin(), sample.versions.end(), [](const auto& version) { return !version.problem.empty(); });
   if (missing > 0)
     out.say(with_commas(missing) + " of " + with_commas(count * versions) + " pictures are missing; the page has the reasons", Tone::Warn);
+  if (const auto reduction = reduction_of(show); !reduction.empty()) out.say(reduction, Tone::Warn);
   out.facts({both("data", show.summary), both("transforms", show.transforms), both("mixing", show.mixing),
              both("transformed_on", "transformed on", show.where)});
   HtmlGallery gallery{.title = "Images", .group_name = "class"};

@@ -190,6 +190,24 @@ TEST_CASE("of a training that mixes, only the micro-batches of the shown images 
   CHECK(reads == 3 * 4);
 }
 
+TEST_CASE("pictures of more pixels than a page has are scaled down, and the page says so") {
+  const auto config = shown_config();
+  const auto whole = show_data(config, {.images = 4, .versions = 2}),
+             small = show_data(config, {.images = 4, .versions = 2, .pixels = 8 * 16 * 16});
+  for (size_t i = 0; i < 4; ++i)
+    for (size_t v = 0; v < 2; ++v) {
+      const auto& version = small.samples[i].versions[v];
+      CHECK(version.height == 32);
+      CHECK(version.png_height == 16);
+      const Image picture = shown_image(version), expected = resize(shown_image(whole.samples[i].versions[v]), 16, 16);
+      REQUIRE(picture.height() == 16);
+      REQUIRE(picture.width() == 16);
+      CHECK(std::equal(expected.plane(0), expected.plane(0) + 3 * 16 * 16, picture.plane(0)));
+    }
+  CHECK(has(to_html(small), "from 32 x 32 to 16 x 16 pixels"));
+  CHECK_FALSE(has(to_html(whole), "scaled down"));
+}
+
 TEST_CASE("tensors of bytes are shown as they are, and of other tensors black and white are not known") {
   const auto bytes = at::arange(2 * 3 * 4 * 5, at::kByte).reshape({2, 3, 4, 5});
   const auto [parts, config] = parts_with_tensors(bytes);
@@ -204,6 +222,11 @@ TEST_CASE("tensors of bytes are shown as they are, and of other tensors black an
   const auto error = error_of([&] { show_data(floats.second, {.images = 2}, floats.first); });
   CHECK(error.kind() == ErrorKind::Usage);
   CHECK(has(error.what(), "'own_tensors' are tensors of Float without transforms"));
+
+  const auto lines = parts_with_tensors(at::zeros({2, 3, 1, 1000}, at::kByte));  // they can be scaled down in one direction only
+  const auto narrow = show_data(lines.second, {.images = 2, .versions = 1, .pixels = 20}, lines.first).samples[0].versions[0];
+  CHECK(narrow.png_height == 1);
+  CHECK(narrow.png_width == 10);
 }
 
 TEST_CASE("an image that drop_last omits is missing, but not unreadable") {

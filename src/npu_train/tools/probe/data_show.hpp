@@ -16,16 +16,18 @@ struct DataShowOptions {
   int64_t images = 12;
   int64_t versions = 0;  ///< epochs in which each image is shown; 0: 4 in training, 1 in validation
   bool validation = false;
+  int64_t pixels = 20'000'000;  ///< of all pictures together, at most: larger ones are scaled down
 };
 
 /// An image in one epoch.
 struct ShownVersion {
   int64_t epoch = 0;
   std::vector<std::pair<std::string, double>> labels{};  ///< mixed, several or numeric targets: names and values, largest first
-  std::string png{};                                     ///< bytes of a file with the pixels; "" with a problem
-  int64_t height = 0, width = 0;
-  std::string problem{};    ///< why there is no image
-  bool unreadable = false;  ///< the problem is a sample that cannot be read, of the same micro-batch
+  std::string png{};                                     ///< bytes of a file with the picture; "" with a problem
+  int64_t height = 0, width = 0;                         ///< of the image
+  int64_t png_height = 0, png_width = 0;                 ///< of the picture, which is smaller than the image if it is scaled down
+  std::string problem{};                                 ///< why there is no picture
+  bool unreadable = false;                               ///< the problem: a sample of the micro-batch cannot be read
 };
 
 struct ShownSample {
