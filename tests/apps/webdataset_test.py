@@ -33,7 +33,7 @@ data:
   val_transforms: *t
 optimizer: {{name: sgd, lr: {lr}, momentum: 0}}
 trainer: {{max_epochs: 1, threads: 1, num_sanity_val_steps: 0, log_every_n_steps: 1}}
-output: {{dir: {dir}/out, name: run, tensorboard: false}}
+output: {{dir: {dir}/out, name: run, logger: [csv]}}
 '''
 
 
