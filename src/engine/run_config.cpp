@@ -240,7 +240,7 @@ void translate_earlier_key(ConfigNode& node) {
   if (text == "false") output->set("logger", std::move(loggers));
 }
 
-/// Enables each section that is present without `enabled: false`.
+/// Enables each section that is present and does not say `enabled: false`.
 void enable_given(ConfigNode& node) {
   for (const auto& field : RunConfig::config_table().describe()) {
     const bool off_by_default = std::any_of(field.children.begin(), field.children.end(),

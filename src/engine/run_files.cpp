@@ -114,18 +114,18 @@ std::string key_of(const LoggedRow& row) {
 
 }  // namespace
 
-/// Logs are not essential: if one cannot be written, values are lost, with a warning, and the training continues.
+/// The logs. They are not essential: if one cannot be written, values are lost, with a warning, and the training continues.
 struct RunFiles::Impl {
   LoggedRun run;
   int64_t every = 1;
   std::vector<std::shared_ptr<Logger>> loggers;
   bool opened = false, ended = false;   // ended: nothing was logged since
   LoggedEnd how = LoggedEnd::Finished;  // that of the last fit()
-  std::optional<double> loss_scale;     // after the last step
+  std::optional<double> loss_scale;     // loss scale after the last step
   std::set<std::string> names;          // of values
   Json history = Json::array();
-  LoggedRow logged{.phase = "log"};  // values of TrainLoop::log() for one step, which share a row
-  // Rows of validations and logged values at the step of the resume: the resumed run may validate, and log, again.
+  LoggedRow logged{.phase = "log"};  // values of TrainLoop::log() for one step; they share a row
+  // Rows of validations and logged values at the step of the resume: the resumed run may write them again.
   std::set<std::string> repeated;
 
   /// Returns whether `fn` was successful.
@@ -201,7 +201,7 @@ void RunFiles::Impl::read_earlier(TrainLoop& loop) {
 }
 
 void RunFiles::Impl::add(LoggedRow row) {
-  flush_logged();  // rows stay in the order of their steps
+  flush_logged();  // keeps rows in the order of their steps
   if (repeated.erase(key_of(row)) > 0) return;
   ended = false;
   for (const auto& logger : loggers) logging(logger->what(), [&] { logger->log(row); });
@@ -219,7 +219,7 @@ RunFiles::~RunFiles() {
     if (!impl_->opened) return;
     impl_->flush_logged();
     if (!impl_->ended) impl_->end(std::uncaught_exceptions() > 0 ? LoggedEnd::Failed : impl_->how);
-  } catch (...) {  // such as no memory: the log is not essential
+  } catch (...) {  // for example without memory: the log is not essential
   }
 }
 

@@ -5,7 +5,7 @@ import tempfile
 
 from programs import ProgramTest, checkpoints, checksums, main, npu_tool, run_dir, train_app, tree
 
-# A checkpoint has about one megabyte, and all checkpoints are kept.
+# A checkpoint has about one megabyte, and all are kept.
 RUN = ['model.dim=64', 'model.depth=2', 'checkpoint.save_top_k=-1', 'output.logger=[csv]', 'trainer.max_epochs=2']
 
 

@@ -28,13 +28,14 @@ namespace npu_train {
 
 class Logger;
 
-/// Makes a task for a model. The registry has the metrics that `task.metrics` may name, for make_metrics(); a factory may omit it.
+/// Factories of tasks, each for a given model. A factory also gets the metrics that `task.metrics` may name, for make_metrics(); it may
+/// omit that parameter.
 using TaskRegistry = Registry<std::shared_ptr<Task>, const Model&, const MetricRegistry&>;
 /// Factories of callbacks, called for each run in the order of the list `callbacks`.
 using CallbackRegistry = Registry<std::shared_ptr<Callback>>;
-/// Made for each run that has a folder, in the order of the list output.logger; see engine/logger.hpp.
+/// Factories of loggers, called for each run that has a folder, in the order of the list output.logger; see engine/logger.hpp.
 using LoggerRegistry = Registry<std::shared_ptr<Logger>>;
-/// Made once per process, see register_devices().
+/// Factories of devices, called once per process, see register_devices().
 using DeviceRegistry = Registry<std::shared_ptr<const DeviceBackend>>;
 
 struct Parts {

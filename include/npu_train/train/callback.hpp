@@ -65,7 +65,7 @@ class Callback : public Stateful {
   virtual void on_log_text(TrainLoop& /*loop*/, const std::string& /*name*/, const std::string& /*text*/, int64_t /*step*/) {}
   virtual void on_log_image(TrainLoop& /*loop*/, const std::string& /*name*/, const at::Tensor& /*image*/, int64_t /*step*/) {}
   virtual void on_log_histogram(TrainLoop& /*loop*/, const std::string& /*name*/, const at::Tensor& /*values*/, int64_t /*step*/) {}
-  /// Called when a checkpoint is on the disk; with checkpoint.async, some steps after the step whose state it has.
+  /// Called when a checkpoint is on the disk. With checkpoint.async, this is some steps after the step whose state it contains.
   virtual void on_checkpoint(TrainLoop& /*loop*/, const std::string& /*path*/) {}
   virtual void on_fit_end(TrainLoop& /*loop*/, const RunResult& /*result*/) {}
 };

@@ -104,9 +104,9 @@ class TrainLoop {
   void log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step = std::nullopt);
   void log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step = std::nullopt);
 
-  /// Sets a factor on the schedule's learning rate, initially 1, from the next step on. Callbacks change the rate by it, since the schedule
-  /// sets the optimizer's own rate at every step. The factor is kept until it is set again, and is saved in checkpoints and restored from
-  /// them; a rollback (trainer.on_divergence) multiplies it by 0.1. Error(Usage) unless it is finite and at least 0.
+  /// Sets a factor on the schedule's learning rate, initially 1, from the next step on. Callbacks must change the rate this way, because
+  /// the schedule sets the optimizer's own rate at every step. The factor is kept until it is set again, and is saved in checkpoints and
+  /// restored from them; a rollback (trainer.on_divergence) multiplies it by 0.1. Error(Usage) unless it is finite and at least 0.
   void set_lr_factor(double factor);
   double lr_factor() const;
 

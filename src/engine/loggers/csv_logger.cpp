@@ -30,11 +30,11 @@ class CsvLogger final : public Logger {
     std::exception_ptr failed;
     try {
       add_columns(row.values);
-    } catch (const std::exception&) {  // the file goes on with the columns that it has
+    } catch (const std::exception&) {  // the file keeps the columns that it has
       failed = std::current_exception();
     }
     auto line = str_cat(row.epoch, ',', row.step, ',', row.phase);
-    for (size_t i = 3; i < columns_.size(); ++i) {  // after epoch, step and phase
+    for (size_t i = 3; i < columns_.size(); ++i) {  // the first three are epoch, step and phase
       line += ',';
       if (std::any_of(row.values.begin(), row.values.end(), [&](const auto& v) { return v.first == columns_[i]; }))
         line += shortest(scalar_or(row.values, columns_[i], std::nan("")));
