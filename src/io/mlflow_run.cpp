@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/temporary_name.hpp"
 #include "npu_train/core/append_file.hpp"
 #include "npu_train/core/config_node.hpp"
 #include "npu_train/core/error.hpp"
@@ -66,12 +67,14 @@ std::string uri_of(const fs::path& path) {
 }
 
 // Replaces `path` in one step. The temporary file is in `beside`, where MLflow reads only folders: each file of metrics/, params/ and tags/
-// counts as a value.
-void place(const fs::path& path, const fs::path& beside, std::string_view content) {
+// counts as a value. Durability::Synced is for files that are errors of MLflow if a crash of the machine leaves them empty.
+void place(const fs::path& path, const fs::path& beside, std::string_view content, Durability durability = Durability::Renamed) {
   make_folder(path.parent_path());
-  const auto temporary = beside / (".new-" + random_hex(8));
+  const auto temporary = detail::temporary_beside(beside / "new");
   try {
-    AppendFile(temporary.string()).write(content);
+    AtomicFile file(temporary, durability);
+    file.write(content);
+    file.commit();
     fs::rename(temporary, path);
   } catch (const std::exception& e) {
     std::error_code ignored;
@@ -118,7 +121,8 @@ void write_experiment(const fs::path& folder, const std::string& name) {
   const auto time = now_ms();
   place(folder / kMeta, folder,
         str_cat("artifact_location: ", quoted(uri_of(folder)), "\ncreation_time: ", time, "\nexperiment_id: '", folder.filename().string(),
-                "'\nlast_update_time: ", time, "\nlifecycle_stage: active\nname: ", quoted(name), "\n"));
+                "'\nlast_update_time: ", time, "\nlifecycle_stage: active\nname: ", quoted(name), "\n"),
+        Durability::Synced);
 }
 
 // Returns the folder of the experiment `name`, which is created if it is missing.
@@ -226,7 +230,8 @@ MlflowRun MlflowRun::create(const fs::path& store, const std::string& experiment
                   "\ndeleted_time: null\nend_time: null\nentry_point_name: ''\nexperiment_id: '", id.experiment,
                   "'\nlifecycle_stage: active\nrun_id: '", id.run, "'\nrun_name: ", quoted(name), "\nrun_uuid: '", id.run,
                   "'\nsource_name: ''\nsource_type: 4\nsource_version: ''\nstart_time: ", now_ms(),
-                  "\nstatus: 1\ntags: []\nuser_id: ", quoted(user_name()), "\n"));
+                  "\nstatus: 1\ntags: []\nuser_id: ", quoted(user_name()), "\n"),
+          Durability::Synced);
     return out;
   });
 }
@@ -237,6 +242,7 @@ std::optional<MlflowRun> MlflowRun::reopen(const fs::path& store, const MlflowRu
     const auto parent = store_folder(store) / id.experiment;
     const auto meta = read_meta(parent / id.run);
     if (!meta || meta->text("lifecycle_stage") != "active") return std::nullopt;
+    remove_leftovers(parent / id.run);
     MlflowRun out(parent / id.run, id, meta->text("artifact_uri") == artifacts_of(uri_of(parent), id.run));
     out.set_status(MlflowStatus::Running);
     return out;
@@ -272,7 +278,8 @@ void MlflowRun::log_metric(std::string_view name, double value, int64_t step) {
     AppendFile(path.string()).write(line);
   } else {  // complete from the first moment: a metric without a value is an error in MLflow
     constexpr uint64_t kLargest = uint64_t{1} << 30;
-    place(path, folder_, (there ? lines_before(*replace_from_, read_file(path, kLargest, ErrorKind::Checkpoint)) : "") + line);
+    place(path, folder_, (there ? lines_before(*replace_from_, read_file(path, kLargest, ErrorKind::Checkpoint)) : "") + line,
+          Durability::Synced);
   }
   logged_.insert(file);
 }
@@ -282,7 +289,7 @@ void MlflowRun::set_status(MlflowStatus status) {
   auto text = read_file(folder_ / kMeta, kLargest, ErrorKind::Checkpoint);
   set_line(text, "status", std::to_string(static_cast<int>(status)));
   set_line(text, "end_time", status == MlflowStatus::Running ? "null" : std::to_string(now_ms()));
-  place(folder_ / kMeta, folder_, text);
+  place(folder_ / kMeta, folder_, text, Durability::Synced);
 }
 
 }  // namespace npu_train

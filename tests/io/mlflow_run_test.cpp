@@ -3,6 +3,7 @@
 #include "npu_train/io/mlflow_run.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -128,8 +129,12 @@ TEST_CASE("a run continues: its status, what it logs again, and what other progr
   for (int64_t step = 1; step <= 4; ++step) first.log_metric("train/loss", static_cast<double>(step), step);
   first.log_metric("of_others", 7, 4);
   first.set_status(MlflowStatus::Failed);
+  const auto leftover = first.folder() / ".new.tmp-abcdef-1-0";  // of a process that was killed on another machine
+  std::ofstream(leftover) << "x";
+  fs::last_write_time(leftover, fs::file_time_type::clock::now() - std::chrono::hours(25));
   auto again = MlflowRun::reopen(dir / "mlruns", first.id());
   REQUIRE(again);
+  CHECK_FALSE(fs::exists(leftover));
   CHECK(meta_of(*again, "status") == "1");
   CHECK(meta_of(*again, "end_time") == "null");
   CHECK(meta_of(*again, "run_name") == "one");

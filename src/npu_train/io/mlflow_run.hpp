@@ -26,7 +26,7 @@ struct MlflowRunId {
 };
 
 /// A run, with files that a reader never sees incomplete. Several processes may write to one store, and to different runs of one
-/// experiment. Failures of the disk are Error(Checkpoint).
+/// experiment. After a crash of the machine the last values may be missing. Failures of the disk are Error(Checkpoint).
 class MlflowRun {
  public:
   /// Creates a run in the experiment of that name. The store and the experiment are created if they are missing; the number of a new
