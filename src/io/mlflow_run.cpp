@@ -39,7 +39,7 @@ int64_t now_ms() {
 }
 
 // Returns a text as YAML reads it: in double quotes, with the escapes of JSON.
-std::string quoted(std::string_view text) { return Json(detail::visible_text(text)).dump(0); }
+std::string yaml_text(std::string_view text) { return Json(detail::visible_text(text)).dump(0); }
 
 // Cuts a text after at most `bytes` bytes, at the end of a character of UTF-8.
 std::string_view cut_text(std::string_view text, size_t bytes) {
@@ -120,8 +120,8 @@ void write_experiment(const fs::path& folder, const std::string& name) {
   make_folder(folder);
   const auto time = now_ms();
   place(folder / kMeta, folder,
-        str_cat("artifact_location: ", quoted(uri_of(folder)), "\ncreation_time: ", time, "\nexperiment_id: '", folder.filename().string(),
-                "'\nlast_update_time: ", time, "\nlifecycle_stage: active\nname: ", quoted(name), "\n"),
+        str_cat("artifact_location: ", yaml_text(uri_of(folder)), "\ncreation_time: ", time, "\nexperiment_id: '",
+                folder.filename().string(), "'\nlast_update_time: ", time, "\nlifecycle_stage: active\nname: ", yaml_text(name), "\n"),
         Durability::Synced);
 }
 
@@ -226,11 +226,11 @@ MlflowRun MlflowRun::create(const fs::path& store, const std::string& experiment
     out.set_tag("mlflow.source.type", "LOCAL");
     // Last: without it a folder is no run.
     place(folder / kMeta, folder,
-          str_cat("artifact_uri: ", quoted(artifacts_of(here ? uri_of(parent) : location, id.run)),
+          str_cat("artifact_uri: ", yaml_text(artifacts_of(here ? uri_of(parent) : location, id.run)),
                   "\ndeleted_time: null\nend_time: null\nentry_point_name: ''\nexperiment_id: '", id.experiment,
-                  "'\nlifecycle_stage: active\nrun_id: '", id.run, "'\nrun_name: ", quoted(name), "\nrun_uuid: '", id.run,
+                  "'\nlifecycle_stage: active\nrun_id: '", id.run, "'\nrun_name: ", yaml_text(name), "\nrun_uuid: '", id.run,
                   "'\nsource_name: ''\nsource_type: 4\nsource_version: ''\nstart_time: ", now_ms(),
-                  "\nstatus: 1\ntags: []\nuser_id: ", quoted(user_name()), "\n"),
+                  "\nstatus: 1\ntags: []\nuser_id: ", yaml_text(user_name()), "\n"),
           Durability::Synced);
     return out;
   });
@@ -243,9 +243,7 @@ std::optional<MlflowRun> MlflowRun::reopen(const fs::path& store, const MlflowRu
     const auto meta = read_meta(parent / id.run);
     if (!meta || meta->text("lifecycle_stage") != "active") return std::nullopt;
     remove_leftovers(parent / id.run);
-    MlflowRun out(parent / id.run, id, meta->text("artifact_uri") == artifacts_of(uri_of(parent), id.run));
-    out.set_status(MlflowStatus::Running);
-    return out;
+    return MlflowRun(parent / id.run, id, meta->text("artifact_uri") == artifacts_of(uri_of(parent), id.run));
   });
 }
 
@@ -260,6 +258,12 @@ bool MlflowRun::set_param(std::string_view name, std::string_view value) {
 
 void MlflowRun::set_tag(std::string_view name, std::string_view value) {
   place(folder_ / "tags" / mlflow_name(name), folder_, cut_text(readable(value), kLongestTag));
+}
+
+std::string MlflowRun::tag(std::string_view name) const {
+  const auto path = folder_ / "tags" / mlflow_name(name);
+  std::error_code error;
+  return fs::is_regular_file(path, error) ? read_file(path, kLongestTag, ErrorKind::Checkpoint) : "";
 }
 
 bool MlflowRun::put_artifact(const std::string& file, std::string_view content) {

@@ -2,6 +2,7 @@
 
 #include "npu_train/engine/logger.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -249,6 +250,44 @@ TEST_CASE("a value that MLflow cannot keep costs a warning and no other value, a
 
   config.output.logger[0].options.set("dir", "http://127.0.0.1:5000");
   CHECK(has(error_of([&] { Trainer(config).fit(); }).what(), "an address; allowed: a folder"));
+}
+
+TEST_CASE("a run of MLflow that cannot begin has failed") {
+  TempDir dir;
+  auto config = two_epochs(dir, {"mlflow"});
+  config.output.logger[0].options.set("dir", (dir / "mlruns").string());
+  Trainer trainer(config);
+  trainer.save_checkpoint();                                          // the run gets its folder
+  fs::create_directory(fs::path(trainer.run_dir()) / "mlflow.json");  // where a file must be written
+  CHECK(trainer.fit().global_step == 4);
+  std::string runs;
+  for (const auto& file : fs::recursive_directory_iterator(dir / "mlruns"))
+    if (const auto text = file.path().filename() == "meta.yaml" ? content(file.path()) : ""; has(text, "run_id:")) runs += text;
+  CHECK_MESSAGE(has(runs, "\nstatus: 4\n"), runs);
+  CHECK_FALSE(has(runs, "\nstatus: 1\n"));
+}
+
+TEST_CASE("a run that was moved continues its run of MLflow, a copy has its own") {
+  TempDir dir;
+  const auto store = dir / "mlruns";
+  auto config = two_epochs(dir, {"csv", "mlflow"});
+  config.output.logger[1].options.set("dir", store.string());
+  const auto resumed = [&](const fs::path& run_dir) {
+    Trainer trainer(config);
+    trainer.resume((run_dir / "checkpoints/epoch=001-step=3").string());
+    CHECK(trainer.fit().run_dir == run_dir);
+    return folder_in(store, run_dir);
+  };
+  const fs::path original = Trainer(config).fit().run_dir;
+  const auto moved = original.parent_path() / "version_7", copy = original.parent_path() / "version_8";
+  const auto run = folder_in(store, original);
+  fs::rename(original, moved);
+  CHECK(resumed(moved) == run);
+  const auto values = content(run / "metrics/train/loss");
+  CHECK(std::count(values.begin(), values.end(), '\n') == 4);
+  fs::copy(moved, copy, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  CHECK(resumed(copy) != run);
+  CHECK(content(run / "metrics/train/loss") == values);
 }
 
 TEST_CASE("images and values that cannot be logged are errors by name") {

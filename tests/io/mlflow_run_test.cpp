@@ -135,6 +135,10 @@ TEST_CASE("a run continues: its status, what it logs again, and what other progr
   auto again = MlflowRun::reopen(dir / "mlruns", first.id());
   REQUIRE(again);
   CHECK_FALSE(fs::exists(leftover));
+  CHECK(meta_of(*again, "status") == "4");
+  CHECK(again->tag("mlflow.runName") == "one");
+  CHECK(again->tag("none").empty());
+  again->set_status(MlflowStatus::Running);
   CHECK(meta_of(*again, "status") == "1");
   CHECK(meta_of(*again, "end_time") == "null");
   CHECK(meta_of(*again, "run_name") == "one");

@@ -32,6 +32,8 @@ namespace fs = std::filesystem;
 
 // The file in the run's folder with the names of its folders in the store, by which a resumed run continues there.
 constexpr const char* kNote = "mlflow.json";
+// The tag with the run's folder.
+constexpr const char* kFolderTag = "npu_train.run_dir";
 
 class MlflowLogger final : public Logger {
  public:
@@ -42,17 +44,32 @@ class MlflowLogger final : public Logger {
   void begin(const LoggedRun& run) override {
     const auto note = fs::path(run.dir) / kNote;
     if (run.from) go_on(note);
-    if (!run_) {
+    const bool again = run_.has_value();
+    if (!again)
       run_ = MlflowRun::create(options_.dir, options_.experiment.empty() ? run.name : options_.experiment,
                                options_.run_name.empty() ? fs::path(run.dir).filename().string() : options_.run_name);
-      save_json(note, Json::object({{"store", fs::absolute(options_.dir).lexically_normal().string()},
-                                    {"experiment_id", run_->id().experiment},
-                                    {"run_id", run_->id().run}}));
-    } else {
-      run_->replace_from(*run.from);
+    try {
+      if (again) {
+        run_->set_status(MlflowStatus::Running);
+        run_->replace_from(*run.from);
+      } else {
+        save_json(note, Json::object({{"store", fs::absolute(options_.dir).lexically_normal().string()},
+                                      {"experiment_id", run_->id().experiment},
+                                      {"run_id", run_->id().run}}));
+      }
+      describe(run);
+    } catch (const Error&) {  // nothing follows, and the run would be RUNNING for ever
+      try {
+        run_->set_status(MlflowStatus::Failed);
+      } catch (const Error&) {  // the first error is reported
+      }
+      throw;
     }
-    describe(run);
-    for (const auto& row : run.kept) log(row);
+    for (const auto& row : run.kept) try {
+        log(row);
+      } catch (const Error& e) {
+        log_warning("[mlflow] ", e.what());
+      }
   }
 
   // A value that cannot be written, such as that of `acc/top5` next to `acc` (a file cannot be a folder too), costs no other one.
@@ -89,7 +106,7 @@ class MlflowLogger final : public Logger {
                               content);
   }
 
-  // Continues the run that `note` names, if it is there.
+  // Continues the run that `note` names, if it is there, unless `note` is a copy of the file of another folder, which may continue it too.
   void go_on(const fs::path& note) {
     if (!fs::exists(note)) return;
     const auto where = note.string();
@@ -97,9 +114,17 @@ class MlflowLogger final : public Logger {
       const auto document = load_json(note);
       const MlflowRunId id{document.at("experiment_id", where).text(where), document.at("run_id", where).text(where)};
       run_ = MlflowRun::reopen(options_.dir, id);
-      if (!run_)
+      if (!run_) {
         log_warning("[mlflow] ", fs::absolute(options_.dir).string(), " has no run ", id.run, " of experiment ", id.experiment,
                     ", which this run began; a new one begins with the values from here on");
+        return;
+      }
+      const auto owner = run_->tag(kFolderTag);
+      std::error_code error;
+      if (owner.empty() || !fs::exists(fs::path(owner) / kNote, error) || fs::equivalent(fs::path(owner) / kNote, note, error)) return;
+      run_.reset();
+      log_warning("[mlflow] run ", id.run, " belongs to ", owner, ", of which ", note.parent_path().string(),
+                  " is a copy; a new run begins with the values from here on");
     } catch (const Error& e) {
       log_warning("[mlflow] ", e.what(), "; a new run of MLflow begins with the values from here on");
     }
@@ -113,7 +138,7 @@ class MlflowLogger final : public Logger {
     if (!cut.empty())
       log_warning("[mlflow] parameters of more than 6,000 bytes were cut: ", join(cut), "; config.yaml of its artifacts is complete");
     run_->set_tag("mlflow.source.name", command_line());
-    run_->set_tag("npu_train.run_dir", fs::absolute(run.dir).lexically_normal().string());
+    run_->set_tag(kFolderTag, fs::absolute(run.dir).lexically_normal().string());
     run_->set_tag("npu_train.version", NPU_TRAIN_VERSION);
     if (!run_->put_artifact("config.yaml", to_yaml(run.config)))
       log_warning("[mlflow] the artifacts of experiment ", run_->id().experiment,

@@ -34,7 +34,7 @@ class MlflowRun {
   /// experiment is deleted (in .trash).
   static MlflowRun create(const std::filesystem::path& store, const std::string& experiment, const std::string& name);
 
-  /// Continues a run, whose status becomes Running. nullopt if the store has no such run, or if it is deleted.
+  /// Returns a run that exists, unchanged. nullopt if the store has no such run, or if it is deleted.
   static std::optional<MlflowRun> reopen(const std::filesystem::path& store, const MlflowRunId& id);
 
   const MlflowRunId& id() const { return id_; }
@@ -45,6 +45,8 @@ class MlflowRun {
   bool set_param(std::string_view name, std::string_view value);
   /// Writes or replaces a tag, of at most 5,000 bytes.
   void set_tag(std::string_view name, std::string_view value);
+  /// Returns a tag; "" if the run has none of this name.
+  std::string tag(std::string_view name) const;
   /// Writes or replaces a file of the run. Returns false, and writes nothing, if the artifacts of its experiment are elsewhere (in an
   /// object store).
   bool put_artifact(const std::string& file, std::string_view content);
