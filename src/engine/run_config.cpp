@@ -4,6 +4,7 @@
 
 #include "engine/config_rules.hpp"
 #include "engine/hub_config.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/other_names.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/precision/emulation.hpp"
@@ -227,17 +228,23 @@ void apply_preset(ConfigNode& node) {
     if (dist->find(member.key) == nullptr) dist->put(member);
 }
 
-/// Translates output.tensorboard, which configurations and checkpoints of version 0.1.0 have, to output.logger. The table reports one with
-/// another value, or next to a list of loggers.
+/// Translates output.tensorboard, which configurations and checkpoints of version 0.1.0 have, to output.logger. A list of loggers on the
+/// command line replaces that of a file. The table reports one with another value, or next to a list of the same source.
 void translate_earlier_key(ConfigNode& node) {
   auto* output = node.find("output");
   const auto* earlier = output != nullptr ? output->find("tensorboard") : nullptr;
   const auto text = earlier != nullptr && earlier->is_scalar() ? earlier->scalar() : "";
-  if ((text != "true" && text != "false") || output->find("logger") != nullptr) return;
-  auto loggers = ConfigNode::list({ConfigNode("csv")});
-  loggers.move_to(earlier->mark());
+  if (text != "true" && text != "false") return;
+  const auto mark = earlier->mark();
+  if (const auto* given = output->find("logger"); given != nullptr) {
+    if (given->mark().source != "command line" || mark.source == "command line") return;
+    log_info("[config] output.logger of the command line replaces output.tensorboard (", mark.str(), "), a key of version 0.1.0");
+  } else if (text == "false") {
+    auto loggers = ConfigNode::list({ConfigNode("csv")});
+    loggers.move_to(mark);
+    output->set("logger", std::move(loggers));
+  }
   output->erase("tensorboard");
-  if (text == "false") output->set("logger", std::move(loggers));
 }
 
 /// Enables each section that is present and does not say `enabled: false`.

@@ -7,6 +7,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "npu_train/core/log.hpp"
+
 using namespace npu_train;
 using namespace npu_train::testing;
 namespace fs = std::filesystem;
@@ -347,6 +349,15 @@ TEST_CASE("loggers are named in a list, and the key of version 0.1.0 for TensorB
   const auto both = message("output: {logger: [csv], tensorboard: false}");
   CHECK_MESSAGE(has(both, "a.yaml:1:25: output.tensorboard: no such key; the name here is logger"), both);
   CHECK(has(message("output: {tensorboard: maybe}"), "the name here is logger"));
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view line) { said += line; });
+  auto earlier = parse_yaml("output: {tensorboard: false}", "a.yaml");
+  apply_override(earlier, "output.logger=[mlflow]");
+  CHECK(bind_config(earlier).output.logger.at(0).name == "mlflow");
+  CHECK_MESSAGE(has(said, "output.logger of the command line replaces output.tensorboard (a.yaml:1:23)"), said);
+  auto later = parse_yaml("output: {logger: [csv]}", "a.yaml");
+  apply_override(later, "output.tensorboard=true");
+  CHECK(has(error_of([&] { bind_config(later); }).what(), "the name here is logger"));
   CHECK(has(message("output: {logger: [csv, {name: csv}]}"), "'csv' is there twice"));
   const auto unknown = message("output: {logger: [cvs]}");
   CHECK_MESSAGE(has(unknown, "output.logger.0.name: no logger has the name 'cvs'; did you mean 'csv'?"), unknown);
