@@ -152,7 +152,8 @@ struct RunFiles::Impl {
     for (const auto& logger : loggers)
       if (!logging(logger->what(), [&] { kept |= log(*logger); })) kept = true;  // its error was reported
     if (!kept)
-      warn_once(run.dir + " " + items, "[log] " + items + " are not kept: no logger of output.logger keeps them; tensorboard does");
+      warn_once(run.dir + " " + items,
+                "[log] " + items + " are not kept: no logger in use keeps them; hint: output.logger=[csv, tensorboard]");
   }
   void end(LoggedEnd as) {
     how = as;
