@@ -5,7 +5,6 @@
 #include <limits>
 #include <vector>
 
-#include "npu_train/core/error.hpp"
 #include "npu_train/data/image_codec.hpp"
 
 namespace npu_train::detail {
@@ -24,15 +23,9 @@ std::vector<double> bucket_limits() {
 
 }  // namespace
 
-LoggedImage logged_image(const std::string& name, const at::Tensor& image) {
-  check(image.defined(), ErrorKind::Usage, "log_image", "'", name, "' is an undefined tensor");
-  auto pixels = image.detach();
+LoggedImage logged_image(const at::Tensor& image) {
+  auto pixels = image.detach().to(at::kCPU);
   if (pixels.dim() == 2) pixels = pixels.unsqueeze(0);
-  const bool good = pixels.dim() == 3 && (pixels.size(0) == 1 || pixels.size(0) == 3 || pixels.size(0) == 4) && pixels.numel() > 0 &&
-                    (pixels.scalar_type() == at::kByte || pixels.is_floating_point());
-  check(good, ErrorKind::Usage, "log_image", "'", name, "' is ", image.scalar_type(), " ", image.sizes(),
-        "; allowed: uint8 or floating point, [channels, height, width] with 1, 3 or 4 channels, or [height, width]");
-  pixels = pixels.to(at::kCPU);
   if (pixels.is_floating_point()) pixels = pixels.to(at::kFloat).nan_to_num(0).clamp(0, 1).mul(255).round().to(at::kByte);
   pixels = pixels.contiguous();
   LoggedImage out{.height = pixels.size(1), .width = pixels.size(2), .channels = pixels.size(0)};
@@ -41,8 +34,7 @@ LoggedImage logged_image(const std::string& name, const at::Tensor& image) {
   return out;
 }
 
-LoggedHistogram logged_histogram(const std::string& name, const at::Tensor& values) {
-  check(values.defined() && values.numel() > 0, ErrorKind::Usage, "log_histogram", "'", name, "' has no elements");
+LoggedHistogram logged_histogram(const at::Tensor& values) {
   static const auto limits = bucket_limits();
   const auto host = values.detach().to(at::kCPU).to(at::kDouble).contiguous();  // an NPU has no fp64
   const auto* const data = host.const_data_ptr<double>();

@@ -297,14 +297,16 @@ void RunFiles::on_log_text(TrainLoop& loop, const std::string& name, const std::
 
 void RunFiles::on_log_image(TrainLoop& loop, const std::string& name, const at::Tensor& image, int64_t step) {
   impl_->open(loop);
-  const auto logged = translated("log_image", [&] { return detail::logged_image(name, image); });
-  impl_->item("images", [&](Logger& logger) { return logger.log_image(name, logged, step); });
+  LoggedImage logged;
+  if (impl_->logging("images", [&] { logged = detail::logged_image(image); }))
+    impl_->item("images", [&](Logger& logger) { return logger.log_image(name, logged, step); });
 }
 
 void RunFiles::on_log_histogram(TrainLoop& loop, const std::string& name, const at::Tensor& values, int64_t step) {
   impl_->open(loop);
-  const auto logged = translated("log_histogram", [&] { return detail::logged_histogram(name, values); });
-  impl_->item("histograms", [&](Logger& logger) { return logger.log_histogram(name, logged, step); });
+  LoggedHistogram logged;
+  if (impl_->logging("histograms", [&] { logged = detail::logged_histogram(values); }))
+    impl_->item("histograms", [&](Logger& logger) { return logger.log_histogram(name, logged, step); });
 }
 
 void RunFiles::on_checkpoint(TrainLoop&, const std::string&) { impl_->flush_logged(); }

@@ -170,6 +170,14 @@ struct Trainer::Impl {
 
   bool writes() const { return run.strategy->ranks().is_main() && !config.output.dir.empty() && !config.trainer.fast_dev_run; }
 
+  /// Warns if what was logged as `name` is in none of the files that this run writes.
+  void check_has_folder(const std::string& name) const {
+    if (writes() && run_dir.empty())
+      log_warning("[log] '", name,
+                  "' was logged before the run has its folder, and is in none of its files; hint: log it after fit() or resume() "
+                  "has begun");
+  }
+
   /// Locks a run's folder against other runs, and removes incomplete files that killed runs have left. Error(Checkpoint) names the run that
   /// holds the lock.
   void hold(const fs::path& dir) {
@@ -448,10 +456,22 @@ TrainLoop& Trainer::loop() {
 
 void Trainer::log(const std::string& name, double value, std::optional<int64_t> step) {
   loop().log(name, value, step);
-  if (run_dir().empty() && !config().output.dir.empty())
-    log_warning("[log] '", name,
-                "' was logged before the run has its folder, and is in none of its files; hint: log it after fit() or resume() "
-                "has begun");
+  impl().check_has_folder(name);
+}
+
+void Trainer::log_text(const std::string& name, const std::string& text, std::optional<int64_t> step) {
+  loop().log_text(name, text, step);
+  impl().check_has_folder(name);
+}
+
+void Trainer::log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step) {
+  loop().log_image(name, image, step);
+  impl().check_has_folder(name);
+}
+
+void Trainer::log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step) {
+  loop().log_histogram(name, values, step);
+  impl().check_has_folder(name);
 }
 
 Task& Trainer::task() {

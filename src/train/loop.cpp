@@ -48,6 +48,15 @@ int64_t logged_step(const std::string& name, std::optional<int64_t> step, int64_
   return out;
 }
 
+void check_logged_image(const std::string& name, const at::Tensor& image) {
+  check(image.defined(), ErrorKind::Usage, "log_image", "'", name, "' is an undefined tensor");
+  const int64_t channels = image.dim() == 2 ? 1 : image.dim() == 3 ? image.size(0) : 0;
+  const bool good = (channels == 1 || channels == 3 || channels == 4) && image.numel() > 0 &&
+                    (image.scalar_type() == at::kByte || image.is_floating_point());
+  check(good, ErrorKind::Usage, "log_image", "'", name, "' is ", image.scalar_type(), " ", image.sizes(),
+        "; allowed: uint8 or floating point, [channels, height, width] with 1, 3 or 4 channels, or [height, width]");
+}
+
 }  // namespace
 
 void TrainLoop::log(const std::string& name, double value, std::optional<int64_t> step) {
@@ -62,11 +71,13 @@ void TrainLoop::log_text(const std::string& name, const std::string& text, std::
 
 void TrainLoop::log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step) {
   const auto of = logged_step(name, step, at_.global_step);
+  check_logged_image(name, image);
   call_back([&](Callback& c) { c.on_log_image(*this, name, image, of); });
 }
 
 void TrainLoop::log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step) {
   const auto of = logged_step(name, step, at_.global_step);
+  check(values.defined() && values.numel() > 0, ErrorKind::Usage, "log_histogram", "'", name, "' has no elements");
   call_back([&](Callback& c) { c.on_log_histogram(*this, name, values, of); });
 }
 

@@ -13,7 +13,7 @@ using namespace npu_train::testing;
 
 TEST_CASE("a histogram counts each value between the limits around it") {
   const auto values = at::randn({4096}).mul(3).to(at::kDouble);
-  const auto h = npu_train::detail::logged_histogram("h", values);
+  const auto h = npu_train::detail::logged_histogram(values);
   CHECK(h.count == 4096);
   CHECK(std::accumulate(h.counts.begin(), h.counts.end(), 0.0) == 4096);
   REQUIRE(h.limits.size() == h.counts.size());
@@ -32,9 +32,9 @@ TEST_CASE("a histogram counts each value between the limits around it") {
 }
 
 TEST_CASE("values that are not finite are counted apart") {
-  const auto h = npu_train::detail::logged_histogram("h", at::full({7}, kNaN));
+  const auto h = npu_train::detail::logged_histogram(at::full({7}, kNaN));
   CHECK((h.not_finite == 7 && h.count == 0 && h.counts.empty() && h.min == 0 && h.max == 0));
-  const auto same = npu_train::detail::logged_histogram("h", at::full({5}, -2.0));
+  const auto same = npu_train::detail::logged_histogram(at::full({5}, -2.0));
   CHECK((same.count == 5 && same.not_finite == 0 && same.min == -2 && same.max == -2));
   CHECK(std::accumulate(same.counts.begin(), same.counts.end(), 0.0) == 5);
 }

@@ -292,16 +292,22 @@ TEST_CASE("a run that was moved continues its run of MLflow, a copy has its own"
 
 TEST_CASE("images and values that cannot be logged are errors by name") {
   TempDir dir;
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += text; });
   Trainer trainer(two_epochs(dir, {"tensorboard"}));
-  trainer.save_checkpoint();  // the run gets its folder
-  auto& loop = trainer.loop();
   for (const auto& image : {torch::zeros({2, 4, 4}), torch::zeros({3, 0, 4}), torch::zeros({4}), torch::zeros({3, 4, 4}, torch::kLong)}) {
-    const auto e = error_of([&] { loop.log_image("bad", image); });
+    const auto e = error_of([&] { trainer.log_image("bad", image); });
     CHECK(e.kind() == ErrorKind::Usage);
     CHECK_MESSAGE(has(e.what(), "'bad' is"), e.what());
   }
-  CHECK(has(error_of([&] { loop.log_image("bad", torch::Tensor()); }).what(), "'bad' is an undefined tensor"));
+  CHECK(has(error_of([&] { trainer.log_image("bad", torch::Tensor()); }).what(), "'bad' is an undefined tensor"));
   for (const auto& values : {torch::empty({0}), torch::Tensor()})
-    CHECK(has(error_of([&] { loop.log_histogram("none", values); }).what(), "'none' has no elements"));
-  CHECK(error_of([&] { loop.log_text("val/x", "text"); }).kind() == ErrorKind::Usage);
+    CHECK(has(error_of([&] { trainer.log_histogram("none", values); }).what(), "'none' has no elements"));
+  CHECK(error_of([&] { trainer.log_text("val/x", "text"); }).kind() == ErrorKind::Usage);
+  CHECK_FALSE(has(said, "before the run has its folder"));
+  trainer.log_text("early/text", "text");
+  trainer.log_image("early/image", torch::zeros({4, 4}));
+  trainer.log_histogram("early/values", torch::zeros({3}));
+  for (const char* name : {"text", "image", "values"})
+    CHECK_MESSAGE(has(said, str_cat("'early/", name, "' was logged before the run has its folder")), said);
 }

@@ -89,6 +89,10 @@ class Trainer {
 
   /// Logs a program's own number, for example from a task or a callback; see TrainLoop::log().
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
+  /// Log a text, an image, or the distribution of values; see TrainLoop::log_text().
+  void log_text(const std::string& name, const std::string& text, std::optional<int64_t> step = std::nullopt);
+  void log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step = std::nullopt);
+  void log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step = std::nullopt);
 
   /// Appends a callback to those of the configuration (`callbacks`) and those added before.
   void add_callback(std::shared_ptr<Callback> callback);

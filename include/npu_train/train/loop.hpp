@@ -99,7 +99,7 @@ class TrainLoop {
 
   /// Log a text (shown as Markdown), an image, or the distribution of values under a name of its own, for loggers that keep them
   /// (output.logger: tensorboard, mlflow). `image`: [channels, height, width] with 1, 3 or 4 channels, or [height, width]; uint8, or
-  /// floating point from 0 to 1. Otherwise as log().
+  /// floating point from 0 to 1. Error(Usage) for another image, and for values without elements. Otherwise as log().
   void log_text(const std::string& name, const std::string& text, std::optional<int64_t> step = std::nullopt);
   void log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step = std::nullopt);
   void log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step = std::nullopt);
