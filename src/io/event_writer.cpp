@@ -162,15 +162,12 @@ void EventWriter::add_image(const std::string& tag, std::string_view png, int64_
   write_value(tag, value, step);
 }
 
-void EventWriter::add_histogram(const std::string& tag, const HistogramCounts& counts, int64_t step) {
+void EventWriter::add_histogram(const std::string& tag, const std::array<double, 5>& totals, const std::vector<double>& limits,
+                                const std::vector<double>& counts, int64_t step) {
   std::string histogram, value;
-  put_number(histogram, 1, counts.min);
-  put_number(histogram, 2, counts.max);
-  put_number(histogram, 3, counts.count);
-  put_number(histogram, 4, counts.sum);
-  put_number(histogram, 5, counts.sum_of_squares);
-  put_numbers(histogram, 6, counts.limits);
-  put_numbers(histogram, 7, counts.counts);
+  for (size_t i = 0; i < totals.size(); ++i) put_number(histogram, static_cast<int>(i + 1), totals[i]);
+  put_numbers(histogram, 6, limits);
+  put_numbers(histogram, 7, counts);
   put_bytes(value, 5, histogram);
   write_value(tag, value, step);
 }

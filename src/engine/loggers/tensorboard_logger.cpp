@@ -43,16 +43,7 @@ class TensorBoardLogger final : public Logger {
   }
 
   bool log_histogram(const std::string& name, const LoggedHistogram& h, int64_t step) override {
-    if (h.count > 0)
-      items().add_histogram(name,
-                            {.min = h.min,
-                             .max = h.max,
-                             .count = h.count,
-                             .sum = h.sum,
-                             .sum_of_squares = h.sum_of_squares,
-                             .limits = h.limits,
-                             .counts = h.counts},
-                            step);
+    if (h.count > 0) items().add_histogram(name, h, step);
     if (h.not_finite > 0) items().add_scalars({{name + "/not_finite", static_cast<double>(h.not_finite)}}, step);
     return true;
   }

@@ -2,6 +2,7 @@
 /// fields are those of tensorboard/compat/proto/summary.proto and tensorboard/plugins/hparams/plugin_data.proto.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,12 +13,6 @@
 #include "npu_train/core/append_file.hpp"
 
 namespace npu_train {
-
-/// Numbers of values between limits: counts[i] counts values from limits[i - 1] (the first: from -infinity) to below limits[i].
-struct HistogramCounts {
-  double min = 0, max = 0, count = 0, sum = 0, sum_of_squares = 0;
-  std::vector<double> limits{}, counts{};
-};
 
 /// A setting of a run, for TensorBoard's page of hyperparameters.
 using HyperParameter = std::variant<bool, double, std::string>;
@@ -40,7 +35,11 @@ class EventWriter {
   void add_text(const std::string& tag, std::string_view text, int64_t step);
   /// Adds an image, as the content of a PNG file with 1 to 4 channels.
   void add_image(const std::string& tag, std::string_view png, int64_t height, int64_t width, int64_t channels, int64_t step);
-  void add_histogram(const std::string& tag, const HistogramCounts& counts, int64_t step);
+  /// Adds a distribution, with the fields of LoggedHistogram (engine/logger.hpp).
+  template <class Histogram>
+  void add_histogram(const std::string& tag, const Histogram& h, int64_t step) {
+    add_histogram(tag, {h.min, h.max, h.count, h.sum, h.sum_of_squares}, h.limits, h.counts, step);
+  }
   /// Adds the settings of the run. TensorBoard uses the first ones of a folder.
   void add_hyperparameters(const std::vector<std::pair<std::string, HyperParameter>>& settings);
 
@@ -49,6 +48,9 @@ class EventWriter {
  private:
   void write_record(std::string_view event);
   void write_value(const std::string& tag, std::string_view fields, int64_t step);
+  // `totals`: minimum, maximum, count, sum, sum of squares.
+  void add_histogram(const std::string& tag, const std::array<double, 5>& totals, const std::vector<double>& limits,
+                     const std::vector<double>& counts, int64_t step);
 
   AppendFile file_;
 };
