@@ -160,10 +160,14 @@ class OfARun(ProgramTest):
         deadline = time.monotonic() + 120
         while 'own_value' not in page and time.monotonic() < deadline: page = server.ask()[2]
         self.assertIn('own_value', page)
+        good = (run / 'metrics.csv').read_text()
         (run / 'metrics.csv').write_text('no header\n')
         while (answer := server.ask())[0] == 200 and time.monotonic() < deadline: pass
         self.assertEqual((answer[0], answer[1]['Content-Type']), (503, 'text/plain; charset=utf-8'))
         self.assertIn('metrics.csv', answer[2])
+        (run / 'metrics.csv').write_text(good)
+        while (answer := server.ask())[0] != 200 and time.monotonic() < deadline: pass
+        self.assertIn('own_value', answer[2])
 
     def test_errors_at_the_start(self):
         with socket.create_server(('127.0.0.1', 0)) as taken:

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -25,25 +26,33 @@ struct ServeArguments {
   bool json = false;
 };
 
-// The page of `report`, made again only if the files of the runs have changed, and for at most a tenth of the time.
+// The page of `report`, or the error in its place, made again only if the files of the runs have changed, and for at most a tenth of the
+// time.
 class RunPage {
  public:
   explicit RunPage(std::vector<std::string> runs) : runs_(std::move(runs)) {}
 
   std::shared_ptr<const std::string> get() {
-    const auto begin = Time::now();
-    if (page_ && begin < next_) return page_;
-    const auto files = files_now();
-    if (!page_ || files != files_) {
-      page_ = std::make_shared<const std::string>(with_origin(report_of(read_runs(runs_)).html(), PageOrigin::here()));
-      files_ = files;
+    if (const auto begin = Time::now(); begin >= next_) {
+      if (auto files = files_now(); error_ || files != files_) make(std::move(files));
+      next_ = Time::now() + std::max<Time::duration>(std::chrono::seconds(1), 9 * (Time::now() - begin));
     }
-    next_ = Time::now() + std::max<Time::duration>(std::chrono::seconds(1), 9 * (Time::now() - begin));
+    if (error_) std::rethrow_exception(error_);
     return page_;
   }
 
  private:
   using Time = std::chrono::steady_clock;
+
+  void make(std::string files) {
+    files_ = std::move(files);
+    error_ = nullptr;
+    try {
+      page_ = std::make_shared<const std::string>(with_origin(report_of(read_runs(runs_)).html(), PageOrigin::here()));
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
 
   // The sizes and times of what read_runs() reads.
   std::string files_now() const {
@@ -60,7 +69,8 @@ class RunPage {
 
   std::vector<std::string> runs_;
   std::shared_ptr<const std::string> page_;
-  std::string files_;  // when the page was made
+  std::exception_ptr error_;
+  std::string files_;  // when the page was made; never "" then
   Time::time_point next_{};
 };
 
