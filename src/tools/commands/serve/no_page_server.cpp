@@ -9,7 +9,7 @@ namespace npu_train::cli {
 struct PageServer::Impl {};
 
 PageServer::PageServer(PageServerOptions /*options*/, MakeServedPage /*page*/) {
-  throw Error(ErrorKind::Usage, "serve", "an npu_train that was built with NPU_TRAIN_SERVE=OFF cannot serve pages",
+  throw Error(ErrorKind::Device, "serve", "an npu_train that was built with NPU_TRAIN_SERVE=OFF cannot serve pages",
               "build it with NPU_TRAIN_SERVE=ON; npu_tool report writes the page into a file");
 }
 PageServer::~PageServer() = default;

@@ -23,7 +23,7 @@ using MakeServedPage = std::function<std::shared_ptr<const std::string>()>;
 /// else waiting for longer.
 class PageServer {
  public:
-  /// Listens. Error(Device) if the port is in use or not permitted; Error(Usage) without libmicrohttpd (NPU_TRAIN_SERVE).
+  /// Listens. Error(Device) if the port is in use or not permitted, and without libmicrohttpd (NPU_TRAIN_SERVE).
   PageServer(PageServerOptions options, MakeServedPage page);
   ~PageServer();
   PageServer(const PageServer&) = delete;
