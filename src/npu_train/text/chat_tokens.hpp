@@ -1,4 +1,4 @@
-// The tokens of a chat, and which of them are answers.
+/// The tokens of a chat, and which of them are answers.
 #pragma once
 
 #include <cstdint>
