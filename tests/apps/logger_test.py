@@ -69,7 +69,7 @@ class InMlflow(ProgramTest):
         for points in good['metrics'].values():
             self.assertEqual([time for *_, time in points], sorted(time for *_, time in points))
             self.assertTrue(all(good['start'] <= time <= good['end'] for *_, time in points))
-        self.assertEqual((good['params']['optimizer.lr'], good['params']['model.name'], good['params']['ema.enabled']), ('0.002', 'vit_tiny_cifar10', 'true'))
+        self.assertEqual((good['params']['optimizer.lr'], good['params']['model.name'], good['params']['average.enabled']), ('0.002', 'vit_tiny_cifar10', 'true'))
         self.assertEqual(good['tags']['npu_train.run_dir'], str(folder))
         self.assertEqual(good['tags']['mlflow.runName'], 'version_0')
 
@@ -136,7 +136,7 @@ class InTensorBoard(ProgramTest):
         settings = metadata.parse_session_start_info_plugin_data(content).hparams
         self.assertEqual(settings['optimizer.lr'].number_value, 0.002)
         self.assertEqual(settings['optimizer.name'].string_value, 'adamw')
-        self.assertIs(settings['ema.enabled'].bool_value, True)
+        self.assertIs(settings['average.enabled'].bool_value, True)
         self.assertEqual(settings['precision'].string_value, '16-mixed')
         self.assertIn('train/loss', events.Tags()['scalars'])
 
