@@ -27,8 +27,7 @@ class BmpReader {
     else
       read_masks();
   }
-  int64_t height() const { return height_; }
-  int64_t width() const { return width_; }
+  ImageHeader header() const;
   Image decode() const;
 
  private:
@@ -73,6 +72,7 @@ class BmpReader {
   uint32_t used_colors_ = 0;
   std::array<std::array<uint8_t, 4>, 256> palette_{};
   std::array<Channel, 3> channels_{};
+  bool has_alpha_ = false;
 };
 
 void BmpReader::read_header() {
@@ -123,6 +123,7 @@ void BmpReader::read_masks() {
     std::array<uint32_t, 3> given{};
     for (size_t c = 0; c < 3; ++c) given[c] = number(kBmpMasks + 4 * c, 4);
     if (bits_ != 32 || given != std::array<uint32_t, 3>{}) masks = given;
+    has_alpha_ = header_ >= 56 && number(kBmpMasks + 12, 4) != 0;
   }
   for (size_t c = 0; c < 3; ++c) {
     const uint64_t mask = masks[c];
@@ -133,6 +134,16 @@ void BmpReader::read_masks() {
       fail("the bit masks ", masks[0], ", ", masks[1], ", ", masks[2], " of ", bits_, " bits per pixel; allowed: consecutive bits");
   }
   if (pixels_ == 0) pixels_ = kBmpFileHeader + header_ + (header_ == kInfoHeader && compression_ == kBmpBitfields ? 12 : 0);
+}
+
+ImageHeader BmpReader::header() const {
+  ImageHeader out{.format = ImageHeader::Format::Bmp, .height = height_, .width = width_, .channels = has_alpha_ ? 4 : 3};
+  out.palette = bits_ <= 8;
+  out.bits = bits_;
+  if (out.palette) return out;
+  out.bits = 0;
+  for (const auto& channel : channels_) out.bits = std::max(out.bits, static_cast<int64_t>(std::bit_width(channel.most)));
+  return out;
 }
 
 void BmpReader::write_row(const uint8_t* in, uint8_t* out) const {
@@ -217,10 +228,7 @@ Image BmpReader::decode() const {
 
 bool is_bmp(const std::vector<uint8_t>& file) { return file.size() > 2 && file[0] == 'B' && file[1] == 'M'; }
 
-ImageHeader bmp_header(const std::vector<uint8_t>& file, const std::string& where) {
-  const BmpReader reader(file, where);
-  return {ImageHeader::Format::Bmp, reader.height(), reader.width()};
-}
+ImageHeader bmp_header(const std::vector<uint8_t>& file, const std::string& where) { return BmpReader(file, where).header(); }
 
 Image decode_bmp(const std::vector<uint8_t>& file, const std::string& where) { return BmpReader(file, where).decode(); }
 

@@ -68,7 +68,8 @@ bool is_webp(const std::vector<uint8_t>& file) {
 
 ImageHeader webp_header(const std::vector<uint8_t>& file, const std::string& where) {
   const auto features = webp_features(file, where);
-  return {ImageHeader::Format::Webp, features.height, features.width};
+  return {
+      .format = ImageHeader::Format::Webp, .height = features.height, .width = features.width, .channels = features.has_alpha != 0 ? 4 : 3};
 }
 
 Image decode_webp(const std::vector<uint8_t>& file, const std::string& where) {

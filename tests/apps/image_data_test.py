@@ -118,7 +118,7 @@ class ImageData(ProgramTest):
         self.assertEqual([c['pixels'] for c in found['channels']], [expected['pixels']] * 3)
         for key in ('mean', 'std'):
             for own, wanted in zip(found['normalize'][key], expected[key], strict=True): self.assertAlmostEqual(own, wanted, delta=1e-9, msg=key)
-        self.assertEqual([(c['class'], c['train']) for c in found['classes']], [('cat', 4), ('eel', 3), ('dog', 2)])
+        self.assertEqual([(c['class'], c['train']) for c in found['classes']], [('cat', 6), ('eel', 4), ('dog', 3)])
         self.assertEqual((found['imbalance'], found['pixels_of']), (2, 'files'))
         self.assertIn('Training samples by class', (self.dir / 's.html').read_text())
         text = ' '.join(self.assertDone(npu_tool('data', 'stats', self.dir / 'images')).split())

@@ -245,6 +245,32 @@ TEST_CASE("a BMP with false claims is refused before its memory is taken") {
   check_hostile(to_bmp({.bits = 4, .colors = 4, .palette = kBlackToRed, .pixels = {0x01, 0x20, 0, 0, 0x32, 0x10}}));
 }
 
+TEST_CASE("a header of WebP or BMP says how the pixels are stored") {
+  const auto stored = [](const FileBytes& file) {
+    const auto header = read_header(file, "a");
+    return std::vector<int64_t>{header.channels, header.bits, header.palette};
+  };
+  for (const bool lossless : {true, false}) {
+    CHECK(stored(to_webp(soft(4, 5), lossless)) == std::vector<int64_t>{3, 8, 0});
+    CHECK(stored(to_webp(soft(4, 5, 4), lossless)) == std::vector<int64_t>{4, 8, 0});
+  }
+  CHECK(stored(animation(4, 6, {{0, 0, rough(4, 6)}})) == std::vector<int64_t>{4, 8, 0});
+  for (const uint32_t bits : {1, 4, 8})
+    CHECK(stored(to_bmp({.bits = bits, .colors = 2, .palette = FileBytes(8, 0)})) == std::vector<int64_t>{3, bits, 1});
+  for (const uint32_t bits : {24, 32}) CHECK(stored(to_bmp({.bits = bits})) == std::vector<int64_t>{3, 8, 0});
+  CHECK(stored(to_bmp({.bits = 16})) == std::vector<int64_t>{3, 5, 0});
+  const auto masks = joined({little_endian(0xf800, 4), little_endian(0x7e0, 4), little_endian(0x1f, 4)});
+  CHECK(stored(to_bmp({.bits = 16, .compression = 3, .palette = masks})) == std::vector<int64_t>{3, 6, 0});
+  for (const uint32_t alpha : {0u, 0xff000000u}) {
+    auto file = to_bmp({.bits = 32,
+                        .compression = 3,
+                        .palette = joined({little_endian(0xff, 4), little_endian(0xff00, 4), little_endian(0xff0000, 4),  //
+                                           little_endian(alpha, 4)})});
+    file[14] = 56;  // a header that ends with the four masks
+    CHECK(stored(file) == std::vector<int64_t>{alpha != 0 ? 4 : 3, 8, 0});
+  }
+}
+
 TEST_CASE("the memory that a short BMP claims is not taken" * only_if(kCountsMemory, "sanitizers reserve terabytes of addresses")) {
   CHECK(runs_within(100, [] {
     const Error e = error_of([] { decode_image(to_bmp({.width = 9000, .height = 9000, .pixels = FileBytes(24, 1)}), "a.bmp"); });

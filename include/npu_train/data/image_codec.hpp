@@ -14,8 +14,9 @@ namespace npu_train {
 struct ImageHeader {
   enum class Format { Jpeg, Png, Webp, Bmp } format;
   int64_t height = 0, width = 0;
-  int64_t channels = 0;  ///< as stored. PNG: 1 gray, 2 gray and alpha, 3 colours, 4 colours and alpha. JPEG: 1 gray, 3 colours, 4 CMYK
-  int64_t bits = 8;      ///< of a channel, or of an index into the palette
+  /// As stored: 1 gray, 2 gray and alpha, 3 colours, 4 colours and alpha; of a JPEG 4 are CMYK. A palette has 3, whatever its colours.
+  int64_t channels = 0;
+  int64_t bits = 8;      ///< of a channel (of a BMP the widest one), or of an index into the palette
   bool palette = false;  ///< the file stores indices of colours
 };
 
@@ -45,7 +46,8 @@ DecodedBox decode_box(const std::vector<uint8_t>& file, const std::string& where
 /// Returns an image of one channel (gray), three (RGB) or four (RGBA) as a PNG file, from which decode_image() returns the same colours.
 /// Error(Usage) for another number of channels.
 std::vector<uint8_t> encode_png(const Image& image);
-/// Returns an image of one channel or three as a JPEG file of this quality, 1 to 100. Error(Usage) for another number of channels or quality.
+/// Returns an image of one channel or three as a JPEG file of this quality, 1 to 100. Error(Usage) for another number of channels or
+/// quality.
 std::vector<uint8_t> encode_jpeg(const Image& image, int quality);
 
 }  // namespace npu_train

@@ -233,13 +233,19 @@ TEST_CASE("files of a folder, with and without classes, as they are stored") {
   write("plain/a.png", to_png(image));
   write("plain/b.png", to_png(rough(3, 3, 1), 16));
   write("plain/c.jpg", to_jpeg(rough(8, 8), {90, 1, false, true}));
+  write("plain/d.webp", to_webp(rough(5, 5, 4)));
+  std::vector<uint8_t> bmp = {'B', 'M', 58, 0, 0, 0, 0, 0, 0, 0, 54, 0, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 16, 0};
+  bmp.resize(58);  // one black pixel of 16 bits
+  write("plain/e.bmp", bmp);
   write("plain/notes.txt", {1, 2, 3});
   const auto plain = folder_statistics((dir / "plain").string());
-  CHECK(plain.train == 3);
+  CHECK(plain.train == 5);
   CHECK(plain.classes.empty());
   CHECK_FALSE(plain.transformed);
-  CHECK(plain.modes == std::map<std::string, int64_t>{{"JPEG, CMYK", 1}, {"PNG, RGB", 1}, {"PNG, gray, 16 bits", 1}});
-  CHECK(plain.channels.at(0).pixels() == 24 + 9 + 64);
+  CHECK(plain.modes ==
+        std::map<std::string, int64_t>{
+            {"JPEG, CMYK", 1}, {"PNG, RGB", 1}, {"PNG, gray, 16 bits", 1}, {"WebP, RGB and alpha", 1}, {"BMP, RGB, 5 bits", 1}});
+  CHECK(plain.channels.at(0).pixels() == 24 + 9 + 64 + 25 + 1);
   write("plain/empty.png", {});
   const auto with_empty = folder_statistics((dir / "plain").string());
   CHECK(with_empty.modes == plain.modes);
