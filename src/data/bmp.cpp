@@ -210,8 +210,10 @@ void BmpReader::decode_runs(Image& out) const {
 Image BmpReader::decode() const {
   const bool runs = compression_ == kBmpRle8 || compression_ == kBmpRle4;
   const uint64_t width = static_cast<uint64_t>(width_), rows = static_cast<uint64_t>(height_);
-  // Before the memory is allocated; the padding of the last row may be missing.
-  if (!runs) need(pixels_, (rows - 1) * ((width * bits_ + 31) / 32 * 4) + (width * bits_ + 7) / 8, "the pixels");
+  // Before the memory is allocated. The padding of the last row may be missing; four bytes of runs move by 255 rows at most.
+  const uint64_t least = runs ? std::max<uint64_t>(2, (rows - 1) / 255 * 4)  //
+                              : (rows - 1) * ((width * bits_ + 31) / 32 * 4) + (width * bits_ + 7) / 8;
+  need(pixels_, least, "the pixels");
   Image out = Image::allocate(height_, width_, 3, PixelOrder::Packed);
   if (!runs) {
     decode_rows(out);

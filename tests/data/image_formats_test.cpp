@@ -224,6 +224,12 @@ TEST_CASE("BMP: runs of RLE8 and RLE4, with jumps and rows that end early") {
   CHECK(has(refusal_of(file({0, 2, 6, 0})), "move out of row 1"));
   CHECK(has(refusal_of(file({5, 4})), "color 4 of 4"));
   CHECK(reds(file({0, 2, 0, 255, 0, 0})) == std::vector<int>(15, 0));  // a jump beyond the last row ends the image
+  const auto black = [](int32_t height, const FileBytes& content) {
+    return to_bmp({.width = 5, .height = height, .bits = 8, .compression = 1, .colors = 4, .palette = kBlackToRed, .pixels = content});
+  };
+  CHECK(reds(black(256, {0, 2, 5, 255})) == std::vector<int>(5 * 256, 0));  // as few bytes as these rows can have
+  CHECK(reds(black(511, {0, 2, 5, 255, 0, 2, 0, 255})) == std::vector<int>(5 * 511, 0));
+  CHECK(has(refusal_of(black(5'000'000, {0, 2, 5, 255})), "the pixels would be 78428 bytes"));
   check_hostile(file(FileBytes(runs.begin(), runs.end() - 2)));
 }
 
