@@ -121,13 +121,14 @@ TarExtension read_pax(const ReadableFile& file, uint64_t at, std::string_view te
   return out;
 }
 
-/// A header that belongs to the next member (pax, GNU's long names), or to all of them (a global one of pax).
+/// A header that belongs to the next member (pax, with the type X in early versions of Solaris, and GNU's long names), or to all of them (a
+/// global one of pax).
 void read_extension(const ReadableFile& file, uint64_t at, char type, uint64_t size, TarExtension& given) {
   const auto most = type == 'L' || type == 'K' ? kMostTarName : kMostPax;
   if (size > most) refuse_tar(file, at, str_cat("a header of ", size, " bytes; allowed: at most ", most));
   const auto content = file.read(at + kTarBlock, size);
   if (type == 'L') given.name = content.substr(0, content.find('\0'));
-  if (type != 'x' && type != 'g') return;
+  if (type == 'L' || type == 'K') return;
   const auto pax = read_pax(file, at, content);
   if (type == 'g') {
     if (pax.any()) refuse_tar(file, at, "a global pax header gives all members one name or size");
@@ -163,7 +164,7 @@ std::optional<TarMember> next_tar_member(const ReadableFile& file, uint64_t& pos
     }
     header.check_sum();
     const char type = header.type();
-    const bool extension = is(type, "xgLK");
+    const bool extension = is(type, "xXgLK");
     const auto size = !extension && given.size ? *given.size : header.size();
     const auto bytes = is(type, "123456") ? 0 : size;  // links, devices and folders have no content
     const auto offset = at + kTarBlock;

@@ -115,9 +115,10 @@ TEST_CASE("names and sizes of ustar, GNU and pax by hand") {
                             {.name = "cut", .content = "x"},
                             {.name = "next"}})) == Members{{std::string(300, 'n'), "x"}, {"next", ""}});
   const auto pax = pax_record("mtime", "1.5") + pax_record("path", "p/q.jpg") + pax_record("size", "3");
-  CHECK(tar.members(tar_of(
-            {{.name = "x", .content = pax, .type = 'x'}, {.name = "cut", .content = "abc", .size = octal(0, 11)}, {.name = "next"}})) ==
-        Members{{"p/q.jpg", "abc"}, {"next", ""}});
+  for (const char type : {'x', 'X'})
+    CHECK(tar.members(tar_of(
+              {{.name = "x", .content = pax, .type = type}, {.name = "cut", .content = "abc", .size = octal(0, 11)}, {.name = "next"}})) ==
+          Members{{"p/q.jpg", "abc"}, {"next", ""}});
   CHECK(tar.members(tar_of({{.name = "g", .content = pax_record("comment", "x"), .type = 'g'}, {.name = "a"}})) == Members{{"a", ""}});
   CHECK(tar.members(tar_of({{.name = "a", .content = "abc", .size = base_256(3)}})) == Members{{"a", "abc"}});
   CHECK(tar.members(tar_of({{.name = "a", .content = "abc", .size = std::string("         3 ")}})) == Members{{"a", "abc"}});
@@ -177,7 +178,7 @@ TEST_CASE("every beginning of an archive is refused, and a changed byte gives me
     for (int k = 0; k <= i % 3; ++k) changed[block + random() % 512] = static_cast<char>(random());
     if (i % 2 == 0) changed.replace(block, 512, with_checksum(changed.substr(block, 512)));  // so that the change is seen
     try {
-      tar.members(changed);
+      CHECK(tar.members(changed).size() <= good.size() / 512);
     } catch (const Error& error) {
       CHECK(error.kind() == ErrorKind::Data);
     }
