@@ -91,9 +91,11 @@ std::vector<fs::path> shard_files(const std::string& root, const std::vector<std
     for (const auto& name : expand_braces(pattern, key)) {
       const auto path = fs::path(root) / name;
       std::error_code error;
-      if (!fs::is_directory(path, error)) {
-        check(fs::is_regular_file(path, error), ErrorKind::Data, "webdataset", key, ": ", path.string(),
-              ": no such file; allowed: .tar files, and folders of them; hint: they are relative to data.root");
+      const auto status = fs::status(path, error);
+      if (!fs::is_directory(status)) {
+        check(fs::is_regular_file(status), ErrorKind::Data, "webdataset", key, ": ", path.string(), ": ",
+              error ? error.message() : "is not a regular file",
+              "; allowed: .tar files, and folders of them; hint: they are relative to data.root");
         out.push_back(path);
         continue;
       }

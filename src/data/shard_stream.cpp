@@ -141,6 +141,8 @@ State ShardStream::state() const {
 }
 
 void ShardStream::load_state(const State& state) {
+  check(state.values.count("source") > 0, ErrorKind::Checkpoint, kShardStream,
+        "the state is inside an epoch of other data; hint: resume with the same data.name, or from the end of an epoch");
   const auto& source = state.text("source", kShardStream);
   check(source == source_, ErrorKind::Checkpoint, kShardStream, "the state belongs to ", source, ", and data.train names ", source_,
         "; hint: inside an epoch, the files and their order must be unchanged");

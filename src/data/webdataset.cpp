@@ -7,6 +7,15 @@
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
+namespace {
+
+// Those of the files are compared in lower case, so others would match none.
+void check_extension(const std::string& extension, const char* key) {
+  check(!extension.empty() && extension.front() != '.' && extension == to_lower(extension), ErrorKind::Usage, key, "'", extension,
+        "' matches no part of a sample; allowed: an extension in lower case, without the dot before it, such as jpg or seg.png");
+}
+
+}  // namespace
 
 DatasetInfo webdataset_info(const WebdatasetOptions& options) {
   const auto& names = options.class_names;
@@ -25,7 +34,9 @@ DatasetInfo webdataset_info(const WebdatasetOptions& options) {
 
 DatasetPair open_webdataset(const WebdatasetOptions& options, const TransformRegistry& transforms) {
   check(!options.train.empty(), ErrorKind::Usage, "data.train", "no archives are named; hint: data.train=['train-{000..147}.tar']");
-  check(!options.label.empty() && !options.image.empty(), ErrorKind::Usage, "data", "data.image and data.label name the parts of a sample");
+  check(!options.image.empty(), ErrorKind::Usage, "data.image", "names no part of a sample; hint: data.image=[jpg, png]");
+  for (const auto& extension : options.image) check_extension(extension, "data.image");
+  check_extension(options.label, "data.label");
   const auto info = webdataset_info(options);
   const SampleParts parts = options;
   auto train = shard_files(options.root, options.train, "data.train");

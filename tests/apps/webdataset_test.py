@@ -118,7 +118,7 @@ class WebDataset(ProgramTest):
         self.assertEqual(len(bad), 2)
         for broken in (path, self.dir / 'train-000002.tar'): self.assertTrue([b for b in bad if f'{broken}, offset' in b['message']], bad)
         path.unlink()
-        self.assertFails(train_app(self.yaml), DATA, str(path), 'no such file')
+        self.assertFails(train_app(self.yaml), DATA, str(path), 'No such file')
 
     @unittest.skipUnless(PEER.has('webdataset'), f'{MODELS_PYTHON} has no webdataset (scripts/setup --dev installs it)')
     def test_the_samples_are_those_of_webdataset(self):
