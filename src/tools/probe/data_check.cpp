@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -55,29 +54,16 @@ class SplitReader {
     std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
   }
 
-  /// Only the places of images are read in sequence.
   void read_images(ImageStream& data) {
-    std::mutex reading;
-    bool ended = false;
-    const auto next = [&]() -> std::optional<std::pair<int64_t, PendingImage>> {
-      const std::lock_guard lock(reading);
-      while (!ended) {
-        try {
-          if (auto image = data.next_image()) return std::pair(samples_++, std::move(*image));
-          ended = true;
-        } catch (...) {
-          note_error(samples_++, "");
-        }
-      }
-      return std::nullopt;
-    };
-    detail::on_all_cores([&](bool) {
-      while (const auto image = next())
-        note(image->first, [&](std::string& place) {
-          place = image->second.where;
-          return decoded_sample(image->second.read(), place, /*targets=*/false, image->first);
-        });
-    });
+    samples_ = detail::each_image(
+        data,
+        [&](int64_t i, const PendingImage& image) {
+          note(i, [&](std::string& place) {
+            place = image.where;
+            return decoded_sample(image.read(), place, /*targets=*/false, i);
+          });
+        },
+        [&](int64_t i) { note_error(i, ""); });
     sort_bad();
   }
 

@@ -15,6 +15,7 @@
 #include "npu_train/data/image_codec.hpp"
 #include "npu_train/data/image_dataset.hpp"
 #include "npu_train/data/image_folder.hpp"
+#include "npu_train/data/image_stream.hpp"
 #include "npu_train/data/image_text.hpp"
 #include "npu_train/io/file.hpp"
 #include "tools/probe/each_sample.hpp"
@@ -122,6 +123,7 @@ class SampleCounter {
 
   int64_t count(IterableDataset& stream) {
     stream.begin_epoch(0);
+    if (auto* images = dynamic_cast<ImageStream*>(&stream)) return count_images(*images);
     for (int64_t i = 0;; ++i) {
       std::optional<Sample> sample;
       if (!note("train", i, [&](std::string&) { return (sample = stream.next()) ? of_sample(*sample) : Seen{}; })) return i + 1;
@@ -130,18 +132,37 @@ class SampleCounter {
   }
 
  private:
-  Seen of_image(const ImageDataset& images, int64_t index, const std::string& place, bool with_pixels) const {
-    const auto image = images.image(index);
+  int64_t count_images(ImageStream& stream) {
+    return detail::each_image(
+        stream,
+        [&](int64_t i, const PendingImage& image) {
+          note("train", i, [&](std::string& place) {
+            place = image.where;
+            return of_image(image.read(), i, place, /*with_pixels=*/true);
+          });
+        },
+        [&](int64_t i) { note_error("train", i, ""); });
+  }
+
+  /// Returns what is counted of an image with a label.
+  Seen of_image(const LabelledImage& image, int64_t index, const std::string& place, bool with_pixels) const {
     Seen out;
     note_size_and_mode(image, place, out);
-    if (images.targets() == 0 && image.label >= 0 && image.label < classes_) out.labels = {image.label};
+    if (image.label >= 0 && image.label < classes_) out.labels = {image.label};
+    auto rng = sample_rng(seed_, 0, index);
+    const auto pixels = pipeline_->run_to_bytes(image, place, rng);  // also of images that are not counted: they must be readable
+    if (with_pixels) out.channels = channels_of(pixels);
+    return out;
+  }
+
+  Seen of_image(const ImageDataset& images, int64_t index, const std::string& place, bool with_pixels) const {
+    const auto image = images.image(index);
+    Seen out = of_image(image, index, place, with_pixels);
+    if (images.targets() > 0) out.labels.clear();
     for (size_t c = 0; !images.has_numbers() && c < image.targets.size(); ++c)
       if (image.targets[c] > 0.5f) out.labels.push_back(static_cast<int64_t>(c));
     if (const auto* captions = dynamic_cast<const CaptionedImages*>(&images))
       out.length = static_cast<int64_t>(captions->caption(index).size());
-    auto rng = sample_rng(seed_, 0, index);
-    const auto pixels = pipeline_->run_to_bytes(image, place, rng);  // also of images that are not counted: they must be readable
-    if (with_pixels) out.channels = channels_of(pixels);
     return out;
   }
 
@@ -169,11 +190,16 @@ class SampleCounter {
       for (size_t c = 0; c < seen.channels.size(); ++c) out_.channels[c].add(seen.channels[c]);
       return true;
     } catch (...) {
-      const auto error = translate_current_exception("data");
-      const std::lock_guard lock(mutex_);
-      out_.bad.push_back({split, index, place, error.what()});
+      note_error(split, index, place);
       return false;
     }
+  }
+
+  /// Notes the current exception.
+  void note_error(const std::string& split, int64_t index, const std::string& place) {
+    const auto error = translate_current_exception("data");
+    const std::lock_guard lock(mutex_);
+    out_.bad.push_back({split, index, place, error.what()});
   }
 
   DataStatistics& out_;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "npu_train/data/loader.hpp"
 
@@ -25,6 +28,29 @@ void each_sample(int64_t count, const std::function<void(int64_t)>& use, const s
   };
   begun(0);
   on_all_cores(work);
+}
+
+int64_t each_image(ImageStream& stream, const std::function<void(int64_t, const PendingImage&)>& use,
+                   const std::function<void(int64_t)>& failed) {
+  std::mutex reading;
+  int64_t count = 0;
+  bool ended = false;
+  const auto next = [&]() -> std::optional<std::pair<int64_t, PendingImage>> {
+    const std::lock_guard lock(reading);
+    while (!ended) {
+      try {
+        if (auto image = stream.next_image()) return std::pair(count++, std::move(*image));
+        ended = true;
+      } catch (...) {
+        failed(count++);
+      }
+    }
+    return std::nullopt;
+  };
+  on_all_cores([&](bool) {
+    while (const auto image = next()) use(image->first, image->second);
+  });
+  return count;
 }
 
 std::vector<int64_t> labels_of(const Sample& sample, int64_t classes) {

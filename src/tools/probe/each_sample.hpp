@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "npu_train/data/dataset.hpp"
+#include "npu_train/data/image_stream.hpp"
 
 namespace npu_train::detail {
 
@@ -15,6 +15,11 @@ void on_all_cores(const std::function<void(bool)>& work);
 /// Calls use(i) for each i from 0 to count - 1, on up to 16 threads. `use` must not throw. `begun` is called on the calling thread alone,
 /// with the number of samples that have begun.
 void each_sample(int64_t count, const std::function<void(int64_t)>& use, const std::function<void(int64_t)>& begun);
+
+/// Calls use(i, image) for the images of a stream from where it is, on up to 16 threads: only their places are read in sequence. Calls
+/// failed(i) in a handler of the exception if the stream has one in place of an image. Neither may throw. Returns the number of both.
+int64_t each_image(ImageStream& stream, const std::function<void(int64_t, const PendingImage&)>& use,
+                   const std::function<void(int64_t)>& failed);
 
 /// Returns the classes of a sample, none if its target is no class.
 std::vector<int64_t> labels_of(const Sample& sample, int64_t classes);

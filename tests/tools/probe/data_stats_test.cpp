@@ -12,6 +12,7 @@
 #include "npu_train/data/documents.hpp"
 #include "npu_train/data/geometry.hpp"
 #include "npu_train/data/image_dataset.hpp"
+#include "tar_files.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -69,6 +70,24 @@ class TextsOfLengths final : public SequenceDataset {
  private:
   std::vector<int64_t> lengths_;
 };
+
+/// A configuration of images that are cropped to 2 x 2 pixels for validation.
+RunConfig cropped_config(const std::string& name, const TempDir& root) {
+  RunConfig out;
+  out.data.name = name;
+  out.data.options.set("root", root.path().string());
+  const ConfigNode crop{{"name", "center_crop"}, {"size", 2}};
+  out.data.options.set("val_transforms", ConfigNode::list({crop, ConfigNode("normalize")}));
+  return out;
+}
+
+DataStatistics statistics_of_archives(const TempDir& root, const std::vector<ConfigNode>& archives) {
+  auto config = cropped_config("webdataset", root);
+  config.data.options.set("train", ConfigNode::list(archives));
+  config.data.options.set("class_names", ConfigNode::list({ConfigNode("cat"), ConfigNode("dog")}));
+  config.data.options.set("shuffle", false);
+  return data_statistics(config);
+}
 
 }  // namespace
 
@@ -262,4 +281,47 @@ TEST_CASE("files of a folder, with and without classes, as they are stored") {
   CHECK(classes.sizes == std::map<std::pair<int64_t, int64_t>, int64_t>{{{6, 4}, 2}, {{9, 9}, 1}});
   std::filesystem::create_directories(dir / "empty");
   CHECK(error_of([&] { folder_statistics((dir / "empty").string()); }).kind() == ErrorKind::Data);
+}
+
+TEST_CASE("images of archives are counted as those of a folder, and what cannot be read is listed") {
+  const TempDir dir;
+  const std::vector<std::pair<std::string, std::vector<uint8_t>>> files = {
+      {"cat/0.png", to_png(rough(6, 4))}, {"dog/1.jpg", to_jpeg(rough(9, 9))}, {"dog/2.webp", to_webp(rough(3, 5, 4))}};
+  std::vector<TarEntry> entries;
+  for (const auto& [name, bytes] : files) {
+    std::filesystem::create_directories((dir / ("train/" + name)).parent_path());
+    write_bytes((dir / ("train/" + name)).string(), bytes);
+    entries.push_back({.name = name, .content = std::string(bytes.begin(), bytes.end())});
+    entries.push_back({.name = name.substr(0, name.find('.')) + ".cls", .content = name.substr(0, 3)});
+  }
+  const auto archive = [&](const std::string& name, const std::string& content) {
+    write_bytes((dir / name).string(), {content.begin(), content.end()});
+  };
+  archive("a.tar", tar_of(entries));
+  const auto expected = data_statistics(cropped_config("image_folder", dir)), found = statistics_of_archives(dir, {ConfigNode("a.tar")});
+  CHECK(found.train == 3);
+  CHECK(found.bad.empty());
+  CHECK(found.transformed);
+  REQUIRE(found.classes.size() == 2);
+  for (size_t c = 0; c < 2; ++c) CHECK(found.classes[c].train == expected.classes.at(c).train);
+  CHECK(found.classes[1].train == 2);
+  CHECK(found.sizes == expected.sizes);
+  CHECK(found.modes == std::map<std::string, int64_t>{{"JPEG, RGB", 1}, {"PNG, RGB", 1}, {"WebP, RGB and alpha", 1}});
+  CHECK(found.modes == expected.modes);
+  REQUIRE(found.channels.size() == 3);
+  for (size_t c = 0; c < 3; ++c) CHECK(found.channels[c].counts == expected.channels.at(c).counts);
+  CHECK(found.channels[0].pixels() == 3 * 4);
+
+  const auto whole = tar_of(entries);
+  archive("cut.tar", whole.substr(0, whole.size() - 1024));  // its last sample might have more parts
+  entries[0].content = "no image";
+  archive("bad.tar", tar_of(entries));
+  const auto broken = statistics_of_archives(dir, {ConfigNode("bad.tar"), ConfigNode("cut.tar"), ConfigNode("a.tar")});
+  CHECK(broken.train == 3 + 3 + 3);
+  CHECK(broken.modes == std::map<std::string, int64_t>{{"JPEG, RGB", 3}, {"PNG, RGB", 2}, {"WebP, RGB and alpha", 2}});
+  REQUIRE(broken.bad.size() == 2);
+  CHECK(broken.bad[0].index == 0);
+  CHECK(has(broken.bad[0].place, "bad.tar, sample cat/0"));
+  CHECK(broken.bad[1].index == 5);
+  CHECK(has(broken.bad[1].message, "cut.tar, offset "));
 }
