@@ -97,7 +97,8 @@ void add_data(CLI::App& app, Command& run) {
                    "CONFIG.yaml [key=value ...]", data_show);
   show->add_option("--html", args->html, "the page; required");
   show->add_option("--images", args->show.images, "number of images, drawn by the key seed")->check(above_zero())->capture_default_str();
-  show->add_option("--versions", args->show.versions, "epochs in which each image is shown; default: 4, of validation images 1")
+  show->add_option("--versions", args->show.versions,
+                   "epochs in which each image is shown; default: 4; 1 of validation images and of a stream")
       ->check(above_zero());
   show->add_option("--split", args->split, "train or val: the part of the data")
       ->check(CLI::IsMember({"train", "val"}))

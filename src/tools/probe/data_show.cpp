@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/seed.hpp"
@@ -11,6 +12,7 @@
 #include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/image_codec.hpp"
 #include "npu_train/data/image_dataset.hpp"
+#include "npu_train/data/image_stream.hpp"
 #include "npu_train/data/sampler.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/model_precision.hpp"
@@ -54,6 +56,11 @@ Image at_most(const Image& image, int64_t pixels) {
   return resize(image, height, side(image.width(), pixels / height));
 }
 
+std::string name_of_class(const DatasetInfo& info, int64_t label) {
+  if (label < 0) return "";
+  return label < static_cast<int64_t>(info.class_names.size()) ? info.class_names[static_cast<size_t>(label)] : std::to_string(label);
+}
+
 /// Shows chosen samples, epoch by epoch.
 class SampleShow {
  public:
@@ -61,11 +68,12 @@ class SampleShow {
       : out_(out),
         info_(pair.info()),
         pipeline_(options.validation ? pair.val_pipeline : pair.train_pipeline),
-        data_(options.validation ? *pair.val : *pair.train),
+        data_((options.validation ? pair.val : pair.train).get()),
         loader_(std::move(loader)),
-        sampler_(sampler_of(loader_.options(), data_.size())),
         device_(device),
-        pixels_(std::max<int64_t>(1, options.pixels / (static_cast<int64_t>(out.samples.size()) * options.versions))) {}
+        pixels_(std::max<int64_t>(1, options.pixels / std::max<int64_t>(1, static_cast<int64_t>(out.samples.size()) * options.versions))) {
+    if (data_ != nullptr) sampler_.emplace(sampler_of(loader_.options(), data_->size()));
+  }
 
   void show_epoch(int64_t epoch, const std::function<void()>& shown) {
     std::map<int64_t, std::vector<ShownSample*>> batches;  // by number of the micro-batch
@@ -75,8 +83,8 @@ class SampleShow {
       const auto found = batch_of.find(sample.index);
       if (found == batch_of.end())
         version.problem = "not drawn in this epoch";
-      else if (found->second >= sampler_.batches())
-        version.problem = "in the last batch, which data.drop_last omits";
+      else if (sampler_ && found->second >= sampler_->batches())
+        version.problem = kDropped;
       else
         batches[found->second].push_back(&sample);
     }
@@ -87,6 +95,8 @@ class SampleShow {
   }
 
  private:
+  static constexpr const char* kDropped = "in the last batch, which data.drop_last omits";
+
   static DistributedSampler sampler_of(const LoaderOptions& options, int64_t size) {
     return DistributedSampler({.size = size,
                                .batch_size = options.batch_size,
@@ -99,8 +109,9 @@ class SampleShow {
   /// Returns the first micro-batch of the epoch that has each of the samples.
   std::map<int64_t, int64_t> batches_of(int64_t epoch) const {
     std::map<int64_t, int64_t> out;
-    for (const auto& sample : out_.samples) out[sample.index] = -1;
-    const auto order = sampler_.order(epoch);
+    for (const auto& sample : out_.samples) out[sample.index] = sampler_ ? -1 : sample.index / loader_.options().batch_size;
+    if (!sampler_) return out;
+    const auto order = sampler_->order(epoch);
     for (size_t k = 0; k < order.size(); ++k)
       if (const auto found = out.find(order[k]); found != out.end() && found->second < 0)
         found->second = static_cast<int64_t>(k) / loader_.options().batch_size;
@@ -113,10 +124,13 @@ class SampleShow {
       loader_.begin_epoch(epoch, number);
       const auto next = loader_.next();
       const auto batch = next ? to_device(*next, device_, /*non_blocking=*/false) : Batch();
+      const bool dropped = data_ == nullptr && !next && loader_.options().last_batch == LastBatch::Drop;
       for (auto* sample : samples) {
         const auto found = std::find(batch.ids.begin(), batch.ids.end(), sample->index);
         if (found != batch.ids.end())
           show(sample->versions.back(), batch, found - batch.ids.begin());
+        else if (dropped)
+          sample->versions.back().problem = kDropped;
         else
           sample->versions.back() = {
               .epoch = epoch, .problem = "cannot be read, and is omitted (data.on_bad_sample: skip)", .unreadable = true};
@@ -130,7 +144,8 @@ class SampleShow {
   void check_images(const at::Tensor& input) const {
     check(input.dim() == 4 && (input.size(1) == 1 || input.size(1) == 3), ErrorKind::Usage, kDataShow, "the samples of '", out_.name,
           "' have an input of ", input.sizes(), "; allowed: images [N, C, H, W] with 1 or 3 channels; hint: npu_tool data stats for texts");
-    const bool known = input.scalar_type() == at::kByte || dynamic_cast<const ImageDataset*>(&data_) != nullptr || !pipeline_.empty();
+    const bool images = data_ == nullptr || dynamic_cast<const ImageDataset*>(data_) != nullptr;
+    const bool known = input.scalar_type() == at::kByte || images || !pipeline_.empty();
     check(known, ErrorKind::Usage, kDataShow, "the samples of '", out_.name, "' are tensors of ", input.scalar_type(),
           " without transforms, so it is not known which values are black and white; allowed: uint8, or an ImageDataset");
   }
@@ -153,22 +168,17 @@ class SampleShow {
     std::vector<std::pair<std::string, double>> out;
     const auto* value = row.const_data_ptr<float>();
     for (int64_t c = 0; c < row.numel(); ++c)
-      if (out_.numbers || value[c] > 0) out.emplace_back(name_of(c), static_cast<double>(value[c]));
+      if (out_.numbers || value[c] > 0) out.emplace_back(name_of_class(info_, c), static_cast<double>(value[c]));
     if (!out_.numbers) std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
     return out;
-  }
-
-  std::string name_of(int64_t label) const {
-    const auto i = static_cast<size_t>(label);
-    return i < info_.class_names.size() ? info_.class_names[i] : std::to_string(label);
   }
 
   DataShow& out_;
   DatasetInfo info_;
   const Pipeline& pipeline_;
-  const Dataset& data_;
+  const Dataset* data_;  // null: a stream of images
   Loader loader_;
-  DistributedSampler sampler_;
+  std::optional<DistributedSampler> sampler_;  // of a stream none: sample i is number i of the epoch
   Device device_;
   int64_t pixels_;  // of a picture, at most
 };
@@ -193,14 +203,39 @@ std::vector<ShownSample> chosen_samples(const Dataset& data, const DatasetInfo& 
   order.resize(static_cast<size_t>(std::min(count, data.size())));
   std::sort(order.begin(), order.end());
   std::vector<ShownSample> out;
-  for (const auto index : order) {
-    const auto label = data.label(index);
-    const auto name = label < 0                                               ? ""
-                      : label < static_cast<int64_t>(info.class_names.size()) ? info.class_names[static_cast<size_t>(label)]
-                                                                              : std::to_string(label);
-    out.push_back({.index = index, .file = data.where(index), .label = name});
+  for (const auto index : order)
+    out.push_back({.index = index, .file = data.where(index), .label = name_of_class(info, data.label(index))});
+  return out;
+}
+
+/// Returns the label of an image, or -1 if it cannot be read.
+int64_t label_of(const PendingImage& image) {
+  try {
+    return image.read().label;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Data) throw;
+    return -1;
+  }
+}
+
+/// Describes the first samples of a stream in its first epoch.
+std::vector<ShownSample> first_samples(ImageStream& stream, const DatasetInfo& info, uint64_t seed, int64_t count) {
+  stream.set_seed(seed);
+  stream.begin_epoch(0);
+  std::vector<ShownSample> out;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto image = stream.next_image();
+    if (!image) break;
+    out.push_back({.index = i, .file = image->where, .label = name_of_class(info, label_of(*image))});
   }
   return out;
+}
+
+/// Lets the loader read no more than is shown.
+void read_only_shown(DataOptions& options, bool mixes, bool stream) {
+  const bool single = !mixes && !options.drop_last;  // the other samples of a batch change nothing
+  if (single) options.batch_size = options.val_batch_size = 1;
+  if (single || stream) options.num_workers = "0";
 }
 
 HtmlGallery::Picture picture_of(const ShownVersion& version, bool numbers, bool several) {
@@ -236,23 +271,24 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& given, const 
                    const std::function<void(int64_t, int64_t)>& progress) {
   return translated(kDataShow, [&] {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
+    auto pair = parts.datasets.make(config.data, "data", parts.transforms);
+    auto* stream = given.validation ? nullptr : dynamic_cast<ImageStream*>(pair.train_stream.get());
     auto options = given;
-    if (options.versions <= 0) options.versions = options.validation ? 1 : kTrainVersions;
+    if (options.versions <= 0) options.versions = options.validation || stream != nullptr ? 1 : kTrainVersions;
     check(options.images > 0 && options.versions <= kMostImages && options.images <= kMostImages / options.versions, ErrorKind::Usage,
           kDataShow, options.images, " images in ", options.versions, " versions; allowed: at least one and at most ", kMostImages,
           " in all");
-    auto pair = parts.datasets.make(config.data, "data", parts.transforms);
+    check(stream == nullptr || options.versions == 1, ErrorKind::Usage, kDataShow, options.versions,
+          " versions of a stream, which has other images at its beginning in each epoch; allowed: 1");
     const auto& data = options.validation ? pair.val : pair.train;
-    check(data != nullptr, ErrorKind::Usage, kDataShow,
-          options.validation ? "there are no validation data" : "a stream has no chosen samples");
+    check(data != nullptr || stream != nullptr, ErrorKind::Usage, kDataShow,
+          options.validation ? "there are no validation data" : "the training data are a stream, and not one of images");
     const auto device = run_device(config);
     const bool mixes = !options.validation && (pair.options.mixup_alpha > 0 || pair.options.cutmix_alpha > 0);
-    if (!mixes && !pair.options.drop_last) {  // the other samples of a batch change nothing
-      pair.options.batch_size = pair.options.val_batch_size = 1;
-      pair.options.num_workers = "0";
-    }
+    read_only_shown(pair.options, mixes, stream != nullptr);
     // With as many ranks as samples, an epoch has one micro-batch for the first rank, wherever it begins: nothing is read ahead.
-    LoaderOptions runtime{.seed = static_cast<uint64_t>(config.seed), .world_size = std::max<int64_t>(1, data->size())};
+    LoaderOptions runtime{.seed = static_cast<uint64_t>(config.seed),
+                          .world_size = stream != nullptr ? 1 : std::max<int64_t>(1, data->size())};
     if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
     const auto& pipeline = options.validation ? pair.val_pipeline : pair.train_pipeline;
     DataShow out{.name = config.data.name,
@@ -268,7 +304,8 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& given, const 
     if (pair.options.augment_on == "device" && info.shape.size() == 3)
       out.where =
           where_it_runs(pipeline, split_for_device(pipeline, info.shape[0], {info.shape[1], info.shape[2]})) + " (" + device.str() + ")";
-    out.samples = chosen_samples(*data, info, runtime.seed, options.images);
+    out.samples = stream != nullptr ? first_samples(*stream, info, runtime.seed, options.images)
+                                    : chosen_samples(*data, info, runtime.seed, options.images);
     const auto all = static_cast<int64_t>(out.samples.size()) * options.versions;
     int64_t done = 0;
     SampleShow show(out, pair, options.validation ? val_loader(pair, runtime) : train_loader(pair, runtime), device, options);

@@ -11,8 +11,10 @@
 #include <map>
 #include <vector>
 
+#include "data/images.hpp"
 #include "npu_train/data/datasets.hpp"
 #include "npu_train/data/image_codec.hpp"
+#include "tar_files.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -150,6 +152,53 @@ TEST_CASE("transforms on the device show the same images as on the host") {
     for (size_t v = 0; v < 2; ++v) CHECK(host.samples[i].versions[v].png == device.samples[i].versions[v].png);
   CHECK(host.where == "host");
   CHECK(has(device.where, "on the device: random_crop, horizontal_flip"));
+}
+
+TEST_CASE("of a stream the first images of its first epoch are shown, as its loader delivers them") {
+  const TempDir dir;
+  const auto archive = [&](const std::string& name, int64_t first, const std::string& damaged) {
+    std::vector<TarEntry> entries;
+    for (int64_t i = first; i < first + 10; ++i) {
+      const auto file = to_png(rough(36, 36 + i));
+      const auto key = std::to_string(i);
+      entries.push_back({.name = key + ".png", .content = key == damaged ? "no image" : std::string(file.begin(), file.end())});
+      entries.push_back({.name = key + ".cls", .content = std::to_string(i % 3)});
+    }
+    const auto bytes = tar_of(entries);
+    write_bytes((dir / name).string(), {bytes.begin(), bytes.end()});
+  };
+  archive("a.tar", 0, "");
+  archive("b.tar", 10, "");
+  auto config = shown_config();
+  const auto transforms = *config.data.options.find("train_transforms");
+  config.data = {.name = "webdataset",
+                 .options = {{"root", dir.path().string()}, {"batch_size", 4}, {"num_workers", "0"}, {"shuffle_buffer", 5}}};
+  config.data.options.set("train", ConfigNode::list({ConfigNode("a.tar"), ConfigNode("b.tar")}));
+  config.data.options.set("class_names", ConfigNode::list({ConfigNode("ant"), ConfigNode("bee"), ConfigNode("cow")}));
+  config.data.options.set("train_transforms", transforms);
+  const auto show = show_data(config, {.images = 6});
+  REQUIRE(show.samples.size() == 6);
+  CHECK(largest_difference_from_loader(config, show, 1) < 1e-3);
+  for (const auto& sample : show.samples) {
+    REQUIRE(sample.versions.size() == 1);
+    const auto key = std::stoi(sample.file.substr(sample.file.find(".tar, sample ") + 13));
+    CHECK(sample.label == std::vector<std::string>{"ant", "bee", "cow"}.at(static_cast<size_t>(key % 3)));
+    CHECK(shown_image(sample.versions[0]).height() == 32);
+  }
+  CHECK(show_data(config, {.images = 100}).samples.size() == 20);
+  CHECK(has(error_of([&] { show_data(config, {.images = 6, .versions = 2}); }).what(), "2 versions of a stream"));
+  auto mixed = config;
+  mixed.data.options.set("mixup_alpha", 1.0);
+  CHECK(largest_difference_from_loader(mixed, show_data(mixed, {.images = 6}), 1) < 0.501);
+
+  archive("a.tar", 0, "7");
+  int64_t missing = 0;
+  for (const auto& sample : show_data(config, {.images = 20}).samples) {
+    const bool damaged = has(sample.file, "a.tar, sample 7");
+    CHECK(has(sample.versions.at(0).problem, "none of JPEG, PNG, WebP and BMP") == damaged);
+    missing += damaged;
+  }
+  CHECK(missing == 1);
 }
 
 TEST_CASE("the seed chooses images and augmentations, and validation has no augmentation") {

@@ -14,7 +14,7 @@ namespace npu_train {
 
 struct DataShowOptions {
   int64_t images = 12;
-  int64_t versions = 0;  ///< epochs in which each image is shown; 0: 4 in training, 1 in validation
+  int64_t versions = 0;  ///< epochs in which each image is shown; 0: 4 in training, 1 in validation and of a stream
   bool validation = false;
   int64_t pixels = 20'000'000;  ///< of all pictures together, at most: larger ones are scaled down
 };
@@ -49,9 +49,10 @@ struct DataShow {
 };
 
 /// Draws images by the seed and shows them as the loader of the run delivers them in its first epochs: after the transforms, those on the
-/// device included, and mixup and cutmix with the partners of their micro-batches; only the normalisation is undone. Error(Usage) for data
-/// that are not images of one or three channels, for tensors without transforms unless they are uint8, which are shown as they are, and for
-/// more than 2,000 images in all.
+/// device included, and mixup and cutmix with the partners of their micro-batches; only the normalisation is undone. Of a stream of images,
+/// shows the first ones of the first epoch of one process: the next epoch begins with others. Error(Usage) for data that are not images of
+/// one or three channels, for tensors without transforms unless they are uint8, which are shown as they are, for several versions of a
+/// stream, and for more than 2,000 images in all.
 DataShow show_data(const RunConfig& config, const DataShowOptions& options, const Parts& parts = builtin_parts(),
                    const std::function<void(int64_t done, int64_t all)>& progress = {});
 
