@@ -9,11 +9,11 @@ import unittest
 
 from images import png_of
 from peers import MODELS_PYTHON, Peer
-from programs import ProgramTest, contents, main, npu_tool, train_app
+from programs import FULL, ProgramTest, contents, main, npu_tool, train_app
 
 PEER = Peer(MODELS_PYTHON, webdataset='import webdataset')
 SCRIPT = pathlib.Path(__file__).with_name('python_webdataset.py')
-USAGE, DATA, CHECKPOINT, FAILED = 2, 3, 6, 7
+DATA, CHECKPOINT, FAILED = 3, 6, 7
 CONFIG = '''
 seed: 3
 device: cpu
@@ -65,7 +65,7 @@ class WebDataset(ProgramTest):
         self.archives()
         # The weights do not change, so that the mean over an epoch is that of the same samples in the validation.
         same = ['data.val=["train-{000000..000002}.tar"]']
-        for name, ranks in (('one', []), ('two', ['--nproc', 2]), ('three', ['--nproc', 3])):
+        for name, ranks in (('one', []), ('two', ['--nproc', 2])):
             with self.subTest(name):
                 result = train_app(self.yaml, *same, *ranks, f'output.name={name}')
                 self.assertDone(result)
@@ -73,18 +73,16 @@ class WebDataset(ProgramTest):
                 self.assertAlmostEqual(epoch['train']['loss'], epoch['val']['loss'], delta=1e-5)
                 self.assertIn('a stream + 20 images, 3 classes, 3 archives for training', result[2])
                 (self.assertIn if name == 'two' else self.assertNotIn)('3 archives for 2 ranks: 1 of the ranks read 2 in each epoch, the others 1', result[2])
-        self.assertFails(train_app(self.yaml, '--nproc', 4), USAGE, '3 archives for 4 ranks')
         self.archive('train-000000.tar', range(40))
         self.archive('train-000001.tar', [0])
         unequal = train_app(self.yaml, '--nproc', 3, 'output.name=unequal')
         self.assertDone(unequal)
         self.assertIn('the ranks have unequal parts of the training data', unequal[2])
-        self.assertRegex(unequal[2], r'rank \d had 1 batches in this epoch, rank \d had 10;')
 
     def test_a_run_resumes_inside_an_epoch(self):
         self.archives()
         train = (self.config(CONFIG.format(dir=self.dir, lr=0.1)), 'trainer.max_epochs=2')
-        for ranks in ([], ['--nproc', 2]):
+        for ranks in (['--nproc', 2], [])[:2 if FULL else 1]:
             with self.subTest(ranks=ranks):
                 whole, parts = (f'output.dir={self.dir}/{kind}{len(ranks)}' for kind in ('whole', 'parts'))
                 self.assertDone(train_app(*train, *ranks, whole))
@@ -100,25 +98,20 @@ class WebDataset(ProgramTest):
         self.assertEqual(found['summary'], 'a stream + 6 images, 3 classes, 3 archives for training')
         self.assertEqual([(c['train'], c['val']) for c in found['classes']], [(7, 2), (7, 2), (6, 2)])
         path = self.dir / 'train-000001.tar'
-        whole = path.read_bytes()
-        damaged = whole.replace(b'IHDR', b'XXXX', 1)
-        path.write_bytes(damaged)
-        code, out, _ = npu_tool('data', 'check', self.yaml, '--json')
-        bad = json.loads(out)['bad']
-        self.assertEqual((code, len(bad)), (FAILED, 1))
-        self.assertEqual(bad[0]['place'], f'{path}, sample images/0009')
+        path.write_bytes(path.read_bytes().replace(b'IHDR', b'XXXX', 1))
         self.assertFails(train_app(self.yaml), DATA, f'{path}, sample images/0009')
         skipped = train_app(self.yaml, 'data.on_bad_sample=skip', 'output.name=skipped')
         self.assertDone(skipped)
         self.assertIn('1 samples could not be read and were omitted from epoch 0', skipped[2])
-        path.write_bytes(whole[:5000])  # as a copy that was interrupted: an error in any case, since what is missing is not known
-        for more in ([], ['data.on_bad_sample=skip']): self.assertFails(train_app(self.yaml, *more), DATA, f'{path}, offset', 'truncated')
-        (self.dir / 'train-000002.tar').write_bytes(b'not an archive' * 100)
-        bad = json.loads(npu_tool('data', 'check', self.yaml, '--json')[1])['bad']
-        self.assertEqual(len(bad), 2)
-        for broken in (path, self.dir / 'train-000002.tar'): self.assertTrue([b for b in bad if f'{broken}, offset' in b['message']], bad)
-        path.unlink()
-        self.assertFails(train_app(self.yaml), DATA, str(path), 'No such file')
+        broken = self.dir / 'train-000002.tar'
+        broken.write_bytes(broken.read_bytes()[:5000])  # as a copy that was interrupted: an error in any case, since what is missing is not known
+        self.assertFails(train_app(self.yaml, 'data.on_bad_sample=skip'), DATA, f'{broken}, offset', 'truncated')
+        for command, expected in (('check', FAILED), ('stats', DATA)):
+            code, out, _ = npu_tool('data', command, self.yaml, '--json')
+            bad = json.loads(out)['bad']
+            self.assertEqual((code, len(bad)), (expected, 2))
+            self.assertEqual([b['place'] for b in bad if b['place']], [f'{path}, sample images/0009'])
+            self.assertTrue([b for b in bad if f'{broken}, offset' in b['message']], bad)
 
     @unittest.skipUnless(PEER.has('webdataset'), f'{MODELS_PYTHON} has no webdataset (scripts/setup --dev installs it)')
     def test_the_samples_are_those_of_webdataset(self):
@@ -133,7 +126,7 @@ class WebDataset(ProgramTest):
         samples = json.loads(self.assertDone(PEER.run(SCRIPT, 'read', self.dir / 'read', self.dir / shards)).splitlines()[-1])
         self.assertEqual(len(samples), 20)
         # All samples as validation data, in order: key, class, and by its answer the pixels of each.
-        for label in ('cls', 'json'):
+        for label in ('cls', 'json')[:2 if FULL else 1]:
             self.assertDone(train_app(self.yaml, f'data.val=["{shards}"]', f'data.label={label}', f'output.name={label}'))
             run = self.dir / 'out' / label / 'version_0'
             self.assertDone(npu_tool('eval', '--checkpoint', run, '--predictions', self.dir / 'p.csv'))
