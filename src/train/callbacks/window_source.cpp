@@ -11,6 +11,7 @@ namespace npu_train::detail {
 
 void WindowSource::begin_epoch(int64_t epoch, int64_t position) {
   held_.reset();
+  whole_ = position == 0;
   taken_ = 0;
   if (overfit_.enabled())
     overfit_.fill(*run_.loader);
@@ -71,22 +72,23 @@ std::optional<std::vector<Batch>> WindowSource::next(int64_t& position, double& 
     if (agreed && !run_.loader->options().skip_bad_samples) return window;  // at least one rank has a batch
     if (run_.ranks.any(!window.empty())) return window;
     if (!agreed && !run_.ranks.any(held_.has_value())) {
-      report_unequal_parts();
+      if (whole_) report_unequal_parts();
       return std::nullopt;
     }
   }
 }
 
-// A stream may deal out complete files, which need not have equal numbers of samples. One batch more or less is usual.
+// A stream may deal out complete files, which need not have equal numbers of samples. One batch more or less is usual. The end of a
+// resumed epoch says nothing about the parts; all ranks resumed at the same position, so all or none of them are here.
 void WindowSource::report_unequal_parts() const {
   std::vector<double> batches(static_cast<size_t>(run_.ranks.size()));
   batches[static_cast<size_t>(run_.ranks.rank())] = static_cast<double>(taken_);
   batches = run_.ranks.sums(std::move(batches));
   const auto [fewest, most] = std::minmax_element(batches.begin(), batches.end());
   if (!run_.ranks.is_main() || *most - *fewest <= 1) return;
-  log_warning("the ranks have unequal parts of the training data: rank ", fewest - batches.begin(), " had ", static_cast<int64_t>(*fewest),
-              " batches in this epoch, rank ", most - batches.begin(), " had ", static_cast<int64_t>(*most),
-              "; at the end of an epoch, ranks without a batch are idle");
+  log_warning("the ranks have unequal parts of the training data: in this epoch, rank ", fewest - batches.begin(),
+              " had the fewest batches (", static_cast<int64_t>(*fewest), ") and rank ", most - batches.begin(), " the most (",
+              static_cast<int64_t>(*most), "); at the end of an epoch, ranks without a batch are idle");
 }
 
 std::optional<int64_t> WindowSource::windows_per_epoch() const {

@@ -64,6 +64,7 @@ class WindowSource {
 
   Context run_;
   OverfitBatches overfit_;
+  bool whole_ = true;          // the epoch began at its first micro-batch
   int64_t taken_ = 0;          // batches of this rank since the epoch began or was resumed
   std::optional<Batch> held_;  // a batch of a later window: the loader omits batches without a readable sample
 };

@@ -1,6 +1,7 @@
 #include "testing.hpp"
 
 #include "dist/in_process.hpp"
+#include "npu_train/core/log.hpp"
 #include "train/callbacks/window_source.hpp"
 #include "train/toy.hpp"
 
@@ -35,6 +36,34 @@ struct Epoch {
   bool skip_bad_samples = false;
 };
 
+/// The source of one rank, and what it needs.
+struct RankWindows {
+  RankWindows(Toy& toy, Loader& loader, const TrainerOptions& options)
+      : step(toy.step()),
+        memory({.task = *toy.task,
+                .step = step,
+                .observers = toy.observers,
+                .device = device_under_test(),
+                .enabled = false,
+                .train_loader = &loader,
+                .ranks = loader.options().world_size,
+                .accumulate = options.accumulate_grad_batches,
+                .failed = failed}),
+        source({.loader = &loader,
+                .options = options,
+                .clock = clock,
+                .observers = toy.observers,
+                .step = step,
+                .memory = memory,
+                .ranks = toy.strategy->ranks()}) {}
+
+  const SteadyClock clock{};
+  TrainStep step;
+  std::optional<FailedWindow> failed;
+  MemoryRetry memory;
+  WindowSource source;
+};
+
 /// Returns the windows of an epoch of 5 micro-batches, on one rank without others.
 Windows windows_of(const Epoch& epoch) {
   Toy toy;
@@ -44,27 +73,9 @@ Windows windows_of(const Epoch& epoch) {
   Loader loader(
       toy.train, Pipeline(),
       LoaderOptions{.batch_size = 8, .skip_bad_samples = epoch.skip_bad_samples, .rank = epoch.rank, .world_size = epoch.world_size});
-  const SteadyClock clock;
-  const auto& options = epoch.options;
-  auto step = toy.step();
-  std::optional<FailedWindow> failed;
-  MemoryRetry memory({.task = *toy.task,
-                      .step = step,
-                      .observers = toy.observers,
-                      .device = device_under_test(),
-                      .enabled = false,
-                      .train_loader = &loader,
-                      .ranks = epoch.world_size,
-                      .accumulate = options.accumulate_grad_batches,
-                      .failed = failed});
-  WindowSource source({.loader = &loader,
-                       .options = options,
-                       .clock = clock,
-                       .observers = toy.observers,
-                       .step = step,
-                       .memory = memory,
-                       .ranks = toy.strategy->ranks()});
-  CHECK((source.overfit() != nullptr) == (options.overfit_batches > 0));
+  RankWindows rank(toy, loader, epoch.options);
+  auto& source = rank.source;
+  CHECK((source.overfit() != nullptr) == (epoch.options.overfit_batches > 0));
   auto position = epoch.position;
   source.begin_epoch(0, position);
   Windows out;
@@ -85,6 +96,55 @@ Windows windows_of(const Epoch& epoch) {
   CHECK(data_wait >= 0);
   CHECK(source.windows_per_epoch() == done);
   return out;
+}
+
+/// A stream of this many samples on this rank.
+struct PartOfRank final : IterableDataset {
+  explicit PartOfRank(int64_t size) : size_(size) {}
+  void begin_epoch(int64_t) override { at_ = 0; }
+  std::optional<Sample> next() override { return at_ < size_ ? std::optional(data_->get(at_++)) : std::nullopt; }
+  void shard(int64_t, int64_t) override {}
+  bool shards_by_sample() const override { return false; }
+  State state() const override { return {}; }
+  void load_state(const State&) override {}
+  std::shared_ptr<Dataset> data_ = toy_data();
+  int64_t size_, at_ = 0;
+};
+
+struct StreamRank {
+  Toy toy;
+  TrainerOptions options{};
+  std::unique_ptr<Loader> loader;
+  std::unique_ptr<RankWindows> windows;
+};
+
+/// Returns the warnings of two epochs in which rank r has sizes[r] batches. The first one is resumed at `position`.
+std::vector<std::string> warnings_of_parts(const std::vector<int64_t>& sizes, int64_t position) {
+  std::vector<std::string> warnings;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) warnings.emplace_back(text);
+  });
+  const auto world_size = static_cast<int64_t>(sizes.size());
+  const auto exchange = std::make_shared<Exchange>(static_cast<int>(world_size));
+  std::vector<std::unique_ptr<StreamRank>> ranks;
+  for (int64_t r = 0; r < world_size; ++r) {
+    auto& rank = *ranks.emplace_back(std::make_unique<StreamRank>());
+    rank.toy.strategy = make_rank(exchange, static_cast<int>(r), false);
+    rank.loader = std::make_unique<Loader>(std::make_shared<PartOfRank>(sizes[static_cast<size_t>(r)]), Pipeline(),
+                                           LoaderOptions{.batch_size = 1, .rank = r, .world_size = world_size});
+    rank.windows = std::make_unique<RankWindows>(rank.toy, *rank.loader, rank.options);
+  }
+  on_ranks(*exchange, [&](int r) {
+    auto& source = ranks[static_cast<size_t>(r)]->windows->source;
+    double data_wait = 0;
+    for (int64_t epoch = 0; epoch < 2; ++epoch) {
+      int64_t at = epoch == 0 ? position : 0;
+      source.begin_epoch(epoch, at);
+      while (source.next(at, data_wait)) {
+      }
+    }
+  });
+  return warnings;
 }
 
 using Sizes = std::vector<size_t>;
@@ -148,4 +208,13 @@ TEST_CASE("a batch without a readable sample is missing from its window, and mov
   const auto single = windows_of({.position = 0, .skip_bad_samples = true});
   CHECK(single.batches == Batches{{0}, {2}, {3}, {4}});
   CHECK(single.positions == Numbers{1, 3, 4, 5});
+}
+
+TEST_CASE("unequal parts of a stream are reported after each complete epoch, by the ranks with the fewest and the most batches") {
+  const auto unequal = warnings_of_parts({3, 1, 2}, 0);
+  REQUIRE(unequal.size() == 2);
+  for (const auto& warning : unequal) CHECK(has(warning, "rank 1 had the fewest batches (1) and rank 0 the most (3)"));
+  CHECK(warnings_of_parts({1, 3}, 2).size() == 1);  // the end of a resumed epoch does not have all of its batches
+  CHECK(warnings_of_parts({2, 3}, 0).empty());
+  CHECK(warnings_of_parts({3}, 0).empty());
 }
