@@ -4,6 +4,8 @@ import re
 import shlex
 import shutil
 import sys
+import tarfile
+import unittest
 
 import advice
 from programs import ProgramTest, SOURCE, main, run
@@ -16,7 +18,7 @@ class Scripts(ProgramTest):
         super().setUp()
         self.root, self.calls = self.dir / 'copy', self.dir / 'calls'
         shutil.copytree(SOURCE / 'scripts', self.root / 'scripts')
-        for name in ('apt-get', 'sudo', 'cmake', 'ninja', 'python3', 'pip', 'g++', 'curl', 'wget'): self.program(name, NOTE)
+        for name in ('apt-get', 'dpkg-source', 'sudo', 'cmake', 'ninja', 'python3', 'pip', 'g++', 'curl', 'wget'): self.program(name, NOTE)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(('Torch', 'CMAKE', 'NPU_TRAIN'))}
         self.env |= {'PATH': f'{self.dir / "bin"}:{self.env["PATH"]}', 'CALLS': str(self.calls)}
 
@@ -61,6 +63,20 @@ class Scripts(ProgramTest):
         mine.mkdir()
         self.assertFails(self.script('gpu_bundle', '--dependencies-only', mine), 1, str(mine), 'another folder')
         self.assertUntouched()
+
+    @unittest.skipUnless(os.path.exists('/etc/debian_version'), 'not a Debian')
+    def test_the_bundle_has_the_patched_sources_of_all_dependencies(self):
+        self.program('apt-get', '#!/bin/sh\n. /etc/os-release\ncase $* in\n'
+                     '  *indextargets*) echo "http://mirror $VERSION_CODENAME main" ;;\n'
+                     '  *--download-only*) for name; do case $name in -* | *=* | source) ;; *) touch "${name}_1.0-2.dsc" ;; esac; done ;;\nesac\n')
+        self.program('dpkg-source', '#!/bin/sh\nmkdir -p "$3/debian" "$3/.pc"\necho licence > "$3/debian/copyright"\necho patched > "$3/a.c"\n')
+        bundle = self.dir / 'bundle'
+        self.assertDone(self.script('gpu_bundle', '--dependencies-only', bundle))
+        built = re.findall(r'^  dependency (\S+)', (SOURCE / 'scripts/build_offline').read_text(), re.M)
+        self.assertIn('libwebp', built)
+        self.assertEqual(sorted(p.name for p in bundle.glob('*_*')), sorted(f'{name}_1.0-2.tar.gz' for name in built))
+        with tarfile.open(bundle / 'libwebp_1.0-2.tar.gz') as tar: self.assertEqual(tar.getnames(), ['libwebp', 'libwebp/a.c'])
+        self.assertEqual((bundle / 'licences/libwebp.txt').read_text(), 'licence\n')
 
     def test_check_torch_without_an_index_is_skipped(self):
         self.program('python3', '#!/bin/sh\nexit 77\n')
