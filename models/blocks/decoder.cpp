@@ -10,8 +10,10 @@
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/blocks/layer_norm.hpp"
 #include "npu_train/core/error.hpp"
@@ -24,7 +26,7 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr const char *kPositions = "position_ids", *kVisibleTokens = "decoder.visible";
+constexpr const char *kPositions = "position_ids", *kMask = "decoder.mask";
 constexpr int64_t kLeastRoom = 32;  // tokens
 
 struct DecoderMlp : torch::nn::Module {
@@ -38,13 +40,13 @@ at::Tensor repeated(const at::Tensor& x, int64_t times) {
 }
 
 // Attention of new tokens, which attend to the cached tokens, too. `times` query heads share one head of keys and values.
-at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& visible,
+at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TokenPlaces& places,
                            int64_t times = 1) {
   const bool first = cache.tokens() == 0;
   cache.add(k, v);
   const int64_t queries = q.size(2), number = cache.tokens();
   const at::Tensor keys = repeated(cache.keys, times), values = repeated(cache.values, times);
-  if (visible.defined()) return attention(q, keys, values, visible);
+  if (places.mask) return attention(q, keys, values, places.mask(q));
   if (first) return attention(q, keys, values, {}, 0, /*causal=*/true);
   if (queries == 1) return attention(q, keys, values);
   const at::Tensor earlier = at::ones({queries, number}, q.options().dtype(at::kBool)).tril(number - queries);
@@ -53,12 +55,27 @@ at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::
 
 std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
 
-// Returns bool [N, 1, queries, keys]: each of the last tokens of `documents` [N, keys] attends to those of the same document up to itself.
-at::Tensor visible_in_documents(const at::Tensor& documents, int64_t queries) {
+// Returns bool [N, 1, queries, keys]: each of the last tokens of `documents` [N, keys] attends to those of the same document up to itself,
+// and with a window only to the last ones.
+at::Tensor visible_in_documents(const at::Tensor& documents, int64_t queries, int64_t window) {
   const int64_t keys = documents.size(1), before = keys - queries;
-  const at::Tensor places = at::arange(keys, documents.options().dtype(at::kLong));
-  const at::Tensor earlier = places.le(places.narrow(0, before, queries).unsqueeze(1));
+  const at::Tensor places = at::arange(keys, documents.options().dtype(at::kLong)), asked = places.narrow(0, before, queries).unsqueeze(1);
+  at::Tensor earlier = places.le(asked);
+  if (window > 0) earlier = earlier.logical_and(places.gt(asked - window));
   return documents.narrow(1, before, queries).unsqueeze(2).eq(documents.unsqueeze(1)).logical_and(earlier).unsqueeze(1);
+}
+
+// Returns the mask of packed documents, which the first layer of a pass makes. It is added to the scores and has their dtype: of a bool
+// mask, scaled_dot_product_attention makes such a one in each layer, and autograd keeps them all. The fused kernel of NPUs takes only bool
+// masks (ScaledDotProductAttentionKernelNpuOpApi.cpp of op-plugin).
+at::Tensor packed_mask(const ForwardContext& context, const at::Tensor& positions, int64_t window, const at::Tensor& q) {
+  const bool is_added = q.is_cpu() || q.is_cuda();
+  at::Tensor mask = context.get(kMask);
+  if (mask.defined() && mask.scalar_type() == (is_added ? q.scalar_type() : at::kBool)) return mask;
+  mask = visible_in_documents(positions.eq(0).cumsum(1), positions.size(1), window);
+  if (is_added) mask = at::zeros(mask.sizes(), q.options().requires_grad(false)).masked_fill_(mask.logical_not(), -INFINITY);
+  context.put(kMask, mask);
+  return mask;
 }
 
 // Returns a tensor that begins with `held` [N, heads, tokens, size] and has room for at least `more` tokens.
@@ -82,23 +99,16 @@ at::Tensor packed_positions(const ForwardContext& context, const char* network, 
   return ids;
 }
 
-TokenPlaces packed_places(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions) {
-  const at::Tensor ids = packed_positions(context, network, tokens, positions);
-  if (!ids.defined()) return {};
-  context.put(kVisibleTokens, visible_in_documents(ids.eq(0).cumsum(1), ids.size(1)));
-  return packed_places(context);
+TokenPlaces packed_places(const ForwardContext& context, int64_t window) {
+  const at::Tensor positions = context.get(kPositions);
+  if (!positions.defined()) return {};
+  return {.positions = positions, .mask = [=](const at::Tensor& q) { return packed_mask(context, positions, window, q); }};
 }
 
-TokenPlaces packed_places(const ForwardContext& context) {
-  TokenPlaces out{.positions = context.get(kPositions), .visible = context.get(kVisibleTokens)};
-  check(out.positions.defined() == out.visible.defined(), ErrorKind::Usage, "decoder",
-        "a block runs in another context than the block embed");
-  return out;
-}
-
-TokenPlaces padded_places(const at::Tensor& padding, int64_t before, int64_t count) {
+TokenPlaces padded_places(const at::Tensor& padding, int64_t before, int64_t count, int64_t window) {
   const at::Tensor places = at::arange(before + count, padding.options()).unsqueeze(0), begins = padding.unsqueeze(1);
-  return {.positions = (places.narrow(1, before, count) - begins).clamp_min(0), .visible = visible_in_documents(places.ge(begins), count)};
+  const at::Tensor visible = visible_in_documents(places.ge(begins), count, window);
+  return {.positions = (places.narrow(1, before, count) - begins).clamp_min(0), .mask = [visible](const at::Tensor&) { return visible; }};
 }
 
 void KeyValueCache::add(const at::Tensor& k, const at::Tensor& v) {
@@ -168,8 +178,8 @@ at::Tensor CausalSelfAttention::forward(const at::Tensor& x, KeyValueCache* cach
   const auto qkv = qkv_->forward(x).view({n, tokens, 3, heads_, dim / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
   const double dropout = is_training() ? dropout_ : 0.0;
   const auto attend = [&] {
-    if (cache != nullptr) return attention_after(*cache, qkv[0], qkv[1], qkv[2], places.visible);
-    if (places.visible.defined()) return npu_train::attention(qkv[0], qkv[1], qkv[2], places.visible, dropout);
+    if (cache != nullptr) return attention_after(*cache, qkv[0], qkv[1], qkv[2], places);
+    if (places.mask) return npu_train::attention(qkv[0], qkv[1], qkv[2], places.mask(qkv[0]), dropout);
     return npu_train::attention(qkv[0], qkv[1], qkv[2], {}, dropout, /*causal=*/true);
   };
   return proj_->forward(attend().transpose(1, 2).reshape({n, tokens, dim}));
@@ -200,12 +210,18 @@ Rotary::Tables Rotary::tables(at::Device device) const {
   return tables_;
 }
 
-at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before, const at::Tensor& positions) const {
-  const auto all = tables(x.device());
-  const auto of_tokens = [&](const at::Tensor& table) {
-    return positions.defined() ? at::embedding(table, positions).unsqueeze(1) : table.narrow(0, before, x.size(2));
-  };
-  const at::Tensor cos = of_tokens(all.cos), sin = of_tokens(all.sin);
+void Rotary::look_up(TokenPlaces& places) const {
+  const auto all = tables(places.positions.device());
+  places.cos = at::embedding(all.cos, places.positions).unsqueeze(1);
+  places.sin = at::embedding(all.sin, places.positions).unsqueeze(1);
+}
+
+at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before, const TokenPlaces& places) const {
+  at::Tensor cos = places.cos, sin = places.sin;
+  if (!cos.defined()) {
+    const auto all = tables(x.device());
+    cos = all.cos.narrow(0, before, x.size(2)), sin = all.sin.narrow(0, before, x.size(2));
+  }
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
 }
@@ -232,20 +248,16 @@ at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const Rotary& rot
   const auto heads = [&](const Linear& projection, int64_t number) {
     return projection.forward(x).view({n, tokens, number, dim / heads_}).transpose(1, 2);
   };
-  const at::Tensor q = rotary(heads(*q_proj_, heads_), before, places.positions);
-  const at::Tensor k = rotary(heads(*k_proj_, kv_heads_), before, places.positions), v = heads(*v_proj_, kv_heads_);
+  const at::Tensor q = rotary(heads(*q_proj_, heads_), before, places);
+  const at::Tensor k = rotary(heads(*k_proj_, kv_heads_), before, places), v = heads(*v_proj_, kv_heads_);
   const auto attend = [&] {
-    if (window_ == 0 && cache != nullptr) return attention_after(*cache, q, k, v, places.visible, times);
-    if (window_ == 0 && !places.visible.defined())
+    if (window_ == 0 && cache != nullptr) return attention_after(*cache, q, k, v, places, times);
+    if (window_ == 0 && !places.mask)
       return npu_train::attention(q, repeated(k, times), repeated(v, times), {}, 0, /*causal=*/true, fused_);
     if (cache != nullptr) cache->add(k, v);
     const at::Tensor keys = cache != nullptr ? cache->keys : k, values = cache != nullptr ? cache->values : v;
-    at::Tensor visible = places.visible;
-    if (window_ > 0) {
-      const at::Tensor near = rotary.within(window_, tokens, keys.size(2), x.device());
-      visible = visible.defined() ? visible.logical_and(near) : near;
-    }
-    return npu_train::attention(q, repeated(keys, times), repeated(values, times), visible, 0, /*causal=*/false, fused_);
+    const at::Tensor mask = places.mask ? places.mask(q) : rotary.within(window_, tokens, keys.size(2), x.device());
+    return npu_train::attention(q, repeated(keys, times), repeated(values, times), mask, 0, /*causal=*/false, fused_);
   };
   return proj_->forward(attend().transpose(1, 2).reshape({n, tokens, dim}));
 }

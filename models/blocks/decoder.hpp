@@ -5,6 +5,7 @@
 #include <torch/nn/modules/normalization.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -58,20 +59,21 @@ struct DecoderOptions {
 // Where tokens are, if that does not follow from their order alone: in packed documents, and in padded rows.
 struct TokenPlaces {
   at::Tensor positions{};  // int64 [N, tokens]; undefined: they follow those of the cached tokens
-  at::Tensor visible{};    // bool [N, 1, tokens, keys]: true for the tokens that a token attends to; undefined: those up to itself
+  // Returns the mask of attention() for queries [N, heads, tokens, size], [N, 1, tokens, keys]. Empty: a token attends to those up to
+  // itself.
+  std::function<at::Tensor(const at::Tensor& q)> mask{};
+  at::Tensor cos{}, sin{};  // rotations at `positions`, fp32 [N, 1, tokens, frequencies], from Rotary::look_up()
 };
 
 // Returns the "position_ids" [N, T] that a batch of packed documents has for `tokens` [N, T], 0 for the first token of each document;
 // undefined for another batch. Error(Usage) for another shape, Error(Data) on a CPU for a position that is not below `positions`.
 at::Tensor packed_positions(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions);
-// Returns the places of packed documents, for the block that embeds `tokens`, and puts what the other blocks need into the context. Empty
-// for another batch. Errors: those of packed_positions().
-TokenPlaces packed_places(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions);
-// Returns the same places for a later block.
-TokenPlaces packed_places(const ForwardContext& context);
+// Returns the places of packed documents for a block; those of another batch are empty. A token attends to the last `window` tokens of its
+// document, itself included; 0: to all up to itself. All layers of a pass share the mask that the first one puts into the context.
+TokenPlaces packed_places(const ForwardContext& context, int64_t window = 0);
 
 // Returns the places of `count` tokens after `before` others, in rows that begin with `padding` [N] tokens without meaning.
-TokenPlaces padded_places(const at::Tensor& padding, int64_t before, int64_t count);
+TokenPlaces padded_places(const at::Tensor& padding, int64_t before, int64_t count, int64_t window = 0);
 
 // Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention layer has processed; undefined before the first.
 class KeyValueCache {
@@ -124,9 +126,11 @@ class Rotary {
   // `scale` is a factor on the rotated vectors.
   Rotary(const at::Tensor& frequencies, int64_t context, double scale = 1);
 
-  // Rotates [N, heads, tokens, head_size], the first token at position `before`, or at `positions` [N, tokens] if they are defined; returns
-  // the dtype of x.
-  at::Tensor operator()(const at::Tensor& x, int64_t before = 0, const at::Tensor& positions = {}) const;
+  // Sets cos and sin of places with positions.
+  void look_up(TokenPlaces& places) const;
+  // Rotates [N, heads, tokens, head_size], the first token at position `before`, or by the cos and sin of `places` if they are defined;
+  // returns the dtype of x.
+  at::Tensor operator()(const at::Tensor& x, int64_t before = 0, const TokenPlaces& places = {}) const;
   // Returns a sliding-window mask, bool [queries, keys]: each of the last `queries` of `keys` tokens attends to its last `window` tokens.
   at::Tensor within(int64_t window, int64_t queries, int64_t keys, at::Device device) const;
 
@@ -234,14 +238,14 @@ Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, 
   return chain_blocks(std::move(model));
 }
 
-// Returns a sequence of a network that also has embed(tokens, before, places) and block(i, x, cache, places). `padding` [N]: how many
-// tokens at the beginning of each row are padding; undefined: none.
+// Returns a sequence of a network that also has embed(tokens, before, places), block(i, x, cache, places) and padded(padding, before,
+// count), which returns places. `padding` [N]: how many tokens at the beginning of each row are padding; undefined: none.
 template <class Net>
 Continuation decoder_sequence(const std::shared_ptr<Net>& net, const at::Tensor& padding = {}) {
   auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size());
   return [net, caches, padding](const at::Tensor& tokens) {
     const auto before = caches->front().tokens();
-    const auto places = padding.defined() ? padded_places(padding, before, tokens.size(1)) : TokenPlaces{};
+    const auto places = padding.defined() ? net->padded(padding, before, tokens.size(1)) : TokenPlaces{};
     at::Tensor x = net->embed(tokens, before, places);
     for (size_t i = 0; i < net->blocks.size(); ++i) x = net->block(i, x, &(*caches)[i], places);
     return net->head(x);
@@ -249,7 +253,7 @@ Continuation decoder_sequence(const std::shared_ptr<Net>& net, const at::Tensor&
 }
 
 // Returns a model of a network that has what decoder_sequence() needs, and embed and block with the context as first argument, which use
-// packed_places().
+// packed_positions() and packed_places().
 template <class Net, class Options>
 Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model = model_of_blocks(name, net, options, /*packs_documents=*/true);

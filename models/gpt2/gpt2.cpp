@@ -49,7 +49,7 @@ class Gpt2 : public torch::nn::Module {
     return npu_train::dropout(token_embedding_->forward(tokens) + positions, dropout_, is_training());
   }
   at::Tensor embed(const ForwardContext& context, const at::Tensor& tokens) {
-    return embed(tokens, 0, detail::packed_places(context, "gpt2", tokens, context_));
+    return embed(tokens, 0, {.positions = detail::packed_positions(context, "gpt2", tokens, context_)});
   }
 
   at::Tensor block(size_t i, const at::Tensor& x, detail::KeyValueCache* cache = nullptr, const detail::TokenPlaces& places = {}) {
@@ -57,6 +57,10 @@ class Gpt2 : public torch::nn::Module {
   }
   at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x) {
     return block(i, x, nullptr, detail::packed_places(context));
+  }
+
+  static detail::TokenPlaces padded(const at::Tensor& padding, int64_t before, int64_t count) {
+    return detail::padded_places(padding, before, count);
   }
 
   at::Tensor head(const at::Tensor& x) {

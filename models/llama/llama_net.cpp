@@ -17,6 +17,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr double kLlamaStd = 0.02;
+constexpr const char *kRotaryCos = "llama.cos", *kRotarySin = "llama.sin";  // names of values for the blocks
 
 struct LlamaBlocks : torch::nn::Module {
   LlamaBlocks() : torch::nn::Module("Blocks") {}
@@ -96,6 +97,7 @@ Llama::Llama(const LlamaOptions& o, const char* network)
       rotary_(llama_frequencies(o), o.context, rotary_scale(o.rope_scaling)),
       vocab_size_(o.vocab_size),
       context_(o.context),
+      window_(o.sliding_window),
       fused_(has_fused_kernels(o)) {
   token_embedding_ = register_module("token_embedding", std::make_shared<Embedding>(o.vocab_size, o.dim, kLlamaStd));
   auto list = register_module("blocks", std::make_shared<LlamaBlocks>());
@@ -113,15 +115,31 @@ at::Tensor Llama::embed(const at::Tensor& tokens, int64_t before, const TokenPla
 }
 
 at::Tensor Llama::embed(const ForwardContext& context, const at::Tensor& tokens) {
-  return embed(tokens, 0, packed_places(context, network_, tokens, context_));
+  packed_positions(context, network_, tokens, context_);  // checks them
+  return embed(tokens);
 }
 
 at::Tensor Llama::block(size_t i, const at::Tensor& x, KeyValueCache* cache, const TokenPlaces& places) {
   return blocks[i]->forward(x, rotary_, cache, places);
 }
 
-at::Tensor Llama::block(const ForwardContext& context, size_t i, const at::Tensor& x) {
-  return block(i, x, nullptr, packed_places(context));
+at::Tensor Llama::block(const ForwardContext& context, size_t i, const at::Tensor& x) { return block(i, x, nullptr, packed(context)); }
+
+TokenPlaces Llama::packed(const ForwardContext& context) const {
+  TokenPlaces out = packed_places(context, window_);
+  if (!out.positions.defined()) return out;
+  out.cos = context.get(kRotaryCos), out.sin = context.get(kRotarySin);
+  if (out.cos.defined()) return out;
+  rotary_.look_up(out);
+  context.put(kRotaryCos, out.cos);
+  context.put(kRotarySin, out.sin);
+  return out;
+}
+
+TokenPlaces Llama::padded(const at::Tensor& padding, int64_t before, int64_t count) const {
+  TokenPlaces out = padded_places(padding, before, count, window_);
+  rotary_.look_up(out);
+  return out;
 }
 
 at::Tensor Llama::head(const at::Tensor& x) {

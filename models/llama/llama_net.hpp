@@ -40,13 +40,18 @@ class Llama : public torch::nn::Module {
   at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x);
   // Maps vectors to logits [N, T, vocab_size].
   at::Tensor head(const at::Tensor& x);
+  // Returns the places of `count` tokens after `before` others, in rows that begin with `padding` [N] tokens without meaning.
+  TokenPlaces padded(const at::Tensor& padding, int64_t before, int64_t count) const;
 
   std::vector<std::shared_ptr<LlamaBlock>> blocks;
 
  private:
+  // Returns the places of packed documents. The first block of a pass looks the rotations up for all.
+  TokenPlaces packed(const ForwardContext& context) const;
+
   const char* network_;
   Rotary rotary_;
-  int64_t vocab_size_, context_;
+  int64_t vocab_size_, context_, window_;
   bool fused_;
   std::shared_ptr<Embedding> token_embedding_;
   std::shared_ptr<RmsNorm> norm_;

@@ -2,6 +2,9 @@
 
 #include "npu_train/models/gpt2.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -116,6 +119,25 @@ TEST_CASE("GPT-2: rows of a padded batch give the logits of each text alone") {
 TEST_CASE("GPT-2: packed documents have the logits and gradients of each alone") {
   torch::manual_seed(6);
   testing::check_packed_documents(gpt2(gpt2_tiny_options()), tokens(1, 60));
+}
+
+TEST_CASE("GPT-2: the blocks of a pass share one mask of packed documents, in the dtype of their scores") {
+  const Model model = gpt2(gpt2_tiny_options());
+  Batch batch;
+  batch.set("input", tokens(1, 12));
+  batch.set("position_ids", at::cat({at::arange(5, at::kLong), at::arange(7, at::kLong)}).unsqueeze(0));
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(dtype);
+    model.module->to(dtype);
+    const ForwardContext context(batch);
+    at::Tensor x = model.blocks[1].forward(context, model.blocks[0].forward(context, batch.at("input")));
+    const at::Tensor mask = context.get("decoder.mask");
+    REQUIRE(mask.defined());
+    CHECK((mask.scalar_type() == dtype));
+    CHECK(mask.eq(0).sum().item<int64_t>() == 5 * 6 / 2 + 7 * 8 / 2);
+    x = model.blocks[2].forward(context, x);
+    CHECK(context.get("decoder.mask").is_same(mask));
+  }
 }
 
 TEST_CASE("GPT-2: gradients with checkpointed blocks are equal, dropout included") {
