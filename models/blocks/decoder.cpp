@@ -78,11 +78,11 @@ at::Tensor packed_mask(const ForwardContext& context, const at::Tensor& position
   return mask;
 }
 
-// Returns a tensor that begins with `held` [N, heads, tokens, size] and has room for at least `more` tokens.
-at::Tensor with_room(const at::Tensor& held, int64_t more) {
+// Returns a tensor that begins with `held` [N, heads, tokens, size] and has room for `more` tokens, and for later ones up to `longest`.
+at::Tensor with_room(const at::Tensor& held, int64_t more, int64_t longest) {
   auto sizes = held.sizes().vec();
   const auto tokens = sizes[2];
-  sizes[2] = tokens + std::max(more, tokens / 2 + kLeastRoom);
+  sizes[2] = tokens + std::max(more, std::min(tokens / 2 + kLeastRoom, longest - tokens));
   at::Tensor out = at::empty(sizes, held.options());
   out.narrow(2, 0, tokens).copy_(held);
   return out;
@@ -117,7 +117,10 @@ void KeyValueCache::add(const at::Tensor& k, const at::Tensor& v) {
     keys = k, values = v;
     return;
   }
-  if (!key_room_.defined() || key_room_.size(2) < before + more) key_room_ = with_room(keys, more), value_room_ = with_room(values, more);
+  if (!key_room_.defined() || key_room_.size(2) < before + more) {
+    key_room_ = with_room(keys, more, longest_);
+    value_room_ = with_room(values, more, longest_);
+  }
   key_room_.narrow(2, before, more).copy_(k);
   value_room_.narrow(2, before, more).copy_(v);
   keys = key_room_.narrow(2, 0, before + more);

@@ -78,12 +78,16 @@ TokenPlaces padded_places(const at::Tensor& padding, int64_t before, int64_t cou
 // Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention layer has processed; undefined before the first.
 class KeyValueCache {
  public:
+  // `longest`: the most tokens for which room is taken in advance.
+  explicit KeyValueCache(int64_t longest) : longest_(longest) {}
+
   at::Tensor keys, values;
   int64_t tokens() const { return keys.defined() ? keys.size(2) : 0; }
   // Appends those of new tokens.
   void add(const at::Tensor& k, const at::Tensor& v);
 
  private:
+  int64_t longest_;
   at::Tensor key_room_, value_room_;  // with space for more tokens: copying all of them for each new one would take a time that grows
 };
 
@@ -238,11 +242,12 @@ Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, 
   return chain_blocks(std::move(model));
 }
 
-// Returns a sequence of a network that also has embed(tokens, before, places), block(i, x, cache, places) and padded(padding, before,
-// count), which returns places. `padding` [N]: how many tokens at the beginning of each row are padding; undefined: none.
+// Returns a sequence of a network that also has embed(tokens, before, places), block(i, x, cache, places), context(), and
+// padded(padding, before, count), which returns places. `padding` [N]: how many tokens at the beginning of each row are padding; undefined:
+// none.
 template <class Net>
 Continuation decoder_sequence(const std::shared_ptr<Net>& net, const at::Tensor& padding = {}) {
-  auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size());
+  auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size(), KeyValueCache(net->context()));
   return [net, caches, padding](const at::Tensor& tokens) {
     const auto before = caches->front().tokens();
     const auto places = padding.defined() ? net->padded(padding, before, tokens.size(1)) : TokenPlaces{};

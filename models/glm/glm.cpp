@@ -272,6 +272,8 @@ class Glm : public torch::nn::Module {
 
   void check_tokens(const at::Tensor& tokens, int64_t before) const { detail::check_tokens("glm", tokens, before, context_, vocab_size_); }
 
+  int64_t context() const { return context_; }  // tokens of the longest sequence
+
   // Returns a token that is no bos.
   int64_t plain_token() const { return bos_token_ == 0 ? vocab_size_ - 1 : 0; }
 
@@ -312,7 +314,7 @@ struct GlmSequence {
     const int64_t count = piece.size(1);
     if (before > 0 && net->ends_a_prefix(tokens, piece)) caches.clear();
     tokens = before > 0 ? at::cat({tokens, piece}, 1) : piece;
-    if (caches.empty()) caches.resize(net->blocks.size()), before = 0;
+    if (caches.empty()) caches.assign(net->blocks.size(), detail::KeyValueCache(net->context())), before = 0;
     return net->more(tokens, before, padding, caches).narrow(1, tokens.size(1) - before - count, count);
   }
 };

@@ -59,6 +59,8 @@ class Gpt2 : public torch::nn::Module {
     return block(i, x, nullptr, detail::packed_places(context));
   }
 
+  int64_t context() const { return context_; }  // tokens of the longest sequence
+
   static detail::TokenPlaces padded(const at::Tensor& padding, int64_t before, int64_t count) {
     return detail::padded_places(padding, before, count);
   }

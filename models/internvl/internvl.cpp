@@ -231,7 +231,8 @@ Model about_image(const Model& model, const at::Tensor& image) {
   out.module = net;
   out.inputs = {net->text};
   const auto start = [net, vectors] {
-    auto caches = std::make_shared<std::vector<detail::KeyValueCache>>(net->language->blocks.size());
+    auto caches =
+        std::make_shared<std::vector<detail::KeyValueCache>>(net->language->blocks.size(), detail::KeyValueCache(net->language->context()));
     auto images = std::make_shared<int64_t>(0);  // number of image tokens so far
     return [net, vectors, caches, images](const at::Tensor& tokens) {
       const c10::AutoGradMode without_gradients(false);

@@ -40,6 +40,7 @@ class Llama : public torch::nn::Module {
   at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x);
   // Maps vectors to logits [N, T, vocab_size].
   at::Tensor head(const at::Tensor& x);
+  int64_t context() const { return context_; }  // tokens of the longest sequence
   // Returns the places of `count` tokens after `before` others, in rows that begin with `padding` [N] tokens without meaning.
   TokenPlaces padded(const at::Tensor& padding, int64_t before, int64_t count) const;
 
