@@ -1,7 +1,6 @@
 #include "npu_train/text/chat_tokens.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <string_view>
 
 namespace npu_train::detail {
@@ -9,49 +8,92 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-// Where answers begin and end, and where the text ends.
+struct PartsOfText {
+  const Tokenizer& tokenizer;
+  std::string_view text;
+
+  // Returns the tokens of the bytes [begin, end) alone.
+  Ids operator()(size_t begin, size_t end) const { return tokenizer.encode(text.substr(begin, end - begin), /*special_tokens=*/false).ids; }
+};
+
+// The tokens of a text, and how many of them come before each of its borders.
+struct BorderedTokens {
+  Ids ids;
+  std::vector<size_t> before;
+  bool divided = false;
+
+  void append(const Ids& more, size_t count) { ids.insert(ids.end(), more.begin(), more.begin() + static_cast<std::ptrdiff_t>(count)); }
+};
+
+// Returns where answers begin and end.
 std::vector<size_t> borders_of(const ChatText& chat) {
   std::vector<size_t> out;
   for (const auto& [begin, end] : chat.answers) out.insert(out.end(), {begin, end});
-  out.push_back(chat.text.size());
   return out;
 }
 
-// Returns how many of the tokens `whole` come before each border; nullopt if a border is within a token. A tokenizer may begin each text
-// with a space, as that of Llama 2 does, so that it is given beginnings of the text instead of parts.
-std::optional<std::vector<size_t>> tokens_before(const Tokenizer& tokenizer, const ChatText& chat, const Ids& whole) {
-  std::vector<size_t> out;
-  for (const auto border : borders_of(chat)) {
-    const auto ids = tokenizer.encode(std::string_view(chat.text).substr(0, border), /*special_tokens=*/false).ids;
-    if (ids.size() > whole.size() || !std::equal(ids.begin(), ids.end(), whole.begin())) return std::nullopt;
-    if (!out.empty() && ids.size() < out.back()) return std::nullopt;  // a normalizer removes more from the longer text
-    out.push_back(ids.size());
+bool are_equal(const Ids& a, const Ids& b, size_t count) {
+  const auto first = static_cast<std::ptrdiff_t>(count);
+  return a.size() >= count && b.size() >= count && std::equal(a.begin(), a.begin() + first, b.begin());
+}
+
+// Returns the tokens of the parts between the borders.
+BorderedTokens in_parts(const PartsOfText& parts, const std::vector<size_t>& borders) {
+  BorderedTokens out;
+  size_t at = 0;
+  for (const auto border : borders) {
+    const auto ids = parts(at, border);
+    out.append(ids, ids.size());
+    out.before.push_back(out.ids.size());
+    at = border;
   }
+  const auto rest = parts(at, parts.text.size());
+  out.append(rest, rest.size());
+  return out;
+}
+
+// Returns the tokens `whole` of the text, which is divided only at the borders that one of them crosses. The tokens of the text up to a
+// border say where that is: a tokenizer may begin each text with a space, as that of Llama 2 does, and so each part.
+BorderedTokens in_beginnings(const PartsOfText& parts, const std::vector<size_t>& borders, const Ids& whole) {
+  BorderedTokens out;
+  Ids rest = whole;                      // of the text from `at` on
+  size_t at = 0, fitting = 0, sure = 0;  // last border that no token crosses, and the tokens of `rest` before it
+  for (size_t i = 0; i < borders.size();) {
+    const auto beginning = parts(at, borders[i]);
+    if (beginning.size() >= sure && are_equal(beginning, rest, beginning.size())) {
+      fitting = borders[i++], sure = beginning.size();
+      out.before.push_back(out.ids.size() + sure);
+      continue;
+    }
+    out.divided = true;
+    if (fitting == at || are_equal(beginning, rest, sure)) {
+      out.append(beginning, beginning.size());
+      out.before.push_back(out.ids.size());
+      at = fitting = borders[i++];
+    } else {  // the earlier borders are not where they were: a normalizer changes text across them
+      out.append(rest, sure);
+      at = fitting;
+    }
+    rest = parts(at, parts.text.size());
+    sure = 0;
+  }
+  out.append(rest, rest.size());
   return out;
 }
 
 }  // namespace
 
 ChatTokens tokens_of_chat(const Tokenizer& tokenizer, const ChatText& chat) {
-  const auto whole = tokenizer.encode(chat.text, /*special_tokens=*/false).ids;
-  Ids parts;
-  std::vector<size_t> before;  // each border
-  size_t at = 0;
-  for (const auto border : borders_of(chat)) {
-    const auto ids = tokenizer.encode(std::string_view(chat.text).substr(at, border - at), /*special_tokens=*/false).ids;
-    parts.insert(parts.end(), ids.begin(), ids.end());
-    before.push_back(parts.size());
-    at = border;
-  }
+  const PartsOfText parts{tokenizer, chat.text};
+  const auto borders = borders_of(chat);
+  const auto whole = parts(0, chat.text.size());
+  auto found = in_parts(parts, borders);
+  if (found.ids != whole) found = in_beginnings(parts, borders, whole);
   ChatTokens out;
-  if (parts != whole) {
-    auto found = tokens_before(tokenizer, chat, whole);
-    out.divided = !found;
-    if (found) before = std::move(*found);
-  }
   for (size_t i = 0; i < chat.answers.size(); ++i)
-    out.answers.emplace_back(static_cast<int64_t>(before[2 * i]), static_cast<int64_t>(before[2 * i + 1]));
-  out.ids = out.divided ? parts : whole;
+    out.answers.emplace_back(static_cast<int64_t>(found.before[2 * i]), static_cast<int64_t>(found.before[2 * i + 1]));
+  out.ids = std::move(found.ids);
+  out.divided = found.divided;
   return out;
 }
 

@@ -22,6 +22,9 @@ Tokenizer of_characters(const std::string& normalizer = "null") {
                           "characters");
 }
 
+constexpr const char* kBeginsWithSpace = R"({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
+  {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]})";
+
 }  // namespace
 
 TEST_CASE("answers begin and end between tokens of the complete text") {
@@ -57,10 +60,16 @@ TEST_CASE("a normalizer that removes text across the end of an answer divides th
 }
 
 TEST_CASE("a tokenizer that begins each text with a space does not begin an answer with one") {
-  const auto tokenizer = of_characters(R"({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
-    {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]})");
+  const auto tokenizer = of_characters(kBeginsWithSpace);
   const auto chat = npu_train::detail::tokens_of_chat(tokenizer, {"a ba b", {{1, 3}, {4, 6}}});
   CHECK(chat.ids == Numbers{2, 0, 2, 1, 0, 2, 1});
   CHECK(chat.answers == Spans{{2, 4}, {5, 7}});
   CHECK_FALSE(chat.divided);
+}
+
+TEST_CASE("a text is divided only at the borders that a token would cross") {
+  const auto chat = npu_train::detail::tokens_of_chat(of_characters(kBeginsWithSpace), {"a ab b", {{1, 3}, {4, 6}}});
+  CHECK(chat.ids == Numbers{2, 0, 2, 0, 2, 1, 2, 1});  // the part behind the first answer begins with a space of its own
+  CHECK(chat.answers == Spans{{2, 4}, {6, 8}});
+  CHECK(chat.divided);
 }
