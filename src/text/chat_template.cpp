@@ -1,5 +1,7 @@
 #include "npu_train/text/chat_template.hpp"
 
+#include <algorithm>
+#include <exception>
 #include <iterator>
 
 #include "npu_train/core/error.hpp"
@@ -9,6 +11,13 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kMarkAnswers = "; hint: put what the assistant writes into {% generation %} blocks of the template";
+// The text and the tokens of all messages before an answer may be needed for each answer, which takes hours in a file of one endless chat.
+constexpr std::ptrdiff_t kMostAnswers = 1000;
+
+void check_number(std::ptrdiff_t answers, const std::string& where) {
+  check(answers <= kMostAnswers, ErrorKind::Data, "chat_template", where, ": the chat has ", answers, " answers; allowed: at most ",
+        kMostAnswers, "; hint: divide it into several chats");
+}
 
 }  // namespace
 
@@ -42,18 +51,30 @@ ChatText ChatTemplate::with_answers(const Json& messages, Answers which, const s
   ChatText out;
   if (which == Answers::All && detail::has_generation(impl_->nodes)) {
     out.text = rendered(messages, /*generation_prompt=*/false, &out.answers);
+    check_number(std::ssize(out.answers), where);
     return out;
   }
   out.text = text(messages);
   const auto& list = messages.items(where);
   const auto size = list.size();
+  const auto is_answer = [&](const Json& message) { return message.at("role", where).text(where) == "assistant"; };
+  if (which == Answers::All) check_number(std::count_if(list.begin(), list.end(), is_answer), where);
+  const char* hint = which == Answers::All ? kMarkAnswers : "";
   const auto first = [&](size_t count) {
     return Json::array(std::vector<Json>(list.begin(), std::next(list.begin(), static_cast<std::ptrdiff_t>(count))));
   };
-  const char* hint = which == Answers::All ? kMarkAnswers : "";
+  const auto prompt = [&](size_t count) {
+    try {
+      return text(first(count), /*generation_prompt=*/true);
+    } catch (const Error& e) {
+      if (count > 0) throw;
+      const auto words = str_cat(where, ": message 1 is an answer, and without messages there is no prompt (", e.message(), ")", hint);
+      throw Error(e.kind(), "chat_template", words, "", std::current_exception());
+    }
+  };
   for (size_t i = which == Answers::Last && size > 0 ? size - 1 : 0; i < size; ++i) {
-    if (list[i].at("role", where).text(where) != "assistant") continue;
-    const auto before = text(first(i), /*generation_prompt=*/true), with = i + 1 < size ? text(first(i + 1)) : out.text;
+    if (!is_answer(list[i])) continue;
+    const auto before = prompt(i), with = i + 1 < size ? text(first(i + 1)) : out.text;
     const auto end_of_last = out.answers.empty() ? size_t{0} : out.answers.back().second;
     check(before.size() >= end_of_last && with.starts_with(before), ErrorKind::Data, "chat_template", where,
           ": the chat template writes the messages before message ", i + 1,

@@ -103,3 +103,28 @@ TEST_CASE("without generation blocks an answer is what a message adds to the tex
   refused("{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' and loop.last %}!{% endif %}{% endfor %}", Answers::All,
           "the chat template writes message 2, an answer, differently when others follow");
 }
+
+TEST_CASE("a chat that begins with an answer needs a template that begins without messages") {
+  const std::string talk = R"([{"role": "assistant", "content": "a"}])";
+  CHECK(answers_of("{% for m in messages %}{{ m.content }}{% endfor %}", talk) == std::vector<std::string>{"a"});
+  const auto error = error_of([&] { answers_of("{{ messages[0].content }}", talk); });
+  CHECK(error.kind() == ErrorKind::Data);
+  CHECK_MESSAGE(has(error.what(), "lines, line 7: message 1 is an answer, and without messages there is no prompt (chat, line 1: "),
+                error.what());
+}
+
+TEST_CASE("a chat with more than 1,000 answers is refused") {
+  const auto talk = [](int answers) {
+    std::string out = R"([{"role": "user", "content": "a"})";
+    for (int i = 0; i < answers; ++i) out += R"(, {"role": "assistant", "content": "b"})";
+    return out + "]";
+  };
+  const std::string marked =
+      "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}b{% endgeneration %}{% endif %}{% endfor %}";
+  CHECK(answers_of(marked, talk(1000)).size() == 1000);
+  for (const auto& source : {marked, std::string("{% for m in messages %}{{ m.content }}{% endfor %}")}) {
+    const auto error = error_of([&] { answers_of(source, talk(1001)); });
+    CHECK(error.kind() == ErrorKind::Data);
+    CHECK_MESSAGE(has(error.what(), "lines, line 7: the chat has 1001 answers; allowed: at most 1000"), error.what());
+  }
+}

@@ -41,7 +41,8 @@ class ChatTemplate {
   /// Returns the text with the places of its answers. All: what the template writes in `{% generation %}` blocks, as transformers'
   /// return_assistant_tokens_mask does. Last, and All for a template without such blocks: what the template adds to the text of the earlier
   /// messages, which ends with a generation prompt, for a message of the assistant. Error(Data) with the name `where` if it does not only
-  /// add to that text. There are no answers in a chat without messages of the assistant, and with Last if the last message is not one.
+  /// add to that text, and for more than 1,000 answers. There are no answers in a chat without messages of the assistant, and with Last if
+  /// the last message is not one.
   ChatText with_answers(const Json& messages, Answers which, const std::string& where) const;
 
  private:
