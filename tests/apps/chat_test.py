@@ -48,6 +48,14 @@ class Chat(ProgramTest):
         self.assertFails(self.text(self.dir / 'chat.json', '--assistant-mask', '--generation-prompt'), 2, '--assistant-mask is for --messages')
         self.assertFails(npu_tool('tokenize', '--tokenizer', self.dir, '--assistant-mask', 'a'), 2, '--assistant-mask is for --messages')
         self.assertFails(npu_tool('tokenize', self.dir / 'chat.json', '--to', self.dir / 'out', '--assistant-mask'), 2, 'with --to, name the files of text')
+        self.template('{# nothing #}')
+        self.assertEqual(json.loads(self.assertDone(self.text(self.dir / 'chat.json', '--assistant-mask', '--json'))), {'ids': [], 'tokens': [], 'text': '', 'assistant_masks': []})
+
+    def test_a_chat_of_a_list_is_named(self):
+        self.template("{% for m in messages %}{{ m.content }}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{% endfor %}")
+        (self.dir / 'chats.json').write_text('[[{"role": "user", "content": "a"}], [{"role": "tool", "content": "b"}]]')
+        for words in ((), ('--assistant-mask',)):
+            self.assertFails(self.text(self.dir / 'chats.json', *words), 3, 'chats.json, chat 2: ', 'the template refuses the messages: no tools')
 
     def test_what_a_template_must_not_have(self):
         for template, problem in (

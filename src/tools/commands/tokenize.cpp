@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -137,8 +138,8 @@ class Printed {
   void encode(const std::string& text) { add(tokenizer_.encode(text, !args_.no_special).ids); }
 
   // Prints the tokens of a chat, whose template contains the special tokens.
-  void chat(const ChatTemplate& chat, const Json& messages) {
-    if (args_.assistant_mask) return answers(chat.with_answers(messages, Answers::All, args_.messages));
+  void chat(const ChatTemplate& chat, const Json& messages, const std::string& where) {
+    if (args_.assistant_mask) return answers(chat.with_answers(messages, Answers::All, where));
     const auto text = chat.text(messages, args_.generation_prompt);
     add(tokenizer_.encode(text, /*special_tokens=*/false).ids, text);
   }
@@ -155,19 +156,20 @@ class Printed {
   void show(bool many) const { print(args_.json, many ? list_ : list_.items("tokenize").front(), text_); }
 
  private:
-  // `mask` is empty, or has a number for each id.
-  void add(const std::vector<int64_t>& ids, const std::optional<std::string>& text = std::nullopt, const std::vector<int64_t>& mask = {}) {
+  // `mask` has a number for each id.
+  void add(const std::vector<int64_t>& ids, const std::optional<std::string>& text = std::nullopt,
+           const std::optional<std::vector<int64_t>>& mask = std::nullopt) {
     Json tokens = Json::array(), numbers = Json::array(), counts = Json::array();
     for (size_t i = 0; i < ids.size(); ++i) {
       const auto token = tokenizer_.token(ids[i]).value_or("");
-      text_ += str_cat(ids[i], "\t", npu_train::detail::visible_text(token), mask.empty() ? "" : str_cat("\t", mask[i]), "\n");
+      text_ += str_cat(ids[i], "\t", npu_train::detail::visible_text(token), mask ? str_cat("\t", (*mask)[i]) : "", "\n");
       numbers.push_back(ids[i]);
       tokens.push_back(token);
-      if (!mask.empty()) counts.push_back(mask[i]);
+      if (mask) counts.push_back((*mask)[i]);
     }
     auto out = Json::object({{"ids", numbers}, {"tokens", tokens}});
     if (text) out.set("text", *text);
-    if (!mask.empty()) out.set("assistant_masks", counts);  // transformers' name
+    if (mask) out.set("assistant_masks", counts);  // transformers' name
     list_.push_back(out);
   }
 
@@ -204,8 +206,16 @@ void print_chats(Printed& printed, const TokenizeArguments& args) {
   const auto json = load_json(args.messages);
   const auto& items = json.items(args.messages);
   const bool many = !items.empty() && items.front().is_array();
-  if (!many) printed.chat(chat, json);
-  for (size_t i = 0; many && i < items.size(); ++i) printed.chat(chat, items[i]);
+  if (!many) printed.chat(chat, json, args.messages);
+  for (size_t i = 0; many && i < items.size(); ++i) {
+    const auto where = str_cat(args.messages, ", chat ", i + 1);
+    try {
+      printed.chat(chat, items[i], where);
+    } catch (const Error& e) {
+      if (e.message().starts_with(where)) throw;
+      throw Error(e.kind(), e.where(), str_cat(where, ": ", e.message()), "", std::current_exception());
+    }
+  }
   printed.show(many);
 }
 
