@@ -1,6 +1,7 @@
 #include "engine/text_rules.hpp"
 
 #include <algorithm>
+#include <exception>
 
 #include "engine/config_rules.hpp"
 #include "npu_train/core/error.hpp"
@@ -29,6 +30,17 @@ bool has_labels(const Dataset& data) {
   const auto sample = data.get(0);
   return std::any_of(sample.fields.begin(), sample.fields.end(),
                      [](const auto& field) { return field.first == "target" && field.second.dim() == 0; });
+}
+
+// Returns whether the samples have several documents: those of PackedDocuments, or sequences of your own with positions.
+bool is_packed(const Dataset* data) {
+  if (dynamic_cast<const SequenceDataset*>(data) == nullptr || data->size() == 0) return false;
+  try {
+    const auto sample = data->get(0);
+    return std::any_of(sample.fields.begin(), sample.fields.end(), [](const auto& field) { return field.first == "position_ids"; });
+  } catch (const std::exception&) {  // the Loader reports a bad sample, or omits it
+    return false;
+  }
 }
 
 std::optional<int64_t> context_of(const ConfigNode& options) {
@@ -77,8 +89,8 @@ void check_image_tokens(const DatasetPair& data, const Model& model) {
 }
 
 void check_packing(const DatasetPair& data, const Model& model) {
-  const bool is_packed = dynamic_cast<const PackedDocuments*>(data.train.get()) != nullptr;
-  check(!is_packed || (model.packs_documents && !model.forward.takes_tensor()), ErrorKind::Usage, "data.packing", "the model '", model.name,
+  const bool packed = is_packed(data.train.get()) || is_packed(data.val.get());
+  check(!packed || (model.packs_documents && !model.forward.takes_tensor()), ErrorKind::Usage, "data.packing", "the model '", model.name,
         "' does not keep the documents of a sample apart; allowed with: gpt2, llama, qwen2, glm, and models that set "
         "Model::packs_documents before chain_blocks(); hint: data.packing=false");
 }

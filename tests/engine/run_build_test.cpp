@@ -3,9 +3,11 @@
 
 #include <torch/nn.h>
 
+#include "npu_train/data/documents.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "npu_train/train/classifier.hpp"
+#include "npu_train/train/loop.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -31,6 +33,23 @@ struct Counting final : Task {
   void to(c10::Device device) override { inner->to(device); }
   std::shared_ptr<Task> inner = regressor(torch::nn::Linear(4, 1));
   int64_t asked = 0;
+};
+
+// Sequences of six tokens: one document, or two.
+class Sequences final : public SequenceDataset {
+ public:
+  explicit Sequences(bool packed) : packed_(packed) {}
+  int64_t size() const override { return 4; }
+  Sample get(int64_t index) const override {
+    Sample out{{{"input", torch::full({6}, index, torch::kLong)}}, index};
+    if (packed_) out.fields.emplace_back("position_ids", torch::arange(6, torch::kLong).remainder(3));
+    return out;
+  }
+  int64_t padding() const override { return 0; }
+  int64_t longest() const override { return 6; }
+
+ private:
+  bool packed_;
 };
 
 std::shared_ptr<TensorDataset> numbers() { return std::make_shared<TensorDataset>(torch::randn({40, 4}), torch::randn({40, 1})); }
@@ -162,6 +181,27 @@ TEST_CASE("a monitor that the task cannot have is refused before data are opened
   CHECK(fit().kind() == ErrorKind::Data);
   CHECK(opened == 6);
   CHECK_FALSE(fs::exists(dir / "out"));
+}
+
+TEST_CASE("samples of several documents are refused for a model that does not keep them apart, also those of the validation") {
+  RunConfig config{.device = "cpu", .precision = "32-true", .trainer = {.max_epochs = 1, .threads = 1}, .output = {.dir = ""}};
+  config.model = {.name = "bert_tiny"};
+  config.data = {.name = "own"};
+  config.task.name = "language_model";
+  for (const bool train : {false, true}) {
+    CAPTURE(train);
+    auto parts = builtin_parts();
+    parts.datasets.add<NoOptions>("own", "sequences", [train](const NoOptions&) -> DatasetPair {
+      DatasetPair out;
+      out.train = std::make_shared<Sequences>(train);
+      out.val = std::make_shared<Sequences>(!train);
+      out.options.batch_size = 2;
+      return out;
+    });
+    const auto error = error_of([&] { Trainer(config, parts).fit(); });
+    CHECK(error.kind() == ErrorKind::Usage);
+    CHECK_MESSAGE(has(error.what(), "does not keep the documents of a sample apart"), error.what());
+  }
 }
 
 TEST_CASE("the last weights have their score, also when their checkpoint came before the validation") {
