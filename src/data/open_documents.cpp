@@ -24,7 +24,7 @@ DocumentRules rules_of(const DocumentsOptions& o) {
                     .vocab_size = o.vocab_size,
                     .skip_bad = o.on_bad_sample == "skip",
                     .texts = {},
-                    .assistant_only_loss = o.assistant_only_loss};
+                    .all_answers = o.answers == "all"};
   if (o.tokenizer.empty()) return out;
   out.texts = tokenizer_of_texts(o.tokenizer);
   if (o.end_token < 0) out.end_token = out.texts->end_token("data.end_token");
@@ -75,7 +75,7 @@ DatasetPair open_documents(const DocumentsOptions& options) {
   check(val_paths.empty() || all_json_lines(val_paths, options.val) == texts, ErrorKind::Usage, "data.val", "'", options.val,
         "' names files of another kind than data.train; allowed: both .jsonl, or both files of tokens");
   const auto rules = rules_of(options);
-  check(texts || !options.assistant_only_loss, ErrorKind::Usage, "data.assistant_only_loss", "'", options.train,
+  check(texts || !rules.all_answers, ErrorKind::Usage, "data.answers", "'", options.train,
         "' names files of tokens, and chats are in .jsonl files; hint: remove it");
   if (texts) {
     const auto all = std::make_shared<LabelledTexts>(paths, rules);
@@ -133,8 +133,10 @@ const ConfigTable<DocumentsOptions>& DocumentsOptions::config_table() {
                  between(-1, 1 << 24))
           .field("pad_token", &T::pad_token, "fills the shorter samples of a batch", between(0, 1 << 24))
           .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
-          .field("assistant_only_loss", &T::assistant_only_loss,
-                 "of a chat, the loss counts all messages of the assistant; false: only the last one, as a completion of the others")
+          .field(
+              "answers", &T::answers,
+              "messages of a chat that count in the loss; last: the last one, which is one of the assistant; all: those of the assistant",
+              one_of({"last", "all"}))
           .field("packing", &T::packing,
                  "several documents in each sample of context tokens, without attention across them; for language_model with gpt2, llama, "
                  "qwen2 and glm")

@@ -160,7 +160,7 @@ std::optional<ChatTokens> chat_with_answers(const Json& messages, const std::str
                                             DocumentCounts& counts) {
   rules.texts->chat();  // the fault of a template is not one of its chats
   try {
-    return rules.texts->chat_tokens(messages, rules.assistant_only_loss ? Answers::All : Answers::Last, where);
+    return rules.texts->chat_tokens(messages, rules.all_answers ? Answers::All : Answers::Last, where);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::Data && rules.skip_bad) {
       ++counts.refused;
@@ -188,11 +188,11 @@ QuestionTokens counted_answers(const ChatTokens& chat) {
 std::optional<QuestionTokens> chat_of_line(const Json& line, const std::string& where, const DocumentRules& rules, DocumentCounts& counts) {
   check(rules.texts != nullptr, ErrorKind::Data, kPrompts, where, ": messages need a chat template; hint: data.tokenizer=FOLDER");
   const auto& messages = line.at("messages", where);
-  check_answers(messages, rules.assistant_only_loss, where);
+  check_answers(messages, rules.all_answers, where);
   const auto chat = chat_with_answers(messages, where, rules, counts);
   if (!chat) return std::nullopt;
   auto out = counted_answers(*chat);
-  const auto fault = fault_of_answer(out, rules.assistant_only_loss ? kOfAnswers : kOfChats, rules, counts);
+  const auto fault = fault_of_answer(out, rules.all_answers ? kOfAnswers : kOfChats, rules, counts);
   if (fault.empty()) {
     counts.divided += chat->divided ? 1 : 0;
     return out;

@@ -159,9 +159,9 @@ output: {{logger: [csv]}}
         """By a template that marks them, as transformers' mask counts them; by one that does not, from the generation prompt on."""
         for family in FAMILIES:
             with self.subTest(family):
-                row = self.train(f'{family}_marked', family, 'chats', 'data.assistant_only_loss=true', f'data.tokenizer={self.folder}/{family}_marked')[-1]
+                row = self.train(f'{family}_marked', family, 'chats', 'data.answers=all', f'data.tokenizer={self.folder}/{family}_marked')[-1]
                 self.assertAlmostEqual(float(row['loss']) / self.losses[family]['marked'], 1, delta=2e-5)
-        row = self.train('all_answers', 'gpt2', 'chats', 'data.assistant_only_loss=true')[-1]
+        row = self.train('all_answers', 'gpt2', 'chats', 'data.answers=all')[-1]
         self.assertAlmostEqual(float(row['loss']) / self.losses['gpt2']['answers'], 1, delta=2e-5)
         self.assertNotAlmostEqual(self.losses['gpt2']['answers'] / self.losses['gpt2']['chats'], 1, delta=1e-4)
 
@@ -177,10 +177,10 @@ output: {{logger: [csv]}}
         fails = lambda *more: train_app(self.config(f'model: {{weights: {self.folder}/gpt2}}\ndata: {{name: documents, train: {self.dir}/bad.jsonl, context: 64}}\ntask: {{name: language_model}}\n'), *more)
         self.assertFails(fails(), 3, 'line 1: messages need a chat template', 'data.tokenizer=FOLDER')
         self.assertFails(fails(f'data.tokenizer={self.folder}/gpt2'), 3, 'the last message is not one of the assistant')
-        self.assertFails(fails(f'data.tokenizer={self.folder}/gpt2', 'data.assistant_only_loss=true'), 3, 'no message is one of the assistant')
+        self.assertFails(fails(f'data.tokenizer={self.folder}/gpt2', 'data.answers=all'), 3, 'no message is one of the assistant')
         # Qwen3's template omits the thoughts of earlier answers.
         (self.dir / 'bad.jsonl').write_text((self.folder / 'chats.jsonl').read_text())
-        words = f'data.tokenizer={self.folder}/qwen2', 'data.assistant_only_loss=true', 'data.context=256'
+        words = f'data.tokenizer={self.folder}/qwen2', 'data.answers=all', 'data.context=256'
         self.assertFails(fails(*words), 3, 'line 3: the chat template writes message 3, an answer, differently when others follow', '{% generation %}')
         skipped = fails(*words, 'data.on_bad_sample=skip', f'model.weights={self.folder}/qwen2', 'data.batch_size=2', 'trainer.max_steps=1', f'output.dir={self.dir}/skipped')
         self.assertDone(skipped)

@@ -254,21 +254,21 @@ TEST_CASE("chats: the last answer counts, or all answers, also of a chat that is
   const Ids all{1, 3, 4, 2, 3, 1, 1, 3, 4, 6, 3, 1, 3, 4, 1, 2, 3};
   CHECK(input_of(*open({}).train, 0) == all);
   CHECK(mask(open({})) == Ids{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1});
-  const auto answers = open({{"assistant_only_loss", true}});
+  const auto answers = open({{"answers", "all"}});
   CHECK(input_of(*answers.train, 0) == all);
   CHECK(mask(answers) == Ids{0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1});
-  const auto cut = open({{"assistant_only_loss", true}, {"context", 8}, {"long_documents", "truncate"}});
+  const auto cut = open({{"answers", "all"}, {"context", 8}, {"long_documents", "truncate"}});
   CHECK(input_of(*cut.train, 0) == Ids{1, 3, 4, 2, 3, 1, 1, 5});
   CHECK(mask(cut) == Ids{0, 0, 0, 1, 1, 0, 0, 0});
   CHECK(cut.summary() == "1 samples, 1 document truncated to 8 tokens");
   fails_with(
       [&] {
-        open({{"assistant_only_loss", true}, {"context", 8}});
+        open({{"answers", "all"}, {"context", 8}});
       },
       ErrorKind::Data, "messages have 17 tokens, 3 of them before the answers; allowed: at most 8");
   fails_with(
       [&] {
-        open_texts({{"train", texts.tokens("a.bin", {1, 0})}, {"assistant_only_loss", true}});
+        open_texts({{"train", texts.tokens("a.bin", {1, 0})}, {"answers", "all"}});
       },
       ErrorKind::Usage, "names files of tokens, and chats are in .jsonl files");
   // An empty answer has no token that a truncated text could keep.
@@ -276,10 +276,10 @@ TEST_CASE("chats: the last answer counts, or all answers, also of a chat that is
               R"({"eos_token": "/", "chat_template": "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }};{% else %})"
               R"({% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}"})");
   texts.lines("a.jsonl", "{\"messages\": [" + assistant + end + ", " + user + "aa" + end + ", " + assistant + "b" + end + "]}\n");
-  CHECK(mask(open({{"assistant_only_loss", true}})) == Ids{0, 0, 0, 1});
+  CHECK(mask(open({{"answers", "all"}})) == Ids{0, 0, 0, 1});
   fails_with(
       [&] {
-        open({{"assistant_only_loss", true}, {"context", 3}, {"long_documents", "truncate"}});
+        open({{"answers", "all"}, {"context", 3}, {"long_documents", "truncate"}});
       },
       ErrorKind::Data, "messages have 4 tokens, 3 of them before the answers; allowed: at most 3");
 }

@@ -43,7 +43,7 @@ struct DocumentRules {
   int64_t vocab_size = 0;  ///< larger or equal tokens are an error; 0: not checked
   bool skip_bad = false;   ///< omits and counts documents that are empty, too long or have such a token, instead of an error
   std::shared_ptr<const detail::TextTokenizer> texts{};  ///< makes tokens of texts; nullptr: each byte is a token
-  bool assistant_only_loss = false;                      ///< of a chat, all messages of the assistant count; false: only the last one
+  bool all_answers = false;                              ///< of a chat, all messages of the assistant count; false: only the last one
 
   /// Error(Usage) for numbers out of range.
   void check() const;
@@ -98,7 +98,7 @@ class TokenDocuments final : public SequenceDataset {
 /// unless the rules have a tokenizer, and end_token. Instead of "text":
 ///  - "tokens": a list of ids between begin_token and end_token; those that the list has are not added again;
 ///  - "prompt" and "completion", each a text or a list of ids, for a language model whose loss counts only the completion;
-///  - "messages": a chat that ends with a message of the assistant, for the same loss on that message; with assistant_only_loss a chat with
+///  - "messages": a chat that ends with a message of the assistant, for the same loss on that message; with all_answers a chat with
 ///    any message of the assistant, for the loss on all of these. The tokenizer's chat template makes the text, to which no tokens are
 ///    added.
 /// Labels are names (their classes are numbered alphabetically) or numbers from 0; either all lines have one or none. Samples have "input"
@@ -177,7 +177,7 @@ struct DocumentsOptions : DataOptions {
   int64_t end_token = -1;  ///< -1: 0, or with a tokenizer its eos_token
   int64_t pad_token = 0;
   int64_t vocab_size = 0;
-  bool assistant_only_loss = false;
+  std::string answers = "last";
   bool packing = false;
   std::string dtype = "uint16";
   static const ConfigTable<DocumentsOptions>& config_table();

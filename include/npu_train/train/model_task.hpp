@@ -29,7 +29,8 @@ class ModelTask : public Task, public EpochMetrics {
   explicit ModelTask(Model model, std::vector<Metric> metrics = {});
 
   at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
-  /// Calls predict() if the model takes one tensor, otherwise the model's forward.
+  /// Calls predict() if the model's forward is a function of one tensor, otherwise that forward: a task that overrides predict() for such a
+  /// model, for example a built-in decoder, overrides this, too.
   Outputs forward(const Batch& batch) override;
   ParameterSet parameters() override;
   std::vector<NamedTensor> buffers() override;

@@ -264,7 +264,7 @@ void add_tokenize(CLI::App& app, Command& run) {
   sub->add_option("--messages", args->messages, "print the tokens of a chat: JSON file with its messages, or with a list of chats");
   sub->add_flag("--generation-prompt", args->generation_prompt, "with --messages: end the text where the answer begins");
   sub->add_flag("--assistant-mask", args->assistant_mask,
-                "with --messages: print 1 next to each token of an answer, which data.assistant_only_loss counts");
+                "with --messages: print 1 next to each token of an answer, which data.answers=all counts");
   sub->add_flag("--decode", args->decode, "the text consists of token numbers (\"12,0,7\"; \"tokens\" in a .jsonl file): print their text");
   sub->add_flag("--no-special-tokens", args->no_special, "add no special tokens around a text; with --decode, omit them");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
