@@ -1,8 +1,9 @@
-"""Models of SentencePiece as published ones are, for tokenizer_test.py: python_sentencepiece.py FOLDER TEXTS SEED
+"""Models of SentencePiece as published ones are, for sentencepiece_test.py: python_sentencepiece.py FOLDER TEXTS SEED [all]
 
 Writes FOLDER/texts.jsonl, and for each model FOLDER/NAME/tokenizer.model, tokenizer_config.json, ids.jsonl (what the package sentencepiece makes of the
 parts of each text between special tokens, in the order of transformers) and decoded.json. FOLDER/precompiled_NAME/tokenizer.json have the normalizer
-Precompiled; what the package tokenizers makes of the texts is next to them. Prints the names as a JSON list."""
+Precompiled; what the package tokenizers makes of the texts is next to them. Prints the names as a JSON list. Without `all`, two models are trained, and
+the others are made from these."""
 import io
 import json
 import pathlib
@@ -16,14 +17,12 @@ import sentencepiece
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import python_tokenizers
-from sentencepiece_model import NORMAL, charsmap, field, fields
+from sentencepiece_model import NORMAL, USER_DEFINED, charsmap, field, fields, piece
 
 LLAMA = dict(model_type='bpe', byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False, split_digits=True, allow_whitespace_only_pieces=True)
-GEMMA = LLAMA | dict(add_dummy_prefix=False, user_defined_symbols=['<h1>', '[@BOS@]', '▁▁', '▁▁▁▁', 'Dog', 'ab'])
 T5 = dict(model_type='unigram', normalization_rule_name='nmt_nfkc', pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
 ALBERT = T5 | dict(unk_id=1, eos_id=-1, control_symbols=['[CLS]', '[SEP]', '[MASK]'], normalization_rule_name='nfkc')
 OTHER = dict(model_type='unigram', byte_fallback=True, normalization_rule_name='nmt_nfkc_cf', treat_whitespace_as_suffix=True)
-USER = T5 | dict(user_defined_symbols=['<h1>', 'Dog', 'ab', '##'])
 LLAMA_CONFIG = {'tokenizer_class': 'LlamaTokenizer', 'bos_token': '<s>', 'eos_token': '</s>', 'unk_token': {'content': '<unk>', 'normalized': True}, 'add_bos_token': True, 'add_eos_token': True}
 
 
@@ -41,6 +40,17 @@ def processor(model): return sentencepiece.SentencePieceProcessor(model_proto=mo
 def without_prefix(model):
     """A second normalizer_spec changes the first one: add_dummy_prefix is false. Not every release of the package can override it."""
     return model + field(3, field(3, 0))
+
+
+def with_symbols(model, *symbols):
+    """The model with symbols of the user, some of which may be its pieces."""
+    out, missing = b'', [*symbols]
+    for number, value in fields(model):
+        if number == 1 and (text := dict(fields(value))[1].decode()) in missing:
+            missing.remove(text)
+            value += field(3, USER_DEFINED)  # in place of its type: the last value counts
+        out += field(number, value)
+    return out + b''.join(piece(text, kind=USER_DEFINED) for text in missing)
 
 
 class Reference:
@@ -96,32 +106,33 @@ def with_commas_apart(model):
     return out
 
 
-def references(texts):
+def references(texts, all_families):
     """(name, file, model, tokenizer_config.json, reference)"""
     few = texts[:6] + texts[-250:]
-    llama = trained(texts, **LLAMA)
+    llama = trained(few, **LLAMA)
     yield 'llama2', 'tokenizer.model', llama, LLAMA_CONFIG | {'legacy': True}, Reference(llama, before=[1], behind=[2])
     yield 'mistral', 'tokenizer.model', llama, LLAMA_CONFIG | {'legacy': False}, Reference(llama, legacy=False, before=[1], behind=[2])
-    gemma = trained(texts, **GEMMA)
+    gemma = with_symbols(without_prefix(llama), '<h1>', '[@BOS@]', '▁▁', '▁▁▁▁', 'Dog', 'ab')
     yield 'gemma', 'tokenizer.model', gemma, None, Reference(gemma)
     t5 = trained(few, **T5)
     for name, legacy in (('t5', True), ('t5_new', False)):
         reference = Reference(t5, legacy=legacy, behind=[1])
         reference.add_sentinels({f'<extra_id_{i}>': len(reference.whole) + 2 - i for i in range(3)})
         yield name, 'spiece.model', t5, {'tokenizer_class': 'T5Tokenizer', 'extra_ids': 3, 'legacy': legacy}, reference
+    user = with_symbols(t5, '<h1>', 'Dog', 'ab', '##')
+    yield 'user_defined', 'tokenizer.model', user, None, Reference(user)
+    if not all_families: return
     albert = trained(few, **ALBERT)
     reference = Reference(with_commas_apart(albert), clean=albert_text)
     reference.before, reference.behind = [reference.special['[CLS]']], [reference.special['[SEP]']]
     yield 'albert', 'spiece.model', albert, {'tokenizer_class': 'AlbertTokenizer', 'do_lower_case': True}, reference
     other = trained(few, **OTHER)
     yield 'suffix', 'tokenizer.model', other, {'eos_token': '</s>'}, Reference(other)
-    user = trained(few, **USER)
-    yield 'user_defined', 'tokenizer.model', user, None, Reference(user)
 
 
 def precompiled(models_of):
     """Tokenizers of the package tokenizers: one shows every byte of the normalised text, the other is T5's."""
-    for name in ('t5', 'albert', 'suffix'):
+    for name in filter(models_of.__contains__, ('t5', 'albert', 'suffix')):
         out = Tokenizer(models.BPE(vocab={'<unk>': 0} | {f'<0x{i:02X}>': i + 1 for i in range(256)}, merges=[], unk_token='<unk>', byte_fallback=True))
         out.normalizer, out.decoder = normalizers.Precompiled(charsmap(models_of[name])), decoders.ByteFallback()
         yield f'precompiled_{name}', out
@@ -138,12 +149,12 @@ def write(folder, ids, decoded):
     return folder.name
 
 
-def main(folder, count, seed):
+def main(folder, count, seed, all_families):
     source = random.Random(seed)
     texts = [*python_tokenizers.odd_texts(count, source, python_tokenizers.drawn_points(source)), '', ' ', '▁', '<extra_id_0> a <extra_id_2>b', '1,000, 2,5']
     (folder / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
     names, models_of = [], {}
-    for name, file, model, config, reference in references(python_tokenizers.training_texts(source)):
+    for name, file, model, config, reference in references(python_tokenizers.training_texts(source), all_families):
         models_of[name] = model
         to = folder / name
         to.mkdir()
@@ -159,4 +170,4 @@ def main(folder, count, seed):
     print(json.dumps(names))
 
 
-if __name__ == '__main__': main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+if __name__ == '__main__': main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:] == ['all'])

@@ -1,36 +1,27 @@
-"""npu_tool tokenize --tokenizer against the packages tokenizers and sentencepiece: equal ids and equal texts for odd strings, with tokenizers as published
-models have them.
+"""npu_tool tokenize --tokenizer against the package tokenizers: equal ids and equal texts for odd strings, with tokenizers as published models have them.
 
-About 2,700 strings, and 800 for sentencepiece; with NPU_TRAIN_FULL_TESTS=1, 100,000 and 20,000."""
+About 2,700 strings; with NPU_TRAIN_FULL_TESTS=1, 100,000."""
 import json
-import os
 import pathlib
 import struct
 import subprocess
 import unittest
 
-import sentencepiece_model
 from peers import MODELS_PYTHON, Peer
-from programs import BIN, ProgramTest, main, npu_tool
+from programs import BIN, FULL, ProgramTest, main, npu_tool
 
-PEER = Peer(MODELS_PYTHON, tokenizers='import tokenizers', sentencepiece='import sentencepiece')
+PEER = Peer(MODELS_PYTHON, tokenizers='import tokenizers')
 DRIVER = pathlib.Path(__file__).with_name('python_tokenizers.py')
-SENTENCEPIECE = pathlib.Path(__file__).with_name('python_sentencepiece.py')
-FULL = os.environ.get('NPU_TRAIN_FULL_TESTS') == '1'
 SIMPLE = {'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': [], 'normalizer': None, 'pre_tokenizer': None, 'post_processor': None,
           'decoder': {'type': 'ByteLevel'},
           'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None, 'end_of_word_suffix': None, 'fuse_unk': False,
                     'byte_fallback': False, 'vocab': {'a': 0, 'b': 1, 'ab': 2, '</s>': 3, 'Ã': 4, '©': 5, '\n': 6}, 'merges': ['a b']}}
 
 
-class Tokenizers(ProgramTest):
-    def simple(self, **more):
-        (self.dir / 'tokenizer.json').write_text(json.dumps(SIMPLE | more))
-        return ('tokenize', '--tokenizer', self.dir)
-
-    def assertAgrees(self, driver, count, tokenizers):
+class Agreement(ProgramTest):
+    def assertAgrees(self, peer, driver, count, *words, tokenizers):
         """The tokenizers that a script writes have the ids and texts that it expects."""
-        code, out, err = PEER.run(driver, self.dir, count, 11)
+        code, out, err = peer.run(driver, self.dir, count, 11, *words)
         self.assertEqual(code, 0, err)
         names = json.loads(out.splitlines()[-1])
         self.assertEqual(len(names), tokenizers)
@@ -48,28 +39,15 @@ class Tokenizers(ProgramTest):
                     self.assertEqual(len(ours), len(decoded))
                     for text, mine, theirs in zip(texts, ours, decoded): self.assertEqual(mine, theirs, text)
 
+
+class Tokenizers(Agreement):
+    def simple(self, **more):
+        (self.dir / 'tokenizer.json').write_text(json.dumps(SIMPLE | more))
+        return ('tokenize', '--tokenizer', self.dir)
+
     @unittest.skipUnless(PEER.has('tokenizers'), 'tokenizers is not installed: scripts/setup --dev')
     def test_ids_and_texts_of_odd_strings(self):
-        self.assertAgrees(DRIVER, 100000 if FULL else 2000, tokenizers=19)
-
-    @unittest.skipUnless(PEER.has('tokenizers', 'sentencepiece'), 'sentencepiece is not installed: scripts/setup --dev')
-    def test_models_of_sentencepiece(self):
-        self.assertAgrees(SENTENCEPIECE, 20000 if FULL else 800, tokenizers=12)
-
-    def test_a_model_of_sentencepiece_of_the_command_line(self):
-        (self.dir / 'tokenizer.model').write_bytes(sentencepiece_model.small('ab'))
-        tokenize = ('tokenize', '--tokenizer', self.dir)
-        self.assertEqual(self.assertDone(npu_tool(*tokenize, 'ab é')), '259\t▁\n260\ta\n261\tb\n259\t▁\n198\t<0xC3>\n172\t<0xA9>\n')
-        self.assertEqual(self.assertDone(npu_tool('tokenize', '--tokenizer', self.dir / 'tokenizer.model', '--decode', '259,260,198,172')), 'aé\n')
-        (self.dir / 'a.txt').write_text('ab')
-        write = ('tokenize', self.dir / 'a.txt', '--tokenizer', self.dir, '--to', self.dir / 'out', '--val-fraction', '0', '--json')
-        (self.dir / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': 'LlamaTokenizer', 'eos_token': '</s>'}))
-        found = json.loads(self.assertDone(npu_tool(*write)))
-        self.assertEqual((found['train_tokens'], found['vocab_size']), (4, 262))
-        (self.dir / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': 'CamembertTokenizer'}))
-        self.assertFails(npu_tool(*tokenize, 'a'), 3, "the tokenizer_class 'CamembertTokenizer' is not supported", 'tokenizer.json')
-        (self.dir / 'tokenizer.model').write_bytes(b'\x0a\xff')
-        self.assertFails(npu_tool(*tokenize, 'a'), 3, 'tokenizer.model: is damaged, or is not a model of SentencePiece')
+        self.assertAgrees(PEER, DRIVER, 100000 if FULL else 2000, tokenizers=19)
 
     def test_a_text_of_the_command_line_of_a_file_and_of_stdin(self):
         tokenize = self.simple()
