@@ -44,18 +44,17 @@ class SentencePieceReader {
           ": sp_model_kwargs is not supported; allowed: {}");
     check(!flag("split_special_tokens", false), ErrorKind::Data, "tokenizer", settings_,
           ": split_special_tokens is not supported; allowed: false");
-    auto prefix = flag("legacy", true) ? DummyPrefix::EachPart : DummyPrefix::FirstPart;
-    if (!flag("add_prefix_space", true)) prefix = DummyPrefix::None;
+    const PartBeginnings beginnings{.legacy = flag("legacy", true), .prefix = flag("add_prefix_space", true)};
     TokenizerParts out;
     if (family_ == PieceFamily::Albert || family_ == PieceFamily::XLNet) {
       out.normalizer = read_normalizer(cleaning(), settings_);
       part_commas();
     }
-    out.pre_tokenizer = sentencepiece_text(model_, prefix, file_);
+    out.pre_tokenizer = sentencepiece_text(model_, beginnings, file_);
     out.model = sentencepiece_model(model_, file_);
     out.added = AddedTokens(added_tokens(), out.model->vocabulary(), nullptr, file_ + ": special and added tokens");
     out.around = around(out);
-    out.decoder = sentencepiece_decoder(model_, prefix);
+    out.decoder = sentencepiece_decoder(model_, beginnings);
     return out;
   }
 

@@ -43,17 +43,16 @@ int byte_of_piece(std::string_view text);
 /// supported.
 SentencePieceFile read_sentencepiece_file(std::string_view bytes, const std::string& where);
 
-/// Which parts of a text between special tokens get the space of dummy_prefix.
-enum class DummyPrefix {
-  EachPart,   ///< as SentencePiece does
-  FirstPart,  ///< as transformers does with `legacy: false`; other parts keep one space of those with which they begin
-  None,
+/// What happens to the beginnings of the parts of a text between special tokens. The default is what SentencePiece does with each part.
+struct PartBeginnings {
+  bool legacy = true;  ///< false: only the first part is a beginning, as transformers says; others keep one of their spaces
+  bool prefix = true;  ///< true: a beginning gets the space of dummy_prefix
 };
 
 /// The normalisation of a text, as a pre-tokenizer that passes on one word. Error(Data) with the name `where` for a damaged charsmap.
-std::unique_ptr<PreTokenizer> sentencepiece_text(const SentencePieceFile& file, DummyPrefix prefix, const std::string& where);
+std::unique_ptr<PreTokenizer> sentencepiece_text(const SentencePieceFile& file, PartBeginnings beginnings, const std::string& where);
 /// The opposite: texts of pieces as a text. Special tokens are not among the pieces, or stay as they are.
-std::unique_ptr<TokenDecoder> sentencepiece_decoder(const SentencePieceFile& file, DummyPrefix prefix);
+std::unique_ptr<TokenDecoder> sentencepiece_decoder(const SentencePieceFile& file, PartBeginnings beginnings);
 
 /// The model of the file. Error(Data) with the name `where` for pieces with the same text.
 std::unique_ptr<TokenModel> sentencepiece_model(const SentencePieceFile& file, const std::string& where);

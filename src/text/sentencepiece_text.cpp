@@ -12,9 +12,9 @@ namespace {
 // Follows Normalizer::Normalize() of SentencePiece step by step: ids depend on each space.
 class PieceText final : public PreTokenizer {
  public:
-  PieceText(const SentencePieceFile& file, DummyPrefix prefix, const std::string& where)
-      : prefix_(file.dummy_prefix ? prefix : DummyPrefix::None),
-        each_part_(prefix != DummyPrefix::FirstPart),
+  PieceText(const SentencePieceFile& file, PartBeginnings beginnings, const std::string& where)
+      : prefix_(file.dummy_prefix && beginnings.prefix),
+        each_part_(beginnings.legacy),
         at_end_(file.space_at_end),
         removes_(file.remove_spaces),
         space_(file.escape_spaces ? kSpaceSign : " ") {
@@ -42,7 +42,7 @@ class PieceText final : public PreTokenizer {
   }
 
   std::string normalized(std::string_view text, bool first) const {
-    const bool prefixed = prefix_ == DummyPrefix::EachPart || (prefix_ == DummyPrefix::FirstPart && first);
+    const bool prefixed = prefix_ && (first || each_part_);
     const bool keeps_space = !first && !each_part_ && (text.starts_with(' ') || text.starts_with(kSpaceSign));
     bool behind_space = removes_ && !keeps_space;
     while (behind_space && !text.empty()) {
@@ -67,8 +67,7 @@ class PieceText final : public PreTokenizer {
     return out;
   }
 
-  DummyPrefix prefix_;
-  bool each_part_, at_end_, removes_;
+  bool prefix_, each_part_, at_end_, removes_;
   std::string_view space_;
   Charsmap map_;
   TokenTrie symbols_;
@@ -77,8 +76,8 @@ class PieceText final : public PreTokenizer {
 // Follows SentencePieceProcessor::Decode().
 class PieceDecoder final : public TokenDecoder {
  public:
-  PieceDecoder(const SentencePieceFile& file, DummyPrefix prefix)
-      : bytes_(file.byte_fallback), removes_(file.remove_spaces), omits_(removes_ || (file.dummy_prefix && prefix != DummyPrefix::None)) {}
+  PieceDecoder(const SentencePieceFile& file, PartBeginnings beginnings)
+      : bytes_(file.byte_fallback), removes_(file.remove_spaces), omits_(removes_ || (file.dummy_prefix && beginnings.prefix)) {}
 
   std::vector<std::string> decoded(std::vector<std::string> pieces) const override {
     std::string out, bytes;
@@ -126,12 +125,12 @@ class PieceDecoder final : public TokenDecoder {
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> sentencepiece_text(const SentencePieceFile& file, DummyPrefix prefix, const std::string& where) {
-  return std::make_unique<PieceText>(file, prefix, where + ": normalizer_spec.precompiled_charsmap");
+std::unique_ptr<PreTokenizer> sentencepiece_text(const SentencePieceFile& file, PartBeginnings beginnings, const std::string& where) {
+  return std::make_unique<PieceText>(file, beginnings, where + ": normalizer_spec.precompiled_charsmap");
 }
 
-std::unique_ptr<TokenDecoder> sentencepiece_decoder(const SentencePieceFile& file, DummyPrefix prefix) {
-  return std::make_unique<PieceDecoder>(file, prefix);
+std::unique_ptr<TokenDecoder> sentencepiece_decoder(const SentencePieceFile& file, PartBeginnings beginnings) {
+  return std::make_unique<PieceDecoder>(file, beginnings);
 }
 
 }  // namespace npu_train::detail

@@ -195,6 +195,12 @@ TEST_CASE("each part of a text between special tokens has the space in front, or
   CHECK(pieces("true") == "\u2581a<s>\u2581b");
   CHECK(pieces("false") == "\u2581a<s>\u2581b");
   CHECK(joined_pieces(character_model(""), "a<s>b", llama + R"(, "add_bos_token": false, "legacy": false})") == "\u2581a<s>b");
+  const auto without_prefix = [&](const char* legacy) {
+    return joined_pieces(character_model(""), "a<s>  b",
+                         llama + R"(, "add_bos_token": false, "add_prefix_space": false, "legacy": )" + legacy + "}");
+  };
+  CHECK(without_prefix("true") == "a<s>b");
+  CHECK(without_prefix("false") == "a<s>\u2581b");
 }
 
 TEST_CASE("the class of the tokenizer says what surrounds a text, and two texts") {
