@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/text/utf8.hpp"
@@ -20,8 +21,10 @@ namespace {
 using detail::AddedTokens;
 using detail::JsonFields;
 
-constexpr const char* kFile = "tokenizer.json";
 constexpr JsonLimits kLimits{.depth = 64, .values = 20'000'000, .max_bytes = uint64_t{256} << 20};
+
+// Files of a folder, of which the first one is read.
+std::vector<std::string> tokenizer_names() { return {"tokenizer.json", "tokenizer.model", "spiece.model"}; }
 
 // Mistral's files have endings such as .model.v3.
 bool is_sentencepiece(const std::filesystem::path& file) { return file.filename().string().find(".model") != std::string::npos; }
@@ -89,14 +92,17 @@ Tokenizer::~Tokenizer() = default;
 
 std::optional<std::filesystem::path> tokenizer_file(const std::filesystem::path& folder) {
   std::error_code error;
-  for (const char* name : {kFile, "tokenizer.model", "spiece.model"})
+  for (const auto& name : tokenizer_names())
     if (std::filesystem::is_regular_file(folder / name, error)) return folder / name;
   return std::nullopt;
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   std::error_code error;
-  const auto file = std::filesystem::is_directory(path, error) ? tokenizer_file(path).value_or(path / kFile) : path;
+  const bool is_folder = std::filesystem::is_directory(path, error);
+  const auto found = is_folder ? tokenizer_file(path) : std::optional(path);
+  check(found.has_value(), ErrorKind::Data, "tokenizer", path.string(), ": there is no tokenizer; allowed: ", join(tokenizer_names()));
+  const auto& file = *found;
   if (!is_sentencepiece(file)) return parse(read_file(file, kLimits.max_bytes), file.string());
   detail::require_text_libraries("tokenizer");
   return Tokenizer(std::make_unique<Impl>(detail::read_sentencepiece(file, kLimits.max_bytes)));

@@ -186,7 +186,7 @@ output: {{logger: [csv]}}
         skipped = fails(*words, 'data.on_bad_sample=skip', f'model.weights={self.folder}/qwen2', 'data.batch_size=2', 'trainer.max_steps=1', f'output.dir={self.dir}/skipped')
         self.assertDone(skipped)
         self.assertIn('1 document omitted (the chat template makes no text, or none with known answers)', ''.join(skipped[1:]))
-        self.assertFails(fails(f'data.tokenizer={self.dir}'), 3, 'tokenizer.json')
+        self.assertFails(fails(f'data.tokenizer={self.dir}'), 3, 'there is no tokenizer; allowed: tokenizer.json, tokenizer.model, spiece.model')
 
     def test_mistakes(self):
         self.assertFails(self.generate('gpt2', '--prompt', 'a', '--prompts', 'x.txt'), 2, 'give exactly one of')
