@@ -118,6 +118,10 @@ class HubText(ProgramTest):
         self.assertEqual(said['tokens'], generate('--tokens', ','.join(map(str, ids)))['tokens'])
         decoded = npu_tool('tokenize', '--tokenizer', folder, '--decode', ','.join(map(str, said['tokens'])), '--no-special-tokens', '--json')
         self.assertEqual(said['text'], json.loads(self.assertDone(decoded))['text'])
+        (folder / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': 'CamembertTokenizer'}))
+        numbers = generate('--tokens', ','.join(map(str, ids)))
+        self.assertEqual(numbers['tokens'], said['tokens'])
+        self.assertNotIn('text', numbers)
 
     def test_bf16(self):
         """The first token, whose logit is far from the others, is that of 32-true."""

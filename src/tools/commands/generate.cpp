@@ -210,7 +210,7 @@ int generate_text_of(GenerateArguments args, const Parts& parts) {
   const Model model = decoder_of(args, predictor);
   check(args.batch == 1 || args.no_cache || model.start_batch, ErrorKind::Usage, kCommand, "--batch ", args.batch, ": the model '",
         model.name, "' continues one text at a time; hint: remove it");
-  const auto codec = text_codec(model, args.tokenizer, source.weights);
+  const auto codec = text_codec(model, args.tokenizer, source.weights, /*needed=*/args.tokens.empty() || !args.stops.empty());
   check(codec.decode || args.stops.empty(), ErrorKind::Usage, kCommand,
         "--stop is a text, and the texts of this model's tokens are not known; ", "hint: give --tokenizer FOLDER");
   args.options.key_value_cache = !args.no_cache;

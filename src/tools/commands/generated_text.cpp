@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/data/token_text.hpp"
 #include "npu_train/text/utf8.hpp"
@@ -39,12 +40,31 @@ TextCodec bytes_codec() {
   return out;
 }
 
+// Returns nullptr, with a warning, for a tokenizer that cannot be read and is not needed.
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path, bool needed) {
+  try {
+    return std::make_shared<const Tokenizer>(Tokenizer::load(path));
+  } catch (const Error& e) {
+    if (needed) throw;
+    log_warning("the tokens have no texts, because the tokenizer next to the weights cannot be read: ", e.what());
+    return nullptr;
+  }
+}
+
+// Returns the codec that only knows which tokens end a text.
+TextCodec without_texts(const std::string& weights) {
+  TextCodec out;
+  out.settings.end_tokens = read_text_settings(weights).end_tokens;
+  return out;
+}
+
 }  // namespace
 
-TextCodec text_codec(const Model& model, const std::string& tokenizer, const std::string& weights) {
+TextCodec text_codec(const Model& model, const std::string& tokenizer, const std::string& weights, bool needed) {
   const auto path = tokenizer.empty() ? tokenizer_next_to(weights) : tokenizer;
   if (path.empty()) return has_byte_tokens(model) ? bytes_codec() : TextCodec{};
-  const auto shared = std::make_shared<const Tokenizer>(Tokenizer::load(path));
+  const auto shared = load_tokenizer(path, needed || !tokenizer.empty());
+  if (shared == nullptr) return without_texts(weights);
   check(!model.inputs.empty() && model.inputs.front().range, ErrorKind::Usage, "generate", "the model '", model.name,
         "' has no tokens, and ", path, " is a tokenizer");
   const auto vocabulary = static_cast<int64_t>(model.inputs.front().range->second);

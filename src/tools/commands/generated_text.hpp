@@ -21,8 +21,9 @@ struct TextCodec {
 };
 
 /// Returns the codec of `tokenizer` (a file or folder) or, if it is "", of the tokenizer in the folder of the weights; for a model with a
-/// vocabulary of bytes, that of bytes. Error(Data) if the tokenizer has more tokens than the model.
-TextCodec text_codec(const Model& model, const std::string& tokenizer, const std::string& weights);
+/// vocabulary of bytes, that of bytes. Error(Data) if the tokenizer has more tokens than the model. If texts are not `needed`, a tokenizer
+/// of that folder that cannot be read is a warning, and the texts are unknown.
+TextCodec text_codec(const Model& model, const std::string& tokenizer, const std::string& weights, bool needed);
 
 /// A text that is generated. It ends before the first stop text, and is printed as soon as it cannot be the beginning of one.
 class GeneratedText {
