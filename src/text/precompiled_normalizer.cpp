@@ -22,7 +22,7 @@ unsigned base64_digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : 64;
 }
 
-// Returns nullopt for a text that is not base64 with its padding.
+// Returns nullopt for a text that is not base64 with its padding, or has bits behind the last byte.
 std::optional<std::string> bytes_of_base64(std::string_view text) {
   if (text.size() % 4 != 0) return std::nullopt;
   const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
@@ -38,6 +38,7 @@ std::optional<std::string> bytes_of_base64(std::string_view text) {
     count -= 8;
     out += static_cast<char>(static_cast<unsigned char>(bits >> count & 0xFF));
   }
+  if ((bits & ((1U << count) - 1)) != 0) return std::nullopt;
   return out;
 }
 

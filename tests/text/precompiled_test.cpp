@@ -62,6 +62,7 @@ TEST_CASE("a map that is damaged is an error, and never leads out of it") {
   CHECK(normalized(precompiled(normalizer_of(charsmap_of_units(units, texts))), "AcAB") == "aca");
   CHECK(has(refusal_of_map(Json::object({{"type", "Precompiled"}, {"precompiled_charsmap", "AAA"}})), "is not base64"));
   CHECK(has(refusal_of_map(Json::object({{"type", "Precompiled"}, {"precompiled_charsmap", "AA*A"}})), "is not base64"));
+  CHECK(has(refusal_of_map(Json::object({{"type", "Precompiled"}, {"precompiled_charsmap", "AAB="}})), "is not base64"));
   CHECK(has(refusal_of_map(Json::object({{"type", "Precompiled"}, {"precompiled_charsmap", 3}})), "precompiled_charsmap"));
   CHECK(has(refusal_of_map(Json::object({{"type", "Precompiled"}})), "precompiled_charsmap"));
   CHECK(has(refusal_of_map(Json::object({{"type", "Precompiled"}, {"precompiled_charsmap", ""}})), "0 bytes"));
