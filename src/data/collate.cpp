@@ -56,10 +56,12 @@ int64_t length_of(std::vector<Sample>& samples, const std::string& field, const 
 
 namespace detail {
 
-at::Tensor* find_field(Sample& sample, const std::string& name) {
+const at::Tensor* find_field(const Sample& sample, const std::string& name) {
   const auto found = std::find_if(sample.fields.begin(), sample.fields.end(), [&](const auto& field) { return field.first == name; });
   return found == sample.fields.end() ? nullptr : &found->second;
 }
+
+at::Tensor* find_field(Sample& sample, const std::string& name) { return const_cast<at::Tensor*>(find_field(std::as_const(sample), name)); }
 
 at::Tensor padded(const at::Tensor& values, int64_t length, double with) {
   const at::Tensor own = values.contiguous();

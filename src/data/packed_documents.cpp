@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "data/pad_field.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/documents.hpp"
 
@@ -15,11 +16,6 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kPacking = "data.packing";
-
-const at::Tensor* field_of_document(const Sample& sample, const char* name) {
-  const auto found = std::find_if(sample.fields.begin(), sample.fields.end(), [&](const auto& field) { return field.first == name; });
-  return found != sample.fields.end() ? &found->second : nullptr;
-}
 
 // Returns "FILE, line 3: document 2", for messages.
 std::string name_of_document(const SequenceDataset& documents, int64_t index) {
@@ -63,7 +59,7 @@ std::vector<int64_t> best_fit_decreasing(const std::vector<int64_t>& lengths, in
 
 int64_t SequenceDataset::tokens(int64_t index) const {
   const auto sample = get(index);
-  const auto* input = field_of_document(sample, "input");
+  const auto* input = detail::find_field(sample, "input");
   check(input != nullptr && input->dim() == 1, ErrorKind::Usage, kPacking, "sample ", index, " has no \"input\" of ids, Long [tokens]");
   return input->size(0);
 }
@@ -112,7 +108,7 @@ Sample PackedDocuments::get(int64_t index) const {
   int64_t begin = 0;
   for (const auto document : documents(index)) {
     const auto sample = documents_->get(document);
-    const auto *ids = field_of_document(sample, "input"), *counted = field_of_document(sample, "loss_mask");
+    const auto *ids = detail::find_field(sample, "input"), *counted = detail::find_field(sample, "loss_mask");
     const auto length = lengths_[static_cast<size_t>(document)];
     check(ids != nullptr && ids->size(0) == length, ErrorKind::Data, kPacking, name_of_document(*documents_, document), " has ",
           ids != nullptr ? ids->size(0) : 0, " tokens, and had ", length, " when the documents were packed");

@@ -11,6 +11,7 @@ namespace npu_train::detail {
 
 // Returns the field of a sample; nullptr if it has none.
 at::Tensor* find_field(Sample& sample, const std::string& name);
+const at::Tensor* find_field(const Sample& sample, const std::string& name);
 
 // Returns the values with `length` rows, at least as many as they have; the rows added are filled.
 at::Tensor padded(const at::Tensor& values, int64_t length, double with);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "data/pad_field.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/whole_number.hpp"
@@ -18,11 +19,11 @@ constexpr const char* kPrefix = "data.prefix";
 constexpr int64_t kIgnored = -100;  // the default of LanguageModelOptions::ignore_index
 constexpr int64_t kInserted = 2;    // [gMASK] and bos
 
-at::Tensor field_of(const Sample& sample, const char* name) {
-  const auto found = std::find_if(sample.fields.begin(), sample.fields.end(), [&](const auto& field) { return field.first == name; });
-  check(found != sample.fields.end() && found->second.dim() == 1 && found->second.scalar_type() == at::kLong, ErrorKind::Usage, kPrefix,
-        "sample ", sample.index, " has no '", name, "' of Long [tokens]; a prefix is for data sets of text");
-  return found->second;
+at::Tensor text_field(const Sample& sample, const char* name) {
+  const auto* found = detail::find_field(sample, name);
+  check(found != nullptr && found->dim() == 1 && found->scalar_type() == at::kLong, ErrorKind::Usage, kPrefix, "sample ", sample.index,
+        " has no '", name, "' of Long [tokens]; a prefix is for data sets of text");
+  return *found;
 }
 
 // Returns the length of the prefix: 0 for a random one, nullopt for none.
@@ -45,7 +46,7 @@ PrefixedDataset::PrefixedDataset(std::shared_ptr<const Dataset> text, int64_t pr
 
 Sample PrefixedDataset::get(int64_t index) const {
   Sample sample = text_->get(index);
-  const at::Tensor tokens = field_of(sample, "input"), next = field_of(sample, "target");
+  const at::Tensor tokens = text_field(sample, "input"), next = text_field(sample, "target");
   const int64_t count = tokens.size(0);
   check(count == next.size(0) && prefix_ <= count && count >= 1, ErrorKind::Usage, kPrefix, prefix_, " tokens; sample ", index, " has ",
         count, " tokens and ", next.size(0), " targets");
