@@ -123,7 +123,7 @@ class InTensorBoard(ProgramTest):
         self.assertEqual((list(value.bucket_limit), list(value.bucket)), ([-0.5, 0.5, 2.5, 3.5], [1, 0, 2, 1]))
         content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
         settings = metadata.parse_session_start_info_plugin_data(content).hparams
-        self.assertEqual((settings['optimizer.lr'].number_value, settings['ema.enabled'].bool_value, settings['model.name'].string_value), (0.1, True, 'resnet18'))
+        self.assertEqual((settings['optimizer.lr'].number_value, settings['average.enabled'].bool_value, settings['model.name'].string_value), (0.1, True, 'resnet18'))
 
     def test_tensorboard_reads_the_settings_of_a_run(self):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -23,7 +23,7 @@ RunConfig gan_run(const std::filesystem::path& dir) {
           .optimizer = {"sgd", {{"lr", 0.05}}},
           .optimizers = {{"generator", part("adam", {{"lr", 0.01}})}},
           .trainer = {.max_epochs = 3, .num_sanity_val_steps = 0, .threads = 1},
-          .output = {.dir = dir.string(), .name = "gan", .tensorboard = false}};
+          .output = {.dir = dir.string(), .name = "gan", .logger = {part("csv")}}};
 }
 
 std::shared_ptr<TensorDataset> gan_data(uint64_t seed) {

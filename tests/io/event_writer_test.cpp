@@ -78,7 +78,7 @@ TEST_CASE("events of each kind") {
   testing::TempDir own;
   const char* const given = std::getenv("EVENT_SAMPLES");
   EventWriter writer(given != nullptr ? given : own.path().string());
-  writer.add_hyperparameters({{"optimizer.lr", 0.1}, {"ema.enabled", true}, {"model.name", std::string("resnet18")}});
+  writer.add_hyperparameters({{"optimizer.lr", 0.1}, {"average.enabled", true}, {"model.name", std::string("resnet18")}});
   writer.add_scalars({{"loss", 0.5}, {"bad", testing::kNaN}}, 300);
   writer.add_text("notes/first", "# A text\n\nwith \u00e4", 300);
   // Two pixels, red and blue.
