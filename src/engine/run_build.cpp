@@ -11,8 +11,6 @@
 #include "npu_train/engine/model_precision.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
@@ -28,7 +26,6 @@
 #include "npu_train/device/product_speed.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
-#include "npu_train/dist/offload.hpp"
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
@@ -37,7 +34,6 @@
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/policy.hpp"
 #include "npu_train/train/classifier.hpp"
-#include "npu_train/train/divided_parameters.hpp"
 #include "npu_train/train/monitors.hpp"
 
 namespace npu_train {
@@ -112,12 +108,6 @@ const char* remedy_of_model(const Strategy& strategy) {
          "uses the device's memory";
 }
 
-/// Returns whether Strategy::setup() moves the parameters of a configured model unit by unit, so that the device never has all of them.
-/// False for checkpointing with a memory budget, because measuring blocks needs them on the device.
-bool moves_in_units(const Strategy& strategy, const RunConfig& config) {
-  return strategy.shards_parameters() && CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind != CheckpointPlan::Kind::Budget;
-}
-
 /// Checks monitors against the metrics of a task. Only the library's tasks can be checked before their model exists.
 void check_monitors(const RunConfig& config, const Parts& parts) {
   if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return;
@@ -125,41 +115,6 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
   none.module = std::make_shared<torch::nn::Module>();
   none.forward = [](const at::Tensor& input) { return input; };
   detail::check_monitors(*parts.tasks.make(config.task, "task", none, parts.metrics), config.checkpoint, config.early_stopping);
-}
-
-/// Returns the number of epochs before the averages of kind swa begin, as detail::Averaging decides it. The rate from there on needs the
-/// number of steps in an epoch if the schedule, or a limit of the run, counts steps.
-double epochs_before_averages(const RunConfig& config, const LrSchedule& schedule, std::optional<int64_t> steps_per_epoch) {
-  const double start = config.average.start;
-  const bool counts_steps = !schedule.by_epoch() || (start < 1 && config.trainer.max_steps > 0);
-  check(
-      !counts_steps || steps_per_epoch.value_or(0) > 0, ErrorKind::Usage, "average.lr",
-      "the number of steps in an epoch is not known for these data, so the epochs of the averages cannot be counted in steps; allowed with "
-      "them: 0; hint: lr_scheduler.interval=epoch, and average.start in epochs");
-  if (start >= 1) return start;
-  double out = std::numeric_limits<double>::infinity();
-  const auto until = [&](int64_t length, double in_epoch) {
-    if (length > 0) out = std::min(out, static_cast<double>(config.average.before_averages(length)) / in_epoch);
-  };
-  until(config.trainer.max_epochs, 1);
-  until(config.trainer.max_steps, static_cast<double>(steps_per_epoch.value_or(1)));
-  return out;
-}
-
-/// Logs each group that a rule of the configuration has made, with its rate and weight decay.
-void announce_groups(const Optimizer& optimizer) {
-  const auto& groups = optimizer.groups();
-  if (groups.size() <= default_groups().size()) return;
-  const double decay = decimal_number(detail::option_text(optimizer.options(), "weight_decay")).value_or(0);
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const auto members = optimizer.parameters().filter([&](const Parameter& p) { return p.group == static_cast<int>(g); });
-    if (members.empty()) continue;
-    const auto& group = groups[g];
-    const double own = group.weight_decay >= 0 ? group.weight_decay : decay;
-    log_info("optimizer group ", group.name.empty() ? "of all others" : group.name, ": ", members.size(), " parameters, ",
-             with_commas(members.numel()), " numbers, lr ", printed("%.10g", optimizer.lr() * group.lr_mult), ", weight decay ",
-             printed("%.10g", group.decay_mult * own));
-  }
 }
 
 }  // namespace
@@ -203,7 +158,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
     ranks.choose(config, parameters_of(*model.module), !model.blocks.empty() || !model.units.empty(), parts);
     strategy = ranks.strategy();
-    if (!moves_in_units(*strategy, config)) model.module->to(device.c10());
+    if (!moves_in_units(config)) model.module->to(device.c10());
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
     const auto task_part = with_class_weights(with_run_seed(config.task, config.seed, parts), data, model.num_classes);
@@ -222,7 +177,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
         ErrorKind::Usage, "trainer.gradient_checkpointing",
         "applies to blocks of a configured model; a task given in code calls npu_train::checkpoint in its own forward");
   building = {"the model was moved", remedy_of_model(*strategy)};
-  if (model.module == nullptr || !moves_in_units(*strategy, config)) task->to(device.c10());
+  if (!moves_in_units(config)) task->to(device.c10());
   parameters = std::make_shared<const ParameterSet>(task->parameters());
   if (model.module == nullptr) {
     ranks.choose(config, *parameters, /*has_blocks=*/!task->units().empty(), parts);
@@ -242,13 +197,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
                   : "dist.offload=optimizer, an optimizer with less state (sgd), average.enabled=false, or a card with more memory"};
   LoopParts loop_parts;
   if (config.trainer.mfu) measure_flops(loop_parts);  // before parameters are sharded
-  const auto* const alternating = dynamic_cast<const AlternatingTask*>(task.get());
-  check(alternating != nullptr || config.optimizers.empty(), ErrorKind::Usage, "optimizers",
-        "this task has one optimizer; allowed with it: optimizer");
-  if (alternating != nullptr)
-    make_optimizers(config, parts, ranks, *alternating, memory);
-  else
-    make_optimizer(config, parts, memory);
+  make_optimizers(config, parts, ranks, memory);
   building = {"the loaders and the loop were made", "fewer data.num_workers, or a machine with more memory"};
   make_loaders(config, channels_last);
   make_schedule(config, parts);
@@ -256,8 +205,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   loop_parts.model_name = config.model.name;
   loop_parts.stop = std::move(stop);
   const auto scale = lr_scale_of_ranks(strategy->ranks(), ranks.first_number(), config.trainer.lr_scaling);
-  loop_parts.base_lr = optimizer->lr() * scale;
-  for (auto& one : loop_parts.further) one.base_lr = one.optimizer->lr() * scale;
+  for (auto& one : loop_parts.optimizers) one.base_lr = one.optimizer->lr() * scale;
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
   if (auto stages = detail::unfreeze_stages(config.model, parts); !stages.empty())
     loop->add_callback(std::make_shared<detail::Unfreezing>(std::move(stages), *loop));
@@ -327,82 +275,6 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
   set_collate(data, parts.collates);
 }
 
-// Gathers weights in low precision, on all ranks or on none. Only for built-in networks, because others may read their weights in other
-// ways.
-ParameterSet Run::gather_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const {
-  if (!detail::is_own_part(parts.models, builtin_parts().models, config.model.name)) return trained;
-  const auto names = autocast_weights(model, config, device, trained, *precision);
-  const auto of_ranks = strategy->ranks().gather(join(names, "\n"));
-  const bool agreed = std::all_of(of_ranks.begin(), of_ranks.end(), [&](const std::string& other) { return other == of_ranks[0]; });
-  if (!agreed && strategy->ranks().is_main())
-    log_info("trainer.strategy=zero3: parameters are gathered in fp32, since the ranks do not all compute natively in ",
-             dtype_name(precision->low_precision_dtype()));
-  if (names.empty() || !agreed) return trained;
-  int64_t elements = 0;
-  for (const auto& name : names) elements += trained.find(name)->value.numel();
-  if (strategy->ranks().is_main())
-    log_info("trainer.strategy=zero3: ", with_commas(elements), " of ", with_commas(trained.numel()), " parameters are gathered in ",
-             dtype_name(precision->low_precision_dtype()), ", since only autocast reads them");
-  return gathered_in(precision->low_precision_dtype(), names, trained);
-}
-
-void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory) {
-  const auto& all = *parameters;
-  const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
-  auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
-  if (strategy->shards_parameters()) trained = gather_in_low_precision(config, trained, parts);
-  memory.end();
-  const auto updated = strategy->setup(trained);
-  if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // moves the tensors that are not sharded
-  memory.report();
-  precision->set_updated(updated);
-  optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated, all);
-  optimizer->set_limits(model.limits);
-  if (strategy->shards()) optimizer->set_norm_reduction([of = strategy.get()](at::Tensor& squares) { of->add_over_ranks(squares); });
-  check(!strategy->shards() || optimizer->takes_slices(), ErrorKind::Usage, "trainer.strategy", "optimizer ", optimizer->name(),
-        " needs complete parameters, and ", config.trainer.strategy,
-        " gives each rank slices of them; allowed with it: ddp; hint: an optimizer "
-        "of your own whose elements are updated independently declares takes_slices()");
-  const auto& averaged = strategy->shards_parameters() ? on_device(*strategy, optimizer->parameters()) : all;
-  if (config.average.enabled) average = std::make_unique<WeightAverage>(optimizer->parameters(), config.average, task->buffers(), averaged);
-}
-
-/// Makes the optimizers of a task that has several. Each has a precision of its own, and so its own loss scale and masters, and a strategy
-/// of its own, which exchanges its gradients.
-void Run::make_optimizers(const RunConfig& config, const Parts& parts, const RankSetup& ranks, const AlternatingTask& of_task,
-                          BuildMemory& memory) {
-  memory.end();
-  const auto divided = detail::divided_parameters(of_task, *parameters);
-  for (const auto& [name, part] : config.optimizers)
-    check(std::any_of(divided.begin(), divided.end(), [&, &wanted = name](const auto& own) { return own.first == wanted; }),
-          ErrorKind::Usage, ("optimizers." + name).c_str(), "the task has no optimizer of this name; it has: ", join(of_task.optimizers()));
-  for (const auto& [name, all] : divided) {
-    Further one{.name = name, .strategy = strategy, .precision = {}, .optimizer = {}};
-    if (optimizer != nullptr) one.strategy = ranks.another(config.dist);
-    one.precision = optimizer == nullptr ? std::move(precision) : make_precision(precision_options(config), device);
-    const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *one.precision);
-    const auto trained = one.precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
-    const auto updated = one.strategy->setup(trained);
-    one.precision->set_updated(updated);
-    const auto given = std::find_if(config.optimizers.begin(), config.optimizers.end(),
-                                    [&, &wanted = name](const auto& part) { return part.first == wanted; });
-    one.optimizer = given == config.optimizers.end() ? parts.optimizers.make(config.optimizer, "optimizer", updated, all)
-                                                     : parts.optimizers.make(given->second, "optimizers." + name, updated, all);
-    one.optimizer->set_limits(model.limits);
-    if (config.average.enabled && config.average.of == name)
-      average = std::make_unique<WeightAverage>(one.optimizer->parameters(), config.average, task->buffers(), all);
-    if (optimizer == nullptr) {
-      precision = std::move(one.precision);
-      optimizer = std::move(one.optimizer);
-    } else {
-      further.push_back(std::move(one));
-    }
-  }
-  check(!config.average.enabled || average != nullptr, ErrorKind::Usage, "average.of", "'", config.average.of,
-        "' is not an optimizer of this task; allowed: ", join(of_task.optimizers()));
-  memory.report();
-}
-
 void Run::make_loaders(const RunConfig& config, bool channels_last) {
   LoaderOptions runtime;
   runtime.seed = static_cast<uint64_t>(config.seed);
@@ -425,43 +297,6 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   }
 }
 
-void Run::make_schedule(const RunConfig& config, const Parts& parts) {
-  ScheduleContext context;
-  context.base_lr = optimizer->lr();
-  context.total_epochs = config.trainer.max_epochs;
-  context.total_steps = config.trainer.max_steps;
-  auto options = config.trainer;
-  options.fast_dev_run = false;  // a trial run keeps the schedule of the full run
-  const auto rounds = limited_rounds(options, train->rounds_per_epoch());
-  const auto k = config.trainer.accumulate_grad_batches;
-  const auto steps_per_epoch = rounds ? std::optional((*rounds + k - 1) / k) : std::nullopt;
-  if (steps_per_epoch && config.trainer.max_epochs > 0) {  // whichever limit is reached first
-    const auto by_epochs = *steps_per_epoch * config.trainer.max_epochs;
-    context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);
-  }
-  schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
-  if (config.average.enabled && config.average.kind == "swa" && config.average.lr > 0) {
-    const auto start = epochs_before_averages(config, *schedule, steps_per_epoch);
-    const double unit = schedule->by_epoch() ? 1 : static_cast<double>(*steps_per_epoch);
-    double rate = optimizer->lr();  // of the averaged parameters, at factor 1
-    for (const auto& one : further)
-      if (one.name == config.average.of) rate = one.optimizer->lr();
-    check(rate > 0, ErrorKind::Usage, "average.lr", "the optimizer's lr is 0, which no factor turns into ", config.average.lr,
-          "; allowed with it: 0; hint: optimizer.lr");
-    *schedule = schedule->then(std::round(start * unit), static_cast<double>(config.average.anneal_epochs) * unit, config.average.lr / rate,
-                               config.average.anneal == "cosine");
-  }
-  const auto length = schedule->by_epoch() ? context.total_epochs : context.total_steps;
-  if (strategy->ranks().is_main() && length > 0 && schedule->warmup() >= static_cast<double>(length))
-    log_warning("lr_scheduler: the warm-up has ", schedule->warmup(), schedule->by_epoch() ? " epochs" : " steps", " and the run ", length,
-                ": the learning rate never reaches optimizer.lr, ", optimizer->lr(), "; hint: a shorter warm-up, or a longer run");
-  const bool by_milestones = config.lr_scheduler.name == "step" || config.lr_scheduler.name == "multistep";
-  if (strategy->ranks().is_main() && by_milestones && length > 1 && static_cast<double>(length) > schedule->warmup() &&
-      schedule->factor(schedule->warmup()) == schedule->factor(static_cast<double>(length - 1)))
-    log_warning("lr_scheduler: ", config.lr_scheduler.name, " never changes the learning rate within the ", length,
-                schedule->by_epoch() ? " epochs" : " steps", " of this run; hint: a shorter step_size or earlier milestones");
-}
-
 // Sets the FLOP per sample, counting a backward pass as twice the forward pass, and the speed of matrix products, measured in fp32 and in
 // the precision's dtype; the faster one counts.
 void Run::measure_flops(LoopParts& p) const {
@@ -480,13 +315,10 @@ void Run::measure_flops(LoopParts& p) const {
 void Run::lend(LoopParts& p) {
   p.task = task.get();
   p.parameters = parameters;
-  p.precision = precision.get();
-  p.optimizer = optimizer.get();
   p.schedule = schedule.get();
   p.average = average.get();
-  p.strategy = strategy.get();
-  for (const auto& one : further)
-    p.further.push_back(
+  for (const auto& one : optimizers)
+    p.optimizers.push_back(
         {.name = one.name, .precision = one.precision.get(), .optimizer = one.optimizer.get(), .strategy = one.strategy.get()});
   p.train_loader = &*train;
   p.val_loader = val ? &*val : nullptr;
@@ -506,7 +338,7 @@ RunView Run::view(const RunConfig& config, const Parts& parts) const {
   out.strategy = strategy.get();
   out.task = task.get();
   out.precision = precision.get();
-  out.optimizer = optimizer.get();
+  out.optimizer = optimizers.empty() ? nullptr : optimizers.front().optimizer.get();
   out.loop = loop.get();
   out.building = building.what;
   out.remedy = building.remedy;
@@ -516,12 +348,12 @@ RunView Run::view(const RunConfig& config, const Parts& parts) const {
 void Run::announce(const std::string& run_dir) const {
   const auto batch = train->options().batch_size;
   const auto k = loop->options().accumulate_grad_batches;
-  auto trained = optimizer->parameters().numel();
-  for (const auto& one : further) trained += one.optimizer->parameters().numel();
+  int64_t trained = 0;
+  for (const auto& one : optimizers) trained += one.optimizer->parameters().numel();
   log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(trained),
            " trainable parameters, effective batch ", batch * k * strategy->ranks().size(), " (", batch, " x ", k, " accumulated x ",
            strategy->ranks().size(), " ranks)");
-  announce_groups(*optimizer);
+  announce_groups();
   log_info("data: ", data.summary());
   if (!run_dir.empty()) log_info("files of this run: ", run_dir);
 }

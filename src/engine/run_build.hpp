@@ -26,18 +26,19 @@ struct Run {
   Model model;
   std::shared_ptr<Task> task;
   std::shared_ptr<const ParameterSet> parameters;  // parameters of the task
-  std::unique_ptr<Precision> precision;
-  std::unique_ptr<Optimizer> optimizer;
-  struct Further {
-    std::string name;
+  // Those of the first optimizer, which exist before it. Other parts of the run take the device, the ranks and the dtype from them.
+  std::shared_ptr<Strategy> strategy;
+  std::shared_ptr<Precision> precision;
+  // An optimizer with what it does not share with the others of the task.
+  struct OwnOptimizer {
+    std::string name;  // "" if the task has one
     std::shared_ptr<Strategy> strategy;
-    std::unique_ptr<Precision> precision;
+    std::shared_ptr<Precision> precision;
     std::unique_ptr<Optimizer> optimizer;
   };
-  std::vector<Further> further;  // optimizers of an AlternatingTask after the first one
+  std::vector<OwnOptimizer> optimizers;
   std::unique_ptr<LrSchedule> schedule;
   std::unique_ptr<WeightAverage> average;
-  std::shared_ptr<Strategy> strategy;
   std::optional<Loader> train, val;
   std::unique_ptr<CheckpointStore> store;
   ConfigNode resolved;
@@ -63,10 +64,12 @@ struct Run {
   void write_statistics();
   void make_loaders(const RunConfig& config, bool channels_last);
   ParameterSet gather_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const;
-  void make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory);
-  void make_optimizers(const RunConfig& config, const Parts& parts, const RankSetup& ranks, const AlternatingTask& of_task,
-                       BuildMemory& memory);
+  // Whether Strategy::setup() moves the parameters of a configured model unit by unit, so that the device never has all of them.
+  bool moves_in_units(const RunConfig& config) const;
+  void make_optimizers(const RunConfig& config, const Parts& parts, const RankSetup& ranks, BuildMemory& memory);
+  void make_optimizer(OwnOptimizer& out, const ParameterSet& all, const RunConfig& config, const Parts& parts, BuildMemory& memory);
   void make_schedule(const RunConfig& config, const Parts& parts);
+  void announce_groups() const;
   void measure_flops(LoopParts& p) const;
   void lend(LoopParts& p);  // Sets the pointers of `p` to the objects of this run.
 };

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/train/loop.hpp"
 #include "npu_train/train/step.hpp"
 
 namespace npu_train::detail {

@@ -16,6 +16,7 @@
 #include "npu_train/precision/policy.hpp"
 #include "npu_train/train/checkpoint.hpp"
 #include "train/callbacks/shared_save.hpp"
+#include "train/optimizer_parts.hpp"
 #include "train/rank_generators.hpp"
 #include "train/training_state.hpp"
 #include "train/update.hpp"
@@ -147,7 +148,7 @@ struct DistributedTraining::Impl {
     out.optimizer = optimizer.get();
     out.strategy = strategy.get();
     out.device = device_of((*parameters)[0].value.device());
-    return out;
+    return detail::with_optimizers(std::move(out));
   }
 
   void save(const std::string& dir) {

@@ -162,8 +162,7 @@ StepResult TrainLoop::step(std::vector<Batch>& window) {
 
 /// Whether a loss scale cannot fall further.
 bool TrainLoop::at_floor() const {
-  const auto& more = parts_.further;
-  return parts_.precision->at_floor() || std::any_of(more.begin(), more.end(), [](const auto& one) { return one.precision->at_floor(); });
+  return std::any_of(parts_.optimizers.begin(), parts_.optimizers.end(), [](const auto& one) { return one.precision->at_floor(); });
 }
 
 /// Sets the values that the host knows after a step.

@@ -2,6 +2,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/train/compares_ranks.hpp"
+#include "npu_train/train/divided_parameters.hpp"
 #include "npu_train/train/monitors.hpp"
 #include "train/alternating_step.hpp"
 #include "train/graph_choice.hpp"
@@ -11,18 +12,6 @@
 namespace npu_train {
 namespace {
 
-std::vector<std::pair<Optimizer*, double>> rates_of(const std::vector<OptimizerParts>& further) {
-  std::vector<std::pair<Optimizer*, double>> out;
-  for (const auto& one : further) out.emplace_back(one.optimizer, one.base_lr);
-  return out;
-}
-
-std::vector<const Optimizer*> optimizers_of(const LoopParts& parts) {
-  std::vector<const Optimizer*> out;
-  for (const auto& one : detail::all_optimizers(parts)) out.push_back(one.optimizer);
-  return out;
-}
-
 // Returns the parameters of the model that the optimizer updates.
 ParameterSet parameters_of(const Optimizer& optimizer, const ParameterSet& all) {
   return all.filter([&](const Parameter& p) { return optimizer.parameters().find(p.name) != nullptr; });
@@ -31,7 +20,7 @@ ParameterSet parameters_of(const Optimizer& optimizer, const ParameterSet& all) 
 }  // namespace
 
 TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping)
-    : parts_(std::move(parts)), options_(std::move(options)), checkpoint_(std::move(checkpoint)) {
+    : parts_(detail::with_optimizers(std::move(parts))), options_(std::move(options)), checkpoint_(std::move(checkpoint)) {
   check_limits(options_, "trainer");
   check_limits(checkpoint_, "checkpoint");
   check(options_.on_oom != "retry" || parts_.strategy == nullptr || parts_.strategy->ranks().size() == 1, ErrorKind::Usage,
@@ -73,13 +62,11 @@ std::unique_ptr<WindowStep> TrainLoop::make_step() {
           "stepped already; allowed: stop");
     check(parts_.strategy->ranks().size() == 1 || dynamic_cast<ComparesRanks*>(parts_.task) == nullptr, ErrorKind::Usage, "AlternatingTask",
           "a task of several optimizers cannot compare samples with those of other ranks (ComparesRanks); allowed: one process");
-    for (const auto& one : detail::all_optimizers(parts_))
-      check(!one.strategy->writes_parts(), ErrorKind::Usage, "trainer.strategy",
-            "a task of several optimizers needs complete states on each rank; allowed with it: ddp, single, and dist.compression=none");
-    return std::make_unique<detail::AlternatingStep>(*alternating, *parts_.parameters, detail::all_optimizers(parts_), of_steps, observers_,
-                                                     options);
+    for (const auto& one : parts_.optimizers) detail::check_complete_states(*one.strategy);
+    return std::make_unique<detail::AlternatingStep>(*alternating, *parts_.parameters, parts_.optimizers, of_steps, observers_, options);
   }
-  check(parts_.further.empty(), ErrorKind::Usage, "TrainLoop", "further optimizers are given, and the task has one; hint: AlternatingTask");
+  check(parts_.optimizers.size() == 1, ErrorKind::Usage, "TrainLoop", parts_.optimizers.size(),
+        " optimizers are given, and the task has one; hint: AlternatingTask");
   if (retries) options.bring = [device = parts_.device](const Batch& batch) { return to_device(batch, device); };
   options.graphs = detail::captures_graphs(options_, parts_.device, *parts_.task, *parts_.strategy);
   return std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, of_steps, *parts_.strategy, observers_,
@@ -107,7 +94,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                .step = step,
                .memory = memory,
                .ranks = parts.strategy->ranks()}),
-      rate(parts.schedule, parts.base_lr, *parts.optimizer, rates_of(parts.further)),
+      rate(parts.schedule, parts.optimizers),
       averaging(parts.average, *detail::averaged_optimizer(parts).optimizer, options),
       sums(*parts.task, {.per_sample = parts.flops_per_sample, .of_products = parts.product_flops}),
       divergence(options.max_consecutive_skips),
@@ -126,7 +113,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
               .async = checkpoint.async,
               .observers = observers,
               .step = step,
-              .optimizers = optimizers_of(parts),
+              .optimizers = parts.optimizers,
               .config = parts.config,
               .state = std::move(hooks.state),
               .meta = std::move(hooks.meta),
@@ -137,7 +124,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                   },
               .written = std::move(hooks.checkpoint_written)}),
       rollback(options.on_divergence == "rollback", parts.strategy->ranks()),
-      of_first(parts.further.empty() ? *parts.parameters : parameters_of(*parts.optimizer, *parts.parameters)),
+      of_first(parts.optimizers.size() == 1 ? *parts.parameters : parameters_of(*parts.optimizer, *parts.parameters)),
       trained(of_first, *parts.precision, *parts.optimizer, parts.average, *parts.strategy) {}
 
 }  // namespace npu_train

@@ -69,7 +69,7 @@ void TrainLoop::set_lr_factor(double factor) { jobs_->rate.set_factor(factor); }
 double TrainLoop::lr_factor() const { return jobs_->rate.factor(); }
 
 void TrainLoop::refresh_parameters() {
-  check(parts_.further.empty(), ErrorKind::Usage, "TrainLoop::refresh_parameters",
+  check(parts_.optimizers.size() == 1, ErrorKind::Usage, "TrainLoop::refresh_parameters",
         "which parameters are trained cannot change in a task of several optimizers; hint: freeze them before fit()");
   jobs_->trained.refresh();
 }

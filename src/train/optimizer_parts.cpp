@@ -9,38 +9,45 @@
 
 namespace npu_train::detail {
 
-std::vector<OptimizerParts> all_optimizers(const LoopParts& parts) {
-  std::vector<OptimizerParts> out = parts.further;
-  const auto* task = dynamic_cast<const AlternatingTask*>(parts.task);
-  const auto names = task != nullptr ? task->optimizers() : std::vector<std::string>{""};
-  check(!names.empty(), ErrorKind::Usage, "AlternatingTask", "optimizers() returns no name");
-  out.insert(out.begin(), {.name = names.front(),
-                           .precision = parts.precision,
-                           .optimizer = parts.optimizer,
-                           .strategy = parts.strategy,
-                           .base_lr = parts.base_lr});
-  return out;
+LoopParts with_optimizers(LoopParts parts) {
+  if (parts.optimizers.empty())
+    parts.optimizers.push_back(
+        {.precision = parts.precision, .optimizer = parts.optimizer, .strategy = parts.strategy, .base_lr = parts.base_lr});
+  const auto& first = parts.optimizers.front();
+  parts.precision = first.precision;
+  parts.optimizer = first.optimizer;
+  parts.strategy = first.strategy;
+  parts.base_lr = first.base_lr;
+  return parts;
 }
 
 ParameterSet all_updated(const LoopParts& parts) {
   ParameterSet out;
-  for (const auto& one : all_optimizers(parts))
+  for (const auto& one : parts.optimizers)
     for (const auto& p : on_device(*one.strategy, one.optimizer->parameters())) out.add(p);
   return out;
 }
 
-OptimizerParts averaged_optimizer(const LoopParts& parts) {
-  const auto all = all_optimizers(parts);
-  const auto name = parts.average != nullptr ? parts.average->options().of : all.front().name;
-  const auto found = std::find_if(all.begin(), all.end(), [&](const OptimizerParts& one) { return one.name == name; });
+const OptimizerParts& averaged_optimizer(const LoopParts& parts) {
+  if (parts.average == nullptr) return parts.optimizers.front();
   std::vector<std::string> names;
-  for (const auto& one : all) names.push_back(one.name);
-  check(found != all.end(), ErrorKind::Usage, "average.of", "'", name, "' is not an optimizer of this task; allowed: ",
-        all.front().name.empty() ? "to leave it out, since there is only one" : join(names));
-  return *found;
+  for (const auto& one : parts.optimizers) names.push_back(one.name);
+  return parts.optimizers[place_of_averaged(parts.average->options().of, names)];
 }
 
 std::string part_of(const char* part, const OptimizerParts& of) { return of.name.empty() ? part : std::string(part) + "." + of.name; }
+
+size_t place_of_averaged(const std::string& of, const std::vector<std::string>& names) {
+  const auto found = std::find(names.begin(), names.end(), of);
+  check(found != names.end(), ErrorKind::Usage, "average.of", "'", of,
+        "' is not an optimizer of this task; allowed: ", names.front().empty() ? "to leave it out, since there is only one" : join(names));
+  return static_cast<size_t>(found - names.begin());
+}
+
+void check_complete_states(Strategy& strategy) {
+  check(!strategy.writes_parts(), ErrorKind::Usage, "trainer.strategy",
+        "a task of several optimizers needs complete states on each rank; allowed with it: ddp, single, and dist.compression=none");
+}
 
 std::vector<std::pair<std::string, ParameterSet>> divided_parameters(const AlternatingTask& task, const ParameterSet& all) {
   constexpr const char* kWhere = "AlternatingTask";

@@ -203,7 +203,7 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
     out["model"] = divide("model", std::move(out["model"]), parts.optimizer->parameters());
   else
     complete_masters(parts, /*everywhere=*/slices == nullptr, out["model"]);
-  for (const auto& one : all_optimizers(parts)) {
+  for (const auto& one : parts.optimizers) {
     const auto part = part_of("optimizer", one);
     out[part] = divide(part, one.optimizer->state(), one.optimizer->parameters());
     out[part_of("scaler", one)] = one.precision->state();
@@ -240,9 +240,9 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
   };
   load("model", [&](const State& s) {
     load_model(parts, s);
-    for (const auto& one : all_optimizers(parts)) one.strategy->parameters_loaded();
+    for (const auto& one : parts.optimizers) one.strategy->parameters_loaded();
   });
-  for (const auto& one : all_optimizers(parts)) {
+  for (const auto& one : parts.optimizers) {
     load(part_of("optimizer", one), [&](const State& s) { one.optimizer->load_state(s); });
     load(part_of("scaler", one), [&](const State& s) { one.precision->load_state(s); });
   }

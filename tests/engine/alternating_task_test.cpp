@@ -94,7 +94,7 @@ TEST_CASE("optimizers are checked as optimizer is, and belong to a task that has
   Trainer rates(averaged);  // average.lr is the rate of the averaged optimizer, 0.01 before; the other changes by the same factor
   rates.setup(std::make_shared<GanTask>(2), gan_data(3), gan_data(4));
   rates.fit();
-  CHECK(rates.loop().parts().further.at(0).optimizer->lr() == doctest::Approx(0.002));
+  CHECK(rates.loop().parts().optimizers.at(1).optimizer->lr() == doctest::Approx(0.002));
   CHECK(rates.loop().parts().optimizer->lr() == doctest::Approx(0.05 * 0.2));
   Trainer one(gan_run(dir.path()));
   const auto of_one = error_of([&] { one.fit(classifier(torch::nn::Linear(6, 4)), gan_data(3)); });

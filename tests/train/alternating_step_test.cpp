@@ -66,13 +66,8 @@ struct TwoOptimizers {
     const auto set = std::make_shared<TensorDataset>(torch::randn({40, 6}) + 1, torch::randn({40, 4}));
     loader = std::make_unique<Loader>(set, Pipeline(), data);
     LoopParts parts;
-    const auto first = parts_of(0);
     parts.task = &task;
-    parts.precision = first.precision;
-    parts.optimizer = first.optimizer;
-    parts.strategy = first.strategy;
-    parts.base_lr = first.base_lr;
-    parts.further = {parts_of(1)};
+    parts.optimizers = {parts_of(0), parts_of(1)};
     parts.average = average.get();
     parts.schedule = &schedule;
     parts.train_loader = loader.get();

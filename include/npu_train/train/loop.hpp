@@ -23,15 +23,6 @@
 
 namespace npu_train {
 
-/// An optimizer of an AlternatingTask with what it does not share: its loss scale, and its exchange of gradients. All are borrowed.
-struct OptimizerParts {
-  std::string name{};  ///< "" if the task has one optimizer
-  Precision* precision = nullptr;
-  Optimizer* optimizer = nullptr;
-  Strategy* strategy = nullptr;
-  double base_lr = 0;
-};
-
 /// The parts on which a loop runs, owned by its builder; `average`, `val_loader` and `store` may be nullptr. `average` is of the parameters
 /// of the optimizer that its option `of` names, if there are several.
 struct LoopParts {
@@ -44,8 +35,9 @@ struct LoopParts {
   double base_lr = 0;
   WeightAverage* average = nullptr;
   Strategy* strategy = nullptr;
-  /// The other optimizers of an AlternatingTask, in its order; precision, optimizer, base_lr and strategy above are those of its first one.
-  std::vector<OptimizerParts> further{};
+  /// The optimizers of an AlternatingTask, in its order. The loop sets precision, optimizer, base_lr and strategy above to those of the
+  /// first one; if the list is empty, it becomes the one of these.
+  std::vector<OptimizerParts> optimizers{};
   Loader* train_loader = nullptr;
   Loader* val_loader = nullptr;
   CheckpointStore* store = nullptr;

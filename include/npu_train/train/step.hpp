@@ -67,6 +67,15 @@ struct StepResult {
   bool empty = false;  ///< skipped because no batch of the window, on any rank, has a weight above 0
 };
 
+/// An optimizer with what it does not share with the others of its task: its loss scale, and its exchange of gradients. All are borrowed.
+struct OptimizerParts {
+  std::string name{};  ///< "" if the task has one optimizer
+  Precision* precision = nullptr;
+  Optimizer* optimizer = nullptr;
+  Strategy* strategy = nullptr;
+  double base_lr = 0;  ///< its rate where the schedule has the factor 1
+};
+
 /// What a loop runs: one update from a window, or those of several optimizers one after the other (AlternatingTask).
 class WindowStep {
  public:

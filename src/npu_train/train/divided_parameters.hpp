@@ -1,4 +1,4 @@
-/// Which parameters an optimizer of an AlternatingTask updates.
+/// Which parameters each optimizer of an AlternatingTask updates, and what such optimizers support.
 #pragma once
 
 #include <string>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/dist/strategy.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train::detail {
@@ -14,5 +15,10 @@ namespace npu_train::detail {
 /// digits and '_' or occur twice, for an optimizer without parameters, for a trained parameter without an optimizer, and for intervals that
 /// are not possible.
 std::vector<std::pair<std::string, ParameterSet>> divided_parameters(const AlternatingTask& task, const ParameterSet& all);
+/// Error(Usage) if the strategy divides states among the ranks, which the optimizers of one task do not support.
+void check_complete_states(Strategy& strategy);
+/// Returns the place of the optimizer whose parameters are averaged among `names`, which are {""} for a task with one. Error(Usage) if
+/// `of` (average.of) is none of them.
+size_t place_of_averaged(const std::string& of, const std::vector<std::string>& names);
 
 }  // namespace npu_train::detail

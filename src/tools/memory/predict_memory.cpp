@@ -199,18 +199,22 @@ ResidentMemory detail::resident_memory(const LoopParts& parts, const std::vector
   ResidentMemory out;
   const auto& all = *parts.parameters;
   out.add(MemoryUse::Parameters, all.values());
-  const auto& updated = on_device(*parts.strategy, parts.optimizer->parameters());
   const auto is_master = [&](const Parameter& p) { return p.value.scalar_type() != all.find(p.name)->value.scalar_type(); };
-  if (parts.strategy->shards_parameters())
-    out.add(MemoryUse::Parameters, updated.filter([&](const Parameter& p) { return !is_master(p); }).values());
-  std::vector<at::Tensor> buffers, state;
+  std::vector<at::Tensor> masters, buffers, state;
+  for (const auto& one : parts.optimizers) {
+    const auto& updated = on_device(*one.strategy, one.optimizer->parameters());
+    if (one.strategy->shards_parameters())
+      out.add(MemoryUse::Parameters, updated.filter([&](const Parameter& p) { return !is_master(p); }).values());
+    for (const auto& p : updated) masters.push_back(p.value);
+  }
   for (const auto& [name, tensor] : parts.task->buffers()) buffers.push_back(tensor);
   out.add(MemoryUse::Buffers, buffers);
-  out.add(MemoryUse::Masters, updated.values());
+  out.add(MemoryUse::Masters, masters);
   const auto add_state = [&](const at::Tensor& tensor) {
     if (tensor.device() == parts.device.c10()) state.push_back(tensor);  // not on the host
   };
-  for (const auto& [name, tensor] : parts.optimizer->state().tensors) add_state(tensor);
+  for (const auto& one : parts.optimizers)
+    for (const auto& [name, tensor] : one.optimizer->state().tensors) add_state(tensor);
   out.add(MemoryUse::Optimizer, state);
   state.clear();
   if (parts.average != nullptr)

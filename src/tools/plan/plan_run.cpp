@@ -154,7 +154,8 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
     for (const auto& block : summary.blocks)
       out.units.push_back(summary.flops > 0 ? static_cast<double>(block.flops) / static_cast<double>(summary.flops) : 0);
     out.recomputed = recomputed_share(config.trainer.gradient_checkpointing, out.units);
-    for (const auto& [name, tensor] : run.optimizer->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
+    for (const auto& one : run.optimizers)
+      for (const auto& [name, tensor] : one.optimizer->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
     if (run.average != nullptr)
       for (const auto& [name, tensor] : run.average->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
     return out;

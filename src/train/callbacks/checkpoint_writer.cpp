@@ -20,7 +20,7 @@ bool all_finite(const ParameterSet& parameters) {
 
 void CheckpointWriter::check_finite() const {
   bool finite = true;
-  for (const auto* optimizer : run_.optimizers) finite = finite && all_finite(optimizer->parameters());
+  for (const auto& one : run_.optimizers) finite = finite && all_finite(one.optimizer->parameters());
   if (run_.strategy.ranks().any(!finite)) run_.not_finite();
 }
 

@@ -27,7 +27,7 @@ class CheckpointWriter {
     bool async;
     const Observers& observers;
     const WindowStep& step;
-    std::vector<const Optimizer*> optimizers;
+    std::vector<OptimizerParts> optimizers;
     const ConfigNode& config;
     std::function<RunState(StateSlices& own)> state;
     std::function<CheckpointMeta()> meta;

@@ -11,9 +11,8 @@
 
 namespace npu_train::detail {
 
-LearningRate::LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer,
-                           std::vector<std::pair<Optimizer*, double>> further)
-    : schedule_(schedule), base_lr_(base_lr), optimizer_(optimizer), further_(std::move(further)) {
+LearningRate::LearningRate(const LrSchedule* schedule, std::vector<OptimizerParts> optimizers)
+    : schedule_(schedule), optimizers_(std::move(optimizers)), base_lr_(optimizers_.front().base_lr) {
   if (const auto* o = schedule != nullptr ? schedule->plateau() : nullptr; o != nullptr)
     plateau_.emplace(*o, larger_is_better(o->monitor, o->mode));
 }
@@ -29,13 +28,13 @@ void LearningRate::note(const Scalars& train, const Scalars& val) {
 
 void LearningRate::set(int64_t epoch, int64_t global_step) {
   const auto t = static_cast<double>(schedule_->by_epoch() ? epoch : global_step);
-  if (last_ && optimizer_.lr() != *last_ && !std::exchange(warned_, true))
-    log_warning("the optimizer's learning rate was set to ", optimizer_.lr(),
+  const auto& first = *optimizers_.front().optimizer;
+  if (last_ && first.lr() != *last_ && !std::exchange(warned_, true))
+    log_warning("the optimizer's learning rate was set to ", first.lr(),
                 ", but the schedule sets it at every step; hint: TrainLoop::set_lr_factor() holds");
   const double factor = schedule_->factor(t) * factor_ * (plateau_ ? plateau_->factor() : 1);
-  optimizer_.set_lr(base_lr_ * factor);
-  for (const auto& [optimizer, base_lr] : further_) optimizer->set_lr(base_lr * factor);
-  last_ = optimizer_.lr();
+  for (const auto& one : optimizers_) one.optimizer->set_lr(one.base_lr * factor);
+  last_ = first.lr();
   next_ = t + 1;
 }
 

@@ -3,20 +3,19 @@
 #pragma once
 
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "npu_train/base/state.hpp"
-#include "npu_train/optim/optimizer.hpp"
 #include "npu_train/optim/schedule.hpp"
 #include "npu_train/train/report.hpp"
+#include "npu_train/train/step.hpp"
 
 namespace npu_train::detail {
 
 class LearningRate final : public Stateful {
  public:
-  // `further`: other optimizers, each with its own rate at factor 1, which follow the same schedule. The state is of the first one.
-  LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer, std::vector<std::pair<Optimizer*, double>> further = {});
+  // `optimizers`: one or more, borrowed, each with its own rate at factor 1. The state is of the first one.
+  LearningRate(const LrSchedule* schedule, std::vector<OptimizerParts> optimizers);
 
   // Called before each step. Overwrites a rate that other code has set in the meantime, with one warning.
   void set(int64_t epoch, int64_t global_step);
@@ -33,9 +32,8 @@ class LearningRate final : public Stateful {
 
  private:
   const LrSchedule* schedule_;
-  double base_lr_;
-  Optimizer& optimizer_;
-  std::vector<std::pair<Optimizer*, double>> further_;
+  std::vector<OptimizerParts> optimizers_;
+  double base_lr_;  // of the first one
   double factor_ = 1;
   std::optional<Plateau> plateau_;
   std::optional<double> next_;  // position in the schedule after the newest step: epochs or steps

@@ -23,7 +23,7 @@ struct Written {
                                              .async = async,
                                              .observers = toy.observers,
                                              .step = step,
-                                             .optimizers = {toy.optimizer.get()},
+                                             .optimizers = {{.optimizer = toy.optimizer.get()}},
                                              .config = config,
                                              .state =
                                                  [](StateSlices&) {

@@ -8,10 +8,16 @@ using namespace npu_train;
 using namespace npu_train::testing;
 using npu_train::detail::LearningRate;
 
+namespace {
+
+std::vector<OptimizerParts> at_rate(const Toy& toy, double lr) { return {{.optimizer = toy.optimizer.get(), .base_lr = lr}}; }
+
+}  // namespace
+
 TEST_CASE("the rate is the schedule's in its unit, times the factor") {
   Toy toy;
   const LrSchedule by_epoch([](double t) { return 1 / (1 + t); }, true), by_step([](double t) { return 1 / (1 + t); }, false);
-  LearningRate epochs(&by_epoch, 0.8, *toy.optimizer), steps(&by_step, 0.8, *toy.optimizer);
+  LearningRate epochs(&by_epoch, at_rate(toy, 0.8)), steps(&by_step, at_rate(toy, 0.8));
   epochs.set(1, 3);
   CHECK(toy.optimizer->lr() == 0.4);
   steps.set(1, 3);
@@ -22,7 +28,7 @@ TEST_CASE("the rate is the schedule's in its unit, times the factor") {
   CHECK(toy.optimizer->lr() == 0.1);
   for (const double bad : {-1.0, kNaN, kInf}) CHECK(error_of([&] { steps.set_factor(bad); }).kind() == ErrorKind::Usage);
   CHECK(steps.factor() == 0.5);
-  LearningRate resumed(&by_step, 0.8, *toy.optimizer);
+  LearningRate resumed(&by_step, at_rate(toy, 0.8));
   resumed.load_state(steps.state());
   CHECK(resumed.factor() == 0.5);
 }
@@ -35,9 +41,9 @@ TEST_CASE("a resumed run whose schedule has another rate there reports it, and o
   Toy toy;
   const auto cosine = [](double length) { return LrSchedule([length](double t) { return schedule::cosine(t, length, 0); }, true); };
   const auto three = cosine(3), six = cosine(6);
-  LearningRate first(&three, 0.8, *toy.optimizer);
+  LearningRate first(&three, at_rate(toy, 0.8));
   first.set(0, 4);
-  LearningRate same(&three, 0.8, *toy.optimizer), longer(&six, 0.8, *toy.optimizer), lower(&three, 0.4, *toy.optimizer);
+  LearningRate same(&three, at_rate(toy, 0.8)), longer(&six, at_rate(toy, 0.8)), lower(&three, at_rate(toy, 0.4));
   same.load_state(first.state());
   CHECK(warnings.empty());
   longer.load_state(first.state());
@@ -55,7 +61,7 @@ TEST_CASE("a rate that was set past the schedule is overwritten with one warning
   int warnings = 0;
   const ScopedLogSink sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::Warning ? 1 : 0; });
   Toy toy;
-  LearningRate rate(&toy.schedule, 0.1, *toy.optimizer);
+  LearningRate rate(&toy.schedule, at_rate(toy, 0.1));
   for (int i = 0; i < 3; ++i) {
     rate.set(0, i);
     CHECK(toy.optimizer->lr() == 0.1);

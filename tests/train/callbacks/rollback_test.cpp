@@ -14,7 +14,7 @@ struct Diverging {
   TempDir dir;
   Toy toy;
   CheckpointStore store{(dir / "c").string(), {}};
-  LearningRate rate{&toy.schedule, 0.1, *toy.optimizer};
+  LearningRate rate{&toy.schedule, {{.optimizer = toy.optimizer.get(), .base_lr = 0.1}}};
   int kept = 0, loaded = 0;
 
   void save(const Rollback& rollback) {
