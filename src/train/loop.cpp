@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/train/monitors.hpp"
 #include "train/loop_jobs.hpp"
-#include "train/training_state.hpp"
 
 namespace npu_train {
 
@@ -356,46 +353,6 @@ void TrainLoop::validate_at_stop() {
   if (!val) return jobs_->limits.end_by_request();
   jobs_->ranking.score_only(jobs_->sums.train(), *val);
   call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });
-}
-
-/// Measures the running statistics of averages that have changed, with the training data of this epoch. Returns false if a stop was
-/// requested before the end.
-bool TrainLoop::take_statistics(bool stoppable) {
-  if (!jobs_->averaging.needs_statistics() || parts_.train_loader == nullptr) return true;
-  const detail::Evaluation::Options options{.limit = limited_rounds(options_, std::nullopt).value_or(-1),
-                                            .pass = Pass::Training,
-                                            .epoch = at_.epoch,
-                                            .attempt = step_->attempts(),
-                                            .stoppable = stoppable,
-                                            .overfit = jobs_->windows.overfit(),
-                                            .train_loader = parts_.train_loader};
-  return observers_.run(Phase::Validation, step_->attempts(), 0, [&] {
-    return translated("Trainer::fit", [&] { return jobs_->evaluation.take_statistics(*parts_.train_loader, options); });
-  });
-}
-
-/// Ends a run with the mean of its last checkpoints, which is validated and saved in the last one.
-void TrainLoop::average_checkpoints() {
-  const auto wanted = jobs_->averaging.wanted_checkpoints(at_.global_step);
-  if (wanted == 0) return;
-  auto& ranks = parts_.strategy->ranks();
-  const auto newest = parts_.store != nullptr && ranks.is_main() ? parts_.store->newest(wanted) : std::vector<std::string>();
-  std::istringstream paths(ranks.from_main(join(newest, "\n")));
-  jobs_->averaging.begin();
-  for (std::string path; std::getline(paths, path);) jobs_->averaging.add(detail::weights_in(path, parts_), at_.global_step);
-  if (!jobs_->averaging.needs_statistics()) {
-    if (ranks.is_main() && !options_.fast_dev_run)
-      log_warning(
-          "average.kind=checkpoints: this run writes no checkpoints, so there is no average; hint: checkpoint.enabled=true, and "
-          "an output.dir");
-    return;
-  }
-  if (ranks.is_main())
-    log_info("average.kind=checkpoints: the mean of the last ", newest.size(), " checkpoints, at step ", at_.global_step);
-  take_statistics(/*stoppable=*/false);
-  jobs_->averaging.statistics_taken();
-  if (validates() && measure_weights(/*stoppable=*/false)) jobs_->ranking.score_only(jobs_->sums.train(), last_val_);
-  save_checkpoint();
 }
 
 /// Averages may be empty: those of the training inside an epoch, and those of a validation in an epoch without one.
