@@ -126,13 +126,13 @@ std::shared_ptr<Strategy> RankSetup::another(const DistOptions& dist) const {
   return offloads_ ? std::make_shared<OffloadedStrategy>(std::move(out)) : out;
 }
 
-void RankSetup::choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
+void RankSetup::choose(const RunConfig& config, const ParameterSet& all, Sharding most, const Parts& parts) {
   if (group_ == nullptr) return;
-  if (std::exchange(is_open_, false)) divide(config, all, has_blocks, parts);
+  if (std::exchange(is_open_, false)) divide(config, all, most, parts);
   if (strategy_->ranks().is_main()) report(config.dist);
 }
 
-void RankSetup::divide(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
+void RankSetup::divide(const RunConfig& config, const ParameterSet& all, Sharding most, const Parts& parts) {
   const auto trained = all.filter([](const Parameter& p) { return p.value.requires_grad(); });
   const auto total = static_cast<double>(backend_of(device_).memory(device_).total);
   const double own = device_.is_cpu() ? total / group_->local_size() : total;
@@ -144,7 +144,7 @@ void RankSetup::divide(const RunConfig& config, const ParameterSet& all, bool ha
   // Builds a probe optimizer and task only if they can change the result.
   if (total > 0 && least_sharding(most_state_of(trained, config, offloads_), own, frozen, 2, Sharding::Optimizer) != Sharding::None) {
     state = state_of(trained, config, parts, offloads_);
-    const auto most = most_sharding(config, trained, has_blocks, parts);
+    most = most_sharding(config, trained, most, parts);
     chosen = least_sharding(state, own, frozen, config.dist.shard_size_of(*group_, most), most);
   }
   double largest = 0;

@@ -27,8 +27,8 @@ class RankSetup {
   // Returns a strategy of the same ranks for further parameters, after choose().
   std::shared_ptr<Strategy> another(const DistOptions& dist) const;
   // With trainer.strategy=auto, chooses the least sharding for training `all` parameters that fits, the same on all ranks. Call it before
-  // Strategy::set_units() and setup(). `has_blocks`: the model declares blocks. Reports the strategy.
-  void choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
+  // Strategy::set_units() and setup(). `most`: the most that model and task allow. Reports the strategy.
+  void choose(const RunConfig& config, const ParameterSet& all, Sharding most, const Parts& parts);
   // Returns the number of ranks when the run was first started, which determines the global batch and learning rates. After a restart with
   // fewer ranks, it is a multiple of their number.
   int first_number() const { return first_number_; }
@@ -36,7 +36,7 @@ class RankSetup {
   bool may_shard_parameters() const { return is_open_ || strategy_->shards_parameters(); }
 
  private:
-  void divide(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
+  void divide(const RunConfig& config, const ParameterSet& all, Sharding most, const Parts& parts);
   void report(const DistOptions& dist) const;
   void set_strategy(std::shared_ptr<Strategy> strategy);
 

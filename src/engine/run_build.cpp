@@ -108,6 +108,12 @@ const char* remedy_of_model(const Strategy& strategy) {
          "uses the device's memory";
 }
 
+/// Returns the most that may be sharded in the training of a task given in code. The optimizers of one task need complete states.
+Sharding most_sharding_of(Task& task) {
+  if (dynamic_cast<const AlternatingTask*>(&task) != nullptr) return Sharding::None;
+  return task.units().empty() ? Sharding::Gradients : Sharding::Parameters;
+}
+
 /// Checks monitors against the metrics of a task. Only the library's tasks can be checked before their model exists.
 void check_monitors(const RunConfig& config, const Parts& parts) {
   if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return;
@@ -156,7 +162,8 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
       log(report.sound() ? LogLevel::Info : LogLevel::Warning, report.str());
     }
     part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
-    ranks.choose(config, parameters_of(*model.module), !model.blocks.empty() || !model.units.empty(), parts);
+    const bool has_units = !model.blocks.empty() || !model.units.empty();
+    ranks.choose(config, parameters_of(*model.module), has_units ? Sharding::Parameters : Sharding::Gradients, parts);
     strategy = ranks.strategy();
     if (!moves_in_units(config)) model.module->to(device.c10());
     building = {"gradient checkpointing was planned, with forwards of the blocks",
@@ -180,7 +187,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (!moves_in_units(config)) task->to(device.c10());
   parameters = std::make_shared<const ParameterSet>(task->parameters());
   if (model.module == nullptr) {
-    ranks.choose(config, *parameters, /*has_blocks=*/!task->units().empty(), parts);
+    ranks.choose(config, *parameters, most_sharding_of(*task), parts);
     strategy = ranks.strategy();
   }
   if (model.blocks.empty()) connect_units(*task, strategy);

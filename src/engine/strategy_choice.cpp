@@ -77,10 +77,12 @@ Sharding least_sharding(const TrainingState& state, double device_bytes, double 
   return most;
 }
 
-Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts) {
+Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, Sharding most, const Parts& parts) {
   const auto& dist = config.dist;
+  if (most == Sharding::None || !config.optimizers.empty()) return Sharding::None;
   if (dist.compressed().has_error_feedback() || !small_optimizer(trained, config, parts)->takes_slices()) return Sharding::None;
-  if (!has_blocks || config.trainer.sync_batchnorm || dist.shard_by != "elements" || dist.has_groups() || dist.in_flight > 0)
+  if (most < Sharding::Parameters || config.trainer.sync_batchnorm || dist.shard_by != "elements" || dist.has_groups() ||
+      dist.in_flight > 0)
     return Sharding::Gradients;
   if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return Sharding::Gradients;
   Model none;

@@ -30,8 +30,8 @@ TrainingState state_of(const ParameterSet& trained, const RunConfig& config, con
 // are not trained, which each rank has completely.
 Sharding least_sharding(const TrainingState& state, double device_bytes, double frozen, int ranks, Sharding most);
 
-// Returns the largest sharding that this configuration allows. `has_blocks`: its model declares blocks. Parameters are not sharded for a
-// program's own tasks, because these might compare samples across ranks.
-Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts);
+// Returns the largest sharding that this configuration allows, up to `most`: Gradients if the model declares no blocks, None for a task of
+// several optimizers. Parameters are not sharded for a program's own tasks, because these might compare samples across ranks.
+Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, Sharding most, const Parts& parts);
 
 }  // namespace npu_train

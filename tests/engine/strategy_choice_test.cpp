@@ -70,11 +70,12 @@ TEST_CASE("the first division that leaves half of the memory, and not more than 
 }
 
 TEST_CASE("what a configuration excludes is not chosen") {
-  const auto most = [](const RunConfig& config, bool has_blocks = true) {
-    return most_sharding(config, layers(), has_blocks, builtin_parts());
+  const auto most = [](const RunConfig& config, Sharding of_model = Sharding::Parameters) {
+    return most_sharding(config, layers(), of_model, builtin_parts());
   };
   CHECK((most(config_with("adamw", "16-mixed")) == Sharding::Parameters));
-  CHECK((most(config_with("adamw"), false) == Sharding::Gradients));
+  CHECK((most(config_with("adamw"), Sharding::Gradients) == Sharding::Gradients));
+  CHECK((most(config_with("adamw"), Sharding::None) == Sharding::None));
   CHECK((most(config_with("adamw", "bf16-true")) == Sharding::Parameters));
   auto config = config_with("adamw");
   config.task.name = "contrastive";
@@ -93,5 +94,8 @@ TEST_CASE("what a configuration excludes is not chosen") {
   CHECK((most(config) == Sharding::Gradients));
   config = config_with("adamw");
   config.dist.compression = "int8";
+  CHECK((most(config) == Sharding::None));
+  config = config_with("adamw");
+  config.optimizers = {{"generator", part("sgd")}};
   CHECK((most(config) == Sharding::None));
 }
