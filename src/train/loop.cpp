@@ -355,11 +355,14 @@ void TrainLoop::validate_at_stop() {
   call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });
 }
 
-/// Averages may be empty: those of the training inside an epoch, and those of a validation in an epoch without one.
+/// Averages may be empty: those of the training inside an epoch, and those of a validation in an epoch without one. A second validation of
+/// the same averages of weights is no lack of improvement.
 void TrainLoop::note(const Scalars& train, const Scalars& val) {
+  const auto judged = jobs_->averaging.is_judged() ? Scalars() : val;
+  if (!val.empty()) jobs_->averaging.judge();
   jobs_->ranking.note(train, val);
-  jobs_->early.note(train, val);
-  jobs_->rate.note(train, val);
+  jobs_->early.note(train, judged);
+  jobs_->rate.note(train, judged);
 }
 
 }  // namespace npu_train

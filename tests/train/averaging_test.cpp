@@ -206,7 +206,7 @@ TEST_CASE("a run without averages goes on from a checkpoint with averages whose 
 
   Toy plain, without;
   auto state_without = state;
-  for (const char* key : {"averaged_step", "statistics_step"}) CHECK(state_without.at("loop").values.erase(key) == 1);
+  for (const char* key : {"averaged_step", "statistics_step", "averages_judged"}) CHECK(state_without.at("loop").values.erase(key) == 1);
   for (auto* one : {&plain, &without}) {
     auto rest = one->loop({.max_epochs = 1});
     rest->load_state(one == &plain ? state : state_without);
@@ -302,6 +302,16 @@ TEST_CASE("the mean of the last checkpoints is made at the end of a run, validat
   rest->load_state(saved);
   rest->fit();
   check_means(*longer.average, {copies->epochs[3], copies->epochs[4], later->epochs[0]}, 0, 3);
+}
+
+TEST_CASE("for early stopping, validations of averages that have not changed are one") {
+  Toy toy;
+  toy.with_average({.enabled = true, .kind = "swa", .start = 0});
+  auto loop = toy.loop({.max_epochs = 2, .check_val_every_n_epoch = 2, .val_check_interval = "1"}, {}, nullptr,
+                       {.enabled = true, .monitor = "val/loss", .patience = 3});
+  // The second epoch validates four times the averages of the first one, and then its own.
+  CHECK(loop->fit().reason == StopReason::MaxEpochs);
+  CHECK(toy.average->updates() == 2);
 }
 
 TEST_CASE("a share of a run without an end is refused") {

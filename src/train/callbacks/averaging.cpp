@@ -36,6 +36,7 @@ void Averaging::note_epoch(int64_t epoch, int64_t global_step) {
 void Averaging::add(const ParameterSet& values, int64_t global_step) {
   average_->update(values);
   averaged_step_ = global_step;
+  judged_ = false;
 }
 
 int64_t Averaging::wanted_checkpoints(int64_t global_step) const {
@@ -44,13 +45,14 @@ int64_t Averaging::wanted_checkpoints(int64_t global_step) const {
 
 State Averaging::state() const {
   if (!is_updated_here()) return {};
-  return {{}, {{"averaged_step", averaged_step_}, {"statistics_step", statistics_step_}}};
+  return {{}, {{"averaged_step", averaged_step_}, {"statistics_step", statistics_step_}, {"averages_judged", int64_t{judged_}}}};
 }
 
 void Averaging::load_state(const State& state) {
   const auto if_there = [&](const char* key) { return state.values.count(key) > 0 ? state.integer(key, "loop") : -1; };
   averaged_step_ = if_there("averaged_step");
   statistics_step_ = if_there("statistics_step");
+  judged_ = if_there("averages_judged") == 1;
 }
 
 }  // namespace npu_train::detail

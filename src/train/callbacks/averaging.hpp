@@ -25,7 +25,14 @@ class Averaging final : public Stateful {
   // Whether the averages have changed since statistics_taken(). Their running statistics are then those of the weights of the last update,
   // and not those of the averages.
   bool needs_statistics() const { return is_updated_here() && averaged_step_ > statistics_step_ && average_->updates() > 0; }
-  void statistics_taken() { statistics_step_ = averaged_step_; }
+  void statistics_taken() {
+    judged_ = judged_ && !needs_statistics();
+    statistics_step_ = averaged_step_;
+  }
+
+  // Whether the averages are those of an earlier call of judge(). Another validation of them tells nothing about the training since.
+  bool is_judged() const { return judged_; }
+  void judge() { judged_ = is_updated_here() && average_->updates() > 0; }
 
   // Returns the number of newest checkpoints whose mean is to be taken at the end of the run; 0 if there are none to take, or if the
   // averages are already those of this step.
@@ -48,6 +55,7 @@ class Averaging final : public Stateful {
   int64_t max_epochs_, max_steps_;  // of the configuration, as for schedules: a program may end the run earlier
   int64_t averaged_step_ = -1;      // global step at the last update
   int64_t statistics_step_ = -1;    // that of the averages whose statistics were taken last
+  bool judged_ = false;
 };
 
 }  // namespace npu_train::detail
