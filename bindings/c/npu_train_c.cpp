@@ -164,7 +164,7 @@ class Events final : public Callback {
                              {"global_step", r.global_step},
                              {"epoch", r.epoch},
                              {"taken", r.taken},
-                             {"metrics", to_json(r.metrics)},
+                             {"metrics", to_json(r.measured())},
                              {"lr", r.lr},
                              {"loss_scale", r.loss_scale},
                              {"grad_norm", r.grad_norm},
@@ -244,7 +244,8 @@ class Use {
   /// Returns the trainer for a call that sets the data. Error(Usage) if the run has data already.
   Trainer& set_data() {
     check(!trainer_->built, ErrorKind::Usage, "npu_train",
-          "the run has its data already; they are set once, before the first training, validation, resume or prediction; hint: a new trainer, "
+          "the run has its data already; they are set once, before the first training, validation, resume or prediction; hint: a new "
+          "trainer, "
           "which resumes from a checkpoint of this one");
     return build();
   }

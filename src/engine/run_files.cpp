@@ -240,7 +240,7 @@ void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
   const bool scale_moved = impl_->loss_scale.value_or(r.loss_scale) != r.loss_scale;
   impl_->loss_scale = r.loss_scale;
   if ((r.attempt + 1) % impl_->every != 0 && r.taken && !scale_moved) return;
-  auto values = r.metrics;
+  auto values = r.measured();
   values.insert(values.end(), {{"lr", r.lr},
                                {"grad_norm", r.grad_norm},
                                {"loss_scale", r.loss_scale},

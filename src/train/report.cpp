@@ -8,6 +8,14 @@ double scalar_or(const Scalars& scalars, const std::string& name, double otherwi
   return otherwise;
 }
 
+Scalars StepReport::measured() const {
+  if (empty) return metrics;
+  Scalars out;
+  for (size_t i = 0; i < metrics.size(); ++i)
+    if (i >= counts.size() || counts[i] != 0) out.push_back(metrics[i]);
+  return out;
+}
+
 const char* stop_reason_name(StopReason reason) {
   switch (reason) {
     case StopReason::MaxEpochs:

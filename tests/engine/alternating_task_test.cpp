@@ -7,8 +7,10 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/train/checkpoint.hpp"
 #include "npu_train/train/classifier.hpp"
+#include "npu_train/train/loop.hpp"
 #include "train/gan.hpp"
 
 using namespace npu_train;
@@ -22,7 +24,7 @@ RunConfig gan_run(const std::filesystem::path& dir) {
           .data = {.options = {{"batch_size", 8}, {"num_workers", "0"}}},
           .optimizer = {"sgd", {{"lr", 0.05}}},
           .optimizers = {{"generator", part("adam", {{"lr", 0.01}})}},
-          .trainer = {.max_epochs = 3, .num_sanity_val_steps = 0, .threads = 1},
+          .trainer = {.max_epochs = 3, .num_sanity_val_steps = 0, .log_every_n_steps = 1, .threads = 1},
           .output = {.dir = dir.string(), .name = "gan", .logger = {part("csv")}}};
 }
 
@@ -49,6 +51,9 @@ TEST_CASE("a Trainer gives each optimizer of a task its own options, reports eac
       CAPTURE(loss);
       CHECK(std::isfinite(scalar_or(report, loss, kNaN)));
     }
+  const auto rows = read_file(std::filesystem::path(whole.run_dir) / "metrics.csv", 1 << 20);  // the generator steps in every second window
+  CHECK(has(rows, "generator_loss"));
+  CHECK_FALSE(has(rows, "nan"));
   const auto state = load_checkpoint(whole.last_checkpoint);
   CHECK(state.at("optimizer.generator").tensors.count("exp_avg/generator.0.weight") == 1);
   CHECK(state.at("optimizer.discriminator").tensors.count("exp_avg/discriminator.0.weight") == 0);  // sgd, from `optimizer`

@@ -31,6 +31,9 @@ struct StepReport {
   double weight = 0;     ///< weight of the loss (StepOutput::weight); for a language model the number of tokens
   double seconds = 0;    ///< wall time of the step, waiting for data included
   double data_wait = 0;  ///< part of `seconds` spent waiting for data
+
+  /// Returns `metrics` without those that nothing in this window counts for, which are NaN: the loss of an optimizer that did not step.
+  Scalars measured() const;
 };
 
 /// Numbers of one epoch.

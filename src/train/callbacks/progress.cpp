@@ -94,7 +94,7 @@ std::vector<detail::LinePart> Progress::parts(TrainLoop& loop, const StepReport&
   else if (total)
     out.push_back({1, "epoch eta " + of_epoch});
   const auto average = averages(*loop.parts().task);
-  for (const auto& [name, value] : r.metrics) {
+  for (const auto& [name, value] : r.measured()) {
     const bool loss = name == "loss";
     const auto now = printed(loss ? "%s %.4f" : "%s %.2f", name.c_str(), value);
     out.push_back({loss ? 1 : 3, now + printed(loss ? " (%.4f)" : " (%.2f)", scalar_or(average, name, value)), now});
