@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -42,7 +43,29 @@ void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
   context.total_epochs = limits.max_epochs;
   context.total_steps = limits.max_steps >= 0 ? limits.max_steps : std::min<int64_t>(limits.max_epochs, 1);
   if (name != "one_cycle") context.base_lr = lr;  // for one_cycle, base_lr affects only a warning, which the run prints
-  parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
+  const auto schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
+  const auto& average = config.average;
+  check(schedule->plateau() == nullptr || !average.enabled || average.kind != "swa" || average.lr == 0, ErrorKind::Usage, "lr_scheduler",
+        name, " lowers the rate by a factor of its own, so that it would not become average.lr, ", average.lr,
+        "; allowed with average.lr=0; hint: another schedule");
+}
+
+/// Reports keys of `average` that were changed and belong to another kind than the configured one.
+void check_average(const AverageOptions& average, const std::function<void(const std::string& key, const std::string& message)>& refuse) {
+  static const std::map<std::string, std::vector<std::string>> kKeysOf = {
+      {"ema", {"decay", "warmup"}}, {"swa", {"start", "every", "lr", "anneal_epochs", "anneal"}}, {"checkpoints", {"last"}}};
+  const auto own = kKeysOf.find(average.kind);
+  if (!average.enabled || own == kKeysOf.end()) return;  // the table reports other kinds
+  const auto given = to_node(average), defaults = to_node(AverageOptions{});
+  const auto changed = [&](const std::string& key) { return !(*given.find(key) == *defaults.find(key)); };
+  for (const auto& [kind, keys] : kKeysOf)
+    for (const auto& key : keys)
+      if (kind != own->first && changed(key))
+        refuse(key, str_cat("belongs to average.kind=", kind, ", and the kind is ", own->first, "; allowed with it: ", join(own->second),
+                            "; hint: average={kind: ", own->first, "} replaces the section"));
+  for (const char* key : {"anneal_epochs", "anneal"})
+    if (own->first == "swa" && average.lr == 0 && changed(key))
+      refuse(key, "says how the rate moves to average.lr, which is 0: the rate follows lr_scheduler; hint: set average.lr");
 }
 
 }  // namespace
@@ -96,6 +119,9 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
         std::find_if(config.output.logger.begin(), config.output.logger.end(), [&](const auto& l) { return l.name == name; });
     refuse("output.logger", &*first != &config.output.logger[i], "'", name, "' is there twice; allowed: each logger once");
   }
+  check_average(config.average, [&](const std::string& key, const std::string& message) {
+    problems.add(mark_of("average." + key), "average." + key, message);
+  });
   refuse("average.kind", config.average.enabled && config.average.kind == "checkpoints" && !config.checkpoint.enabled,
          "checkpoints are averaged, and checkpoint.enabled is false; allowed with it: ema, swa");
   rule("sim_npu.hbm", [&] { config.sim_npu.hbm_bytes(); });

@@ -142,6 +142,21 @@ TEST_CASE("the earlier name of the section average is taken, alone and as an add
   CHECK(to_yaml(comparable("ema: {decay: 0.5}").value()) == to_yaml(comparable("average: {decay: 0.5}").value()));
 }
 
+TEST_CASE("keys of another kind of average are refused by name") {
+  const auto bound = [](const std::string& text) { return bind_config(parse_yaml("average: {" + text + "}", "a.yaml")).average; };
+  const auto refused = [&](const std::string& text) { return std::string(error_of([&] { bound(text); }).what()); };
+  CHECK(has(refused("kind: swa, decay: 0.9"), "average.decay: belongs to average.kind=ema, and the kind is swa; allowed with it: start"));
+  CHECK(has(refused("lr: 0.1"), "average.lr: belongs to average.kind=swa, and the kind is ema"));
+  CHECK(has(refused("kind: checkpoints, every: 2"), "average.every"));
+  CHECK(has(refused("last: 3"), "average.last"));
+  CHECK(has(refused("kind: swa, anneal: linear"), "average.anneal: says how the rate moves to average.lr, which is 0"));
+  CHECK(bound("kind: swa, lr: 0.1, anneal: linear, anneal_epochs: 3").anneal == "linear");
+  CHECK(bound("kind: swa, decay: 0.9, enabled: false").decay == 0.9);  // reported as without effect
+  CHECK(bound("kind: swa, decay: 0.9999, last: 5").kind == "swa");     // the resolved configuration of a run has all keys
+  const auto plateau = "{lr_scheduler: {name: plateau, monitor: val/loss}, average: {kind: swa, lr: 0.1}}";
+  CHECK(has(error_of([&] { bind_config(parse_yaml(plateau, "a.yaml")); }).what(), "would not become average.lr, 0.1"));
+}
+
 TEST_CASE("data.collate is a part like others, and is left out of a configuration that does not name it") {
   const auto text = [](const std::string& collate) { return "data: {name: generated" + collate + "}"; };
   const auto shown = [&](const std::string& collate) { return to_yaml(resolved(bind_config(parse_yaml(text(collate), "a.yaml")))); };

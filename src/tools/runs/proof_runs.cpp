@@ -37,9 +37,7 @@ RunConfig without_side_effects(RunConfig config) {
   config.early_stopping = {};
   if (config.average.kind != "ema") {  // made at the end of a run, which these do not reach; they take their memory from the beginning
     constexpr double kNever = 1e15;
-    config.average.kind = "swa";
-    config.average.start = kNever;
-    config.average.lr = 0;
+    config.average = {.enabled = config.average.enabled, .kind = "swa", .start = kNever, .of = config.average.of};
   }
   const auto* monitor = config.lr_scheduler.options.find("monitor");
   const bool of_training = monitor != nullptr && monitor->is_scalar() && monitor->scalar().starts_with("train/");
