@@ -180,9 +180,14 @@ void rename_earlier_section(ConfigNode& node, ConfigProblems& problems) {
       if (member.key == "ema") member.key = "average";
     return node.assign_members(std::move(members));
   }
-  // Both: an override may add to the section of a file, or change it.
+  // Both: an override may replace the section of a file, add to it, or change it.
   const auto is_override = [](const ConfigNode& value) { return value.mark().source == "command line"; };
-  auto both = *present;
+  auto both = is_override(*earlier) && !is_override(*present) ? *earlier : *present;
+  if (is_override(*earlier) != is_override(*present)) {
+    *node.find("average") = std::move(both);
+    node.erase("ema");
+    return;
+  }
   const bool maps = earlier->is_map() && both.is_map();
   if (!maps) problems.add(earlier->mark(), "ema", "the earlier name of average, which is given, too; allowed: one of them");
   for (const auto& member : maps ? earlier->members() : std::vector<ConfigNode::Member>()) {
@@ -195,6 +200,30 @@ void rename_earlier_section(ConfigNode& node, ConfigProblems& problems) {
   }
   *node.find("average") = std::move(both);
   node.erase("ema");
+}
+
+/// Translates output.tensorboard, which configurations and checkpoints of version 0.1.0 have, to output.logger. A list of loggers on the
+/// command line replaces that of a file. The table reports one with another value, or next to a list of the same source.
+void translate_earlier_key(ConfigNode& node) {
+  auto* output = node.find("output");
+  const auto* earlier = output != nullptr ? output->find("tensorboard") : nullptr;
+  const auto text = earlier != nullptr && earlier->is_scalar() ? earlier->scalar() : "";
+  if (text != "true" && text != "false") return;
+  const auto mark = earlier->mark();
+  if (const auto* given = output->find("logger"); given != nullptr) {
+    if (given->mark().source != "command line" || mark.source == "command line") return;
+  } else if (text == "false") {
+    auto loggers = ConfigNode::list({ConfigNode("csv")});
+    loggers.move_to(mark);
+    output->set("logger", std::move(loggers));
+  }
+  output->erase("tensorboard");
+}
+
+/// Gives sections and keys of earlier versions their present names.
+void rename_earlier(ConfigNode& node, ConfigProblems& problems) {
+  rename_earlier_section(node, problems);
+  translate_earlier_key(node);
 }
 
 /// Reports and removes keys that neither the table nor an observer has; only here are all names known.
@@ -228,26 +257,7 @@ void apply_preset(ConfigNode& node) {
     if (dist->find(member.key) == nullptr) dist->put(member);
 }
 
-/// Translates output.tensorboard, which configurations and checkpoints of version 0.1.0 have, to output.logger. A list of loggers on the
-/// command line replaces that of a file. The table reports one with another value, or next to a list of the same source.
-void translate_earlier_key(ConfigNode& node) {
-  auto* output = node.find("output");
-  const auto* earlier = output != nullptr ? output->find("tensorboard") : nullptr;
-  const auto text = earlier != nullptr && earlier->is_scalar() ? earlier->scalar() : "";
-  if (text != "true" && text != "false") return;
-  const auto mark = earlier->mark();
-  if (const auto* given = output->find("logger"); given != nullptr) {
-    if (given->mark().source != "command line" || mark.source == "command line") return;
-    log_info("[config] output.logger of the command line replaces output.tensorboard (", mark.str(), "), a key of version 0.1.0");
-  } else if (text == "false") {
-    auto loggers = ConfigNode::list({ConfigNode("csv")});
-    loggers.move_to(mark);
-    output->set("logger", std::move(loggers));
-  }
-  output->erase("tensorboard");
-}
-
-/// Enables each section that is present and does not say `enabled: false`.
+/// Enables each section that is present without `enabled: false`.
 void enable_given(ConfigNode& node) {
   for (const auto& field : RunConfig::config_table().describe()) {
     const bool off_by_default = std::any_of(field.children.begin(), field.children.end(),
@@ -268,7 +278,6 @@ RunConfig bind_sections(ConfigNode node, const Parts& parts, ConfigProblems& pro
   parts.observers.take_sections(node, config.sections, problems);
   report_unknown(node, parts, problems);
   apply_preset(node);
-  translate_earlier_key(node);
   enable_given(node);
   bind_into(config, node, "", problems);
   return config;
@@ -325,10 +334,16 @@ std::vector<std::string> disabled_keys(const RunConfig& config) {
   return out;
 }
 
+ConfigNode with_present_names(ConfigNode node) {
+  ConfigProblems of_the_binding;  // bind_config() reports these
+  rename_earlier(node, of_the_binding);
+  return node;
+}
+
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts) {
   ConfigProblems problems;
   auto renamed = node;
-  rename_earlier_section(renamed, problems);
+  rename_earlier(renamed, problems);
   auto config = bind_sections(std::move(renamed), parts, problems);
   const auto written_model = config.model;
   if (problems.empty()) resolve_parts(config, parts, problems, UnknownParts::Kept);
@@ -388,7 +403,7 @@ std::string full_key(const std::string& key, const Parts& parts) {
 RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   ConfigProblems problems;
   auto node = given;
-  rename_earlier_section(node, problems);
+  rename_earlier(node, problems);
   detail::fill_model_from_weights(node, parts);
   report_misplaced(node, parts, problems);
   auto config = bind_sections(node, parts, problems);

@@ -198,13 +198,14 @@ class TrainApp(ProgramTest):
     def test_each_value_is_explained_by_its_source(self):
         config = self.dir / 'short.yaml'
         config.write_text('model: {name: resnet18}\ndata: {name: generated}\n'
-                          'optimizer: adamw\ntrainer:\n  max_epochs: 2\n  gradient_clip_val: 1\n')
+                          'optimizer: adamw\ntrainer:\n  max_epochs: 2\n  gradient_clip_val: 1\nema: {decay: 0.5}\n')
         out = self.assertDone(train_app(config, '--explain-config', 'trainer.max_epochs=3', 'data.batch_size=4', '--overfit-batches', '2'))
         found = {line.split()[0]: line for line in out.splitlines()}
         for key, value, source in (('model.name', 'resnet18', f'{config}:1:15'), ('optimizer.name', 'adamw', f'{config}:3:12'),
                                    ('data.batch_size', '4', 'command line'), ('optimizer.lr', '0.001', 'default'),
                                    ('trainer.max_epochs', '3', 'command line'), ('trainer.gradient_clip_val', '1', f'{config}:6:22'),
-                                   ('trainer.overfit_batches', '2', 'command line'), ('seed', r'\d+', 'default')):
+                                   ('trainer.overfit_batches', '2', 'command line'), ('seed', r'\d+', 'default'),
+                                   ('average.decay', '0.5', f'{config}:7:14')):  # by its earlier name
             self.assertRegex(found[key], rf'^{re.escape(key)} +{value if chr(92) in value else re.escape(value)} +{re.escape(source)}$')
         self.assertFails(train_app(config, '--explain-config', 'trainer.max_epoch=3'), 2, 'max_epochs')
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ['short.yaml'])
@@ -217,7 +218,7 @@ class TrainApp(ProgramTest):
     def test_shells_complete_commands_options_and_keys(self):
         self.assertEqual(self.completed('train_app', 'c.yaml', 'trainer.max_e'), ['trainer.max_epochs='])
         self.assertEqual(self.completed('train_app', '--verify-r'), ['--verify-resume'])
-        self.assertEqual(self.completed('train_app', 'optimi'), ['optimizer.'])
+        self.assertEqual(self.completed('train_app', 'optimi'), ['optimizer.', 'optimizers='])
         self.assertEqual(sorted(self.completed('npu_tool', 'find')), ['find-batch', 'find-lr'])
         self.assertEqual(self.completed('npu_tool', 'compare', '--sample'), ['--sample', '--sample-elements'])
         self.assertEqual(self.completed('npu_tool', 'compare', 'a/', 'trainer.'), [])  # takes files, not a configuration

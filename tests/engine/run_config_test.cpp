@@ -134,7 +134,14 @@ TEST_CASE("the earlier name of the section average is taken, alone and as an add
       const auto average = load_config((dir / file).string(), {section + ".enabled=true", section + ".decay=0.6"}).average;
       CHECK(average.enabled);
       CHECK(average.decay == 0.6);
+      const auto replaced = load_config((dir / file).string(), {section + "={warmup: false}"}).average;
+      CHECK(replaced.enabled);  // as for any section
+      CHECK(replaced.decay == AverageOptions{}.decay);
+      CHECK_FALSE(replaced.warmup);
     }
+  const auto present = with_present_names(parse_yaml("{ema: {decay: 0.5}, output: {tensorboard: false}}", "a.yaml"));
+  CHECK(present.find("average")->find("decay")->mark().str() == "a.yaml:1:15");
+  CHECK(present.find("output")->find("logger")->items().size() == 1);
   std::string why;
   const auto comparable = [&](const std::string& yaml) {
     return comparable_config(parse_yaml("{model: {name: vit_tiny_cifar10}, data: {name: generated}, " + yaml + "}", "a.yaml"), why);

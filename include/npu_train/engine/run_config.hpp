@@ -71,6 +71,10 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
 /// Converts a node that was read before. A disabled section counts as absent.
 RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts());
 
+/// Returns a node that was read before with the present names of sections and keys that earlier versions named otherwise. bind_config()
+/// accepts both.
+ConfigNode with_present_names(ConfigNode node);
+
 /// Checks a struct that was filled in code as load_config() checks a file: the tables, the options of the parts, and contradictions between
 /// keys. Error(Usage) lists all errors. Opens no file and no device, but registers the devices of `parts`; the Trainer calls it first.
 void check_config(const RunConfig& config, const Parts& parts = builtin_parts());

@@ -84,8 +84,10 @@ std::string listed_parts(const std::string& kind, const Parts& parts) {
 std::string explained_config(const std::string& file, const std::vector<std::string>& overrides, const Parts& parts) {
   auto given = load_yaml(file);
   for (const auto& text : overrides) apply_override(given, text);
+  const auto whole = resolved(bind_config(given, parts), parts);
+  given = with_present_names(std::move(given));
   std::vector<Row> rows;
-  explain(resolved(bind_config(given, parts), parts), &given, "", rows);
+  explain(whole, &given, "", rows);
   return in_columns(rows);
 }
 
