@@ -134,6 +134,7 @@ StepResult AlternatingStep::run(const std::vector<Batch>& window, double full_we
   for (const auto& part : parts_) {
     if ((attempts_ + 1) % part->every != 0) continue;
     current_ = part.get();
+    part->step->set_next(attempts_);
     Untrained others;
     for (const auto& other : parts_)
       if (other != part) others.add(*other->parameters);

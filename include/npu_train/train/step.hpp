@@ -122,6 +122,8 @@ class TrainStep final : public WindowStep {
   int micro_batch() const override;
   int64_t attempts() const override { return attempts_; }
   void set_attempts(int64_t attempts) override;
+  /// Gives the next window its number, after others in which this step did not run.
+  void set_next(int64_t attempt) { attempts_ = attempt; }
 
  private:
   WindowWeight reduce(const detail::WindowSums& window);
