@@ -232,7 +232,7 @@ void RunFiles::on_fit_failed() {
 
 void RunFiles::on_fit_start(TrainLoop& loop) {
   impl_->open(loop);
-  impl_->loss_scale = loop.parts().precision->scale();
+  impl_->loss_scale = loop.parts().loss_scale();
 }
 
 void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {

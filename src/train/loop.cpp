@@ -169,7 +169,7 @@ void TrainLoop::describe(StepReport& report, const StepResult& result) const {
   report.batches_seen = at_.batches_seen;
   report.taken = result.taken;
   report.empty = result.empty;
-  report.loss_scale = parts_.precision->scale();
+  report.loss_scale = parts_.loss_scale();
   report.lr = parts_.optimizer->lr();
   report.samples = static_cast<int64_t>(result.samples);
   report.weight = result.weight;
@@ -262,7 +262,7 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   report.epoch = at_.epoch;
   report.global_step = at_.global_step;
   report.lr = parts_.optimizer->lr();
-  report.loss_scale = parts_.precision->scale();
+  report.loss_scale = parts_.loss_scale();
   jobs_->sums.describe(report);
   jobs_->averaging.note_epoch(at_.epoch, at_.global_step);
   if (!take_statistics(/*stoppable=*/true)) return false;

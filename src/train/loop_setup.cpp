@@ -1,4 +1,6 @@
 // Construction of a loop from its parts.
+#include <algorithm>
+
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/train/compares_ranks.hpp"
@@ -18,6 +20,12 @@ ParameterSet parameters_of(const Optimizer& optimizer, const ParameterSet& all) 
 }
 
 }  // namespace
+
+double LoopParts::loss_scale() const {
+  double out = precision->scale();
+  for (const auto& one : optimizers) out = std::min(out, one.precision->scale());
+  return out;
+}
 
 TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping)
     : parts_(detail::with_optimizers(std::move(parts))), options_(std::move(options)), checkpoint_(std::move(checkpoint)) {

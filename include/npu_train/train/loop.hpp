@@ -49,6 +49,9 @@ struct LoopParts {
   double product_flops = 0;     ///< measured speed of matrix products, summed over the devices of all ranks, in FLOP/s
   std::shared_ptr<const Clock> clock = steady_clock();
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);  ///< true: fit() ends after the current step
+
+  /// Returns the smallest loss scale of the optimizers, which reaches the floor first.
+  double loss_scale() const;
 };
 
 /// Progress of a training. Checkpoints contain all of it.

@@ -25,7 +25,7 @@ struct StepReport {
   Scalars metrics;               ///< "loss" and the task's metrics over the window
   std::vector<double> counts{};  ///< divisor of each of `metrics`, for averages over steps: weight of the loss, samples, tokens ...
   double grad_norm = 0;          ///< global norm before clipping; 0 if it is not computed
-  double loss_scale = 1;
+  double loss_scale = 1;         ///< of several optimizers the smallest
   double lr = 0;
   int64_t samples = 0;
   double weight = 0;     ///< weight of the loss (StepOutput::weight); for a language model the number of tokens
