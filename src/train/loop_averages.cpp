@@ -1,4 +1,5 @@
 // What a loop does for averages that are made between its steps: their running statistics, and the mean of the last checkpoints.
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -10,6 +11,22 @@
 #include "train/training_state.hpp"
 
 namespace npu_train {
+namespace {
+
+// Returns the weights of a checkpoint; nullopt, with a warning, if a rank cannot read them. Every rank makes the call.
+std::optional<ParameterSet> readable_weights(const std::string& path, const LoopParts& parts) {
+  std::optional<ParameterSet> out;
+  try {
+    out = detail::weights_in(path, parts);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::Checkpoint) throw;
+    log_warning("average.kind=checkpoints: passing over a checkpoint: ", e.what());
+  }
+  if (parts.strategy->ranks().any(!out)) out.reset();
+  return out;
+}
+
+}  // namespace
 
 /// Measures the running statistics of averages that have changed, with the training data of this epoch. Returns false if a stop was
 /// requested before the end.
@@ -35,16 +52,19 @@ void TrainLoop::average_checkpoints() {
   const auto newest = parts_.store != nullptr && ranks.is_main() ? parts_.store->newest(wanted) : std::vector<std::string>();
   std::istringstream paths(ranks.from_main(join(newest, "\n")));
   jobs_->averaging.begin();
-  for (std::string path; std::getline(paths, path);) jobs_->averaging.add(detail::weights_in(path, parts_), at_.global_step);
-  if (!jobs_->averaging.needs_statistics()) {
+  int64_t averaged = 0;
+  for (std::string path; std::getline(paths, path);) {
+    const auto weights = readable_weights(path, parts_);
+    if (!weights) continue;
+    jobs_->averaging.add(*weights, at_.global_step);
+    ++averaged;
+  }
+  if (averaged == 0) {
     if (ranks.is_main() && !options_.fast_dev_run)
-      log_warning(
-          "average.kind=checkpoints: this run writes no checkpoints, so there is no average; hint: checkpoint.enabled=true, and "
-          "an output.dir");
+      log_warning("average.kind=checkpoints: there is no checkpoint to average; hint: checkpoint.enabled=true, and an output.dir");
     return;
   }
-  if (ranks.is_main())
-    log_info("average.kind=checkpoints: the mean of the last ", newest.size(), " checkpoints, at step ", at_.global_step);
+  if (ranks.is_main()) log_info("average.kind=checkpoints: the mean of ", averaged, " checkpoints, at step ", at_.global_step);
   take_statistics(/*stoppable=*/false);
   jobs_->averaging.statistics_taken();
   if (validates() && measure_weights(/*stoppable=*/false)) jobs_->ranking.score_only(jobs_->sums.train(), last_val_);

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 
+#include <fstream>
 #include <functional>
 
 #include "dist/in_process.hpp"
@@ -302,6 +303,27 @@ TEST_CASE("the mean of the last checkpoints is made at the end of a run, validat
   rest->load_state(saved);
   rest->fit();
   check_means(*longer.average, {copies->epochs[3], copies->epochs[4], later->epochs[0]}, 0, 3);
+}
+
+TEST_CASE("the mean of the last checkpoints passes over a damaged one") {
+  struct Damages final : Callback {
+    void on_checkpoint(TrainLoop& loop, const std::string& path) override {
+      if (loop.global_step() == 20) std::ofstream(path + "/model.safetensors", std::ios::app) << "more";
+    }
+  };
+  TempDir dir;
+  const CheckpointOptions kept{.save_top_k = 1};
+  CheckpointStore store((dir / "checkpoints").string(), kept);
+  store.keep_newest(3);
+  Toy toy;
+  toy.with_average({.enabled = true, .kind = "checkpoints", .last = 3});
+  auto loop = toy.loop({.max_epochs = 5}, kept, &store);
+  const auto copies = std::make_shared<Copies>(toy);
+  loop->add_callback(copies);
+  loop->add_callback(std::make_shared<Damages>());
+  loop->fit();
+  CHECK(toy.average->updates() == 2);
+  check_means(*toy.average, {copies->epochs[2], copies->epochs[4]}, 0, 2);
 }
 
 TEST_CASE("for early stopping, validations of averages that have not changed are one") {
