@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "engine/config_rules.hpp"
+#include "engine/earlier_names.hpp"
 #include "engine/hub_config.hpp"
-#include "npu_train/core/log.hpp"
 #include "npu_train/core/other_names.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/precision/emulation.hpp"
@@ -165,67 +165,6 @@ ConfigNode whole_node(const RunConfig& config) {
   return node;
 }
 
-}  // namespace
-
-namespace {
-
-/// Gives the section `ema` of earlier versions, which their checkpoints contain, its present name.
-void rename_earlier_section(ConfigNode& node, ConfigProblems& problems) {
-  const auto* earlier = node.find("ema");
-  if (earlier == nullptr) return;
-  const auto* present = node.find("average");
-  if (present == nullptr) {
-    auto members = node.members();
-    for (auto& member : members)
-      if (member.key == "ema") member.key = "average";
-    return node.assign_members(std::move(members));
-  }
-  // Both: an override may replace the section of a file, add to it, or change it.
-  const auto is_override = [](const ConfigNode& value) { return value.mark().source == "command line"; };
-  auto both = is_override(*earlier) && !is_override(*present) ? *earlier : *present;
-  if (is_override(*earlier) != is_override(*present)) {
-    *node.find("average") = std::move(both);
-    node.erase("ema");
-    return;
-  }
-  const bool maps = earlier->is_map() && both.is_map();
-  if (!maps) problems.add(earlier->mark(), "ema", "the earlier name of average, which is given, too; allowed: one of them");
-  for (const auto& member : maps ? earlier->members() : std::vector<ConfigNode::Member>()) {
-    const auto* there = both.find(member.key);
-    if (there == nullptr || (is_override(member.value) && !is_override(*there)))
-      both.put(member);
-    else if (is_override(member.value) == is_override(*there))
-      problems.add(member.key_mark, "ema." + member.key,
-                   "the earlier name of average." + member.key + ", which is given, too; allowed: one of them");
-  }
-  *node.find("average") = std::move(both);
-  node.erase("ema");
-}
-
-/// Translates output.tensorboard, which configurations and checkpoints of version 0.1.0 have, to output.logger. A list of loggers on the
-/// command line replaces that of a file. The table reports one with another value, or next to a list of the same source.
-void translate_earlier_key(ConfigNode& node) {
-  auto* output = node.find("output");
-  const auto* earlier = output != nullptr ? output->find("tensorboard") : nullptr;
-  const auto text = earlier != nullptr && earlier->is_scalar() ? earlier->scalar() : "";
-  if (text != "true" && text != "false") return;
-  const auto mark = earlier->mark();
-  if (const auto* given = output->find("logger"); given != nullptr) {
-    if (given->mark().source != "command line" || mark.source == "command line") return;
-  } else if (text == "false") {
-    auto loggers = ConfigNode::list({ConfigNode("csv")});
-    loggers.move_to(mark);
-    output->set("logger", std::move(loggers));
-  }
-  output->erase("tensorboard");
-}
-
-/// Gives sections and keys of earlier versions their present names.
-void rename_earlier(ConfigNode& node, ConfigProblems& problems) {
-  rename_earlier_section(node, problems);
-  translate_earlier_key(node);
-}
-
 /// Reports and removes keys that neither the table nor an observer has; only here are all names known.
 void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
@@ -257,7 +196,7 @@ void apply_preset(ConfigNode& node) {
     if (dist->find(member.key) == nullptr) dist->put(member);
 }
 
-/// Enables each section that is present without `enabled: false`.
+/// Enables each section that is present and does not say `enabled: false`.
 void enable_given(ConfigNode& node) {
   for (const auto& field : RunConfig::config_table().describe()) {
     const bool off_by_default = std::any_of(field.children.begin(), field.children.end(),
@@ -334,16 +273,10 @@ std::vector<std::string> disabled_keys(const RunConfig& config) {
   return out;
 }
 
-ConfigNode with_present_names(ConfigNode node) {
-  ConfigProblems of_the_binding;  // bind_config() reports these
-  rename_earlier(node, of_the_binding);
-  return node;
-}
-
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts) {
   ConfigProblems problems;
   auto renamed = node;
-  rename_earlier(renamed, problems);
+  detail::rename_earlier(renamed, problems);
   auto config = bind_sections(std::move(renamed), parts, problems);
   const auto written_model = config.model;
   if (problems.empty()) resolve_parts(config, parts, problems, UnknownParts::Kept);
@@ -403,7 +336,7 @@ std::string full_key(const std::string& key, const Parts& parts) {
 RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   ConfigProblems problems;
   auto node = given;
-  rename_earlier(node, problems);
+  detail::rename_earlier(node, problems);
   detail::fill_model_from_weights(node, parts);
   report_misplaced(node, parts, problems);
   auto config = bind_sections(node, parts, problems);

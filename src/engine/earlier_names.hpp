@@ -1,0 +1,12 @@
+// Names that earlier versions gave to sections and keys of a configuration.
+#pragma once
+
+#include "npu_train/core/config_table.hpp"
+#include "npu_train/engine/run_config.hpp"
+
+namespace npu_train::detail {
+
+// Gives them their present names; what is given by both goes to `problems`.
+void rename_earlier(ConfigNode& node, ConfigProblems& problems);
+
+}  // namespace npu_train::detail
