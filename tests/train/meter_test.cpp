@@ -32,6 +32,16 @@ TEST_CASE("metrics keep their order, also after a restore in another") {
   CHECK(value[1].second == doctest::Approx(75.0));
 }
 
+TEST_CASE("a metric for which nothing counted has no mean") {
+  MetricMeter m;
+  m.add({{"loss", 1.0}, {"generator_loss", std::nan("")}}, std::vector<double>{2, 0});
+  REQUIRE(m.value().size() == 1);
+  CHECK(m.value()[0].first == "loss");
+  m.add({{"loss", 1.0}, {"generator_loss", 3.0}}, std::vector<double>{2, 2});
+  REQUIRE(m.value().size() == 2);
+  CHECK(m.value()[1].second == 3);
+}
+
 TEST_CASE("a NaN is not hidden by an average") {
   MetricMeter m;
   m.add({{"loss", 1.0}}, 1);

@@ -40,9 +40,11 @@ class MetricMeter {
   void add(const Scalars& scalars, const std::vector<double>& weights) {
     for (size_t i = 0; i < scalars.size(); ++i) at(i, scalars[i].first).add(scalars[i].second, weights[i]);
   }
+  /// Returns the means, without those of names for which no value counted.
   Scalars value() const {
     Scalars out;
-    for (const auto& [name, meter] : meters_) out.emplace_back(name, meter.value());
+    for (const auto& [name, meter] : meters_)
+      if (meter.weight() > 0) out.emplace_back(name, meter.value());
     return out;
   }
   void reset() { meters_.clear(); }
