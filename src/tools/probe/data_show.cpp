@@ -272,6 +272,7 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& given, const 
   return translated(kDataShow, [&] {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
     auto pair = parts.datasets.make(config.data, "data", parts.transforms);
+    set_collate(pair, parts.collates);
     auto* stream = given.validation ? nullptr : dynamic_cast<ImageStream*>(pair.train_stream.get());
     auto options = given;
     if (options.versions <= 0) options.versions = options.validation || stream != nullptr ? 1 : kTrainVersions;
