@@ -14,8 +14,7 @@ SCRIPT = pathlib.Path(__file__).with_name('python_averages.py')
 
 
 class Average(ProgramTest):
-    def setUp(self):
-        super().setUp()
+    def train(self):
         self.assertDone(train_app(self.config(precision='32-true', workers=0), f'output.dir={self.dir}/out', *SETTINGS))
         self.run_dir = run_dir(self.dir / 'out')
         self.checkpoints = sorted(p for p in (self.run_dir / 'checkpoints').glob('epoch=*'))
@@ -34,6 +33,7 @@ class Average(ProgramTest):
             self.assertEqual(array.array('f', [sum(n) / len(weights) for n in numbers]), array.array('f', data), name)
 
     def test_checkpoints_of_a_run(self):
+        self.train()
         self.assertMeans(self.averaged(self.run_dir), self.checkpoints)
         self.assertMeans(self.averaged(self.run_dir / 'checkpoints', '--last', 2), self.checkpoints[1:])
         self.assertMeans(self.averaged(self.checkpoints[0], self.checkpoints[2] / 'model.safetensors'), [self.checkpoints[0], self.checkpoints[2]])
@@ -76,6 +76,7 @@ class Average(ProgramTest):
         self.assertFalse((sorted((run / 'checkpoints').glob('epoch=*'))[0] / 'ema.safetensors').exists())  # before the start
 
     def test_what_cannot_be_averaged(self):
+        self.train()
         to = self.dir / 'no.safetensors'
         self.assertFails(npu_tool('average', self.checkpoints[0], '--to', to), 2, 'only', 'checkpoint.save_top_k')
         self.assertFails(npu_tool('average', self.run_dir, self.checkpoints[0], '--to', to), 2, 'a checkpoint is given twice')
