@@ -39,7 +39,7 @@ at::Tensor repeated(const at::Tensor& x, int64_t times) {
   return x.unsqueeze(2).expand({-1, -1, times, -1, -1}).flatten(1, 2);
 }
 
-// Attention of new tokens, which attend to the cached tokens, too. `times` query heads share one head of keys and values.
+// Computes attention for new tokens, which attend to the cached tokens, too. `times` query heads share one head of keys and values.
 at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TokenPlaces& places,
                            int64_t times = 1) {
   const bool first = cache.tokens() == 0;

@@ -52,12 +52,13 @@ struct GlmDocuments {
   }
 };
 
-// Attention masks and the rotations of both positions of GLM's tokens.
+// Computes attention masks, and rotations for both positions of GLM's tokens.
 class GlmPlaceTable {
  public:
   explicit GlmPlaceTable(const GlmOptions& options);
 
-  // Computes the places of tokens [N, T] after the first `before`. Uses only tensor operators, so the host does not wait for a device.
+  // Computes the places of the tokens [N, T] that follow the first `before`. Uses only tensor operators, so that the host does not wait for
+  // a device.
   GlmPlaces operator()(const at::Tensor& tokens, int64_t before = 0, const GlmDocuments& documents = {}) const;
 
  private:

@@ -16,7 +16,7 @@ namespace npu_train {
 
 class RankSetup;
 
-/// The objects of one run, declared in an order that allows their destruction. Objects set before build() (task, data) are not made from
+/// The objects of one run, declared in an order in which they can be destroyed. Objects set before build() (task, data) are not made from
 /// the configuration.
 struct Run {
   Device device;

@@ -122,7 +122,7 @@ void resolve_collate(PartConfig& data, const Parts& parts, const Resolve& resolv
   *node = detail::write_value(collate);
 }
 
-/// Resolves the parts known to a registry: checks their options and fills in defaults. An unnamed part is unchanged.
+/// Resolves the parts that a registry knows: checks their options and fills in defaults. A part without a name is unchanged.
 void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems, UnknownParts unknown = UnknownParts::Refused) {
   const auto resolve = [&](PartConfig& part, const auto& registry, const std::string& path) {
     if (!part.name.empty() && (unknown == UnknownParts::Refused || registry.contains(part.name)))
@@ -165,7 +165,7 @@ ConfigNode whole_node(const RunConfig& config) {
   return node;
 }
 
-/// Reports and removes keys that neither the table nor an observer has; only here are all names known.
+/// Reports and removes keys that neither the table nor an observer has. Only here are all names known.
 void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   std::vector<std::string> names;
@@ -324,8 +324,8 @@ std::string full_key(const std::string& key, const Parts& parts) {
   });
   if (section != fields.end()) return "trainer." + key;
   if (in_registry(parts.optimizers)) return "optimizer." + key;
-  if (in_registry(parts.datasets)) return "data." + key;
   if (in_registry(parts.models)) return "model." + key;
+  if (in_registry(parts.datasets)) return "data." + key;
   if (in_registry(parts.schedules)) return "lr_scheduler." + key;
   if (in_registry(parts.tasks)) return "task." + key;
   for (const auto& f : fields)

@@ -45,7 +45,7 @@ TrainingState of_slots(const ParameterSet& trained, const RunConfig& config, dou
   const auto elements = static_cast<double>(trained.numel());
   const bool low = has_masters(config.precision);
   const double averages = config.average.enabled ? kFp32 : 0;
-  const double masters = low ? kFp32 : 0;  // always on the device, even if the rest is on the host
+  const double masters = low ? kFp32 : 0;  // masters are always on the device, even if the optimizer is on the host
   return {.parameters = elements * (low ? kLow : kFp32),
           .gradients = elements * kFp32,
           .optimizer = elements * (masters + (offloads ? 0 : slots + averages))};

@@ -24,8 +24,8 @@ void check_image_tokens(const DatasetPair& data, const Model& model);
 /// Error(Usage) if samples consist of several documents, and the model does not keep them apart.
 void check_packing(const DatasetPair& data, const Model& model);
 
-/// Truncates the training batches of a run; inactive without data.context_warmup. The length depends only on a batch's position in the run,
-/// so that ranks and resumed runs use the same lengths as one uninterrupted process.
+/// Truncates the training batches of a run as data.context_warmup says. The length depends only on a batch's position in the run, so that
+/// ranks and resumed runs use the same lengths as one uninterrupted process.
 class ContextWarmupHook {
  public:
   /// Error(Usage) for data without complete token sequences, for data with labels, and for options that require equal shapes.

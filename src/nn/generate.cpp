@@ -29,7 +29,7 @@ void check_sampling(const SamplingOptions& o) {
   check(o.top_p > 0 && o.top_p <= 1, ErrorKind::Usage, kGenerate, "top_p is ", o.top_p, "; allowed: above 0, at most 1");
 }
 
-// Unnormalised probabilities of the tokens `order`, whose first one has the largest logit.
+// Returns unnormalised probabilities of the tokens `order`, the first of which has the largest logit.
 std::vector<double> weights_of(at::ArrayRef<float> logits, const std::vector<int64_t>& order, double temperature) {
   std::vector<double> out;
   out.reserve(order.size());

@@ -162,7 +162,7 @@ bool TrainLoop::at_floor() const {
   return std::any_of(parts_.optimizers.begin(), parts_.optimizers.end(), [](const auto& one) { return one.precision->at_floor(); });
 }
 
-/// Sets the values that the host knows after a step.
+/// Fills in the values that the host knows after a step.
 void TrainLoop::describe(StepReport& report, const StepResult& result) const {
   report.global_step = at_.global_step;
   report.epoch = at_.epoch;
@@ -267,7 +267,7 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   jobs_->averaging.note_epoch(at_.epoch, at_.global_step);
   if (!take_statistics(/*stoppable=*/true)) return false;
   jobs_->averaging.statistics_taken();
-  // data of unknown length may end with the validation of an interval
+  // for data of unknown length, a validation by interval may coincide with the end
   const bool validated = at_.validated_batch == at_.batch_in_epoch;
   if (validates_epoch() && !validated) {
     const auto start = parts_.clock->now();

@@ -29,7 +29,7 @@ namespace npu_train {
 //
 //   a window            batches (overfit) -> copy to the device -> learning rate -> the ranking forgets its score
 //                       -> the step, retried if it runs out of memory -> counters -> averages of kind swa, by average.every
-//   its numbers, read   sums of the epoch -> callbacks' on_step_end -> divergence (Error, nothing of it is saved)
+//   its numbers, read   sums of the epoch -> callbacks' on_step_end -> divergence (Error; the step is not saved)
 //   one step late       -> a stop by request -> validation by trainer.val_check_interval, as at the end of an epoch -> a stop by a limit
 //                       -> checkpoint.every_n_train_steps
 //   end of an epoch     averages of kind swa, and their running statistics -> validation -> callbacks' on_validation_end -> ranking
@@ -76,7 +76,7 @@ struct TrainLoop::Jobs {
     rollback.diverged(found, writer.store(), [this] { return writer.save_diverged(); });
   }
 
-  // Returns the parts with a state in the checkpoint's part `loop`, each under its own keys. `trained` is loaded before all of them.
+  // Returns the jobs that save a state in the checkpoint's part `loop`, each under its own keys. `trained` is loaded before all of them.
   std::vector<Stateful*> with_state() { return {&rate, &averaging, &memory, &sums, &divergence, &ranking, &early, &rollback}; }
 };
 

@@ -31,7 +31,7 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
 // Returns the weights in the checkpoint `path` that belong to the averaged parameters: slices if these are sharded.
 ParameterSet weights_in(const std::string& path, const LoopParts& parts);
 
-// Returns the data of the run for a manifest, without its score.
+// Returns the data of the run for a manifest; the caller adds the score.
 CheckpointMeta checkpoint_meta(const LoopParts& parts, const LoopPosition& position);
 
 }  // namespace npu_train::detail

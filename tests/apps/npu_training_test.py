@@ -96,7 +96,7 @@ class NpuTraining(ProgramTest):
     @in_full
     def test_clipping_averages_and_accumulation_are_those_of_the_cpu(self):
         self.compare('vit', '32-true', 1e-5, 'trainer.gradient_clip_val=0.5', 'average={enabled: true, decay: 0.9}', 'trainer.accumulate_grad_batches=2')
-        for part in ('model', 'ema'):  # validations are of the averages
+        for part in ('model', 'ema'):  # validations use the averages
             self.assertTrue((run_dir(self.dir / 'vit_32-true_npu_') / f'checkpoints/last/{part}.safetensors').exists())
 
     @in_full

@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// A progressive JPEG of 64 x 64 pixels whose header says otherwise.
+/// Returns a progressive JPEG of 64 x 64 pixels whose header states another size.
 std::vector<uint8_t> claiming(int height, int width) {
   const std::vector<uint8_t> marker = {0xff, 0xc2};
   auto out = to_jpeg(soft(64, 64), {90, 1, true, false});

@@ -51,7 +51,7 @@ inline Image soft(int64_t h, int64_t w, int64_t channels = 3) {
   return out;
 }
 
-/// All values, plane by plane.
+/// Returns all values, plane by plane.
 inline std::vector<int> values(const Image& image) {
   std::vector<int> out;
   for (int64_t c = 0; c < image.channels(); ++c) {

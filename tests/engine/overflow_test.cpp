@@ -19,7 +19,7 @@ RunConfig resnet18_in_fp16() {
   config.data = {.name = "generated", .options = {{"train_size", 16}, {"val_size", 16}, {"batch_size", 8}, {"num_workers", "0"}}};
   config.optimizer = {.name = "sgd", .options = {{"lr", 0.05}, {"momentum", 0.9}}};
   config.trainer.threads = 1;
-  config.grad_scaler.init_scale = 1024;  // the clean steps shall not overflow
+  config.grad_scaler.init_scale = 1024;  // low, so that the clean steps do not overflow
   config.average.enabled = true;
   config.output.dir = "";
   return config;

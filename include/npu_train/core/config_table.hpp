@@ -102,7 +102,7 @@ bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, PartConfig&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<PartConfig>&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, NamedParts&, ConfigProblems&);
-// Whether a value is within its limits; otherwise the message is that of read_value() for a text with this value.
+// Return whether a value is within its limits; if not, report the message that read_value() has for a text with this value.
 bool check_value(bool, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int64_t, const std::string& path, const Bounds&, ConfigProblems&);

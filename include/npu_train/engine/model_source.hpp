@@ -33,7 +33,7 @@ struct ModelSource {
 
 struct SourcedModel {
   Model model{};                       ///< for inference: adapters are merged
-  WeightsReport report{};              ///< about the loaded weights; empty if none were loaded
+  WeightsReport report{};              ///< report on the loaded weights; empty if none were loaded
   bool averages = false;               ///< the weights are averages
   std::string checkpoint{};            ///< folder of the weights, if it is a checkpoint of npu_train
   std::string weights{};               ///< file or folder of the weights, for a source with `model`

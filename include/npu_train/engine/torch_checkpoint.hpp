@@ -12,7 +12,7 @@ namespace npu_train {
 
 struct TorchCheckpointFiles {
   int64_t epoch = 0;               ///< number of finished epochs
-  std::vector<std::string> files;  ///< paths
+  std::vector<std::string> files;  ///< paths of the written files
   bool averages = false;           ///< the weights are averages
 };
 

@@ -38,7 +38,8 @@ class LrSchedule {
   /// Returns this schedule until t = start. From there the factor moves to `end_factor` within `length` units, as half a cosine or on a
   /// straight line, and stays (as torch.optim.swa_utils.SWALR).
   LrSchedule then(double start, double length, double end_factor, bool cosine) const;
-  /// nullptr, or the rule by which the loop lowers the rate further (Plateau): the only part of a schedule that depends on more than time.
+  /// Returns the rule by which the loop lowers the rate further (Plateau), or nullptr: this is the only part of a schedule that depends on
+  /// more than time.
   const PlateauOptions* plateau() const { return plateau_.get(); }
 
  private:

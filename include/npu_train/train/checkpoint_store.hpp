@@ -28,7 +28,8 @@ class CheckpointStore {
   /// From now on, also keeps the newest `count` checkpoints.
   void keep_newest(int64_t count) { newest_kept_ = count; }
 
-  /// Waits for a save in progress, writes a checkpoint, moves the links, and removes checkpoints outside of the top k. Returns its path.
+  /// Waits for a save in progress, writes a checkpoint, updates the links, and removes checkpoints that are not among the top k. Returns
+  /// its path.
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
   /// Saves in a separate thread. Returns as soon as `state` is copied to host memory (page-locked for a GPU), which the next call reuses.
@@ -58,7 +59,7 @@ class CheckpointStore {
   /// Returns the checkpoints that were saved last, at most `count`, the newest first.
   std::vector<std::string> newest(int64_t count) const;
 
-  /// Returns the checkpoint that was saved last and whose files all verify; damaged ones are logged and skipped. "" if there is none.
+  /// Returns the newest checkpoint whose files all verify; "" if there is none. Damaged ones are logged and skipped.
   std::string newest_valid() const;
 
   /// Returns the checkpoint for a value of --resume: "auto" (newest_valid()), "last" or "best"; "" if there is none.

@@ -171,7 +171,7 @@ class TrainLoop {
  private:
   std::unique_ptr<WindowStep> make_step();
   bool at_floor() const;
-  RunState state_with(StateSlices* own) const;  // `own` gets this rank's shards; nullptr: all shards are joined
+  RunState state_with(StateSlices* own) const;  // `own` gets this rank's shards; nullptr: joins all shards
   struct Jobs;
   template <class Fn>
   void call_back(Fn&& fn);

@@ -87,7 +87,7 @@ class WindowStep {
   /// scalar.
   virtual StepResult run(const std::vector<Batch>& window, double full_weight = 0) = 0;
 
-  /// Restores gradients, buffers and all other state of the window's start, after run() threw before the optimizer's phase; needs
+  /// Restores gradients, buffers and all other state from before the window, after run() threw before the optimizer's phase. Needs
   /// `keep_start`. The caller restores the random number generators.
   virtual void undo_window() = 0;
   /// Phase and micro-batch in which run() ended.

@@ -114,8 +114,8 @@ class AlternatingTask : public Task {
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override;
 };
 
-/// Returns the loss times weight / full_weight, in fp32 if it is of low precision; the loss itself if the two weights are equal or
-/// full_weight is 0.
+/// Returns the loss times weight / full_weight, in fp32 if it is in a lower precision. Returns the loss itself if the two weights are equal
+/// or full_weight is 0.
 at::Tensor share_of_window(const StepOutput& output, double full_weight);
 /// Throws Error(Usage) unless the loss is one number, and the weight finite and at least 0.
 void check_output(const StepOutput& output, const char* where);

@@ -173,7 +173,7 @@ std::vector<Json> continued(const GenerateArguments& args, const Model& model, c
     starts.push_back(prompt.tokens);
   }
   bool begun = !streams;
-  // Not before the prompt has been checked.
+  // Call it only after the prompt has been checked.
   const auto begin = [&] {
     if (!begun) std::printf("%s", npu_train::detail::visible_lines(prompts.front().shown).c_str());
     begun = true;

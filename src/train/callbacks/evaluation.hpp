@@ -38,9 +38,9 @@ class Evaluation {
     int64_t limit = -1;  // maximum number of batches on each rank; -1: all
     Pass pass = Pass::Validation;
     int64_t epoch = 0;                  // of the loader, whose order depends on it
-    int64_t attempt = 0;                // windows attempted so far, by which portable random numbers are keyed
-    bool stoppable = false;             // request_stop() ends the run
-    OverfitBatches* overfit = nullptr;  // instead of the loader's batches; filled from `train_loader`
+    int64_t attempt = 0;                // windows attempted so far: key of portable random numbers
+    bool stoppable = false;             // true: request_stop() ends it
+    OverfitBatches* overfit = nullptr;  // batches to use instead of the loader's; filled from `train_loader`
     Loader* train_loader = nullptr;
     std::function<void(int64_t done, std::optional<int64_t> total)> on_batch{};
   };

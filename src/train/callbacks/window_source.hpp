@@ -66,7 +66,7 @@ class WindowSource {
   OverfitBatches overfit_;
   bool whole_ = true;          // the epoch began at its first micro-batch
   int64_t taken_ = 0;          // batches of this rank since the epoch began or was resumed
-  std::optional<Batch> held_;  // a batch of a later window: the loader omits batches without a readable sample
+  std::optional<Batch> held_;  // a batch of a later window, read early because the loader omits batches without a readable sample
 };
 
 }  // namespace npu_train::detail

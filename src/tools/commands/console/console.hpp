@@ -30,7 +30,7 @@ using WorkProgress = std::function<void(int64_t done, int64_t total)>;
 /// removed with the last copy of the function. `what` names the pieces: "images".
 WorkProgress progress_on_stderr(const std::string& what);
 
-/// Opens /dev/null for each closed descriptor from 0 to 2; otherwise the next opened file would become stdout or stderr. Call it first in
+/// Opens /dev/null for each closed descriptor from 0 to 2, because the next opened file would become stdout or stderr. Call it first in
 /// main().
 void open_standard_descriptors();
 
