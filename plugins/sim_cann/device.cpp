@@ -13,14 +13,15 @@
 namespace sim_cann {
 namespace {
 
-constexpr std::array<Soc, 8> kSocs = {{{"Ascend910A", 32, 32, 32, true, false},
-                                       {"Ascend910B1", 64, 24, 48, false, true},
-                                       {"Ascend910B2", 64, 24, 48, false, true},
-                                       {"Ascend910B3", 64, 20, 40, false, true},
-                                       {"Ascend910B4", 32, 20, 40, false, true},
-                                       {"Ascend910_9391", 64, 24, 48, false, true},
-                                       {"Ascend910_9392", 64, 24, 48, false, true},
-                                       {"Ascend310P3", 24, 8, 8, true, false}}};
+// Graphs: the table of products of aclmdlRICaptureBegin in the documents of CANN; of these chips only the first generation has none.
+constexpr std::array<Soc, 8> kSocs = {{{"Ascend910A", 32, 32, 32, true, false, false},
+                                       {"Ascend910B1", 64, 24, 48, false, true, true},
+                                       {"Ascend910B2", 64, 24, 48, false, true, true},
+                                       {"Ascend910B3", 64, 20, 40, false, true, true},
+                                       {"Ascend910B4", 32, 20, 40, false, true, true},
+                                       {"Ascend910_9391", 64, 24, 48, false, true, true},
+                                       {"Ascend910_9392", 64, 24, 48, false, true, true},
+                                       {"Ascend310P3", 24, 8, 8, true, false, true}}};
 
 [[noreturn]] void end_with(const std::string& text) {
   std::fprintf(stderr, "sim_cann: %s\n", text.c_str());

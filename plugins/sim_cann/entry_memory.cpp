@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "acl.hpp"
+#include "graphs.hpp"
 #include "host_blocks.hpp"
 #include "races.hpp"
 
@@ -51,9 +52,17 @@ int at_once(const char* function, const Fn& run) {
 int copy_in_stream(const char* function, void* to, size_t room, const void* from, size_t bytes, int kind, void* stream) {
   const int code = check_copy(function, to, room, from, bytes, kind);
   if (code != kSuccess) return code;
-  enqueue(
-      stream, function, [=] { copy_now(to, from, bytes); }, accesses_of_copy(to, from, bytes));
-  return may_wait(to) && may_wait(from) ? int{kSuccess} : synchronize(stream);
+  const bool is_async = may_wait(to) && may_wait(from);
+  if (!is_async) {  // CANN makes it a synchronisation of the stream and a synchronous copy
+    if (const int refused = check_stream_call(function, stream); refused != kSuccess) return refused;
+    if (const int refused = check_unsafe_call(function, kCaptureForbidsAsync); refused != kSuccess) return refused;
+  }
+  const auto copy = [=, replayed = is_captured(stream)] {
+    if (replayed && !(may_wait(to) && may_wait(from))) throw std::runtime_error("page-locked memory of a captured copy was freed");
+    copy_now(to, from, bytes);
+  };
+  enqueue(stream, function, copy, accesses_of_copy(to, from, bytes));
+  return is_async ? int{kSuccess} : synchronize(stream);
 }
 
 }  // namespace
@@ -83,6 +92,7 @@ SIM_CANN_ENTRY int aclrtPointerGetAttributes(const void* address, uint32_t* out)
 SIM_CANN_ENTRY int aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, int kind) {
   const int code = check_copy("aclrtMemcpy", to, room, from, bytes, kind);
   if (code != kSuccess) return code;
+  if (const int refused = check_unsafe_call("aclrtMemcpy"); refused != kSuccess) return refused;
   check_host("aclrtMemcpy", accesses_of_copy(to, from, bytes));
   return at_once("aclrtMemcpy", [&] { copy_now(to, from, bytes); });
 }
@@ -94,6 +104,7 @@ SIM_CANN_ENTRY int aclrtMemcpyAsyncWithCondition(void* to, size_t room, const vo
 }
 SIM_CANN_ENTRY int aclrtMemset(void* to, size_t room, int32_t value, size_t bytes) {
   if (bytes > room) return fail(kInvalidParameter, "EE1001: aclrtMemset: more bytes than room");
+  if (const int refused = check_unsafe_call("aclrtMemset"); refused != kSuccess) return refused;
   check_host("aclrtMemset", accesses_of_set(to, bytes));
   return at_once("aclrtMemset", [&] { std::memset(host_address(to, bytes), value, bytes); });
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "acl.hpp"
+#include "graphs.hpp"
 #include "streams.hpp"
 
 using namespace sim_cann;
@@ -57,14 +58,22 @@ SIM_CANN_ENTRY int aclrtCreateStream(void** out) {
 }
 SIM_CANN_ENTRY int aclrtCreateStreamWithConfig(void** out, uint32_t, uint32_t) { return aclrtCreateStream(out); }
 SIM_CANN_ENTRY int aclrtDestroyStream(void* stream) {
+  if (const int code = check_stream_call("aclrtDestroyStream", stream); code != kSuccess) return code;
   return destroy_stream(stream) ? int{kSuccess} : fail(kInvalidParameter, "EE1001: aclrtDestroyStream: there is no such stream");
 }
 SIM_CANN_ENTRY int aclrtDestroyStreamForce(void* stream) { return aclrtDestroyStream(stream); }
-SIM_CANN_ENTRY int aclrtSynchronizeStream(void* stream) { return synchronize(stream); }
-SIM_CANN_ENTRY int aclrtSynchronizeStreamWithTimeout(void* stream, int32_t milliseconds) { return synchronize(stream, milliseconds); }
-SIM_CANN_ENTRY int aclrtSynchronizeDevice() { return synchronize_device(current_device()); }
-SIM_CANN_ENTRY int aclrtSynchronizeDeviceWithTimeout(int32_t milliseconds) { return synchronize_device(current_device(), milliseconds); }
+SIM_CANN_ENTRY int aclrtSynchronizeStreamWithTimeout(void* stream, int32_t milliseconds) {
+  const int code = check_stream_call("aclrtSynchronizeStream", stream);
+  return code != kSuccess ? code : synchronize(stream, milliseconds);
+}
+SIM_CANN_ENTRY int aclrtSynchronizeStream(void* stream) { return aclrtSynchronizeStreamWithTimeout(stream, -1); }
+SIM_CANN_ENTRY int aclrtSynchronizeDeviceWithTimeout(int32_t milliseconds) {
+  const int code = check_device_call("aclrtSynchronizeDevice", current_device());
+  return code != kSuccess ? code : synchronize_device(current_device(), milliseconds);
+}
+SIM_CANN_ENTRY int aclrtSynchronizeDevice() { return aclrtSynchronizeDeviceWithTimeout(-1); }
 SIM_CANN_ENTRY int aclrtStreamQuery(void* stream, int* status) {
+  if (const int code = check_stream_call("aclrtStreamQuery", stream); code != kSuccess) return code;
   *status = is_idle(stream) ? 0 : 1;
   return kSuccess;
 }
@@ -82,13 +91,6 @@ SIM_CANN_ENTRY int aclrtSetStreamAttribute(void*, int, void*) { return kSuccess;
 SIM_CANN_ENTRY int aclrtUseStreamResInCurrentThread(void*) { return kSuccess; }
 SIM_CANN_ENTRY int aclrtUnuseStreamResInCurrentThread(void*) { return kSuccess; }
 
-// Reports 0: no stream is being captured.
-SIM_CANN_ENTRY int aclmdlRICaptureGetInfo(void*, int* status, void** model) {
-  *status = 0;
-  if (model != nullptr) *model = nullptr;
-  return kSuccess;
-}
-
 SIM_CANN_ENTRY int aclrtCreateEvent(void** out) { return create_event(out); }
 SIM_CANN_ENTRY int aclrtCreateEventWithFlag(void** out, uint32_t) { return create_event(out); }
 SIM_CANN_ENTRY int aclrtCreateEventExWithFlag(void** out, uint32_t) { return create_event(out); }
@@ -96,21 +98,20 @@ SIM_CANN_ENTRY int aclrtDestroyEvent(void* event) {
   delete &event_of(event);
   return kSuccess;
 }
-SIM_CANN_ENTRY int aclrtRecordEvent(void* event, void* stream) {
-  record(event_of(event), stream);
-  return kSuccess;
-}
+SIM_CANN_ENTRY int aclrtRecordEvent(void* event, void* stream) { return record(event_of(event), stream); }
 SIM_CANN_ENTRY int aclrtResetEvent(void*, void*) { return kSuccess; }
-SIM_CANN_ENTRY int aclrtStreamWaitEvent(void* stream, void* event) {
-  wait_in_stream(event_of(event), stream);
-  return kSuccess;
+SIM_CANN_ENTRY int aclrtStreamWaitEvent(void* stream, void* event) { return wait_in_stream(event_of(event), stream); }
+SIM_CANN_ENTRY int aclrtSynchronizeEvent(void* event) {
+  const int code = check_event_call("aclrtSynchronizeEvent", *event_of(event));
+  return code != kSuccess ? code : wait_on_host(event_of(event));
 }
-SIM_CANN_ENTRY int aclrtSynchronizeEvent(void* event) { return wait_on_host(event_of(event)); }
 SIM_CANN_ENTRY int aclrtQueryEventStatus(void* event, int* status) {
+  if (const int code = check_event_call("aclrtQueryEventStatus", *event_of(event)); code != kSuccess) return code;
   *status = is_reached(event_of(event)) ? 1 : 0;
   return kSuccess;
 }
 SIM_CANN_ENTRY int aclrtQueryEventWaitStatus(void* event, int* status) {
+  if (const int code = check_event_call("aclrtQueryEventWaitStatus", *event_of(event)); code != kSuccess) return code;
   *status = is_reached(event_of(event)) ? 0 : 1;
   return kSuccess;
 }

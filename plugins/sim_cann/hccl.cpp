@@ -66,6 +66,8 @@ std::string elements(uint64_t count) { return "[" + std::to_string(count) + "]";
 char* bytes_at(const void* address, size_t bytes) { return static_cast<char*>(host_address(address, bytes)); }
 
 int put(const Call& call, void* stream, const Accesses& accesses, std::function<void()> run) {
+  // A collective has its number from its call, so it cannot be replayed.
+  if (is_captured(stream)) return fail_call(kHcclNotSupported, call.what + ": sim_cann captures no collectives");
   enqueue(stream, call.function, std::move(run), accesses);
   return kHcclSuccess;
 }

@@ -96,6 +96,9 @@ void saturate(const Out& out) {
 
 int launch(aclOpExecutor* executor, void* stream) {
   const std::shared_ptr<aclOpExecutor> held(executor);
+  // The caller keeps the handle of such a result until it has waited for the stream, which it cannot do while the stream is captured.
+  if (held->finds_sizes && is_captured(stream))
+    held->run = [] { throw std::runtime_error("a graph cannot replay an operator that finds the sizes of its result"); };
   enqueue(
       stream, held->name, [held] { run_operator(*held); }, accesses_of(*held));
   return kSuccess;

@@ -25,6 +25,7 @@ struct aclOpExecutor {
   const char* name;
   sim_cann::Visitor tensors;  // all tensors that the operator was given
   std::function<void()> run;
+  bool finds_sizes = false;  // whether it writes the sizes of a result into a handle of the caller
 };
 
 namespace sim_cann {
@@ -254,7 +255,8 @@ struct Entry<void(A...)> {
       const int code = check_dtypes(name, tensors);
       if (code != kSuccess) return code;
       *workspace = 0;
-      *executor = new aclOpExecutor{name, std::move(tensors), [kept, function] { compute(*kept, function); }};
+      *executor =
+          new aclOpExecutor{name, std::move(tensors), [kept, function] { compute(*kept, function); }, (std::is_same_v<A, Found> || ...)};
       return kSuccess;
     } catch (const std::exception& e) {
       return fail(kInvalidArgument, std::string("EZ1001: ") + name + ": " + e.what());

@@ -18,18 +18,32 @@ enum Code : int {
   kOperatorNotFound = 100024,
   kInvalidParameter = 107000,
   kInvalidDevice = 107001,
-  kNotPlayed = 207000,  // ACL_ERROR_RT_FEATURE_NOT_SUPPORT
+  // Of graphs, by the names of acl/error_codes/rt_error_codes.h in torch_npu: ACL_ERROR_RT_...
+  kCaptureDependency = 107024,    // CAPTURE_DEPENDENCY
+  kStreamUnjoined = 107025,       // STREAM_UNJOINED
+  kModelCaptured = 107026,        // MODEL_CAPTURED
+  kStreamCaptured = 107027,       // STREAM_CAPTURED
+  kEventCaptured = 107028,        // EVENT_CAPTURED
+  kStreamNotCaptured = 107029,    // STREAM_NOT_CAPTURED
+  kCaptureModeForbids = 107030,   // CAPTURE_MODE_NOT_SUPPORT
+  kCaptureImplicit = 107031,      // STREAM_CAPTURE_IMPLICIT
+  kCaptureConflict = 107032,      // ACL_ERROR_STREAM_CAPTURE_CONFLICT
+  kCaptureUnmatched = 107036,     // STREAM_CAPTURE_UNMATCHED
+  kCaptureWrongThread = 107038,   // STREAM_CAPTURE_WRONG_THREAD
+  kCaptureForbidsAsync = 107041,  // CAPTURE_MODE_BLOCK_ASYNC
+  kNotPlayed = 207000,            // ACL_ERROR_RT_FEATURE_NOT_SUPPORT
   kOutOfMemory = 207001,
   kOperatorFailed = 507015,  // ACL_ERROR_RT_AICORE_EXCEPTION
   kStreamTimeout = 507046,
-  kInvalidArgument = 161002,  // aclnn's code for an argument that an operator does not accept
+  kCaptureInvalidated = 507903,  // ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED
+  kInvalidArgument = 161002,     // aclnn's code for an argument that an operator does not accept
 };
 
 /// A kind of chip: its name as in aclrtGetSocName, its memory and its cores.
 struct Soc {
   const char* name;
   int64_t gibibytes, cube_cores, vector_cores;
-  bool saturates, has_bf16;
+  bool saturates, has_bf16, has_graphs;
 };
 
 /// Returns the chip of this process: SIM_CANN_SOC, by default Ascend910B1.
@@ -73,8 +87,11 @@ SIM_CANN_API bool races_are_checked();
 /// A queue of tasks that one thread runs in order.
 struct Stream;
 using StreamHandle = void*;
-/// Appends a task to the stream (nullptr: the default stream of this thread's device). After a task has failed, later ones do not run.
+/// Appends a task to the stream (nullptr: the default stream of this thread's device). After a task has failed, later ones do not run. If
+/// the stream is captured, the task is appended to its graph.
 SIM_CANN_API void enqueue(StreamHandle stream, std::string name, std::function<void()> run, const Accesses& accesses = {});
+/// Whether tasks that are appended to the stream are captured.
+SIM_CANN_API bool is_captured(StreamHandle stream);
 /// Waits for all tasks of the stream. Returns 0, the error of the first task that failed, or kStreamTimeout.
 int synchronize(StreamHandle stream, int milliseconds = -1);
 /// Set, read and clear the sticky overflow status of a device. saturation_mode(): whether overflows saturate.

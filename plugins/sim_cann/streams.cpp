@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "acl.hpp"
+#include "graphs.hpp"
 #include "races.hpp"
 
 namespace sim_cann {
@@ -187,7 +188,10 @@ Stream* stream_of(StreamHandle stream) {
   const int device = current_device();
   const std::lock_guard lock(s.mutex);
   auto& out = s.defaults[static_cast<size_t>(device)];
-  if (out == nullptr) out = add_stream(s, device);
+  if (out == nullptr) {
+    out = add_stream(s, device);
+    out->is_default = true;
+  }
   return out;
 }
 
@@ -220,6 +224,7 @@ void add_task(StreamHandle handle, Task task, const Accesses& accesses) {
   static std::once_flag prepared;
   std::call_once(prepared, prepare_end);
   Stream& stream = *stream_of(handle);
+  if (capture_task(stream, task, accesses)) return;
   if (!accesses.empty()) check_task(stream, task.name, accesses);
   if (const uint64_t times = count(task.name); times == fault().at && task.name == fault().name) task.run = run_fault;
   {
@@ -259,7 +264,8 @@ int synchronize_device(int device, int milliseconds) {
   return code;
 }
 
-void record(const EventPointer& event, StreamHandle stream) {
+int record(const EventPointer& event, StreamHandle stream) {
+  if (capture_record(event, *stream_of(stream))) return kSuccess;
   uint64_t point = 0;
   {
     const std::lock_guard lock(event->mutex);
@@ -277,6 +283,7 @@ void record(const EventPointer& event, StreamHandle stream) {
     event->changed.notify_all();
   };
   add_task(stream, {"aclrtRecordEvent", reach, true});
+  return kSuccess;
 }
 
 namespace {
@@ -293,13 +300,15 @@ uint64_t last_point(Event& event, Clock& clock) {
 }
 }  // namespace
 
-void wait_in_stream(const EventPointer& event, StreamHandle stream) {
+int wait_in_stream(const EventPointer& event, StreamHandle stream) {
+  if (const auto code = capture_wait(event, *stream_of(stream))) return *code;
   Clock clock;
   const auto wait = [event, point = last_point(*event, clock)] {
     if (const std::string error = wait_until(*event, point); !error.empty()) throw FailedBefore(error);
   };
   wait_for_clock(*stream_of(stream), clock);
   add_task(stream, {"aclrtStreamWaitEvent", wait, true});
+  return kSuccess;
 }
 
 int wait_on_host(const EventPointer& event) {

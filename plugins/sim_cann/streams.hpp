@@ -24,6 +24,7 @@ struct Stream {
   explicit Stream(int on) : device(on) {}
   const int device;
   int id = 0;
+  bool is_default = false;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Task> tasks;
@@ -36,6 +37,8 @@ struct Stream {
 /// For each stream id, the number of its first tasks that have ended; see races.cpp.
 using Clock = std::vector<uint64_t>;
 
+struct Graph;
+
 /// A point in streams. Each record moves it; a wait is for the last record before the call.
 struct Event {
   std::mutex mutex;
@@ -44,6 +47,9 @@ struct Event {
   std::string error;  // error of the stream that reached it, by which streams that wait for the event fail, too
   std::chrono::steady_clock::time_point when;
   Clock clock;  // clock at the last record
+  // Set by the captures (graphs.cpp), under their lock: the graph whose capture the last record belongs to, and its number there.
+  std::weak_ptr<Graph> graph{};
+  size_t captured = 0;
 };
 using EventPointer = std::shared_ptr<Event>;
 
@@ -58,8 +64,9 @@ void end_all_streams();
 /// Whether SIM_CANN_FAULT makes this call of the host fail.
 bool host_call_fails(const char* function);
 void add_task(StreamHandle stream, Task task, const Accesses& accesses = {});
-void record(const EventPointer& event, StreamHandle stream);
-void wait_in_stream(const EventPointer& event, StreamHandle stream);
+/// Record an event, and let a stream wait for it. Return 0, or the error if this is not possible while a stream is captured.
+int record(const EventPointer& event, StreamHandle stream);
+int wait_in_stream(const EventPointer& event, StreamHandle stream);
 int wait_on_host(const EventPointer& event);
 bool is_reached(const EventPointer& event);
 
