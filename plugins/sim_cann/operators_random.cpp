@@ -7,6 +7,10 @@ namespace {
 at::Generator generator(int64_t seed, int64_t offset) {
   return at::detail::createCPUGenerator(static_cast<uint64_t>(seed) + 0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(offset));
 }
+// The generator of a graph: each replay finds the seed and the offset in memory, to which the offset within the graph is added.
+at::Generator generator(const Tensor& seed, const Tensor& offset, int64_t in_graph) {
+  return generator(seed.item<int64_t>(), offset.item<int64_t>() + in_graph);
+}
 }  // namespace
 SIM_CANN_OPERATOR(InplaceNormal, [](Out self, float mean, float deviation, int64_t seed, int64_t offset) {
   self.get().normal_(mean, deviation, generator(seed, offset));
@@ -29,6 +33,16 @@ SIM_CANN_OPERATOR(InplaceUniform, [](Out self, double from, double to, int64_t s
 SIM_CANN_OPERATOR(InplaceRandom, [](Out self, int64_t from, int64_t to, int64_t seed, int64_t offset) {
   self.get().random_(from, to, generator(seed, offset));
 })
+// The same in a graph.
+SIM_CANN_OPERATOR(InplaceNormalTensor, [](Out self, float mean, float deviation, Tensor seed, Tensor offset, int64_t in_graph) {
+  self.get().normal_(mean, deviation, generator(seed, offset, in_graph));
+})
+SIM_CANN_OPERATOR(InplaceUniformTensor, [](Out self, double from, double to, Tensor seed, Tensor offset, int64_t in_graph) {
+  self.get().uniform_(from, to, generator(seed, offset, in_graph));
+})
+SIM_CANN_OPERATOR(InplaceRandomTensor, [](Out self, int64_t from, int64_t to, Tensor seed, Tensor offset, int64_t in_graph) {
+  self.get().random_(from, to, generator(seed, offset, in_graph));
+})
 SIM_CANN_OPERATOR(InplaceBernoulli,
                   [](Out self, Scalar p, int64_t seed, int64_t offset) { self.get().bernoulli_(p.toDouble(), generator(seed, offset)); })
 SIM_CANN_OPERATOR(InplaceBernoulliTensor,
@@ -39,6 +53,9 @@ SIM_CANN_OPERATOR(Randperm, [](int64_t n, int64_t seed, int64_t offset, Out out)
 SIM_CANN_OPERATOR(Multinomial, [](Tensor self, int64_t count, bool replacement, int64_t seed, int64_t offset, Out out) {
   out = at::multinomial(self, count, replacement, generator(seed, offset));
 })
+
+SIM_CANN_OPERATOR(MultinomialTensor, [](Tensor self, int64_t count, bool replacement, Tensor seed, Tensor offset, int64_t in_graph,
+                                        Out out) { out = at::multinomial(self, count, replacement, generator(seed, offset, in_graph)); })
 
 Tensor sim_cann::elements_of(const Tensor& mask, at::IntArrayRef sizes) {
   Tensor out = at::empty(sizes, at::kBool);
@@ -62,8 +79,8 @@ Tensor bits_of(const Tensor& keep, const Tensor& like) {
   return out;
 }
 
-Tensor draw(at::IntArrayRef sizes, double p, int64_t seed, int64_t offset) {
-  return at::empty(sizes, at::kByte).bernoulli_(1 - p, generator(seed, offset));
+Tensor draw(at::IntArrayRef sizes, double p, const at::Generator& numbers) {
+  return at::empty(sizes, at::kByte).bernoulli_(1 - p, numbers);
 }
 Tensor dropped(const Tensor& self, const Tensor& keep, double p) {
   if (p >= 1) return at::zeros_like(self);
@@ -71,7 +88,10 @@ Tensor dropped(const Tensor& self, const Tensor& keep, double p) {
 }
 }  // namespace
 SIM_CANN_OPERATOR(DropoutGenMaskV2, [](Ints sizes, double p, int64_t seed, int64_t offset, Dtype, Out mask) {
-  mask = bits_of(draw(sizes, p, seed, offset), mask);
+  mask = bits_of(draw(sizes, p, generator(seed, offset)), mask);
+})
+SIM_CANN_OPERATOR(DropoutGenMaskV2Tensor, [](Ints sizes, double p, Tensor seed, Tensor offset, int64_t in_graph, Dtype, Out mask) {
+  mask = bits_of(draw(sizes, p, generator(seed, offset, in_graph)), mask);
 })
 SIM_CANN_OPERATOR(DropoutDoMask,
                   [](Tensor self, Tensor mask, double p, Out out) { out = dropped(self, elements_of(mask, self.sizes()), p); })

@@ -229,6 +229,21 @@ class Operators(unittest.TestCase):
         draws = torch.multinomial(torch.tensor([0.0, 1.0, 3.0], device='npu'), 1000, replacement=True).cpu()
         self.assertEqual((draws.min().item(), draws.max().item(), 600 < (draws == 2).sum().item() < 900), (1, 2, True))
 
+    def test_random_values_of_a_graph_are_those_without_it(self):
+        n, weights = 1000, torch.tensor([0.0, 1.0, 3.0], device='npu')
+        for f in [lambda: torch.empty(n, device='npu').uniform_(2, 4), lambda: torch.empty(n, device='npu').normal_(1, 2),
+                  lambda: torch.empty(n, device='npu').random_(0, 10), lambda: F.dropout(torch.ones(n, device='npu'), 0.5),
+                  lambda: torch.multinomial(weights, 50, replacement=True)]:
+            torch.npu.manual_seed(3)
+            without = [f().cpu() for _ in range(2)]
+            torch.npu.manual_seed(3)
+            graph = torch.npu.NPUGraph()
+            with torch.npu.graph(graph): drawn = f()
+            for expected in without:
+                graph.replay()
+                self.assertTrue(torch.equal(drawn.cpu(), expected))
+            self.assertFalse(torch.equal(*without))
+
     def test_reductions(self):
         for dtype in FLOATS + ('int64', 'bool'):
             for x in self.layouts(dtype)[:4]:
