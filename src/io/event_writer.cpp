@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <filesystem>
+#include <protozero/pbf_writer.hpp>
 
 #include "io/crc_table.hpp"
 #include "npu_train/core/host_name.hpp"
@@ -15,76 +15,53 @@
 namespace npu_train {
 namespace {
 
-double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+using protozero::pbf_writer;
 
-// Encoding of protocol buffers, as far as an Event uses it.
-void put_varint(std::string& out, uint64_t value) {
-  while (value >= 0x80) {
-    out.push_back(static_cast<char>(value | 0x80));
-    value >>= 7;
-  }
-  out.push_back(static_cast<char>(value));
-}
+double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 template <class Bits>
 void put_fixed(std::string& out, Bits bits) {
   for (size_t i = 0; i < sizeof bits; ++i) out.push_back(static_cast<char>(bits >> (8 * i)));
 }
 
-void put_tag(std::string& out, int field, int wire_type) {
-  put_varint(out, static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire_type));
-}
-
-void put_bytes(std::string& out, int field, std::string_view bytes) {
-  put_tag(out, field, 2);
-  put_varint(out, bytes.size());
-  out.append(bytes);
-}
-
-void put_number(std::string& out, int field, double value) {
-  put_tag(out, field, 1);
-  put_fixed(out, std::bit_cast<uint64_t>(value));
-}
-
-void put_integer(std::string& out, int field, int64_t value) {
-  put_tag(out, field, 0);
-  put_varint(out, static_cast<uint64_t>(value));
-}
-
-void put_numbers(std::string& out, int field, const std::vector<double>& values) {
-  std::string packed;
-  for (const auto value : values) put_fixed(packed, std::bit_cast<uint64_t>(value));
-  put_bytes(out, field, packed);
-}
-
-// The fields metadata and tensor of a value for a plugin of TensorBoard.
-std::string plugin_value(std::string_view plugin, std::string_view content, std::string_view tensor) {
-  std::string data, metadata, out;
-  put_bytes(data, 1, plugin);
-  put_bytes(data, 2, content);
-  put_bytes(metadata, 1, data);
-  put_integer(metadata, 4, 2);  // data_class: DATA_CLASS_TENSOR
-  put_bytes(out, 9, metadata);
-  put_bytes(out, 8, tensor);
-  return out;
-}
-
-// A google.protobuf.Value.
-std::string struct_value(const HyperParameter& value) {
+// Returns an Event to which `fill` adds what it is about. A message is complete when its writer is destroyed.
+template <class Fill>
+std::string event_with(int64_t step, Fill&& fill) {
   std::string out;
-  if (const auto* number = std::get_if<double>(&value)) put_number(out, 2, *number);
-  if (const auto* text = std::get_if<std::string>(&value)) put_bytes(out, 3, *text);
-  if (const auto* is = std::get_if<bool>(&value)) put_integer(out, 4, *is ? 1 : 0);
+  pbf_writer event(out);
+  event.add_double(1, wall_time());
+  event.add_int64(2, step);
+  fill(event);
   return out;
 }
 
-std::string event_header(int64_t step) {
-  std::string out;
-  put_tag(out, 1, 1);  // wall_time
-  put_fixed(out, std::bit_cast<uint64_t>(wall_time()));
-  put_tag(out, 2, 0);  // step
-  put_varint(out, static_cast<uint64_t>(step));
-  return out;
+// Returns an Event with one value of a Summary, to which `fill` adds what follows its tag.
+template <class Fill>
+std::string event_with_value(const std::string& tag, int64_t step, Fill&& fill) {
+  return event_with(step, [&](pbf_writer& event) {
+    pbf_writer summary(event, 5), value(summary, 1);
+    value.add_string(1, tag);
+    fill(value);
+  });
+}
+
+// Adds the metadata of a value for a plugin of TensorBoard.
+void add_plugin(pbf_writer& value, const char* name, const std::string& content) {
+  pbf_writer metadata(value, 9);
+  {
+    pbf_writer plugin(metadata, 1);
+    plugin.add_string(1, name);
+    plugin.add_bytes(2, content);
+  }
+  metadata.add_enum(4, 2);  // data_class: DATA_CLASS_TENSOR
+}
+
+// Adds a google.protobuf.Value.
+void add_setting(pbf_writer& entry, const HyperParameter& value) {
+  pbf_writer out(entry, 2);
+  if (const auto* number = std::get_if<double>(&value)) out.add_double(2, *number);
+  if (const auto* text = std::get_if<std::string>(&value)) out.add_string(3, *text);
+  if (const auto* is = std::get_if<bool>(&value)) out.add_bool(4, *is);
 }
 
 uint32_t masked_crc(std::string_view data) {
@@ -116,85 +93,75 @@ uint32_t crc32c(std::string_view data) {
 }
 
 EventWriter::EventWriter(const std::string& dir) : file_(new_path(dir)) {
-  auto event = event_header(0);
-  put_bytes(event, 3, "brain.Event:2");  // file_version
-  write_record(event);
+  write_record(event_with(0, [](pbf_writer& event) { event.add_string(3, "brain.Event:2"); }));  // file_version
 }
 
 void EventWriter::start_session(int64_t step) {
-  auto event = event_header(step);
-  std::string log;
-  put_tag(log, 1, 0);  // status
-  put_varint(log, 1);  // START
-  put_bytes(event, 7, log);
-  write_record(event);
+  write_record(event_with(step, [](pbf_writer& event) {
+    pbf_writer log(event, 7);
+    log.add_enum(1, 1);  // status: START
+  }));
 }
 
 void EventWriter::add_scalars(const std::vector<std::pair<std::string, double>>& tags, int64_t step) {
-  std::string summary;
-  for (const auto& [tag, value] : tags) {
-    std::string entry;
-    put_bytes(entry, 1, tag);
-    put_tag(entry, 2, 5);  // simple_value
-    put_fixed(entry, std::bit_cast<uint32_t>(static_cast<float>(value)));
-    put_bytes(summary, 1, entry);
-  }
-  auto event = event_header(step);
-  put_bytes(event, 5, summary);
-  write_record(event);
+  write_record(event_with(step, [&](pbf_writer& event) {
+    pbf_writer summary(event, 5);
+    for (const auto& [tag, number] : tags) {
+      pbf_writer value(summary, 1);
+      value.add_string(1, tag);
+      value.add_float(2, static_cast<float>(number));  // simple_value
+    }
+  }));
 }
 
 void EventWriter::add_text(const std::string& tag, std::string_view text, int64_t step) {
-  std::string tensor;
-  put_integer(tensor, 1, 7);  // dtype: DT_STRING
-  put_bytes(tensor, 2, "");   // tensor_shape: a scalar
-  put_bytes(tensor, 8, text);
-  write_value(tag, plugin_value("text", "", tensor), step);
+  write_record(event_with_value(tag, step, [&](pbf_writer& value) {
+    add_plugin(value, "text", "");
+    pbf_writer tensor(value, 8);
+    tensor.add_enum(1, 7);    // dtype: DT_STRING
+    tensor.add_bytes(2, "");  // tensor_shape: a scalar
+    tensor.add_bytes(8, text.data(), text.size());
+  }));
 }
 
 void EventWriter::add_image(const std::string& tag, std::string_view png, int64_t height, int64_t width, int64_t channels, int64_t step) {
-  std::string image, value;
-  put_integer(image, 1, height);
-  put_integer(image, 2, width);
-  put_integer(image, 3, channels);
-  put_bytes(image, 4, png);
-  put_bytes(value, 4, image);
-  write_value(tag, value, step);
+  write_record(event_with_value(tag, step, [&](pbf_writer& value) {
+    pbf_writer image(value, 4);
+    image.add_int64(1, height);
+    image.add_int64(2, width);
+    image.add_int64(3, channels);
+    image.add_bytes(4, png.data(), png.size());
+  }));
 }
 
 void EventWriter::add_histogram(const std::string& tag, const std::array<double, 5>& totals, const std::vector<double>& limits,
                                 const std::vector<double>& counts, int64_t step) {
-  std::string histogram, value;
-  for (size_t i = 0; i < totals.size(); ++i) put_number(histogram, static_cast<int>(i + 1), totals[i]);
-  put_numbers(histogram, 6, limits);
-  put_numbers(histogram, 7, counts);
-  put_bytes(value, 5, histogram);
-  write_value(tag, value, step);
+  write_record(event_with_value(tag, step, [&](pbf_writer& value) {
+    pbf_writer histogram(value, 5);
+    for (uint32_t i = 0; i < totals.size(); ++i) histogram.add_double(i + 1, totals[i]);
+    histogram.add_packed_double(6, limits.begin(), limits.end());
+    histogram.add_packed_double(7, counts.begin(), counts.end());
+  }));
 }
 
 void EventWriter::add_hyperparameters(const std::vector<std::pair<std::string, HyperParameter>>& settings) {
-  std::string start, data, tensor;
-  for (const auto& [name, value] : settings) {
-    std::string entry;
-    put_bytes(entry, 1, name);
-    put_bytes(entry, 2, struct_value(value));
-    put_bytes(start, 1, entry);
+  std::string content;
+  {
+    pbf_writer data(content);
+    pbf_writer start(data, 3);  // session_start_info
+    for (const auto& [name, value] : settings) {
+      pbf_writer entry(start, 1);
+      entry.add_string(1, name);
+      add_setting(entry, value);
+    }
+    start.add_double(5, wall_time());
   }
-  put_number(start, 5, wall_time());
-  put_bytes(data, 3, start);                            // session_start_info
-  put_integer(tensor, 1, 1);                            // dtype: DT_FLOAT
-  put_bytes(tensor, 2, std::string_view("\x12\0", 2));  // tensor_shape: no element
-  write_value("_hparams_/session_start_info", plugin_value("hparams", data, tensor), 0);
-}
-
-void EventWriter::write_value(const std::string& tag, std::string_view fields, int64_t step) {
-  std::string value, summary;
-  put_bytes(value, 1, tag);
-  value += fields;
-  put_bytes(summary, 1, value);
-  auto event = event_header(step);
-  put_bytes(event, 5, summary);
-  write_record(event);
+  write_record(event_with_value("_hparams_/session_start_info", 0, [&](pbf_writer& value) {
+    add_plugin(value, "hparams", content);
+    pbf_writer tensor(value, 8);
+    tensor.add_enum(1, 1);             // dtype: DT_FLOAT
+    tensor.add_bytes(2, "\x12\0", 2);  // tensor_shape: no element
+  }));
 }
 
 void EventWriter::write_record(std::string_view event) {

@@ -88,11 +88,7 @@ TEST_CASE("events of each kind") {
   std::string png;
   for (size_t i = 0; i < kPng.size(); i += 2) png += static_cast<char>(std::stoi(std::string(kPng.substr(i, 2)), nullptr, 16));
   writer.add_image("images/pixels", png, 1, 2, 3, 301);
-  struct {
-    double min = -1, max = 3, count = 4, sum = 4, sum_of_squares = 14;
-    std::vector<double> limits{-0.5, 0.5, 2.5, 3.5}, counts{1, 0, 2, 1};
-  } histogram;
-  writer.add_histogram("weights", histogram, 302);
+  writer.add_histogram("weights", {-1, 3, 4, 4, 14}, {-0.5, 0.5, 2.5, 3.5}, {1, 0, 2, 1}, 302);
   CHECK(std::filesystem::file_size(writer.path()) > 500);
 }
 

@@ -43,7 +43,7 @@ class TensorBoardLogger final : public Logger {
   }
 
   bool log_histogram(const std::string& name, const LoggedHistogram& h, int64_t step) override {
-    if (h.count > 0) items().add_histogram(name, h, step);
+    if (h.count > 0) items().add_histogram(name, {h.min, h.max, h.count, h.sum, h.sum_of_squares}, h.limits, h.counts, step);
     if (h.not_finite > 0) items().add_scalars({{name + "/not_finite", static_cast<double>(h.not_finite)}}, step);
     return true;
   }

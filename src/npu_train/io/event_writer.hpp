@@ -35,11 +35,9 @@ class EventWriter {
   void add_text(const std::string& tag, std::string_view text, int64_t step);
   /// Adds an image, as the content of a PNG file with 1 to 4 channels.
   void add_image(const std::string& tag, std::string_view png, int64_t height, int64_t width, int64_t channels, int64_t step);
-  /// Adds a distribution, with the fields of LoggedHistogram (engine/logger.hpp).
-  template <class Histogram>
-  void add_histogram(const std::string& tag, const Histogram& h, int64_t step) {
-    add_histogram(tag, {h.min, h.max, h.count, h.sum, h.sum_of_squares}, h.limits, h.counts, step);
-  }
+  /// Adds a distribution. `totals`: minimum, maximum, count, sum, sum of squares. counts[i] counts values from limits[i - 1] to limits[i].
+  void add_histogram(const std::string& tag, const std::array<double, 5>& totals, const std::vector<double>& limits,
+                     const std::vector<double>& counts, int64_t step);
   /// Adds the settings of the run. TensorBoard uses the first ones of a folder.
   void add_hyperparameters(const std::vector<std::pair<std::string, HyperParameter>>& settings);
 
@@ -47,10 +45,6 @@ class EventWriter {
 
  private:
   void write_record(std::string_view event);
-  void write_value(const std::string& tag, std::string_view fields, int64_t step);
-  // `totals`: minimum, maximum, count, sum, sum of squares.
-  void add_histogram(const std::string& tag, const std::array<double, 5>& totals, const std::vector<double>& limits,
-                     const std::vector<double>& counts, int64_t step);
 
   AppendFile file_;
 };
