@@ -1,125 +1,23 @@
 #include "npu_train/tools/probe/data_check.hpp"
 
-#include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/data/image_dataset.hpp"
-#include "npu_train/data/image_stream.hpp"
 #include "tools/probe/each_sample.hpp"
 
 namespace npu_train {
-namespace {
-
-/// Reads all samples of one split.
-class SplitReader {
- public:
-  SplitReader(std::string split, int64_t classes) : split_(std::move(split)), counts_(static_cast<size_t>(classes)) {}
-
-  void read(const Dataset& data, const std::function<void(int64_t)>& begun) {
-    samples_ = data.size();
-    detail::each_sample(
-        samples_,
-        [&](int64_t i) {
-          note(i, [&](std::string& place) {
-            place = data.where(i);
-            return data.get(i);
-          });
-        },
-        begun);
-    sort_bad();
-  }
-
-  void read(IterableDataset& data) {
-    data.begin_epoch(0);
-    if (auto* images = dynamic_cast<ImageStream*>(&data)) return read_images(*images);
-    for (bool more = true; more && bad_.empty();) {
-      note(samples_++, [&](std::string&) {
-        auto sample = data.next();
-        more = sample.has_value();
-        return sample.value_or(Sample{});
-      });
-      if (!more) --samples_;
-    }
-  }
-
-  std::vector<BadSample>& bad() { return bad_; }
-  int64_t samples() const { return samples_; }
-  int64_t count(size_t label) const { return counts_[label]; }
-
- private:
-  void sort_bad() {
-    std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
-  }
-
-  void read_images(ImageStream& data) {
-    samples_ = detail::each_image(
-        data,
-        [&](int64_t i, const PendingImage& image) {
-          note(i, [&](std::string& place) {
-            place = image.where;
-            return decoded_sample(image.read(), place, /*targets=*/false, i);
-          });
-        },
-        [&](int64_t i) { note_error(i, ""); });
-    sort_bad();
-  }
-
-  /// `get(place)` sets the sample's place, which the data set of a program may fail to tell, and returns the sample.
-  template <class Get>
-  void note(int64_t index, Get&& get) {
-    std::string place;
-    try {
-      const auto labels = detail::labels_of(get(place), static_cast<int64_t>(counts_.size()));
-      const std::lock_guard lock(mutex_);
-      for (const auto label : labels) ++counts_[static_cast<size_t>(label)];
-    } catch (...) {
-      note_error(index, place);
-    }
-  }
-
-  /// Notes the current exception.
-  void note_error(int64_t index, const std::string& place) {
-    const auto error = translate_current_exception("data");
-    const std::lock_guard lock(mutex_);
-    bad_.push_back({split_, index, place, error.what()});
-  }
-
-  std::string split_;
-  std::vector<int64_t> counts_;
-  std::vector<BadSample> bad_;
-  int64_t samples_ = 0;  // for a stream, the samples before the first unreadable one
-  std::mutex mutex_;
-};
-
-}  // namespace
 
 DataCheck check_data(const RunConfig& config, const Parts& parts, const std::function<void(int64_t, int64_t)>& progress) {
   return translated("data check", [&] {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
     const auto pair = parts.datasets.make(config.data, "data", parts.transforms);
-    DataCheck out;
-    out.summary = pair.summary();
-    const auto info = pair.info();
-    SplitReader train("train", info.num_classes), val("val", info.num_classes);
-    const int64_t first = pair.train != nullptr ? pair.train->size() : 0, all = first + (pair.val != nullptr ? pair.val->size() : 0);
-    const auto show = [&](int64_t done) {
-      if (progress && all > 0) progress(done, all);
-    };
-    if (pair.train != nullptr) train.read(*pair.train, show);
-    if (pair.train_stream != nullptr) train.read(*pair.train_stream);
-    if (pair.val != nullptr) val.read(*pair.val, [&](int64_t done) { show(first + done); });
-    show(all);
-    out.train = train.samples();
-    out.val = val.samples();
-    const auto* images = dynamic_cast<const ImageDataset*>(pair.train.get());
-    const bool counted = images == nullptr || !images->has_numbers();
-    for (size_t i = 0; counted && i < static_cast<size_t>(info.num_classes); ++i)
-      out.classes.push_back({i < info.class_names.size() ? info.class_names[i] : std::to_string(i), train.count(i), val.count(i)});
-    for (auto* reader : {&train, &val}) std::move(reader->bad().begin(), reader->bad().end(), std::back_inserter(out.bad));
-    return out;
+    auto found = detail::count_samples(pair, /*pipeline=*/nullptr, /*seed=*/0, progress);
+    return DataCheck{.summary = std::move(found.summary),
+                     .train = found.train,
+                     .val = found.val,
+                     .classes = std::move(found.classes),
+                     .bad = std::move(found.bad)};
   });
 }
 

@@ -109,7 +109,7 @@ class SampleCounter {
       : out_(out), classes_(classes), pipeline_(pipeline), seed_(seed) {}
 
   void count(const Dataset& data, const std::string& split, const std::function<void(int64_t)>& begun) {
-    const auto* images = dynamic_cast<const ImageDataset*>(&data);
+    const auto* images = pipeline_ != nullptr ? dynamic_cast<const ImageDataset*>(&data) : nullptr;
     detail::each_sample(
         data.size(),
         [&](int64_t i) {
@@ -138,6 +138,7 @@ class SampleCounter {
         [&](int64_t i, const PendingImage& image) {
           note("train", i, [&](std::string& place) {
             place = image.where;
+            if (pipeline_ == nullptr) return of_sample(decoded_sample(image.read(), place, /*targets=*/false, i));
             return of_image(image.read(), i, place, /*with_pixels=*/true);
           });
         },
@@ -173,7 +174,8 @@ class SampleCounter {
     return out;
   }
 
-  /// `look(place)` sets the sample's place and returns what is counted of it. Returns false if the sample is bad.
+  /// `look(place)` sets the sample's place, which the data set of a program may fail to tell, and returns what is counted of it. Returns
+  /// false if the sample is bad.
   template <class Look>
   bool note(const std::string& split, int64_t index, Look&& look) {
     std::string place;
@@ -204,22 +206,34 @@ class SampleCounter {
 
   DataStatistics& out_;
   int64_t classes_;
-  const Pipeline* pipeline_;
+  const Pipeline* pipeline_;  // nullptr: images are only decoded
   uint64_t seed_;
   std::mutex mutex_;
 };
 
-DataStatistics statistics_of(const DatasetPair& pair, const Pipeline& pipeline, uint64_t seed, const SampleProgress& progress) {
+/// Whether there are folders in it, which are classes or train, val and test.
+bool has_folders(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    if (it->path().filename().string().front() != '.' && it->is_directory(gone)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+DataStatistics detail::count_samples(const DatasetPair& pair, const Pipeline* pipeline, uint64_t seed, const SampleProgress& progress) {
   DataStatistics out;
   out.summary = pair.summary();
   const auto info = pair.info();
   const auto* images = dynamic_cast<const ImageDataset*>(pair.train.get());
   for (size_t c = 0; (images == nullptr || !images->has_numbers()) && c < static_cast<size_t>(info.num_classes); ++c)
     out.classes.push_back({c < info.class_names.size() ? info.class_names[c] : std::to_string(c), 0, 0});
-  out.labelled = !out.classes.empty() && pair.train != nullptr && knows_labels(*pair.train);
+  out.labelled = pipeline != nullptr && !out.classes.empty() && pair.train != nullptr && knows_labels(*pair.train);
   if (const auto* texts = dynamic_cast<const SequenceDataset*>(pair.train.get())) out.context = texts->longest();
   if (const auto* captions = dynamic_cast<const CaptionedImages*>(pair.train.get())) out.context = captions->longest();
-  SampleCounter counter(out, static_cast<int64_t>(out.classes.size()), &pipeline, seed);
+  SampleCounter counter(out, static_cast<int64_t>(out.classes.size()), pipeline, seed);
   out.train = pair.train != nullptr ? pair.train->size() : 0;
   out.val = pair.val != nullptr ? pair.val->size() : 0;
   const auto all = out.train + out.val;
@@ -234,18 +248,6 @@ DataStatistics statistics_of(const DatasetPair& pair, const Pipeline& pipeline, 
             [](const auto& a, const auto& b) { return std::tie(a.split, a.index) < std::tie(b.split, b.index); });
   return out;
 }
-
-/// Whether there are folders in it, which are classes or train, val and test.
-bool has_folders(const std::string& folder) {
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::error_code gone;
-    if (it->path().filename().string().front() != '.' && it->is_directory(gone)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 void ChannelStatistics::add(const ChannelStatistics& other) {
   for (size_t v = 0; v < counts.size(); ++v) counts[v] += other.counts[v];
@@ -289,7 +291,7 @@ DataStatistics data_statistics(const RunConfig& config, const Parts& parts, cons
   return translated("data stats", [&] {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
     const auto pair = parts.datasets.make(config.data, "data", parts.transforms);
-    auto out = statistics_of(pair, pair.val_pipeline, static_cast<uint64_t>(config.seed), progress);
+    auto out = detail::count_samples(pair, &pair.val_pipeline, static_cast<uint64_t>(config.seed), progress);
     out.transformed = !out.channels.empty();
     return out;
   });
@@ -304,7 +306,8 @@ DataStatistics folder_statistics(const std::string& folder, const Parts& parts, 
     } else {
       pair.train = std::make_shared<PlainImages>(folder);
     }
-    return statistics_of(pair, {}, 0, progress);
+    const Pipeline as_stored;
+    return detail::count_samples(pair, &as_stored, 0, progress);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "npu_train/data/image_stream.hpp"
+#include "npu_train/tools/probe/data_stats.hpp"
 
 namespace npu_train::detail {
 
@@ -23,5 +24,10 @@ int64_t each_image(ImageStream& stream, const std::function<void(int64_t, const 
 
 /// Returns the classes of a sample, none if its target is no class.
 std::vector<int64_t> labels_of(const Sample& sample, int64_t classes);
+
+/// Reads every sample of both splits and counts what the statistics have. Pixels are counted after `pipeline`, before its normalisation.
+/// nullptr: images are only decoded, and neither their pixels nor how they are stored are counted.
+DataStatistics count_samples(const DatasetPair& pair, const Pipeline* pipeline, uint64_t seed,
+                             const std::function<void(int64_t done, int64_t all)>& progress);
 
 }  // namespace npu_train::detail
