@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "tools/probe/given_data.hpp"
+
 using namespace npu_train;
 using namespace npu_train::testing;
 
@@ -24,23 +26,16 @@ TEST_CASE("a data set that can be read is counted by class") {
 }
 
 TEST_CASE("a sample that its data set cannot name is listed like one that it cannot read") {
-  auto parts = builtin_parts();
-  parts.datasets.add<NoOptions>("nameless", "of this test", [](const NoOptions&) {
-    struct Nameless final : Dataset {
-      int64_t size() const override { return 40; }
-      Sample get(int64_t index) const override { return {{}, index}; }
-      std::string where(int64_t index) const override {
-        if (index % 10 == 7) throw std::runtime_error("no name");  // on every thread
-        return "here";
-      }
-    };
-    DatasetPair pair;
-    pair.train = std::make_shared<Nameless>();
-    return pair;
-  });
-  RunConfig config;
-  config.data.name = "nameless";
-  const auto found = check_data(config, parts);
+  struct Nameless final : Dataset {
+    int64_t size() const override { return 40; }
+    Sample get(int64_t index) const override { return {{}, index}; }
+    std::string where(int64_t index) const override {
+      if (index % 10 == 7) throw std::runtime_error("no name");  // on every thread
+      return "here";
+    }
+  };
+  const GivenData data(std::make_shared<Nameless>());
+  const auto found = check_data(data.config, data.parts);
   REQUIRE(found.bad.size() == 4);
   CHECK(found.bad[1].index == 17);
   CHECK(found.bad[1].place == "");
@@ -86,16 +81,11 @@ TEST_CASE("as many samples are listed as are counted, and a stream has as many a
     for (size_t at = text.find(": broken\n"); at != std::string::npos; at = text.find(": broken\n", at + 1)) ++lines;
     CHECK(lines == n);
   }
-  auto parts = builtin_parts();
   for (const int64_t broken : {-1, 0, 4}) {
-    parts.datasets.add<NoOptions>("stream", "a stream", [&](const NoOptions&) {
-      DatasetPair pair;
-      pair.train_stream = std::make_shared<BrokenStream>(broken);
-      return pair;
-    });
-    RunConfig config;
-    config.data.name = "stream";
-    const auto found = check_data(config, parts);
+    DatasetPair pair;
+    pair.train_stream = std::make_shared<BrokenStream>(broken);
+    const GivenData data(pair);
+    const auto found = check_data(data.config, data.parts);
     CHECK(found.train == (broken < 0 ? 20 : broken + 1));
     CHECK(found.passed() == (broken < 0));
     if (broken >= 0) CHECK(has(to_text(found), "1 of " + std::to_string(broken + 1) + " samples cannot be read"));

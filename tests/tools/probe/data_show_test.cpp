@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "npu_train/data/datasets.hpp"
 #include "npu_train/data/image_codec.hpp"
 #include "tar_files.hpp"
+#include "tools/probe/given_data.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -44,6 +46,7 @@ double largest_difference_from_loader(const RunConfig& config, const DataShow& s
   auto loader = train_loader(pair, {.seed = static_cast<uint64_t>(config.seed)});
   std::map<int64_t, const ShownSample*> wanted;
   for (const auto& sample : show.samples) wanted[sample.index] = &sample;
+  const auto names = pair.info().class_names;
   double worst = 0;
   int64_t found = 0;
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
@@ -71,7 +74,7 @@ double largest_difference_from_loader(const RunConfig& config, const DataShow& s
         const auto* share = target.const_data_ptr<float>() + static_cast<int64_t>(row) * target.size(1);
         std::map<std::string, double> labels(version.labels.begin(), version.labels.end());
         for (int64_t k = 0; k < target.size(1); ++k) {
-          const auto& name = pair.info().class_names.at(static_cast<size_t>(k));
+          const auto& name = names.at(static_cast<size_t>(k));
           CHECK(labels[name] == doctest::Approx(share[k]));
           if (share[k] == 0) labels.erase(name);
         }
@@ -83,32 +86,27 @@ double largest_difference_from_loader(const RunConfig& config, const DataShow& s
   return worst;
 }
 
-/// Parts with the data set own_tensors of these inputs, without transforms, and a configuration that names it.
-std::pair<Parts, RunConfig> parts_with_tensors(const at::Tensor& inputs) {
-  std::pair<Parts, RunConfig> out{builtin_parts(), {}};
-  out.first.datasets.add<NoOptions>("own_tensors", "of this test", [inputs](const NoOptions&) {
-    DatasetPair pair;
-    pair.train = std::make_shared<TensorDataset>(inputs, at::zeros({inputs.size(0)}, at::kLong));
-    return pair;
-  });
-  out.second.device = "cpu";
-  out.second.data.name = "own_tensors";
-  return out;
+DataShow show_given(const GivenData& data, const DataShowOptions& options) { return show_data(data.config, options, data.parts); }
+
+/// A data set of these inputs without transforms.
+GivenData tensors(const at::Tensor& inputs) {
+  return GivenData(std::make_shared<TensorDataset>(inputs, at::zeros({inputs.size(0)}, at::kLong)));
 }
 
-/// 40 gray images that count how often one is read.
-class CountedImages final : public ImageDataset {
+/// Gray images. `on_read` is called with the number of an image that is read.
+class GrayImages final : public ImageDataset {
  public:
-  explicit CountedImages(std::atomic<int64_t>& reads) : reads_(reads) {}
-  int64_t size() const override { return 40; }
+  GrayImages(int64_t size, std::function<void(int64_t)> on_read) : size_(size), on_read_(std::move(on_read)) {}
+  int64_t size() const override { return size_; }
   LabelledImage image(int64_t index) const override {
-    ++reads_;
+    on_read_(index);
     return {Image::view(gray_.data(), 5, 6, 3), {}, index % 2};
   }
-  DatasetInfo info() const override { return {"counted", 2, {"a", "b"}, {3, 5, 6}, {}, {}}; }
+  DatasetInfo info() const override { return {"gray", 2, {"a", "b"}, {3, 5, 6}, {}, {}}; }
 
  private:
-  std::atomic<int64_t>& reads_;
+  int64_t size_;
+  std::function<void(int64_t)> on_read_;
   std::vector<uint8_t> gray_ = std::vector<uint8_t>(3 * 5 * 6, 100);
 };
 
@@ -222,19 +220,11 @@ TEST_CASE("the seed chooses images and augmentations, and validation has no augm
 
 TEST_CASE("of a training that mixes, only the micro-batches of the shown images are read") {
   std::atomic<int64_t> reads = 0;
-  auto parts = builtin_parts();
-  parts.datasets.add<NoOptions>("counted", "of this test", [&reads](const NoOptions&) {
-    DatasetPair pair;
-    pair.train = std::make_shared<CountedImages>(reads);
-    pair.options.batch_size = 4;
-    pair.options.num_workers = "4";
-    pair.options.mixup_alpha = 0.5;
-    return pair;
-  });
-  RunConfig config;
-  config.device = "cpu";
-  config.data.name = "counted";
-  const auto show = show_data(config, {.images = 1, .versions = 3}, parts);
+  auto pair = GivenData::pair_of(std::make_shared<GrayImages>(40, [&reads](int64_t) { ++reads; }));
+  pair.options.batch_size = 4;
+  pair.options.num_workers = "4";
+  pair.options.mixup_alpha = 0.5;
+  const auto show = show_given(GivenData(pair), {.images = 1, .versions = 3});
   CHECK(show.samples.at(0).versions.at(2).problem == "");
   CHECK(reads == 3 * 4);
 }
@@ -259,21 +249,19 @@ TEST_CASE("pictures of more pixels than a page has are scaled down, and the page
 
 TEST_CASE("tensors of bytes are shown as they are, and of other tensors black and white are not known") {
   const auto bytes = at::arange(2 * 3 * 4 * 5, at::kByte).reshape({2, 3, 4, 5});
-  const auto [parts, config] = parts_with_tensors(bytes);
-  const auto show = show_data(config, {.images = 2, .versions = 1}, parts);
+  const auto show = show_given(tensors(bytes), {.images = 2, .versions = 1});
   REQUIRE(show.samples.size() == 2);
   for (const auto& sample : show.samples) {
     const Image picture = shown_image(sample.versions[0]);
     REQUIRE(picture.pixels() == 20);
     CHECK(std::equal(picture.plane(0), picture.plane(0) + 60, bytes.select(0, sample.index).const_data_ptr<uint8_t>()));
   }
-  const auto floats = parts_with_tensors(at::zeros({2, 3, 4, 5}));
-  const auto error = error_of([&] { show_data(floats.second, {.images = 2}, floats.first); });
+  const auto error = error_of([] { show_given(tensors(at::zeros({2, 3, 4, 5})), {.images = 2}); });
   CHECK(error.kind() == ErrorKind::Usage);
-  CHECK(has(error.what(), "'own_tensors' are tensors of Float without transforms"));
+  CHECK(has(error.what(), "'given' are tensors of Float without transforms"));
 
-  const auto lines = parts_with_tensors(at::zeros({2, 3, 1, 1000}, at::kByte));  // they can be scaled down in one direction only
-  const auto narrow = show_data(lines.second, {.images = 2, .versions = 1, .pixels = 20}, lines.first).samples[0].versions[0];
+  const auto lines = tensors(at::zeros({2, 3, 1, 1000}, at::kByte));  // they can be scaled down in one direction only
+  const auto narrow = show_given(lines, {.images = 2, .versions = 1, .pixels = 20}).samples[0].versions[0];
   CHECK(narrow.png_height == 1);
   CHECK(narrow.png_width == 10);
 }
@@ -294,25 +282,8 @@ TEST_CASE("what cannot be shown is refused, and an image that cannot be read has
   text.data = {.name = "generated_text", .options = {{"train_size", 64}, {"val_size", 8}}};
   text.device = "cpu";
   CHECK(error_of([&] { show_data(text, {.images = 2}); }).kind() == ErrorKind::Usage);
-  auto parts = builtin_parts();
-  parts.datasets.add<NoOptions>("broken", "of this test", [](const NoOptions&) {
-    struct Broken final : ImageDataset {
-      int64_t size() const override { return 4; }
-      LabelledImage image(int64_t index) const override {
-        check(index != 2, ErrorKind::Data, "Broken", "image 2 is broken");
-        static const std::vector<uint8_t> gray(3 * 5 * 6, 100);
-        return {Image::view(gray.data(), 5, 6, 3), {}, 0};
-      }
-      DatasetInfo info() const override { return {"broken", 1, {"a"}, {3, 5, 6}, {}, {}}; }
-    };
-    DatasetPair pair;
-    pair.train = std::make_shared<Broken>();
-    return pair;
-  });
-  RunConfig config;
-  config.device = "cpu";
-  config.data.name = "broken";
-  const auto show = show_data(config, {.images = 4, .versions = 2}, parts);
+  const auto broken = [](int64_t index) { check(index != 2, ErrorKind::Data, "GrayImages", "image 2 is broken"); };
+  const auto show = show_given(GivenData(std::make_shared<GrayImages>(4, broken)), {.images = 4, .versions = 2});
   REQUIRE(show.samples.size() == 4);
   for (const auto& sample : show.samples)
     for (const auto& version : sample.versions) {

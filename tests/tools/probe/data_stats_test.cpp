@@ -13,6 +13,7 @@
 #include "npu_train/data/geometry.hpp"
 #include "npu_train/data/image_dataset.hpp"
 #include "tar_files.hpp"
+#include "tools/probe/given_data.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -32,15 +33,7 @@ std::shared_ptr<MemoryImages> known_images(const std::vector<int64_t>& counts, u
   return std::make_shared<MemoryImages>(std::move(pixels), std::move(labels), std::move(info));
 }
 
-/// Parts with a data set `given`, and a configuration that names it.
-template <class MakePair>
-DataStatistics statistics_of_data(MakePair make) {
-  auto parts = builtin_parts();
-  parts.datasets.add<NoOptions>("given", "of this test", [make](const NoOptions&) { return make(); });
-  RunConfig config;
-  config.data.name = "given";
-  return data_statistics(config, parts);
-}
+DataStatistics statistics_of(const GivenData& data) { return data_statistics(data.config, data.parts); }
 
 /// Mean and deviation by their definitions, of values divided by 255.
 std::pair<double, double> by_definition(const std::vector<int>& values) {
@@ -93,12 +86,7 @@ DataStatistics statistics_of_archives(const TempDir& root, const std::vector<Con
 
 TEST_CASE("images are counted exactly: classes, sizes, modes, and the pixels of the training images") {
   const auto train = known_images({8, 2}, 7), val = known_images({1, 3}, 90);
-  const auto found = statistics_of_data([&] {
-    DatasetPair pair;
-    pair.train = train;
-    pair.val = val;
-    return pair;
-  });
+  const auto found = statistics_of(GivenData(GivenData::pair_of(train, val)));
   CHECK(found.train == 10);
   CHECK(found.val == 4);
   REQUIRE(found.classes.size() == 2);
@@ -133,13 +121,10 @@ TEST_CASE("images are counted exactly: classes, sizes, modes, and the pixels of 
 
 TEST_CASE("pixels are counted after the transforms of the validation, without the normalisation") {
   const auto train = known_images({3, 3}, 1);
-  const auto found = statistics_of_data([&] {
-    DatasetPair pair;
-    pair.train = train;
-    pair.val_pipeline = Pipeline({std::make_shared<CenterCrop>(1)}, {{0.5, 0.5, 0.5}, {0.1, 0.1, 0.1}});
-    pair.train_pipeline = Pipeline({std::make_shared<CenterCrop>(2)});
-    return pair;
-  });
+  auto pair = GivenData::pair_of(train);
+  pair.val_pipeline = Pipeline({std::make_shared<CenterCrop>(1)}, {{0.5, 0.5, 0.5}, {0.1, 0.1, 0.1}});
+  pair.train_pipeline = Pipeline({std::make_shared<CenterCrop>(2)});
+  const auto found = statistics_of(GivenData(pair));
   CHECK(found.sizes.begin()->first == std::pair<int64_t, int64_t>{2, 3});  // before the transforms
   REQUIRE(found.channels.size() == 3);
   CHECK(found.channels[0].pixels() == 6);
@@ -167,19 +152,15 @@ TEST_CASE("statistics of one value, and of none") {
 }
 
 TEST_CASE("what the data set or normalize would refuse is not advised") {
-  const auto found = statistics_of_data([] {
-    struct OneShade final : ImageDataset {  // the class of a sample is known only from its image
-      int64_t size() const override { return 4; }
-      LabelledImage image(int64_t index) const override {
-        static const std::vector<uint8_t> gray(3 * 5 * 6, 7);
-        return {Image::view(gray.data(), 5, 6, 3), {}, index == 0 ? 1 : 0};
-      }
-      DatasetInfo info() const override { return {"shade", 2, {"a", "b"}, {3, 5, 6}, {}, {}}; }
-    };
-    DatasetPair pair;
-    pair.train = std::make_shared<OneShade>();
-    return pair;
-  });
+  struct OneShade final : ImageDataset {  // the class of a sample is known only from its image
+    int64_t size() const override { return 4; }
+    LabelledImage image(int64_t index) const override {
+      static const std::vector<uint8_t> gray(3 * 5 * 6, 7);
+      return {Image::view(gray.data(), 5, 6, 3), {}, index == 0 ? 1 : 0};
+    }
+    DatasetInfo info() const override { return {"shade", 2, {"a", "b"}, {3, 5, 6}, {}, {}}; }
+  };
+  const auto found = statistics_of(GivenData(std::make_shared<OneShade>()));
   const auto text = to_text(found);
   CHECK(has(text, "the largest class, a, has 3 times as many training samples as the smallest, b"));
   CHECK_FALSE(has(text, "hint:"));
@@ -188,23 +169,19 @@ TEST_CASE("what the data set or normalize would refuse is not advised") {
 }
 
 TEST_CASE("a class without samples is named, and samples that cannot be read are listed") {
-  const auto found = statistics_of_data([] {
-    struct Broken final : ImageDataset {
-      int64_t size() const override { return 4; }
-      LabelledImage image(int64_t index) const override {
-        check(index != 1, ErrorKind::Data, "Broken", "image 1 is broken");
-        return {rough(4, 5, 1), {}, 0};
-      }
-      std::string where(int64_t index) const override {
-        if (index == 3) throw std::runtime_error("image 3 has no name");
-        return "";
-      }
-      DatasetInfo info() const override { return {"broken", 2, {"a", "b"}, {1, 4, 5}, {}, {}}; }
-    };
-    DatasetPair pair;
-    pair.train = std::make_shared<Broken>();
-    return pair;
-  });
+  struct Broken final : ImageDataset {
+    int64_t size() const override { return 4; }
+    LabelledImage image(int64_t index) const override {
+      check(index != 1, ErrorKind::Data, "Broken", "image 1 is broken");
+      return {rough(4, 5, 1), {}, 0};
+    }
+    std::string where(int64_t index) const override {
+      if (index == 3) throw std::runtime_error("image 3 has no name");
+      return "";
+    }
+    DatasetInfo info() const override { return {"broken", 2, {"a", "b"}, {1, 4, 5}, {}, {}}; }
+  };
+  const auto found = statistics_of(GivenData(std::make_shared<Broken>()));
   CHECK(found.classes[0].train == 2);
   CHECK(found.modes == std::map<std::string, int64_t>{{"in memory, gray", 2}});
   CHECK(found.channels.size() == 1);
@@ -221,11 +198,7 @@ TEST_CASE("a class without samples is named, and samples that cannot be read are
 TEST_CASE("lengths of texts") {
   std::vector<int64_t> lengths = {64};
   for (int64_t i = 1; i <= 99; ++i) lengths.push_back(i % 2 == 0 ? 10 : 20);  // 49 of 10, 50 of 20
-  const auto found = statistics_of_data([&] {
-    DatasetPair pair;
-    pair.train = std::make_shared<TextsOfLengths>(lengths);
-    return pair;
-  });
+  const auto found = statistics_of(GivenData(std::make_shared<TextsOfLengths>(lengths)));
   CHECK(found.lengths == std::map<int64_t, int64_t>{{10, 49}, {20, 50}, {64, 1}});
   CHECK(found.channels.empty());
   const auto all = to_json(found);
