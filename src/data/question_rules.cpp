@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <utility>
 
 #include "data/document_rules.hpp"
 #include "data/text_tokenizer.hpp"
@@ -98,6 +99,15 @@ std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, cons
                  rules.long_documents == "truncate" ? "" : str_cat("; hint: data.long_documents=truncate shortens the ", words.end));
 }
 
+// Returns the text, or nullopt if it has a fault and the rules omit such texts.
+std::optional<QuestionTokens> without_fault(QuestionTokens text, const WordsOfText& words, const char* data, const std::string& where,
+                                            const DocumentRules& rules, DocumentCounts& counts) {
+  const auto fault = fault_of_answer(text, words, rules, counts);
+  if (fault.empty()) return text;
+  check(rules.skip_bad, ErrorKind::Data, data, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such lines and counts them");
+  return std::nullopt;
+}
+
 }  // namespace
 
 void QuestionOptions::check() const {
@@ -111,25 +121,18 @@ namespace detail {
 
 std::optional<QuestionTokens> question_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
                                                const QuestionOptions& questions, DocumentCounts& counts) {
-  auto out =
+  auto text =
       about_image(ids_of_member(line, "question", where, rules), ids_of_member(line, "answer", where, rules), where, rules, questions);
-  const auto fault = fault_of_answer(out, kOfQuestions, rules, counts);
-  if (fault.empty()) return out;
-  check(rules.skip_bad, ErrorKind::Data, kQuestions, where, ": ", fault,
-        "; hint: data.on_bad_sample=skip omits such lines and counts them");
-  return std::nullopt;
+  return without_fault(std::move(text), kOfQuestions, kQuestions, where, rules, counts);
 }
 
 std::optional<QuestionTokens> completion_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
                                                  DocumentCounts& counts) {
   const auto prompt = ids_of_member(line, "prompt", where, rules);
   const bool begins = !prompt.empty() && prompt.front() == rules.begin_token;
-  auto out = joined({begins ? std::vector<int32_t>{} : if_given(rules.begin_token), prompt},
-                    ids_of_member(line, "completion", where, rules), rules);
-  const auto fault = fault_of_answer(out, kOfPrompts, rules, counts);
-  if (fault.empty()) return out;
-  check(rules.skip_bad, ErrorKind::Data, kPrompts, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such lines and counts them");
-  return std::nullopt;
+  auto text = joined({begins ? std::vector<int32_t>{} : if_given(rules.begin_token), prompt},
+                     ids_of_member(line, "completion", where, rules), rules);
+  return without_fault(std::move(text), kOfPrompts, kPrompts, where, rules, counts);
 }
 
 std::vector<int32_t> ids_of_text(const std::string& text, const std::string& where, const DocumentRules& rules) {
@@ -191,14 +194,9 @@ std::optional<QuestionTokens> chat_of_line(const Json& line, const std::string& 
   check_answers(messages, rules.all_answers, where);
   const auto chat = chat_with_answers(messages, where, rules, counts);
   if (!chat) return std::nullopt;
-  auto out = counted_answers(*chat);
-  const auto fault = fault_of_answer(out, rules.all_answers ? kOfAnswers : kOfChats, rules, counts);
-  if (fault.empty()) {
-    counts.divided += chat->divided ? 1 : 0;
-    return out;
-  }
-  check(rules.skip_bad, ErrorKind::Data, kPrompts, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such lines and counts them");
-  return std::nullopt;
+  auto out = without_fault(counted_answers(*chat), rules.all_answers ? kOfAnswers : kOfChats, kPrompts, where, rules, counts);
+  counts.divided += out && chat->divided ? 1 : 0;
+  return out;
 }
 
 QuestionTokens question_of_bytes(const std::string& question, const std::string& answer, const std::string& where,
