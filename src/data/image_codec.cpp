@@ -54,19 +54,8 @@ Image decode_png(const std::vector<uint8_t>& file, const std::string& where) {
   return out;
 }
 
-/// Returns the channels of an image or of its palette.
-int64_t channels_of(const spng_ihdr& header) {
-  switch (header.color_type) {
-    case SPNG_COLOR_TYPE_GRAYSCALE:
-      return 1;
-    case SPNG_COLOR_TYPE_GRAYSCALE_ALPHA:
-      return 2;
-    case SPNG_COLOR_TYPE_TRUECOLOR_ALPHA:
-      return 4;
-    default:
-      return 3;
-  }
-}
+/// Returns the channels of an image or of its palette. In the type, 2 stands for colours and 4 for alpha (PNG specification, IHDR).
+int64_t channels_of(const spng_ihdr& header) { return ((header.color_type & 2) != 0 ? 3 : 1) + ((header.color_type & 4) != 0 ? 1 : 0); }
 
 struct FreeBytes {
   void operator()(void* bytes) const { std::free(bytes); }

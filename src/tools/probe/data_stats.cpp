@@ -68,20 +68,8 @@ std::string kind_of_channels(int64_t channels) {
   return channels >= 1 && channels <= 4 ? kKinds[channels - 1] : std::to_string(channels) + " channels";
 }
 
-const char* name_of(ImageHeader::Format format) {
-  switch (format) {
-    case ImageHeader::Format::Jpeg:
-      return "JPEG";
-    case ImageHeader::Format::Png:
-      return "PNG";
-    case ImageHeader::Format::Webp:
-      return "WebP";
-    default:
-      return "BMP";
-  }
-}
-
 void note_size_and_mode(const LabelledImage& image, const std::string& where, Seen& out) {
+  static constexpr const char* kFormats[] = {"JPEG", "PNG", "WebP", "BMP"};  // in the order of ImageHeader::Format
   if (!image.pixels.empty()) {
     out.size = {image.pixels.height(), image.pixels.width()};
     out.mode = "in memory, " + kind_of_channels(image.pixels.channels());
@@ -91,7 +79,7 @@ void note_size_and_mode(const LabelledImage& image, const std::string& where, Se
   const bool jpeg = header.format == ImageHeader::Format::Jpeg;
   const auto kind = header.palette ? "palette" : jpeg && header.channels == 4 ? "CMYK" : kind_of_channels(header.channels);
   out.size = {header.height, header.width};
-  out.mode = std::string(name_of(header.format)) + ", " + kind +
+  out.mode = std::string(kFormats[static_cast<size_t>(header.format)]) + ", " + kind +
              (header.bits == 8 ? "" : ", " + std::to_string(header.bits) + (header.bits == 1 ? " bit" : " bits"));
 }
 
