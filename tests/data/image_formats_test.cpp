@@ -137,7 +137,7 @@ TEST_CASE("WebP comes back as it went in: lossless exactly, with alpha without i
       if (rgba.at(3, y, x) != 0) CHECK(decoded.at(0, y, x) == rgba.at(0, y, x));
   for (const int64_t channels : {3, 4}) {
     const auto lossy = decode_image(to_webp(soft(40, 30, channels), false), "lossy.webp");
-    CHECK(largest_difference(values(lossy), values(soft(40, 30))) <= 8);
+    CHECK(largest_difference(values(lossy), values(soft(40, 30))) <= 16);
   }
 }
 
@@ -216,20 +216,18 @@ TEST_CASE("BMP: runs of RLE8 and RLE4, with jumps and rows that end early") {
   CHECK(decoded(8, runs) == std::vector<int>{0, 0, 85, 85, 85, 85, 170, 255, 0, 0, 255, 255, 255, 85, 85});
   const FileBytes nibbles = {5, 0x31, 0, 0, 0, 3, 0x12, 0x30, 0, 0, 0, 2, 1, 0, 4, 0x22, 0, 1};
   CHECK(decoded(4, nibbles) == std::vector<int>{0, 170, 170, 170, 170, 85, 170, 255, 0, 0, 255, 85, 255, 85, 255});
-  const auto file = [](const FileBytes& content) {
-    return to_bmp({.width = 5, .height = 3, .bits = 8, .compression = 1, .colors = 4, .palette = kBlackToRed, .pixels = content});
+  const auto file_of = [](int32_t height, const FileBytes& content) {
+    return to_bmp({.width = 5, .height = height, .bits = 8, .compression = 1, .colors = 4, .palette = kBlackToRed, .pixels = content});
   };
+  const auto file = [&](const FileBytes& content) { return file_of(3, content); };
   CHECK(has(refusal_of(file({5, 1, 0, 0, 5, 1, 0, 1})), "end in row 2 of 3"));
   CHECK(has(refusal_of(file({5, 1, 0, 0, 5, 1, 0, 0, 4, 1})), "end in row 3 of 3"));
   CHECK(has(refusal_of(file({0, 2, 6, 0})), "move out of row 1"));
   CHECK(has(refusal_of(file({5, 4})), "color 4 of 4"));
-  CHECK(reds(file({0, 2, 0, 255, 0, 0})) == std::vector<int>(15, 0));  // a jump beyond the last row ends the image
-  const auto black = [](int32_t height, const FileBytes& content) {
-    return to_bmp({.width = 5, .height = height, .bits = 8, .compression = 1, .colors = 4, .palette = kBlackToRed, .pixels = content});
-  };
-  CHECK(reds(black(256, {0, 2, 5, 255})) == std::vector<int>(5 * 256, 0));  // as few bytes as these rows can have
-  CHECK(reds(black(511, {0, 2, 5, 255, 0, 2, 0, 255})) == std::vector<int>(5 * 511, 0));
-  CHECK(has(refusal_of(black(5'000'000, {0, 2, 5, 255})), "the pixels would be 78428 bytes"));
+  CHECK(reds(file({0, 2, 0, 255, 0, 0})) == std::vector<int>(15, 0));         // a jump beyond the last row ends the image
+  CHECK(reds(file_of(256, {0, 2, 5, 255})) == std::vector<int>(5 * 256, 0));  // as few bytes as these rows can have
+  CHECK(reds(file_of(511, {0, 2, 5, 255, 0, 2, 0, 255})) == std::vector<int>(5 * 511, 0));
+  CHECK(has(refusal_of(file_of(5'000'000, {0, 2, 5, 255})), "the pixels would be 78428 bytes"));
   check_hostile(file(FileBytes(runs.begin(), runs.end() - 2)));
 }
 

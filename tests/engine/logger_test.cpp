@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <vector>
 
 #include <torch/types.h>
@@ -14,6 +13,7 @@
 #include "npu_train/data/image_codec.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/mlflow_run.hpp"
 #include "npu_train/train/loop.hpp"
@@ -69,6 +69,8 @@ RunConfig two_epochs(const TempDir& dir, const std::vector<std::string>& loggers
   for (const auto& name : loggers) config.output.logger.push_back({.name = name});
   return config;
 }
+
+std::string content(const fs::path& path) { return read_file(path, 1 << 20); }
 
 struct Stop final : Callback {
   explicit Stop(bool by_error) : by_error_(by_error) {}
@@ -162,9 +164,7 @@ TEST_CASE("a logger that cannot begin costs a warning, and no other logger anyth
   CHECK(record->rows.empty());
   CHECK_MESSAGE(has(said, "no room; the training continues, and the record may be incomplete from here on"), said);
   CHECK_MESSAGE(has(said, "the training continues, and the run of MLflow may be incomplete from here on"), said);
-  std::ostringstream csv;
-  csv << std::ifstream(fs::path(result.run_dir) / "metrics.csv").rdbuf();
-  CHECK(has(csv.str(), "\n1,4,epoch,"));
+  CHECK(has(content(fs::path(result.run_dir) / "metrics.csv"), "\n1,4,epoch,"));
 }
 
 namespace {
@@ -187,12 +187,6 @@ struct OddNames final : Callback {
     loop.log_text("../up", "outside?", 1);
   }
 };
-
-std::string content(const fs::path& path) {
-  std::ostringstream out;
-  out << std::ifstream(path, std::ios::binary).rdbuf();
-  return out.str();
-}
 
 /// Returns the folder of the run in the store of MLflow.
 fs::path folder_in(const fs::path& store, const fs::path& run_dir) {

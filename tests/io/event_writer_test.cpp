@@ -4,17 +4,13 @@
 
 #include <cmath>
 #include <fstream>
-#include <sstream>
+
+#include "npu_train/io/file.hpp"
 
 using namespace npu_train;
 
 namespace {
-std::string slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
+std::string slurp(const std::string& path) { return read_file(path, 1 << 20); }
 uint32_t u32(const std::string& s, size_t at) {
   uint32_t v = 0;
   for (int i = 3; i >= 0; --i) v = v << 8 | static_cast<uint8_t>(s[at + static_cast<size_t>(i)]);

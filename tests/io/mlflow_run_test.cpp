@@ -12,6 +12,7 @@
 
 #include "npu_train/core/config_node.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/file.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -19,11 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string text_of(const fs::path& path) {
-  std::ostringstream out;
-  out << std::ifstream(path, std::ios::binary).rdbuf();
-  return out.str();
-}
+std::string text_of(const fs::path& path) { return read_file(path, 1 << 20); }
 
 std::string meta_of(const MlflowRun& run, const char* key) {
   const auto meta = load_yaml((run.folder() / "meta.yaml").string());
