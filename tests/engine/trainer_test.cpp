@@ -14,6 +14,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/threads.hpp"
 #include "npu_train/train/classifier.hpp"
+#include "train/wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -22,32 +23,22 @@ namespace fs = std::filesystem;
 namespace {
 
 /// A task that records the shape of every input.
-class Watched final : public Task {
+class Watched final : public WrappedTask {
  public:
-  explicit Watched(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  using WrappedTask::WrappedTask;
   StepOutput training_step(const ForwardContext& context) override {
     const auto& batch = context.batch();
     shapes.insert(batch.input().sizes().vec());
-    return task_->training_step(context);
+    return inner->training_step(context);
   }
   StepOutput validation_step(const ForwardContext& context) override {
     const auto& batch = context.batch();
     shapes.insert(batch.input().sizes().vec());
-    return task_->validation_step(context);
+    return inner->validation_step(context);
   }
-  at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
-  ParameterSet parameters() override { return task_->parameters(); }
-  std::vector<NamedTensor> buffers() override { return task_->buffers(); }
-  std::vector<std::string> norm_parameters() override { return task_->norm_parameters(); }
-  std::vector<std::string> metric_names() const override { return task_->metric_names(); }
-  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return task_->metric_sums(output, batch); }
-  void set_training(bool on) override { task_->set_training(on); }
-  void to(c10::Device device) override { task_->to(device); }
+  std::vector<std::string> norm_parameters() override { return inner->norm_parameters(); }
 
   std::set<std::vector<int64_t>> shapes;
-
- private:
-  std::shared_ptr<Task> task_;
 };
 
 std::string text_of(const fs::path& path) {

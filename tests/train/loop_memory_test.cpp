@@ -6,6 +6,7 @@
 #include "dist/in_process.hpp"
 #include "npu_train/device/random.hpp"
 #include "toy.hpp"
+#include "wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -13,20 +14,11 @@ using namespace npu_train::testing;
 namespace {
 
 // Wraps another task, for behaviour that differs at sizes above `most`.
-class Around : public Task {
+class Around : public WrappedTask {
  public:
-  Around(std::shared_ptr<Task> task, int64_t most) : task_(std::move(task)), most_(most) {}
-  StepOutput training_step(const ForwardContext& context) override { return task_->training_step(context); }
-  at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
-  ParameterSet parameters() override { return task_->parameters(); }
-  std::vector<NamedTensor> buffers() override { return task_->buffers(); }
-  std::vector<std::string> metric_names() const override { return task_->metric_names(); }
-  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return task_->metric_sums(output, batch); }
-  void set_training(bool on) override { task_->set_training(on); }
-  void to(c10::Device device) override { task_->to(device); }
+  Around(std::shared_ptr<Task> task, int64_t most) : WrappedTask(std::move(task)), most_(most) {}
 
  protected:
-  std::shared_ptr<Task> task_;
   int64_t most_;
 };
 
@@ -36,7 +28,7 @@ class Narrow final : public Around {
   using Around::Around;
   StepOutput training_step(const ForwardContext& context) override {
     const auto& batch = context.batch();
-    auto out = task_->training_step(context);
+    auto out = inner->training_step(context);
     if (batch.rows() > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory. Tried to allocate too much");
     return out;
   }
@@ -58,12 +50,12 @@ class NarrowForward final : public Around {
   using Around::Around;
   at::Tensor predict(const at::Tensor& input) override {
     if (input.size(0) > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory");
-    return task_->predict(input);
+    return inner->predict(input);
   }
   StepOutput validation_step(const ForwardContext& context) override {
     const auto& batch = context.batch();
     predict(batch.input());
-    return task_->validation_step(context);
+    return inner->validation_step(context);
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include "npu_train/core/log.hpp"
 #include "toy.hpp"
+#include "wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -237,19 +238,12 @@ TEST_CASE("the loss of an epoch is weighted as it was trained on") {
 
 TEST_CASE("a task must give one number for each of its metrics, in training and in validation") {
   Toy toy;
-  struct Miscounted final : Task {
-    explicit Miscounted(Task& task) : inner(task) {}
-    StepOutput training_step(const ForwardContext& context) override { return inner.training_step(context); }
-    at::Tensor predict(const at::Tensor& input) override { return inner.predict(input); }
-    ParameterSet parameters() override { return inner.parameters(); }
-    std::vector<NamedTensor> buffers() override { return inner.buffers(); }
+  struct Miscounted final : WrappedTask {
+    using WrappedTask::WrappedTask;
     std::vector<std::string> metric_names() const override { return {"a", "b", "c", "d", "e", "f", "g"}; }
     at::Tensor metric_sums(const StepOutput&, const Batch&) override { return sums; }
-    void set_training(bool on) override { inner.set_training(on); }
-    void to(c10::Device device) override { inner.to(device); }
-    Task& inner;
     at::Tensor sums;
-  } miscounted(*toy.task);
+  } miscounted(toy.task);
   auto parts = toy.loop({})->parts();
   parts.task = &miscounted;
   TrainLoop loop(parts, {.max_epochs = 1}, {}, {});
@@ -292,21 +286,12 @@ TEST_CASE("train_epoch continues after a stop") {
 namespace {
 
 /// Requests a stop when the validation has run a number of batches.
-struct StopsInValidation final : Task {
-  StopsInValidation(std::shared_ptr<Task> task, int after_batches) : inner(std::move(task)), after(after_batches) {}
-  StepOutput training_step(const ForwardContext& context) override { return inner->training_step(context); }
+struct StopsInValidation final : WrappedTask {
+  StopsInValidation(std::shared_ptr<Task> task, int after_batches) : WrappedTask(std::move(task)), after(after_batches) {}
   StepOutput validation_step(const ForwardContext& context) override {
     if (++batches == after && loop != nullptr) loop->request_stop();
     return inner->validation_step(context);
   }
-  at::Tensor predict(const at::Tensor& input) override { return inner->predict(input); }
-  std::vector<std::string> metric_names() const override { return inner->metric_names(); }
-  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return inner->metric_sums(output, batch); }
-  ParameterSet parameters() override { return inner->parameters(); }
-  std::vector<NamedTensor> buffers() override { return inner->buffers(); }
-  void set_training(bool training) override { inner->set_training(training); }
-  void to(c10::Device device) override { inner->to(device); }
-  std::shared_ptr<Task> inner;
   TrainLoop* loop = nullptr;
   int after, batches = 0;
 };
@@ -386,8 +371,8 @@ TEST_CASE("a window that threw leaves no gradient behind") {
 namespace {
 
 /// The toy's task, in which no target counts in the micro-batches with these numbers.
-struct Uncounted final : Task {
-  Uncounted(std::shared_ptr<Task> task, std::vector<int64_t> numbers) : inner(std::move(task)), without(std::move(numbers)) {}
+struct Uncounted final : WrappedTask {
+  Uncounted(std::shared_ptr<Task> task, std::vector<int64_t> numbers) : WrappedTask(std::move(task)), without(std::move(numbers)) {}
   StepOutput training_step(const ForwardContext& context) override {
     auto out = inner->training_step(context);
     const bool counts = std::find(without.begin(), without.end(), seen++) == without.end();
@@ -395,14 +380,6 @@ struct Uncounted final : Task {
     return out;
   }
   StepOutput validation_step(const ForwardContext& context) override { return inner->validation_step(context); }
-  at::Tensor predict(const at::Tensor& input) override { return inner->predict(input); }
-  std::vector<std::string> metric_names() const override { return inner->metric_names(); }
-  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return inner->metric_sums(output, batch); }
-  ParameterSet parameters() override { return inner->parameters(); }
-  std::vector<NamedTensor> buffers() override { return inner->buffers(); }
-  void set_training(bool training) override { inner->set_training(training); }
-  void to(c10::Device device) override { inner->to(device); }
-  std::shared_ptr<Task> inner;
   std::vector<int64_t> without;
   int64_t seen = 0;
 };

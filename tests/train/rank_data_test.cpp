@@ -5,6 +5,7 @@
 
 #include "dist/in_process.hpp"
 #include "train/toy.hpp"
+#include "train/wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -23,28 +24,19 @@ struct TwoLayersImpl : torch::nn::Module {
 TORCH_MODULE(TwoLayers);
 
 /// Records the samples of each micro-batch on which it is trained.
-struct Recorded final : Task {
-  explicit Recorded(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+struct Recorded final : WrappedTask {
+  using WrappedTask::WrappedTask;
   StepOutput training_step(const ForwardContext& context) override {
     const auto& batch = context.batch();
     seen.insert(seen.end(), batch.ids.begin(), batch.ids.end());
-    return task_->training_step(context);
+    return inner->training_step(context);
   }
   StepOutput validation_step(const ForwardContext& context) override {
     const auto& batch = context.batch();
     validated.insert(validated.end(), batch.ids.begin(), batch.ids.end());
-    return task_->validation_step(context);
+    return inner->validation_step(context);
   }
-  at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
-  ParameterSet parameters() override { return task_->parameters(); }
-  void set_training(bool on) override { task_->set_training(on); }
-  void to(c10::Device device) override { task_->to(device); }
-  std::vector<std::string> metric_names() const override { return task_->metric_names(); }
-  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return task_->metric_sums(output, batch); }
   std::vector<int64_t> seen, validated;
-
- private:
-  std::shared_ptr<Task> task_;
 };
 
 struct Reports final : Callback {

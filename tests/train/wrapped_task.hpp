@@ -1,0 +1,29 @@
+/// A task around another one, for tests that change a part of it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::testing {
+
+/// Passes calls on to `inner`. A validation is a training step, unless a derived class says otherwise.
+class WrappedTask : public Task {
+ public:
+  explicit WrappedTask(std::shared_ptr<Task> task) : inner(std::move(task)) {}
+  StepOutput training_step(const ForwardContext& context) override { return inner->training_step(context); }
+  at::Tensor predict(const at::Tensor& input) override { return inner->predict(input); }
+  ParameterSet parameters() override { return inner->parameters(); }
+  std::vector<NamedTensor> buffers() override { return inner->buffers(); }
+  std::vector<std::string> metric_names() const override { return inner->metric_names(); }
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return inner->metric_sums(output, batch); }
+  void set_training(bool on) override { inner->set_training(on); }
+  void to(c10::Device device) override { inner->to(device); }
+
+  std::shared_ptr<Task> inner;
+};
+
+}  // namespace npu_train::testing
