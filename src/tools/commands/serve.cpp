@@ -77,12 +77,14 @@ class RunPage {
 [[noreturn]] void serve(const ServeArguments& args) {
   RunPage page(args.runs);
   page.get();  // reports an error of the runs before anything is served
-  PageServer server({.port = args.port, .refresh = args.refresh, .token = random_hex(24)}, [&] { return page.get(); });
-  on_stop_signal([] { ::_exit(128 + signal_received()); });  // there is nothing to finish
-  print(args.json, Json::object({{"url", server.url()}, {"port", server.port()}}),
-        str_cat(server.url(), "\nThis address is reached from this machine only; on another one, first run: ssh -L ", server.port(),
-                ":127.0.0.1:", server.port(), " ", host_name(), "\nCtrl-C ends the server.\n"));
-  server.run();
+  const auto announce = [&](int port, const std::string& url) {
+    on_stop_signal([] { ::_exit(128 + signal_received()); });  // there is nothing to finish
+    print(args.json, Json::object({{"url", url}, {"port", port}}),
+          str_cat(url, "\nThis address is reached from this machine only; on another one, first run: ssh -L ", port, ":127.0.0.1:", port,
+                  " ", host_name(), "\nCtrl-C ends the server.\n"));
+  };
+  serve_page(
+      {.port = args.port, .refresh = args.refresh, .token = random_hex(24)}, [&] { return page.get(); }, announce);
 }
 
 }  // namespace

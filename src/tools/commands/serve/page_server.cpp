@@ -50,9 +50,7 @@ int listen_on(int& port) {
   return out;
 }
 
-}  // namespace
-
-struct PageServer::Impl {
+struct Server {
   struct Connection {
     int socket = -1;
     Clock::time_point since = Clock::now();
@@ -64,24 +62,24 @@ struct PageServer::Impl {
   MHD_Daemon* daemon = nullptr;
   std::list<Connection> open;
 
-  Impl(PageServerOptions given, MakeServedPage make) : options(std::move(given)), page(std::move(make)) {
+  Server(PageServerOptions given, MakeServedPage make) : options(std::move(given)), page(std::move(make)) {
     check(!options.token.empty(), ErrorKind::Usage, kWhere, "the token is empty");
     const auto& library = microhttpd();
     const int listener = listen_on(options.port);
-    daemon = library.start_daemon(MHD_USE_EPOLL, 0, nullptr, nullptr, &Impl::on_request, this,  //
-                                  MHD_OPTION_LISTEN_SOCKET, listener,                           //
-                                  MHD_OPTION_CONNECTION_LIMIT, kMostConnections,                //
-                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes,            //
-                                  MHD_OPTION_NOTIFY_CONNECTION, &Impl::on_connection, this,     //
+    daemon = library.start_daemon(MHD_USE_EPOLL, 0, nullptr, nullptr, &Server::on_request, this,  //
+                                  MHD_OPTION_LISTEN_SOCKET, listener,                             //
+                                  MHD_OPTION_CONNECTION_LIMIT, kMostConnections,                  //
+                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes,              //
+                                  MHD_OPTION_NOTIFY_CONNECTION, &Server::on_connection, this,     //
                                   MHD_OPTION_END);
     if (daemon != nullptr) return;
     const auto why = std::string(std::strerror(errno));
     ::close(listener);
     throw Error(ErrorKind::Device, kWhere, "the HTTP server cannot be started: " + why);
   }
-  ~Impl() { microhttpd().stop_daemon(daemon); }  // closes the listener, too
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+  ~Server() { microhttpd().stop_daemon(daemon); }  // closes the listener, too
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
 
   // Ends connections whose time is over. (MHD_OPTION_CONNECTION_TIMEOUT counts from the last byte, and ends a request during whose answer
   // the page takes that long to make.)
@@ -92,7 +90,7 @@ struct PageServer::Impl {
   }
 
   static void on_connection(void* self, MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode what) noexcept {
-    auto& connections = static_cast<Impl*>(self)->open;
+    auto& connections = static_cast<Server*>(self)->open;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
       const auto* info = microhttpd().get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
       connections.push_back({.socket = info->connect_fd});
@@ -105,7 +103,7 @@ struct PageServer::Impl {
   static MHD_Result on_request(void* self, MHD_Connection* connection, const char* path, const char* method, const char* /*version*/,
                                const char* /*upload*/, size_t* /*upload_size*/, void** /*context*/) noexcept {
     try {
-      const auto out = static_cast<Impl*>(self)->answer(connection, path, method);
+      const auto out = static_cast<Server*>(self)->answer(connection, path, method);
       const auto* info = microhttpd().get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
       auto* const at = info != nullptr ? static_cast<Connection*>(info->socket_context) : nullptr;
       if (at != nullptr) at->since = Clock::now(), at->answered = true;
@@ -162,23 +160,19 @@ struct PageServer::Impl {
   }
 };
 
-PageServer::PageServer(PageServerOptions options, MakeServedPage page)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(page))) {}
+}  // namespace
 
-PageServer::~PageServer() = default;
-
-int PageServer::port() const { return impl_->options.port; }
-
-std::string PageServer::url() const { return str_cat("http://127.0.0.1:", port(), "/?token=", impl_->options.token); }
-
-void PageServer::run() {
+void serve_page(PageServerOptions options, MakeServedPage page, const std::function<void(int, const std::string&)>& listening) {
+  Server server(std::move(options), std::move(page));
+  const auto port = server.options.port;
+  listening(port, str_cat("http://127.0.0.1:", port, "/?token=", server.options.token));
   for (;;) {
     constexpr int32_t kMilliseconds = 500;
     const auto begin = Clock::now();
-    check(microhttpd().run_wait(impl_->daemon, kMilliseconds) == MHD_YES, ErrorKind::Internal, kWhere,
+    check(microhttpd().run_wait(server.daemon, kMilliseconds) == MHD_YES, ErrorKind::Internal, kWhere,
           "the HTTP server has failed: ", std::strerror(errno));
     // After a page that took long to make, first the requests are read that arrived meanwhile.
-    if (Clock::now() - begin < kForRequest / 2) impl_->end_late();
+    if (Clock::now() - begin < kForRequest / 2) server.end_late();
   }
 }
 

@@ -14,31 +14,15 @@ struct PageServerOptions {
   std::string token{};   ///< each request must have it: /?token=...
 };
 
-/// Returns the page; called from run(), for each request. An Error is shown in place of the page.
+/// Returns the page; called for each request. An Error is shown in place of the page.
 using MakeServedPage = std::function<std::shared_ptr<const std::string>()>;
 
-/// An HTTP server on 127.0.0.1 with one page, and nothing else: it reads no file, and answers only GET and HEAD of `/`. Requests without
-/// the token, or with a Host other than 127.0.0.1 and localhost, get status 403. One thread serves all connections, of which there are at
-/// most 64. A connection has 5 seconds for its request (at most 16 KiB) and 60 for the answer, so that slow or silent clients keep nobody
-/// else waiting for longer.
-class PageServer {
- public:
-  /// Listens. Error(Device) if the port is in use or not permitted, and without libmicrohttpd (NPU_TRAIN_SERVE).
-  PageServer(PageServerOptions options, MakeServedPage page);
-  ~PageServer();
-  PageServer(const PageServer&) = delete;
-  PageServer& operator=(const PageServer&) = delete;
-
-  int port() const;
-  /// Returns "http://127.0.0.1:8008/?token=...".
-  std::string url() const;
-
-  /// Answers requests until the process ends.
-  [[noreturn]] void run();
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
+/// Is an HTTP server on 127.0.0.1 with one page, and nothing else, until the process ends: it reads no file, and answers only GET and HEAD
+/// of `/`. Requests without the token, or with a Host other than 127.0.0.1 and localhost, get status 403. One thread serves all
+/// connections, of which there are at most 64. A connection has 5 seconds for its request (at most 16 KiB) and 60 for the answer, so that
+/// slow or silent clients keep nobody else waiting for longer. `listening` gets the port and "http://127.0.0.1:8008/?token=..." when
+/// requests can come. Error(Device) if the port is in use or not permitted, and without libmicrohttpd (NPU_TRAIN_SERVE).
+[[noreturn]] void serve_page(PageServerOptions options, MakeServedPage page,
+                             const std::function<void(int port, const std::string& url)>& listening);
 
 }  // namespace npu_train::cli
