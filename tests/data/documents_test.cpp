@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "data/pad_field.hpp"
 #include "draining.hpp"
 #include "npu_train/data/datasets.hpp"
 #include "token_ids.hpp"
@@ -356,11 +357,7 @@ TEST_CASE("documents are packed by best fit, longest first, into samples with ma
   CHECK(data->documents(1) == Ids{1, 2});
   CHECK(data->documents(2) == Ids{3, 4, 5});
   CHECK(input_of(*data, 1) == Ids{21, 22, 23, 24, 25, 26, 0, 31, 32, 0});
-  const auto field = [&](const char* name) {
-    for (const auto& [key, value] : data->get(1).fields)
-      if (key == name) return ids_of(value);
-    return Ids{};
-  };
+  const auto field = [&](const char* name) { return ids_of(*npu_train::detail::find_field(data->get(1), name)); };
   CHECK(field("position_ids") == Ids{0, 1, 2, 3, 4, 5, 6, 0, 1, 2});
   CHECK(field("loss_mask") == Ids{0, 1, 1, 1, 1, 1, 1, 0, 1, 1});
   CHECK(data->tokens(1) == 10);

@@ -168,6 +168,35 @@ inline std::vector<uint8_t> to_webp(const Image& image, bool lossless = true) {
   return out;
 }
 
+/// The pixels of `image` as a program stores them, and their view. Bytes that no pixel has are 77.
+struct ProgramPixels {
+  std::vector<uint8_t> bytes;
+  ImageView view;
+
+  ProgramPixels(const Image& image, int64_t channels, ChannelLayout layout, ChannelOrder order, int64_t gap) {
+    const int64_t h = image.height(), w = image.width();
+    const bool planes = layout == ChannelLayout::Chw;
+    const int64_t stride = (planes ? w : w * channels) + gap;
+    bytes.assign(static_cast<size_t>((planes ? channels : 1) * h * stride), 77);
+    for (int64_t c = 0; c < channels; ++c) {
+      const bool reversed = order == ChannelOrder::Bgr && channels > 1 && c < 3;
+      for (int64_t y = 0; y < h; ++y) {
+        for (int64_t x = 0; x < w; ++x) {
+          const int64_t at = planes ? (c * h + y) * stride + x : y * stride + x * channels + c;
+          bytes[static_cast<size_t>(at)] = image.at(reversed ? 2 - c : c, y, x);
+        }
+      }
+    }
+    view = {.data = bytes.data(),
+            .height = h,
+            .width = w,
+            .channels = channels,
+            .row_stride = gap == 0 ? 0 : stride,
+            .layout = layout,
+            .order = order};
+  }
+};
+
 inline void write_bytes(const std::string& path, const std::vector<uint8_t>& bytes) {
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }

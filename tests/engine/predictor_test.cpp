@@ -90,23 +90,15 @@ TEST_CASE("pixels in memory are answered as the file with the same ones, bit for
   const std::vector<std::pair<int64_t, int64_t>> sizes = {{224, 224}, {224, 300}, {61, 90}, {300, 41}};
   for (const auto& [height, width] : sizes) {
     INFO("an image of ", height, " x ", width);
-    const Image image = rough(height, width);
+    const Image image = rough(height, width), with_alpha = rough(height, width, 4);
     const auto file = (dir / "a.png").string();
     write_bytes(file, to_png(image));
     const auto expected = predictor(predictor.read_image(file).unsqueeze(0));
     for (const auto order : {ChannelOrder::Rgb, ChannelOrder::Bgr}) {
       for (const int64_t channels : {3, 4}) {  // rows of a cv::Mat are padded where it is a part of another one
-        const int64_t stride = width * channels + 5;
-        std::vector<uint8_t> bytes(static_cast<size_t>(height * stride), 99);
-        for (int64_t c = 0; c < 3; ++c) {
-          const int64_t place = order == ChannelOrder::Bgr ? 2 - c : c;
-          for (int64_t i = 0; i < height * width; ++i)
-            bytes[static_cast<size_t>(i / width * stride + i % width * channels + place)] = image.plane(c)[i];
-        }
-        const ImageView view{
-            .data = bytes.data(), .height = height, .width = width, .channels = channels, .row_stride = stride, .order = order};
-        CHECK(torch::equal(predictor.preparation().prepare(view), predictor.read_image(file)));
-        CHECK(torch::equal(predictor.predict(view), expected));
+        const ProgramPixels pixels(with_alpha, channels, ChannelLayout::Hwc, order, 5);
+        CHECK(torch::equal(predictor.preparation().prepare(pixels.view), predictor.read_image(file)));
+        CHECK(torch::equal(predictor.predict(pixels.view), expected));
       }
     }
     const ImageView planes{.data = image.plane(0), .height = height, .width = width, .layout = ChannelLayout::Chw};
