@@ -10,13 +10,17 @@
 #include "npu_train/data/loader.hpp"
 
 namespace npu_train::detail {
+namespace {
 
+/// Calls work(true) on the calling thread and work(false) on up to 15 others, and waits for all. `work` must not throw.
 void on_all_cores(const std::function<void(bool)>& work) {
   std::vector<std::thread> threads;
   for (int64_t i = 1; i < std::min<int64_t>(16, cpu_count()); ++i) threads.emplace_back(work, false);
   work(true);
   for (auto& thread : threads) thread.join();
 }
+
+}  // namespace
 
 void each_sample(int64_t count, const std::function<void(int64_t)>& use, const std::function<void(int64_t)>& begun) {
   std::atomic<int64_t> next{0};

@@ -10,9 +10,6 @@
 
 namespace npu_train::detail {
 
-/// Calls work(true) on the calling thread and work(false) on up to 15 others, and waits for all. `work` must not throw.
-void on_all_cores(const std::function<void(bool)>& work);
-
 /// Calls use(i) for each i from 0 to count - 1, on up to 16 threads. `use` must not throw. `begun` is called on the calling thread alone,
 /// with the number of samples that have begun.
 void each_sample(int64_t count, const std::function<void(int64_t)>& use, const std::function<void(int64_t)>& begun);
