@@ -54,6 +54,9 @@ std::unique_ptr<PreTokenizer> sentencepiece_text(const SentencePieceFile& file, 
 /// The opposite: texts of pieces as a text. Special tokens are not among the pieces, or stay as they are.
 std::unique_ptr<TokenDecoder> sentencepiece_decoder(const SentencePieceFile& file, PartBeginnings beginnings);
 
+/// The texts of the user's symbols, which no model divides.
+TokenTrie user_symbols(const SentencePieceFile& file);
+
 /// The model of the file. Error(Data) with the name `where` for pieces with the same text.
 std::unique_ptr<TokenModel> sentencepiece_model(const SentencePieceFile& file, const std::string& where);
 

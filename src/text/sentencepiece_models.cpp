@@ -24,8 +24,6 @@ class PieceModel : public TokenModel {
     if (file.byte_fallback) bytes_ = ByteTokens(vocabulary_);
   }
 
-  // Returns the text of a piece, which lives as long as the model.
-  std::string_view text_of_piece(size_t id) const { return *vocabulary_.token_of(static_cast<int64_t>(id)); }
   bool is_user_defined(size_t id) const { return types_[id] == SentencePiece::Type::UserDefined; }
   // Whether a text may become this piece.
   bool is_usable(size_t id) const { return types_[id] == SentencePiece::Type::Normal || is_user_defined(id); }
@@ -34,10 +32,14 @@ class PieceModel : public TokenModel {
     return id != kNoToken && is_usable(static_cast<size_t>(id)) ? id : kNoToken;
   }
 
-  // Successive unknown texts are one piece, unless they become bytes. `unknown`: the last piece was one.
-  void append_unknown(std::string_view text, bool& unknown, std::vector<int32_t>& out) const {
-    if (!bytes_.append(text, out) && !unknown) out.push_back(unknown_);
-    unknown = true;
+  // Appends a piece, or for kNoToken what becomes of the text. Successive unknown texts are one piece, unless they become bytes. `unknown`:
+  // the last text was one.
+  void append(int32_t id, std::string_view text, bool& unknown, std::vector<int32_t>& out) const {
+    if (id != kNoToken)
+      out.push_back(id);
+    else if (!bytes_.append(text, out) && !unknown)
+      out.push_back(unknown_);
+    unknown = id == kNoToken;
   }
 
   int32_t unknown_;
@@ -51,16 +53,12 @@ class PieceModel : public TokenModel {
 // Neighbours that together are a piece are joined, those with the largest score first; of equal ones, the left one.
 class PieceBpe final : public PieceModel {
  public:
-  PieceBpe(const SentencePieceFile& file, const std::string& where) : PieceModel(file, where) {
-    std::vector<std::pair<std::string_view, int32_t>> symbols;
+  PieceBpe(const SentencePieceFile& file, const std::string& where) : PieceModel(file, where), symbols_(user_symbols(file)) {
     for (size_t id = 0; id < file.pieces.size(); ++id) {
       scores_.push_back(file.pieces[id].score);
-      const auto text = text_of_piece(id);
-      if (is_user_defined(id)) symbols.emplace_back(text, 0);
-      if (is_usable(id)) divides_ = divides_ && !has_inner_space(text);
+      if (is_usable(id)) divides_ = divides_ && !has_inner_space(file.pieces[id].text);
     }
     divides_ = divides_ && usable_id(kSpaceSign) != kNoToken;
-    if (!symbols.empty()) symbols_ = TokenTrie(std::move(symbols));
   }
 
   std::string_view divider() const override { return divides_ ? kSpaceSign : std::string_view(); }
@@ -72,13 +70,7 @@ class PieceBpe final : public PieceModel {
     for (const auto& part : parts) {
       if (part.size == 0) continue;
       const auto text = word.substr(part.begin, part.size);
-      const auto id = usable_id(text);
-      if (id == kNoToken) {
-        append_unknown(text, unknown, out);
-      } else {
-        out.push_back(id);
-        unknown = false;
-      }
+      append(usable_id(text), text, unknown, out);
     }
   }
 
@@ -150,7 +142,7 @@ class PieceUnigram final : public PieceModel {
     for (size_t id = 0; id < file.pieces.size(); ++id) {
       const auto& piece = file.pieces[id];
       scores_.push_back(piece.score);
-      if (is_usable(id)) pieces.emplace_back(text_of_piece(id), static_cast<int32_t>(id));
+      if (is_usable(id)) pieces.emplace_back(piece.text, static_cast<int32_t>(id));
       if (piece.type != SentencePiece::Type::Normal) continue;
       least = std::min(least, piece.score);
       most = std::max(most, piece.score);
@@ -169,12 +161,7 @@ class PieceUnigram final : public PieceModel {
       return is_user_defined(index) ? static_cast<float>(bytes) * best_ - 0.1F : scores_[index];
     };
     best_path<float>(word, trie_, unknown_token_, score_of, [&](size_t begin, size_t end, int32_t id) {
-      if (id == unknown_) {
-        append_unknown(word.substr(begin, end - begin), unknown, out);
-      } else {
-        out.push_back(id);
-        unknown = false;
-      }
+      append(id == unknown_ ? kNoToken : id, word.substr(begin, end - begin), unknown, out);
     });
   }
 
@@ -186,6 +173,13 @@ class PieceUnigram final : public PieceModel {
 };
 
 }  // namespace
+
+TokenTrie user_symbols(const SentencePieceFile& file) {
+  std::vector<std::pair<std::string_view, int32_t>> out;
+  for (const auto& piece : file.pieces)
+    if (piece.type == SentencePiece::Type::UserDefined) out.emplace_back(piece.text, 0);
+  return TokenTrie(std::move(out));
+}
 
 std::unique_ptr<TokenModel> sentencepiece_model(const SentencePieceFile& file, const std::string& where) {
   if (file.bpe) return std::make_unique<PieceBpe>(file, where);

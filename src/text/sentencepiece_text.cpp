@@ -17,12 +17,9 @@ class PieceText final : public PreTokenizer {
         each_part_(beginnings.legacy),
         at_end_(file.space_at_end),
         removes_(file.remove_spaces),
-        space_(file.escape_spaces ? kSpaceSign : " ") {
+        space_(file.escape_spaces ? kSpaceSign : " "),
+        symbols_(user_symbols(file)) {
     if (!file.charsmap.empty()) map_ = Charsmap(file.charsmap, where);
-    std::vector<std::pair<std::string_view, int32_t>> symbols;
-    for (const auto& piece : file.pieces)
-      if (piece.type == SentencePiece::Type::UserDefined) symbols.emplace_back(piece.text, 0);
-    if (!symbols.empty()) symbols_ = TokenTrie(std::move(symbols));
   }
 
   void split(TextPart part, const TextPartSink& sink) const override {
