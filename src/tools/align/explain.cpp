@@ -29,7 +29,7 @@ class Explainer {
     if (!d_.likely.empty()) return;
     switch (d_.cause) {
       case Cause::Input:
-        if (!rounded_inputs()) say("input");
+        if (!rounded_inputs()) say(d_, "input");
         break;
       case Cause::Weights:
         weights();
@@ -55,9 +55,6 @@ class Explainer {
   }
 
  private:
-  // Adds a row of causes.tsv to the finding.
-  void say(const char* cause, const std::vector<std::string>& values = {}) { detail::say(d_, cause, values); }
-
   // Whether the difference of two precisions explains the error, so that it is no fault.
   bool precisions_differ() const {
     constexpr double kMost = 0.1;
@@ -72,7 +69,7 @@ class Explainer {
       if (i.side != "input" || i.error == 0 || !i.item_a.is_tensor() || i.item_a.dtype == i.item_b.dtype) continue;
       const auto coarser = coarser_dtype(i.item_a.dtype, i.item_b.dtype);
       if (i.error > noise_of(coarser, coarser)) continue;
-      say("input_rounded", {coarser, short_dtype(i.item_a), short_dtype(i.item_b), reference_advice(a_, b_, has_reference_)});
+      say(d_, "input_rounded", {coarser, short_dtype(i.item_a), short_dtype(i.item_b), reference_advice(a_, b_, has_reference_)});
       return true;
     }
     return false;
@@ -103,44 +100,44 @@ class Explainer {
 
   void weights() {
     constexpr double kOtherOrder = 0.1;  // elements that changed places differ by their full size
-    if (const auto* item = not_finite("parameters"); item != nullptr) return say("weight_not_finite", {not_finite_text(*item)});
-    if (any("parameters", one_is_zero)) return say("weight_zero");
-    if (any("parameters", same_numbers, kOtherOrder)) return say("weight_order");
-    say(d_.step > 0 ? "weight_updated" : "weight_initial");
+    if (const auto* item = not_finite("parameters"); item != nullptr) return say(d_, "weight_not_finite", {not_finite_text(*item)});
+    if (any("parameters", one_is_zero)) return say(d_, "weight_zero");
+    if (any("parameters", same_numbers, kOtherOrder)) return say(d_, "weight_order");
+    say(d_, d_.step > 0 ? "weight_updated" : "weight_initial");
   }
 
   void gradient() {
     constexpr double kOfTies = 0.1;  // a tied layer's gradient, which one side lacks, exceeds rounding
     if (const auto* item = not_finite("parameters_grad"); item != nullptr)
-      say("gradient_not_finite", {not_finite_text(*item)});
+      say(d_, "gradient_not_finite", {not_finite_text(*item)});
     else
-      say(any("parameters_grad", one_is_zero)                             ? "gradient_zero"
-          : to_lower(d_.type) == "embedding" && d_.output_error > kOfTies ? "gradient_tied"
-                                                                          : "gradient_kernel");
-    if (differs("loss_scale")) say("loss_scale_differs");
+      say(d_, any("parameters_grad", one_is_zero)                             ? "gradient_zero"
+              : to_lower(d_.type) == "embedding" && d_.output_error > kOfTies ? "gradient_tied"
+                                                                              : "gradient_kernel");
+    if (differs("loss_scale")) say(d_, "loss_scale_differs");
   }
 
   void optimizer() {
     const auto type = [](const std::string& name) { return name.substr(0, name.find(".forward.")); };
-    if (type(call_.a) != type(call_.b)) say("optimizer_other", {call_.a, call_.b});
+    if (type(call_.a) != type(call_.b)) say(d_, "optimizer_other", {call_.a, call_.b});
     for (const auto& i : call_.items) {
       if (i.kind != ItemComparison::Kind::Value || !i.failed) continue;
       const auto name = i.a.substr(std::min(i.a.size(), call_.a.size() + std::string_view(".input.").size()));
-      say(name == "lr" ? "optimizer_lr" : "optimizer_option", {name, number_text(i.item_a.value), number_text(i.item_b.value)});
+      say(d_, name == "lr" ? "optimizer_lr" : "optimizer_option", {name, number_text(i.item_a.value), number_text(i.item_b.value)});
     }
     if (!d_.likely.empty()) return;
     clipping();
     if (!d_.likely.empty()) return;
-    if (has_loss_scale()) say("optimizer_skipped");
-    say("optimizer_update");
+    if (has_loss_scale()) say(d_, "optimizer_skipped");
+    say(d_, "optimizer_update");
   }
 
   // Detects different clipping by the optimizer's state, since gradients are dumped before clipping.
   void clipping() {
     if (differs("gradient_clip"))
-      say("clip_options", {fact_of(a_, "gradient_clip"), fact_of(b_, "gradient_clip")});
+      say(d_, "clip_options", {fact_of(a_, "gradient_clip"), fact_of(b_, "gradient_clip")});
     else if (const double times = scaled_state(); times > 0)
-      say("clip_norm", {shortest(std::round(times * 1e6) / 1e6)});
+      say(d_, "clip_norm", {shortest(std::round(times * 1e6) / 1e6)});
   }
 
   // Returns the common factor of A's gradient means relative to B's; 0 if there is no common factor or it is 1.
@@ -171,7 +168,7 @@ class Explainer {
     return number ? shortest(*number) : value;
   }
 
-  void before() { say(d_.direction == "backward" ? "between_backward" : "between_forward"); }
+  void before() { say(d_, d_.direction == "backward" ? "between_backward" : "between_forward"); }
 
   bool differs(const char* fact) const {
     const auto x = fact_of(a_, fact), y = fact_of(b_, fact);
@@ -195,40 +192,40 @@ class Explainer {
     const auto type = to_lower(d_.type);
     const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
     if (std::any_of(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.kind == ItemComparison::Kind::Unmatched; }))
-      return say("layer_shapes");
-    if (d_.cause == Cause::NotFinite && d_.direction != "forward" && has_loss_scale()) say("layer_loss_scale");
-    if (d_.cause == Cause::NotFinite) return say("layer_overflow");
-    if (saturates()) say("layer_saturates");
-    if (is("loss") || is("cross_entropy")) return say("layer_loss");
-    if (is("norm") && differs("fused_kernels")) say("layer_fused_norm");
+      return say(d_, "layer_shapes");
+    if (d_.cause == Cause::NotFinite && d_.direction != "forward" && has_loss_scale()) say(d_, "layer_loss_scale");
+    if (d_.cause == Cause::NotFinite) return say(d_, "layer_overflow");
+    if (saturates()) say(d_, "layer_saturates");
+    if (is("loss") || is("cross_entropy")) return say(d_, "layer_loss");
+    if (is("norm") && differs("fused_kernels")) say(d_, "layer_fused_norm");
     if (is("batchnorm"))
-      say("layer_batch_norm");
+      say(d_, "layer_batch_norm");
     else if (is("norm"))
-      say("layer_norm");
+      say(d_, "layer_norm");
     if (type == "layer")  // a declared layer, with several operators
-      say("layer_inside");
-    if (is("dropout")) say("layer_dropout");
-    if (is("attention") || is("softmax")) say("layer_attention");
+      say(d_, "layer_inside");
+    if (is("dropout")) say(d_, "layer_dropout");
+    if (is("attention") || is("softmax")) say(d_, "layer_attention");
     precision();
     if (is("conv"))
-      say("layer_padding");
+      say(d_, "layer_padding");
     else if (is("linear") || is("parameter"))
-      say("layer_bias");
-    if (d_.direction == "backward") say("layer_backward");
-    if (d_.likely.empty()) say("layer_option");
+      say(d_, "layer_bias");
+    if (d_.direction == "backward") say(d_, "layer_backward");
+    if (d_.likely.empty()) say(d_, "layer_option");
   }
 
   void precision() {
     for (const auto& item : call_.items)
       if (item.side == "output" && item.item_a.is_tensor() && item.item_b.is_tensor() && item.item_a.dtype != item.item_b.dtype)
-        return say("computes_in", {short_dtype(item.item_a), short_dtype(item.item_b), reference_advice(a_, b_, has_reference_)});
+        return say(d_, "computes_in", {short_dtype(item.item_a), short_dtype(item.item_b), reference_advice(a_, b_, has_reference_)});
     const double e = d_.output_error;
     if (e > 5e-4 && e < 2e-2)
-      say("computes_bf16");
+      say(d_, "computes_bf16");
     else if (e > 5e-5 && e <= 5e-4)
-      say("computes_fp16");
+      say(d_, "computes_fp16");
     else if (e <= 5e-5)
-      say("computes_order");
+      say(d_, "computes_order");
   }
 
   Divergence& d_;

@@ -42,8 +42,6 @@ class HistoryExplainer {
   }
 
  private:
-  // Adds a row of causes.tsv to the finding.
-  void say(const char* cause, const std::vector<std::string>& values = {}) { detail::say(c_, cause, values); }
   void see(const std::string& sentence) { c_.sentences.push_back(sentence); }
 
   size_t finite_rows() const {
@@ -63,7 +61,7 @@ class HistoryExplainer {
          : n == 1             ? "at " + at
                               : "at " + counted(n, "step") + ", first at " + at) +
         " both losses are non-finite, which proves nothing");
-    say("curve_not_finite");
+    say(c_, "curve_not_finite");
   }
 
   void overlap() {
@@ -92,14 +90,14 @@ class HistoryExplainer {
     const std::string side = in_a ? "A" : "B";
     see("at " + at_step(row->step) + " the loss of " + side + " is " + short_number(in_a ? row->loss_a : row->loss_b) + ", that of " +
         (in_a ? "B" : "A") + " is " + short_number(in_a ? row->loss_b : row->loss_a));
-    say("curve_overflow", {side});
+    say(c_, "curve_overflow", {side});
   }
 
   void learning_rates() {
     if (!c_.first_lr) return;
     const auto row = std::find_if(c_.rows.begin(), c_.rows.end(), [&](const auto& r) { return r.step == *c_.first_lr; });
     see("the learning rates differ from " + at_step(row->step) + " on: " + shortest(row->lr_a) + " and " + shortest(row->lr_b));
-    say(lr_is_shifted() ? "curve_lr_shifted" : "curve_lr");
+    say(c_, lr_is_shifted() ? "curve_lr_shifted" : "curve_lr");
   }
 
   // Whether B's learning rates are those of A one row later or earlier.
@@ -120,7 +118,7 @@ class HistoryExplainer {
   void skipped() {
     if (a_.skipped == b_.skipped) return;
     see("steps were skipped: " + std::to_string(a_.skipped.size()) + " in A, " + std::to_string(b_.skipped.size()) + " in B");
-    say("curve_skipped");
+    say(c_, "curve_skipped");
   }
 
   // Whether B numbers its steps from another start than A. This is visible only if the curves change.
@@ -131,7 +129,7 @@ class HistoryExplainer {
       if (!moved || *moved > 0.1 * c_.mean_relative) continue;
       see("shifted by one step, the curves differ by " + share_text(*moved) + " only: step s of B is step s" + (by > 0 ? " + 1" : " - 1") +
           " of A");
-      say("curve_renumbered", {std::to_string(options_.shift + by)});
+      say(c_, "curve_renumbered", {std::to_string(options_.shift + by)});
       return true;
     }
     return false;
@@ -149,7 +147,7 @@ class HistoryExplainer {
         std::count_if(ratios.begin(), ratios.end(), [&](double r) { return std::abs(r - factor) <= 0.01 * std::abs(factor); });
     if (std::abs(factor - 1) < 0.03 || static_cast<size_t>(near) * 10 < ratios.size() * 9) return false;
     see("the losses of A are " + short_number(factor, 3) + " times those of B throughout");
-    say("curve_factor");
+    say(c_, "curve_factor");
     return true;
   }
 
@@ -170,7 +168,7 @@ class HistoryExplainer {
     const auto norm = first_difference("grad_norm", options_.step_rtol);
     if (norm && (!c_.first_beyond || *norm < *c_.first_beyond)) {
       see("the gradients differ before the losses do: grad_norm from " + at_step(*norm) + " on");
-      say("curve_gradients");
+      say(c_, "curve_gradients");
     }
     if (const auto scale = first_difference("loss_scale", options_.lr_rtol))
       see("the loss scales differ from " + at_step(*scale) + " on: an overflow occurred in one run only");
@@ -183,13 +181,13 @@ class HistoryExplainer {
     see("the losses differ by " + share_text(first.relative) + " at " + at_step(first.step) +
         (begins ? " already, before any update" : ", the first step that both log"));
     if (first.relative > kLowPrecision) {
-      say(begins ? "curve_initial" : "curve_earlier");
-      say("curve_loss");
+      say(c_, begins ? "curve_initial" : "curve_earlier");
+      say(c_, "curve_loss");
       return true;
     }
     if (begins) {
-      say("curve_precision");
-      say("curve_random");
+      say(c_, "curve_precision");
+      say(c_, "curve_random");
     }
     return false;  // later checks may find a more specific cause
   }
@@ -204,8 +202,8 @@ class HistoryExplainer {
         const bool stays = c_.diverged && *c_.diverged <= row.step;
         see("up to " + at_step(c_.rows[i - 1].step) + " the losses agree to within " + share_text(before) + "; at " + at_step(row.step) +
             " they differ by " + share_text(row.relative) + (stays ? ", as in all later steps" : ", and less in later steps"));
-        say("curve_jump");
-        say(stays ? "curve_changed" : "curve_other_batch");
+        say(c_, "curve_jump");
+        say(c_, stays ? "curve_changed" : "curve_other_batch");
         return true;
       }
       before = std::max(before, row.relative);
@@ -229,12 +227,12 @@ class HistoryExplainer {
     const double early = mean_of(0, n / 4), late = mean_of(n - n / 4, n);
     if (late > 3 * early) {
       see("the difference grows gradually, from " + share_text(early) + " in the first quarter to " + share_text(late) + " in the last");
-      say("curve_rounding");
-      if (!c_.agrees) say("curve_small");
+      say(c_, "curve_rounding");
+      if (!c_.agrees) say(c_, "curve_small");
     } else if (c_.first_beyond || !c_.agrees) {
       see("the difference neither begins at one step nor grows: " + share_text(early) + " in the first quarter, " + share_text(late) +
           " in the last");
-      say("curve_batches");
+      say(c_, "curve_batches");
     }
   }
 

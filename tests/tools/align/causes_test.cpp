@@ -14,7 +14,7 @@ using namespace npu_train::testing;
 
 TEST_CASE("every cause that the code says is a row, and every row is said") {
   std::set<std::string> said, rows;
-  const std::regex statement(R"([^.\w]say\([^;]*;)"), name(R"((?:say\((?:d, )?|[?:] )\"([a-z][a-z0-9_]*)\")");
+  const std::regex statement(R"([^.\w]say\([^;]*;)"), name(R"((?:say\((?:\w+, )?|[?:] )\"([a-z][a-z0-9_]*)\")");
   const auto each = [](const std::string& text, const std::regex& what, const auto& take) {
     for (std::sregex_iterator found(text.begin(), text.end(), what), end; found != end; ++found) take(*found);
   };
