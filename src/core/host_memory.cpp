@@ -3,24 +3,13 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <sstream>
-#include <string>
 #include <string_view>
 
 namespace npu_train {
 namespace {
 
 constexpr int64_t kNoLimitOfHost = std::numeric_limits<int64_t>::max();
-
-// Returns the bytes of the line "KEY:   NUMBER kB".
-std::optional<int64_t> kib_line(const std::string& text, const std::string& key) {
-  std::istringstream lines(text);
-  int64_t kib = 0;
-  for (std::string name, rest; lines >> name; std::getline(lines, rest))
-    if (name == key && lines >> kib) return kib * 1024;
-  return std::nullopt;
-}
 
 // Returns the soft limit of the line "Max data size  SOFT  HARD  bytes"; nullopt if it is "unlimited".
 std::optional<int64_t> private_limit(const std::string& limits) {
@@ -34,6 +23,14 @@ std::optional<int64_t> private_limit(const std::string& limits) {
 
 }  // namespace
 
+std::optional<int64_t> kib_value(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  int64_t kib = 0;
+  for (std::string name, rest; lines >> name; std::getline(lines, rest))
+    if (name == key + ":") return lines >> kib && kib >= 0 && kib <= (int64_t{1} << 50) ? std::optional(kib * 1024) : std::nullopt;
+  return std::nullopt;
+}
+
 int64_t free_host_bytes(const SystemFiles& files) {
   const auto text = [&](const char* path) {
     if (files) return files(path).value_or("");
@@ -43,10 +40,10 @@ int64_t free_host_bytes(const SystemFiles& files) {
   };
   int64_t out = kNoLimitOfHost;
   const auto machine = text("/proc/meminfo");
-  if (const auto available = kib_line(machine, "MemAvailable:")) out = *available + kib_line(machine, "SwapFree:").value_or(0);
+  if (const auto available = kib_value(machine, "MemAvailable")) out = *available + kib_value(machine, "SwapFree").value_or(0);
   if (const auto group = cgroup_limits(files); group.memory) out = std::min(out, *group.memory - group.memory_used);
   if (const auto limit = private_limit(text("/proc/self/limits")))
-    out = std::min(out, *limit - kib_line(text("/proc/self/status"), "VmData:").value_or(0));
+    out = std::min(out, *limit - kib_value(text("/proc/self/status"), "VmData").value_or(0));
   return std::max<int64_t>(0, out);
 }
 

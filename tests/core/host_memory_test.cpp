@@ -35,6 +35,12 @@ int64_t has_already() {
 
 }  // namespace
 
+TEST_CASE("lines of /proc files") {
+  CHECK(kib_value("VmPeak:\t 5 kB\nVmRSS:\t  123 kB\n", "VmRSS") == 123 * 1024);
+  for (const char* text : {"", "VmPeak:\t 5 kB\n", "VmRSS:", "VmRSS:\t kB\n", "VmRSS: -1 kB\n", "VmRSS: 1125899906842625 kB\n"})
+    CHECK_FALSE(kib_value(text, "VmRSS"));
+}
+
 TEST_CASE("the tightest of the machine, with its swap space, and of the control groups") {
   std::map<std::string, std::string> tree = {
       {"/proc/meminfo", "MemTotal:  33554432 kB\nMemFree:  1048576 kB\nMemAvailable:    8388608 kB\nSwapFree:  2097152 kB\n"}};

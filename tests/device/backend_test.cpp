@@ -82,8 +82,4 @@ TEST_CASE("capabilities of the CPU come from what it says") {
   CHECK_FALSE(own.saturating_overflow);
 }
 
-TEST_CASE("lines of /proc files") {
-  CHECK(npu_train::detail::proc_kib("VmPeak:\t 5 kB\nVmRSS:\t  123 kB\n", "VmRSS") == 123 * 1024);
-  CHECK(npu_train::detail::proc_kib("VmPeak:\t 5 kB\n", "VmRSS") == -1);
-  CHECK(npu_train::detail::read_small_file("/nonexistent/file").empty());
-}
+TEST_CASE("a small file that is not there") { CHECK(npu_train::detail::read_small_file("/nonexistent/file").empty()); }

@@ -5,16 +5,15 @@
 #include "device/builtin_backends.hpp"
 #include "device/cpu/cpu_features.hpp"
 #include "npu_train/core/cgroup.hpp"
-#include "npu_train/core/error.hpp"
+#include "npu_train/core/host_memory.hpp"
 
 namespace npu_train {
 namespace detail {
 namespace {
 
 int64_t machine_memory() {
-  const int64_t total = proc_kib(read_small_file("/proc/meminfo"), "MemTotal");
-  const auto limit = cgroup_limits().memory;
-  return limit && (total < 0 || *limit < total) ? *limit : total;
+  const auto total = kib_value(read_small_file("/proc/meminfo"), "MemTotal"), limit = cgroup_limits().memory;
+  return limit && (!total || *limit < *total) ? *limit : total.value_or(-1);
 }
 
 class CpuBackend final : public DeviceBackend {
@@ -27,8 +26,8 @@ class CpuBackend final : public DeviceBackend {
 
   MemoryStats memory(const Device&) const override {
     const auto status = read_small_file("/proc/self/status");
-    const int64_t resident = proc_kib(status, "VmRSS");
-    return {.allocated = resident, .peak = proc_kib(status, "VmHWM"), .reserved = resident, .total = machine_memory()};
+    const auto resident = kib_value(status, "VmRSS").value_or(-1);
+    return {.allocated = resident, .peak = kib_value(status, "VmHWM").value_or(-1), .reserved = resident, .total = machine_memory()};
   }
 
   void reset_peak(const Device&) const override { std::ofstream("/proc/self/clear_refs") << "5"; }
@@ -49,6 +48,6 @@ const DeviceBackend& cpu_backend() {
 
 }  // namespace detail
 
-int64_t host_peak_rss() { return detail::proc_kib(detail::read_small_file("/proc/self/status"), "VmHWM"); }
+int64_t host_peak_rss() { return kib_value(detail::read_small_file("/proc/self/status"), "VmHWM").value_or(-1); }
 
 }  // namespace npu_train

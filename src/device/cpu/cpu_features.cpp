@@ -1,7 +1,5 @@
 #include "device/cpu/cpu_features.hpp"
 
-#include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -31,13 +29,6 @@ CpuFeatures parse_cpuinfo(const std::string& text) {
 const CpuFeatures& cpu_features() {
   static const CpuFeatures features = parse_cpuinfo(read_small_file("/proc/cpuinfo"));
   return features;
-}
-
-int64_t proc_kib(const std::string& text, const std::string& key) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);)
-    if (line.starts_with(key + ":")) return std::strtoll(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
-  return -1;
 }
 
 }  // namespace npu_train::detail

@@ -1,7 +1,6 @@
 // Features reported by the processor.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 namespace npu_train::detail {
@@ -16,9 +15,6 @@ CpuFeatures parse_cpuinfo(const std::string& text);
 
 // Returns the features of this machine; read once.
 const CpuFeatures& cpu_features();
-
-// Returns the value of a line "Key:   123 kB" of /proc/self/status or /proc/meminfo in bytes; -1 if missing.
-int64_t proc_kib(const std::string& text, const std::string& key);
 
 // Returns the content of the file; "" if it cannot be read.
 std::string read_small_file(const std::string& path);

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "npu_train/core/cgroup.hpp"
+#include "npu_train/core/host_memory.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/doctor/checks.hpp"
 #include "tools/doctor/parse.hpp"
@@ -15,7 +15,7 @@ std::string bytes(int64_t n) { return human_bytes(static_cast<double>(n)); }
 
 Finding memory_finding(const HostView& host) {
   const auto meminfo = host.read("/proc/meminfo").value_or("");
-  const auto total = detail::kib_value(meminfo, "MemTotal"), free = detail::kib_value(meminfo, "MemAvailable");
+  const auto total = kib_value(meminfo, "MemTotal"), free = kib_value(meminfo, "MemAvailable");
   if (!total || !free)
     return {kMemory,
             "memory",
@@ -47,7 +47,7 @@ Finding memory_finding(const HostView& host) {
 
 Finding swap_finding(const HostView& host) {
   const auto meminfo = host.read("/proc/meminfo").value_or("");
-  const auto total = detail::kib_value(meminfo, "SwapTotal").value_or(0), free = detail::kib_value(meminfo, "SwapFree").value_or(0);
+  const auto total = kib_value(meminfo, "SwapTotal").value_or(0), free = kib_value(meminfo, "SwapFree").value_or(0);
   const auto overcommit = detail::first_line(host.read("/proc/sys/vm/overcommit_memory").value_or(""));
   Finding f{kMemory, "swap and overcommit", Verdict::Ok,
             total == 0 ? "no swap" : bytes(total - free) + " of " + bytes(total) + " swap used",
@@ -56,7 +56,7 @@ Finding swap_finding(const HostView& host) {
     f.verdict = Verdict::Warn;
     f.finding += "; memory must be backed when it is reserved, and device drivers reserve far more than they use";
     f.fix = "sysctl vm.overcommit_memory=0";
-  } else if (total > 0 && total - free > kGiB && detail::kib_value(meminfo, "MemAvailable").value_or(0) < 4 * kGiB) {
+  } else if (total > 0 && total - free > kGiB && kib_value(meminfo, "MemAvailable").value_or(0) < 4 * kGiB) {
     f.verdict = Verdict::Warn;
     f.finding += " while little memory is available: this machine is swapping, and training is very slow";
     f.fix = "end other programs, or use a smaller batch";

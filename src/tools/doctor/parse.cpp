@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "npu_train/core/whole_number.hpp"
+
 namespace npu_train::detail {
 namespace {
 
@@ -65,19 +67,7 @@ std::optional<int64_t> leading_number(std::string_view text) {
   return error == std::errc() ? std::optional(out) : std::nullopt;
 }
 
-std::optional<int64_t> whole_number(std::string_view text) {
-  const auto start = trimmed_view(text);
-  int64_t out = 0;
-  const auto [end, error] = std::from_chars(start.data(), start.data() + start.size(), out);
-  return error == std::errc() && end == start.data() + start.size() ? std::optional(out) : std::nullopt;
-}
-
-std::optional<int64_t> kib_value(std::string_view text, std::string_view key) {
-  const auto value = value_of(text, key, ':');
-  const auto number = value ? leading_number(*value) : std::nullopt;
-  if (!number || *number < 0 || *number > (int64_t{1} << 50)) return std::nullopt;
-  return *number * 1024;
-}
+std::optional<int64_t> whole_number(std::string_view text) { return npu_train::whole_number(trimmed_view(text)); }
 
 std::optional<std::vector<int>> number_list(std::string_view text) {
   std::vector<int> out;

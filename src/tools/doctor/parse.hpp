@@ -25,8 +25,6 @@ std::optional<std::string> value_of(std::string_view text, std::string_view key,
 std::optional<int64_t> whole_number(std::string_view text);
 // Parses the number at the start of the text.
 std::optional<int64_t> leading_number(std::string_view text);
-// Returns 123 KiB as bytes for "123 kB" in the line of `key`.
-std::optional<int64_t> kib_value(std::string_view text, std::string_view key);
 
 // Parses a list of CPUs or nodes, "0-3,8,10-11"; nullopt for other text, and for more than 65,536 of them.
 std::optional<std::vector<int>> number_list(std::string_view text);
