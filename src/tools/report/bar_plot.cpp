@@ -110,14 +110,10 @@ class BarPainter {
       const auto of_run = [&](size_t k) { return order_.begin() + static_cast<std::ptrdiff_t>(k * count / runs); };
       const auto i = *std::max_element(of_run(run), of_run(run + 1),
                                        [&](size_t a, size_t b) { return rank_of(plot_.bars[a]) < rank_of(plot_.bars[b]); });
-      constexpr double kThinnest = 0.006;  // keeps every value visible
-      const double height = plot_.bars[i].value == 0 ? 0 : std::max(length(i), kThinnest);
       const auto& bar = plot_.bars[i];
-      const auto text = escape_html(bar.name + (bar.group.empty() ? "" : " \u00b7 " + bar.group) + ": " + short_number(bar.value, 6));
-      figure.data += "<rect class=\"bar " + classes(i) + (runs > kThick ? " thin" : "") + "\" x=\"" +
-                     detail::in_box(static_cast<double>(run) * width) + "\" y=\"" + detail::in_box(1 - height) + "\" width=\"" +
-                     detail::in_box(width) + "\" height=\"" + detail::in_box(height) + "\" data-t=\"" + text + "\"><title>" + text +
-                     "</title></rect>\n";
+      detail::add_bar(figure, "bar " + classes(i) + (runs > kThick ? " thin" : ""), static_cast<double>(run) * width, width,
+                      bar.value == 0 ? 0 : std::max(length(i), detail::kThinnest),
+                      bar.name + (bar.group.empty() ? "" : " \u00b7 " + bar.group) + ": " + short_number(bar.value, 6));
     }
   }
 

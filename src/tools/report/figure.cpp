@@ -52,6 +52,12 @@ std::string in_box(double share) { return fixed_plain(std::clamp(share, 0.0, 1.0
 
 std::string percent(double share) { return fixed_plain(share * 100, 2) + "%"; }
 
+void add_bar(Figure& figure, const std::string& classes, double x, double width, double height, const std::string& text) {
+  const auto shown = escape_html(text);
+  figure.data += "<rect class=\"" + classes + "\" x=\"" + in_box(x) + "\" y=\"" + in_box(1 - height) + "\" width=\"" + in_box(width) +
+                 "\" height=\"" + in_box(height) + "\" data-t=\"" + shown + "\"><title>" + shown + "</title></rect>\n";
+}
+
 void add_marks(Figure& figure, std::vector<PlacedMark> marks) {
   constexpr double kLetter = 6.4 / kNarrowArea;
   std::stable_sort(marks.begin(), marks.end(), [](const auto& a, const auto& b) { return a.at < b.at; });

@@ -37,6 +37,12 @@ struct PlacedMark {
   std::string text;
 };
 
+/// The height of the lowest bar of a value other than 0, as a share of the box, which keeps every value visible.
+inline constexpr double kThinnest = 0.006;
+
+/// Adds a bar that begins at `x` on the bottom of the box, with a text on hover; the numbers are shares of the box.
+void add_bar(Figure& figure, const std::string& classes, double x, double width, double height, const std::string& text);
+
 /// Arranges the texts in rows, so that they do not overlap at the width of a telephone. A text for which there is no room appears only on
 /// hover.
 void add_marks(Figure& figure, std::vector<PlacedMark> marks);

@@ -5,7 +5,6 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/plot.hpp"
-#include "npu_train/tools/report/visible_text.hpp"
 #include "tools/report/figure.hpp"
 
 namespace npu_train {
@@ -53,14 +52,9 @@ std::string to_html(const Histogram& h) {
                    short_number(h.edges.back());
   for (size_t i = 0; i < h.counts.size(); ++i) {
     if (h.counts[i] == 0) continue;
-    constexpr double kThinnest = 0.006;  // keeps every value visible
     const double begin = x.at(h.edges[i]), end = x.at(h.edges[i + 1]);
-    const double height = std::max(y.at(static_cast<double>(h.counts[i])), kThinnest);
-    const auto text =
-        detail::escape_html(short_number(h.edges[i]) + " to " + short_number(h.edges[i + 1]) + ": " + with_commas(h.counts[i]));
-    figure.data += "<rect class=\"bar\" x=\"" + detail::in_box(begin) + "\" y=\"" + detail::in_box(1 - height) + "\" width=\"" +
-                   detail::in_box(end - begin) + "\" height=\"" + detail::in_box(height) + "\" data-t=\"" + text + "\"><title>" + text +
-                   "</title></rect>\n";
+    detail::add_bar(figure, "bar", begin, end - begin, std::max(y.at(static_cast<double>(h.counts[i])), detail::kThinnest),
+                    short_number(h.edges[i]) + " to " + short_number(h.edges[i + 1]) + ": " + with_commas(h.counts[i]));
   }
   return detail::figure_html(figure, x, y);
 }
