@@ -304,12 +304,10 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   }
 }
 
-// Sets the FLOP per sample, counting a backward pass as twice the forward pass, and the speed of matrix products, measured in fp32 and in
-// the precision's dtype; the faster one counts.
+// Sets the FLOP per sample and the speed of matrix products, measured in fp32 and in the precision's dtype; the faster one counts.
 void Run::measure_flops(LoopParts& p) const {
   check(model.module != nullptr, ErrorKind::Usage, "trainer.mfu", "a task without a model has no FLOPs to count; allowed: false");
-  constexpr double kPasses = 3;
-  p.flops_per_sample = kPasses * static_cast<double>(flops_per_sample(model));
+  p.flops_per_sample = kStepPasses * static_cast<double>(flops_per_sample(model));
   const auto low = precision->low_precision_dtype();
   double best = gemm_flops(device);
   if (has_units_for(device, low)) best = std::max(best, gemm_flops(device, low));

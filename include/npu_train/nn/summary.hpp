@@ -43,4 +43,7 @@ ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>&
 /// Returns the FLOPs of the forward for one sample.
 int64_t flops_per_sample(const Model& model);
 
+/// FLOPs of a training step over those of its forward: the backward computes two products for each of the forward.
+inline constexpr double kStepPasses = 3;
+
 }  // namespace npu_train

@@ -133,7 +133,7 @@ void bench_stages(const Bench& bench, BenchReport& out) {
   if (run.seconds.size() > 0) {
     add("samples_per_s", run.samples / run.seconds.median());
     add("step_ms_median", 1e3 * run.seconds.median());
-    add("flops", kPasses * static_cast<double>(flops_per_sample(trainer.model())) * run.samples);
+    add("flops", kStepPasses * static_cast<double>(flops_per_sample(trainer.model())) * run.samples);
     add("moved_bytes", static_cast<double>(run.moved.bytes * strategy.ranks().size()));
     run.reductions.describe(row, run.seconds);
   }

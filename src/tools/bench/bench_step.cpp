@@ -106,7 +106,7 @@ void BenchStep::describe(BenchRow& row, const Samples& samples, double gemm_flop
   add("step_ms_p95", 1e3 * samples.percentile(95));
   add("scatter", samples.scatter());
   add_memory(row);
-  if (gemm_flops > 0) add("share_of_gemm", kPasses * static_cast<double>(flops_) * batch / samples.min() / gemm_flops);
+  if (gemm_flops > 0) add("share_of_gemm", kStepPasses * static_cast<double>(flops_) * batch / samples.min() / gemm_flops);
   row.samples = samples;
 }
 

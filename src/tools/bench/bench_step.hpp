@@ -10,8 +10,6 @@
 
 namespace npu_train::detail {
 
-inline constexpr double kPasses = 3;  ///< FLOPs of a step over those of a forward pass: the backward pass computes two products for each
-
 /// A run that writes no files, has no end and no data set, and keeps its learning rate.
 class BenchStep {
  public:

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/summary.hpp"
 #include "npu_train/tools/plan/measured.hpp"
 
 namespace npu_train {
@@ -119,10 +120,10 @@ Vector solution_from(const std::vector<const Prepared*>& steps, Vector logs, con
 StepRates fitted(const std::vector<const Prepared*>& steps, const StepRates& given) {
   Vector start;
   for (size_t i = 0; i < kRates; ++i) start[i] = std::log(std::clamp(given.*kFitted[i].rate, kFitted[i].least, kFitted[i].most));
-  constexpr double kPasses = 3;
   double fastest = 0;
   for (const auto* p : steps)
-    fastest = std::max(fastest, kPasses * p->work.flops * static_cast<double>(p->work.batch * p->work.micro_batches) / p->step->seconds);
+    fastest =
+        std::max(fastest, kStepPasses * p->work.flops * static_cast<double>(p->work.batch * p->work.micro_batches) / p->step->seconds);
   if (fastest > 0) start[0] = std::log(fastest);
   return rates_of(solution_from(steps, start, start));
 }

@@ -5,12 +5,12 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/dist/rings.hpp"
+#include "npu_train/nn/summary.hpp"
 
 namespace npu_train {
 namespace {
 
 constexpr int kMostRanks = 65536;
-constexpr double kPasses = 3;  // FLOPs of a step over FLOPs of a forward pass
 
 // Whether the chip connects the groups of a placement. A group size of 0 means all ranks.
 bool is_connected(const StepWork& work, const Cluster& cluster, const Placement& p) {
@@ -174,7 +174,7 @@ Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOf
     out.fit = fit_rates(work, options.measured, options.rates);
     out.rates = out.fit->rates;
   } else if (options.one_rank_seconds > 0) {
-    out.rates.flops = kPasses * work.flops * static_cast<double>(work.batch * work.micro_batches) / options.one_rank_seconds;
+    out.rates.flops = kStepPasses * work.flops * static_cast<double>(work.batch * work.micro_batches) / options.one_rank_seconds;
   }
   check(!options.ranks.empty() || out.fit, ErrorKind::Usage, "plan", "neither numbers of ranks nor measured steps are given");
   Planner planner(work, options, memory, out);
