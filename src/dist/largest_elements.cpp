@@ -6,7 +6,6 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -17,7 +16,7 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr int64_t kPlaceBytes = 4;
+constexpr int64_t kPlaceBytes = Compression::kPlaceBytes;
 
 class LargestElements final : public Compressor {
  public:
@@ -27,10 +26,7 @@ class LargestElements final : public Compressor {
           "; hint: a smaller dist.bucket_mib, unless one parameter is that large");
     int64_t elements = 0;
     for (const auto& piece : place_.layout.pieces) elements += piece.numel;
-    chosen_ = elements;
-    if (compression.share > 0) chosen_ = static_cast<int64_t>(compression.share * static_cast<double>(elements));
-    if (compression.ratio > 0) chosen_ = std::min(chosen_, most_within(compression.ratio, elements));
-    chosen_ = std::clamp<int64_t>(chosen_, 1, place_.layout.numel);
+    chosen_ = compression.elements_sent(elements, place_.group.size(), place_.sharding != Sharding::None);
   }
 
   void send(const at::Tensor& flat, double unit) override {
@@ -64,23 +60,6 @@ class LargestElements final : public Compressor {
 
  private:
   void gather() { lists_ = std::make_unique<Message>(Message::gather(place_.group, std::exchange(message_, {}), place_.between_devices)); }
-  int64_t message_bytes(int64_t chosen) const { return kPlaceBytes * chosen + code_.bytes(chosen); }
-
-  // Returns the number of elements whose list fits into `ratio` of the bytes that fp32 sends. A list is sent to each other rank; fp32 sends
-  // 1/N of the elements to each rank, and without shards the sums once more.
-  int64_t most_within(double ratio, int64_t elements) const {
-    const double times = place_.sharding == Sharding::None ? 2 : 1;
-    const double budget = ratio * times * 4 * static_cast<double>(elements) / place_.group.size();
-    int64_t low = 0, high = elements;
-    while (low < high) {
-      const auto middle = (low + high + 1) / 2;
-      if (static_cast<double>(message_bytes(middle)) <= budget)
-        low = middle;
-      else
-        high = middle - 1;
-    }
-    return low;
-  }
 
   ValueCode code_;
   int64_t chosen_ = 0;

@@ -36,6 +36,13 @@ struct Compression {
   static int64_t integer_bytes(int64_t n, int bits);
   /// Returns the largest bit width (2 to 8) that keeps n values within `ratio`. Returns 0 if none does, or if topk or an encoding is set.
   int bits_within_ratio(int64_t n) const;
+
+  static constexpr int64_t kPlaceBytes = 4;  ///< size of the index of an element that is sent individually
+  /// Returns the size in bytes of n elements in the encoding `values`.
+  int64_t coded_bytes(int64_t n) const { return values == "int8" ? integer_bytes(n, 8) : n * (values == "fp32" ? 4 : 2); }
+  /// Returns how many of the elements of a bucket each rank sends to every other one with topk or ratio, at least 1. `in_shards`: each rank
+  /// keeps only its part of the sums.
+  int64_t elements_sent(int64_t elements, int ranks, bool in_shards) const;
 };
 
 /// Compression state that is carried from step to step, in the form that checkpoints save.

@@ -8,28 +8,6 @@ namespace {
 
 using Kind = StepCall::Kind;
 
-constexpr int64_t kPlaceBytes = 4;  // index of an element that is sent individually
-
-int64_t coded_bytes(const std::string& values, int64_t n) {
-  if (values == "int8") return Compression::integer_bytes(n, 8);
-  return n * (values == "fp32" ? 4 : 2);
-}
-
-int64_t list_bytes(const std::string& values, int64_t n) { return kPlaceBytes * n + coded_bytes(values, n); }
-
-// Returns the largest number of elements whose list has at most `budget` bytes.
-int64_t most_within(const std::string& values, double budget, int64_t elements) {
-  int64_t low = 0, high = elements;
-  while (low < high) {
-    const auto middle = (low + high + 1) / 2;
-    if (static_cast<double>(list_bytes(values, middle)) <= budget)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low;
-}
-
 int64_t elements_of(const StepWork& work, const BucketSize& size) {
   int64_t out = 0;
   for (const auto i : size.parameters) out += work.parameters[i].elements;
@@ -109,22 +87,13 @@ std::vector<StepCall> BucketCalls::compressed(const BucketSize& size, const Addi
   if (compression_.method == Compression::Method::LowRank) return low_rank(size, by);
   const auto part = size.elements / by.ranks;
   const int bits = compression_.bits_within_ratio(part);
-  if (compression_.method == Compression::Method::Largest && bits == 0)
-    return {call(Kind::AllGather, list_bytes(compression_.values, largest(size, by)) * by.ranks, by)};
+  if (compression_.method == Compression::Method::Largest && bits == 0) {
+    const auto sent = compression_.elements_sent(elements_of(work_, size), by.ranks, by.in_shards);
+    return {call(Kind::AllGather, (Compression::kPlaceBytes * sent + compression_.coded_bytes(sent)) * by.ranks, by)};
+  }
   std::vector<StepCall> out;
-  add_coded(bits > 0 ? Compression::integer_bytes(part, bits) : coded_bytes(compression_.values, part), by, !by.in_shards, out);
+  add_coded(bits > 0 ? Compression::integer_bytes(part, bits) : compression_.coded_bytes(part), by, !by.in_shards, out);
   return out;
-}
-
-// Returns how many elements of a bucket each rank sends to every other one.
-int64_t BucketCalls::largest(const BucketSize& size, const Adding& by) const {
-  const auto elements = elements_of(work_, size);
-  auto out = elements;
-  if (compression_.share > 0) out = static_cast<int64_t>(compression_.share * static_cast<double>(elements));
-  // A list goes to each other rank. Uncompressed, each rank gets 1/N of the bucket and, without shards, all sums once more.
-  const double budget = compression_.ratio * (by.in_shards ? 1 : 2) * 4 * static_cast<double>(elements) / by.ranks;
-  if (compression_.ratio > 0) out = std::min(out, most_within(compression_.values, budget, elements));
-  return std::clamp<int64_t>(out, 1, size.elements);
 }
 
 // Sends one factor of each matrix together with all parameters that are not matrices, then the other factor.
@@ -138,7 +107,7 @@ std::vector<StepCall> BucketCalls::low_rank(const BucketSize& size, const Adding
     second += is_smaller ? columns * rank : 0;
   }
   std::vector<StepCall> out;
-  const auto of_part = [&](int64_t elements) { return coded_bytes(compression_.values, padded_to(elements, by.ranks) / by.ranks); };
+  const auto of_part = [&](int64_t elements) { return compression_.coded_bytes(padded_to(elements, by.ranks) / by.ranks); };
   add_coded(of_part(first), by, true, out);
   if (second > 0) add_coded(of_part(second), by, true, out);
   return out;

@@ -40,7 +40,6 @@ class BucketCalls {
   void add_coded(int64_t of_part, const Adding& by, bool gathers, std::vector<StepCall>& out) const;
   std::vector<StepCall> compressed(const BucketSize& size, const Adding& by) const;
   std::vector<StepCall> low_rank(const BucketSize& size, const Adding& by) const;
-  int64_t largest(const BucketSize& size, const Adding& by) const;
   std::vector<StepCall> grouped(const BucketSize& size) const;
 
   const StepWork& work_;
