@@ -18,7 +18,6 @@
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/folder.hpp"
 #include "npu_train/io/folder_lock.hpp"
 #include "npu_train/train/callbacks/progress.hpp"
 #include "npu_train/train/loop.hpp"

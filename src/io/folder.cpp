@@ -180,10 +180,6 @@ bool is_temporary_name(std::string_view file_name) {
   return parse_temporary(file_name, ignored);
 }
 
-int remove_leftovers(const fs::path& folder) {
-  return remove_leftovers(folder, [](std::string_view) { return false; });
-}
-
 int remove_leftovers(const fs::path& folder, const std::function<bool(std::string_view)>& mine) {
   int removed = 0;
   std::error_code error;
@@ -191,7 +187,7 @@ int remove_leftovers(const fs::path& folder, const std::function<bool(std::strin
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const auto file_name = it->path().filename().string();
     TemporaryName name;
-    if (parse_temporary(file_name, name) && (mine(name.of) || is_abandoned(it->path(), name))) abandoned.push_back(it->path());
+    if (parse_temporary(file_name, name) && ((mine && mine(name.of)) || is_abandoned(it->path(), name))) abandoned.push_back(it->path());
   }
   for (const auto& path : abandoned) {
     fs::remove_all(path, error);

@@ -9,6 +9,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/io/folder.hpp"
 #include "train/host_copy.hpp"
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -86,8 +87,9 @@ void make_folder(const std::filesystem::path& folder);
 bool is_temporary_name(std::string_view file_name);
 
 /// Removes temporary files and folders that killed processes have left in `folder`: at once if their process ran on this machine and has
-/// ended, others after a day. Returns their number.
-int remove_leftovers(const std::filesystem::path& folder);
+/// ended, others after a day. Those whose final name satisfies `mine(name)` are removed in any case: only the caller may write that name,
+/// because it holds the folder's lock, and it is not writing it yet. Returns the number that it removed.
+int remove_leftovers(const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& mine = {});
 
 /// Returns `folder / name` for an untrusted name. Error(Checkpoint) unless the name is relative and has no "..", and no link in the path
 /// leads out of `folder`.
