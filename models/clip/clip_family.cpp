@@ -1,8 +1,7 @@
-#include <cmath>
-
 #include "models/families.hpp"
 #include "models/hub/hub_reader.hpp"
 #include "npu_train/models/clip.hpp"
+#include "npu_train/models/weight_resize.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -36,7 +35,7 @@ Naming clip_naming() {
 ConfigurationKeys clip_keys(const WeightShapes& shapes) {
   ConfigurationKeys out;
   const auto patch = shapes.size("vision.patch.weight", 2);
-  const auto side = std::llround(std::sqrt(static_cast<double>(shapes.size("vision.position_embedding.weight", 0) - 1)));
+  const auto side = side_of_square(shapes.size("vision.position_embedding.weight", 0) - 1);
   if (patch > 0 && side > 0) add(out, "image_size", side * patch);
   add(out, "patch_size", patch);
   add(out, "vision_layers", shapes.layers("vision.blocks.", ".ln_1.weight"));

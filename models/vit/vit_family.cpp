@@ -1,4 +1,3 @@
-#include <cmath>
 #include <map>
 #include <regex>
 #include <string>
@@ -6,6 +5,7 @@
 #include "models/families.hpp"
 #include "models/hub/hub_reader.hpp"
 #include "npu_train/models/vit.hpp"
+#include "npu_train/models/weight_resize.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -210,12 +210,6 @@ Naming vit_naming(const std::string& library) {
                     new_names ? "layers.#." : "encoder.layer.#.", new_names ? modules : older, deit ? parts : std::vector<BlockRule>()),
           {"heads.head.*", "classifier.*"},
           /*splits_projections=*/true};
-}
-
-// Returns the side of a square of `patches`; 0 if they do not form one.
-int64_t side_of_square(int64_t patches) {
-  const auto side = std::llround(std::sqrt(static_cast<double>(std::max<int64_t>(patches, 0))));
-  return side * side == patches ? side : 0;
 }
 
 ConfigurationKeys vit_keys(const WeightShapes& shapes) {

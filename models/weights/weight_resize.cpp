@@ -7,6 +7,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "npu_train/core/error.hpp"
@@ -14,17 +15,11 @@
 namespace npu_train {
 namespace {
 
-// Returns the side of a square of `patches`; 0 if they do not form one.
-int64_t side_of(int64_t patches) {
-  const auto side = std::llround(std::sqrt(static_cast<double>(patches)));
-  return patches > 0 && side * side == patches ? side : 0;
-}
-
 // Returns how many tokens of a ViT precede the square of patches: 1 (class token), 2 (with a distillation token) or 0; -1 if no number
 // leaves a square. At most one of them does.
 int64_t first_tokens_of(int64_t tokens) {
   for (const int64_t first : {1, 2, 0})
-    if (side_of(tokens - first) > 0) return first;
+    if (side_of_square(tokens - first) > 0) return first;
   return -1;
 }
 
@@ -41,6 +36,11 @@ bool equal_outside(at::IntArrayRef a, at::IntArrayRef b, size_t first, size_t la
 
 }  // namespace
 
+int64_t side_of_square(int64_t patches) {
+  const auto side = std::llround(std::sqrt(static_cast<double>(std::max<int64_t>(patches, 0))));
+  return side * side == patches ? side : 0;
+}
+
 at::Tensor resize_positions(const at::Tensor& positions, int64_t tokens) {
   const auto had = positions.dim() == 3 && positions.size(0) == 1 ? first_tokens_of(positions.size(1)) : -1,
              first = first_tokens_of(tokens);
@@ -48,7 +48,7 @@ at::Tensor resize_positions(const at::Tensor& positions, int64_t tokens) {
         positions.sizes(), " for ", tokens,
         " tokens; both must be those of a square of patches after a class token (and a distillation token), which may have none in the "
         "first");
-  const auto from = side_of(positions.size(1) - had), to = side_of(tokens - first);
+  const auto from = side_of_square(positions.size(1) - had), to = side_of_square(tokens - first);
   const auto all = positions.to(at::kFloat);
   auto square = all.narrow(1, had, from * from);
   if (from != to) {

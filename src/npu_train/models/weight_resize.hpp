@@ -7,6 +7,9 @@
 
 namespace npu_train {
 
+/// Returns the side of a square of `patches`; 0 if they do not form one.
+int64_t side_of_square(int64_t patches);
+
 /// Resizes a position embedding [1, 1 + n^2, dim] of a class token and a square of patches to [1, `tokens`, dim]: keeps the row of the
 /// class token and interpolates the rows of the patches (bicubic with antialiasing in fp32, like timm's resample_abs_pos_embed). Also
 /// accepts [1, 2 + n^2, dim], with a distillation token. For [1, n^2, dim], from a network that adds positions only to the patches, the
