@@ -90,7 +90,7 @@ void Lowering::add_outputs() {
 void Lowering::lower(size_t op) {
   const auto& made = records_.graph().ops()[op];
   for (const auto value : made.reads) must_not_be_stale(value, op);
-  if (host_reads(op)) return;
+  if (records_.host_reads(op, constant_, warnings_)) return;
   if (made.op.hasTag(at::Tag::inplace_view))
     refuse("changes the shape of a tensor in place", "write the form without the underscore: y = x.unsqueeze(0)");
   if (folds(op)) {
@@ -129,21 +129,6 @@ bool Lowering::folds(size_t op) const {
   return true;
 }
 
-// True if the operator returns no tensor, but a number or a decision for the host, which the file fixes.
-bool Lowering::host_reads(size_t op) {
-  const auto& made = records_.graph().ops()[op];
-  if (!made.gives.empty()) return false;
-  if (reads_shape_only(made.name())) return true;
-  if (std::all_of(made.reads.begin(), made.reads.end(), [&](size_t value) { return constant_[value]; })) return true;
-  if (made.name() != "equal")
-    refuse(made.outputs.empty() ? "gives no tensor" : "gives the host a number or a decision that depends on the input",
-           "keep it a tensor: torch::where instead of a branch, no .item()");
-  // torch::nn::MultiheadAttention tests whether query, key and value are equal.
-  if (made.reads[0] != made.reads[1])
-    warnings_.push_back(described(records_.graph(), op) + " compares two values; the file has the branch that was taken for the example");
-  return true;
-}
-
 void Lowering::must_not_be_stale(size_t value, size_t before) const {
   const auto& read = records_.graph().values()[value];
   const auto found = writes_.find(read.storage);
@@ -165,12 +150,6 @@ void Lowering::must_have_equal_options(size_t op) const {
                        records_.free()[r - 1].name, " is ", records_.free()[r - 1].other),
                "compute with tensors instead of sizes, as mean() instead of sum() / size, or fix the size (OnnxOptions::dynamic)");
     }
-}
-
-void Lowering::refuse(const std::string& why, const std::string& hint) const {
-  const auto& graph = records_.graph();
-  const auto what = op_ < graph.ops().size() ? described(graph, op_) : std::string("the end of the forward");
-  throw Error(ErrorKind::Usage, kExport, what + " " + why, hint);
 }
 
 std::string Lowering::unique(const std::string& wish) {

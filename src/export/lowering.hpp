@@ -46,14 +46,13 @@ class Lowering {
   bool is_constant(size_t value) const { return constant_[value]; }
   void set_name(size_t value, std::string name) { names_[value] = std::move(name); }
   /// Throws Error(Usage) about the operator that is being lowered.
-  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const;
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const { records_.refuse(op_, why, hint); }
 
  private:
   void add_inputs();
   void add_outputs();
   void lower(size_t op);
   bool folds(size_t op) const;
-  bool host_reads(size_t op);
   void must_not_be_stale(size_t value, size_t before) const;
   void must_have_equal_options(size_t op) const;
   std::string constant_of(size_t value);

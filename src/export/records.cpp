@@ -35,8 +35,7 @@ void check_input(const char* where, const InputSpec& spec, const at::Tensor& t) 
   check(fits, ErrorKind::Usage, where, "the example's '", spec.name, "' has the shape ", t.sizes(), "; the model accepts ", spec.str());
 }
 
-}  // namespace
-
+// True if an operator ("size", "numel") reads no element of its tensors.
 bool reads_shape_only(const std::string& name) {
   static const std::set<std::string> names{"size",
                                            "sym_size",
@@ -61,6 +60,8 @@ bool reads_shape_only(const std::string& name) {
                                            "_has_compatible_shallow_copy_type"};
   return names.count(name) != 0;
 }
+
+}  // namespace
 
 std::unordered_map<const void*, std::vector<size_t>> writes_in(const detail::OpGraph& graph) {
   std::unordered_map<const void*, std::vector<size_t>> out;
@@ -201,6 +202,25 @@ std::optional<size_t> Records::value_of_input(size_t input) const {
   for (size_t v = 0; v < tensors_[0].size(); ++v)
     if (graphs_[0].values()[v].given_by == detail::GraphValue::kOutside && tensors_[0][v].is_same(t)) return v;
   return std::nullopt;
+}
+
+bool Records::host_reads(size_t op, const std::vector<bool>& constant, std::vector<std::string>& warnings) const {
+  const auto& made = graph().ops()[op];
+  if (!made.gives.empty()) return false;
+  if (reads_shape_only(made.name())) return true;
+  if (std::all_of(made.reads.begin(), made.reads.end(), [&](size_t value) { return constant[value]; })) return true;
+  if (made.name() != "equal")
+    refuse(op, made.outputs.empty() ? "gives no tensor" : "gives the host a number or a decision that depends on the input",
+           "keep it a tensor: torch::where instead of a branch, no .item()");
+  // torch::nn::MultiheadAttention tests whether query, key and value are equal.
+  if (made.reads[0] != made.reads[1])
+    warnings.push_back(described(graph(), op) + " compares two values; the file has the branch that was taken for the example");
+  return true;
+}
+
+void Records::refuse(size_t op, const std::string& why, const std::string& hint) const {
+  const auto what = op < graph().ops().size() ? described(graph(), op) : std::string("the end of the forward");
+  throw Error(ErrorKind::Usage, where_, what + " " + why, hint);
 }
 
 std::optional<Size> Records::size_of(const Ints& by_record) const {

@@ -61,6 +61,11 @@ class Records {
   const at::Tensor& input(size_t input, size_t record = 0) const { return batches_[record].at(inputs_[input].name); }
   /// Derives a size from its numbers in all records; nullopt if it depends on free sizes, but not as a multiple.
   std::optional<Size> size_of(const Ints& by_record) const;
+  /// True if an operator returns no tensor, but a number or a decision for the host, which the file fixes. `constant`: for each value, is
+  /// it the same for every input. Adds a warning about a branch that another input may take otherwise. Error(Usage) as in refuse().
+  bool host_reads(size_t op, const std::vector<bool>& constant, std::vector<std::string>& warnings) const;
+  /// Throws Error(Usage) about an operator; about the end of the forward if there is no such operator.
+  [[noreturn]] void refuse(size_t op, const std::string& why, const std::string& hint) const;
 
  private:
   void choose_inputs(const Batch& example);
@@ -76,9 +81,6 @@ class Records {
   std::vector<detail::OpGraph> graphs_;
   std::vector<std::vector<at::Tensor>> tensors_;  // tensor by record, then by value
 };
-
-/// True if an operator ("size", "numel") reads no element of its tensors.
-bool reads_shape_only(const std::string& name);
 
 /// Returns the operators that write to each storage, in order.
 std::unordered_map<const void*, std::vector<size_t>> writes_in(const detail::OpGraph& graph);

@@ -19,7 +19,6 @@ namespace {
 namespace jit = torch::jit;
 using onnx::Ints;
 
-constexpr const char* kWhere = "export_torchscript";
 constexpr const char* kFixTheSize =
     "compute sizes as multiples of the batch, use -1 for one, or fix the size (the option dynamic, --dynamic)";
 
@@ -95,7 +94,8 @@ std::shared_ptr<jit::Graph> GraphBuilder::build() {
 
 void GraphBuilder::add_operator(size_t op) {
   const auto& made = records_.graph().ops()[op];
-  if (host_reads(op)) return;
+  if (made.outputs.empty()) refuse("gives no tensor", "leave it out of the forward");
+  if (records_.host_reads(op, constant_, warnings_)) return;
   if (host_fills(op)) {
     constant_[made.gives[0]] = true;  // so that value_of() uses its content
     return;
@@ -123,22 +123,6 @@ void GraphBuilder::must_be_repeatable(size_t op) const {
       if (fixed_storage_.count(storage_of(t)) != 0)
         refuse("writes to a constant, which would keep the change", "let the forward work on a copy: x.clone()");
   }
-}
-
-// True if the operator returns no tensor, but a number or a decision for the host, which the file fixes.
-bool GraphBuilder::host_reads(size_t op) {
-  const auto& made = records_.graph().ops()[op];
-  if (!made.gives.empty()) return false;
-  if (onnx::reads_shape_only(made.name())) return true;
-  if (!made.outputs.empty() && std::all_of(made.reads.begin(), made.reads.end(), [&](size_t value) { return constant_[value]; }))
-    return true;
-  if (made.name() != "equal")
-    refuse(made.outputs.empty() ? "gives no tensor" : "gives the host a number or a decision that depends on the input",
-           "keep it a tensor: torch::where instead of a branch, no .item()");
-  if (made.reads[0] != made.reads[1])
-    warnings_.push_back(onnx::described(records_.graph(), op) +
-                        " compares two values; the file has the branch that was taken for the example");
-  return true;
 }
 
 // True for an empty tensor whose elements the host writes without an operator, as in at::tensor({1, 2}).
@@ -245,12 +229,6 @@ void GraphBuilder::bind_outputs(size_t op, jit::Node& node) {
     auto* parts = graph_->insertNode(graph_->createListUnpack(node.output(k), made.outputs[k].toList().size()));
     for (auto* part : parts->outputs()) bind(part);
   }
-}
-
-void GraphBuilder::refuse(const std::string& why, const std::string& hint) const {
-  const auto& graph = records_.graph();
-  const auto what = op_ < graph.ops().size() ? onnx::described(graph, op_) : std::string("the end of the forward");
-  throw Error(ErrorKind::Usage, kWhere, what + " " + why, hint);
 }
 
 }  // namespace npu_train::script

@@ -25,7 +25,6 @@ class GraphBuilder {
  private:
   void add_inputs(const c10::TypePtr& self);
   void add_operator(size_t op);
-  bool host_reads(size_t op);
   bool host_fills(size_t op) const;
   void must_be_repeatable(size_t op) const;
   torch::jit::Value* argument(size_t op, size_t index, size_t& read);
@@ -33,7 +32,7 @@ class GraphBuilder {
   torch::jit::Value* value_of(size_t value);
   torch::jit::Value* attribute(const std::string& path);
   void bind_outputs(size_t op, torch::jit::Node& node);
-  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const;
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const { records_.refuse(op_, why, hint); }
 
   const onnx::Records& records_;
   std::shared_ptr<torch::jit::Graph> graph_ = std::make_shared<torch::jit::Graph>();
