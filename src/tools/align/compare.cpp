@@ -78,7 +78,7 @@ void note_facts(const DumpStep& a, const DumpStep& b, DumpComparison& out) {
 }
 
 // Lists steps by rank, "0, 1 of rank0"; abbreviated if there are many.
-std::string list_of(const Dump& dump) {
+std::string places_text(const Dump& dump) {
   constexpr size_t kMost = 10;
   std::map<std::string, std::vector<std::string>> by_rank;
   for (const auto& p : dump.places()) by_rank[p.rank].push_back(std::to_string(p.step));
@@ -229,8 +229,8 @@ class DumpComparer {
 
   void check_compared() const {
     check(!out_.steps.empty(), ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no step",
-          options_.steps.empty() && options_.rank.empty() ? "" : " among those requested", " is in both; A has ", list_of(a_), ", B has ",
-          list_of(b_));
+          options_.steps.empty() && options_.rank.empty() ? "" : " among those requested", " is in both; A has ", places_text(a_),
+          ", B has ", places_text(b_));
     check(compared_ > 0, ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no pair of values could be compared",
           !options_.layers.empty() ? detail::chosen_layers_text(options_)
           : !cut_.empty()          ? "; " + cut_ + " is truncated before the end of its first call"

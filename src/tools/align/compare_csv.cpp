@@ -48,7 +48,7 @@ std::string or_none(const std::optional<double>& value) { return value ? shortes
 std::string yes(bool value) { return value ? "True" : "False"; }
 
 // Returns a list of texts as JSON.
-std::string list_of(const Cells& list) { return detail::json_texts(list).dump(0); }
+std::string json_cell(const Cells& list) { return detail::json_texts(list).dump(0); }
 
 std::string dtype_cell(const DumpItem& item) {
   return item.is_tensor() ? item.dtype : item.type.empty() ? kNone : "<class '" + item.type + "'>";
@@ -94,8 +94,9 @@ Cells row_cells(const detail::Row& row, const detail::CsvResult& result, CsvMode
     for (const auto* i : {&a, &b})
       for (const auto which : kStatistics) out.push_back(statistic_cell(*i, which));
   }
-  add({yes(a.requires_grad == b.requires_grad), result.level, list_of(result.messages), kNone});
-  if (mode == CsvMode::Tensor) out.push_back(list_of({a.data_name.empty() ? "-1" : a.data_name, b.data_name.empty() ? "-1" : b.data_name}));
+  add({yes(a.requires_grad == b.requires_grad), result.level, json_cell(result.messages), kNone});
+  if (mode == CsvMode::Tensor)
+    out.push_back(json_cell({a.data_name.empty() ? "-1" : a.data_name, b.data_name.empty() ? "-1" : b.data_name}));
   add({std::to_string(row.step->step), row.step->rank, detail::kind_name(item.kind), or_none(crc_a), or_none(crc_b),
        values ? yes(m.identical) : kNone});
   for (const double v : {m.mean_abs, m.rmse, m.max_ulp, m.norm_ratio, m.relative_norm}) out.push_back(values ? shortest(v) : kNone);

@@ -27,8 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns the command of a rank. `words`: the file and the overrides of the configuration.
-std::vector<std::string> rank_command(const std::vector<std::string>& words, const char* what, const fs::path& report,
-                                      const BenchOptions& o) {
+std::vector<std::string> bench_command(const std::vector<std::string>& words, const char* what, const fs::path& report,
+                                       const BenchOptions& o) {
   std::vector<std::string> out{fs::read_symlink("/proc/self/exe").string(), "bench"};
   out.insert(out.end(), words.begin(), words.end());
   const auto add = [&](const char* option, const std::string& value) { out.insert(out.end(), {option, value}); };
@@ -106,7 +106,7 @@ BenchReport bench_worlds(const RunConfig& given, const BenchOptions& options, st
     const auto report = scratch.path / ("world" + std::to_string(ranks) + ".json");
     auto of_world = options;
     if (ranks != most) of_world.trace.clear();
-    auto world = run_world(rank_command({file.string()}, "dist", report, of_world), ranks, report);
+    auto world = run_world(bench_command({file.string()}, "dist", report, of_world), ranks, report);
     if (world.report) {
       worlds.push_back(std::move(*world.report));
       continue;
@@ -138,7 +138,7 @@ BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunC
       given.insert(given.end(), stage.settings.begin(), stage.settings.end());
       if (!stage.failure.empty()) continue;
       fs::remove(report);
-      auto world = run_world(rank_command(given, "stages", report, options), ranks, report);
+      auto world = run_world(bench_command(given, "stages", report, options), ranks, report);
       if (world.interrupted()) {
         out.exit_code = world.exit_code;
         out.notes.emplace_back("interrupted; later trainings are missing");
