@@ -8,7 +8,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/name_pattern.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/json.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/models/adapter.hpp"
 
 namespace npu_train {
@@ -87,12 +87,6 @@ std::vector<std::string> target_modules(const std::vector<std::string>& layers, 
   return {ends.begin(), ends.end()};
 }
 
-Json json_texts(const std::vector<std::string>& words) {
-  auto out = Json::array();
-  for (const auto& word : words) out.push_back(word);
-  return out;
-}
-
 Json peft_config(const WrittenAdapter& written, const std::vector<std::string>& modules, const LoraOptions& options,
                  const std::string& base, bool is_decoder) {
   const bool is_whole = options.alpha == std::floor(options.alpha) && options.alpha < 1e15;
@@ -102,8 +96,8 @@ Json peft_config(const WrittenAdapter& written, const std::vector<std::string>& 
                        {"r", options.rank},
                        {"lora_alpha", is_whole ? Json(static_cast<int64_t>(options.alpha)) : Json(options.alpha)},
                        {"lora_dropout", options.dropout},
-                       {"target_modules", json_texts(target_modules(written.layers, modules))},
-                       {"modules_to_save", written.saved.empty() ? Json() : json_texts(written.saved)},
+                       {"target_modules", detail::json_list(target_modules(written.layers, modules))},
+                       {"modules_to_save", written.saved.empty() ? Json() : detail::json_list(written.saved)},
                        {"bias", "none"},
                        {"fan_in_fan_out", written.transposed},
                        {"inference_mode", true},

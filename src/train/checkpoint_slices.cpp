@@ -7,6 +7,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/io/safetensors.hpp"
 #include "train/manifest.hpp"
 
@@ -162,8 +163,8 @@ std::string write_slices(const std::filesystem::path& folder, int rank, const St
                                      {"file", file},
                                      {"rank", rank},
                                      {"range", Json::array({slice.begin, slice.begin + slice.value.numel()})},
-                                     {"sizes", Json::array({slice.sizes.begin(), slice.sizes.end()})},
-                                     {"strides", Json::array({slice.strides.begin(), slice.strides.end()})}}));
+                                     {"sizes", detail::json_list(slice.sizes)},
+                                     {"strides", detail::json_list(slice.strides)}}));
     }
     if (!values.empty()) files.push_back(detail::file_entry(file, save_safetensors(folder / file, values)));
   }

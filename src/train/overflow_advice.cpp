@@ -7,6 +7,7 @@
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/json_list.hpp"
 
 namespace npu_train {
 namespace {
@@ -103,13 +104,10 @@ std::string OverflowReport::str() const {
 }
 
 Json OverflowReport::json() const {
-  Json rows = Json::array(), names = Json::array(), ids = Json::array(), lines = Json::array();
+  Json rows = Json::array();
   for (const auto& l : layers)
     rows.push_back(Json::object(
         {{"layer", l.layer}, {"op", l.op}, {"largest", l.largest}, {"largest_fp32", l.largest_fp32}, {"gradient", l.gradient}}));
-  for (const auto& p : parameters) names.push_back(p);
-  for (const auto s : samples) ids.push_back(s);
-  for (const auto& a : advice) lines.push_back(a);
   return Json::object({{"attempt", attempt},
                        {"skip_streak", skip_streak},
                        {"precision", precision},
@@ -119,11 +117,11 @@ Json OverflowReport::json() const {
                        {"largest_of_dtype", largest_of_dtype},
                        {"source", Json::object({{"phase", source.phase}, {"layer", source.layer}, {"op", source.op}})},
                        {"broken_weight", broken_weight},
-                       {"samples", ids},
-                       {"parameters", names},
+                       {"samples", detail::json_list(samples)},
+                       {"parameters", detail::json_list(parameters)},
                        {"parameters_in_all", parameters_in_all},
                        {"layers", rows},
-                       {"advice", lines}});
+                       {"advice", detail::json_list(advice)}});
 }
 
 void write_overflow_report(const OverflowReport& report, const std::string& folder) {

@@ -48,7 +48,7 @@ std::string or_none(const std::optional<double>& value) { return value ? shortes
 std::string yes(bool value) { return value ? "True" : "False"; }
 
 // Returns a list of texts as JSON.
-std::string json_cell(const Cells& list) { return detail::json_texts(list).dump(0); }
+std::string json_cell(const Cells& list) { return detail::json_list(list).dump(0); }
 
 std::string dtype_cell(const DumpItem& item) {
   return item.is_tensor() ? item.dtype : item.type.empty() ? kNone : "<class '" + item.type + "'>";

@@ -12,7 +12,7 @@
 namespace npu_train {
 namespace {
 
-using detail::json_texts;
+using detail::json_list;
 using detail::Row;
 using detail::visible_text;
 using Kind = ItemComparison::Kind;
@@ -120,10 +120,10 @@ Json item_json(const ItemComparison& item) {
                            {"error", item.error},
                            {"verdict", detail::verdict_of(item)}});
   if (item.item_a.is_tensor()) out.set("shape", detail::shape_of(item.item_a));
-  if (item.item_a.is_tensor() && item.item_b.is_tensor()) out.set("dtype", json_texts({item.item_a.dtype, item.item_b.dtype}));
+  if (item.item_a.is_tensor() && item.item_b.is_tensor()) out.set("dtype", json_list({item.item_a.dtype, item.item_b.dtype}));
   if (!item.message.empty()) out.set("message", item.message);
   if (item.kind == Kind::Tensor) out.set("metrics", metrics_json(item.metrics));
-  if (const auto [a, b] = detail::crc_of(item); !a.empty() || !b.empty()) out.set("crc32", json_texts({a, b}));
+  if (const auto [a, b] = detail::crc_of(item); !a.empty() || !b.empty()) out.set("crc32", json_list({a, b}));
   if (item.reference_error_a >= 0) {
     out.set("reference_error_a", item.reference_error_a);
     out.set("reference_error_b", item.reference_error_b);
@@ -145,8 +145,8 @@ Json divergence_json(const Divergence& d) {
                        {"output_error", d.output_error},
                        {"within_tolerance", d.within_tolerance},
                        {"sentence", d.sentence},
-                       {"likely", json_texts(d.likely)},
-                       {"advice", json_texts(d.advice)}});
+                       {"likely", json_list(d.likely)},
+                       {"advice", json_list(d.advice)}});
 }
 
 // Returns the worst rows as text; equal values are omitted.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/align/rank_comparison.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
@@ -107,7 +108,7 @@ LinePlot plot_of(const RankComparison& c, const char* title, std::map<int64_t, d
 }  // namespace
 
 Report report_of(const RankComparison& c) {
-  auto ranks = Json::array(), steps = Json::array();
+  auto ranks = Json::array();
   for (const auto& r : c.ranks)
     ranks.push_back(Json::object({{"rank", r.rank},
                                   {"host", r.host},
@@ -116,12 +117,11 @@ Report report_of(const RankComparison& c) {
                                   {"input_std", r.input_std},
                                   {"loss", curve_json(c, r.loss)},
                                   {"gradient_norm", curve_json(c, r.gradient)}}));
-  for (const auto step : c.steps) steps.push_back(step);
   Report out("Comparison of ranks", Json::object({{"agrees", c.agrees()},
                                                   {"verdict", verdict(c)},
                                                   {"path", c.path},
                                                   {"complete", c.complete},
-                                                  {"steps", std::move(steps)},
+                                                  {"steps", detail::json_list(c.steps)},
                                                   {"ranks", std::move(ranks)},
                                                   {"tolerance", tolerance(c.limits)}}));
   out.fit_to(100);

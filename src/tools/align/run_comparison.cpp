@@ -14,7 +14,7 @@
 
 namespace npu_train {
 namespace fs = std::filesystem;
-using detail::json_texts;
+using detail::json_list;
 namespace {
 
 enum class What { RunFolder, History, Config, Environment, Monitor, Unknown };
@@ -118,10 +118,10 @@ Json history_json(const HistoryComparison& h) {
                        {"first_lr", step_json(h.first_lr)},
                        {"only_a", static_cast<int64_t>(h.only_a.size())},
                        {"only_b", static_cast<int64_t>(h.only_b.size())},
-                       {"sentences", json_texts(h.sentences)},
-                       {"likely", json_texts(h.likely)},
-                       {"advice", json_texts(h.advice)},
-                       {"notes", json_texts(h.notes)},
+                       {"sentences", json_list(h.sentences)},
+                       {"likely", json_list(h.likely)},
+                       {"advice", json_list(h.advice)},
+                       {"notes", json_list(h.notes)},
                        {"rows", std::move(rows)}});
 }
 
@@ -250,8 +250,8 @@ void add_monitor(Report& out, const MonitorComparison& m) {
                                       {"mean_relative", m.mean_relative},
                                       {"first_unequal", place_json(m.first_unequal)},
                                       {"first_beyond", place_json(m.first_beyond)},
-                                      {"only_a", json_texts(m.only_a)},
-                                      {"only_b", json_texts(m.only_b)}})}});
+                                      {"only_a", json_list(m.only_a)},
+                                      {"only_b", json_list(m.only_b)}})}});
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
-#include "npu_train/io/json_texts.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/analyze/analysis.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
@@ -54,17 +54,17 @@ std::string shapes_text(const OperatorUse& use) {
 }
 
 ReportTable operators_table(const Analysis& analysis) {
-  using detail::json_texts;
+  using detail::json_list;
   ReportTable out{.text_rows = 30, .order = "longest first"};
   for (const auto& [use, facts] : analysis.operators)
     out.add({both("operator", use.full_name()), both("phase", use.phase), both("dtype", use.dtype), both("calls", use.calls),
              data("seconds", use.seconds), both("share", "time", share_value(analysis.seconds > 0 ? use.seconds / analysis.seconds : 0)),
              data("flops", use.flops), both("autocast", use.autocast), data("computed_in", use.computed_in()),
              both("support", toned(support_name(facts.support), tone_of(facts.support))), data("composite", facts.composite),
-             data("limits", facts.limits), data("listed_dtypes", json_texts(facts.dtypes)), data("dynamic_shape", use.dynamic_shape),
+             data("limits", facts.limits), data("listed_dtypes", json_list(facts.dtypes)), data("dynamic_shape", use.dynamic_shape),
              data("host_read", use.host_read), data("distinct_shapes", use.distinct_shapes),
-             on_page(both("shapes", {json_texts(use.shapes), join(use.shapes, "; ")})), in_text(shown("shapes", shapes_text(use))),
-             on_page(both("layers", json_texts(use.layers)))});
+             on_page(both("shapes", {json_list(use.shapes), join(use.shapes, "; ")})), in_text(shown("shapes", shapes_text(use))),
+             on_page(both("layers", json_list(use.layers)))});
   return out;
 }
 
@@ -79,7 +79,7 @@ ReportTable findings_table(const Analysis& analysis) {
     out.add({both("severity", toned(f.severity, tone_of(f.severity))), both("kind", f.kind), both("subject", f.subject),
              both("detail", "observation", f.detail), both("hours", number_value(f.hours, 3)),
              both("done_by", "done by", {f.done_by, shown_done_by(f.done_by)}), both("advice", "action", f.advice), data("calls", f.calls),
-             data("places", detail::json_texts(f.places))});
+             data("places", detail::json_list(f.places))});
   return out;
 }
 

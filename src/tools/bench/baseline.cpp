@@ -8,6 +8,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/train/loop.hpp"
 
@@ -41,13 +42,6 @@ struct StepRecorder final : Callback {
     baseline.lrs.push_back(report.lr);
   }
 };
-
-template <class T>
-Json array_of(const std::vector<T>& values) {
-  auto out = Json::array();
-  for (const T value : values) out.push_back(value);
-  return out;
-}
 
 std::vector<double> numbers_in(const Json& json, const char* key, const std::string& where) {
   std::vector<double> out;
@@ -105,10 +99,10 @@ Json to_json(const Baseline& b) {
                        {"peak_memory_bytes", b.peak_memory},
                        {"peak_memory_of", b.peak_memory_of},
                        {"val", std::move(val)},
-                       {"step", array_of(b.steps)},
-                       {"loss", array_of(b.losses)},
-                       {"lr", array_of(b.lrs)},
-                       {"step_seconds", array_of(b.step_seconds.seconds)},
+                       {"step", detail::json_list(b.steps)},
+                       {"loss", detail::json_list(b.losses)},
+                       {"lr", detail::json_list(b.lrs)},
+                       {"step_seconds", detail::json_list(b.step_seconds.seconds)},
                        {"environment", std::move(facts)},
                        {"config", to_yaml(b.config)}});
 }

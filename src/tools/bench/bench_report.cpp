@@ -6,6 +6,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
+#include "npu_train/io/json_list.hpp"
 
 namespace npu_train {
 namespace {
@@ -37,9 +38,7 @@ Json to_json(const BenchRow& row) {
                                    {"high", row.ratio->high},
                                    {"pairs", row.ratio->pairs},
                                    {"verdict", verdict_word(row.ratio->verdict)}}));
-  auto seconds = Json::array();
-  for (const double s : row.samples.seconds) seconds.push_back(s);
-  if (row.samples.size() > 0) out.set("seconds", std::move(seconds));
+  if (row.samples.size() > 0) out.set("seconds", detail::json_list(row.samples.seconds));
   return out;
 }
 
@@ -80,9 +79,8 @@ const BenchRow* BenchReport::row(const std::string& section, const std::string& 
 }
 
 Json to_json(const BenchReport& report) {
-  auto rows = Json::array(), notes = Json::array(), facts = Json::object();
+  auto rows = Json::array(), facts = Json::object();
   for (const auto& row : report.rows) rows.push_back(to_json(row));
-  for (const auto& note : report.notes) notes.push_back(note);
   for (const auto& [name, value] : report.environment) facts.set(name, value);
   return Json::object({{"format", kFormat},
                        {"model", report.model},
@@ -95,7 +93,7 @@ Json to_json(const BenchReport& report) {
                        {"gemm_flops", report.gemm_flops},
                        {"copy_bytes_per_second", report.copy_bytes_per_second},
                        {"rows", std::move(rows)},
-                       {"notes", std::move(notes)},
+                       {"notes", detail::json_list(report.notes)},
                        {"environment", std::move(facts)}});
 }
 

@@ -10,6 +10,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/io/pth_writer.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
@@ -96,13 +97,10 @@ int average(const AverageArguments& args) {
     save_safetensors(args.to, newest, {{"format", "pt"}});
   else
     save_pth(args.to, PthValue::dict(newest));
-  Json files = Json::array();
   std::string text = str_cat("average of ", sources.size(), ":\n");
-  for (const auto& path : sources) {
-    files.push_back(path);
-    text += "  " + path + "\n";
-  }
-  print(args.json, Json::object({{"from", files}, {"tensors", static_cast<int64_t>(newest.size())}, {"to", args.to}}),
+  for (const auto& path : sources) text += "  " + path + "\n";
+  print(args.json,
+        Json::object({{"from", npu_train::detail::json_list(sources)}, {"tensors", static_cast<int64_t>(newest.size())}, {"to", args.to}}),
         text + "wrote " + args.to + "\n");
   return 0;
 }

@@ -15,6 +15,7 @@
 #include "npu_train/export/onnx_check.hpp"
 #include "npu_train/export/torchscript.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/json_list.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -108,17 +109,16 @@ std::string text_of(const FileComparison& c) {
 // Returns the common part of the documents of both formats; `written` is an OnnxExport or a TorchScriptExport.
 template <class Written>
 Json document_of(const ExportArguments& args, const Source& source, const Written& written) {
-  Json operators = Json::object(), metadata = Json::object(), warnings = Json::array();
+  Json operators = Json::object(), metadata = Json::object();
   for (const auto& [name, count] : written.operators) operators.set(name, count);
   for (const auto& [key, value] : source.metadata) metadata.set(key, value);
-  for (const auto& warning : written.warnings) warnings.push_back(warning);
   return Json::object({{"to", args.to},
                        {"bytes", static_cast<int64_t>(written.bytes)},
                        {"inputs", values_of(written.inputs)},
                        {"outputs", values_of(written.outputs)},
                        {"operators", operators},
                        {"metadata", metadata},
-                       {"warnings", warnings}});
+                       {"warnings", npu_train::detail::json_list(written.warnings)}});
 }
 
 template <class Written>
@@ -163,14 +163,11 @@ void compile_for_ascend(const ExportArguments& args, const Source& source, const
   }
   const auto job = write_atc_job(args.to, written, options, atc);
   const bool ran = run_atc(job);
-  Json command = Json::array(), remarks = Json::array();
-  for (const auto& word : job.command) command.push_back(word);
-  for (const auto& remark : job.remarks) remarks.push_back(remark);
-  document.set("atc", Json::object({{"command", command},
+  document.set("atc", Json::object({{"command", npu_train::detail::json_list(job.command)},
                                     {"script", job.script.string()},
                                     {"aipp", job.aipp.string()},
                                     {"output", ran ? Json(job.output.string()) : Json()},
-                                    {"remarks", remarks}}));
+                                    {"remarks", npu_train::detail::json_list(job.remarks)}}));
   text +=
       ran ? "wrote " + job.output.string() + "\n" : "atc is not installed here; run " + job.script.string() + " on a machine with CANN\n";
   if (!job.aipp.empty()) text += "  the offline model takes the bytes of images, normalised by " + job.aipp.string() + "\n";

@@ -6,6 +6,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
@@ -75,8 +76,6 @@ int find_batch(const FindBatchArguments& args, const Parts& parts) {
     return static_cast<int>(ErrorKind::CheckFailed);
   }
   const auto eight = multiple_below(found->batch, 8), power = power_below(found->batch);
-  auto too_large = Json::array();
-  for (const auto batch : found->too_large) too_large.push_back(batch);
   std::string text = "largest batch: data.batch_size=" + std::to_string(found->batch) + ", for " + bytes(limit) +
                      "; tensors: " + bytes(found->predicted) + " predicted, " +
                      (found->measured ? bytes(*found->measured) + " measured in two steps" : "not measured, since no card is here") + "\n";
@@ -89,7 +88,7 @@ int find_batch(const FindBatchArguments& args, const Parts& parts) {
                       {"limit", limit},
                       {"predicted", found->predicted},
                       {"measured", found->measured ? Json(*found->measured) : Json()},
-                      {"too_large", std::move(too_large)}}),
+                      {"too_large", npu_train::detail::json_list(found->too_large)}}),
         text);
   return 0;
 }

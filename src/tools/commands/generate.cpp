@@ -20,6 +20,7 @@
 #include "npu_train/data/token_text.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/io/npy.hpp"
 #include "npu_train/models/internvl.hpp"
 #include "npu_train/text/chat_template.hpp"
@@ -151,10 +152,9 @@ Json finished(const GenerateArguments& args, const Model& model, const TextCodec
   auto all = of.prompt.tokens;
   all.insert(all.end(), of.tokens.begin(), of.tokens.end());
   if (!args.logits.empty()) save_npy(args.logits, logits_of(model, all));
-  auto list = Json::array();
-  for (const auto token : of.tokens) list.push_back(token);
-  auto out =
-      Json::object({{"prompt_tokens", static_cast<int64_t>(of.prompt.tokens.size())}, {"tokens", list}, {"tokens_per_second", of.rate}});
+  auto out = Json::object({{"prompt_tokens", static_cast<int64_t>(of.prompt.tokens.size())},
+                           {"tokens", npu_train::detail::json_list(of.tokens)},
+                           {"tokens_per_second", of.rate}});
   if (codec.decode) out.set("text", of.text.finish());
   if (args.json) return out;
   const auto numbers = numbers_of(args.image.empty() ? all : of.tokens);

@@ -5,6 +5,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/model_source.hpp"
 #include "npu_train/engine/weights.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
@@ -17,12 +18,6 @@ struct SummaryArguments {
   int64_t image = 0, num_classes = 0;
   bool layers = false, json = false;
 };
-
-Json shape_of(const std::vector<int64_t>& shape) {
-  Json out = Json::array();
-  for (const auto size : shape) out.push_back(size);
-  return out;
-}
 
 RunConfig config_of(const SummaryArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
@@ -56,16 +51,17 @@ template <class Rows>
 ReportTable rows_of(const Rows& rows) {
   ReportTable out;
   for (const auto& row : rows)
-    out.add({both("name", row.name), both("type", row.type),
-             both("output_shape", "output",
-                  {shape_of(row.output_shape), row.output_shape.empty() ? "" : str_cat(at::IntArrayRef(row.output_shape))}),
-             both("parameters", row.parameters), both("flops", "FLOPs", row.flops)});
+    out.add(
+        {both("name", row.name), both("type", row.type),
+         both("output_shape", "output",
+              {npu_train::detail::json_list(row.output_shape), row.output_shape.empty() ? "" : str_cat(at::IntArrayRef(row.output_shape))}),
+         both("parameters", row.parameters), both("flops", "FLOPs", row.flops)});
   return out;
 }
 
 Report report_of(const ModelSummary& s, bool by_layer) {
   Report out("Summary of " + s.model, Json::object({{"model", s.model},
-                                                    {"input_shape", shape_of(s.input_shape)},
+                                                    {"input_shape", npu_train::detail::json_list(s.input_shape)},
                                                     {"parameters", s.parameters},
                                                     {"trainable_parameters", s.trainable_parameters},
                                                     {"flops_per_image", s.flops},

@@ -17,6 +17,7 @@
 #include "npu_train/data/token_text.hpp"
 #include "npu_train/data/tokens.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/text/chat_template.hpp"
 #include "npu_train/text/chat_tokens.hpp"
 #include "npu_train/text/text_settings.hpp"
@@ -159,17 +160,15 @@ class Printed {
   // `mask` has a number for each id.
   void add(const std::vector<int64_t>& ids, const std::optional<std::string>& text = std::nullopt,
            const std::optional<std::vector<int64_t>>& mask = std::nullopt) {
-    Json tokens = Json::array(), numbers = Json::array(), counts = Json::array();
+    Json tokens = Json::array();
     for (size_t i = 0; i < ids.size(); ++i) {
       const auto token = tokenizer_.token(ids[i]).value_or("");
       text_ += str_cat(ids[i], "\t", npu_train::detail::visible_text(token), mask ? str_cat("\t", (*mask)[i]) : "", "\n");
-      numbers.push_back(ids[i]);
       tokens.push_back(token);
-      if (mask) counts.push_back((*mask)[i]);
     }
-    auto out = Json::object({{"ids", numbers}, {"tokens", tokens}});
+    auto out = Json::object({{"ids", npu_train::detail::json_list(ids)}, {"tokens", tokens}});
     if (text) out.set("text", *text);
-    if (mask) out.set("assistant_masks", counts);  // transformers' name
+    if (mask) out.set("assistant_masks", npu_train::detail::json_list(*mask));  // transformers' name
     list_.push_back(out);
   }
 

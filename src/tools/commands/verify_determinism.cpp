@@ -1,6 +1,7 @@
 #include "npu_train/tools/validate/verify_determinism.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
@@ -12,12 +13,6 @@ struct VerifyArguments {
   bool json = false;
 };
 
-Json names(const std::vector<std::string>& parts) {
-  Json out = Json::array();
-  for (const auto& part : parts) out.push_back(part);
-  return out;
-}
-
 int verify(const VerifyArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "verify-determinism", "no configuration; give CONFIG.yaml [key=value ...]");
@@ -25,8 +20,8 @@ int verify(const VerifyArguments& args, const Parts& parts) {
   print(args.json,
         Json::object({{"passed", report.passed},
                       {"steps", report.steps},
-                      {"different_when_repeated", names(report.repeat)},
-                      {"different_with_other_workers", names(report.workers)},
+                      {"different_when_repeated", npu_train::detail::json_list(report.repeat)},
+                      {"different_with_other_workers", npu_train::detail::json_list(report.workers)},
                       {"digest", report.digest}}),
         report.str() + "\n");
   return report.passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);

@@ -10,6 +10,7 @@
 #include "npu_train/engine/model_source.hpp"
 #include "npu_train/engine/torch_checkpoint.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/io/pickle.hpp"
 #include "npu_train/io/pth_writer.hpp"
 
@@ -98,12 +99,8 @@ int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
     save_trained_torchscript(args.from, args.to, args.model.keys, parts, set_of(args));
     written.files = {args.to};
   }
-  Json files = Json::array();
-  for (const auto& file : written.files) {
-    files.push_back(file);
-    text += "wrote " + file + "\n";
-  }
-  auto document = Json::object({{"from", args.from}, {"as", args.as}, {"files", files}});
+  for (const auto& file : written.files) text += "wrote " + file + "\n";
+  auto document = Json::object({{"from", args.from}, {"as", args.as}, {"files", npu_train::detail::json_list(written.files)}});
   if (args.as == kTraining) document.set("epoch", written.epoch).set("weights", written.averages ? "ema" : "plain");
   print(args.json, document, text);
   return 0;

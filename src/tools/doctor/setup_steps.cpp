@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/doctor/version_matrix.hpp"
 #include "tools/doctor/ascend_facts.hpp"
 #include "tools/doctor/parse.hpp"
@@ -198,10 +199,8 @@ Report report_of(const std::vector<SetupStep>& steps) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto& step = steps[i];
     const auto* state = setup_state_name(step.state);
-    auto commands = Json::array();
-    for (const auto& command : step.commands) commands.push_back(command);
     table.add({both("state", state), both("name", "step", {step.name, std::to_string(i + 1) + ". " + step.name}), both("found", step.found),
-               both("needed", step.needed), data("commands", std::move(commands)), shown("run", join(step.commands, "; "))});
+               both("needed", step.needed), data("commands", detail::json_list(step.commands)), shown("run", join(step.commands, "; "))});
   }
   out.table("steps", std::move(table));
   return out;

@@ -5,6 +5,7 @@
 
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/probe/data_stats.hpp"
 #include "npu_train/tools/report/number.hpp"
 
@@ -112,19 +113,13 @@ std::string list_of(const std::vector<double>& numbers) {
   return "[" + join(out) + "]";
 }
 
-Json json_list(const std::vector<double>& numbers) {
-  Json out = Json::array();
-  for (const double number : numbers) out.push_back(number);
-  return out;
-}
-
 /// Adds the pixels as a transform, which refuses a deviation of 0.
 void add_normalize(Report& out, const std::vector<double>& mean, const std::vector<double>& std) {
   if (std::find(std.begin(), std.end(), 0) == std.end())
     out.say("as a transform: {name: normalize, mean: " + list_of(mean) + ", std: " + list_of(std) + "}");
   else
     out.say("all pixels of a channel have the same value, so there is no deviation for the transform normalize", Tone::Warn);
-  out.data({{"normalize", Json::object({{"mean", json_list(mean)}, {"std", json_list(std)}})}});
+  out.data({{"normalize", Json::object({{"mean", detail::json_list(mean)}, {"std", detail::json_list(std)}})}});
 }
 
 void add_channels(Report& out, const DataStatistics& s) {

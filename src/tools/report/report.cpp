@@ -7,7 +7,7 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/wrapped.hpp"
-#include "npu_train/io/json_texts.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
@@ -224,7 +224,7 @@ void Report::remarks(const std::string& label, const std::vector<std::string>& t
 }
 
 void Report::notes(const std::vector<std::string>& notes, Tone tone) {
-  json_.push_member("notes", detail::json_texts(notes));
+  json_.push_member("notes", detail::json_list(notes));
   remarks("note", notes, tone);
 }
 

@@ -5,7 +5,7 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/json_texts.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
 #include "tools/scan/counted.hpp"
@@ -253,8 +253,8 @@ Report report_of(const Rewrite& rewrite) {
                                                            {"changes", rewrite.changes},
                                                            {"launcher", rewrite.launcher},
                                                            {"not_distributed", rewrite.not_distributed},
-                                                           {"by_hand", detail::json_texts(rewrite.by_hand)},
-                                                           {"left_out", detail::json_texts(rewrite.left_out)},
+                                                           {"by_hand", detail::json_list(rewrite.by_hand)},
+                                                           {"left_out", detail::json_list(rewrite.left_out)},
                                                            {"remaining", to_json(rewrite.remaining)}}));
   out.verdict(rewrite.out + ": " + counted(rewrite.changes, "change") + " in " + counted(rewrite.files_changed, "file") + " of " +
               with_commas(rewrite.files) + "; remaining: " + headline(rewrite.remaining));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
@@ -155,10 +156,8 @@ void RewriteLog::add_file(const std::string& path, std::string_view text) {
 }
 
 void RewriteLog::finish(const Rewrite& totals) {
-  auto left_out = Json::array();
-  for (const auto& text : totals.left_out) left_out.push_back(text);
   log_.write("\n],\"files\":" + std::to_string(totals.files) + ",\"files_changed\":" + std::to_string(totals.files_changed) +
-             ",\"changed\":" + std::to_string(totals.changes) + ",\"left_out\":" + left_out.dump(0) + "}\n");
+             ",\"changed\":" + std::to_string(totals.changes) + ",\"left_out\":" + detail::json_list(totals.left_out).dump(0) + "}\n");
   log_.commit();
   diff_.commit();
 }

@@ -6,6 +6,7 @@
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
 #include "tools/scan/counted.hpp"
@@ -164,10 +165,9 @@ Report report_of(const SourceScan& scan) {
   const auto left = scan.places - static_cast<int64_t>(scan.findings.size());
   out.late_table([&scan](size_t most) { return places_table(scan, most > 0 ? most : scan.findings.size()); }, ReportIn::Text);
   out.late_table([&scan](size_t /*most*/) { return places_table(scan, kMostPlaces); }, ReportIn::Page);
-  auto findings = Json::array(), notes = Json::array();
+  auto findings = Json::array();
   for (const auto& f : scan.findings) findings.push_back(json_of(f));
-  for (const auto& note : scan.notes) notes.push_back(note);
-  out.data({{"findings", std::move(findings)}, {"notes", std::move(notes)}});
+  out.data({{"findings", std::move(findings)}, {"notes", detail::json_list(scan.notes)}});
   if (left > 0) out.say(counted(left, "further place") + " of the same rules are counted above");
   if (!scan.notes.empty() || scan.links > 0) out.heading("Not scanned", ReportIn::All);
   for (const auto& note : scan.notes) out.say(note);

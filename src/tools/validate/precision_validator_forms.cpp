@@ -12,7 +12,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/model_source.hpp"
-#include "npu_train/io/json_texts.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/models/weights.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/tools/align/dump_options.hpp"
@@ -264,8 +264,7 @@ Report report_of(const FormsReport& f) {
   const auto side = [](const ValidatedSide& s) {
     return Json::object({{"device", s.device}, {"precision", s.precision}, {"dtype", s.dtype}, {"emulated", s.emulated}});
   };
-  auto shape = Json::array(), rows = Json::array(), losses = Json::array();
-  for (const auto size : f.input) shape.push_back(size);
+  auto rows = Json::array(), losses = Json::array();
   for (const auto& l : f.layers)
     rows.push_back(Json::object({{"name", l.name},
                                  {"type", l.type},
@@ -277,8 +276,8 @@ Report report_of(const FormsReport& f) {
   Report out("Comparison of two forms of a model", Json::object({{"all_passed", f.passed()},
                                                                  {"form", side(f.form)},
                                                                  {"original", side(f.original)},
-                                                                 {"input", std::move(shape)},
-                                                                 {"converted", detail::json_texts(f.converted)},
+                                                                 {"input", detail::json_list(f.input)},
+                                                                 {"converted", detail::json_list(f.converted)},
                                                                  {"max_diff", f.max_diff},
                                                                  {"mean_diff", f.mean_diff},
                                                                  {"reference_max", f.reference_max},

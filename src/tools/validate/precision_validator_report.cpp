@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "npu_train/core/str_cat.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "precision_validator_side.hpp"
 
@@ -29,10 +30,9 @@ std::pair<Json, ReportTable> tensors_of(const std::vector<ValidatedTensor>& tens
   for (const auto& t : tensors) {
     std::vector<ReportField> row{both("name", what, t.name)};
     if (!t.type.empty()) row.push_back(both("type", t.type));
-    auto shape = Json::array();
-    for (const auto size : t.shape) shape.push_back(size);
-    row.insert(row.end(), {both("shape", {shape, shape_text(t.shape)}), both("max_diff", t.max_diff), both("mean_diff", t.mean_diff),
-                           both("reference_max", "max|b|", t.reference_max), both("allowed", t.allowed), data("flagged", t.flagged)});
+    row.insert(row.end(), {both("shape", {detail::json_list(t.shape), shape_text(t.shape)}), both("max_diff", t.max_diff),
+                           both("mean_diff", t.mean_diff), both("reference_max", "max|b|", t.reference_max), both("allowed", t.allowed),
+                           data("flagged", t.flagged)});
     if (!t.note.empty()) row.push_back(data("note", t.note));
     if (t.flagged) flagged.add(row);
     all.add(std::move(row));
@@ -46,12 +46,6 @@ Json side_json(const ValidatedSide& side) {
                        {"dtype", side.dtype},
                        {"emulated", side.emulated},
                        {"saturates", side.saturates}});
-}
-
-Json numbers(const std::vector<double>& values) {
-  Json out = Json::array();
-  for (const double value : values) out.push_back(value);
-  return out;
 }
 
 }  // namespace
@@ -97,10 +91,11 @@ Report report_of(const ValidationReport& v) {
   out.table("checks", std::move(checks));
   out.table("", std::move(flagged_layers));
   out.table("", std::move(flagged_gradients));
-  out.data({{"first_flagged", first == nullptr ? Json() : Json(first->name)},
-            {"layers", std::move(layers)},
-            {"gradients", std::move(gradients)},
-            {"losses", Json::object({{"judged", numbers(v.judged_losses)}, {"reference", numbers(v.reference_losses)}})}});
+  out.data(
+      {{"first_flagged", first == nullptr ? Json() : Json(first->name)},
+       {"layers", std::move(layers)},
+       {"gradients", std::move(gradients)},
+       {"losses", Json::object({{"judged", detail::json_list(v.judged_losses)}, {"reference", detail::json_list(v.reference_losses)}})}});
   out.notes(v.notes);
   return out;
 }

@@ -12,7 +12,7 @@
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
-#include "npu_train/io/json_texts.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "tools/analyze/facts/kernels.hpp"
 
@@ -189,7 +189,7 @@ Report merged_report(const Json& profile, const std::string& where, const Msprof
   Report out(
       "Operators of the host and of the device",
       Json::object(
-          {{"files", detail::json_texts(table.files)}, {"host_seconds", host}, {"device_seconds", device}, {"ai_cpu_seconds", on_cpu}}));
+          {{"files", detail::json_list(table.files)}, {"host_seconds", host}, {"device_seconds", device}, {"ai_cpu_seconds", on_cpu}}));
   out.say(short_number(1e3 * device, 3) + " ms on the device (msprof, " + std::to_string(table.files.size()) +
           (table.files.size() == 1 ? " file" : " files") + "), and " + short_number(1e3 * host, 3) +
           " ms on the host in the traced windows of the profile: compare shares, since msprof records the complete program");
@@ -202,13 +202,13 @@ Report merged_report(const Json& profile, const std::string& where, const Msprof
   ReportTable merged{.order = "longest on the device first"};
   const auto share = [](double part, double whole) { return share_value(whole > 0 ? part / whole : 0); };
   for (const auto& row : rows)
-    merged.add({both("operators", "operator", {detail::json_texts({row.operators.begin(), row.operators.end()}), listed(row.operators)}),
+    merged.add({both("operators", "operator", {detail::json_list({row.operators.begin(), row.operators.end()}), listed(row.operators)}),
                 both("calls", row.calls), both("host_seconds", "host", milliseconds_value(row.host)),
                 both("host_share", "share", share(row.host, host)),
-                both("kernels", "kernel", {detail::json_texts({row.kernels.begin(), row.kernels.end()}), listed(row.kernels)}),
+                both("kernels", "kernel", {detail::json_list({row.kernels.begin(), row.kernels.end()}), listed(row.kernels)}),
                 both("launches", row.launches), both("device_seconds", "device", milliseconds_value(row.device)),
                 both("device_share", "of the device", share(row.device, device)),
-                both("cores", "core", {detail::json_texts({row.cores.begin(), row.cores.end()}), listed(row.cores)})});
+                both("cores", "core", {detail::json_list({row.cores.begin(), row.cores.end()}), listed(row.cores)})});
   out.table("rows", std::move(merged));
   return out;
 }

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/json_texts.hpp"
+#include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/analyze/profiler.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
@@ -161,7 +161,7 @@ Report report_of(const Profile& profile) {
                                                    {"first_window_seconds", profile.first ? Json(*profile.first) : Json()},
                                                    {"synchronised", profile.synchronised},
                                                    {"between_seconds", profile.between()},
-                                                   {"advice", detail::json_texts(advice(profile))}}));
+                                                   {"advice", detail::json_list(advice(profile))}}));
   out.say(headline(profile));
   for (const auto& note : notes(profile)) out.say(note);
   out.remarks("advice", advice(profile), Tone::Warn);
