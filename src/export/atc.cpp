@@ -91,10 +91,8 @@ AtcJob write_atc_job(const std::filesystem::path& model, const OnnxExport& expor
     write_file_atomic(job.aipp, aipp_text(exported.inputs[0], atc));
     job.command.push_back("--insert_op_conf=" + job.aipp.string());
   }
-  std::vector<std::string> words;
-  for (const auto& word : job.command) words.push_back(shell_word(word));
   write_file_atomic(job.script,
-                    "#!/bin/sh\n# Compiles the model for " + chip.soc() + "; needs CANN's set_env.sh.\n" + join(words, " ") + "\n");
+                    "#!/bin/sh\n# Compiles the model for " + chip.soc() + "; needs CANN's set_env.sh.\n" + shell_words(job.command) + "\n");
   std::filesystem::permissions(job.script, std::filesystem::perms::owner_exec, std::filesystem::perm_options::add);
   return job;
 }

@@ -75,7 +75,7 @@ class Memory(ProgramTest):
         predicted = json.loads(self.assertDone(find('--hbm', '96MiB', '--json')))  # without a card, only by prediction
         self.assertEqual((predicted['batch_size'], predicted['measured']), (found['batch_size'], None))
         self.assertFails(find(), USAGE, 'no card is here', '--hbm 32GiB')
-        for card in (['--hbm', '1MiB'], ['device=sim_npu', 'sim_npu.hbm=1MiB']):
+        for card in (['--hbm', '1MiB', 'output.dir=my runs'], ['device=sim_npu', 'sim_npu.hbm=1MiB']):
             code, out, _ = find(*card)
             self.assertEqual(code, CHECK_FAILED)
             advised = re.fullmatch(r'no batch fits into 1\.0 MiB; hint: npu_tool (memory .*) shows what takes the memory, .*\n', out)

@@ -11,4 +11,5 @@ TEST_CASE("words of a shell are quoted where they must be") {
   CHECK(shell_word("output.dir=\"\"") == "'output.dir=\"\"'");
   CHECK(shell_word("it's") == "'it'\\''s'");
   CHECK(shell_word("a b;c") == "'a b;c'");
+  CHECK(npu_train::shell_words({"train_app", "c.yaml", "output.dir=my runs"}) == "train_app c.yaml 'output.dir=my runs'");
 }

@@ -4,6 +4,7 @@
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/shell_word.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/io/json_list.hpp"
@@ -43,7 +44,7 @@ std::optional<Found> find(const RunConfig& config, int64_t limit, bool prove, co
     out.predicted = model.peak(out.batch).allocated;
     if (!prove) return out;
     try {
-      out.measured = check_memory(config, {out.batch}, parts).at(0).measured;
+      out.measured = measured_peak(config, out.batch, parts);
       if (*out.measured <= limit) return out;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::OutOfMemory) throw;
@@ -71,7 +72,7 @@ int find_batch(const FindBatchArguments& args, const Parts& parts) {
   if (!found) {
     const auto memory = args.hbm.empty() ? std::to_string(limit >> 20) + "MiB" : args.hbm;
     print(args.json, Json::object({{"limit", limit}, {"batch_size", Json()}}),
-          "no batch fits into " + bytes(limit) + "; hint: npu_tool memory " + join(args.words, " ") + " --hbm " + memory +
+          "no batch fits into " + bytes(limit) + "; hint: npu_tool memory " + shell_words(args.words) + " --hbm " + shell_word(memory) +
               " shows what takes the memory, and other precisions, strategies and checkpointing\n");
     return static_cast<int>(ErrorKind::CheckFailed);
   }

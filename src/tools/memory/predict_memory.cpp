@@ -52,6 +52,15 @@ void choose_device(RunConfig& config) {
   config.device = "cpu";
 }
 
+// Returns the configuration on a device that records the peak memory of tensors.
+RunConfig on_card(const RunConfig& given) {
+  auto config = detail::without_files(given);
+  config.device = device_for(given);
+  check(!run_device(config).is_cpu(), ErrorKind::Usage, "memory",
+        "the CPU's allocator does not record the peak memory of tensors; hint: device=sim_npu");
+  return config;
+}
+
 Batch first_batch(Trainer& trainer, int64_t size) {
   auto data = trainer.data();
   data.options.batch_size = size;
@@ -319,25 +328,27 @@ std::string fitting_strategy(const RunConfig& given, int64_t hbm, int ranks, boo
   });
 }
 
-std::vector<MemoryCheck> check_memory(const RunConfig& given, const std::vector<int64_t>& batches, const Parts& parts) {
+int64_t measured_peak(const RunConfig& given, int64_t batch, const Parts& parts) {
   return translated("memory", [&] {
-    auto config = detail::without_files(given);
-    config.device = device_for(given);
-    const auto device = run_device(config);
-    check(!device.is_cpu(), ErrorKind::Usage, "memory",
-          "the CPU's allocator does not record the peak memory of tensors; hint: device=sim_npu");
-    const auto model = measure(config, parts).model;
+    auto config = on_card(given);
     config.trainer.max_steps = 2;
     config.trainer.max_epochs = -1;
     config.checkpoint.enabled = false;
+    config.data.options.set("batch_size", ConfigNode(batch));
+    const auto device = run_device(config);
+    backend_of(device).empty_cache(device);
+    backend_of(device).reset_peak(device);
+    Trainer(config, detail::shapes_only(parts, config)).fit();
+    return backend_of(device).memory(device).peak;
+  });
+}
+
+std::vector<MemoryCheck> check_memory(const RunConfig& given, const std::vector<int64_t>& batches, const Parts& parts) {
+  return translated("memory", [&] {
+    const auto config = on_card(given);
+    const auto model = measure(config, parts).model;
     std::vector<MemoryCheck> out;
-    for (const auto batch : batches) {
-      config.data.options.set("batch_size", ConfigNode(batch));
-      backend_of(device).empty_cache(device);
-      backend_of(device).reset_peak(device);
-      Trainer(config, detail::shapes_only(parts, config)).fit();
-      out.push_back({batch, model.peak(batch).allocated, backend_of(device).memory(device).peak});
-    }
+    for (const auto batch : batches) out.push_back({batch, model.peak(batch).allocated, measured_peak(config, batch, parts)});
     return out;
   });
 }

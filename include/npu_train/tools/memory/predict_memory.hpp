@@ -39,8 +39,11 @@ struct MemoryCheck {
   double error() const { return static_cast<double>(predicted) / static_cast<double>(measured) - 1; }
 };
 
-/// Trains two steps with each of `batches` on the configuration's device, and compares the memory with the prediction. Error(Usage) on a
-/// CPU, whose allocator records no peak.
+/// Trains two steps with `batch` on the configuration's device. Returns the peak bytes of tensors. Error(Usage) on a CPU, whose allocator
+/// records no peak.
+int64_t measured_peak(const RunConfig& config, int64_t batch, const Parts& parts = builtin_parts());
+
+/// Compares the measured_peak() of each of `batches` with the prediction.
 std::vector<MemoryCheck> check_memory(const RunConfig& config, const std::vector<int64_t>& batches, const Parts& parts = builtin_parts());
 
 }  // namespace npu_train
