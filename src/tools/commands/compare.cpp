@@ -205,7 +205,7 @@ void check_options_of(const CompareArguments& args, Kind kind) {
       wrong.push_back(std::string(use.name) + " applies only to " + many_of(use.kinds) + " (" + use.purpose + ")");
     else if (*use.needs != '\0' &&
              std::none_of(args.given.begin(), args.given.end(), [&](const auto& name) { return name.starts_with(use.needs); }))
-      wrong.push_back(std::string(use.name) + " ( " + use.purpose + ") requires " + use.needs);
+      wrong.push_back(std::string(use.name) + " (" + use.purpose + ") requires " + use.needs);
   }
   const auto* hint = kind == kRunFolder || kind == kHistory ? "; hint: --mean-rtol and --lr-rtol are the tolerances of a history" : "";
   const bool tolerance = std::any_of(wrong.begin(), wrong.end(), [](const auto& text) { return text.find("a tolerance of") != text.npos; });
