@@ -8,21 +8,16 @@ import subprocess
 import unittest
 
 from images import png_of
-from programs import BIN, FULL, ProgramTest, checkpoints, contents, in_full, main, npu_tool, pairs_of, run, run_dir, train_app
+from programs import BIN, FULL, ProgramTest, REPEATABLE, checkpoints, contents, in_full, main, npu_tool, pairs_of, run, run_dir, train_app
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors']
 STRATEGIES = 'zero1', 'zero2', 'zero3'
 
 # An epoch has 20 global micro-batches of 8 samples, and the last has 3. No number of ranks divides them, and the last window is never full.
-TINY = '''
-seed: 7
+TINY = REPEATABLE + '''
 device: cpu
-deterministic: true
-rng: portable
-precision: 32-true
 model: {name: vit_tiny_cifar10, depth: 2, dim: 32, heads: 2, patch_size: 8, dropout: 0.1}
 data: {name: generated, train_size: 155, val_size: 50, batch_size: 8, num_workers: 0}
-optimizer: {name: adamw, lr: 0.002}
 lr_scheduler: {name: cosine, interval: step, T_max: 40}
 average: {enabled: true, decay: 0.9}
 trainer: {max_epochs: 2, threads: 1, gradient_clip_val: 0.5}

@@ -2,21 +2,16 @@
 import json
 import unittest
 
-from programs import BIN, FULL, ProgramTest, contents, main, npu_tool, run_dir, train_app
+from programs import BIN, FULL, ProgramTest, REPEATABLE, contents, main, npu_tool, run_dir, train_app
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors']
 OFFLOAD = 'dist.offload=optimizer'
 
 # 9 steps of 2 micro-batches of 8 samples, of which the last one in an epoch has 8 and 3: with two ranks, one rank has a short micro-batch.
-TINY = '''
-seed: 7
+TINY = REPEATABLE + '''
 device: sim_npu
-deterministic: true
-rng: portable
-precision: 32-true
 model: {name: vit_tiny_cifar10, depth: 2, dim: 32, heads: 2, patch_size: 8, dropout: 0.1, fused_kernels: false}
 data: {name: generated, train_size: 75, val_size: 20, batch_size: 8, num_workers: 0}
-optimizer: {name: adamw, lr: 0.002}
 lr_scheduler: {name: cosine, interval: step, T_max: 40}
 grad_scaler: {init_scale: 16777216, growth_interval: 3}
 average: {enabled: true, decay: 0.9}

@@ -45,17 +45,20 @@ trainer: {{max_epochs: 3, threads: 1, log_every_n_steps: 5}}
 checkpoint: {{every_n_train_steps: 4, save_top_k: 1}}
 '''
 
-
-# A small network whose ranks have several buckets. A test adds the section `trainer`.
-NPU_RANKS = '''
+# The beginning of a configuration whose runs have equal bits. A test adds the sections that it is about.
+REPEATABLE = '''
 seed: 7
-device: npu
 deterministic: true
 rng: portable
 precision: 32-true
+optimizer: {name: adamw, lr: 0.002}
+'''
+
+# A small network whose ranks have several buckets. A test adds the section `trainer`.
+NPU_RANKS = REPEATABLE + '''
+device: npu
 model: {name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8}
 data: {name: generated, train_size: 96, val_size: 16, batch_size: 8, num_workers: 0}
-optimizer: {name: adamw, lr: 0.002}
 dist: {bucket_mib: 0.02}
 '''
 

@@ -5,20 +5,15 @@ import pathlib
 import random
 import shutil
 
-from programs import BIN, FULL, ProgramTest, main, npu_tool, run, run_dir, train_app
+from programs import BIN, FULL, ProgramTest, REPEATABLE, main, npu_tool, run, run_dir, train_app
 
 USAGE, DATA, DIFFERENT = 2, 3, 7
 FAULTS = BIN.parent / 'tests' / 'rank_faults'  # train_app with a section a_fault
 
-TINY = '''
-seed: 7
+TINY = REPEATABLE + '''
 device: cpu
-deterministic: true
-rng: portable
-precision: 32-true
 model: {name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8, dropout: 0.1}
 data: {name: generated, train_size: 160, val_size: 20, batch_size: 8, num_workers: 0}
-optimizer: {name: adamw, lr: 0.002}
 trainer: {max_steps: 5, threads: 1, gradient_clip_val: 0.5}
 dump: {level: module}
 '''
