@@ -63,6 +63,13 @@ struct OneStep {
   at::Tensor file(const std::string& name) const { return load_pth(folder() / "dump_tensor_data" / name).tensors.at(0).second; }
 };
 
+void dump_step(Dumper& dumper, DumperNet& net) {
+  dumper.start();
+  net.forward(at::randn({2, 3, 5, 5})).sum().backward();
+  dumper.stop();
+  dumper.step();
+}
+
 double number(const Json& leaf, const char* key) { return leaf.at(key, "leaf").number("leaf"); }
 
 }  // namespace
@@ -242,10 +249,7 @@ TEST_CASE("overflow_check keeps what is not finite, with its values") {
     net.norm->weight[0] = std::numeric_limits<float>::infinity();
   }
   Dumper dumper({.task = "overflow_check", .dir = dir.path()}, dumped_model(net));
-  dumper.start();
-  net.forward(at::randn({2, 3, 5, 5})).sum().backward();
-  dumper.stop();
-  dumper.step();
+  dump_step(dumper, net);
   const auto data = load_json_prefix(fs::path(dir.path()) / "step0/rank0/dump.json").value.at("data", "d");
   CHECK(data.members("d").front().key == "Module.norm.BatchNorm2d.forward.0");
   CHECK(data.find("Module.conv.Conv2d.forward.0") == nullptr);
@@ -257,12 +261,7 @@ TEST_CASE("only the requested steps and ranks") {
   DumperNet net;
   const auto run = [&](DumpOptions options, int rank) {
     Dumper dumper(options, dumped_model(net), rank);
-    for (int i = 0; i < 4; ++i) {
-      dumper.start();
-      net.forward(at::randn({2, 3, 5, 5})).sum().backward();
-      dumper.stop();
-      dumper.step();
-    }
+    for (int i = 0; i < 4; ++i) dump_step(dumper, net);
   };
   run({.steps = {"0", "2-3"}, .ranks = {1}, .dir = dir.path()}, 1);
   CHECK(fs::exists(fs::path(dir.path()) / "step0/rank1/dump.json"));
@@ -316,12 +315,7 @@ TEST_CASE("steps that an earlier, longer run left are gone") {
   const auto kept = fs::path(dir.path()) / "step1_kept/rank0";  // a copy made by the user
   for (const int steps : {3, 1}) {
     Dumper dumper({.dir = dir.path()}, dumped_model(net));
-    for (int i = 0; i < steps; ++i) {
-      dumper.start();
-      net.forward(at::randn({2, 3, 5, 5})).sum().backward();
-      dumper.stop();
-      dumper.step();
-    }
+    for (int i = 0; i < steps; ++i) dump_step(dumper, net);
     if (steps == 3) fs::copy(fs::path(dir.path()) / "step1", kept.parent_path(), fs::copy_options::recursive);
   }
   CHECK(fs::exists(kept / "dump.json"));
