@@ -12,6 +12,7 @@
 #include "npu_train/tools/analyze/analysis.hpp"
 #include "npu_train/tools/analyze/analyze_run.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/runs/proof_runs.hpp"
 #include "npu_train/tools/scan/rewrite.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
 #include "tools/commands/commands.hpp"
@@ -53,9 +54,7 @@ int analyze_config(const AnalyzeArguments& args, const Parts& parts) {
   auto options = args.options;
   options.hbm = args.hbm.empty() ? AscendOperators(options.soc, options.torch).memory() : size_argument("--hbm", args.hbm);
   if (options.hbm > 0) {
-    auto predicted = config;
-    predicted.sim_npu.hbm = "1024TiB";
-    predicted.sim_npu.unsupported_ops = "ignore";
+    const auto predicted = npu_train::detail::without_limits(config);
     options.predicted_peak = predict_memory(predicted, {.variants = false}, parts).peak.reserved;
     if (options.predicted_peak > options.hbm) {
       options.fits_with = fitting_overrides(predicted, options.hbm, parts);

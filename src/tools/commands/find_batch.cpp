@@ -9,6 +9,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/io/json_list.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/runs/proof_runs.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
@@ -60,15 +61,13 @@ std::string bytes(int64_t n) { return human_bytes(static_cast<double>(n)); }
 int find_batch(const FindBatchArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, kFindBatch, "no configuration; give CONFIG.yaml [key=value ...]");
-  auto config = load_config(file, overrides, parts);
+  const auto config = load_config(file, overrides, parts);
   check(config.device != "cpu", ErrorKind::Usage, kFindBatch,
         "device is cpu, which has the memory of the machine; hint: device=auto with --hbm 32GiB, for a card that is not here");
   const auto card = memory_of_card(config), limit = args.hbm.empty() ? card : size_argument("--hbm", args.hbm);
   check(limit > 0, ErrorKind::Usage, kFindBatch, "no card is here; hint: give the memory of the one that is meant, as in --hbm 32GiB");
-  config.sim_npu.hbm = "1024TiB";  // the measured steps must not fail; their memory is compared with the limit
-  config.sim_npu.unsupported_ops = "ignore";
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
-  const auto found = find(config, limit, /*prove=*/card > 0, parts);
+  const auto found = find(npu_train::detail::without_limits(config), limit, /*prove=*/card > 0, parts);
   if (!found) {
     const auto memory = args.hbm.empty() ? std::to_string(limit >> 20) + "MiB" : args.hbm;
     print(args.json, Json::object({{"limit", limit}, {"batch_size", Json()}}),

@@ -3,6 +3,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/runs/proof_runs.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
@@ -37,10 +38,8 @@ int memory(const MemoryArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "memory",
         "no configuration is given; hint: npu_tool memory CONFIG.yaml --hbm 32GiB [key=value ...]");
-  auto config = load_config(file, overrides, parts);
+  auto config = npu_train::detail::without_limits(load_config(file, overrides, parts));
   if (!args.strategy.empty()) config.trainer.strategy = args.strategy;
-  config.sim_npu.hbm = "1024TiB";  // the limit applies to the prediction, not to the recorded steps
-  config.sim_npu.unsupported_ops = "ignore";
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   if (!args.check.empty()) return memory_check(config, args, parts);
   const auto prediction = predict_memory(config, options, parts);

@@ -64,18 +64,11 @@ double recomputed_share(const std::string& checkpointing, const std::vector<doub
   return std::accumulate(units.begin(), units.end() - 1, 0.0);
 }
 
-// Removes the limits of the simulated card, which must not affect the recorded steps.
-RunConfig without_limits(RunConfig config) {
-  config.sim_npu.hbm = "1024TiB";
-  config.sim_npu.unsupported_ops = "ignore";
-  return config;
-}
-
 // Records the memory with the fewest and with the most shards; the sharded part is interpolated in proportion to 1 / shards.
 class RecordedMemory {
  public:
   RecordedMemory(const RunConfig& config, const Parts& parts, const std::vector<int>& ranks)
-      : config_(without_limits(config)), parts_(parts) {
+      : config_(detail::without_limits(config)), parts_(parts) {
     for (const int n : ranks) {
       const int recorded = std::clamp(n, 2, kMostSimulated);
       few_ = std::min(few_, recorded);
@@ -119,7 +112,7 @@ class RecordedMemory {
 
 StepWork step_work(const RunConfig& given, const Parts& parts) {
   return translated("plan", [&] {
-    auto config = detail::without_files(without_limits(given));
+    auto config = detail::without_files(detail::without_limits(given));
     config.trainer.strategy = "auto";
     const FileBackedMemory nothing_is_computed{FileBackedMemory::SharedPages()};
     Trainer trainer(config, detail::shapes_only(parts, config));

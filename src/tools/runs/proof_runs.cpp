@@ -51,6 +51,12 @@ RunConfig without_files(RunConfig config) {
   return config;
 }
 
+RunConfig without_limits(RunConfig config) {
+  config.sim_npu.hbm = "1024TiB";
+  config.sim_npu.unsupported_ops = "ignore";
+  return config;
+}
+
 Parts shapes_only(const Parts& parts, const RunConfig& config) {
   int64_t classes = 0;
   if (!config.model.name.empty()) {

@@ -16,6 +16,9 @@ RunConfig without_side_effects(RunConfig config);
 /// Like without_side_effects(), but also without initial weights from a file, for tools that need only the shapes of a model.
 RunConfig without_files(RunConfig config);
 
+/// Returns the configuration without the limits of the simulated card, which recorded steps must not meet.
+RunConfig without_limits(RunConfig config);
+
 /// Returns parts whose data sets open no image, for tools that need only the shapes of a batch. Data sets whose shapes are known only after
 /// opening them are not changed.
 Parts shapes_only(const Parts& parts, const RunConfig& config);
