@@ -78,7 +78,7 @@ class CompareInputsTest(ProgramTest):
         inputs = {'dump': run / 'dump', 'checkpoint': run / 'checkpoints', 'run': run, 'history': run / 'metrics.csv',
                   'config': run / 'config.yaml', 'environment': run / 'environment.json'}
         mapping = self.dir / 'mapping.yaml'
-        mapping.write_text('head: head\n')
+        mapping.write_text('heads.head: heads.head\n')
         values = {'--reference': [run / 'dump'], '--proportion': ['3', '--reference', run / 'dump'], '--steps': ['0'], '--rank': ['rank0'], '--strict': [],
                   '--atol': ['1'], '--rtol': ['1'], '--tolerance': ['head=1,1'], '--exact': [], '--mapping': [mapping], '--strict-names': [],
                   '--sample': ['0.9'], '--sample-elements': ['0.9', '--seed', '3'], '--seed': ['3', '--sample', '0.9'], '--layers': ['head'], '--columns': ['loss=loss'],

@@ -4,14 +4,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <tuple>
 
 #include <ATen/ops/sort.h>
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/first_few.hpp"
-#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "tools/align/checkpoint_diff_parts.hpp"
 #include "tools/align/compare_parts.hpp"
@@ -243,21 +241,10 @@ std::set<std::string> parts_of_both(const StoredWeights& a, const StoredWeights&
   return parts;
 }
 
-// Notes names of the mapping (layers or tensors) that a side does not have.
-void tell_unknown(const StoredWeights& a, const StoredWeights& b, const CompareOptions& options, DumpComparison& out) {
-  const auto names_in = [](const StoredWeights& weights) {
-    std::set<std::string> names;
-    for (const auto& entry : weights.entries()) names.insert({entry.name, layer_of(entry.name)});
-    return names;
-  };
-  if (options.mapping.empty()) return;
-  const auto in_a = names_in(a), in_b = names_in(b);
-  for (const auto& [from, to] : options.mapping)
-    for (const auto& [names, name, side] : {std::tuple(&in_a, from, "A"), std::tuple(&in_b, to, "B")})
-      if (names->count(name) == 0) {
-        out.notes.push_back("--mapping names " + name + ", which " + side + " does not have");
-        log_warning("compare: ", out.notes.back());
-      }
+std::set<std::string> names_in(const StoredWeights& weights) {
+  std::set<std::string> names;
+  for (const auto& entry : weights.entries()) names.insert({entry.name, layer_of(entry.name)});
+  return names;
 }
 
 }  // namespace
@@ -279,7 +266,7 @@ DumpComparison compare_checkpoints(const std::filesystem::path& path_a, const st
         out.notes.push_back(key + ": " + value + " and " + other->second);
     for (const auto& notes : {detail::ties_broken(a, b, "A", "B"), detail::ties_broken(b, a, "B", "A")})
       out.notes.insert(out.notes.end(), notes.begin(), notes.end());
-    tell_unknown(a, b, options, out);
+    detail::tell_unknown(detail::unknown_names(names_in(a), names_in(b), options), options, out);
     const auto parts = parts_of_both(a, b, out);
     const bool whole = std::all_of(kParts.begin(), kParts.end(), [&](const char* part) { return a.has(part) == b.has(part); });
     auto step = CheckpointComparer(a, b, parts, options).run(out);

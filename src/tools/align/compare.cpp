@@ -94,18 +94,6 @@ std::string places_text(const Dump& dump) {
   return join(out, "; ");
 }
 
-// Reports unknown names of the mapping: an error if no name exists, a warning if only some are unknown.
-void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& options, DumpComparison& out) {
-  if (unknown.empty()) return;
-  const std::vector<std::string> all(unknown.begin(), unknown.end());
-  check(unknown.size() < 2 * options.mapping.size(), ErrorKind::Usage, "compare",
-        "--mapping: none of its names occurs in the dumps: ", join(all, "; "), "; allowed: layers (layer1.0.conv1) and complete calls");
-  for (const auto& name : all) {
-    log_warning("compare: --mapping names ", name);
-    out.notes.push_back("--mapping names " + name);
-  }
-}
-
 // Results of one step that the next step needs.
 struct Judged {
   Judged() = default;
@@ -153,7 +141,7 @@ class DumpComparer {
     }
     check_compared();
     check_reference();
-    tell_unknown(unknown_, options_, out_);
+    detail::tell_unknown(unknown_, options_, out_);
     detail::tell_unused_tolerances(options_, out_);
     out_.agrees &= out_.judged() > 0;
     out_.first.within_tolerance &= out_.agrees;  // a difference within the tolerance in one step may exceed it in the next
@@ -273,6 +261,17 @@ class DumpComparer {
 std::string detail::chosen_layers_text(const CompareOptions& options) {
   return " among those that --layers " + options.layers +
          " selects; allowed: last, sensitive, a part of a call's name (conv1), or a pattern (layer1.*)";
+}
+
+void detail::tell_unknown(const std::set<std::string>& unknown, const CompareOptions& options, DumpComparison& out) {
+  if (unknown.empty()) return;
+  check(unknown.size() < 2 * options.mapping.size(), ErrorKind::Usage, "compare",
+        "--mapping: A and B have none of its names: ", join({unknown.begin(), unknown.end()}, "; "),
+        "; allowed: layers (layer1.0.conv1), complete calls of dumps, tensors of checkpoints");
+  for (const auto& name : unknown) {
+    log_warning("compare: --mapping names ", name);
+    out.notes.push_back("--mapping names " + name);
+  }
 }
 
 void detail::tell_unproven(StepComparison& step) {

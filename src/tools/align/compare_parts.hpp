@@ -29,6 +29,9 @@ void check_options(const CompareOptions& options);
 // Returns the end of the message "nothing was compared" if --layers may be the reason.
 std::string chosen_layers_text(const CompareOptions& options);
 
+// Notes and logs unknown_names(). Error(Usage) if both sides have no name of the mapping.
+void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& options, DumpComparison& out);
+
 // Notes and logs tolerances that match no call, for example because of a misspelt name.
 void tell_unused_tolerances(const CompareOptions& options, DumpComparison& out);
 

@@ -203,30 +203,29 @@ void pair_parameters(const DumpCall& a, const DumpCall& b, CallPairs& pairs, std
   }
 }
 
-// Returns sentences about names of the mapping that are neither layer nor call: probably misspelt.
-std::set<std::string> unknown_names(const DumpStep& a, const DumpStep& b, const std::map<std::string, std::string>& mapping) {
-  const auto names_in = [](const DumpStep& step) {
-    std::set<std::string> names;
-    for (const auto& call : step.calls) names.insert({call.name, call.layer});
-    return names;
-  };
+std::set<std::string> names_in(const DumpStep& step) {
+  std::set<std::string> names;
+  for (const auto& call : step.calls) names.insert({call.name, call.layer});
+  return names;
+}
+
+}  // namespace
+
+std::set<std::string> unknown_names(const std::set<std::string>& in_a, const std::set<std::string>& in_b, const CompareOptions& options) {
   std::set<std::string> out;
-  if (mapping.empty()) return out;
-  const auto in_a = names_in(a), in_b = names_in(b);
-  for (const auto& [from, to] : mapping) {
+  for (const auto& [from, to] : options.mapping) {
     if (in_a.count(from) == 0) out.insert(from + ", which does not exist in A");
     if (in_b.count(to) == 0) out.insert(to + ", which does not exist in B");
   }
   return out;
 }
 
-}  // namespace
-
 CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options) {
   Matcher matcher(a, b);
   const auto& map = options.mapping;
-  CallMatch out{.pairs = {}, .unknown = unknown_names(a, b, map)};
+  CallMatch out;
   if (!map.empty()) {
+    out.unknown = unknown_names(names_in(a), names_in(b), options);
     const auto mapped = [&](const DumpCall& call) {
       if (const auto whole = map.find(call.name); whole != map.end()) return whole->second;
       const auto layer = map.find(call.layer);

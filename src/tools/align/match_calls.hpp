@@ -22,6 +22,9 @@ struct CallMatch {
   std::map<std::string, std::string> layers{};  // A's name -> B's name, for layers of paired calls with different names
   std::set<int64_t> by_size{};                  // calls of A that were paired only by the sizes of parameters and outputs
 };
+// Returns sentences about names of the mapping that a side does not have: probably misspelt.
+std::set<std::string> unknown_names(const std::set<std::string>& in_a, const std::set<std::string>& in_b, const CompareOptions& options);
+
 CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
 
 // Pairs the items of two calls. `layers`: see CallMatch; used for the parameters of an optimizer's call.

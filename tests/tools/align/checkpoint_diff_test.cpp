@@ -220,6 +220,9 @@ TEST_CASE("checkpoint_diff: names, prefixes and mappings") {
   CHECK(layer_in(by_tensor, "blocks.0.mlp").items.at(0).a == "layer1.fc1.weight");
   CHECK(layer_in(by_tensor, "blocks.0.mlp").items.at(0).b == "blocks.0.mlp.weight");
 
+  const auto unknown = error_of([&] { compared(small_net(), other, {.mapping = {{"fc9", "mlp"}}}); });
+  CHECK((unknown.kind() == ErrorKind::Usage && has(unknown.what(), "fc9, which does not exist in A; mlp, which does not exist in B")));
+
   const auto e = error_of([&] { compared({{"a.weight", at::ones({2})}}, {{"b.bias", at::ones({3})}}); });
   CHECK((e.kind() == ErrorKind::Data && has(e.what(), "no tensor in common")));
 }
