@@ -8,6 +8,7 @@
 #include "npu_train/train/checkpoint_store.hpp"
 #include "npu_train/train/classifier.hpp"
 #include "npu_train/train/loop.hpp"
+#include "wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -25,13 +26,9 @@ RunConfig generated_run(const fs::path& dir, const std::string& name = "") {
 }
 
 // Counts how often its parameters are requested.
-struct Counting final : Task {
-  StepOutput training_step(const ForwardContext& context) override { return inner->training_step(context); }
-  at::Tensor predict(const at::Tensor& x) override { return inner->predict(x); }
+struct Counting final : WrappedTask {
+  Counting() : WrappedTask(regressor(torch::nn::Linear(4, 1))) {}
   ParameterSet parameters() override { return ++asked, inner->parameters(); }
-  void set_training(bool on) override { inner->set_training(on); }
-  void to(c10::Device device) override { inner->to(device); }
-  std::shared_ptr<Task> inner = regressor(torch::nn::Linear(4, 1));
   int64_t asked = 0;
 };
 

@@ -14,7 +14,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/threads.hpp"
 #include "npu_train/train/classifier.hpp"
-#include "train/wrapped_task.hpp"
+#include "wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -23,8 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// A task that records the shape of every input.
-class Watched final : public WrappedTask {
- public:
+struct Watched final : WrappedTask {
   using WrappedTask::WrappedTask;
   StepOutput training_step(const ForwardContext& context) override {
     const auto& batch = context.batch();
@@ -37,7 +36,6 @@ class Watched final : public WrappedTask {
     return inner->validation_step(context);
   }
   std::vector<std::string> norm_parameters() override { return inner->norm_parameters(); }
-
   std::set<std::vector<int64_t>> shapes;
 };
 

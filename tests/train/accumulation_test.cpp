@@ -13,6 +13,7 @@
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/grad_scaler.hpp"
 #include "train/toy.hpp"
+#include "wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -204,20 +205,14 @@ TEST_CASE("accumulation: a partial window is scaled as a full one in every loop"
 }
 
 TEST_CASE("accumulation: a task whose losses weigh tokens says how many, and is scaled alike") {
-  struct Tokens final : Task {
-    explicit Tokens(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  struct Tokens final : WrappedTask {
+    using WrappedTask::WrappedTask;
     StepOutput training_step(const ForwardContext& context) override {
-      auto out = task_->training_step(context);
+      auto out = inner->training_step(context);
       out.weight *= 100;
       return out;
     }
     double weight_of(int64_t samples) const override { return 100.0 * static_cast<double>(samples); }
-    at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
-    ParameterSet parameters() override { return task_->parameters(); }
-    std::vector<NamedTensor> buffers() override { return task_->buffers(); }
-    void set_training(bool on) override { task_->set_training(on); }
-    void to(c10::Device device) override { task_->to(device); }
-    std::shared_ptr<Task> task_;
   };
   const auto run = [](bool tokens) {
     Toy toy("16-mixed");

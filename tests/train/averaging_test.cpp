@@ -10,7 +10,7 @@
 
 #include "dist/in_process.hpp"
 #include "train/toy.hpp"
-#include "train/wrapped_task.hpp"
+#include "wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

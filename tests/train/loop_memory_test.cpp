@@ -14,12 +14,9 @@ using namespace npu_train::testing;
 namespace {
 
 // Wraps another task, for behaviour that differs at sizes above `most`.
-class Around : public WrappedTask {
- public:
-  Around(std::shared_ptr<Task> task, int64_t most) : WrappedTask(std::move(task)), most_(most) {}
-
- protected:
-  int64_t most_;
+struct Around : WrappedTask {
+  Around(std::shared_ptr<Task> task, int64_t largest) : WrappedTask(std::move(task)), most(largest) {}
+  int64_t most;
 };
 
 // Runs out of memory at the end of a forward with more than `most` samples: statistics and random numbers have changed by then.
@@ -29,7 +26,7 @@ class Narrow final : public Around {
   StepOutput training_step(const ForwardContext& context) override {
     const auto& batch = context.batch();
     auto out = inner->training_step(context);
-    if (batch.rows() > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory. Tried to allocate too much");
+    if (batch.rows() > most) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory. Tried to allocate too much");
     return out;
   }
 };
@@ -49,7 +46,7 @@ class NarrowForward final : public Around {
  public:
   using Around::Around;
   at::Tensor predict(const at::Tensor& input) override {
-    if (input.size(0) > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory");
+    if (input.size(0) > most) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory");
     return inner->predict(input);
   }
   StepOutput validation_step(const ForwardContext& context) override {

@@ -4,6 +4,7 @@
 #include "npu_train/nn/batch_norm_act.hpp"
 #include "train/missing_buffers.hpp"
 #include "train/toy.hpp"
+#include "wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -11,18 +12,12 @@ using namespace npu_train::testing;
 namespace {
 
 /// A task that returns `listed` buffers of the toy network.
-class Listing final : public Task {
+class Listing final : public WrappedTask {
  public:
-  Listing(Toy& toy, std::vector<NamedTensor> listed) : task_(toy.task), listed_(std::move(listed)) {}
-  StepOutput training_step(const ForwardContext& context) override { return task_->training_step(context); }
-  at::Tensor predict(const at::Tensor& x) override { return task_->predict(x); }
-  ParameterSet parameters() override { return task_->parameters(); }
+  Listing(Toy& toy, std::vector<NamedTensor> listed) : WrappedTask(toy.task), listed_(std::move(listed)) {}
   std::vector<NamedTensor> buffers() override { return listed_; }
-  void set_training(bool on) override { task_->set_training(on); }
-  void to(c10::Device device) override { task_->to(device); }
 
  private:
-  std::shared_ptr<Task> task_;
   std::vector<NamedTensor> listed_;
 };
 

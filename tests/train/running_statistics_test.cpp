@@ -6,6 +6,7 @@
 #include "dist/in_process.hpp"
 #include "npu_train/nn/batch_norm_act.hpp"
 #include "train/toy.hpp"
+#include "wrapped_task.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -34,22 +35,13 @@ struct NormNetImpl : torch::nn::Module {
 TORCH_MODULE(NormNet);
 
 // Lists only one of the two statistics of its norm.
-class VarianceAlone final : public Task {
- public:
-  explicit VarianceAlone(std::shared_ptr<Task> task) : task_(std::move(task)) {}
-  StepOutput training_step(const ForwardContext& context) override { return task_->training_step(context); }
-  at::Tensor predict(const at::Tensor& x) override { return task_->predict(x); }
-  ParameterSet parameters() override { return task_->parameters(); }
+struct VarianceAlone final : WrappedTask {
+  using WrappedTask::WrappedTask;
   std::vector<NamedTensor> buffers() override {
-    auto all = task_->buffers();
+    auto all = inner->buffers();
     std::erase_if(all, [](const NamedTensor& b) { return b.first != "norm.running_var"; });
     return all;
   }
-  void set_training(bool on) override { task_->set_training(on); }
-  void to(c10::Device device) override { task_->to(device); }
-
- private:
-  std::shared_ptr<Task> task_;
 };
 
 struct NormRun {

@@ -1,4 +1,4 @@
-/// A task around another one, for tests that change a part of it.
+// A task around another one; tests override what they watch or change.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,7 @@
 
 namespace npu_train::testing {
 
-/// Passes calls on to `inner`. A validation is a training step, unless a derived class says otherwise.
-class WrappedTask : public Task {
- public:
+struct WrappedTask : Task {
   explicit WrappedTask(std::shared_ptr<Task> task) : inner(std::move(task)) {}
   StepOutput training_step(const ForwardContext& context) override { return inner->training_step(context); }
   at::Tensor predict(const at::Tensor& input) override { return inner->predict(input); }
@@ -22,7 +20,6 @@ class WrappedTask : public Task {
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return inner->metric_sums(output, batch); }
   void set_training(bool on) override { inner->set_training(on); }
   void to(c10::Device device) override { inner->to(device); }
-
   std::shared_ptr<Task> inner;
 };
 
