@@ -4,12 +4,11 @@ import json
 import re
 import shutil
 import struct
-import unittest
 import zipfile
 
 import advice
 from images import cifar10, png
-from programs import BIN, ProgramTest, SOURCE, in_full, main, run
+from programs import BIN, SIM_NPU, SOURCE, ProgramTest, in_full, main, run
 
 NAMED = 'names a subcommand or an option, without its arguments'
 NOT_RUN = {
@@ -84,7 +83,6 @@ SCRIPTS = {
     'train': 'apps.scripts; builds',
     'try_bare': 'needs root and a network',
 }
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
 NPU = 'sim_npu' if SIM_NPU else 'cpu'
 # Small files and values that replace those in the texts.
 STANDS_FOR = {

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from programs import BIN, ProgramTest, main, npu_tool, run
+from programs import BIN, ProgramTest, main, needs_sim_npu, npu_tool, run
 
 USAGE = 2
 CONFIG = '''
@@ -86,8 +86,8 @@ class BenchDist(ProgramTest):
         self.assertFails(run(BIN / 'npu_tool', 'launch', '--nproc', '2', '--', BIN / 'npu_tool', 'bench', self.config(CONFIG), '--what',
                              'dist,step'), USAGE, '--what dist alone')
 
+    @needs_sim_npu
     def test_a_world_that_fails_is_a_row(self):
-        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
         report = self.report('--nproc', '3,2', 'device=sim_npu', 'sim_npu.soc=910A', code=USAGE)
         self.assertEqual(report['rows'][-1]['name'], '3 ranks')
         self.assertIn('exit code 2', report['rows'][-1]['failure'])

@@ -3,8 +3,8 @@ import json
 import random
 import unittest
 
-from model_runs import SIM_NPU, assert_rounding_apart, rows
-from programs import NO_ONNXRUNTIME, SOURCE, ProgramTest, checksums, has_onnxruntime, main, npu_tool, run_dir, train_app
+from model_runs import TextRuns, assert_rounding_apart, rows
+from programs import NO_ONNXRUNTIME, SOURCE, ProgramTest, checksums, has_onnxruntime, main, needs_sim_npu, npu_tool, run_dir, train_app
 
 try:
     import torch
@@ -127,7 +127,9 @@ trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
 CLASSES = ('task={name: classifier}', 'checkpoint.monitor=val/acc1')
 
 
-class Runs(ProgramTest):
+class Runs(TextRuns, ProgramTest):
+    changed = 'model.dropout=0', 'model={name: bert_tiny, vocab_size: 61, context: 23, dim: 32, heads: 4, num_classes: 0}'
+
     def setUp(self):
         super().setUp()
         write_lines(self.dir / 'texts.jsonl', texts(200, seed=2))
@@ -182,25 +184,6 @@ class Runs(ProgramTest):
             for phase in ('train', 'val'):
                 for a, b in zip(rows(one, phase), rows(two, phase), strict=True): self.assertAlmostEqual(float(a['loss']), float(b['loss']), delta=1e-6 * float(a['loss']))
 
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
-    def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self):
-        # Turns clipping off, because a chip without fp64 rounds the norm differently.
-        for device in ('cpu', 'sim_npu'):
-            self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', 'trainer.gradient_clip_val=0', f'dump.dir={self.dir}/dump_{device}')
-        self.assertEqual(checksums(self.dir / 'cpu')['model.safetensors'], checksums(self.dir / 'sim_npu')['model.safetensors'])
-        code, said, error = npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')
-        self.assertEqual(code, 0, error)
-        found = json.loads(said)
-        self.assertIsNone(found['first_divergence'])
-        self.assertGreater(found['steps'][0]['compared'], 30)
-
-    def test_a_changed_layer_is_found_by_comparison(self):
-        for name, change in (('a', 'model.dropout=0'), ('b', 'model={name: bert_tiny, vocab_size: 61, context: 23, dim: 32, heads: 4, num_classes: 0}')):
-            self.train(name, change, 'trainer.max_steps=1', 'checkpoint.enabled=false', f'dump.dir={self.dir}/dump_{name}')
-        code, said, error = npu_tool('compare', self.dir / 'dump_a', self.dir / 'dump_b', '--json')
-        self.assertEqual(code, 7, error)
-        self.assertIn('blocks.0.attention', json.dumps(json.loads(said)['first_divergence']))
-
     def test_export_with_free_batch_and_length(self):
         for more, shape in (('model.num_classes=0', ['batch', 'tokens', 61]), ('model.num_classes=3', ['batch', 3])):
             out = self.dir / more
@@ -222,7 +205,7 @@ class Runs(ProgramTest):
         found = json.loads(self.assertDone(npu_tool('bench', self.text(), 'model.num_classes=0', *short)))
         self.assertEqual([row['section'] for row in found['rows'] if 'failure' in row and row['section'] != 'power'], [])
 
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    @needs_sim_npu
     def test_predicted_memory_is_what_a_run_takes(self):
         """With batches of the longest texts, for which the prediction is."""
         write_lines(self.dir / 'texts.jsonl', [{'tokens': [1 + (i + k) % 59 for k in range(63)] + [0]} for i in range(64)])

@@ -1,11 +1,9 @@
 """npu_tool compare --sample: healthy runs agree whatever is drawn, and a fault in a drawn layer is found."""
 import json
 import shutil
-import unittest
 
-from programs import BIN, ProgramTest, in_full, main, npu_tool, train_app
+from programs import ProgramTest, in_full, main, needs_sim_npu, npu_tool, train_app
 
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
 IMAGES = 'data: {name: generated, image_size: 32, train_size: 32, val_size: 8, batch_size: 8, num_workers: 0}'
 TEXT = '{name: language_model}'
 CONFIG = '''
@@ -23,7 +21,7 @@ PAIRS = {'resnet18': ('{name: resnet18, num_classes: 10, image_size: 32}', IMAGE
          'gpt2': ('{name: gpt2_tiny, layers: 2, dim: 64}', f'data: {{name: generated_text, context: 32, batch_size: 8}}\ntask: {TEXT}')}
 
 
-@unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+@needs_sim_npu
 class CompareSample(ProgramTest):
     def pair(self, name):
         """Dumps of two devices, which differ in rounding."""

@@ -1,8 +1,7 @@
 """Training with compressed gradients: checkpoints continue bit for bit, bytes are what is promised, and the loss stays."""
 import json
-import unittest
 
-from programs import BIN, FULL, ProgramTest, checkpoints, contents, main, npu_tool, run_dir, train_app
+from programs import FULL, ProgramTest, checkpoints, contents, main, needs_sim_npu, npu_tool, run_dir, train_app
 
 TINY = '''
 seed: 7
@@ -94,8 +93,8 @@ class CompressionTest(ProgramTest):
                          'dist.compression: bf16 carries no errors; allowed with dist.compression_start=3: none, int8')
         self.assertFalse((self.dir / 'none').exists())
 
+    @needs_sim_npu
     def test_an_npu_and_a_chip_without_bf16(self):
-        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
         chip = ['device=sim_npu', 'sim_npu.soc=910A', 'trainer.max_steps=3']
         self.assertFails(train_app(self.config(TINY), '--nproc', 2, f'output.dir={self.dir}/no', *chip, 'dist.compression=bf16'), 2,
                          'exchanges no bf16; allowed: fp16')

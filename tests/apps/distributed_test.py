@@ -5,10 +5,9 @@ import pathlib
 import random
 import signal
 import subprocess
-import unittest
 
 from images import png_of
-from programs import BIN, FULL, ProgramTest, REPEATABLE, checkpoints, contents, in_full, main, npu_tool, pairs_of, run, run_dir, train_app
+from programs import BIN, FULL, REPEATABLE, ProgramTest, checkpoints, contents, in_full, main, needs_sim_npu, npu_tool, pairs_of, run, run_dir, train_app
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors']
 STRATEGIES = 'zero1', 'zero2', 'zero3'
@@ -84,8 +83,8 @@ class Distributed(ProgramTest):
     @in_full
     def test_eight_ranks(self): self.assertEqualBits(8, 'trainer.max_epochs=1')
 
+    @needs_sim_npu
     def test_a_chip_limits_the_number_of_ranks_and_their_dtypes(self):
-        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
         config, out = self.config(TINY), f'output.dir={self.dir}/chip'
         chip = [out, 'device=sim_npu', 'sim_npu.soc=910A', 'trainer.max_steps=2']
         self.assertFails(ranks(3, config, *chip), 2, 'trains with 1, 2, 4 or 8 processes on one machine; 3 were started')
@@ -96,8 +95,8 @@ class Distributed(ProgramTest):
         self.assertDone(ranks(2, config, *chip))
         self.assertDone(ranks(3, config, *chip, 'sim_npu.soc=910B1', 'dist.reduce_dtype=bf16', f'output.dir={self.dir}/other'))
 
+    @needs_sim_npu
     def test_the_default_strategy_divides_what_the_device_has_no_memory_for(self):
-        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
         config = self.config(TINY.replace('device: cpu', 'device: sim_npu').replace('dim: 32', 'dim: 128'))
         # 425,098 parameters take 1.6 MiB; gradients and averages take the same, and the state of AdamW twice as much.
         for hbm, expected in (('32MiB', ''), ('14MiB', 'zero1'), ('9728KiB', 'zero3')):

@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import subprocess
 
-from programs import BIN, FULL, ProgramTest, main, npu_tool, run
+from programs import BIN, FULL, ProgramTest, main, needs_sim_npu, npu_tool, run
 
 USAGE, DEVICE, FAILED = 2, 4, 7
 
@@ -156,8 +156,8 @@ class Doctor(ProgramTest):
         for mode in ('32-true', 'bf16-mixed', '16-mixed', 'bf16-true', '16-true'): self.assertEqual(found['hello', f'cpu step {mode}']['verdict'], 'ok')
         self.assertFalse([key for key in self.findings('--no-hello') if key[0] == 'hello'])
 
+    @needs_sim_npu
     def test_the_simulated_npu_is_greeted_when_asked(self):
-        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
         found = self.findings('--device', 'sim_npu')
         self.assertEqual(found['hello', 'sim_npu:0 fp32']['verdict'], 'ok')
         self.assertEqual(found['hello', 'sim_npu:0 step bf16-mixed']['verdict'], 'ok')

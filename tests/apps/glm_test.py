@@ -5,8 +5,8 @@ import struct
 import subprocess
 import unittest
 
-from model_runs import SIM_NPU, assert_rounding_apart, rows
-from programs import ONNX_PYTHON, SOURCE, ProgramTest, contents, main, needs_onnxruntime, npu_tool, run_dir, train_app
+from model_runs import TextRuns, assert_rounding_apart, rows
+from programs import ONNX_PYTHON, SOURCE, ProgramTest, contents, main, needs_onnxruntime, needs_sim_npu, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -156,7 +156,9 @@ trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
 '''
 
 
-class Runs(ProgramTest):
+class Runs(TextRuns, ProgramTest):
+    changed = 'model.heads=2', 'model.heads=4'
+
     def text(self, precision='32-true'): return self.config(SMALL.format(precision=precision))
 
     def train(self, name, *args, precision='32-true'): return self.assertDone(train_app(self.text(precision), f'output.dir={self.dir}/{name}', *args))
@@ -191,22 +193,7 @@ class Runs(ProgramTest):
         tokens = {round(float(row['tokens_per_second']) / float(row['samples_per_second']), 3) for row in rows(self.dir / 'two', 'train')}
         self.assertGreater(len(tokens), 5, 'the numbers of tokens do not differ, so equal results show nothing')
 
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
-    def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self):
-        """Without clipping: the last bit of a norm depends on the device."""
-        for device in ('cpu', 'sim_npu'): self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', 'trainer.gradient_clip_val=0', f'dump.dir={self.dir}/dump_{device}')
-        self.assertEqual(contents(self.dir / 'cpu')['model.safetensors'], contents(self.dir / 'sim_npu')['model.safetensors'])
-        found = json.loads(self.assertDone(npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')))
-        self.assertIsNone(found['first_divergence'])
-        self.assertGreater(found['steps'][0]['compared'], 30)
-
-    def test_a_changed_layer_is_found_by_comparison(self):
-        for name, change in (('a', 'model.heads=2'), ('b', 'model.heads=4')): self.train(name, change, 'trainer.max_steps=1', 'checkpoint.enabled=false', f'dump.dir={self.dir}/dump_{name}')
-        code, said, error = npu_tool('compare', self.dir / 'dump_a', self.dir / 'dump_b', '--json')
-        self.assertEqual(code, 7, error)
-        self.assertIn('blocks.0.attention', json.dumps(json.loads(said)['first_divergence']))
-
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    @needs_sim_npu
     def test_predicted_memory_is_what_a_run_takes(self):
         model = ('model={name: glm_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'average.enabled=false', 'device=sim_npu')
         for checkpointing in ('none', 'blocks'):

@@ -3,9 +3,9 @@ import json
 import random
 import unittest
 
-from model_runs import SIM_NPU, ModelRuns, rows
+from model_runs import ModelRuns, rows
 from images import png_of
-from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, npu_tool, run_dir, train_app
+from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, needs_sim_npu, npu_tool, run_dir, train_app
 
 try:
     import torch
@@ -139,7 +139,7 @@ class Runs(ModelRuns, ProgramTest):
         self.train('two', *same, '--nproc', '2')
         self.assertEqual(*(checksums(self.dir / out)['model.safetensors'] for out in ('one', 'two')))
 
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    @needs_sim_npu
     def test_memory_is_predicted(self):
         texts = self.dir / 'album/train.jsonl'  # texts of equal length, because a batch is as long as its longest text
         lines = [json.loads(line) for line in texts.read_text().splitlines()]

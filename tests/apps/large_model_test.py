@@ -6,7 +6,7 @@ import subprocess
 import unittest.mock
 
 from distributed_test import children, environment
-from programs import BIN, ProgramTest, checksums, contents, main
+from programs import BIN, ProgramTest, checksums, contents, main, needs_sim_npu
 
 RANKS = 6
 # Many blocks, so that the two or three that are complete at a time are a small part of the model.
@@ -91,8 +91,8 @@ class LargeModel(ProgramTest):
         self.assertNotIn(' of files in ', free[2])
         self.assertEqual(shards(self.dir / 'limited'), shards(self.dir / 'free'))
 
+    @needs_sim_npu
     def test_it_is_made_on_devices_on_which_it_does_not_fit(self):
-        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
         hbm = f'sim_npu.hbm={int(0.8 * 4 * parameters(24, 128)) // 1024}KiB'
         size = {'device': 'sim_npu', 'layers': 24, 'dim': 128}
         self.assertFails(self.train('ddp', 'trainer.strategy=ddp', 'trainer.max_steps=0', hbm, **size), 8, 'while the model was made', 'hint: trainer.strategy=zero3')

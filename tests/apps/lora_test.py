@@ -6,7 +6,8 @@ import random
 import struct
 import unittest
 
-from programs import BIN, NO_ONNXRUNTIME, ProgramTest, contents, has_onnxruntime, main, npu_tool, run_dir, train_app
+from model_runs import assert_trained_alike
+from programs import NO_ONNXRUNTIME, ProgramTest, contents, has_onnxruntime, main, needs_sim_npu, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -15,7 +16,6 @@ try:
 except ImportError:
     torch = None
 
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
 RANK, ALPHA = 3, 6
 LORA = 'model.lora={rank: 2, alpha: 4, dropout: 0.1, targets: [attention.*, down]}'
 # A Llama that trains in seconds, with EMA and a loss scale that overflows at first.
@@ -169,17 +169,10 @@ class Runs(ProgramTest):
         self.train('recomputed', *same, 'trainer.accumulate_grad_batches=2', 'data.batch_size=4', 'trainer.gradient_checkpointing=blocks')
         self.assertEqual(contents(self.dir / 'recomputed')['model.safetensors'], contents(self.dir / 'one')['model.safetensors'])
 
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
-    def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self):
-        # Turns clipping off, because a chip without fp64 rounds the norm differently.
-        for device in ('cpu', 'sim_npu'):
-            self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', 'trainer.gradient_clip_val=0', f'dump.dir={self.dir}/dump_{device}')
-        self.assertEqual(contents(self.dir / 'cpu')['model.safetensors'], contents(self.dir / 'sim_npu')['model.safetensors'])
-        found = json.loads(self.assertDone(npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')))
-        self.assertIsNone(found['first_divergence'])
-        self.assertGreater(found['steps'][0]['compared'], 30)
+    @needs_sim_npu
+    def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self): assert_trained_alike(self)
 
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    @needs_sim_npu
     def test_memory_and_summary_count_what_is_trained(self):
         sizes = ('model={name: llama_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'average.enabled=false')
         lora = 'model.lora={rank: 4, targets: [q_proj, v_proj]}'

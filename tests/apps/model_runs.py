@@ -2,11 +2,8 @@
 import csv
 import json
 import re
-import unittest
 
-from programs import BIN, npu_tool, run_dir, train_app
-
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
+from programs import contents, needs_sim_npu, npu_tool, run_dir, train_app
 
 
 def rows(out, phase):
@@ -29,6 +26,20 @@ def assert_rounding_apart(test, out, other, bound):
     difference = early_difference(out, other)
     test.assertLess(difference, bound, out)
     test.assertGreater(difference, 0, out)
+
+
+def assert_dumps_agree(test, *args):
+    """Runs of test.train() on the CPU and on the simulated NPU have dumps without a difference."""
+    for device in ('cpu', 'sim_npu'): test.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', *args, f'dump.dir={test.dir}/dump_{device}')
+    found = json.loads(test.assertDone(npu_tool('compare', test.dir / 'dump_cpu', test.dir / 'dump_sim_npu', '--json')))
+    test.assertIsNone(found['first_divergence'])
+    test.assertGreater(found['steps'][0]['compared'], 30)
+
+
+def assert_trained_alike(test):
+    """The same, and the weights are equal. Without clipping: the last bit of a norm depends on the device."""
+    assert_dumps_agree(test, 'trainer.gradient_clip_val=0')
+    test.assertEqual(*(contents(test.dir / device)['model.safetensors'] for device in ('cpu', 'sim_npu')))
 
 
 class ModelRuns:
@@ -60,11 +71,17 @@ class ModelRuns:
         for precision in ('32-true', '16-mixed'):
             self.assertIn('bit for bit', self.assertDone(train_app(self.text(precision), '--verify-resume', '--verify-steps', '6')))
 
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
-    def test_dumps_of_the_cpu_and_of_sim_npu_agree(self):
-        for device in ('cpu', 'sim_npu'): self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', f'dump.dir={self.dir}/dump_{device}')
-        code, said, error = npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')
-        self.assertEqual(code, 0, error)
-        found = json.loads(said)
-        self.assertIsNone(found['first_divergence'])
-        self.assertGreater(found['steps'][0]['compared'], 30)
+    @needs_sim_npu
+    def test_dumps_of_the_cpu_and_of_sim_npu_agree(self): assert_dumps_agree(self)
+
+
+class TextRuns:
+    """Cases of a test that has train(name, *args), and `changed`: two networks of which the attention of the first block differs."""
+    @needs_sim_npu
+    def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self): assert_trained_alike(self)
+
+    def test_a_changed_layer_is_found_by_comparison(self):
+        for name, change in zip('ab', self.changed): self.train(name, change, 'trainer.max_steps=1', 'checkpoint.enabled=false', f'dump.dir={self.dir}/dump_{name}')
+        code, said, error = npu_tool('compare', self.dir / 'dump_a', self.dir / 'dump_b', '--json')
+        self.assertEqual(code, 7, error)
+        self.assertIn('blocks.0.attention', json.dumps(json.loads(said)['first_divergence']))

@@ -4,7 +4,7 @@ import json
 import math
 import struct
 
-from programs import FULL, ProgramTest, REPEATABLE, checkpoints, main, npu_tool, run_dir, train_app
+from programs import FULL, REPEATABLE, ProgramTest, checkpoints, main, npu_tool, run_dir, train_app
 
 DIFFERENT = 7
 TINY = REPEATABLE + '''

@@ -1,8 +1,7 @@
 """dist.offload=optimizer on the simulated NPU, against runs whose optimizer is on the device: equal bits, less memory of the device."""
 import json
-import unittest
 
-from programs import BIN, FULL, ProgramTest, REPEATABLE, contents, main, npu_tool, run_dir, train_app
+from programs import FULL, REPEATABLE, ProgramTest, contents, main, needs_sim_npu, npu_tool, run_dir, train_app
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors']
 OFFLOAD = 'dist.offload=optimizer'
@@ -21,7 +20,7 @@ dist: {bucket_mib: 0.02, reduce: micro_batch}
 '''
 
 
-@unittest.skipUnless((BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(), 'sim_npu is not built')
+@needs_sim_npu
 class Offload(ProgramTest):
     def train(self, name, *args, nproc=1, window=2):
         """Contents of the last checkpoint and the validations, of `nproc` ranks with a window of 2 micro-batches together."""

@@ -1,7 +1,7 @@
 """npu_tool plan: what many ranks would do, from given speeds and from measured steps."""
 import json
 
-from programs import BIN, SOURCE, ProgramTest, main, npu_tool
+from programs import SIM_NPU, SOURCE, ProgramTest, main, npu_tool
 
 USAGE, DATA, CHECK_FAILED = 2, 3, 7
 POINTS = SOURCE / 'tests' / 'fixtures' / 'plan_points.csv'  # written by benchmarks/plan_points.py with MEASURED, on 2 cores
@@ -168,7 +168,7 @@ class Plan(ProgramTest):
                             ((*GIVEN, 'dist.group_size=two'), "dist.group_size: 'two'")):
             self.assertFails(self.plan(*args), USAGE, words)
         self.assertFails(npu_tool('plan'), USAGE, 'no configuration is given')
-        if (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists():
+        if SIM_NPU:
             chip = ('device=sim_npu', 'sim_npu.soc=910A', '--peak', '1TFLOPs', '--link', '1Gbit/s', '--no-memory')
             self.assertFails(self.plan(*chip, '--ranks', '3', '--per-machine', '8', '--local-link', '1GB/s'), USAGE, '3 ranks, 3 on a machine: the chip connects 1, 2, 4 or 8')
             self.assertFails(self.plan(*chip, '--ranks', '2', 'dist.reduce_dtype=bf16'), USAGE, 'exchanges no bf16')

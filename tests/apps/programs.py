@@ -91,6 +91,10 @@ def needs_onnxruntime(test):
     return unittest.skipUnless(has_onnxruntime(), NO_ONNXRUNTIME)(test)
 
 
+SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
+needs_sim_npu = unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+
+
 class ProgramTest(unittest.TestCase):
     def setUp(self):
         self._dir = tempfile.TemporaryDirectory(prefix='npu_train_')

@@ -5,7 +5,7 @@ import pathlib
 import random
 import shutil
 
-from programs import BIN, FULL, ProgramTest, REPEATABLE, main, npu_tool, run, run_dir, train_app
+from programs import BIN, FULL, REPEATABLE, ProgramTest, main, npu_tool, run, run_dir, train_app
 
 USAGE, DATA, DIFFERENT = 2, 3, 7
 FAULTS = BIN.parent / 'tests' / 'rank_faults'  # train_app with a section a_fault

@@ -4,8 +4,7 @@ import random
 import unittest
 
 from images import png_of
-from model_runs import SIM_NPU
-from programs import ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from programs import ProgramTest, checksums, main, needs_sim_npu, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -54,7 +53,7 @@ class TorchScript(ProgramTest):
                 epochs = json.loads((run_dir(self.dir / precision) / 'history.json').read_text())['epochs']
                 self.assertLess(epochs[1]['train']['loss'], epochs[0]['train']['loss'])
 
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    @needs_sim_npu
     def test_a_trace_trains_on_sim_npu_as_on_the_cpu(self):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Conv2d(3, 8, 3, padding='same'), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, groups=2, bias=False),
