@@ -14,6 +14,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/whole_number.hpp"
+#include "npu_train/data/image_folder.hpp"
 #include "npu_train/io/csv.hpp"
 
 namespace npu_train {
@@ -192,11 +193,7 @@ LabelledImage ImageList::image(int64_t index) const {
   return out;
 }
 
-ImageListOptions::ImageListOptions() {
-  image_size = 224;
-  train_transforms = {part("random_resized_crop"), part("horizontal_flip"), part("normalize")};
-  val_transforms = {part("resize", {{"crop_ratio", 0.875}}), part("center_crop"), part("normalize")};
-}
+ImageListOptions::ImageListOptions() : DataOptions(ImageFolderOptions()) {}
 
 const ConfigTable<ImageListOptions>& ImageListOptions::config_table() {
   using T = ImageListOptions;

@@ -5,6 +5,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/data/image_folder.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -57,11 +58,7 @@ DatasetPair open_webdataset(const WebdatasetOptions& options, const TransformReg
   return pair;
 }
 
-WebdatasetOptions::WebdatasetOptions() {
-  image_size = 224;
-  train_transforms = {part("random_resized_crop"), part("horizontal_flip"), part("normalize")};
-  val_transforms = {part("resize", {{"crop_ratio", 0.875}}), part("center_crop"), part("normalize")};
-}
+WebdatasetOptions::WebdatasetOptions() : DataOptions(ImageFolderOptions()) {}
 
 const ConfigTable<WebdatasetOptions>& WebdatasetOptions::config_table() {
   using T = WebdatasetOptions;
