@@ -15,6 +15,7 @@
 
 #include <algorithm>
 
+#include "models/model_cases.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/generate.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -22,8 +23,6 @@
 using namespace npu_train;
 
 namespace {
-
-at::Tensor bert_parameter(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
 
 at::Tensor bert_tokens(int64_t batch, int64_t length) { return at::randint(0, 258, {batch, length}, at::kLong); }
 
@@ -56,10 +55,10 @@ TEST_CASE("BERT: names, shapes and number of parameters") {
   const Model model = bert(bert_tiny_options());
   const int64_t block = 12 * 64 * 64 + 13 * 64, norm = 2 * 64;
   CHECK(parameters_of(*model.module).numel() == (258 + 64 + 2) * 64 + norm + 2 * block + 64 * 64 + 64 + norm + 258);
-  CHECK(bert_parameter(model, "type_embedding.weight").sizes() == at::IntArrayRef({2, 64}));
-  CHECK(bert_parameter(model, "blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({64, 64}));
-  CHECK(bert_parameter(model, "blocks.0.mlp.fc2.weight").sizes() == at::IntArrayRef({64, 256}));
-  CHECK(bert_parameter(model, "mlm.bias").sizes() == at::IntArrayRef({258}));
+  CHECK(testing::parameter(model, "type_embedding.weight").sizes() == at::IntArrayRef({2, 64}));
+  CHECK(testing::parameter(model, "blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({64, 64}));
+  CHECK(testing::parameter(model, "blocks.0.mlp.fc2.weight").sizes() == at::IntArrayRef({64, 256}));
+  CHECK(testing::parameter(model, "mlm.bias").sizes() == at::IntArrayRef({258}));
   REQUIRE(model.inputs.size() == 3);
   CHECK(model.inputs[0].str() == "Long [batch, tokens (64)]");
   CHECK(model.inputs[1].name == "attention_mask");
@@ -73,7 +72,7 @@ TEST_CASE("BERT: names, shapes and number of parameters") {
   const Model texts = bert(for_texts());
   CHECK(texts.num_classes == 3);
   CHECK(texts.head == "classifier");
-  CHECK(bert_parameter(texts, "classifier.weight").sizes() == at::IntArrayRef({3, 64}));
+  CHECK(testing::parameter(texts, "classifier.weight").sizes() == at::IntArrayRef({3, 64}));
   CHECK(parameters_of(*texts.module).numel() == (258 + 64 + 2) * 64 + norm + 2 * block + 64 * 64 + 64 + 3 * 64 + 3);
 }
 
@@ -136,22 +135,14 @@ TEST_CASE("BERT: gradients with checkpointed blocks are equal, dropout and paddi
     m.module->zero_grad();
     torch::manual_seed(3);
     at::cross_entropy_loss(m.forward(batch).first().flatten(0, 1), y.flatten()).backward();
-    std::vector<at::Tensor> out;
-    for (const auto& p : parameters_of(*m.module)) out.push_back(p.value.grad().clone());
-    return out;
+    return testing::gradients_of(m);
   };
   const auto plain = gradients(model);
-  const auto again = gradients(with_checkpoints(model, {true, true, true, false}));
-  REQUIRE(plain.size() == again.size());
-  for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], again[i]));
+  testing::check_equal(plain, gradients(with_checkpoints(model, {true, true, true, false})));
 }
 
 TEST_CASE("BERT: invalid sizes and inputs are one error each") {
-  const auto says = [](const auto& run, ErrorKind kind, const std::string& word) {
-    const auto error = testing::error_of(run);
-    CHECK(((error.kind() == kind)));
-    CHECK_MESSAGE(std::string(error.what()).find(word) != std::string::npos, error.what());
-  };
+  using testing::says;
   auto options = bert_tiny_options();
   options.heads = 3;
   says([&] { bert(options); }, ErrorKind::Usage, "dim 64 is not a multiple of heads 3");

@@ -13,14 +13,13 @@
 
 #include <cmath>
 
+#include "models/model_cases.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
 
 using namespace npu_train;
 
 namespace {
-
-at::Tensor clip_parameter(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
 
 // Returns texts of 8 tokens, of which token 5 is the end token.
 at::Tensor clip_texts(int64_t batch) {
@@ -43,11 +42,11 @@ int64_t block_size(int64_t dim) { return 12 * dim * dim + 13 * dim; }
 
 TEST_CASE("CLIP: names, shapes and number of parameters") {
   const Model model = clip(clip_tiny_options());
-  CHECK(clip_parameter(model, "vision.patch.weight").sizes() == at::IntArrayRef({64, 3, 8, 8}));
-  CHECK(clip_parameter(model, "vision.position_embedding.weight").sizes() == at::IntArrayRef({17, 64}));
-  CHECK(clip_parameter(model, "text.blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({64, 64}));
-  CHECK(clip_parameter(model, "text.projection.weight").sizes() == at::IntArrayRef({32, 64}));
-  CHECK(clip_parameter(model, "logit_scale").item<double>() == doctest::Approx(std::log(1 / 0.07)));
+  CHECK(testing::parameter(model, "vision.patch.weight").sizes() == at::IntArrayRef({64, 3, 8, 8}));
+  CHECK(testing::parameter(model, "vision.position_embedding.weight").sizes() == at::IntArrayRef({17, 64}));
+  CHECK(testing::parameter(model, "text.blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({64, 64}));
+  CHECK(testing::parameter(model, "text.projection.weight").sizes() == at::IntArrayRef({32, 64}));
+  CHECK(testing::parameter(model, "logit_scale").item<double>() == doctest::Approx(std::log(1 / 0.07)));
   REQUIRE(model.inputs.size() == 2);
   CHECK(model.inputs[0].str() == "Float [batch, 3, 32, 32]");
   CHECK(model.inputs[1].name == "tokens");
@@ -64,7 +63,7 @@ TEST_CASE("CLIP: names, shapes and number of parameters") {
 
 TEST_CASE("CLIP: first weights are those of OpenAI's code") {
   const Model model = clip(clip_tiny_options());
-  const auto spread = [&](const std::string& name) { return clip_parameter(model, name).std().item<double>(); };
+  const auto spread = [&](const std::string& name) { return testing::parameter(model, name).std().item<double>(); };
   CHECK(spread("text.token_embedding.weight") == doctest::Approx(0.02).epsilon(0.05));
   CHECK(spread("text.position_embedding.weight") == doctest::Approx(0.01).epsilon(0.05));
   CHECK(spread("vision.position_embedding.weight") == doctest::Approx(1.0 / 8).epsilon(0.1));
@@ -108,7 +107,7 @@ TEST_CASE("CLIP: features have length 1, and those of a text are read at its end
 TEST_CASE("CLIP: the factor of the products is the exponential of its parameter, which has a gradient everywhere, and limits") {
   auto options = clip_tiny_options();
   const Model model = clip(options);
-  const at::Tensor parameter = clip_parameter(model, "logit_scale");
+  const at::Tensor parameter = testing::parameter(model, "logit_scale");
   parameter.detach().fill_(5);
   const at::Tensor scale = model.forward(clip_pairs(1)).at("scale");
   CHECK(scale.item<double>() == doctest::Approx(std::exp(5.0)).epsilon(1e-5));
@@ -196,9 +195,7 @@ TEST_CASE("CLIP: recomputed blocks of both towers change no output and no gradie
   for (const auto& [last, every] : std::vector<std::pair<bool, int64_t>>{{false, 1}, {true, 1}, {false, 5}}) {
     std::vector<bool> marks(model.blocks.size(), true);
     marks.back() = last;
-    const auto again = gradients(with_checkpoints(model, marks, every));
-    REQUIRE(again.size() == plain.size());
-    for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(again[i], plain[i]));
+    testing::check_equal(plain, gradients(with_checkpoints(model, marks, every)));
   }
   const auto costs = block_costs(
       model, [](int64_t n) { return clip_pairs(n); }, 8);
@@ -207,11 +204,7 @@ TEST_CASE("CLIP: recomputed blocks of both towers change no output and no gradie
 }
 
 TEST_CASE("CLIP: invalid sizes and inputs are one error each") {
-  const auto says = [](const auto& run, ErrorKind kind, const std::string& word) {
-    const auto error = testing::error_of(run);
-    CHECK(((error.kind() == kind)));
-    CHECK_MESSAGE(std::string(error.what()).find(word) != std::string::npos, error.what());
-  };
+  using testing::says;
   const auto with = [&](const auto& change, const std::string& word) {
     auto options = clip_tiny_options();
     change(options);

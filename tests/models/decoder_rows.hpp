@@ -8,15 +8,13 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "models/model_cases.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
-#include "npu_train/nn/model.hpp"
-#include "npu_train/nn/named_state.hpp"
 
 namespace npu_train::testing {
 
@@ -42,13 +40,6 @@ inline void check_padded_batch(const Model& model, const at::Tensor& tokens, con
     const at::Tensor difference = model.forward(text) - logits.narrow(0, row, 1).narrow(1, begin, 50 - begin);
     CHECK(difference.abs().max().item<double>() < 1e-5);
   }
-}
-
-/// The gradients of the parameters.
-inline std::vector<at::Tensor> gradients_of(const Model& model) {
-  std::vector<at::Tensor> out;
-  for (const auto& p : parameters_of(*model.module)) out.push_back(p.value.grad().clone());
-  return out;
 }
 
 /// `tokens` [1, 60]: four documents and padding, which is as many documents of one token.

@@ -4,7 +4,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <torch/nn/module.h>
@@ -35,8 +34,6 @@ at::Tensor with_gap(int64_t batch, int64_t length, int64_t prefix) {
   return out;
 }
 
-at::Tensor glm_weight(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
-
 Model glm_of(int64_t layers) {
   auto options = glm_tiny_options();
   options.layers = layers;
@@ -56,13 +53,13 @@ TEST_CASE("GLM: names, shapes and number of parameters") {
   auto options = glm_tiny_options();
   const Model model = glm(options);
   CHECK(parameters_of(*model.module).numel() == 256 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
-  CHECK(glm_weight(model, "blocks.1.attention.query_key_value.bias").sizes() == at::IntArrayRef({192}));
-  CHECK(glm_weight(model, "blocks.0.mlp.fc2.weight").sizes() == at::IntArrayRef({64, 256}));
+  CHECK(testing::parameter(model, "blocks.1.attention.query_key_value.bias").sizes() == at::IntArrayRef({192}));
+  CHECK(testing::parameter(model, "blocks.0.mlp.fc2.weight").sizes() == at::IntArrayRef({64, 256}));
   options.tie_embeddings = false;
   options.hidden = 100;
   const Model untied = glm(options);
-  CHECK(glm_weight(untied, "head.weight").sizes() == at::IntArrayRef({256, 64}));
-  CHECK(glm_weight(untied, "blocks.0.mlp.fc1.weight").sizes() == at::IntArrayRef({100, 64}));
+  CHECK(testing::parameter(untied, "head.weight").sizes() == at::IntArrayRef({256, 64}));
+  CHECK(testing::parameter(untied, "blocks.0.mlp.fc1.weight").sizes() == at::IntArrayRef({100, 64}));
   CHECK(untied.forward(glm_ids(1, 3)).sizes() == at::IntArrayRef({1, 3, 256}));
   for (const auto& p : parameters_of(*untied.module)) {
     CAPTURE(p.name);
@@ -156,15 +153,11 @@ TEST_CASE("GLM: gradients with checkpointed blocks are equal") {
     const at::Tensor loss = at::cross_entropy_loss(m.forward(x).flatten(0, 1), y.flatten());
     m.forward(with_gap(3, 17, 2));
     loss.backward();
-    std::vector<at::Tensor> out;
-    for (const auto& p : parameters_of(*m.module)) out.push_back(p.value.grad().clone());
-    return out;
+    return testing::gradients_of(m);
   };
   const auto plain = gradients(model);
   for (const auto& recomputed : {std::vector<bool>{true, true, true, false}, std::vector<bool>{true, true, true, true}}) {
-    const auto again = gradients(with_checkpoints(model, recomputed));
-    REQUIRE(plain.size() == again.size());
-    for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], again[i]));
+    testing::check_equal(plain, gradients(with_checkpoints(model, recomputed)));
   }
   const auto batches = [](int64_t n) {
     Batch out;
@@ -197,11 +190,7 @@ TEST_CASE("GLM: several threads predict with different masks at once") {
 }
 
 TEST_CASE("GLM: invalid sizes and inputs are one error each") {
-  const auto says = [](const auto& run, ErrorKind kind, const std::string& word) {
-    const auto error = testing::error_of(run);
-    CHECK(((error.kind() == kind)));
-    CHECK_MESSAGE(std::string(error.what()).find(word) != std::string::npos, error.what());
-  };
+  using testing::says;
   const auto refused = [&](const auto& change, const std::string& word) {
     auto options = glm_tiny_options();
     change(options);

@@ -22,8 +22,6 @@ using namespace npu_train;
 
 namespace {
 
-at::Tensor parameter(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
-
 at::Tensor tokens(int64_t batch, int64_t length) { return at::randint(0, 256, {batch, length}, at::kLong); }
 
 }  // namespace
@@ -35,16 +33,16 @@ TEST_CASE("GPT-2 without biases") {
   CHECK(parameters_of(*model.module).numel() == 256 * 64 + 64 * 64 + 2 * (12 * 64 * 64 + 2 * 64) + 64);
   for (const auto& p : parameters_of(*model.module)) CHECK(!p.name.ends_with("bias"));
   model.forward(tokens(2, 8)).sum().backward();
-  CHECK(parameter(model, "ln.weight").grad().defined());
+  CHECK(testing::parameter(model, "ln.weight").grad().defined());
 }
 
 TEST_CASE("GPT-2: names, shapes and number of parameters") {
   const Model model = gpt2(gpt2_tiny_options());
   CHECK(parameters_of(*model.module).numel() == 256 * 64 + 64 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
   CHECK(parameters_of(*model.module).size() == 2 + 2 * 12 + 2);  // the head has no weight of its own
-  CHECK(parameter(model, "token_embedding.weight").sizes() == at::IntArrayRef({256, 64}));
-  CHECK(parameter(model, "blocks.1.attention.qkv.weight").sizes() == at::IntArrayRef({192, 64}));
-  CHECK(parameter(model, "blocks.0.mlp.fc2.weight").sizes() == at::IntArrayRef({64, 256}));
+  CHECK(testing::parameter(model, "token_embedding.weight").sizes() == at::IntArrayRef({256, 64}));
+  CHECK(testing::parameter(model, "blocks.1.attention.qkv.weight").sizes() == at::IntArrayRef({192, 64}));
+  CHECK(testing::parameter(model, "blocks.0.mlp.fc2.weight").sizes() == at::IntArrayRef({64, 256}));
   CHECK(model.inputs.front().str() == "Long [batch, tokens (64)]");
   const auto o = gpt2_124m_options();
   CHECK(o.vocab_size * o.dim + o.context * o.dim + o.layers * (12 * o.dim * o.dim + 13 * o.dim) + 2 * o.dim == 124439808);
@@ -150,22 +148,14 @@ TEST_CASE("GPT-2: gradients with checkpointed blocks are equal, dropout included
     m.module->zero_grad();
     torch::manual_seed(3);
     at::cross_entropy_loss(m.forward(x).flatten(0, 1), y.flatten()).backward();
-    std::vector<at::Tensor> out;
-    for (const auto& p : parameters_of(*m.module)) out.push_back(p.value.grad().clone());
-    return out;
+    return testing::gradients_of(m);
   };
   const auto plain = gradients(model);
-  const auto again = gradients(with_checkpoints(model, {true, true, true, false}));
-  REQUIRE(plain.size() == again.size());
-  for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], again[i]));
+  testing::check_equal(plain, gradients(with_checkpoints(model, {true, true, true, false})));
 }
 
 TEST_CASE("GPT-2: invalid sizes and inputs are one error each") {
-  const auto says = [](const auto& run, ErrorKind kind, const std::string& word) {
-    const auto error = testing::error_of(run);
-    CHECK(((error.kind() == kind)));
-    CHECK_MESSAGE(std::string(error.what()).find(word) != std::string::npos, error.what());
-  };
+  using testing::says;
   auto options = gpt2_tiny_options();
   options.heads = 3;
   says([&] { gpt2(options); }, ErrorKind::Usage, "dim 64 is not a multiple of heads 3");

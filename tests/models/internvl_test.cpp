@@ -4,7 +4,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -14,6 +13,7 @@
 
 #include <cmath>
 
+#include "models/model_cases.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/generate.hpp"
 #include "npu_train/nn/layers.hpp"
@@ -24,8 +24,6 @@ using namespace npu_train;
 namespace {
 
 constexpr int64_t kImagePlace = 255;
-
-at::Tensor internvl_parameter(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
 
 // Returns texts of 24 tokens; 16 of them, from the third on, are image tokens.
 Batch internvl_batch(int64_t n) {
@@ -43,12 +41,12 @@ Batch internvl_batch(int64_t n) {
 TEST_CASE("InternVL: names, shapes, inputs and blocks") {
   torch::manual_seed(1);
   const Model model = internvl(internvl_tiny_options());
-  CHECK((internvl_parameter(model, "vision.patch.weight").sizes() == at::IntArrayRef({64, 3, 4, 4})));
-  CHECK((internvl_parameter(model, "vision.position_embedding.weight").sizes() == at::IntArrayRef({65, 64})));
-  CHECK((internvl_parameter(model, "projector.fc1.weight").sizes() == at::IntArrayRef({64, 256})));
-  CHECK((internvl_parameter(model, "language.blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({32, 64})));
-  CHECK(internvl_parameter(model, "vision.blocks.1.scale_2").mean().item<double>() == 1);
-  CHECK(internvl_parameter(model, "vision.blocks.0.mlp.fc1.weight").std().item<double>() == doctest::Approx(0.02).epsilon(0.05));
+  CHECK((testing::parameter(model, "vision.patch.weight").sizes() == at::IntArrayRef({64, 3, 4, 4})));
+  CHECK((testing::parameter(model, "vision.position_embedding.weight").sizes() == at::IntArrayRef({65, 64})));
+  CHECK((testing::parameter(model, "projector.fc1.weight").sizes() == at::IntArrayRef({64, 256})));
+  CHECK((testing::parameter(model, "language.blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({32, 64})));
+  CHECK(testing::parameter(model, "vision.blocks.1.scale_2").mean().item<double>() == 1);
+  CHECK(testing::parameter(model, "vision.blocks.0.mlp.fc1.weight").std().item<double>() == doctest::Approx(0.02).epsilon(0.05));
   REQUIRE(model.inputs.size() == 2);
   CHECK(model.inputs[0].str() == "Float [batch, 3, 32, 32]");
   CHECK(model.inputs[1].str() == "Long [batch, tokens (64)]");
@@ -105,9 +103,7 @@ TEST_CASE("InternVL: recomputed blocks of both networks change no gradient") {
   std::vector<bool> marks(model.blocks.size(), true);
   marks.back() = false;
   for (const int64_t every : {1, 3}) {
-    const auto again = gradients(with_checkpoints(model, marks, every));
-    REQUIRE(again.size() == plain.size());
-    for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(again[i], plain[i]));
+    testing::check_equal(plain, gradients(with_checkpoints(model, marks, every)));
   }
   const auto costs = block_costs(
       model, [](int64_t n) { return internvl_batch(n); }, 4);
@@ -147,7 +143,7 @@ TEST_CASE("InternVL: without fused kernels no layer of either network packs its 
   options.fused_kernels = "false";
   const Model plain = internvl(options);
   const at::NoGradGuard no_grad;
-  for (const auto& p : parameters_of(*plain.module)) p.value.copy_(internvl_parameter(fused, p.name));
+  for (const auto& p : parameters_of(*plain.module)) p.value.copy_(testing::parameter(fused, p.name));
   int layers = 0;
   for (const auto& module : plain.module->modules())
     if (const auto* linear = dynamic_cast<const Linear*>(module.get())) {

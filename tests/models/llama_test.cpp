@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/randint.h>
 #include <torch/nn/module.h>
 #include <torch/utils.h>
@@ -21,22 +20,20 @@ namespace {
 
 at::Tensor ids(int64_t batch, int64_t length) { return at::randint(0, 256, {batch, length}, at::kLong); }
 
-at::Tensor weight_of(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
-
 }  // namespace
 
 TEST_CASE("Llama: names, shapes and number of parameters") {
   const Model model = llama(llama_tiny_options());
   CHECK(parameters_of(*model.module).numel() == 2 * 256 * 64 + 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 176 + 2 * 64) + 64);
-  CHECK(weight_of(model, "blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({32, 64}));
-  CHECK(weight_of(model, "blocks.0.mlp.down.weight").sizes() == at::IntArrayRef({64, 176}));
-  CHECK(weight_of(model, "head.weight").sizes() == at::IntArrayRef({256, 64}));
+  CHECK(testing::parameter(model, "blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({32, 64}));
+  CHECK(testing::parameter(model, "blocks.0.mlp.down.weight").sizes() == at::IntArrayRef({64, 176}));
+  CHECK(testing::parameter(model, "head.weight").sizes() == at::IntArrayRef({256, 64}));
   auto options = llama_tiny_options();
   options.tie_embeddings = true;
   options.hidden = 0;
   const Model tied = llama(options);
   CHECK(parameters_of(*tied.module).size() + 1 == parameters_of(*model.module).size());
-  CHECK(weight_of(tied, "blocks.0.mlp.gate.weight").sizes() == at::IntArrayRef({256, 64}));
+  CHECK(testing::parameter(tied, "blocks.0.mlp.gate.weight").sizes() == at::IntArrayRef({256, 64}));
   CHECK(tied.forward(ids(1, 3)).sizes() == at::IntArrayRef({1, 3, 256}));
 }
 
@@ -46,12 +43,12 @@ TEST_CASE("Llama with biases of queries, keys and values") {
   options.qkv_bias = true;
   const Model model = llama(options);
   CHECK(parameters_of(*model.module).numel() == without + 2 * (64 + 2 * 32));
-  CHECK(weight_of(model, "blocks.1.attention.k_proj.bias").sizes() == at::IntArrayRef({32}));
+  CHECK(testing::parameter(model, "blocks.1.attention.k_proj.bias").sizes() == at::IntArrayRef({32}));
   CHECK(parameters_of(*model.module).find("blocks.0.attention.proj.bias") == nullptr);
   const auto tokens = ids(1, 4);
   const at::NoGradGuard no_grad;
   const auto before = model.forward(tokens);
-  weight_of(model, "blocks.0.attention.v_proj.bias").fill_(0.5);
+  testing::parameter(model, "blocks.0.attention.v_proj.bias").fill_(0.5);
   CHECK_FALSE(at::allclose(model.forward(tokens), before));
 }
 
@@ -137,13 +134,10 @@ TEST_CASE("Llama: gradients with checkpointed blocks are equal") {
   const auto gradients = [&](const Model& m) {
     m.module->zero_grad();
     at::cross_entropy_loss(m.forward(x).flatten(0, 1), y.flatten()).backward();
-    std::vector<at::Tensor> out;
-    for (const auto& p : parameters_of(*m.module)) out.push_back(p.value.grad().clone());
-    return out;
+    return testing::gradients_of(m);
   };
   const auto plain = gradients(model), again = gradients(with_checkpoints(model, {true, true, true, false}));
-  REQUIRE(plain.size() == again.size());
-  for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], again[i]));
+  testing::check_equal(plain, again);
 }
 
 TEST_CASE("Llama: without fused kernels no layer packs its weights, and the logits are the same but for rounding") {
@@ -155,7 +149,7 @@ TEST_CASE("Llama: without fused kernels no layer packs its weights, and the logi
     options.fused_kernels = "false";
     const Model plain = llama(options);
     const at::NoGradGuard no_grad;
-    for (const auto& p : parameters_of(*plain.module)) p.value.copy_(weight_of(fused, p.name));
+    for (const auto& p : parameters_of(*plain.module)) p.value.copy_(testing::parameter(fused, p.name));
     int layers = 0;
     for (const auto& module : plain.module->modules())
       if (const auto* linear = dynamic_cast<const Linear*>(module.get())) {
@@ -171,11 +165,7 @@ TEST_CASE("Llama: without fused kernels no layer packs its weights, and the logi
 }
 
 TEST_CASE("Llama: invalid sizes and inputs are one error each") {
-  const auto says = [](const auto& run, ErrorKind kind, const std::string& word) {
-    const auto error = testing::error_of(run);
-    CHECK(((error.kind() == kind)));
-    CHECK_MESSAGE(std::string(error.what()).find(word) != std::string::npos, error.what());
-  };
+  using testing::says;
   auto options = llama_tiny_options();
   options.heads = 64;
   says([&] { llama(options); }, ErrorKind::Usage, "dim is 64; it must be a multiple of 2 * heads = 128");

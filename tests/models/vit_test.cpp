@@ -14,6 +14,7 @@
 #include <limits>
 #include <map>
 
+#include "models/model_cases.hpp"
 #include "npu_train/models/vit.hpp"
 #include "npu_train/models/weights.hpp"
 #include "npu_train/nn/fuse.hpp"
@@ -34,8 +35,6 @@ VitOptions little() {
   o.heads = 4;
   return o;
 }
-
-at::Tensor value(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
 
 }  // namespace
 
@@ -93,11 +92,11 @@ TEST_CASE("split projections with converted weights: logits and gradients") {
     at::Tensor got;
     const auto at = p.name.find("in_proj_");
     if (at == std::string::npos) {
-      got = value(split, p.name).grad();
+      got = testing::parameter(split, p.name).grad();
     } else {
       const std::string stem = p.name.substr(0, at), kind = p.name.substr(at + 8);
-      got = at::cat({value(split, stem + "q_proj." + kind).grad(), value(split, stem + "k_proj." + kind).grad(),
-                     value(split, stem + "v_proj." + kind).grad()});
+      got = at::cat({testing::parameter(split, stem + "q_proj." + kind).grad(), testing::parameter(split, stem + "k_proj." + kind).grad(),
+                     testing::parameter(split, stem + "v_proj." + kind).grad()});
     }
     CHECK_MESSAGE((got - p.value.grad()).abs().max().item<double>() < 1e-4 * std::max(1.0, p.value.grad().abs().max().item<double>()),
                   p.name);
@@ -105,8 +104,8 @@ TEST_CASE("split projections with converted weights: logits and gradients") {
   // Loads in the other direction, too.
   Model again = vit(little());
   CHECK(load_weights(again, named_state(*split.module)).complete());
-  CHECK(at::equal(value(again, "encoder.layers.encoder_layer_0.self_attention.in_proj_weight"),
-                  value(fused, "encoder.layers.encoder_layer_0.self_attention.in_proj_weight")));
+  CHECK(at::equal(testing::parameter(again, "encoder.layers.encoder_layer_0.self_attention.in_proj_weight"),
+                  testing::parameter(fused, "encoder.layers.encoder_layer_0.self_attention.in_proj_weight")));
 }
 
 TEST_CASE("fused and split forms of equal seed have equal weights") {
@@ -124,14 +123,14 @@ TEST_CASE("fused and split forms of equal seed have equal weights") {
 TEST_CASE("first weights") {
   const Model model = vit(vit_tiny_options());
   const std::string layer = "encoder.layers.encoder_layer_0.";
-  const auto spread = [&](const std::string& name) { return value(model, name).std().item<double>(); };
-  CHECK(value(model, "class_token").abs().max().item<float>() == 0);
+  const auto spread = [&](const std::string& name) { return testing::parameter(model, name).std().item<double>(); };
+  CHECK(testing::parameter(model, "class_token").abs().max().item<float>() == 0);
   CHECK(spread("encoder.pos_embedding") == doctest::Approx(0.02).epsilon(0.05));
   CHECK(spread("conv_proj.weight") == doctest::Approx(std::sqrt(1.0 / 768)).epsilon(0.05));
   CHECK(spread(layer + "self_attention.in_proj_weight") == doctest::Approx(std::sqrt(2.0 / (4 * 192))).epsilon(0.05));
   CHECK(spread(layer + "mlp.0.weight") == doctest::Approx(std::sqrt(2.0 / (192 + 768))).epsilon(0.05));
   CHECK(spread("heads.head.weight") == doctest::Approx(0.02).epsilon(0.05));
-  CHECK(value(model, layer + "ln_1.weight").min().item<float>() == 1);
+  CHECK(testing::parameter(model, layer + "ln_1.weight").min().item<float>() == 1);
   int64_t biases = 0;
   for (const auto& p : parameters_of(*model.module)) {
     if (!p.name.ends_with("bias")) continue;
