@@ -1,52 +1,12 @@
 #include "testing.hpp"
 
-#include "helpers.hpp"
+#include "adam_cases.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
-TEST_CASE("AdamW against a double-precision reference") {
-  for (const double decay : {0.0, 0.1})
-    for (const double eps : {1e-8, 1e-3}) {
-      CAPTURE(decay);
-      CAPTURE(eps);
-      for (const auto type : {at::kDouble, at::kFloat}) {
-        AdamW o(example_parameters(type), {.lr = 0.02, .betas = {0.8, 0.95}, .eps = eps, .weight_decay = decay});
-        const AdamReference r{.kind = AdamReference::Decoupled, .lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = eps, .decay = decay};
-        CHECK(compare_with(o, std::vector<AdamReference>(4, r), 10) < (type == at::kDouble ? 1e-7 : 5e-6));
-      }
-    }
-}
+TEST_CASE("AdamW against a double-precision reference") { check_against_reference<AdamW>(AdamReference::Decoupled); }
 
-TEST_CASE("AdamW against PyTorch, step by step") {
-  const auto data = fixture();
-  int cases = 0;
-  for (const auto& c : data["optimizers"]) {
-    if (c["optimizer"] != "adamw") continue;
-    CAPTURE(c["name"].get<std::string>());
-    const auto make = [](const ParameterSet& set, const nlohmann::json& o) -> std::unique_ptr<Optimizer> {
-      AdamWOptions options{.lr = o["lr"], .weight_decay = o.value("weight_decay", 0.0)};
-      if (o.contains("betas")) options.betas = o["betas"].get<std::vector<double>>();
-      options.eps = o.value("eps", 1e-8);
-      return std::make_unique<AdamW>(set, options);
-    };
-    CHECK(distance_from_pytorch(data, c, at::kDouble, make) < 1e-7);
-    CHECK(distance_from_pytorch(data, c, at::kFloat, make) < data["tolerance"]["float32"].get<double>() * 5);
-    ++cases;
-  }
-  CHECK(cases >= 3);
-}
+TEST_CASE("AdamW against PyTorch, step by step") { check_against_pytorch<AdamW, AdamWOptions>("adamw"); }
 
-TEST_CASE("steps are counted per parameter, and only those taken") {
-  const auto set = example_parameters();
-  AdamW o(set);
-  random_gradients(set, 1);
-  o.step(found(0));
-  o.step(found(1));
-  o.step();
-  o.zero_grad();
-  set[0].value.mutable_grad() = at::ones({4, 3, 2, 2});
-  o.step(found(0));
-  CHECK(o.state().tensors.at("step/conv.weight").item<float>() == 3);
-  CHECK(o.state().tensors.at("step/fc.bias").item<float>() == 2);
-}
+TEST_CASE("AdamW: steps are counted per parameter, and only those taken") { check_counted_steps<AdamW>(); }
