@@ -4,31 +4,13 @@ import os
 import shutil
 import unittest
 
-from images import png
+from images import FOLDER, png
 from programs import ProgramTest, main, npu_tool, safetensors_of, train_app
 
 try: import torch
 except ImportError: torch = None
 
 COLOURS = {'a': (220, 30, 30), 'b': (30, 220, 30), 'c': (30, 30, 220), 'z': (200, 200, 30)}
-CONFIG = '''
-seed: 1
-device: cpu
-precision: 32-true
-model: {{name: vit, patch_size: 8, dim: 32, depth: 1, heads: 2, mlp_dim: 64}}
-data:
-  name: image_folder
-  root: {dir}/abc
-  image_size: 32
-  batch_size: 6
-  num_workers: 0
-  train_transforms: &t [{{name: center_crop, size: 32}}, normalize]
-  val_transforms: *t
-optimizer: {{name: adamw, lr: 0.003}}
-trainer: {{max_epochs: 6, threads: 1, num_sanity_val_steps: 0}}
-output: {{dir: {dir}/out, name: run, logger: [csv]}}
-checkpoint: {{save_top_k: 1}}
-'''
 EMA = ('average={enabled: true, decay: 0.9, warmup: false}', 'trainer.max_epochs=3')
 
 
@@ -40,7 +22,7 @@ class ClassNames(ProgramTest):
                 folder = self.dir / 'abc' / phase / name
                 folder.mkdir(parents=True)
                 for i in range(count): png(folder / f'{i}.png', 32, tuple(c + 3 * i for c in COLOURS[name]))
-        self.yaml = self.config(CONFIG.format(dir=self.dir))
+        self.yaml = self.config(FOLDER.format(dir=self.dir, root='abc', epochs=6) + 'checkpoint: {save_top_k: 1}\n')
 
     def data(self, name, **renamed):
         """A copy of the folders under other names; None removes one."""

@@ -12,7 +12,7 @@ import statistics
 import unittest
 import zlib
 
-from images import png
+from images import FOLDER, png
 from peers import MODELS_PYTHON, Peer
 from programs import BIN, ProgramTest, main, npu_tool, train_app
 
@@ -21,23 +21,6 @@ STATISTICS = pathlib.Path(__file__).with_name('python_statistics.py')
 PEER = Peer(MODELS_PYTHON, pillow='import numpy\nfrom PIL import Image', sklearn='import numpy\nfrom sklearn import metrics')
 
 COLOURS = {'blue': (30, 30, 220), 'green': (30, 220, 30), 'red': (220, 30, 30)}
-CONFIG = '''
-seed: 1
-device: cpu
-precision: 32-true
-model: {{name: vit, patch_size: 8, dim: 32, depth: 1, heads: 2, mlp_dim: 64}}
-data:
-  name: image_folder
-  root: {dir}/images
-  image_size: 32
-  batch_size: 6
-  num_workers: 0
-  train_transforms: &t [{{name: center_crop, size: 32}}, normalize]
-  val_transforms: *t
-optimizer: {{name: adamw, lr: 0.003}}
-trainer: {{max_epochs: 4, threads: 1, num_sanity_val_steps: 0}}
-output: {{dir: {dir}/out, name: run, logger: [csv]}}
-'''
 
 
 def chunks_of(png):
@@ -52,7 +35,7 @@ def chunks_of(png):
 class ImageData(ProgramTest):
     def setUp(self):
         super().setUp()
-        self.yaml = self.config(CONFIG.format(dir=self.dir))
+        self.yaml = self.config(FOLDER.format(dir=self.dir, root='images', epochs=4))
 
     def images(self, root, count, shift=0):
         """`count` images of each class in ROOT/<class>/. With `shift` they have the colours of the next class."""
@@ -307,7 +290,7 @@ class ImageData(ProgramTest):
                 lines.append(f'{root}_{i:02}.png,{text}')
                 if root == 'val': out.append((self.dir / f'images/val_{i:02}.png', target))
             (self.dir / f'images/{root}.csv').write_text('\n'.join(lines) + '\n')
-        yaml = CONFIG.format(dir=self.dir).replace('name: image_folder', 'name: image_list\n  train: train.csv\n  val: val.csv')
+        yaml = FOLDER.format(dir=self.dir, root='images', epochs=4).replace('name: image_folder', 'name: image_list\n  train: train.csv\n  val: val.csv')
         return (self.config(yaml), 'trainer.max_epochs=12'), *zip(*out)
 
     def scores_by_scikit_learn(self, files, targets, kind):

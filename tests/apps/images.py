@@ -2,6 +2,25 @@
 import struct
 import zlib
 
+# A training on a folder of small images.
+FOLDER = '''
+seed: 1
+device: cpu
+precision: 32-true
+model: {{name: vit, patch_size: 8, dim: 32, depth: 1, heads: 2, mlp_dim: 64}}
+data:
+  name: image_folder
+  root: {dir}/{root}
+  image_size: 32
+  batch_size: 6
+  num_workers: 0
+  train_transforms: &t [{{name: center_crop, size: 32}}, normalize]
+  val_transforms: *t
+optimizer: {{name: adamw, lr: 0.003}}
+trainer: {{max_epochs: {epochs}, threads: 1, num_sanity_val_steps: 0}}
+output: {{dir: {dir}/out, name: run, logger: [csv]}}
+'''
+
 
 def png_of(size, pixels):
     """The bytes of a square image of RGB pixels."""
