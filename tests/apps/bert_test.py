@@ -3,7 +3,7 @@ import json
 import random
 import unittest
 
-from model_runs import TextRuns, assert_rounding_apart, rows
+from model_runs import RECIPE, TextRuns, assert_rounding_apart, rows
 from programs import NO_ONNXRUNTIME, SOURCE, ProgramTest, checksums, has_onnxruntime, main, needs_sim_npu, npu_tool, run_dir, train_app
 
 try:
@@ -110,19 +110,11 @@ trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
         self.check_losses(net, model, '{name: classifier}', lambda net, ids, mask, labels: torch.nn.functional.cross_entropy(net(ids, mask, torch.zeros_like(ids)), labels))
 
 
-# An encoder that trains in seconds, with dropout, EMA and a loss scale that overflows at first.
-SMALL = '''
-seed: 7
-device: cpu
-precision: {precision}
+# An encoder that trains in seconds, with dropout.
+SMALL = RECIPE + '''
 model: {{name: bert_tiny, vocab_size: 61, context: 23, dim: 32, dropout: 0.1}}
 data: {{name: documents, train: {data}, val_fraction: 0.2, context: 23, batch_size: 8, num_workers: 0}}
 task: {{name: masked_language_model, mask_token: 60, special_tokens: [0]}}
-optimizer: {{name: adamw, lr: 0.005}}
-lr_scheduler: {{name: cosine, interval: step, T_max: 40}}
-grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
-average: {{enabled: true, decay: 0.9}}
-trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
 '''
 CLASSES = ('task={name: classifier}', 'checkpoint.monitor=val/acc1')
 

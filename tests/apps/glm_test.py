@@ -5,7 +5,7 @@ import struct
 import subprocess
 import unittest
 
-from model_runs import TextRuns, assert_rounding_apart, rows
+from model_runs import RECIPE, TextRuns, assert_rounding_apart, rows
 from programs import ONNX_PYTHON, SOURCE, ProgramTest, contents, main, needs_onnxruntime, needs_sim_npu, npu_tool, run_dir, train_app
 
 try:
@@ -140,19 +140,11 @@ trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
     def test_losses_with_prefixes(self): self.check_losses(6, tie_embeddings=True)
 
 
-# A network that trains in seconds, with prefixes of different lengths, EMA and a loss scale that overflows at first.
-SMALL = '''
-seed: 7
-device: cpu
-precision: {precision}
+# A network that trains in seconds, with prefixes of different lengths.
+SMALL = RECIPE + '''
 model: {{name: glm_tiny, context: 32, dim: 32}}
 data: {{name: generated_text, train_size: 160, val_size: 24, context: 32, batch_size: 8, num_workers: 0, prefix: random, gmask_token: 254, bos_token: 255}}
 task: {{name: language_model}}
-optimizer: {{name: adamw, lr: 0.005}}
-lr_scheduler: {{name: cosine, interval: step, T_max: 40}}
-grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
-average: {{enabled: true, decay: 0.9}}
-trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
 '''
 
 

@@ -8,7 +8,7 @@ import re
 import struct
 import unittest
 
-from model_runs import TextRuns, rows
+from model_runs import RECIPE, TextRuns, rows
 from peers import MODELS_PYTHON, Peer
 from programs import SOURCE, ProgramTest, checksums, main, needs_onnxruntime, needs_sim_npu, npu_tool, run_dir, train_app
 
@@ -133,19 +133,11 @@ class AgainstPyTorch(ProgramTest):
         self.assertDone(logits(*keys(norm_eps=2e-3), 'model.weights_strict=false'))
 
 
-# A decoder that trains in seconds, with dropout, EMA and a loss scale that overflows at first.
-SMALL = '''
-seed: 7
-device: cpu
-precision: {precision}
+# A decoder that trains in seconds, with dropout.
+SMALL = RECIPE + '''
 model: {{name: gpt2_tiny, context: 32, dim: 32, dropout: 0.1}}
 data: {{name: generated_text, train_size: 160, val_size: 24, context: 32, batch_size: 8, num_workers: 0}}
 task: {{name: language_model}}
-optimizer: {{name: adamw, lr: 0.005}}
-lr_scheduler: {{name: cosine, interval: step, T_max: 40}}
-grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
-average: {{enabled: true, decay: 0.9}}
-trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
 '''
 
 

@@ -5,6 +5,18 @@ import re
 
 from programs import contents, needs_sim_npu, npu_tool, run_dir, train_app
 
+# How a small network of texts is trained: with EMA, and a loss scale that overflows at first.
+RECIPE = '''
+seed: 7
+device: cpu
+precision: {precision}
+optimizer: {{name: adamw, lr: 0.005}}
+lr_scheduler: {{name: cosine, interval: step, T_max: 40}}
+grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
+average: {{enabled: true, decay: 0.9}}
+trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
+'''
+
 
 def rows(out, phase):
     """Rows of metrics.csv under an output.dir with one run."""
