@@ -7,6 +7,7 @@
 #include "data/image_file.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/first_few.hpp"
+#include "npu_train/core/first_line.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/whole_number.hpp"
@@ -47,15 +48,9 @@ void check_part_size(const SamplePart& part, uint64_t most, const std::string& w
         most);
 }
 
-std::string without_ends(const std::string& text) {
-  constexpr const char* kBlanks = " \t\r\n";
-  const auto begin = std::min(text.find_first_not_of(kBlanks), text.size());
-  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
-}
-
 // Returns the text of a label; that of a JSON object is its value at `key`.
 std::string label_text(const std::string& content, const std::string& extension, const std::string& key, const std::string& where) {
-  if (extension != "json" && !extension.ends_with(".json")) return without_ends(content);
+  if (extension != "json" && !extension.ends_with(".json")) return std::string(trimmed_view(content));
   const auto document = parse_json(content, where);
   const auto& value = document.at(key, where);
   return value.is_text() ? value.text(where) : std::to_string(value.integer(where + ": " + key));

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/first_line.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
 #include "npu_train/io/json.hpp"
@@ -17,12 +18,6 @@ constexpr size_t kLongestName = 1'000;  // bytes; every cell copies the name of 
 constexpr JsonLimits kHistoryJson{.values = 16'000'000, .max_bytes = uint64_t{256} << 20};
 constexpr std::array kPhaseColumns = {"phase", "mode", "split"};
 constexpr std::array kLists = {"log_history", "history", "epochs", "logs", "metrics"};
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const auto first = text.find_first_not_of(kBlank);
-  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
-}
 
 bool is_array_of_objects(const Json& value) {
   return value.is_array() && !value.items("").empty() &&
@@ -159,7 +154,7 @@ void read_csv_rows(std::string_view text, const std::string& source, HistoryTabl
   }
   std::vector<std::string> names;
   for (const auto& column : csv.columns) {
-    names.emplace_back(trimmed(column));
+    names.emplace_back(trimmed_view(column));
     check(names.back().size() <= kLongestName, ErrorKind::Data, "history", source, ": a name has ", names.back().size(),
           " bytes; allowed: at most ", kLongestName);
   }
@@ -173,13 +168,13 @@ std::string_view next_line(std::string_view& rest) {
   const auto end = std::min(rest.find('\n'), rest.size());
   const auto line = rest.substr(0, end);
   rest.remove_prefix(std::min(end + 1, rest.size()));
-  return trimmed(line);
+  return trimmed_view(line);
 }
 
 // Whether the text has several objects, each on its own line.
 bool is_json_lines(std::string_view text, const std::string& source) {
   const auto line = next_line(text);
-  const auto next = trimmed(text);
+  const auto next = trimmed_view(text);
   if (next.empty() || next[0] != '{' || line.empty() || line.back() != '}') return false;
   try {
     return parse_json_prefix(line, source, kHistoryJson).complete;
@@ -195,7 +190,7 @@ void read_json_lines(std::string_view text, const std::string& source, HistoryTa
     if (line.empty()) continue;
     const auto where = source + ":" + std::to_string(number);
     const auto document = parse_json_prefix(line, where);
-    if (!document.complete && trimmed(text).empty()) {
+    if (!document.complete && trimmed_view(text).empty()) {
       table.notes.push_back("the last line is truncated and was omitted");
       return;
     }
@@ -225,7 +220,7 @@ void HistoryTable::set(const std::string& name, double value) {
 }
 
 void HistoryTable::set_text(const std::string& name, std::string_view text) {
-  const auto content = trimmed(text);
+  const auto content = trimmed_view(text);
   if (content.empty()) return;
   if (const auto number = decimal_number(content)) return set(name, *number);
   if (std::find(kPhaseColumns.begin(), kPhaseColumns.end(), to_lower(name)) != kPhaseColumns.end())
@@ -246,7 +241,7 @@ HistoryTable parse_history(std::string_view text, const std::string& source) {
   }
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  const auto content = trimmed(text);
+  const auto content = trimmed_view(text);
   check(!content.empty(), ErrorKind::Data, "history", source, ": is empty");
   if (content[0] != '{' && content[0] != '[') {
     read_csv_rows(text, source, table);

@@ -11,12 +11,6 @@ constexpr size_t kMostParts = 100'000;
 constexpr int kMostNumbers = 65'536;
 constexpr std::string_view kBlanks = " \t\r\n";
 
-std::string_view trimmed_view(std::string_view text) {
-  const auto from = text.find_first_not_of(kBlanks);
-  if (from == std::string_view::npos) return {};
-  return text.substr(from, text.find_last_not_of(kBlanks) - from + 1);
-}
-
 }  // namespace
 
 std::vector<std::string> split(std::string_view text, char separator) {

@@ -1,16 +1,11 @@
 // Scans settings and lists of packages: YAML, JSON, requirements, pyproject.toml, conda environments.
 #include <algorithm>
 
+#include "npu_train/core/first_line.hpp"
 #include "tools/scan/file_scan.hpp"
 
 namespace npu_train::detail::scan {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) text.remove_suffix(1);
-  return text;
-}
 
 bool is_package(char c) { return is_name_char(c) || c == '-' || c == '.'; }
 
@@ -53,10 +48,10 @@ std::string_view without_comment(std::string_view line) {
 
 // Returns the value in a line of YAML, which follows "key: " or "- ".
 std::string_view yaml_value(std::string_view line) {
-  auto rest = trimmed(without_comment(line));
-  while (rest.starts_with("- ")) rest = trimmed(rest.substr(2));
+  auto rest = trimmed_view(without_comment(line));
+  while (rest.starts_with("- ")) rest = trimmed_view(rest.substr(2));
   for (size_t i = 0; i + 1 < rest.size(); ++i)
-    if (rest[i] == ':' && rest[i + 1] == ' ') return trimmed(rest.substr(i + 1));
+    if (rest[i] == ':' && rest[i + 1] == ' ') return trimmed_view(rest.substr(i + 1));
   return rest;
 }
 
@@ -64,7 +59,7 @@ std::string_view yaml_value(std::string_view line) {
 
 void scan_requirement(FileScan& scan, std::string_view line, uint32_t at) {
   const auto& packages = scan.facts().table("package");
-  auto rest = trimmed(line);
+  auto rest = trimmed_view(line);
   if (const auto index = rest.find("/whl/cu"); index != std::string_view::npos)
     scan.add(*packages.exact("whl/cu"), at + offset_of(rest, line), static_cast<uint32_t>(rest.size()));
   std::string_view name;
@@ -79,7 +74,7 @@ void scan_requirement(FileScan& scan, std::string_view line, uint32_t at) {
     name = name.substr(0, name.find('@'));
     if (name.ends_with(".git")) name.remove_suffix(4);
   } else {
-    if (rest.starts_with("-e ")) rest = trimmed(rest.substr(3));
+    if (rest.starts_with("-e ")) rest = trimmed_view(rest.substr(3));
     name = rest.substr(0, end_of_run(rest, 0, is_package));
   }
   if (name.empty()) return;
@@ -100,7 +95,7 @@ void scan_toml(FileScan& scan) {
   bool list = false;   // inside of dependencies = [ ... ]
   bool cfg = false;    // after install_requires = in setup.cfg, where each line is a package
   for_each_line(scan.text(), [&](std::string_view line, size_t at) {
-    const auto content = trimmed(without_comment(line));
+    const auto content = trimmed_view(without_comment(line));
     if (content.starts_with('[') && !list) {
       table = content.find("dependenc") != std::string_view::npos || content == "[packages]" || content == "[dev-packages]";
       list = cfg = false;
@@ -111,8 +106,8 @@ void scan_toml(FileScan& scan) {
     if (cfg && indented) return scan_requirement(scan, content, static_cast<uint32_t>(at) + offset_of(content, line));
     cfg = false;
     if (!list && equal != std::string_view::npos) {
-      const auto key = without_quotes(trimmed(content.substr(0, equal)));
-      const auto value = trimmed(content.substr(equal + 1));
+      const auto key = without_quotes(trimmed_view(content.substr(0, equal)));
+      const auto value = trimmed_view(content.substr(equal + 1));
       const bool packages = key == "dependencies" || key.find("require") != std::string_view::npos || table;
       cfg = packages && value.empty();
       if (table && !value.starts_with('[')) scan_requirement(scan, key, static_cast<uint32_t>(at) + offset_of(key, line));
@@ -126,9 +121,9 @@ void scan_toml(FileScan& scan) {
 
 void scan_conda(FileScan& scan) {
   for_each_line(scan.text(), [&](std::string_view line, size_t at) {
-    auto item = trimmed(without_comment(line));
+    auto item = trimmed_view(without_comment(line));
     if (!item.starts_with("- ")) return;
-    item = without_quotes(trimmed(item.substr(2)));
+    item = without_quotes(trimmed_view(item.substr(2)));
     if (const auto channel = item.find("::"); channel != std::string_view::npos) item = item.substr(channel + 2);
     scan_requirement(scan, item, static_cast<uint32_t>(at) + offset_of(item, line));
   });
@@ -140,8 +135,8 @@ void scan_yaml(FileScan& scan) {
     const auto place = [&](std::string_view part) { return static_cast<uint32_t>(at) + offset_of(part, line); };
     const auto whole = without_quotes(value);
     // A key may be the name of a variable: "CUDA_VISIBLE_DEVICES: 0,1".
-    auto key = trimmed(without_comment(line));
-    while (key.starts_with("- ")) key = trimmed(key.substr(2));
+    auto key = trimmed_view(without_comment(line));
+    while (key.starts_with("- ")) key = trimmed_view(key.substr(2));
     key = key.substr(0, key.find_first_of(":= "));
     if (!key.empty() && scan.add_environment(key, place(key))) return;
     if (const auto* row = scan.facts().table("yaml.pair").exact(std::string(key) + ": " + std::string(whole)))
